@@ -1,36 +1,36 @@
-//! What else a virtual processor looks at beside lanes: messages of a group whose member
-//! is on it, for which handlers are to run.
+//! Messages that a virtual processor probes for, beside its lanes: those of a group whose member is
+//! on it, for which handlers are to run.
 //!
 //! Source: UDM, sections 2 and 3.1 (D5 here). There an arrival interrupts the running thread; here
 //! it is found at a safe point: when no thread is ready, when one yields, at every 64th choice of
 //! the next thread, and where a thread asks ([`safe_point`](upcall_thread::safe_point)). Handlers
-//! run on a worker, so one that must block is a thread by that alone, and who was interrupted is
-//! just ready.
+//! run on a worker, so a handler that must block becomes a thread at no further cost, and the
+//! interrupted thread is just ready.
 //!
-//! Each such group keeps its own [`Post`]. A processor that falls asleep announces it at the posts
-//! of all its groups as at its own line, makes one fence for all, and looks again; the doorbells of
-//! each post's senders are in its wake set. So the argument in [`sleep`](crate::sleep) holds for
-//! each post as if a processor slept there alone.
+//! Each such group keeps its own [`Post`]. A processor that is about to sleep announces it at the
+//! posts of all its groups and at its own line, makes one fence for all of them, and probes again.
+//! The doorbells of each post's senders are in its wake set. So the argument in
+//! [`sleep`](crate::sleep) holds for each post as if a processor slept there alone.
 
 use crate::post::Post;
 use upcall_thread::Found;
 
-/// Messages that a virtual processor looks for. All but [`serve`](Self::serve) neither block nor
+/// Messages that a virtual processor probes for. No method but [`serve`](Self::serve) may block or
 /// panic.
 pub trait Arrivals {
-    /// One look: `Work` if handlers are to run, `Woke` if a thread that waits for messages was made
-    /// ready.
+    /// Probes once. Returns `Work` if handlers are to run, and `Woke` if a thread that waits for
+    /// messages was made ready.
     fn look(&self) -> Found;
 
-    /// Whether a look would find something.
+    /// Returns `true` if a probe would find something.
     fn waits(&self) -> bool;
 
-    /// Its processor is about to fall asleep: what has time until then can be done now.
+    /// Does what was put off until the processor sleeps: it is about to.
     fn falls_asleep(&self);
 
-    /// Runs the handlers of what is there, on a thread that may block.
+    /// Runs the handlers of the messages that have arrived, on a thread that may block.
     fn serve(&self);
 
-    /// Where their senders ring.
+    /// The post at which the senders of these messages notify.
     fn post(&self) -> &Post;
 }

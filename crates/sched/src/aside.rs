@@ -1,7 +1,7 @@
-//! Work for a client that its own operations can prolong, on a kernel thread beside the clerk.
+//! Work for a client that the client's own operations can prolong, on a thread beside the clerk.
 //!
-//! Each account has one such thread at most, which exists while there is work, and does it in
-//! order: a client that holds up its own work delays nothing but that.
+//! Each account has at most one such kernel thread, which exists while there is work and does the
+//! work in order. A client that holds up its own work delays only itself.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,10 +12,10 @@ use upcall_os::lock::KernelMutex;
 /// One piece of work.
 pub type AsideWork = Box<dyn FnOnce() + Send>;
 
-/// The stack of the thread, in bytes.
+/// Size of the thread's stack, in bytes.
 const STACK: usize = 128 << 10;
 
-/// What is to be done for one account; `None` while no thread is at it.
+/// The work queued for one account; `None` while no thread runs it.
 #[derive(Default)]
 pub struct AccountQueue(Arc<KernelMutex<Option<VecDeque<AsideWork>>>>);
 
@@ -26,8 +26,8 @@ impl fmt::Debug for AccountQueue {
 }
 
 impl AccountQueue {
-    /// Runs `work` on the thread: after what was begun before, or on a new one. Where there can be
-    /// none, the caller runs it.
+    /// Runs `work` on the account's thread, after all earlier work. If no thread can be started,
+    /// the caller runs it.
     pub fn run(&self, work: AsideWork) {
         let mut queue = self.0.lock();
         if let Some(queue) = &mut *queue {
@@ -45,8 +45,7 @@ impl AccountQueue {
         }
     }
 
-    /// Runs `work` after what was begun before; at once, and by the caller, if nothing is under
-    /// way. For short work.
+    /// Runs short `work` after all earlier work. If none is under way, the caller runs it at once.
     pub fn after(&self, work: AsideWork) {
         let mut queue = self.0.lock();
         match &mut *queue {
@@ -70,7 +69,7 @@ fn empty(queue: &KernelMutex<Option<VecDeque<AsideWork>>>) {
             work
         };
         let Some(work) = work else { return };
-        // A fault in one piece is that client's; the thread goes on.
+        // A panic in one piece concerns that piece of work alone; the thread goes on.
         let _ = catch_unwind(AssertUnwindSafe(work));
     }
 }
@@ -92,15 +91,15 @@ mod tests {
         }));
         let (second, third) = (done.clone(), done.clone());
         aside.after(Box::new(move || second.send(2).unwrap()));
-        aside.run(Box::new(|| panic!("one piece fails, as it was asked for")));
+        aside.run(Box::new(|| panic!("the test makes one piece fail")));
         aside.run(Box::new(move || third.send(3).unwrap()));
-        // Until then another account's work is done.
+        // Another account's work is done while the first piece is held up.
         let (other, is_other) = channel();
         AccountQueue::default().run(Box::new(move || other.send(()).unwrap()));
         is_other.recv().unwrap();
         go.send(()).unwrap();
         assert_eq!([(); 3].map(|()| are_done.recv().unwrap()), [1, 2, 3]);
-        // The thread ends, and then short work is the caller's.
+        // After the thread has ended, short work runs on the caller's thread.
         while aside.0.lock().is_some() {
             std::thread::yield_now();
         }

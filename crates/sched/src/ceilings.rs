@@ -1,20 +1,20 @@
-//! What peers hold in a process, counted, and the most that they may.
+//! Accounts of what peers hold in a process, and the limits on it.
 //!
 //! A client brings the memory that its calls travel in, but the server maps it, keeps a descriptor
 //! for each of its doorbells, and holds its objects and the results that it has not fetched. The
 //! same goes for a guest and the home of an object. Each of these has a ceiling for one client and
-//! one for all of them; and a client that holds as much as is left for others gets no more (dynamic
-//! thresholds: Choudhury and Hahne, 1998). A client that takes all it can get leaves half, and *n*
-//! such clients leave one part in *n* + 1: no client can keep others from binding. Calls under way
-//! have the same rule, in `crates/sched/src/idle/stacks.rs`.
+//! one for all clients together; and a client that holds as much as is left for others gets no more
+//! (dynamic thresholds: Choudhury and Hahne, 1998). A client that takes all it can get leaves half,
+//! and *n* such clients leave one part in *n* + 1: no client can keep others from binding. Calls
+//! under way follow the same rule, in `crates/sched/src/idle/stacks.rs`.
 //!
 //! A client is a process here, however many channels and bindings it has, in any PID namespace.
-//! Where the kernel does not tell processes apart, each connection is a client of its own.
+//! Where the kernel cannot identify the process, each connection is a client of its own.
 //!
 //! A user can start many processes. So the rule holds once more for the user that they run as: all
 //! clients of one user together hold no more than is left for others. Two users are exempt, because
-//! they can end the server anyhow: its own, and root. Clients from the network without a known user
-//! are, too.
+//! they can end the server anyway: the server's own user, and root. Clients from the network
+//! without a known user are exempt too.
 //!
 //! Source: LRPC, sections 3.1 and 3.2, bounds A-stacks by the interface and E-stacks by their
 //! supply; the rest is ours.
@@ -33,45 +33,44 @@ use upcall_os::socket::own_user;
 use upcall_shm::region::RegionView;
 use upcall_shm::tally::{self, Holdings};
 
-/// Bytes of the values of one call's arguments that an interface permits unless it says otherwise.
+/// Default limit on the values of one call's arguments, in bytes, for an interface that sets none.
 pub const DEFAULT_VALUES: u64 = 16 << 20;
 
-/// Bytes that an object takes in a server, as the default ceilings count it: its handle, and a
-/// small value.
+/// Memory per object that the default ceilings assume, in bytes: its handle, and a small value.
 const OBJECT: usize = 128;
 
 /// Amounts of what clients hold in a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Descriptors: two for a connection, one for its channel, one for each of the client's
-    /// virtual processors that calls.
+    /// Number of descriptors: two for a connection, one for its channel, one for each of the
+    /// client's virtual processors that calls.
     pub descriptors: usize,
-    /// Mappings: two for a channel, one for the A-stacks of a binding, one for each segment.
+    /// Number of mappings: two for a channel, one for the A-stacks of a binding, one for each
+    /// segment.
     pub mappings: usize,
-    /// Bytes that are mapped. The pages are the client's as a rule: the server's are those that it
-    /// writes to first.
+    /// Mapped bytes. The pages are the client's as a rule; the server is charged only for those
+    /// that it is the first to write to.
     pub bytes: usize,
-    /// Objects that clients have handles of.
+    /// Number of objects that clients have handles of.
     pub objects: usize,
-    /// Bytes of results that were larger than the client's room for them, and were not fetched
-    /// yet. A client that has none may leave a single longer result, if as much is left for
-    /// others.
+    /// Bytes of results that did not fit the client's memory for them and have not been fetched
+    /// yet. A client that has none may leave a single longer result, if as much is left for others.
     pub results: usize,
-    /// Bytes that the arguments of calls under way take as values of the server's own: strings,
-    /// and lists that are copied. What one call may take is said by the interface
+    /// Bytes that the arguments of calls under way take as values in the server's own memory:
+    /// strings, and lists that are copied. The interface limits what one call may take
     /// (`upcall::Limits::values`).
     pub values: usize,
-    /// Bytes of shared memory that a client brought without a promise that it has pages for all of
-    /// them: A-stacks, lanes, stations. The server may be the first to touch such a page, and then
-    /// pays for it.
+    /// Bytes of shared memory from a client that did not promise pages for all of them: A-stacks,
+    /// lanes, stations. The server may be the first to touch such a page, and is then charged for
+    /// it.
     pub unfilled: usize,
 }
 
-/// The most that clients may hold in a server.
+/// Limits on what clients may hold in a server.
 ///
-/// A client is a process. All clients of one user, other than the server's own and root, together
-/// hold no more than is left for others. A request beyond that is refused to the client that makes
-/// it.
+/// A client is a process. All clients of one user, other than the server's own user and root,
+/// together hold no more than is left for others. A request beyond a limit is refused to the client
+/// that makes it.
 ///
 /// | | one client | all clients |
 /// |---|---|---|
@@ -81,26 +80,26 @@ pub struct Quota {
 /// | bytes mapped | 64 GiB | 16 TiB |
 /// | objects | half of all, 1 048 576 at most | one for each 128 bytes of an eighth of memory, 16 777 216 at most |
 /// | bytes of results not fetched | half of all, 1 GiB at most | one eighth of memory |
-/// | bytes of values that arguments become | half of all, 256 MiB at most | one eighth of memory |
+/// | bytes of argument values | half of all, 256 MiB at most | one eighth of memory |
 /// | bytes of shared memory that may have no pages yet | half of all, 64 MiB at most | one eighth of memory |
 ///
-/// Memory is that of the machine, or less if a control group of the process limits it. An eighth is
-/// 16 MiB at least. Where an interface permits larger values for one call, the two amounts of
-/// values are raised to once and twice that.
+/// Memory is the machine's, or the limit of the process's control group if that is less. An eighth
+/// is at least 16 MiB. If an interface permits larger values for one call, the limits on values are
+/// raised to that size for one client and to twice that size for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas {
-    /// Calls that have begun in the server and not ended, of all clients. Each has a stack (an
-    /// E-stack, 1 MiB of addresses of which it takes what it uses); others wait in their lanes.
-    /// They are divided among the server's processors.
+    /// Calls of all clients that have begun in the server and not ended. Each has a stack (an
+    /// E-stack, 1 MiB of addresses of which it takes what it uses); further calls wait in their
+    /// lanes. The number is divided among the server's processors.
     pub calls: usize,
-    /// What one client may hold.
+    /// Limits for one client.
     pub client: Quota,
-    /// What all of them together may.
+    /// Limits for all clients together.
     pub all: Quota,
 }
 
 impl Default for Quotas {
-    /// As the table says.
+    /// Returns the limits of the table above.
     fn default() -> Self {
         let three_quarters = |of: usize| of / 4 * 3;
         let share =
@@ -132,9 +131,8 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// The same, with the amounts of values raised for an interface that permits `values` bytes for
-    /// one call, if that is more than the default. A server does this for the interfaces that it
-    /// exports.
+    /// Raises the limits on values for an interface that permits `values` bytes for one call, if
+    /// that is more than the default. A server does this for each interface that it exports.
     #[must_use]
     pub fn with_values(mut self, values: u64) -> Self {
         if values > DEFAULT_VALUES {
@@ -146,7 +144,7 @@ impl Quotas {
     }
 }
 
-/// What is counted.
+/// A kind of resource that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaKind {
     /// See [`Quota::descriptors`].
@@ -169,8 +167,7 @@ const KINDS: usize = 7;
 
 const _: () = assert!(KINDS <= tally::KINDS);
 
-/// What is counted of all clients, as `upcall stat` names it, in the order of
-/// `PeerTallies::holdings`.
+/// Names of the kinds for `upcall stat`, in the order of `PeerTallies::holdings`.
 pub const HELD: [&str; KINDS] = [
     "descriptors",
     "mappings",
@@ -205,22 +202,22 @@ impl QuotaKind {
     }
 }
 
-/// A client would hold more than it may.
+/// The error of a client that would exceed a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over {
     kind: QuotaKind,
-    /// What it holds, with what it asked for.
+    /// What the client, or its user, would hold with the request granted.
     own: usize,
-    /// What it may hold, or all of them together.
+    /// The limit that `bound` refers to: for one client, or for all together.
     pub most: usize,
-    /// The bound that was met.
+    /// The bound that would be crossed.
     pub bound: QuotaBound,
 }
 
 /// The bound that a client, or its user, would cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaBound {
-    /// That of one client.
+    /// The limit for one client.
     Client,
     /// What is left for others would be less than this client holds.
     Crowded,
@@ -247,12 +244,14 @@ impl fmt::Display for Over {
             QuotaBound::Crowded => {
                 write!(
                     f,
-                    "this process would hold {own} {what} in it, more than would be left of {most} for others"
+                    "this process would hold {own} {what} in it, more than would be left of {most} \
+                     for others"
                 )
             }
             QuotaBound::CrowdedByUser(user) => write!(
                 f,
-                "the processes of user {user} would hold {own} {what} in it, more than would be left of {most} for others"
+                "the processes of user {user} would hold {own} {what} in it, more than would be \
+                 left of {most} for others"
             ),
         }
     }
@@ -260,7 +259,7 @@ impl fmt::Display for Over {
 
 /// Returns `true` if all processes of this user together hold no more than is left for others.
 pub fn is_bounded(user: u32) -> bool {
-    // The number of this process's own user may stand for users without one as well.
+    // An unknown user may appear with the same number as this process's own user.
     let is_own = user == own_user() && is_known_user(user);
     !is_own && user != 0
 }
@@ -269,11 +268,11 @@ pub fn is_bounded(user: u32) -> bool {
 #[derive(Debug)]
 pub struct QuotaLedger {
     ceilings: Quotas,
-    /// Where others can read it, if the server has tallies.
+    /// Readable by other processes, if the server has tallies.
     all: Totals,
     accounts: KernelMutex<HashMap<Identity, Weak<QuotaAccount>>>,
     users: KernelMutex<HashMap<u32, Weak<User>>>,
-    /// The number of the last account.
+    /// The number of the latest account.
     last: AtomicU64,
 }
 
@@ -298,7 +297,7 @@ impl Deref for Totals {
 #[derive(Debug)]
 pub struct QuotaAccount {
     ledger: Arc<QuotaLedger>,
-    /// The user that shares a bound with its other clients.
+    /// The user whose clients share a bound.
     user: Option<Arc<User>>,
     number: u64,
     held: [AtomicUsize; KINDS],
@@ -312,7 +311,7 @@ struct User {
     held: [AtomicUsize; KINDS],
 }
 
-/// The value that `key` stands for; a new one if nothing holds the last one any more.
+/// Returns the live value of `key`, or a new one if there is none.
 fn of_key<K: Hash + Eq, V>(
     all: &mut HashMap<K, Weak<V>>,
     key: K,
@@ -328,9 +327,9 @@ fn of_key<K: Hash + Eq, V>(
 }
 
 impl QuotaLedger {
-    /// With these ceilings; counted where others can read it, if there is such a place.
+    /// Creates a ledger with these ceilings. It counts in `shown`, where others can read, if given.
     pub fn new(mut ceilings: Quotas, shown: Option<RegionView<Holdings>>) -> Arc<Self> {
-        // A handle has 32 bits for the place of its object.
+        // A handle has 32 bits for the index of its object.
         ceilings.client.objects = ceilings.client.objects.min(u32::MAX as usize);
         let all = shown.map_or_else(|| Totals::Own(Box::default()), Totals::Shown);
         for kind in QuotaKind::ALL {
@@ -340,8 +339,8 @@ impl QuotaLedger {
         Arc::new(Self { ceilings, all, accounts, users, last: AtomicU64::new(0) })
     }
 
-    /// The account of a new connection: that of its process, if the kernel tells which it is, else
-    /// a new one.
+    /// Returns the account of a new connection: the account of its process, or a new one if the
+    /// kernel cannot identify the process.
     pub fn account(
         self: &Arc<Self>,
         process: Option<Identity>,
@@ -374,23 +373,23 @@ impl QuotaAccount {
         self.number
     }
 
-    /// Runs work whose time the client decides, beside the clerk.
+    /// Runs `work` whose duration the client determines, beside the clerk.
     pub fn aside(&self, work: AsideWork) {
         self.aside.run(work);
     }
 
-    /// Runs `work` after what was begun [aside](Self::aside) before: here, if nothing is under way
-    /// there.
+    /// Runs `work` after all earlier work [aside](Self::aside); on this thread if none is under
+    /// way.
     pub fn after(&self, work: AsideWork) {
         self.aside.after(work);
     }
 
-    /// The owner of a channel, for the stacks that its calls run on.
+    /// Returns the owner of a channel, which the stacks of its calls are counted for.
     pub fn owner(&self) -> ChannelOwner {
         ChannelOwner { client: self.number, user: self.user.as_ref().map(|user| user.uid) }
     }
 
-    /// Counts `amount` more, unless that is too much.
+    /// Adds `amount` to what the client holds, unless that exceeds a limit.
     pub fn charge(&self, kind: QuotaKind, amount: usize) -> Result<(), Over> {
         let add =
             |held: &[AtomicUsize; KINDS]| held[kind as usize].fetch_add(amount, Ordering::Relaxed);
@@ -405,7 +404,7 @@ impl QuotaAccount {
         let left = most_of_all.saturating_sub(held);
         let first = kind == QuotaKind::Results && before == 0;
         // Two clients at the same time may each count the other's amount, and both be refused near
-        // a ceiling; never more is held than it says.
+        // a ceiling; the sum never exceeds the ceiling.
         if (first || own <= most) && own <= left && of_user <= left {
             return Ok(());
         }
@@ -423,7 +422,7 @@ impl QuotaAccount {
         })
     }
 
-    /// Counts `amount` less.
+    /// Subtracts `amount` from what the client holds.
     pub fn credit(&self, kind: QuotaKind, amount: usize) {
         let of_user = self.user.as_ref().map(|user| &user.held);
         for held in [Some(&self.held), of_user].into_iter().flatten() {
@@ -432,14 +431,14 @@ impl QuotaAccount {
         self.ledger.all.held[kind as usize].fetch_sub(amount as u64, Ordering::Relaxed);
     }
 
-    /// Counts `amount` more until what is returned is dropped.
+    /// Adds `amount` until the returned [`Holding`] is dropped.
     pub fn hold(self: &Arc<Self>, kind: QuotaKind, amount: usize) -> Result<Holding, Over> {
         self.charge(kind, amount)?;
         Ok(Holding { account: self.clone(), kind, amount })
     }
 }
 
-/// Something that a client holds, counted as long as this lives.
+/// Something that a client holds, counted until this is dropped.
 #[derive(Debug)]
 pub struct Holding {
     account: Arc<QuotaAccount>,
@@ -475,7 +474,7 @@ mod tests {
         ledger.account(Some(Identity::Pidfd(process)), Some(own_user()))
     }
 
-    /// An account without company.
+    /// An account in a ledger without other clients.
     fn account(client: usize) -> Arc<QuotaAccount> {
         ledger(client, usize::MAX).account(None, None)
     }
@@ -551,12 +550,13 @@ mod tests {
         let (over, held, accounts) = take_all(stranger);
         assert_eq!(held, 500);
         let text = format!(
-            "the processes of user {stranger} would hold 501 mapped bytes in it, more than would be left of 1000 for others"
+            "the processes of user {stranger} would hold 501 mapped bytes in it, more than would be \
+             left of 1000 for others"
         );
         assert_eq!(over, text);
         let (_, held, others) = take_all(stranger + 1);
         assert_eq!(held, 250);
-        // The server's own user is not bounded so.
+        // The server's own user is exempt.
         let own = [1, 2].map(|process| own(&ledger, process));
         own[0].charge(QuotaKind::Bytes, 125).unwrap();
         own[1].charge(QuotaKind::Bytes, 62).unwrap();

@@ -1,9 +1,9 @@
-//! The times that the idle policy reckons with, as the machine has them.
+//! The times that the idle policy assumes, scaled to the machine.
 //!
-//! What a yield, a hand-off or a move takes grows with what a system call takes. The times below
+//! The time of a yield, a hand-off or a move grows with the time of a system call. The times below
 //! hold where the kernel answers a call within [`USUAL_CALL`]. Where it takes longer, because a
-//! supervisor catches system calls, they grow in proportion. The call is measured once for each
-//! process ([`cost`]).
+//! supervisor catches system calls, they grow in proportion. The call is measured once per process
+//! ([`cost`]).
 //!
 //! Two times are no costs, and are the same everywhere: [`LONGEST`](crate::pacing::LONGEST) is a
 //! promise about idle domains, and the kernel's time slices are as long under a supervisor.
@@ -27,19 +27,19 @@ pub struct WaitCosts {
 }
 
 impl WaitCosts {
-    /// Those of a kernel that answers within [`USUAL_CALL`].
+    /// The costs under a kernel that answers within [`USUAL_CALL`].
     pub const USUAL: Self = Self {
         taken_yield: Duration::from_nanos(900),
         hand_over: Duration::from_micros(20),
         server_moves: Duration::from_micros(150),
     };
 
-    /// Those of this machine.
+    /// The costs on this machine.
     pub fn measured() -> Self {
         Self::of(cost::system_call())
     }
 
-    /// Those of a machine whose system calls take this long.
+    /// The costs on a machine whose system calls take `system_call`.
     fn of(system_call: Duration) -> Self {
         let usual = USUAL_CALL.as_nanos() as u32;
         let call = u32::try_from(system_call.as_nanos()).unwrap_or(u32::MAX).max(usual);

@@ -1,8 +1,8 @@
 //! This process as a domain: its station, and its virtual processors by number.
 //!
-//! A program may have several schedulers, one after the other or at once; each virtual processor of
-//! each takes a number here while it lives, which is its line on the station page, its lane in
-//! every channel, and its wake set.
+//! A program may have several schedulers, one after the other or at the same time. Each virtual
+//! processor takes a number here while it lives. The number selects its line on the station page,
+//! its lane in every channel, and its wake set.
 
 use std::io;
 use std::sync::OnceLock;
@@ -13,11 +13,11 @@ use upcall_os::poll::{PollSet, Report};
 use upcall_shm::astack::Numbers;
 use upcall_shm::station::{self, Station};
 
-/// The most virtual processors of a domain that make or serve calls at the same time: each has a
+/// Maximum number of virtual processors of a domain that call or serve at the same time: each has a
 /// lane of its own in every channel.
 pub const MOST_PROCESSORS: usize = 32;
 
-/// The most posts of a domain.
+/// Maximum number of posts of a domain.
 pub const MOST_POSTS: u16 = station::MOST - MOST_PROCESSORS as u16;
 
 /// The one domain of this process.
@@ -26,13 +26,13 @@ pub struct Domain {
     station: Station,
     wake_sets: [OnceLock<WakeSet>; MOST_PROCESSORS],
     numbers: Numbers,
-    /// Of posts: their lines come after those of virtual processors.
+    /// Numbers of posts. Their lines come after those of the virtual processors.
     posts: Numbers,
-    /// Goes up whenever what some processor polls changes.
+    /// Incremented whenever the lanes or doorbells that a processor polls change.
     generation: AtomicU64,
 }
 
-/// Where a virtual processor sleeps: everything that may wake it rings a doorbell in this set.
+/// Where a virtual processor sleeps: every event that may wake it notifies a doorbell in this set.
 #[derive(Debug)]
 pub(crate) struct WakeSet {
     pub(crate) set: PollSet,
@@ -47,10 +47,7 @@ pub(crate) fn too_many() -> io::Error {
 }
 
 impl Domain {
-    /// This process's domain, made at the first use.
-    ///
-    /// # Errors
-    /// No descriptor or no memory left.
+    /// Returns this process's domain, created at the first use.
     pub fn current() -> io::Result<&'static Self> {
         static DOMAIN: OnceValue<Domain> = OnceValue::new();
         DOMAIN.get(|| {
@@ -64,7 +61,7 @@ impl Domain {
         })
     }
 
-    /// The page that tells peers what our virtual processors do.
+    /// The page that shows peers what this domain's virtual processors do.
     pub fn station(&self) -> &Station {
         &self.station
     }
@@ -86,14 +83,14 @@ impl Domain {
         }
     }
 
-    /// Wakes all of them.
+    /// Wakes all virtual processors.
     pub(crate) fn rouse_all(&self) {
         for wake_set in self.wake_sets.iter().filter_map(OnceLock::get) {
             wake_set.own_doorbell.notify();
         }
     }
 
-    /// A number for a virtual processor that begins; `None` if all are taken.
+    /// Takes a number for a virtual processor that begins; `None` if all are taken.
     pub(crate) fn take_number(&self) -> Option<usize> {
         self.numbers.take().map(usize::from)
     }
@@ -113,7 +110,8 @@ impl Domain {
         Some(number)
     }
 
-    /// It has ended. Peers see it awake, so that nobody rings for it.
+    /// Frees the number of a virtual processor that has ended. Peers see it awake, so none notifies
+    /// it.
     pub(crate) fn give_number(&self, number: usize) {
         let line = self.station.line(number);
         line.tid.store(0, Ordering::Relaxed);
@@ -121,19 +119,21 @@ impl Domain {
         self.numbers.give(number as u16);
     }
 
-    /// The number of a line for a post; `None` if all are taken.
+    /// Takes the number of a line for a post; `None` if all are taken.
     pub(crate) fn take_post(&self) -> Option<u16> {
         self.posts.take().map(|number| number + MOST_PROCESSORS as u16)
     }
 
-    /// It is left. Peers see it awake.
+    /// Frees the number of a post. Peers see it awake.
     pub(crate) fn give_post(&self, number: u16) {
         self.station.line(usize::from(number)).asleep.store(0, Ordering::Release);
         self.posts.give(number - MOST_PROCESSORS as u16);
     }
 
-    /// A processor that falls asleep announces it, fences, and compares the generation; so it sees
-    /// either the change or the ring.
+    /// Records a change of what the processors poll, and wakes them all.
+    ///
+    /// A processor that is about to sleep announces it, fences, and compares the generation; so it
+    /// sees either the change or the notification.
     pub(crate) fn changed(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
         self.rouse_all();

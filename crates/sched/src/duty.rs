@@ -119,7 +119,8 @@ impl Duty {
     }
 
     /// Announces in the processor's `word` that substitute `by` is about to sleep, and numbers that
-    /// sleep. Runs `before` under the lock, if `by` has the duty. A fence and a second probe follow.
+    /// sleep. Runs `before` under the lock, if `by` has the duty. A fence and a second probe
+    /// follow.
     pub fn announce(&self, by: usize, word: &AtomicU32, number: &AtomicU64, before: impl FnOnce()) {
         let _turn = self.lock.lock();
         if self.substitute() == Some(by) {
@@ -128,8 +129,8 @@ impl Duty {
         }
     }
 
-    /// Marks in the processor's `word` that substitute `by` is awake. Runs `after` under the lock, if
-    /// `by` has the duty.
+    /// Marks in the processor's `word` that substitute `by` is awake. Runs `after` under the lock,
+    /// if `by` has the duty.
     pub fn retract(&self, by: usize, word: &AtomicU32, after: impl FnOnce()) {
         let _turn = self.lock.lock();
         if self.substitute() == Some(by) {

@@ -1,21 +1,21 @@
-//! A gate: numbers that are handed out, and a queue for those who have to wait for one.
+//! A gate: a pool of numbers, and a queue of threads that wait for one.
 //!
-//! Taking and giving is one atomic operation while nobody waits (LRPC, section 3.2: the A-stack
-//! list has a lock of its own, and nothing else is locked on the path; here it is a word). While
-//! somebody waits, a number that comes back is handed to whoever has waited longest; it is never
-//! free in between, so whoever comes often and fast does not overtake.
+//! Taking and giving is one atomic operation each while no thread waits (LRPC, section 3.2: the
+//! A-stack list has a lock of its own, and nothing else is locked on the path; here it is a word).
+//! While threads wait, a returned number goes straight to the thread that has waited longest. It is
+//! never free in between, so a thread that comes often and fast does not overtake.
 //!
-//! # Why nobody waits beside a free number
-//! A thread that finds none counts itself in, fences, takes the queue's lock and looks again before
-//! it enters the queue. A giver that sees a count of zero puts its number back, fences, and reads
-//! the count again. Either the second look finds the number, or the second reading finds the count:
-//! then the giver takes the lock, and if there is an entry and still a free number, it hands that
-//! out. A giver that finds the count at once takes the lock with the number in hand: either there
-//! is an entry to hand it to, or the thread that counted itself has not got the lock yet and will
-//! find the number that is put back under it. Under the lock there is never an entry beside a free
-//! number, except for the time between a giver's return of it and that giver's second reading.
-//! `tests/models/loom_gate.rs` is the model. Both sides fence after an update, which costs nothing
-//! more on x86-64.
+//! # Why no thread waits beside a free number
+//! A thread that finds no number counts itself in, fences, takes the queue's lock and tries again
+//! before it enters the queue. A giver that sees a count of zero puts its number back, fences, and
+//! reads the count again. Either the second try finds the number, or the second reading finds the
+//! count. In the second case the giver takes the lock, and if there is an entry and still a free
+//! number, it hands that number out. A giver that finds the count at once takes the lock with the
+//! number in hand. Either there is an entry to hand it to, or the thread that counted itself has
+//! not got the lock yet and will find the number that the giver puts back under it. Under the lock
+//! there is never an entry beside a free number, except between a giver's return of it and that
+//! giver's second reading. `tests/models/loom_gate.rs` is the model. Both sides fence after an
+//! update, which costs nothing more on x86-64.
 
 use std::collections::VecDeque;
 use upcall_os::atomic::{AtomicUsize, KernelMutex, Ordering, fence_after_update};
@@ -30,7 +30,7 @@ pub struct Gate<W> {
 }
 
 impl<W> Gate<W> {
-    /// With the numbers 0 to `count` − 1 free; at most 64.
+    /// Creates a gate with the numbers 0 to `count` − 1 free; `count` is at most 64.
     pub fn new(count: u16) -> Self {
         Self {
             numbers: Numbers::new(count),
@@ -45,8 +45,8 @@ impl<W> Gate<W> {
         self.numbers.take()
     }
 
-    /// Takes a number, or enters the queue with the waiter that `waiter` makes: a later
-    /// [`Gate::give`] hands it out once, with a number.
+    /// Takes a number, or enters the queue with the waiter that `waiter` makes. A later
+    /// [`Gate::give`] returns that waiter once, with a number.
     pub fn take_or_wait(&self, waiter: impl FnOnce() -> W) -> Option<u16> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         fence_after_update();
@@ -59,7 +59,7 @@ impl<W> Gate<W> {
         None
     }
 
-    /// Gives a number back. The waiter that is returned has to be told its number, and woken.
+    /// Gives a number back. The caller must give the returned waiter its number, and wake it.
     #[inline]
     #[must_use = "the waiter has to get its number"]
     pub fn give(&self, number: u16) -> Option<(W, u16)> {
@@ -71,7 +71,7 @@ impl<W> Gate<W> {
         if self.waiting.load(Ordering::Relaxed) == 0 { None } else { self.hand_over(None) }
     }
 
-    /// Takes those out of the queue who have gone.
+    /// Removes the waiters that have gone from the queue.
     pub fn keep(&self, stays: impl FnMut(&W) -> bool) {
         let mut queue = self.queue.lock();
         let before = queue.len();
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(gate.take_or_wait(|| "first"), None);
         assert_eq!(gate.take_or_wait(|| "second"), None);
         assert_eq!(gate.give(0), Some(("first", 0)));
-        assert_eq!(gate.try_take(), None, "it is the first one's");
+        assert_eq!(gate.try_take(), None, "it belongs to the first waiter");
         assert_eq!(gate.give(0), Some(("second", 0)));
         assert_eq!(gate.give(0), None);
         assert_eq!(gate.take_or_wait(|| unreachable!()), Some(0));
@@ -118,6 +118,6 @@ mod tests {
         gate.keep(|&waiter| waiter != "first");
         assert_eq!(gate.give(0), Some(("second", 0)));
         assert_eq!(gate.give(0), None);
-        assert_eq!(gate.try_take(), Some(0), "nobody is counted as waiting any more");
+        assert_eq!(gate.try_take(), Some(0), "no thread is counted as waiting any more");
     }
 }

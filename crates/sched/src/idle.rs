@@ -1,36 +1,40 @@
 //! What a virtual processor does when none of its threads is ready.
 //!
 //! Source: URPC, sections 2 and 3.2: idle processors poll, at the lowest priority; a processor with
-//! nothing to do anywhere sleeps, and costs nothing. The order of a look: replies for our own
-//! threads first (they end somebody's wait), then requests of clients.
+//! nothing to do anywhere sleeps, and costs nothing. A probe first takes replies for this domain's
+//! own threads, each of which ends a thread's wait, and then requests of clients.
 //!
-//! One look is also taken by a processor that is not idle: when a thread yields while no other is
-//! ready, and at every 4096th choice of the next thread, lest threads that are always ready shut
-//! out calls (`upcall_thread`, dispatch.rs).
+//! A processor that is not idle probes too: when a thread yields while no other is ready, and at
+//! every 4096th choice of the next thread. Otherwise threads that are always ready would shut out
+//! calls (`upcall_thread`, dispatch.rs).
 //!
-//! # Whose lanes a processor looks at
+//! # Which lanes a processor probes
 //! A request in a lane is a thread that has not started, and whichever processor takes it runs it.
-//! But two processors that look at one lane take its line from each other, and from the caller. So
-//! each lane belongs to one processor, and lanes of one client to different ones; a processor looks
-//! at its own lanes, at those of others that sleep, and now and then at the rest: what waits there
-//! is stolen from a processor that runs something long. A processor probes all lanes before it
-//! sleeps and after it wakes, so the argument in `sleep` holds for all of them. The lanes of a
-//! processor that a handler blocks belong to its substitute ([`takeover`]).
+//! But two processors that probe one lane take its cache line from each other, and from the caller.
+//! So each lane belongs to one processor, and lanes of one client to different ones. A processor
+//! probes its own lanes, those of processors that sleep, and now and then the rest: a request that
+//! waits there is stolen from a processor that runs something long. A processor probes all lanes
+//! before it sleeps and after it wakes, so the argument in `sleep` holds for all of them. The lanes
+//! of a processor that a handler blocks belong to its substitute ([`takeover`]).
 //!
-//! What it does when a probe has found nothing is decided by a pure state machine
-//! ([`poller`](crate::poller)), which tests explore.
+//! A pure state machine ([`poller`](crate::poller)) decides what the processor does after a probe
+//! that found nothing; tests explore that machine.
 //!
-//! # Whose processor it is
-//! One that was brought to a caller's processor serves that caller's calls first, and gives the
-//! processor back when they are answered, or when the caller has something to run there
-//! itself (URPC, section 3.1.2; U10, U11): it goes on elsewhere, or sleeps. If the caller asks it
-//! to stay ([`Stay`](crate::pacing::Stay)), and all its callers are on this processor, it gives way
-//! before it sleeps: twice at most, and not after others have taken the processor for longer. A
-//! call that comes meanwhile finds it awake, and takes a yield on each side in place of a wake and
-//! a sleep. No wake can be lost by that: who gives way is awake, and looks again. A server that has
-//! one caller, a kernel thread, and one processor of its own, where that caller is too, gives way
-//! right after the answer, without the way round by this loop (`work`): as long as it has no thread
-//! that is ready or waits for a time, nobody's lane has come or gone, and `TURNS` times in a row.
+//! # Borrowed CPUs
+//! A processor that was moved to a caller's CPU serves that caller's calls first. It gives the CPU
+//! back when they are answered, or when the caller has something to run there itself (URPC, section
+//! 3.1.2; U10, U11): it goes on elsewhere, or sleeps.
+//!
+//! If the caller asks it to stay ([`Stay`](crate::pacing::Stay)), and all its callers are on this
+//! CPU, it yields before it sleeps: twice at most, and not after others have kept the CPU for
+//! longer. A call that arrives during such a yield finds it awake, and takes a yield on each side
+//! in place of a wake and a sleep. No wake can be lost by that: a processor that yields is awake,
+//! and probes again.
+//!
+//! A server that has one caller, a kernel thread, and one processor of its own, on the CPU of that
+//! caller, yields right after the answer, without the detour through this loop (`work`). It does so
+//! while it has no thread that is ready or waits for a time and no lane was opened or closed, at
+//! most `TURNS` times in a row.
 
 pub(crate) mod attended;
 mod facts;
@@ -66,7 +70,8 @@ use upcall_os::processor;
 use upcall_shm::station::Awake;
 use upcall_thread::{Found, Idle, Vp};
 
-/// Whether a call of ours shall ask the server, which is on our processor, to stay there.
+/// Returns `true` if a call by this processor asks the server, which is on the same CPU, to stay
+/// there.
 pub(crate) fn is_stay_wanted() -> bool {
     VIEW.with_borrow_mut(|view| view.poller.asks_to_stay())
 }
@@ -82,8 +87,8 @@ impl Idle for PollingIdle {
         let Some(number) = self.group.members.get(index).and_then(|_| self.take_number()) else {
             return hindered(Hindrance::Full);
         };
-        // Without a wake set it could not be woken: then it neither serves nor calls by its own
-        // lane.
+        // A processor without a wake set could not be woken. So it neither serves nor calls through
+        // a lane of its own.
         if let Err(error) = domain.wake_set(number) {
             domain.give_number(number);
             return hindered(Hindrance::Kernel(error.raw_os_error().unwrap_or(NO_MEMORY)));
@@ -112,7 +117,7 @@ impl Idle for PollingIdle {
     fn end(&self, vp: &Vp) {
         own::set_hindrance(None);
         if let Some(number) = number() {
-            // The kernel thread is its owner's again, and so are its processors.
+            // The kernel thread is its owner's again, and so are its CPUs.
             VIEW.with_borrow(|view| {
                 view.scan.pay_looks();
                 view.poller.way_home().map(processor::CpuSet::confine);
@@ -135,7 +140,7 @@ impl Idle for PollingIdle {
         VIEW.with_borrow_mut(|view| {
             view.refresh(self);
             view.probes.into_iter().for_each(own::count_probe);
-            // A glance between two threads wakes servers, but our processor has work.
+            // A probe between two threads wakes servers, but this processor has work.
             view.settle(self.group.domain, self.group.pacing == Pacing::Poll || !vp.is_idle());
             view.probe(self, vp)
         })
@@ -158,8 +163,8 @@ impl Idle for PollingIdle {
     }
 
     fn rest(&self, vp: &Vp, round: u32, deadline: Option<Instant>) {
-        // The kernel may move a processor that spins: callers ask where it is, to give way to it or
-        // not.
+        // The kernel may move a processor that spins. Callers read its CPU to decide whether to
+        // yield to it.
         let (domain, number) = (self.group.domain, number());
         if round.is_multiple_of(ROUNDS_ON_A_CPU)
             && let Some(number) = number

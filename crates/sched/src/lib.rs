@@ -1,29 +1,28 @@
 //! Who runs next: user-level, by hand-off of a processor, or on another machine.
 //!
-//! What: the two ends of a channel ([`calls`], [`server`]); what a virtual processor does when
-//! none of its threads is ready ([`idle`]): poll its channels, spin for a bounded time, sleep; when
-//! a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacing`]).
+//! In this crate: the two ends of a channel ([`calls`], [`server`]); what a virtual processor does
+//! when none of its threads is ready ([`idle`]): poll its channels, spin for a bounded time, sleep;
+//! when a sleeper is woken, and on which processor ([`handoff`], [`sleep`], [`pacing`]).
 //!
-//! What not: interfaces, values. A message here is a line with a number of a procedure; `rpc` says
-//! what it means.
+//! Not in this crate: interfaces and values. A message here is a line with the number of a
+//! procedure; `rpc` knows what it means.
 //!
 //! # How a call travels
 //!
 //! *User-level* (URPC, section 3): the caller writes one line; the server, polling, takes it, runs
-//! it and writes one line back; the caller, spinning or running other threads, takes that. No
-//! system call on either side.
+//! it and writes one line back; the caller, spinning or running other threads, takes that. Neither
+//! side makes a system call.
 //!
 //! *Hand-off* (LRPC, section 3.2; URPC's processor donation, section 3.1.2): the server sleeps. The
-//! caller moves the server's sleeping kernel thread to its own processor, wakes it and sleeps
-//! itself; the server runs on that processor and gives it back by waking the caller and
-//! sleeping again. On this generation of machines that is ten times cheaper than waking it on
-//! another processor.
+//! caller moves the server's sleeping kernel thread to its own CPU, wakes it and sleeps itself. The
+//! server runs on that CPU and gives it back by waking the caller and sleeping again. On this
+//! generation of machines that is ten times cheaper than waking it on another CPU.
 //!
-//! *Network* (LRPC, section 5.1): the server is on another machine, and the call a message on a
+//! *Network* (LRPC, section 5.1): the server is on another machine, and the call is a message on a
 //! connection (`upcall_net`). This is decided when a client binds.
 //!
-//! Which of the first two is decided by a word that the server publishes ([`upcall_shm::station`]),
-//! never by asking the kernel.
+//! The choice between the first two depends on a word that the server publishes
+//! ([`upcall_shm::station`]), and never on a question to the kernel.
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]

@@ -1,36 +1,35 @@
-//! When to look for the other side's next message.
+//! When to probe for the other side's next message.
 //!
-//! A look brings the line that it looks at to the processor that looks. If the other side is just
-//! about to write that line, it has to fetch it back first, so a look that comes too early delays
-//! what it looks for by a transfer each way. Measured on two cores (a round trip of one line, 24 ns
-//! of work on each side, the work subtracted): 165 ns when both sides look all the time, 68 with
-//! one pause between looks, 45 when the first look comes just after the answer. So whoever waits
-//! learns how long the answer takes, lets that time pass without a look, and then looks with pauses
-//! between.
+//! A probe brings the cache line to the probing processor. If the other side is just about to write
+//! that line, it has to fetch it back first, so a probe that comes too early delays the message by
+//! a transfer each way. Measured on two cores (a round trip of one line, 24 ns of work on each
+//! side, the work subtracted): 165 ns when both sides probe all the time, 68 with one pause between
+//! probes, 45 when the first probe comes just after the answer. So the waiting side learns how long
+//! the answer takes, lets that time pass without a probe, and then probes with pauses in between.
 
 use std::hint::black_box;
 use upcall_os::atomic::spin_loop;
 
-/// How long the answers to something took lately, in steps of some nanoseconds.
+/// Estimate of how long an answer takes, in steps of some nanoseconds.
 ///
-/// A first look that finds the answer may have come late: the next comes a little earlier. One that
-/// just misses it has cost more than that, so the next comes later by much more. Where answers
-/// differ widely, the quick ones count: looking too late for them costs more than looking too early
-/// for the slow ones, so an answer that comes long after the first look moves the next one less
-/// than a quick one does.
+/// A first probe that finds the answer may have come late: the next comes a little earlier. A first
+/// probe that just misses the answer has cost more than that, so the next comes later by much more.
+/// Where answers differ widely, the quick ones count: probing too late for them costs more than
+/// probing too early for the slow ones. So an answer that comes long after the first probe moves
+/// the next one less than a quick one does.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyTimer(u16);
 
-/// The parts of a step that are counted.
+/// Parts per step; the estimate is kept in parts.
 const STEP: u16 = 16;
 const EARLIER: u16 = 2;
 const LATER: u16 = 16;
 const LONG_AFTER: u16 = 1;
 const LONGEST: u16 = 511 * STEP;
 
-/// An answer that is there after so many looks was just missed; one that is not after so many more
-/// takes so long that no look matters.
+/// An answer found within this number of further probes was just missed.
 const MISSED: u32 = 3;
+/// Number of further probes after which an answer takes so long that no probe matters.
 const MATTERS: u32 = 32;
 
 impl Default for ReplyTimer {
@@ -40,7 +39,7 @@ impl Default for ReplyTimer {
 }
 
 impl ReplyTimer {
-    /// As it was kept by [`ReplyTimer::parts`].
+    /// Restores the estimate that [`ReplyTimer::parts`] returned.
     pub(crate) fn kept(parts: u16) -> Self {
         Self(parts)
     }
@@ -49,8 +48,8 @@ impl ReplyTimer {
         self.0
     }
 
-    /// Lets the time pass in which no answer is expected, then looks, at most `most` times. Whether
-    /// it is there.
+    /// Waits for the expected time without a probe, then probes at most `most` times. Returns
+    /// `true` if the answer was found.
     #[inline]
     pub fn await_answer(&mut self, most: u32, mut there: impl FnMut() -> bool) -> bool {
         pass(self.0 / STEP);
@@ -74,17 +73,17 @@ impl ReplyTimer {
     }
 }
 
-/// Lets a time pass. Finer than by pauses, each of which may be 40 ns.
+/// Passes a time. Finer than spin hints, each of which may take 40 ns.
 #[inline]
 fn pass(steps: u16) {
     let mut chain = 0u32;
     for _ in 0..steps {
-        // Through memory and back, which takes some cycles on every machine.
+        // A store and a load, which take some cycles on every machine.
         chain = black_box(black_box(chain));
     }
 }
 
-/// Between two looks.
+/// Waits between two probes.
 #[inline]
 pub(crate) fn again() {
     spin_loop();
@@ -94,7 +93,8 @@ pub(crate) fn again() {
 mod tests {
     use super::*;
 
-    /// Answers that need so many steps, looks that need ten each.
+    /// Simulates an answer after `answer` steps and probes of ten steps each. Returns the number of
+    /// probes.
     fn learn(reply_timer: &mut ReplyTimer, answer: u32) -> u32 {
         let mut looks = 0;
         let (before, mut now) = (u32::from(reply_timer.0 / STEP), 0);

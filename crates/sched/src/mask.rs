@@ -1,37 +1,39 @@
-//! What keeps interrupts off a thread, and what makes up for those that came meanwhile.
+//! Keeps interrupts off a thread, and makes up for those that arrived while they were off.
 //!
 //! Source: UDM, section 3.1 (D4 and D5 here), where hardware has a bit that keeps interrupts off,
-//! and one that says that there is something to do once they are not. Here an interrupt is a
-//! signal, whose handler is a function that runs on the thread, in the middle of whatever it does.
-//! What that is to keep off is counted: *operations*, which touch what the handler would touch, and
-//! *sections*, which are the program's. An interrupt that finds one of them leaves a note, and who
-//! ends the last of them does what the interrupt would have done: it *serves*.
+//! and one that reports that there is work once they are let in again. Here an interrupt is a
+//! signal, whose handler is a function that runs on the thread, in the middle of other code. Two
+//! things keep interrupts off, and both are counted: *operations*, which touch the same data as the
+//! handler, and *sections*, which belong to the program. An interrupt that arrives during one of
+//! them leaves a note, and the end of the last of them *serves*: it does the work of the interrupt.
 //!
-//! All of it is on one kernel thread and in handlers of its signals, so what must be kept in order
-//! is the compiler only.
+//! All of it happens on one kernel thread and in handlers of its signals. So only the compiler has
+//! to be kept from reordering.
 //!
 //! # Why no wake is lost
-//! The thread is announced as one who sleeps; the argument why senders ring is that of
-//! [`sleep`](crate::sleep), and who hears them sends the signal after the ring. To serve is to take
-//! what is there, to announce anew, and to look again ([`serve`](Mask::serve)): so whatever is
-//! launched later rings anew. It remains that each signal is followed by a serving that begins
-//! after it. Its handler serves; or it finds an operation or a section. In an operation it notes
-//! that it *came*, which the end of the operation looks for after it has let interrupts in again: a
-//! signal before that look has left the note, and one after it serves by itself. In a section it
-//! notes besides that something was *deferred*, and the end of the section looks for that in the
-//! same way, and then ends an operation. An operation that ends in a section defers, too.
+//! The thread is announced as if it slept; the argument why senders notify is that of
+//! [`sleep`](crate::sleep). The clerk receives the notification and then sends the signal. To serve
+//! is to take the messages, to announce the thread again, and to probe again
+//! ([`serve`](Mask::serve)). So a message that is sent later causes a new notification. It remains
+//! to show that each signal is followed by a serving that begins after it.
 //!
-//! Who sleeps in an operation wakes unannounced. So the end of the operation serves also where
-//! nothing came and the thread is not announced.
+//! The signal's handler serves, or it finds an operation or a section. In an operation it notes
+//! that it *came*. The end of the operation checks for that note after it has let interrupts in
+//! again: a signal before the check has left the note, and a signal after it serves by itself. In a
+//! section the handler also notes that work was *deferred*. The end of the section checks for that
+//! in the same way, and then ends an operation. An operation that ends in a section defers, too.
+//!
+//! A thread that sleeps in an operation wakes unannounced. So the end of the operation also serves
+//! if no interrupt came but the thread is not announced.
 //!
 //! `tests/models/loom_mask.rs` is the model: there a signal may come before each access to these
 //! words.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 
-/// What happens before each access to a mask: nothing, or whatever a checker has there.
+/// A hook before each access to a mask: nothing, or the step of a model checker.
 pub trait Between: Sized {
-    /// An access follows.
+    /// Called before each access.
     fn access(mask: &Mask<Self>);
 }
 
@@ -40,23 +42,25 @@ impl Between for () {
     fn access(_: &Mask) {}
 }
 
-/// See the module. Belongs to one kernel thread, and to the handlers of its signals.
+/// The state that keeps interrupts off one kernel thread; see the module.
+///
+/// It belongs to that thread and to the handlers of its signals.
 #[derive(Debug, Default)]
 pub struct Mask<B: Between = ()> {
     on: AtomicU32,
-    /// Operations under way, counted while interrupts are on.
+    /// Number of operations under way, counted while interrupts are on.
     busy: AtomicU32,
-    /// An interrupt came meanwhile.
+    /// Set if an interrupt came during an operation or a section.
     came: AtomicU32,
-    /// Sections under way.
+    /// Number of sections under way.
     sections: AtomicU32,
-    /// A section has kept something from being done.
+    /// Set if a section has kept work from being done.
     deferred: AtomicU32,
     between: B,
 }
 
 impl<B: Between> Mask<B> {
-    /// With something between its accesses.
+    /// Creates a mask with `between` as its hook.
     pub const fn new(between: B) -> Self {
         Self {
             on: AtomicU32::new(0),
@@ -68,7 +72,7 @@ impl<B: Between> Mask<B> {
         }
     }
 
-    /// What is between its accesses.
+    /// The hook before each access.
     pub fn between(&self) -> &B {
         &self.between
     }
@@ -85,19 +89,19 @@ impl<B: Between> Mask<B> {
         word.store(to, Relaxed);
     }
 
-    /// Whether interrupts are on.
+    /// Returns `true` if interrupts are on.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.get(&self.on) != 0
     }
 
-    /// Whether an operation is under way.
+    /// Returns `true` if an operation is under way.
     pub fn is_busy(&self) -> bool {
         self.get(&self.busy) != 0
     }
 
-    /// Interrupts are on from now on, and an operation is under way, whose
-    /// [end](Self::end_operation) announces the thread.
+    /// Turns interrupts on, and begins an operation, whose [end](Self::end_operation) announces the
+    /// thread.
     pub fn begin(&self) {
         self.set(&self.busy, self.get(&self.busy) + 1);
         compiler_fence(SeqCst);
@@ -105,15 +109,15 @@ impl<B: Between> Mask<B> {
         compiler_fence(SeqCst);
     }
 
-    /// They are off from now on.
+    /// Turns interrupts off.
     pub fn end(&self) {
         self.set(&self.on, 0);
         compiler_fence(SeqCst);
         self.set(&self.came, 0);
     }
 
-    /// Counts an operation, if it could be interrupted. Whether it is to be
-    /// [ended](Self::end_operation).
+    /// Counts an operation if interrupts are on. Returns `true` if the caller has to
+    /// [end](Self::end_operation) it.
     #[inline]
     pub fn begin_operation(&self) -> bool {
         if !self.is_on() {
@@ -124,8 +128,8 @@ impl<B: Between> Mask<B> {
         true
     }
 
-    /// The end of an operation: serves, if an interrupt was kept off, or if the thread is not
-    /// announced any more. To serve is to [heed](Self::heed) what came, at least.
+    /// Ends an operation. Serves if an interrupt was kept off, or if the thread is no longer
+    /// announced. `serve` has to call at least [`heed`](Self::heed).
     #[cold]
     pub fn end_operation(&self, is_announced: impl Fn() -> bool, serve: impl Fn()) {
         loop {
@@ -133,12 +137,12 @@ impl<B: Between> Mask<B> {
             let in_section = self.sections() > 0;
             let last = others == 0 && !in_section && self.is_on();
             if in_section {
-                // Its end is the end of the last operation.
+                // The end of the section ends the last operation.
                 self.defer();
             }
-            // Also if it panics.
+            // Lets interrupts in even if `serve` panics.
             let ends = MaskGuard(self, others);
-            // A wait ends awake.
+            // A thread that slept in the operation is no longer announced.
             if last && (self.has_come() || !is_announced()) {
                 serve();
             }
@@ -150,7 +154,7 @@ impl<B: Between> Mask<B> {
         }
     }
 
-    /// An interrupt: serves, or leaves a note to who will.
+    /// Handles an interrupt: serves, or leaves a note for the operation or section under way.
     pub fn interrupt(&self, serve: impl FnOnce()) {
         if self.is_busy() || self.sections() > 0 || !self.is_on() {
             return self.keep_off();
@@ -162,7 +166,7 @@ impl<B: Between> Mask<B> {
         self.set(&self.busy, 0);
     }
 
-    /// Leaves a note that an interrupt came while it could do nothing.
+    /// Leaves a note that an interrupt came but could not be served.
     pub fn keep_off(&self) {
         self.note();
         if self.sections() > 0 {
@@ -170,7 +174,7 @@ impl<B: Between> Mask<B> {
         }
     }
 
-    /// The end of the operation under way does what an interrupt would have done.
+    /// Makes the end of the operation under way serve.
     pub fn note(&self) {
         self.set(&self.came, 1);
     }
@@ -179,12 +183,13 @@ impl<B: Between> Mask<B> {
         self.get(&self.came) != 0
     }
 
-    /// What came so far is heeded now: it is to be looked for, and the thread to be announced anew.
+    /// Clears the note that an interrupt came. The caller takes the messages and announces the
+    /// thread again after this.
     pub fn heed(&self) {
         self.set(&self.came, 0);
     }
 
-    /// Takes what there is, announces the thread anew, and looks whether there is more.
+    /// Takes the messages, announces the thread again, and repeats that while there is `more`.
     pub fn serve(&self, take: impl Fn(), announce: impl Fn(), more: impl Fn() -> bool) {
         loop {
             self.heed();
@@ -196,7 +201,7 @@ impl<B: Between> Mask<B> {
         }
     }
 
-    /// Sections under way.
+    /// Number of sections under way.
     #[inline]
     pub fn sections(&self) -> u32 {
         self.get(&self.sections)
@@ -209,31 +214,31 @@ impl<B: Between> Mask<B> {
         compiler_fence(SeqCst);
     }
 
-    /// Ends one. Whether it was the last one, and has kept something from being done: then that is
-    /// to be [made good](Self::make_good), and an operation begun and ended.
+    /// Ends a section. Returns `true` if it was the last one and work was deferred: the caller then
+    /// calls [`make_good`](Self::make_good), and begins and ends an operation.
     #[inline]
     #[must_use]
     pub fn end_section(&self) -> bool {
         let left = self.sections() - 1;
-        // What the section has written is written before.
+        // The writes of the section come before its end.
         compiler_fence(SeqCst);
         self.set(&self.sections, left);
         compiler_fence(SeqCst);
         left == 0 && self.get(&self.deferred) != 0
     }
 
-    /// There is something to do at the end of the section.
+    /// Notes that there is work for the end of the section.
     pub fn defer(&self) {
         self.set(&self.deferred, 1);
     }
 
-    /// It is about to be done.
+    /// Clears the note of [`defer`](Self::defer): the work is about to be done.
     pub fn make_good(&self) {
         self.set(&self.deferred, 0);
     }
 }
 
-/// Lets interrupts in again, when the operation was the last one.
+/// Lets interrupts in again, if the operation was the last one.
 struct MaskGuard<'a, B: Between>(&'a Mask<B>, u32);
 
 impl<B: Between> Drop for MaskGuard<'_, B> {
@@ -261,7 +266,7 @@ mod tests {
         mask.begin();
         end();
         assert!(mask.begin_operation());
-        // In its midst they are off for a while.
+        // Interrupts are off for a while in the middle of it.
         mask.end();
         assert!(!mask.begin_operation());
         mask.begin();
@@ -278,7 +283,7 @@ mod tests {
     fn one_that_panics_at_its_end_has_ended() {
         let mask = Mask::<()>::default();
         mask.begin();
-        let end = || mask.end_operation(|| false, || panic!("meant"));
+        let end = || mask.end_operation(|| false, || panic!("the test makes this panic"));
         assert!(catch_unwind(AssertUnwindSafe(end)).is_err() && !mask.is_busy());
     }
 }

@@ -1,17 +1,17 @@
-//! How long to spin before sleeping: never longer than sleeping and being woken costs, and less
-//! where it did not help lately.
+//! How long to spin before sleeping: at most the cost of sleeping and being woken, and less where
+//! spinning did not help lately.
 //!
 //! Source: spin-then-block with a budget equal to the cost of blocking is at most twice as bad as
-//! knowing the future (Karlin and others, 1991, whom URPC's section 3.1 follows in spirit); the
-//! adaptation is ours: a fruitful spin doubles the budget, a fruitless one halves it, and now
-//! and then the full budget is tried again, so that a change of habits is noticed.
+//! knowing the future (Karlin and others, 1991, whom URPC's section 3.1 follows in spirit). The
+//! adaptation is ours: a fruitful spin doubles the budget, a fruitless one halves it, and now and
+//! then the full budget is tried again, so that a change of habits is noticed.
 
 use crate::costs::WaitCosts;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::clock;
 
-/// What to do while nothing is to be done.
+/// What a waiting processor does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Pacing {
     /// Spin for a bounded time that adapts, at most [`LONGEST`], then sleep. An idle domain takes
@@ -19,21 +19,22 @@ pub enum Pacing {
     #[default]
     Adaptive,
     /// Poll for ever. The lowest latency, for a processor that has nothing else to do; it is busy
-    /// all the time. A kernel thread that calls a sleeping server sleeps too.
+    /// all the time. A kernel thread that calls a sleeping server still sleeps.
     Poll,
     /// Sleep at once.
     Sleep,
 }
 
-/// The longest spin: about what it costs to wake a sleeper on another processor.
+/// Maximum time of a spin: about the cost of waking a sleeper on another CPU.
 pub const LONGEST: Duration = Duration::from_micros(50);
 
 const LONGEST_NS: u32 = LONGEST.as_nanos() as u32;
 const SHORTEST_NS: u32 = 500;
-/// Every so many fruitless spins the full budget is tried.
+/// Number of fruitless spins after which the full budget is tried again.
 const RETRY: u32 = 32;
 
-/// A budget for spinning that adapts; see the module. Races between its users only blur it.
+/// A budget for spinning that adapts; see the module. Races between its users make it only less
+/// exact.
 #[derive(Debug)]
 pub struct SpinBudget {
     budget_ns: AtomicU32,
@@ -47,7 +48,7 @@ impl Default for SpinBudget {
 }
 
 impl SpinBudget {
-    /// How long the next spin may last.
+    /// Maximum time of the next spin.
     pub fn budget(&self, pacing: Pacing) -> Duration {
         match pacing {
             Pacing::Poll => Duration::MAX,
@@ -61,7 +62,7 @@ impl SpinBudget {
         }
     }
 
-    /// The spin brought what it waited for.
+    /// Adapts to a spin that found something.
     pub fn fruitful(&self) {
         let budget = self.budget_ns.load(Ordering::Relaxed);
         if budget < LONGEST_NS {
@@ -69,12 +70,12 @@ impl SpinBudget {
         }
     }
 
-    /// What was learned is not true any more.
+    /// Resets the budget, because what was learned no longer holds.
     pub fn renew(&self) {
         self.budget_ns.store(LONGEST_NS, Ordering::Relaxed);
     }
 
-    /// It did not.
+    /// Adapts to a spin that found nothing.
     pub fn fruitless(&self) {
         let budget = self.budget_ns.load(Ordering::Relaxed);
         self.budget_ns.store((budget / 2).max(SHORTEST_NS), Ordering::Relaxed);
@@ -82,12 +83,12 @@ impl SpinBudget {
     }
 }
 
-/// Giving way to others on the same processor while polling: at every step as long as somebody
-/// takes the offer, seldom otherwise.
+/// Yields to other threads on the same CPU while polling: at every step as long as other threads
+/// take the yields, seldom otherwise.
 ///
-/// Who polls cannot know whether the one it waits for shares its processor: then polling alone
-/// would last for a time slice. An offer that nobody takes costs a system call, so after each such
-/// one the next is put off for longer.
+/// A poller cannot know whether the thread that it waits for shares its CPU. If it does, polling
+/// alone would last for a time slice. A yield that no thread takes costs a system call, so after
+/// each such yield the next one is put off for longer.
 #[derive(Debug)]
 pub struct GiveWay {
     left: u32,
@@ -96,16 +97,16 @@ pub struct GiveWay {
     taken: Duration,
 }
 
-/// About a quarter of a millisecond of polling.
+/// Maximum number of steps between two yields: about a quarter of a millisecond of polling.
 const LONGEST_INTERVAL: u32 = 16_383;
 
 impl GiveWay {
-    /// For a machine with these costs.
+    /// Creates a policy for a machine with these costs.
     pub fn new(costs: WaitCosts) -> Self {
         Self { left: 0, interval: 0, taken: costs.taken_yield }
     }
 
-    /// One step of polling, with the yield if one is due.
+    /// Counts one step of polling, and yields if that is due.
     #[inline]
     pub fn step(&mut self) {
         if self.is_due() {
@@ -139,44 +140,47 @@ pub fn timed_yield() -> Duration {
     start.elapsed()
 }
 
-/// Giving way to a server that was woken on the caller's own processor.
+/// Yields by a caller to a server that was woken on the caller's own CPU.
 ///
-/// Where the wake alone did not make the kernel switch to the server, giving way does, and spares
-/// the caller a sleep and the server a wake: a third of the hand-off. If that does not bring the
-/// reply at once, then the procedure takes long or others want the processor too, and sleeping is
-/// better: who gives way goes to the end of their queue. After each such time it is left out for
-/// longer.
+/// Where the wake alone did not make the kernel switch to the server, a yield does. It spares the
+/// caller a sleep and the server a wake: a third of the hand-off. If a yield does not bring the
+/// reply at once, then the procedure takes long or other threads want the CPU too. Sleeping is then
+/// better: a thread that yields goes to the end of their queue. After each such time the yield is
+/// left out for longer.
 ///
-/// Who takes such an offer keeps the processor until the kernel's tick. So offers are measured only
-/// if ticks follow each other more closely than `OFFERS_A_TICK`, and then for a while (`WATCHED`):
-/// to look at the exact clock twice takes a thirtieth of the whole hand-off, to ask for the tick
-/// next to nothing.
+/// A third thread that takes such a yield keeps the CPU until the kernel's tick. So yields are
+/// measured only if ticks follow each other more closely than `OFFERS_A_TICK`, and then for a while
+/// (`WATCHED`): reading the exact clock twice takes a thirtieth of the whole hand-off, reading the
+/// tick next to nothing.
 #[derive(Debug, Default)]
 pub struct HandOver {
     left_out: u32,
     interval: u32,
-    /// The last tick that was seen, and offers since.
+    /// The last tick that was seen, and the number of yields since.
     tick: u64,
     offers: u32,
-    /// So many offers are yet to be measured.
+    /// Number of yields that are still to be measured.
     watched: u32,
-    /// The last offer took so long that a third must have taken it, or that the procedure is a
-    /// long one.
+    /// The last yield took so long that a third thread must have taken it, or that the procedure is
+    /// a long one.
     slice: bool,
     costs: WaitCosts,
 }
 
-/// Fewer offers than a tick has room for if nobody but the server takes them.
+/// Minimum number of yields per tick if only the server takes them. A tick has room for more.
 const OFFERS_A_TICK: u32 = 512;
-/// Others who take every offer are noticed after so many.
+/// Number of yields between two readings of the tick: other threads that take every yield are
+/// noticed after that many.
 const OFFERS_A_LOOK: u32 = 8;
-/// Longer than until others take an offer again, who took some lately.
+/// Number of yields that are measured after a suspicion. Other threads that took yields lately take
+/// one again before that.
 const WATCHED: u32 = 1024;
-/// Once brings the reply nearly always; a second time, the reply of a server that was preempted by
-/// another wake.
+/// Maximum number of yields in a row. The first nearly always brings the reply; the second brings
+/// the reply of a server that was preempted by another wake.
 const HAND_OVERS: u32 = 2;
 const MOST_LEFT_OUT: u32 = 1023;
-/// The kernel's slices take milliseconds; interrupts and hosts take less, as a rule.
+/// Time of a yield that a third thread must have taken. The kernel's slices take milliseconds;
+/// interrupts and hosts take less, as a rule.
 const A_SLICE: Duration = Duration::from_micros(500);
 
 /// Whether a caller yields its CPU to the server now.
@@ -190,12 +194,12 @@ pub enum Offer {
     Timed,
 }
 
-/// What came while a CPU was yielded.
+/// The result of yielding a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Yielded {
-    /// What the yielding side waits for.
+    /// The event that the yielding side waits for arrived.
     Arrived,
-    /// Nothing: it is better to sleep.
+    /// Nothing arrived: it is better to sleep.
     Nothing,
 }
 
@@ -206,12 +210,12 @@ impl Yielded {
 }
 
 impl HandOver {
-    /// For a machine with these costs.
+    /// Creates a policy for a machine with these costs.
     pub fn new(costs: WaitCosts) -> Self {
         Self { costs, ..Self::default() }
     }
 
-    /// Gives way until `is_there`, or until it is better to sleep. Returns whether it is there.
+    /// Yields until `is_there`, or until it is better to sleep. Returns `true` if `is_there` did.
     #[inline]
     pub fn until(&mut self, is_there: impl Fn() -> bool) -> bool {
         self.came_at_once();
@@ -229,7 +233,7 @@ impl HandOver {
         yielded == Yielded::Arrived
     }
 
-    /// Decides on the next yield. [`learn`](Self::learn) follows, unless it is left out.
+    /// Decides on the next yield. [`learn`](Self::learn) follows, unless the yield is left out.
     pub fn offer(&mut self) -> Offer {
         self.slice = false;
         if self.left_out > 0 {
@@ -242,12 +246,12 @@ impl HandOver {
         }
     }
 
-    /// The reply was there before a yield.
+    /// Notes that the reply was there before a yield.
     pub fn came_at_once(&mut self) {
         self.slice = false;
     }
 
-    /// Adapts to a yield that took this long, or zero if that was not measured. `tick` gives the
+    /// Adapts to a yield that took this long, or zero if that was not measured. `tick` returns the
     /// number of the kernel's tick.
     pub fn learn(&mut self, yielded: Yielded, took: Duration, tick: impl FnOnce() -> u64) {
         self.offers += 1;
@@ -260,8 +264,9 @@ impl HandOver {
         self.left_out = self.interval;
     }
 
-    /// Whether the next offers are measured, after one that went `well` for all that is known, at
-    /// this tick. Every [so many](OFFERS_A_LOOK) are enough.
+    /// Decides whether the next yields are measured. `well` is `false` if the last yield did not
+    /// bring the reply soon. It is enough to call this for every [`OFFERS_A_LOOK`]th yield that
+    /// went well.
     #[inline]
     fn watch(&mut self, tick: u64, well: bool) {
         self.watched = self.watched.saturating_sub(1);
@@ -274,20 +279,21 @@ impl HandOver {
     }
 }
 
-/// Whether a caller asks a server on its own processor to stay: to give way when it has answered,
-/// and not to sleep, so that the next call only has to give way in turn. That spares the
-/// server a sleep and the caller a wake, half of the hand-off.
+/// Whether a caller asks a server on its own CPU to stay.
 ///
-/// With a third who wants the processor too, an offer costs a slice of some milliseconds, where a
-/// wake would have brought the server the processor at once; and one such slice outweighs a
-/// thousand hand-offs. So when an offer took long, calls by the thousand do without, and four times
-/// as many after the next such; until as many offers were short. A procedure that takes long
-/// looks the same to its caller, and loses nothing.
+/// A server that stays yields when it has answered, instead of sleeping, so the next call only has
+/// to yield in turn. That spares the server a sleep and the caller a wake, half of the hand-off.
+///
+/// If a third thread wants the CPU too, such a yield costs a slice of some milliseconds, where a
+/// wake would have brought the server the CPU at once; and one such slice outweighs a thousand
+/// hand-offs. So after a yield that took long, the caller does not ask for [`LEAST_WITHOUT`] calls,
+/// and for four times as many after the next such yield, until as many yields in a row were short.
+/// A procedure that takes long looks the same to its caller, and loses nothing.
 #[derive(Debug, Default)]
 pub struct Stay {
     left_out: u32,
     interval: u32,
-    /// Offers in a row that were short.
+    /// Number of yields in a row that were short.
     short: u32,
 }
 
@@ -295,7 +301,7 @@ const LEAST_WITHOUT: u32 = 1 << 10;
 const MOST_WITHOUT: u32 = 1 << 16;
 
 impl Stay {
-    /// Whether this call shall ask for it.
+    /// Returns `true` if this call asks the server to stay.
     #[inline]
     pub fn is_wanted(&mut self, hand_over: &HandOver) -> bool {
         if self.left_out > 0 {
@@ -305,7 +311,7 @@ impl Stay {
         hand_over.left_out == 0
     }
 
-    /// What came of an offer to a server that was asked.
+    /// Adapts to the last yield to a server that was asked to stay.
     #[inline]
     pub fn learn(&mut self, hand_over: &HandOver) {
         if hand_over.slice {
@@ -320,8 +326,8 @@ impl Stay {
     }
 }
 
-/// Yields the CPU to a server on it until `is_there`, as `offer` says. Returns also how long that
-/// took; zero if it is not measured.
+/// Yields the CPU to a server on it until `is_there`, as `offer` requires. Also returns how long
+/// that took; zero if it is not measured.
 pub fn yield_to_server(
     offer: Offer,
     costs: WaitCosts,
@@ -333,15 +339,17 @@ pub fn yield_to_server(
     (Yielded::of(there), took())
 }
 
-/// Gives way to callers who gave us their processor, before we sleep, until `is_there`. `Nothing`
-/// if it is better to sleep: no thread took the CPU, or other threads did. These yields are not
-/// timed: a caller that finds that other threads take them asks for no more of them ([`Stay`]).
+/// Yields until `is_there`, before a server sleeps on the CPU that its callers gave it.
+///
+/// Returns `Nothing` if it is better to sleep: no thread took the CPU, or other threads did. These
+/// yields are not timed: a caller that finds that other threads take them asks for no more of them
+/// ([`Stay`]).
 pub fn hand_back(is_there: impl Fn() -> bool) -> Yielded {
     Yielded::of(offer_until(is_there, || false))
 }
 
-/// Gives way until `is_there`, [`HAND_OVERS`] times at most and not again if one has taken
-/// `too_long`. Returns whether it is there.
+/// Yields until `is_there`, at most [`HAND_OVERS`] times, and not again if one has taken
+/// `too_long`. Returns `true` if `is_there` did.
 #[inline]
 fn offer_until(is_there: impl Fn() -> bool, too_long: impl Fn() -> bool) -> bool {
     (0..HAND_OVERS).any(|offers| {
@@ -353,8 +361,8 @@ fn offer_until(is_there: impl Fn() -> bool, too_long: impl Fn() -> bool) -> bool
     })
 }
 
-/// For the explorer of the idle policy: the same state, but that its numbers are cut, so that there
-/// are finitely many; and a number for it.
+/// For the explorer of the idle policy: a copy with its numbers cut, so that there are finitely
+/// many states; and the number of that state.
 #[cfg(test)]
 impl GiveWay {
     pub(crate) fn cut(&self) -> (Self, u8) {
@@ -436,7 +444,7 @@ mod tests {
             };
             (0..100 * every).map(is_watched).sum::<u32>()
         };
-        // The first tick may follow upon any other.
+        // The first tick may follow at once.
         assert!(watched(&mut hand_over, 1300) <= 2 * WATCHED);
         assert!(watched(&mut hand_over, OFFERS_A_TICK / 2) >= 98 * (OFFERS_A_TICK / 2));
         assert!(watched(&mut hand_over, 1300) <= 2 * WATCHED);
@@ -455,7 +463,7 @@ mod tests {
                     false
                 }));
             }
-            // One look that costs nothing each time; an offer is followed by others.
+            // Each call checks once, at no cost; a yield checks again.
             looks.get() > times
         };
         assert!(offers(&mut hand_over, 1));

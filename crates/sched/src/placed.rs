@@ -1,26 +1,27 @@
-//! What a donor remembers of the processor that it brought somebody to, lest it pays for that with
-//! each call.
+//! A donor's record of where it last pinned a server thread.
+//!
+//! With it the donor pays for `sched_setaffinity` once, and not on every call.
 //!
 //! ```text
 //!   donor, before a wake                                 server, before a sleep
-//!   1  asleep? and then: moved there, and cpu = there:   a  goes back where it belongs
-//!      it is still there                                 b  cpu = nowhere
-//!   2  otherwise: confine it, remember that              c  announce
+//!   1  asleep, pinned here, and cpu = here:              a  goes back where it belongs
+//!      it is still here                                  b  cpu = nowhere
+//!   2  otherwise: pin it, record that                    c  announce
 //! ```
-//! # Why the memory does not deceive
-//! A donor that finds the server asleep sees what it did before it announced that: either it still
-//! is where the donor has confined it, or it has said b. So a donor's wake finds the server on the
-//! donor's own processor; unless it has woken up before and serves the call on another processor:
-//! then the wake is for nothing. With several donors the last one wins; an earlier donor does not
-//! know yet, and has its call served on the processor of the other. `tests/models/loom_donation.rs`
-//! is the model.
+//! # Why the record does not deceive
+//! A donor that finds the server asleep sees what the server did before it announced that: either
+//! the server still is where the donor pinned it, or it has done b. So a donor's wake finds the
+//! server on the donor's own CPU, unless the server has woken up before and serves the call on
+//! another CPU; then the wake is for nothing. With several donors the last one wins. An earlier
+//! donor does not know that yet, and its call is served on the CPU of the other.
+//! `tests/models/loom_donation.rs` is the model.
 
 use upcall_os::atomic::{AtomicU64, Ordering};
 
-/// Said of a sleeping processor that may wake up anywhere.
+/// The CPU of a sleeping processor that may wake up anywhere.
 pub const NOWHERE: u32 = u32::MAX;
 
-/// The last thread that was moved, and where to; see the module.
+/// The thread that was moved last, and its CPU; see the module.
 #[derive(Debug, Default)]
 pub struct Placed(AtomicU64);
 
@@ -29,14 +30,15 @@ fn word(tid: u32, cpu: u32) -> u64 {
 }
 
 impl Placed {
-    /// Whether the thread was moved to processor `cpu`, and `said` since that it is there.
+    /// Returns `true` if thread `tid` was moved to `cpu`, and its station still reports that CPU
+    /// (`said`).
     #[inline]
     pub fn is_at(&self, tid: u32, cpu: u32, said: Option<u32>) -> bool {
         self.0.load(Ordering::Relaxed) == word(tid, cpu) && said == Some(cpu)
     }
 
-    /// Whether whatever was moved last was moved to processor `cpu`, and `said` since that it is
-    /// there. Asks for neither if nothing was moved.
+    /// Returns `true` if the thread that was moved last was moved to `cpu`, and its station still
+    /// reports that CPU (`said`). Calls neither if no thread was moved.
     #[inline]
     pub fn is_any_at(&self, cpu: impl FnOnce() -> u32, said: impl FnOnce() -> Option<u32>) -> bool {
         let last = self.0.load(Ordering::Relaxed);
@@ -46,7 +48,7 @@ impl Placed {
         }
     }
 
-    /// Remembers that the thread was moved, or could not be.
+    /// Records that the thread was moved, or that it could not be.
     pub fn set(&self, tid: u32, cpu: u32, moved: bool) {
         self.0.store(if moved { word(tid, cpu) } else { 0 }, Ordering::Relaxed);
     }

@@ -72,9 +72,9 @@ use upcall_shm::tally::Arrival;
 /// Number of rounds between two checks whether peers share the only CPU.
 pub const ROUNDS_ON_A_CPU: u32 = 64;
 
-/// The round in which a poller reads the clock, of each [`ROUNDS_PER_CLOCK`]. To read the clock
-/// takes as long as a round, and what comes soon would be found later. The first reading comes
-/// after half a microsecond.
+/// The round in which a poller reads the clock, of each [`ROUNDS_PER_CLOCK`]. Reading the clock
+/// takes as long as a round, and delays the probe that would find the next message. The first
+/// reading comes after half a microsecond.
 const FIRST_CLOCK: u32 = 8;
 const ROUNDS_PER_CLOCK: u32 = 32;
 
@@ -92,20 +92,21 @@ const BATCHES_OF_DONOR: usize = DEPTH.div_ceil(BATCH);
 /// of this time.
 const QUICK: Duration = LONGEST;
 
-/// Number of quick wakes in a row that show that calls follow each other closely. Then a CPU of its
-/// own is better, where the virtual processor would have polled for as long. Moving there costs
-/// about as much as this number of hand-offs.
+/// Number of quick wakes in a row that show that calls follow each other closely. A CPU of its own
+/// is then better for the virtual processor, where it would have polled for as long. Moving there
+/// costs about as much as this number of hand-offs.
 const QUICK_WAKES: u32 = 8;
 
-/// How often in a row a virtual processor parks away from home without a donor: a single such time
-/// can follow a wake for a call that was already answered.
+/// Number of parks in a row away from home without a donor. A single such park can follow a wake
+/// for a call that was already answered.
 const PARKS_WITHOUT_DONOR: u32 = 1;
 
 /// The idle policy of one virtual processor; see the module.
 #[derive(Debug)]
 pub struct Poller {
     pacing: Pacing,
-    /// The CPUs on which it may run when it is not confined; `None` if the kernel did not tell.
+    /// The CPUs on which it may run when it is not confined; `None` if the kernel did not report
+    /// them.
     home: Option<CpuSet>,
     purpose: Purpose,
     cpu: Cpu,
@@ -140,7 +141,7 @@ impl Lender {
 }
 
 impl Poller {
-    /// For a virtual processor with this pacing that may run on the CPUs `home`.
+    /// Creates the policy of a virtual processor with this pacing that may run on the CPUs `home`.
     pub fn new(pacing: Pacing, home: Option<CpuSet>, costs: WaitCosts) -> Self {
         let several = home.as_ref().is_some_and(|home| home.count() > 1);
         Self {
@@ -164,34 +165,34 @@ impl Poller {
         }
     }
 
-    /// The times that it reckons with.
+    /// The times that the policy assumes.
     pub fn costs(&self) -> WaitCosts {
         self.costs
     }
 
-    /// Its own CPUs.
+    /// The virtual processor's own CPUs.
     pub fn home(&self) -> Option<&CpuSet> {
         self.home.as_ref()
     }
 
-    /// Its own CPUs, if it may be confined to others.
+    /// The virtual processor's own CPUs, if it may be confined to others.
     pub fn way_home(&self) -> Option<&CpuSet> {
         self.home.as_ref().filter(|_| self.cpu != Cpu::Own)
     }
 
-    /// Whether it has one CPU of its own.
+    /// Returns `true` if the virtual processor has only one CPU of its own.
     #[inline]
     pub fn has_one_cpu(&self) -> bool {
         self.room != CpuDemand::Several
     }
 
-    /// Whether it has the CPU of a caller.
+    /// Returns `true` if the virtual processor has the CPU of a caller.
     #[inline]
     pub fn is_borrowed(&self) -> bool {
         matches!(self.cpu, Cpu::Borrowed { .. })
     }
 
-    /// The lane of the caller whose CPU it has.
+    /// The lane of the caller whose CPU the virtual processor has.
     #[inline]
     pub fn donor(&self) -> Option<usize> {
         match &self.cpu {
@@ -200,13 +201,13 @@ impl Poller {
         }
     }
 
-    /// Whether a server has its CPU, without a reply since.
+    /// Returns `true` if a server has the CPU, without a reply since.
     #[inline]
     pub fn has_given_cpu(&self) -> bool {
         self.lending == Lending::Given
     }
 
-    /// The lane of the donor, if its requests come before all others and one `waits` there.
+    /// Returns the donor's lane if its requests come before all others and one `waits` there.
     #[inline]
     pub fn take_donors(&mut self, waits: impl FnOnce(usize) -> bool) -> Option<usize> {
         match &mut self.cpu {
@@ -219,18 +220,18 @@ impl Poller {
         }
     }
 
-    /// Whether the next call asks its server, which is on this CPU, to stay there.
+    /// Returns `true` if the next call asks its server, which is on this CPU, to stay there.
     pub fn asks_to_stay(&mut self) -> bool {
         self.asks_to_stay = self.stay.is_wanted(&self.hand_over);
         self.asks_to_stay
     }
 
-    /// The CPU was given to a server.
+    /// Notes that the CPU was given to a server.
     pub fn gave_cpu(&mut self) {
         self.lending = Lending::Given;
     }
 
-    /// The lanes are other ones, and so is the `purpose`.
+    /// Notes that the set of lanes has changed, and with it the `purpose`.
     pub fn lanes_changed(&mut self, purpose: Purpose) {
         self.purpose = purpose;
         self.woken_by = None;
@@ -239,7 +240,7 @@ impl Poller {
         }
     }
 
-    /// A probe has found work.
+    /// Notes that a probe has found work.
     #[inline]
     pub fn found(&mut self) {
         if self.polling != Polling::NotBegun {
@@ -248,7 +249,7 @@ impl Poller {
         }
     }
 
-    /// A probe has found replies.
+    /// Notes that a probe has found replies.
     #[inline]
     pub fn found_replies(&mut self) {
         if self.lending == Lending::Given {
@@ -257,13 +258,13 @@ impl Poller {
         self.near_parks.other_came();
     }
 
-    /// A probe has found messages.
+    /// Notes that a probe has found messages.
     #[inline]
     pub fn found_messages(&mut self) {
         self.near_parks.other_came();
     }
 
-    /// A probe has found a request of this client.
+    /// Notes that a probe has found a request of `client`.
     #[inline]
     pub fn found_request(&mut self, client: impl FnOnce() -> u64) {
         if self.near().is_some_and(|near| near.client != client()) {
@@ -271,13 +272,14 @@ impl Poller {
         }
     }
 
-    /// A thread of this virtual processor goes on, without a find.
+    /// Notes that a thread of this virtual processor goes on without a probe having found
+    /// something.
     #[inline]
     pub fn thread_goes_on(&mut self) {
         self.near_parks.other_came();
     }
 
-    /// Requests were served; this is what they told.
+    /// Adapts to requests that were served.
     #[inline]
     pub fn served(&mut self, served: ServedRequest) {
         let ServedRequest { lane, client, came, donated, wish } = served;
@@ -315,7 +317,7 @@ impl Poller {
         self.cpu = Cpu::Borrowed { from: lane.map(Lender::new), stay: wish, by };
     }
 
-    /// The CPU is not a caller's any more; it stays there.
+    /// Ends the borrowing of a caller's CPU; the virtual processor stays there.
     fn end_borrowing(&mut self) {
         let parks_left = PARKS_WITHOUT_DONOR;
         if let Cpu::Borrowed { by, .. } = &self.cpu {
@@ -327,9 +329,9 @@ impl Poller {
         }
     }
 
-    /// A request in `lane` is about to be served.
+    /// Decides what comes before a request in `lane` is served.
     ///
-    /// The donor has its CPU back when all its calls are answered, or when it has something to run
+    /// The donor gets its CPU back when all its calls are answered, or when it has something to run
     /// there itself.
     pub fn serves(&mut self, lane: usize, facts: &impl Facts) -> BeforeServing {
         let Some(donor) = self.donor() else { return BeforeServing::Serve };
@@ -357,8 +359,8 @@ impl Poller {
         BeforeServing::GiveBack(self.refuge(cpu))
     }
 
-    /// The next step after `event`. `deadline` is the time at which a thread of this virtual
-    /// processor goes on.
+    /// Returns the next step after `event`. `deadline` is the time at which a thread of this
+    /// virtual processor goes on.
     #[inline]
     pub fn step(
         &mut self,
@@ -431,13 +433,13 @@ impl Poller {
         self.poll_again(facts)
     }
 
-    /// Whether it may poll on, by the clock.
+    /// Returns `true` if it may poll on, by the clock.
     fn is_in_time(&mut self, deadline: Option<Instant>, facts: &impl Facts) -> bool {
         let now = facts.now();
         let mut since = if let Polling::Since(since) = self.polling { since } else { now };
         if self.lending == Lending::Lent && facts.has_server_elsewhere(facts.cpu()) {
-            // The server that had this CPU moves to one of its own. It comes soon, and will be
-            // quick there.
+            // The server that had this CPU moves to one of its own. Its reply comes soon, and its
+            // next ones quickly.
             self.lending = Lending::None;
             self.spin_budget.renew();
             since = now + self.costs.server_moves;
@@ -452,7 +454,7 @@ impl Poller {
     }
 
     /// Polls, or yields if that is due: a peer that it waits for may be on its only CPU. Senders of
-    /// messages do not say where they run.
+    /// messages do not publish where they run.
     #[inline]
     fn poll_again(&mut self, facts: &impl Facts) -> IdleStep {
         let may_share = match self.room {
@@ -463,7 +465,7 @@ impl Poller {
         if may_share && self.give_way.is_due() { IdleStep::Yield } else { IdleStep::PollAgain }
     }
 
-    /// On a caller's CPU: it never polls there.
+    /// Migrates, yields or parks on a caller's CPU, where it never polls.
     fn leave_or_yield(&mut self, deadline: Option<Instant>, facts: &impl Facts) -> IdleStep {
         if self.wish == PollWish::Poll && self.quick_wakes >= QUICK_WAKES {
             // Calls follow each other closely: a CPU of its own serves them better.
@@ -497,7 +499,7 @@ impl Poller {
         }
     }
 
-    /// A server had this CPU, and that is what came.
+    /// Adapts to what `yielded` brought after a server had this CPU.
     fn server_ran(&mut self, yielded: Yielded) -> IdleStep {
         if std::mem::take(&mut self.asks_to_stay) {
             self.stay.learn(&self.hand_over);
@@ -511,23 +513,23 @@ impl Poller {
         }
     }
 
-    /// Its own CPUs but `cpu`, if there are any.
+    /// Returns the virtual processor's own CPUs without `cpu`, if any are left.
     fn refuge(&mut self, cpu: u32) -> Option<CpuSet> {
         self.quick_wakes = 0;
         let cpus = self.home.as_ref()?.without(cpu as usize);
         (cpus.count() > 0).then_some(cpus)
     }
 
-    /// It has moved to these CPUs, away from a caller.
+    /// Notes that the virtual processor has moved to `cpus`, away from a caller.
     pub fn migrated(&mut self, cpus: CpuSet) {
         self.near_parks.leaves();
         self.cpu = Cpu::Refuge { cpus, parks_left: PARKS_WITHOUT_DONOR };
-        // What was learned of callers on the same CPU does not hold here, and a migration for
-        // nothing is expensive.
+        // What was learned of callers on the same CPU does not hold here, and a needless migration
+        // is expensive.
         self.spin_budget.renew();
     }
 
-    /// The caller near which it has confined itself.
+    /// The caller near which the virtual processor has confined itself.
     #[inline]
     fn near(&self) -> Option<NearbyCaller> {
         match &self.cpu {
@@ -536,7 +538,7 @@ impl Poller {
         }
     }
 
-    /// It is about to park: no donor's CPU is its own while it sleeps.
+    /// Decides where to park. No donor's CPU is the virtual processor's own while it sleeps.
     pub fn parks(&mut self, facts: &impl Facts) -> ParkPlace<'_> {
         self.polling = Polling::NotBegun;
         let before = self.near();
@@ -577,7 +579,7 @@ impl Poller {
         self.home.as_ref().map_or(ParkPlace::Here, ParkPlace::Home)
     }
 
-    /// The caller near which it parks: its waker, if that caller wishes it.
+    /// Returns the caller near which to park: the waker, if that caller asks for it.
     fn caller_to_park_near(&mut self, facts: &impl Facts) -> Option<NearbyCaller> {
         let (lane, client) = self.woken_by.take().filter(|_| self.room == CpuDemand::Several)?;
         let cpu = facts.wished_cpu(lane)?;
@@ -586,21 +588,22 @@ impl Poller {
         (may && self.near_parks.may_park(cpu)).then_some(NearbyCaller { client, cpu })
     }
 
-    /// It could not confine itself to the CPU near which it was to park. It goes home with the next
-    /// park.
+    /// Notes that the virtual processor could not confine itself to the CPU near which it was to
+    /// park. It goes home with the next park.
     pub fn not_near(&mut self) {
         self.near_parks.failed();
         self.cpu = Cpu::Kept { parks_left: 0 };
     }
 
-    /// It was woken, by a notification or its deadline.
+    /// Adapts to a wake, by a notification or by the deadline.
     pub fn woke(&mut self, woken: Wakeup, facts: &impl Facts) {
         let Wakeup { said, cpu, slept, reason } = woken;
         if reason == WakeReason::Deadline {
             self.near_parks.other_came();
         }
-        // Brought here by a donor that cannot have said so with a call, for its calls were sent
-        // before; or still where the last one brought it, and others may have called before it.
+        // Either a donor brought it here, and could not send that with a call, because its calls
+        // were sent before. Or it still is where the last donor brought it, and others may have
+        // called before that donor.
         let stayed = self.cpu != Cpu::Own && said == cpu;
         if stayed {
             if let Some(lane) = facts.donor(cpu) {
@@ -611,8 +614,8 @@ impl Poller {
             self.near_parks.leaves();
             self.cpu = Cpu::Borrowed { from, stay, by: CameBy::Brought };
         }
-        // After a short sleep it would have been better to poll. Before a long one polling was, or
-        // would have been, for nothing.
+        // After a short sleep it would have been better to poll. Before a long one, polling was
+        // useless or would have been.
         self.quick_wakes = if slept < QUICK { self.quick_wakes.saturating_add(1) } else { 0 };
         if slept < LONGEST {
             self.spin_budget.fruitful();
@@ -621,7 +624,7 @@ impl Poller {
         }
     }
 
-    /// Whether it may run on one CPU only, and that by another's doing.
+    /// Returns `true` if another process has confined the virtual processor to one CPU.
     fn is_confined(&self, facts: &impl Facts) -> bool {
         facts.allowed().is_some_and(|allowed| {
             let is_refuge = match &self.cpu {

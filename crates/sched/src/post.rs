@@ -2,7 +2,7 @@
 //!
 //! The receiver has a line on its domain's station page, which senders read with each message, and
 //! a set of doorbells, one for each sender. The protocol, with its argument why no wake is lost, is
-//! in [`sleep`]: the receiver's is the side that makes the fence.
+//! in [`sleep`]: the receiver is the side that makes the fence.
 
 use crate::costs::WaitCosts;
 use crate::domain::{Domain, MOST_POSTS};
@@ -16,17 +16,17 @@ use upcall_os::membarrier;
 use upcall_os::poll::{PollSet, Report};
 use upcall_shm::station::StationLine;
 
-/// Our own doorbell's number in the set; those of senders do not matter.
+/// Number of the receiver's own doorbell in the set; those of the senders share one number.
 const OWN: u64 = 0;
 const SENDERS: u64 = 1;
 
-/// So long who cannot make the fence for its senders sleeps at most.
+/// Maximum time of one sleep of a receiver that cannot make the fence for its senders.
 pub(crate) const SHORT: Duration = Duration::from_millis(1);
 
-/// A spinner looks at the clock after so many rounds.
+/// Number of rounds between two readings of the clock while spinning.
 const ROUNDS: u32 = 64;
 
-/// See the module.
+/// The place where one receiver of messages waits; see the module.
 #[derive(Debug)]
 pub struct Post {
     domain: &'static Domain,
@@ -37,13 +37,17 @@ pub struct Post {
 }
 
 impl Post {
-    /// Takes a post. In a process that has threads already the first call waits for the
-    /// kernel, for 10 to 30 ms as a rule ([`membarrier::register`]).
+    /// Takes a post.
+    ///
+    /// # Blocking
+    /// In a process that already has threads, the first call waits for the kernel, for 10 to 30 ms
+    /// as a rule ([`membarrier::register`]).
     ///
     /// # Errors
-    /// All of the domain's are taken, or no descriptor or memory is left.
+    /// All of the domain's posts are taken, or no descriptor or memory is left.
     pub fn take() -> io::Result<Self> {
-        // Later, with the first message, the clerk would wait here, and its peers for the clerk.
+        // If this were left to the first message, the clerk would wait here, and its peers for the
+        // clerk.
         membarrier::register();
         let (domain, set, own) = (Domain::current()?, PollSet::new()?, Doorbell::new()?);
         set.add(&own, OWN, Report::EachRing)?;
@@ -53,17 +57,17 @@ impl Post {
         Ok(Self { domain, line, set, own, spin_budget: SpinBudget::default() })
     }
 
-    /// Its line on the station page.
+    /// The number of its line on the station page.
     pub fn line(&self) -> u16 {
         self.line
     }
 
-    /// Whether its senders may leave their fences to it, if they are registered.
+    /// Returns `true` if registered senders may leave their fences to the receiver.
     pub fn makes_fences() -> bool {
         membarrier::register()
     }
 
-    /// From now on this doorbell wakes, too, at once if it has rung already.
+    /// Adds a doorbell that wakes the receiver; at once if it was notified before.
     ///
     /// # Errors
     /// No memory left.
@@ -71,18 +75,18 @@ impl Post {
         self.set.add(doorbell, SENDERS, Report::EachRing)
     }
 
-    /// This one does no longer.
+    /// Removes a doorbell: it no longer wakes the receiver.
     pub fn remove(&self, doorbell: &Doorbell) {
         self.set.remove(doorbell);
     }
 
-    /// Wakes the receiver, or keeps it from falling asleep. By any thread of the domain.
+    /// Wakes the receiver, or keeps it from falling asleep. Any thread of the domain may call this.
     pub fn rouse(&self) {
         self.own.notify();
     }
 
     /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first
-    /// as `pacing` says. Returns whether it was true. By one thread at a time.
+    /// as `pacing` requires. Returns `true` if `there` was. Called by one thread at a time.
     pub fn wait(
         &self,
         pacing: Pacing,
@@ -92,8 +96,8 @@ impl Post {
         self.wait_and_rest(pacing, limit, there, (Duration::ZERO, || ()))
     }
 
-    /// The same, and does what is to be done once it has slept for so long; for no time: before it
-    /// sleeps.
+    /// Like [`wait`](Self::wait), and calls `rest` once the thread has slept for `after`; before it
+    /// sleeps if `after` is zero.
     pub fn wait_and_rest(
         &self,
         pacing: Pacing,
@@ -144,38 +148,40 @@ impl Post {
         sleep::sleep_until(self, ends, there)
     }
 
-    /// Has senders ring from now on though the receiver does not sleep: for one that computes,
-    /// while somebody else watches [`rings`](Self::rings) and tells it. It looks again after this.
-    /// As after a ring nobody rings again, this is to be said anew after each look. False if
-    /// the kernel did not make the fence for the senders.
+    /// Makes senders notify from now on although the receiver does not sleep.
+    ///
+    /// This is for a receiver that computes while another thread watches [`rings`](Self::rings) and
+    /// interrupts it. The receiver must probe after this call. Senders notify once per
+    /// announcement, so the receiver announces again after each probe. Returns `false` if the
+    /// kernel did not make the fence for the senders.
     pub fn announce_to_be_rung_for(&self) -> bool {
         let line = self.word();
         sleep::announce_to_all(&line.asleep, &line.sleeps)
     }
 
-    /// Whether senders ring.
+    /// Returns `true` if senders notify.
     pub fn is_announced(&self) -> bool {
         self.word().asleep.load(upcall_os::atomic::Ordering::Relaxed) != 0
     }
 
-    /// A descriptor that is readable when a doorbell has rung, for a wait for the edge of that.
+    /// A descriptor that becomes readable when a doorbell is notified, for edge-triggered waits.
     pub fn rings(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
 
-    /// The set of all doorbells that wake it.
+    /// The set of all doorbells that wake the receiver.
     pub(crate) fn set(&self) -> &PollSet {
         &self.set
     }
 
-    /// Says that the receiver is about to sleep, with others at once: the fence for all comes after
-    /// this.
+    /// Announces that the receiver is about to sleep. The caller announces other sleepers too, and
+    /// makes one fence for all after this.
     pub(crate) fn announce_with_others(&self) {
         let line = self.word();
         sleep::announce_without_fence(&line.asleep, &line.sleeps);
     }
 
-    /// Says that it is awake.
+    /// Marks the receiver as awake.
     pub fn retract(&self) {
         sleep::retract(&self.word().asleep);
     }
@@ -252,7 +258,7 @@ mod tests {
                         for number in 1..=2000_u64 {
                             sent[own].store(number, Release);
                             ringer.launched(safe_doorbell, doorbell);
-                            // Every so often the receiver falls asleep before the next one comes.
+                            // Now and then the receiver falls asleep before the next message comes.
                             while number % 8 == 0 && taken.load(Acquire) < number {
                                 std::thread::yield_now();
                             }

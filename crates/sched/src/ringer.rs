@@ -12,14 +12,15 @@ use upcall_shm::station::PeerStation;
 pub struct Ringer {
     station: PeerStation,
     line: u16,
-    /// The last of its sleeps that we rang for.
+    /// The number of the receiver's latest sleep for which this sender has notified.
     rung: AtomicU64,
-    /// The receiver does not make the fence for us.
+    /// Set if the receiver does not make the fence for this sender.
     fences: bool,
 }
 
 impl Ringer {
-    /// For the receiver at `line` of a peer's station, which said whether it makes the fence.
+    /// Creates a ringer for the receiver at `line` of a peer's station. `makes_fences` is what the
+    /// receiver reported.
     pub fn new(station: PeerStation, line: u16, makes_fences: bool) -> Self {
         Self {
             station,
@@ -29,8 +30,9 @@ impl Ringer {
         }
     }
 
-    /// To be called after each message that was launched: rings `doorbell` if the receiver sleeps
-    /// and no sender has rung for it yet. One load as long as it is awake. Never blocks.
+    /// Notifies `doorbell` if the receiver sleeps and this sender has not notified it yet.
+    ///
+    /// To be called after each message. Costs one load while the receiver is awake. Never blocks.
     #[inline]
     pub fn launched(&self, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell) {
         if self.fences {

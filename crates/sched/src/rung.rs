@@ -1,9 +1,9 @@
-//! A thread that computes, and that others ring for all the same: for those that are interrupted.
+//! Notifications for a thread that computes: for receivers that are interrupted.
 //!
-//! It is announced at its post as one who sleeps ([`Post::announce_to_be_rung_for`]), and the clerk
-//! hears the doorbells in its place, each ring of them (the edge, not the level), also beside the
-//! thread itself, which may sleep there now and then. The clerk has it come by: by a signal, say.
-//! Why no ring is lost is argued in [`mask`](crate::mask).
+//! The thread is announced at its post as if it slept ([`Post::announce_to_be_rung_for`]), and the
+//! clerk watches the doorbells in its place. The clerk sees each notification (the edge, not the
+//! level), even while the thread itself sleeps at the post. The clerk then interrupts the thread,
+//! for example by a signal. [`mask`](crate::mask) argues why no notification is lost.
 
 use crate::post::Post;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,22 +13,22 @@ use upcall_directory::clerk::{Clerk, Watched};
 use upcall_os::poll::Report;
 use upcall_os::timer::Timer;
 
-/// Why a thread cannot be interrupted.
+/// The reason why a thread cannot be interrupted.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InterruptError {
-    /// It is a virtual processor, on which handlers run at safe points.
+    /// The thread is a virtual processor, on which handlers run at safe points.
     SafePoints,
-    /// The kernel makes no fence for others (`membarrier(2)`), so that senders could not know of it
-    /// for sure.
+    /// The kernel makes no fence for others (`membarrier(2)`), so senders could miss that the
+    /// thread is announced.
     NoFence,
-    /// The handler of the signal could not be installed.
+    /// The signal handler could not be installed.
     Signal(io::Error),
-    /// A descriptor, memory, or another resource could not be had.
+    /// A descriptor, memory, or another resource was not available.
     Resource {
-        /// What for.
+        /// The resource.
         what: String,
-        /// The kernel's word.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -37,10 +37,13 @@ impl fmt::Display for InterruptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SafePoints => f.write_str(
-                "a virtual processor is not interrupted: handlers run at its safe points, so call upcall::thread::safe_point() now and then",
+                "a virtual processor is not interrupted: handlers run at its safe points, so call \
+                 upcall::thread::safe_point() now and then",
             ),
-            Self::NoFence => f.write_str("the kernel has no membarrier(2), or a sandbox refuses it: poll instead"),
-            Self::Signal(error) => write!(f, "no handler for SIGURG: {error}"),
+            Self::NoFence => f.write_str(
+                "the kernel has no membarrier(2), or a sandbox refuses it: poll instead",
+            ),
+            Self::Signal(error) => write!(f, "the handler for SIGURG cannot be installed: {error}"),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
         }
     }
@@ -48,9 +51,9 @@ impl fmt::Display for InterruptError {
 
 impl std::error::Error for InterruptError {}
 
-/// What becomes readable when somebody rings.
+/// A source of notifications, with a descriptor that becomes readable on each.
 pub trait Rings: Send + Sync + 'static {
-    /// Its descriptor.
+    /// The descriptor.
     fn rings(&self) -> BorrowedFd<'_>;
 }
 
@@ -66,8 +69,8 @@ impl Rings for Timer {
     }
 }
 
-/// The clerk hears it, until this is dropped.
-#[must_use = "nobody hears it any more when this is dropped"]
+/// A watch by the clerk, which ends when this is dropped.
+#[must_use = "the clerk stops watching when this is dropped"]
 pub struct Rung {
     clerk: &'static Clerk,
     key: u64,
@@ -79,11 +82,8 @@ impl fmt::Debug for Rung {
     }
 }
 
-/// Whether a thread that computes can be rung for: senders know of it, and somebody hears them.
-/// Starts the clerk.
-///
-/// # Errors
-/// [`InterruptError::NoFence`], [`InterruptError::Resource`].
+/// Checks that a thread that computes can be notified: senders see that it is announced, and the
+/// clerk runs. Starts the clerk.
 pub fn can_be() -> Result<(), InterruptError> {
     if !Post::makes_fences() {
         return Err(InterruptError::NoFence);
@@ -97,17 +97,14 @@ fn clerk() -> Result<&'static Clerk, InterruptError> {
 }
 
 impl Rung {
-    /// From now on `tell` is called after each ring, by the clerk's thread. It is to be short, and
-    /// may not block. One that is under way may outlast this.
-    ///
-    /// # Errors
-    /// [`InterruptError::Resource`].
+    /// Makes the clerk's thread call `tell` after each notification. `tell` must be short and must
+    /// not block. A call that is under way may outlast the returned value.
     pub fn tells(
         rings: Arc<impl Rings>,
         tell: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, InterruptError> {
         let unable = |error| InterruptError::Resource {
-            what: "a place among what the clerk watches".into(),
+            what: "an entry in the clerk's poll set".into(),
             error,
         };
         let clerk = clerk()?;
@@ -124,7 +121,7 @@ impl Drop for Rung {
     }
 }
 
-/// As the clerk watches it.
+/// The clerk's view of the watch.
 struct DoorbellWatch<R, F> {
     rings: Arc<R>,
     tell: F,

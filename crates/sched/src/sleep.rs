@@ -3,60 +3,60 @@
 //! ```text
 //!   sleeper                                 waker
 //!   announce:  word = 1; fence              publish the message
-//!   look again for a message                must_wake: fence; read word
+//!   probe again for a message               must_wake: fence; read word
 //!   none: sleep until woken                 1: wake
 //! ```
 //! # Why no wake is lost
-//! Both sides write first and read then, with a SeqCst fence between. In the single order of the
-//! two fences one comes first. If it is the sleeper's, the waker reads 1 and wakes; the wake cannot
-//! come too early, for the sleeper sleeps on something that remembers it: a futex compares
-//! its word, which a waker clears before it wakes, and a doorbell keeps its count. If it is the
-//! waker's, the sleeper's second look finds the message.
+//! Both sides write first and then read, with a SeqCst fence between. In the single order of the
+//! two fences one comes first. If it is the sleeper's, the waker reads 1 and wakes. The wake cannot
+//! come too early, because the sleeper sleeps on an object that remembers it: a futex compares its
+//! word, which a waker clears before it wakes, and a doorbell keeps its count. If it is the
+//! waker's, the sleeper's second probe finds the message.
 //!
-//! A waker that will look again before it sleeps itself may leave the fence out the first time
-//! ([`seems_asleep`]); it then owes the look with the fence, and pays when it runs out of other
-//! work. `tests/models/loom_sleep.rs` is the model. Replies do so by
+//! A waker that will check again before it sleeps itself may leave the fence out the first time
+//! ([`seems_asleep`]). It then owes the check with the fence, and makes it when it runs out of
+//! other work. `tests/models/loom_sleep.rs` is the model. Replies do so through
 //! [`wake_check`](crate::wake_check).
 //!
-//! # Why one ring for a sleep is enough
-//! A processor numbers its sleeps, and a waker that has rung for this one does not ring again
-//! ([`first_ring`]): to a sleeper that cannot run yet, because it shares the waker's processor,
-//! each of many replies would else cost a system call. The first ring is kept, so this sleep ends.
-//! Whatever is published later is found at the latest by the second look before the next sleep: a
-//! waker that still read the old number made its fence before the sleeper's next one. A waker that
-//! reads the next number rings.
+//! # Why one notification per sleep is enough
+//! A processor numbers its sleeps, and a waker that has notified it in this sleep does not do so
+//! again ([`first_ring`]). Otherwise each of many replies would cost a system call while the
+//! sleeper cannot run yet because it shares the waker's CPU. The first notification is kept, so
+//! this sleep ends. A message that is published later is found at the latest by the second probe
+//! before the next sleep: a waker that still read the old number made its fence before the
+//! sleeper's next one. A waker that reads the next number notifies.
 //!
 //! # One fence for both
-//! Who sends messages that nobody answers would pay for a fence with each of them, and wait in it
-//! for a line that the receiver has. So there the sleeper makes it for both ([`announce_to_all`],
-//! by [`membarrier`](upcall_os::membarrier)): when that returns, each sender's processor has made a
-//! full fence at some moment since the announcement. If that was before the sender read the word,
-//! it reads 1 and wakes; if after, then what it had published before it read is what the second
-//! look finds. A sender whose process is not registered makes its own fence ([`must_wake`]).
+//! A sender of messages that have no answer would pay for a fence with each of them, and wait in it
+//! for a cache line that the receiver has. So there the sleeper makes the fence for both
+//! ([`announce_to_all`], through [`membarrier`](upcall_os::membarrier)). When that returns, each
+//! sender's processor has made a full fence at some moment since the announcement. If that was
+//! before the sender read the word, it reads 1 and wakes. If it was after, the second probe finds
+//! what the sender had published before it read. A sender whose process is not registered makes its
+//! own fence ([`must_wake`]).
 //!
-//! In the model the fence is one in each sender, between publishing and reading: as the kernel sees
-//! to it.
+//! In the model each sender has a fence between publishing and reading, as the kernel ensures.
 
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A sleeper of this protocol.
 pub trait Sleeps {
-    /// Announces the sleep, and makes the fence. Returns the longest that it may sleep before it
-    /// looks again; `None`: any time.
+    /// Announces the sleep, and makes the fence. Returns the maximum time that the sleeper may
+    /// sleep before it probes again; `None` if there is no limit.
     fn announce(&self) -> Option<Duration>;
 
-    /// Says that it is awake.
+    /// Marks the sleeper as awake.
     fn retract(&self);
 
-    /// The time.
+    /// The current time.
     fn now(&self) -> Instant;
 
-    /// Sleeps until it is woken, or for `limit`. A wake from before counts.
+    /// Sleeps until a wake, or for `limit`. An earlier wake that was not consumed counts.
     fn sleep(&self, limit: Option<Duration>);
 }
 
-/// Sleeps until `there` is true, or until `ends`. Returns whether it was true.
+/// Sleeps until `there` is true, or until `ends`. Returns `true` if `there` was.
 pub fn sleep_until(
     sleeper: &impl Sleeps,
     ends: Option<Instant>,
@@ -78,30 +78,30 @@ pub fn sleep_until(
     }
 }
 
-/// Says that the caller is about to sleep. It must look again for work after this, and before it
-/// sleeps.
+/// Announces that the caller is about to sleep. The caller must probe again for work after this,
+/// and before it sleeps.
 #[inline]
 pub fn announce(word: &AtomicU32) {
     word.store(1, Ordering::Release);
     fence(Ordering::SeqCst);
 }
 
-/// The same for one who numbers its sleeps; `number` is written by nobody else.
+/// Like [`announce`], for a sleeper that numbers its sleeps. Only this sleeper writes `number`.
 #[inline]
 pub fn announce_another(word: &AtomicU32, number: &AtomicU64) {
     announce_without_fence(word, number);
     fence(Ordering::SeqCst);
 }
 
-/// The same where the fence comes later: before the second look.
+/// Like [`announce_another`], without the fence: the caller makes it before its second probe.
 #[inline]
 pub fn announce_without_fence(word: &AtomicU32, number: &AtomicU64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     word.store(1, Ordering::Release);
 }
 
-/// The same for one who makes the fence of its wakers too. False if the kernel did not: then it
-/// must not sleep for long.
+/// Like [`announce_another`], for a sleeper that also makes its wakers' fence. Returns `false` if
+/// the kernel did not make that fence: the caller must not sleep for long then.
 #[inline]
 #[must_use]
 pub fn announce_to_all(word: &AtomicU32, number: &AtomicU64) -> bool {
@@ -112,38 +112,39 @@ pub fn announce_to_all(word: &AtomicU32, number: &AtomicU64) -> bool {
     true
 }
 
-/// What a waker whose fence the sleeper makes puts between publishing and reading.
+/// Replaces a waker's fence between publishing and reading, if the sleeper makes that fence.
 #[inline(always)]
 pub fn no_fence() {
-    // To the compiler it is one.
+    // A fence for the compiler.
     #[cfg(not(loom))]
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
 
-/// Whether a sleeper has to be rung for, given the number of its sleep and the last one for which
-/// this waker rang. To be followed by a ring.
+/// Returns `true` if the waker has to notify the sleeper: `sleep` is the number of this sleep, and
+/// `rung` that of the last one for which this waker notified. The caller must then notify.
 #[inline]
 pub fn first_ring(rung: &AtomicU64, sleep: u64) -> bool {
     rung.load(Ordering::Relaxed) != sleep && rung.swap(sleep, Ordering::Relaxed) != sleep
 }
 
-/// Says that it is awake.
+/// Marks the sleeper as awake.
 #[inline]
 pub fn retract(word: &AtomicU32) {
     word.store(0, Ordering::Release);
 }
 
-/// Whether, after a message was published, its receiver has to be woken. Exact: never false for one
-/// who sleeps without having seen it.
+/// Returns `true` if the receiver has to be woken, after a message was published. Exact: never
+/// `false` for a receiver that sleeps without having seen the message.
 #[inline]
 pub fn must_wake(word: &AtomicU32) -> bool {
     fence(Ordering::SeqCst);
     seems_asleep(word)
 }
 
-/// The same without the fence: may be false for one who is just falling asleep.
+/// Like [`must_wake`] without the fence: may return `false` for a receiver that is just falling
+/// asleep.
 #[inline]
 pub fn seems_asleep(word: &AtomicU32) -> bool {
     word.load(Ordering::Acquire) != 0

@@ -51,7 +51,7 @@ pub struct StallCheck {
 }
 
 impl StallCheck {
-    /// Begins at a count of `probes`.
+    /// Creates the checks of a caller that has read a count of `probes`.
     pub fn new(probes: u32) -> Self {
         Self { probes, pause: FIRST_PAUSE }
     }
@@ -83,13 +83,13 @@ pub struct ProcessorProgress {
 }
 
 impl ProcessorProgress {
-    /// No progress so far.
+    /// Creates a record without progress.
     pub fn none(now: Instant) -> Self {
         Self { count: 0, since: now }
     }
 
-    /// Notes the processor's `count`. Returns `true` if the count is the same since [`STALL`] or
-    /// longer.
+    /// Notes the processor's `count`. Returns `true` if the count has not changed for at least
+    /// [`STALL`].
     pub fn is_stalled(&mut self, count: u32, now: Instant) -> bool {
         if self.count != count {
             *self = Self { count, since: now };

@@ -1,42 +1,42 @@
-//! Which servers poll, where not all of those that we call can.
+//! Decides which servers poll, where not all servers of a client can.
 //!
 //! Source: LRPC, section 3.4: the kernel counts how often a processor that idles in a domain was
 //! needed, and prods idle processors to spin in the domains with the most activity. Here there is
-//! no kernel between, and servers know nothing of each other; who sees all of them is their client.
-//! So each client counts its calls to each server, and those servers that it calls most may look
-//! for calls on processors of their own, as many servers as there are processors besides the
-//! client's. The others are told with each request to rest when they have answered: they are called
-//! by hand-off on the caller's processor, which costs some microseconds, where several that spin on
-//! one processor take it from each other for milliseconds.
+//! no kernel between, and servers do not know of each other; only their client sees all of them. So
+//! each client counts its calls to each server. The servers that it calls most may poll on CPUs of
+//! their own, as many servers as there are CPUs besides the client's. Each request to another
+//! server asks that server to rest when it has answered. Such a server is called by hand-off on the
+//! caller's CPU, which costs some microseconds; several servers that spin on one CPU take it from
+//! each other for milliseconds.
 //!
 //! Counting takes no atomic operation that others see: each lane counts for itself, and hands in
-//! [`STRIDE`] calls at once, if there are several servers. Who hands in decides anew, if [some
-//! time](BETWEEN) has passed; nobody waits for that.
+//! [`STRIDE`] calls at once, if there are several servers. The lane that hands in decides again, if
+//! [`BETWEEN`] has passed. No other lane waits for that.
 //!
-//! A server that lies about its places makes the servers of its own clients poll as if nobody
-//! steered, and no more.
+//! A server that lies about its CPUs makes the servers of its own clients poll as if there were no
+//! steering, and does no other harm.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use upcall_os::lock::KernelMutex;
 
-/// So many calls a lane counts before it hands them in.
+/// Number of calls that a lane counts before it hands them in.
 const STRIDE: u32 = 256;
 
-/// Between two decisions: many times what it costs a server to move, and enough for so many calls
-/// that what lanes have not handed in does not matter.
+/// Minimum time between two decisions: many times the cost of a server's move, and enough for so
+/// many calls that those that lanes have not handed in do not matter.
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Who polls keeps that until another is called so much more often, in quarters: to change costs
-/// both a move.
+/// How much more often another server must be called before it polls in place of this one, in
+/// quarters: the change costs both a move.
 const MORE: u64 = 6;
 
-/// What a client knows of the calls to one of its servers.
+/// A client's record of the calls to one of its servers.
 #[derive(Debug)]
 pub(crate) struct Attention {
     calls: AtomicU64,
-    /// On so many processors the server may run, by its own word.
+    /// Number of CPUs on which the server may run, as it reports.
     places: AtomicU32,
     polls: AtomicBool,
 }
@@ -48,13 +48,13 @@ struct Servers {
 
 struct KnownServer {
     attention: Weak<Attention>,
-    /// Those calls that were seen by the last decision, and a mean over the last ones.
+    /// Number of calls that the last decision saw, and a decaying sum of the calls per decision.
     seen: u64,
     lately: u64,
 }
 
 impl KnownServer {
-    /// Looks how often it was called since the last time; false if nobody calls it any more.
+    /// Updates the recent calls. Returns `false` if the client has left the server.
     fn look(&mut self) -> bool {
         let Some(attention) = self.attention.upgrade() else { return false };
         let calls = attention.calls.load(Relaxed);
@@ -64,15 +64,15 @@ impl KnownServer {
     }
 }
 
-/// Whether there are several servers. With one there is nothing to decide, and no lane writes what
-/// another one reads.
+/// Set if there are several servers. With one there is nothing to decide, and no lane writes what
+/// another lane reads.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 static SERVERS: KernelMutex<Servers> =
     KernelMutex::new(Servers { known: Vec::new(), decided: None });
 
 impl Attention {
-    /// For a server that was not called yet.
+    /// Creates the record of a server that was not called yet.
     pub(crate) fn new(places: u32) -> Arc<Self> {
         let attention = Arc::new(Self {
             calls: AtomicU64::new(0),
@@ -89,20 +89,21 @@ impl Attention {
         attention
     }
 
-    /// Whether it shall rest when it has answered, rather than look for the next call.
+    /// Returns `true` if the server is to rest when it has answered, rather than poll for the next
+    /// call.
     #[inline]
     pub(crate) fn rests(&self) -> bool {
         !self.polls.load(Relaxed)
     }
 
-    /// Written only if it changes: all lanes read it with each call.
+    /// Stores only a change: all lanes read it with each call.
     fn shall_poll(&self, polls: bool) {
         if self.polls.load(Relaxed) != polls {
             self.polls.store(polls, Relaxed);
         }
     }
 
-    /// One more call by a lane, which has handed in all but `uncounted`.
+    /// Counts one more call by a lane that has `uncounted` calls to hand in.
     #[inline]
     pub(crate) fn count(&self, uncounted: &mut u32, places: impl FnOnce() -> u32) {
         *uncounted += 1;
@@ -119,7 +120,7 @@ impl Attention {
         }
         self.calls.fetch_add(STRIDE.into(), Relaxed);
         self.places.store(places, Relaxed);
-        // Another decides, and will see this the next time.
+        // Another lane decides, and sees these calls at its next decision.
         let Some(mut servers) = SERVERS.try_lock() else { return };
         let now = Instant::now();
         if servers.decided.is_none_or(|decided| now.saturating_duration_since(decided) >= BETWEEN) {
@@ -157,13 +158,13 @@ impl Servers {
     }
 }
 
-/// How many servers may poll, which may run on so many `places` at most: one of these is the
-/// client's. Servers that may run in one place only have it for themselves, for all that we know.
+/// Number of servers that may poll, if each may run on at most `places` CPUs: one of these is the
+/// client's. A server that may run on one CPU only is assumed to have it for itself.
 fn spare(places: u32) -> usize {
     places.saturating_sub(1).max(1) as usize
 }
 
-/// Who shall poll, of servers that were called so often lately, and polled or not.
+/// Decides which servers poll, given the recent calls of each and whether it polls now.
 fn who_polls(calls: &[(u64, bool)], spare: usize) -> Vec<bool> {
     let mut by_calls: Vec<usize> = (0..calls.len()).collect();
     let weight = |&(lately, polled): &(u64, bool)| {
@@ -191,7 +192,7 @@ mod tests {
     fn who_polls_keeps_it_until_another_is_called_much_more() {
         assert_eq!(who_polls(&[(100, true), (149, false)], 1), [true, false]);
         assert_eq!(who_polls(&[(100, true), (151, false)], 1), [false, true]);
-        // Nobody calls: all stays as it is.
+        // Without calls all stays as it is.
         assert_eq!(who_polls(&[(0, false), (0, true), (0, false)], 1), [false, true, false]);
     }
 

@@ -1,12 +1,12 @@
-//! Until when a caller waits: a moment, or somebody's word.
+//! The limits of a caller's wait: a deadline, or a cancellation.
 //!
 //! Source: LRPC, section 5.3: a client whose call is held too long may abandon it, and goes on as
 //! though the call had returned call-aborted. The server's thread goes on to the end, and its reply
 //! is dropped when it comes.
 //!
-//! What the word does to a waiting thread is what its deadline would do (`Ticket::expire`), and
-//! only the first of word, deadline and reply does anything. Why none is missed:
-//! [`word`](crate::word).
+//! A cancellation ends a thread's wait as its deadline would (`Ticket::expire`), and only the first
+//! of cancellation, deadline and reply has an effect. [`word`](crate::word) argues why none is
+//! missed.
 
 use crate::sleep;
 use crate::word::CancelFlag;
@@ -18,12 +18,12 @@ use upcall_shm::channel::LaneControl;
 use upcall_shm::region::RegionView;
 use upcall_thread::Ticket;
 
-/// A word that gives calls up, to be said once, from any thread. Clones are the same word.
+/// A token that cancels calls, once, from any thread. Clones are the same token.
 ///
-/// A call that was told of it returns as soon as the word is given, as one does at its deadline;
-/// one that begins later returns at once. One that is having memory mapped for large values, and
-/// one that waits for a lane among many kernel threads, looks for the word now and then: every 10
-/// ms at least.
+/// A call that waits with the token returns as soon as the token is given, as it would at its
+/// deadline. A call that begins later returns at once. Two waits check the token only now and then,
+/// at least every 10 ms: while memory is mapped for large values, and while many kernel threads
+/// wait for a lane.
 #[derive(Clone, Default)]
 pub struct CancelToken {
     word: Arc<CancelFlag<CancelWaiter>>,
@@ -43,47 +43,50 @@ impl fmt::Debug for CancelToken {
 }
 
 impl CancelToken {
-    /// One that has not been said.
+    /// Creates a token that is not given.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One for kernel threads that signals shall interrupt: a thread that sleeps for a reply asks
-    /// `ask`, itself, when its sleep has ended without one, as a signal's handler ends it; twice a
-    /// second also without that. If the answer is yes, that call is given up, and no other.
+    /// Creates a token for kernel threads that signals interrupt.
+    ///
+    /// A thread that sleeps for a reply calls `ask` itself when its sleep has ended without a
+    /// reply, as a signal's handler ends it, and twice a second without a signal. If `ask` returns
+    /// `true`, that thread's call is abandoned, and no other.
     pub fn asking(ask: fn() -> bool) -> Self {
         Self { ask: Some(ask), ..Self::default() }
     }
 
-    /// Whether the calling thread's call is to be given up: see [`CancelToken::asking`].
+    /// Returns `true` if the calling thread's call is to be abandoned; see [`CancelToken::asking`].
     pub fn asks(&self) -> bool {
         self.ask.is_some_and(|ask| ask())
     }
 
-    /// Whether it was made by [`CancelToken::asking`].
+    /// Returns `true` if the token was made by [`CancelToken::asking`].
     pub fn is_asking(&self) -> bool {
         self.ask.is_some()
     }
 
-    /// Gives up all calls that were told of it. Never waits for them, nor for a server.
+    /// Gives the token: abandons all calls that wait with it. Never waits for them, nor for a
+    /// server.
     pub fn abandon(&self) {
         self.word.give().into_iter().for_each(CancelWaiter::end);
     }
 
-    /// Whether it has been said.
+    /// Returns `true` if the token is given.
     #[inline]
     pub fn is_given(&self) -> bool {
         self.word.is_given()
     }
 
-    /// Has a thread's wait end with the word; at once if that has been given.
+    /// Makes the token end a thread's wait; at once if it is given already.
     pub(crate) fn enter(&self, ticket: Ticket) {
         let told = self.word.enter(CancelWaiter::Thread(ticket), CancelWaiter::is_over);
         told.into_iter().for_each(CancelWaiter::end);
     }
 
-    /// Has who sleeps in a lane woken by the word, until what is returned is dropped. If it has
-    /// been given, nobody is woken: who asks afterwards is told.
+    /// Makes the token wake the thread that sleeps in a lane, until the returned value is dropped.
+    /// If the token is given already, no thread is woken: the caller checks for that after this.
     pub(crate) fn enter_lane(&self, control: &RegionView<LaneControl>) -> CancelRegistration<'_> {
         drop(self.word.enter(CancelWaiter::Lane(control.clone()), CancelWaiter::is_over));
         CancelRegistration { word: self, lane: std::ptr::from_ref(&**control) }
@@ -106,7 +109,7 @@ impl CancelWaiter {
     }
 }
 
-/// A kernel thread that the word would wake.
+/// The registration of a kernel thread that the token would wake.
 pub(crate) struct CancelRegistration<'a> {
     word: &'a CancelToken,
     lane: *const LaneControl,
@@ -121,44 +124,44 @@ impl Drop for CancelRegistration<'_> {
     }
 }
 
-/// Until when somebody waits: a moment, a word, whichever comes first. Neither: as long as it
-/// takes.
+/// The limit of a wait: a deadline, a token, or whichever comes first. Without both there is no
+/// limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WaitLimit<'a> {
-    /// The moment.
+    /// The deadline.
     pub ends: Option<Instant>,
-    /// The word.
+    /// The token that cancels the wait.
     pub abandon: Option<&'a CancelToken>,
 }
 
 impl WaitLimit<'_> {
-    /// As long as it takes.
+    /// No limit.
     pub const FOR_EVER: Self = Self { ends: None, abandon: None };
 
-    /// The same, or until this moment.
+    /// Adds a deadline, unless there is an earlier one.
     #[must_use]
     pub fn no_later_than(self, moment: Instant) -> Self {
         Self { ends: Some(self.ends.map_or(moment, |ends| ends.min(moment))), ..self }
     }
 
-    /// Whether it is as long as it takes.
+    /// Returns `true` if there is no limit.
     #[inline]
     pub fn is_for_ever(&self) -> bool {
         self.ends.is_none() && self.abandon.is_none()
     }
 
-    /// Whether it has come.
+    /// Returns `true` if the limit is reached.
     #[inline]
     pub fn has_come(&self) -> bool {
         self.is_abandoned() || self.ends.is_some_and(|ends| Instant::now() >= ends)
     }
 
-    /// Whether the word was given.
+    /// Returns `true` if the token is given.
     pub fn is_abandoned(&self) -> bool {
         self.abandon.is_some_and(CancelToken::is_given)
     }
 
-    /// How long that is from now, and `longest` at most.
+    /// Time that is left, at most `longest`.
     pub(crate) fn left(&self, longest: Duration) -> Duration {
         if self.is_abandoned() {
             return Duration::ZERO;

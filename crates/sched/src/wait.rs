@@ -6,25 +6,25 @@ use std::fmt;
 use upcall_shm::slot::SlotMessage;
 use upcall_thread::{Ticket, Waited, Waiter};
 
-/// Why no call goes through a channel any more.
+/// The reason why a channel takes no more calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Closed {
     /// The server's process has ended, or has closed the connection.
     PeerEnded,
-    /// The server broke the protocol, in this way.
+    /// The server broke the protocol in this way.
     Violation(&'static str),
-    /// The server closed the connection, and said why.
+    /// The server closed the connection, for this reason.
     Refused(String),
     /// This side closed it.
     Here,
-    /// A lane could not be opened: the server could not be told of it, or something was missing
-    /// here. Under user-level threads the channel stays open.
+    /// A lane could not be opened: the server could not be reached, or a resource was missing on
+    /// this side. Under user-level threads the channel stays open.
     Lane(String),
     /// The connection to a server on another machine has ended.
     Lost {
         /// The server's address.
         server: String,
-        /// How that was noticed.
+        /// How the end was detected.
         why: String,
     },
 }
@@ -37,35 +37,36 @@ impl fmt::Display for Closed {
             Self::Refused(why) => write!(f, "the server closed the connection: {why}"),
             Self::Here => write!(f, "the binding was closed on this side"),
             Self::Lost { server, why } => write!(f, "the connection to {server} is lost: {why}"),
-            Self::Lane(error) => write!(f, "the server could not be told of a new lane: {error}"),
+            Self::Lane(error) => write!(f, "a new lane to the server could not be opened: {error}"),
         }
     }
 }
 
 impl std::error::Error for Closed {}
 
-/// How long a call waits for its reply, and what becomes of a reply that comes later.
+/// How long a call waits for its reply, and what happens to a reply that comes later.
 pub struct WaitPolicy<'a> {
-    /// When it ends.
+    /// The limit of the wait.
     pub until: WaitLimit<'a>,
-    /// Asked once, by a call that was sent and is abandoned. Must not block.
+    /// Called once, by a call that was sent and is abandoned. Must not block.
     pub late: &'a mut dyn FnMut() -> LateReply,
     /// When the processor is given to a server that has none.
     pub hand_off: HandOff,
 }
 
-/// Takes the reply of a call that was abandoned, on a thread that may block. Dropped if none will
-/// come; what it holds is free then.
+/// Takes the reply of an abandoned call, on a thread that may block.
+///
+/// It is dropped if no reply will come; what it holds is then free.
 pub type LateReply = Box<dyn FnOnce(SlotMessage) + Send>;
 
-/// Why a call has no reply.
+/// The reason why a call has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoReply {
-    /// None will come.
+    /// The channel is closed: no reply will come.
     Closed(Closed),
-    /// The caller's patience ended.
+    /// The caller's wait reached its limit.
     OutOfTime {
-        /// The request is with the server; otherwise the call was still waiting for its turn to be
+        /// `true` if the request is with the server; `false` if the call was still waiting to be
         /// sent.
         sent: bool,
     },
@@ -76,33 +77,33 @@ pub enum NoReply {
     },
 }
 
-/// Maximum number of bytes of a value that are copied before others [have a turn](give_way).
+/// Number of bytes of a value that are copied before the thread [yields](give_way).
 pub const PIECE: usize = 256 << 10;
 
-/// Lets requests that wait, and other threads of the virtual processor, have a turn; nothing on
-/// other kernel threads.
+/// Yields to waiting requests and to other threads of the virtual processor. Does nothing on other
+/// kernel threads.
 #[cold]
 pub fn give_way() {
     if upcall_thread::on_virtual_processor().is_some() {
-        // A yield alone would not look for requests while other threads are ready: two calls that
-        // give way to each other would shut them out.
+        // A yield alone would not probe for requests while other threads are ready: two calls that
+        // yield to each other would shut them out.
         upcall_thread::safe_point();
         upcall_thread::yield_now();
     }
 }
 
-/// How a call waits: decided when it is compiled, so that one that waits for ever pays nothing for
-/// those that do not.
+/// How a call waits. It is chosen at compile time, so that a call without a limit pays nothing for
+/// limits.
 pub(crate) trait WaitMode {
-    /// When it ends, if it does.
+    /// The limit of the wait.
     fn until(&self) -> WaitLimit<'_>;
-    /// What takes the reply after that.
+    /// Returns what takes a reply that comes after the limit.
     fn late(&mut self) -> Option<LateReply>;
     /// When the processor is given to a server that has none.
     fn hand_off(&self) -> HandOff;
 }
 
-/// Until the reply is there.
+/// Waits until the reply arrives.
 pub(crate) struct Forever(pub(crate) HandOff);
 
 impl WaitMode for Forever {
@@ -138,7 +139,7 @@ impl From<Closed> for NoReply {
     }
 }
 
-/// A thread that waits: for as long as it takes, or until a deadline.
+/// A thread that waits, with or without a deadline.
 #[derive(Debug)]
 pub struct Sleeper(Right);
 
@@ -149,7 +150,8 @@ enum Right {
 }
 
 impl Sleeper {
-    /// Makes it ready; false if it is ready already, because its time is up or it was given up.
+    /// Makes the thread ready. Returns `false` if it is ready already, because its deadline has
+    /// passed or its wait was cancelled.
     #[inline]
     pub fn wake(self) -> bool {
         match self.0 {
@@ -161,14 +163,14 @@ impl Sleeper {
         }
     }
 
-    /// Whether its time is up.
+    /// Returns `true` if the thread's wait has ended by its deadline or by a cancellation.
     pub fn has_gone(&self) -> bool {
         matches!(self.0, Right::Until(ticket) if ticket.is_over())
     }
 }
 
-/// Blocks the calling thread until the sleeper that `publish` gets is woken, or as long as `until`
-/// says. If `publish` hands it back, there is no wait.
+/// Blocks the calling thread until the sleeper that `publish` gets is woken, or until the limit
+/// `until`. If `publish` returns the sleeper, there is no wait.
 #[inline]
 pub fn block_unless(
     until: WaitLimit<'_>,
@@ -187,8 +189,8 @@ pub fn block_unless(
     })
 }
 
-/// Runs what comes late, a reply above all, on a kernel thread of its own. Without one it is
-/// dropped, with all that it holds.
+/// Runs work that comes late, above all a reply, on a kernel thread of its own. If none can be
+/// started, the work is dropped, with all that it holds.
 pub fn run_late(work: impl FnOnce() + Send + 'static) {
     drop(std::thread::Builder::new().name("upcall-late".into()).stack_size(256 * 1024).spawn(work));
 }

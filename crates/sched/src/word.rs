@@ -1,16 +1,16 @@
-//! A word that is given once, and those who wait for it beside something else.
+//! A flag that is set once, and the waiters that it releases.
 //!
-//! # Why no word is missed
-//! A waiter enters itself under the lock under which the word is given, unless it has been given:
-//! so it is in the list that the giver takes, or finds the word and does not begin to wait. A
-//! waiter that sleeps on a word of memory announces that after it has entered, and then looks
-//! whether the word was given: the giver fences between giving it and clearing the announcement, so
+//! # Why no waiter misses the flag
+//! A waiter enters itself under the lock under which the flag is set, unless it is set already. So
+//! the waiter is in the list that the setter takes, or finds the flag set and does not begin to
+//! wait. A waiter that sleeps on a word of memory announces that after it has entered, and then
+//! checks the flag. The setter fences between setting the flag and clearing the announcement. So
 //! either the announcement is there to be cleared, and the sleeper's futex does not wait on it, or
-//! the look finds the word (as in `sleep.rs`). `tests/models/loom_word.rs` is the model.
+//! the check finds the flag (as in `sleep.rs`). `tests/models/loom_word.rs` is the model.
 
 use upcall_os::atomic::{AtomicU32, KernelMutex, MutexGuard, Ordering, fence};
 
-/// The word, and who waits for it; see the module.
+/// The flag, and its waiters; see the module.
 #[derive(Debug)]
 pub struct CancelFlag<W> {
     given: AtomicU32,
@@ -23,7 +23,7 @@ impl<W> Default for CancelFlag<W> {
     }
 }
 
-/// More entries than this are looked through for such as have gone.
+/// Number of entries from which on entries that have gone are removed.
 const MANY: usize = 64;
 
 impl<W> CancelFlag<W> {
@@ -31,7 +31,7 @@ impl<W> CancelFlag<W> {
         self.waiting.lock()
     }
 
-    /// Gives the word. Returns whom to tell.
+    /// Sets the flag. Returns the waiters to release.
     #[must_use = "those who wait have to be told"]
     pub fn give(&self) -> Vec<W> {
         let mut waiting = self.waiting();
@@ -42,14 +42,14 @@ impl<W> CancelFlag<W> {
         told
     }
 
-    /// Whether it has been given. After a fence this is exact.
+    /// Returns `true` if the flag is set. After a fence this is exact.
     #[inline]
     pub fn is_given(&self) -> bool {
         self.given.load(Ordering::Acquire) != 0
     }
 
-    /// Enters one who waits; it comes back if the word has been given. Now and then those are taken
-    /// out that have `gone`.
+    /// Enters a waiter. Returns it if the flag is set. Now and then removes the entries that have
+    /// `gone`.
     pub fn enter(&self, one: W, gone: impl Fn(&W) -> bool) -> Option<W> {
         let mut waiting = self.waiting();
         if self.is_given() {
@@ -62,7 +62,7 @@ impl<W> CancelFlag<W> {
         None
     }
 
-    /// Takes those out that have `gone`.
+    /// Removes the entries that have `gone`.
     pub fn leave(&self, gone: impl Fn(&W) -> bool) {
         self.waiting().retain(|one| !gone(one));
     }

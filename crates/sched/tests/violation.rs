@@ -1,5 +1,5 @@
-//! A server that answers what was not asked, on one lane: the callers on all the other lanes are
-//! told, asleep or not.
+//! A server that replies to a call that was not made, on one lane: the callers on all the other
+//! lanes get the error, asleep or not.
 #![cfg(not(loom))]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -59,7 +59,7 @@ fn eventually(what: &str, so: impl Fn() -> bool) {
     }
 }
 
-/// Calls from a virtual processor of its own; says how that ended.
+/// Calls from a virtual processor of its own. The channel returned receives the outcome.
 fn call_from_a_thread(channel: &Arc<CallerChannel>) -> mpsc::Receiver<Result<u16, NoReply>> {
     let (say, said) = mpsc::channel();
     let channel = channel.clone();
@@ -95,8 +95,8 @@ fn a_violation_on_one_lane_wakes_the_callers_on_all() {
     eventually("the kernel thread sleeps", || {
         far.lane(0).unwrap().control.sleeper.load(upcall_os::atomic::Ordering::SeqCst) != 0
     });
-    // The proper answer and another one, in one go: the caller of the first lane returns with its
-    // answer, and nobody is left there to tell the others.
+    // The proper reply and another one, at once: the caller of the first lane returns with its
+    // reply, and no caller is left there to report the violation.
     let (number, _, doorbell) = lanes.lock().unwrap().remove(0);
     let lane = far.lane(number).unwrap();
     let request = RingReceiver::new(lane.requests).take().expect("a request");

@@ -16,17 +16,17 @@ use upcall_os::lock::{KernelCondvar, KernelMutex};
 use upcall_shm::channel::Lane;
 use upcall_shm::slot::SlotMessage;
 
-/// Number of lanes for kernel threads. They come before those of virtual processors. More threads
-/// have to wait for each other.
+/// Number of lanes for kernel threads; they come before those of virtual processors. Further
+/// threads wait for each other.
 pub const KERNEL_LANES: usize = 32;
 
-/// Maximum time for one try to open a lane, before others have their turn.
+/// Maximum time of one attempt to open a lane, before other threads get a turn.
 const SOON: Duration = Duration::from_millis(2);
 
-/// Time between two looks of a thread in the queue.
+/// Time between two checks by a thread in the queue.
 const QUEUE_LOOKS: Duration = Duration::from_millis(1);
 
-/// See the module.
+/// The lanes for kernel threads; see the module.
 pub(crate) struct KernelLanes {
     server: Arc<CalledServer>,
     pacing: AtomicU8,
@@ -39,8 +39,8 @@ pub(crate) struct KernelLanes {
 /// Kernel threads that found all lanes taken, in the order in which they came.
 ///
 /// A thread that gives a lane back reads the count without a fence, so it may miss a thread that is
-/// just entering the queue. A thread in the queue therefore looks by itself every [`QUEUE_LOOKS`]:
-/// a fence would cost every call more than that costs the few that have to wait.
+/// just entering the queue. A thread in the queue therefore checks by itself every [`QUEUE_LOOKS`].
+/// A fence would cost all calls together more than the few that have to wait lose by that.
 #[derive(Default)]
 struct LaneQueue {
     waiting: AtomicUsize,
@@ -62,7 +62,7 @@ impl KernelLanes {
         }
     }
 
-    /// How threads that call spend the wait.
+    /// Sets how threads that call spend the wait.
     pub(crate) fn set_pacing(&self, pacing: Pacing) {
         self.pacing.store(pacing as u8, Ordering::Relaxed);
         self.opened().for_each(|lane| lane.keeps_its_cpu());
@@ -80,12 +80,12 @@ impl KernelLanes {
         self.lanes.iter().filter_map(|lane| Some(&**lane.get()?))
     }
 
-    /// The channel is closed: wakes the threads that sleep.
+    /// Wakes the threads that sleep, after the channel was closed.
     pub(crate) fn wake_closed(&self) {
         self.opened().for_each(|lane| lane.wake_closed());
     }
 
-    /// Calls on a lane of the thread's own. `lane_of` finds the memory of a lane.
+    /// Calls on a lane of the thread's own. `lane_of` returns the memory of a lane.
     #[inline]
     pub(crate) fn call(
         &self,
@@ -93,7 +93,7 @@ impl KernelLanes {
         wait: impl WaitMode,
         lane_of: impl Fn(usize) -> Lane,
     ) -> Result<(), NoReply> {
-        // A thread that goes to the queue has no lane in hand: those before it may need that one.
+        // A thread that goes to the queue holds no lane: the threads before it may need that one.
         let free = if self.queue.waiting.load(Ordering::Relaxed) == 0 {
             self.free_lane(wait.until(), &lane_of)
         } else {
@@ -115,8 +115,8 @@ impl KernelLanes {
         outcome
     }
 
-    /// Leaves a lane to a thread that waits for the reply in the caller's place. Without one, a
-    /// thread that looks for a lane finds the reply.
+    /// Leaves a lane to a thread that waits for the reply in the caller's place. If none can be
+    /// started, the next thread that looks for a lane finds the reply.
     #[cold]
     fn leave(&self, number: usize) {
         if let Some(channel) = self.server.channel() {
@@ -134,8 +134,8 @@ impl KernelLanes {
         }
     }
 
-    /// The lowest free lane, opened when needed; `None` if all are taken, or another is being
-    /// opened.
+    /// Takes the lowest free lane, and opens it if needed. `None` if all are taken, or another
+    /// thread is opening one.
     #[inline(always)]
     fn free_lane(
         &self,
@@ -157,8 +157,8 @@ impl KernelLanes {
         None
     }
 
-    /// `None` if another thread opens it, or the server does not listen at the moment: neither is
-    /// waited for, since the caller may hold the queue.
+    /// Opens a lane. `None` if another thread is opening one, or the server does not listen at the
+    /// moment. Waits for neither, because the caller may hold the queue.
     #[cold]
     fn open(
         &self,
@@ -184,7 +184,7 @@ impl KernelLanes {
         Some(Ok(cell.get_or_init(|| Box::new(KernelLane::new(lane_of(number))))))
     }
 
-    /// Waits for a lane behind those who wait already.
+    /// Waits for a lane behind the threads that wait already.
     #[cold]
     fn lane_in_turn(&self, until: WaitLimit<'_>, lane_of: &impl Fn(usize) -> Lane) -> FreeLane<'_> {
         static TICKET: AtomicU64 = AtomicU64::new(0);

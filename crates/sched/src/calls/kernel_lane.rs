@@ -1,4 +1,4 @@
-//! A kernel thread's call, on a lane that is its own for the time of the call.
+//! A kernel thread's call, on a lane that it owns for the duration of the call.
 //!
 //! The lane has one slot, for the request and then for the reply. The caller spins a little, and
 //! then sleeps on the lane's word.
@@ -23,10 +23,10 @@ use upcall_shm::region::RegionView;
 use upcall_shm::single::SingleCaller;
 use upcall_shm::slot::{Slot, SlotMessage};
 
-/// Number of times that replies take which a lane learns; procedures share them.
+/// Number of reply times that a lane learns; procedures share them.
 const REPLY_TIMERS: usize = 16;
 
-/// A lane that kernel threads take, one at a time. By itself in its cache lines: threads that call
+/// A lane that kernel threads take, one at a time. It has cache lines of its own: threads that call
 /// at the same time have lanes beside each other.
 #[repr(align(128))]
 pub(crate) struct KernelLane {
@@ -34,20 +34,20 @@ pub(crate) struct KernelLane {
     calling: KernelMutex<KernelCalling>,
 }
 
-/// The calling end of a lane, in the hands of the thread that has taken it.
+/// The calling end of a lane, held by the thread that has taken the lane.
 pub(crate) struct KernelCalling {
     slot: SingleCaller<RegionView<Slot>>,
     calls: u16,
-    /// Calls that the server's [`Attention`](crate::steer::Attention) has not been told of.
+    /// Number of calls not yet handed in to the server's [`Attention`](crate::steer::Attention).
     uncounted: u32,
-    /// Its call was abandoned, and this takes the reply.
+    /// Takes the reply, if the lane's call was abandoned.
     late: Option<LateReply>,
-    /// The server shared our processor when we last had to look.
+    /// Set if the server shared this CPU at the last check.
     shared: bool,
     give_way: GiveWay,
     hand_over: HandOver,
     stay: Stay,
-    /// How long the replies take, by procedure.
+    /// Estimates of the time until a reply, by procedure.
     reply_timer: [ReplyTimer; REPLY_TIMERS],
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct KernelCalling {
 pub(crate) type TakenLane<'a> = MutexGuard<'a, KernelCalling>;
 
 impl KernelCalling {
-    /// Gives way to the server on our processor. Whether the reply is there.
+    /// Yields to the server on this CPU. Returns `true` if the reply is there.
     fn hand_over(&mut self, asked: bool) -> bool {
         let Self { slot, hand_over, stay, .. } = self;
         let there = hand_over.until(|| slot.waits());
@@ -97,7 +97,7 @@ impl KernelLane {
         Self { control: lane.control, calling: KernelMutex::new(calling) }
     }
 
-    /// The lane, if no other thread has it, and no reply to an abandoned call is to come.
+    /// Takes the lane, if no other thread has it and no reply to an abandoned call is outstanding.
     #[inline]
     pub(crate) fn take(&self, server: &CalledServer) -> Option<TakenLane<'_>> {
         let mut calling = self.calling.try_lock()?;
@@ -110,17 +110,17 @@ impl KernelLane {
     }
 }
 
-/// How a kernel thread calls: on whichever lane it has taken.
+/// A kernel thread's call, on the lane that it has taken.
 pub(crate) struct KernelCaller<'a, F> {
     pub(crate) server: &'a CalledServer,
-    /// How it spends the wait.
+    /// How the thread spends the wait.
     pub(crate) pacing: Pacing,
     /// Leaves the lane to a thread that waits for the reply in the caller's place.
     pub(crate) abandon: F,
 }
 
 impl<F: Fn()> KernelCaller<'_, F> {
-    /// Sends a request and waits for its reply, which takes its place.
+    /// Sends a request and waits for its reply, which replaces it in `message`.
     #[inline]
     pub(crate) fn call(
         self,
@@ -168,7 +168,7 @@ impl<F: Fn()> KernelCaller<'_, F> {
         Ok(taken.take_reply(server, message)?)
     }
 
-    /// Spins until the reply is there, or as long as that is cheaper than sleeping: then false.
+    /// Spins until the reply is there. Returns `false` once spinning costs more than sleeping.
     #[inline]
     fn spin_for_reply(
         &self,
@@ -192,7 +192,7 @@ impl<F: Fn()> KernelCaller<'_, F> {
         let (server, pacing) = (self.server, self.pacing);
         let (start, budget) = (Instant::now(), server.spin_budget.budget(pacing));
         loop {
-            // The server is awake, and its processor is ours: it is given way to.
+            // The server is awake; if it is on this CPU, the caller yields to it.
             lane.shared = server.cpu() == Some(processor::current() as u32);
             for _ in 0..32 {
                 if lane.slot.waits() {

@@ -1,26 +1,27 @@
 //! The calling end of a channel.
 //!
-//! There is one kind of caller. It finds its lane, has the hints of its request computed, sends it,
-//! waits, and takes the reply; or it abandons the call. The lanes differ in how a caller waits:
+//! There is one kind of caller. It finds its lane, computes the hints of its request, sends the
+//! request, waits, and takes the reply; or it abandons the call. The lanes differ in how a caller
+//! waits:
 //!
 //! | | a kernel thread | a thread of a virtual processor |
 //! |---|---|---|
 //! | lane | taken for one call ([`kernel`]) | the processor's own ([`vp`]) |
 //! | queue | one slot, for request and reply | two rings; calls are numbered ([`table`]) |
-//! | wait | spins, then sleeps on the lane's word ([`kernel_lane`]) | blocks; the idle loop takes the replies of all ([`vp_lane`]) |
-//! | without a free lane or number | in the order of coming | in the order of coming |
+//! | wait | spins, then sleeps on the lane's word ([`kernel_lane`]) | blocks; the idle loop takes all replies ([`vp_lane`]) |
+//! | without a free lane or number | waits in the order of arrival | waits in the order of arrival |
 //!
-//! What the lanes share is written once ([`server`]): what is known of the server, all hints, how a
-//! lane is opened, stalls are reported, and the channel is closed. When the server dies the channel
-//! is closed: every waiting call returns [`Closed`], and so does every later one, at once.
+//! [`server`] holds what the lanes share: what is known of the server, all hints, and how a lane is
+//! opened, stalls are reported, and the channel is closed. When the server dies the channel is
+//! closed: every waiting call returns [`Closed`], and so does every later one, at once.
 //!
 //! # A caller that goes before the reply comes
 //! LRPC, section 5.3: a caller may abandon a call that a server holds for too long. The call itself
 //! goes on, and its reply will come into the lane and the memory that the call was made with. So
 //! neither is used for anything else before. A kernel thread leaves its lane to a thread made for
 //! this, which waits in its place. A user-level thread leaves its call number to the idle loop,
-//! which takes replies anyway. Either hands the late reply to [`LateReply`](crate::wait::LateReply), which
-//! knows what the call was made with.
+//! which takes replies anyway. Either hands the late reply to
+//! [`LateReply`](crate::wait::LateReply), which knows what the call was made with.
 //!
 //! Source: URPC, section 2 (U6 and U7 here).
 
@@ -71,8 +72,8 @@ impl fmt::Debug for CallerChannel {
 }
 
 impl CallerChannel {
-    /// The calling end of `channel`, to a server in process `pid` that is rung for by `doorbell` on
-    /// its virtual processor `home`.
+    /// Creates the calling end of `channel`, to a server in process `pid`. Its virtual processor
+    /// `home` is notified by `doorbell`.
     pub fn new(
         channel: Channel,
         station: PeerStation,
@@ -94,28 +95,29 @@ impl CallerChannel {
         })
     }
 
-    /// How kernel threads that call spend the wait. Virtual processors follow the pacing that they
-    /// were started with.
+    /// Sets how kernel threads that call spend the wait. Virtual processors use the pacing that
+    /// they were started with.
     pub fn set_pacing(&self, pacing: Pacing) {
         self.kernel.set_pacing(pacing);
     }
 
-    /// Why it is closed; `None` while it is open.
+    /// Returns the reason why the channel is closed; `None` while it is open.
     pub fn closed(&self) -> Option<Closed> {
         self.server.closed()
     }
 
-    /// Runs `work` when the channel is closed; to be said once, before others know of the channel.
+    /// Runs `work` when the channel is closed. To be called once, before other threads use the
+    /// channel.
     pub fn when_closed(&self, work: Box<dyn Fn() + Send + Sync>) {
         let _ = self.on_close.set(work);
     }
 
     /// Closes the channel. Every call that waits returns with the reason, on all threads. The first
-    /// reason stays.
+    /// reason is kept.
     pub fn close(&self, reason: Closed) {
         self.server.closes(reason);
-        // A caller that announces itself after this fence sees that it is closed. A caller that has
-        // done so before is found asleep below.
+        // A caller that announces itself after this fence sees that the channel is closed. A caller
+        // that announced itself before it is found asleep below.
         fence(Ordering::SeqCst);
         self.server.relieve();
         self.kernel.wake_closed();
@@ -126,8 +128,8 @@ impl CallerChannel {
         }
     }
 
-    /// Sends a request and waits for its reply, which takes its place. On a virtual processor the
-    /// calling thread blocks and others run; elsewhere the kernel thread waits.
+    /// Sends a request and waits for its reply, which replaces it in `message`. On a virtual
+    /// processor the calling thread blocks and others run; elsewhere the kernel thread waits.
     ///
     /// # Errors
     /// The channel is closed, or is being closed while the call waits. Whether the procedure ran is
@@ -137,7 +139,7 @@ impl CallerChannel {
         self.call_and_wait(message, Forever(hand_off))
     }
 
-    /// The same, but the call is abandoned when the patience ends.
+    /// Like [`call`](Self::call), but abandons the call at the limit of `patience`.
     ///
     /// # Errors
     /// Also [`NoReply::OutOfTime`].

@@ -22,7 +22,7 @@ use upcall_shm::station::PeerStation;
 
 /// The server's clerk, as the calling end of a channel uses it.
 pub trait ServerClerk: Send + Sync {
-    /// Opens lane `number`. For a virtual processor's lane `vp` is that processor's number, and the
+    /// Opens lane `number`. For a virtual processor's lane, `vp` is that processor's number and the
     /// doorbell that wakes it. Tries until `until`.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ pub(crate) trait WholeChannel: Send + Sync {
     fn await_late(&self, number: usize);
 }
 
-/// Whether a server knows of a lane.
+/// The result of opening a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneOpening {
     Opened,
@@ -71,7 +71,7 @@ pub(crate) struct CalledServer {
     /// The server's virtual processor that is woken for this channel, and its doorbell.
     pub(crate) home: u16,
     pub(crate) doorbell: Doorbell,
-    /// Number of kernel threads that are ringing it.
+    /// Number of kernel threads that are notifying it.
     ringing: AtomicUsize,
     pub(crate) donor: Donor,
     attention: Arc<Attention>,
@@ -83,7 +83,8 @@ pub(crate) struct CalledServer {
 }
 
 impl CalledServer {
-    /// A server in process `pid`, whose virtual processor `home` is rung for by `doorbell`.
+    /// Creates the record of a server in process `pid`, whose virtual processor `home` is notified
+    /// by `doorbell`.
     pub(crate) fn new(
         station: PeerStation,
         pid: u32,
@@ -106,7 +107,7 @@ impl CalledServer {
         }
     }
 
-    /// The channel that its lanes belong to; to be said once, before the first call.
+    /// Sets the channel that the lanes belong to. To be called once, before the first call.
     pub(crate) fn belongs_to(&self, channel: Weak<dyn WholeChannel>) {
         let _ = self.whole.set(channel);
     }
@@ -125,8 +126,8 @@ impl CalledServer {
         self.is_closed().then(|| self.reason.get().cloned().unwrap_or(Closed::Here))
     }
 
-    /// From now on every call finds the channel closed; the first reason stays. A caller that waits
-    /// is woken by [`close`](Self::close).
+    /// Makes every later call find the channel closed; the first reason is kept. Callers that wait
+    /// are woken by [`close`](Self::close).
     pub(crate) fn closes(&self, reason: Closed) {
         let _ = self.reason.set(reason);
         self.closed.store(true, Ordering::SeqCst);
@@ -146,7 +147,7 @@ impl CalledServer {
         self.whole.get().and_then(Weak::upgrade)
     }
 
-    /// Tells the server of a lane, for `longest` at most.
+    /// Opens a lane on the server, trying for at most `longest`.
     pub(crate) fn open_lane(
         &self,
         number: usize,
@@ -173,9 +174,11 @@ impl CalledServer {
         self.clerk.report_stall();
     }
 
-    /// Computes the hints of a request and writes them into it. `donates`: the caller gives its CPU
-    /// to the server. `wants_it_to_stay` is asked only then. Also counts the request for the lane
-    /// that has `uncounted` ones, and says whether the server shall rest after it.
+    /// Computes the hints of a request and writes them into it.
+    ///
+    /// `donates` means that the caller gives its CPU to the server. `wants_it_to_stay` is called
+    /// only then. Also counts the request for a lane that has `uncounted` calls to hand in, and
+    /// writes whether the server is to rest after it.
     #[inline]
     pub(crate) fn hint(
         &self,
@@ -198,8 +201,8 @@ impl CalledServer {
         Hints { donates, asks_to_stay }
     }
 
-    /// Whether this kernel thread gave its CPU to this server the last time that it gave it to any:
-    /// only such a server is worth keeping there. Of several that stay, each gives way to the
+    /// Returns `true` if this kernel thread gave its CPU to this server the last time that it gave
+    /// it to any: only such a server is worth keeping there. If several stay, each yields to the
     /// others in vain.
     #[inline]
     fn is_handed_again(&self) -> bool {
@@ -210,13 +213,13 @@ impl CalledServer {
         LAST.replace(own) == own
     }
 
-    /// Whether the server's virtual processor sleeps or is about to.
+    /// Returns `true` if the server's virtual processor sleeps or is about to.
     #[inline]
     pub(crate) fn is_asleep(&self) -> bool {
         self.station.asleep(self.home)
     }
 
-    /// The CPU that the server runs on, by its own word.
+    /// The CPU that the server runs on, as it reports.
     #[inline]
     pub(crate) fn cpu(&self) -> Option<u32> {
         self.station.cpu(self.home)
@@ -227,36 +230,38 @@ impl CalledServer {
         self.station.probes(self.home)
     }
 
-    /// Whether the server was brought to the CPU that the caller runs on, and is still there.
+    /// Returns `true` if the server was moved to the caller's CPU, and is still there.
     #[inline]
     pub(crate) fn has_brought(&self) -> bool {
         self.donor.has_brought(&self.station, self.home)
     }
 
-    /// Brings the sleeping server to the CPU that the caller runs on.
+    /// Moves the sleeping server to the caller's CPU.
     pub(crate) fn bring(&self, lane: &LaneControl) -> Whereabouts {
         self.donor.bring(&self.station, self.home, lane)
     }
 
-    /// Rings from a kernel thread: by a write, the cheapest way. A hostile server can hold that up
-    /// as long as it could withhold the reply, but no other thread with it; after the end see
-    /// [`relieve`](Self::relieve). A caller with a deadline (`in_time`) must not be held up even
-    /// so: for it the kernel rings.
+    /// Notifies the server from a kernel thread by a write, the cheapest way.
+    ///
+    /// A hostile server can hold up that write for as long as it could withhold the reply, but no
+    /// other thread with it; for the end of the channel see [`relieve`](Self::relieve). A caller
+    /// with a deadline (`in_time`) must not be held up even then: for it the safe doorbell
+    /// notifies.
     #[inline]
     pub(crate) fn notify(&self, in_time: bool) {
         if in_time && let Ok(safe_doorbell) = SafeDoorbell::current() {
             return safe_doorbell.notify(&self.doorbell);
         }
         self.ringing.fetch_add(1, Ordering::SeqCst);
-        // A thread that closes the channel looks at the count after that.
+        // A thread that closes the channel reads the count after that.
         if !self.closed.load(Ordering::SeqCst) {
             self.doorbell.notify();
         }
         self.ringing.fetch_sub(1, Ordering::Release);
     }
 
-    /// The channel is closed: lets the threads go on that are held up in ringing (os::doorbell).
-    /// Empties the doorbell again and again, for a hostile server may fill it again.
+    /// Releases the threads that a closed channel's server holds up in their writes (os::doorbell).
+    /// Empties the doorbell again and again, because a hostile server may fill it again.
     pub(crate) fn relieve(self: &Arc<Self>) {
         if self.ringing.load(Ordering::SeqCst) == 0 {
             return;
@@ -269,7 +274,7 @@ impl CalledServer {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        // Without a thread the first time has to do.
+        // If no thread can be started, the first time has to do.
         drop(
             std::thread::Builder::new()
                 .name("upcall-relief".into())
@@ -279,7 +284,7 @@ impl CalledServer {
     }
 }
 
-/// Why a lane could not be opened.
+/// Converts the error of a lane that could not be opened.
 pub(crate) fn no_lane(error: io::Error) -> Closed {
     if error.kind() == io::ErrorKind::BrokenPipe {
         Closed::PeerEnded

@@ -1,7 +1,7 @@
 //! The calls of one virtual processor that are under way on a lane, by number.
 //!
-//! A call has a number from the time when it is sent until its reply was read. A thread that finds
-//! no free number waits in a queue. A number of an abandoned call stays taken until its reply is
+//! A call has a number from the time it is sent until its reply was read. A thread that finds no
+//! free number waits in a queue. The number of an abandoned call stays taken until its reply is
 //! there.
 
 use crate::wait::{Closed, LateReply, NoReply, Sleeper};
@@ -9,16 +9,16 @@ use std::collections::VecDeque;
 use upcall_shm::channel::DEPTH;
 use upcall_shm::slot::{SlotMessage, StoredMessage};
 
-/// See the module.
+/// The calls on one lane; see the module.
 pub(super) struct CallTable {
     calls: Vec<CallEntry>,
-    /// The replies of those that are done.
+    /// The replies of calls that are done.
     kept: Vec<StoredMessage>,
     free: Vec<u16>,
     /// Threads that wait for a free call number.
     queue: VecDeque<Sleeper>,
-    /// Number of the free numbers that are for threads which were woken for them: a thread that
-    /// calls again at once does not overtake them for ever.
+    /// Number of free numbers that are reserved for threads which were woken for them. So a thread
+    /// that calls again at once does not overtake them for ever.
     promised: usize,
 }
 
@@ -28,21 +28,21 @@ enum CallEntry {
     /// Its reply is kept.
     Done,
     Failed(Closed),
-    /// Its thread has gone; this takes the reply.
+    /// The thread has gone; this takes the reply.
     Late(LateReply),
 }
 
-/// What a reply has brought about.
+/// The effect of a reply.
 pub(super) enum ReplyEffect {
-    /// Its thread is ready.
+    /// The call's thread is ready.
     Woke,
-    /// Its call was abandoned, and this takes the reply.
+    /// The call was abandoned; `taker` takes the reply.
     Late {
         taker: LateReply,
-        /// A thread that has waited for a number is ready.
+        /// Set if a thread that waited for a number is ready.
         woke: bool,
     },
-    /// It is no reply to a call that waits for one.
+    /// No call waits for this reply.
     Violation,
 }
 
@@ -63,16 +63,16 @@ impl CallTable {
         DEPTH - self.free.len()
     }
 
-    /// Gives a call a number, and its thread's `sleeper` a place. Without a free number the sleeper
-    /// waits in the queue. `promised`: the thread was woken for a number.
+    /// Gives a call a number, and stores its thread's `sleeper`. Without a free number the sleeper
+    /// waits in the queue. `promised` is set if the thread was woken for a number.
     #[inline]
     pub(super) fn begin(&mut self, sleeper: Sleeper, promised: bool) -> Option<u16> {
         let Some(number) = self.take_number(promised) else {
             self.queue.push_back(sleeper);
             return None;
         };
-        // Not by an assignment: for the drop of what was there, the new one would lie elsewhere
-        // first, and be copied (see `StoredMessage`).
+        // Not an assignment: to drop the old entry, that would build the new one elsewhere first
+        // and copy it (see `StoredMessage`).
         match std::mem::replace(&mut self.calls[usize::from(number)], CallEntry::Waiting(sleeper)) {
             CallEntry::Free => {}
             other => drop(other),
@@ -90,13 +90,13 @@ impl CallTable {
         self.free.pop()
     }
 
-    /// Those whose time is up wait for a number no longer.
+    /// Removes threads whose wait for a number has ended.
     pub(super) fn leave_queue(&mut self) {
         self.queue.retain(|sleeper| !sleeper.has_gone());
     }
 
-    /// The thread of a call goes on: reads its reply into `message`. `late` gives what takes a
-    /// reply that is not there yet.
+    /// Ends a call whose thread goes on: reads its reply into `message`. `late` returns what takes
+    /// a reply that is not there yet.
     #[inline]
     pub(super) fn finish(
         &mut self,
@@ -124,8 +124,8 @@ impl CallTable {
         outcome
     }
 
-    /// A call is over: its number goes to the thread that has waited longest for one. Returns
-    /// `true` if there was one.
+    /// Frees the number of a call that is over, for the thread that has waited longest for one.
+    /// Returns `true` if there was one.
     fn free(&mut self, number: u16) -> bool {
         self.free.push(number);
         while let Some(next) = self.queue.pop_front() {
@@ -137,7 +137,7 @@ impl CallTable {
         false
     }
 
-    /// A reply is there.
+    /// Assigns a reply to its call.
     #[inline]
     pub(super) fn arrives(&mut self, reply: &SlotMessage) -> ReplyEffect {
         let number = reply.call();
@@ -157,7 +157,8 @@ impl CallTable {
         }
     }
 
-    /// No reply comes any more: all threads that wait are ready. Returns `true` if there were any.
+    /// Makes all waiting threads ready, because no more replies come. Returns `true` if there were
+    /// any.
     pub(super) fn fail(&mut self, reason: &Closed) -> bool {
         let mut woke = false;
         for call in &mut self.calls {
@@ -176,8 +177,8 @@ impl CallTable {
         woke
     }
 
-    /// The threads never run again: their numbers are free when their replies are there. Returns
-    /// their sleepers, to be dropped.
+    /// Abandons all calls, because their threads never run again: each number is free when its
+    /// reply is there. Returns the sleepers, to be dropped.
     pub(super) fn leave(&mut self) -> Vec<Sleeper> {
         let mut left: Vec<Sleeper> = std::mem::take(&mut self.queue).into();
         self.promised = 0;
@@ -196,7 +197,7 @@ impl CallTable {
         left
     }
 
-    /// Whether a thread waits for a reply or for a number.
+    /// Returns `true` if a thread waits for a reply or for a number.
     pub(super) fn has_waiting(&self) -> bool {
         !self.queue.is_empty()
             || self.calls.iter().any(|call| matches!(call, CallEntry::Waiting(_)))
@@ -206,7 +207,8 @@ impl CallTable {
         self.calls.iter().any(|call| matches!(call, CallEntry::Late(_)))
     }
 
-    /// No late reply comes any more. Returns what would have taken them, to be dropped.
+    /// Frees the abandoned calls, because no late reply comes any more. Returns what would have
+    /// taken the replies, to be dropped.
     pub(super) fn forget_late(&mut self) -> Vec<LateReply> {
         let late = self.calls.iter_mut().filter(|call| matches!(call, CallEntry::Late(_)));
         let forget = |call: &mut CallEntry| match std::mem::replace(call, CallEntry::Free) {

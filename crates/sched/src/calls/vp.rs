@@ -1,4 +1,4 @@
-//! The lanes of a channel that virtual processors have: one each.
+//! The lanes of a channel that belong to virtual processors: one each.
 
 use crate::calls::kernel::KERNEL_LANES;
 use crate::calls::server::{CalledServer, LaneOpening, no_lane};
@@ -15,14 +15,14 @@ use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::channel::Lane;
 use upcall_shm::slot::SlotMessage;
 
-/// Time between two tries to tell the server of a lane.
+/// Time between two attempts to open a lane on the server.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Maximum time for which a try waits, while the other threads of the processor wait too: long
-/// enough to take a free connection.
+/// Maximum time of one attempt, during which the processor's other threads wait too: long enough to
+/// take a free connection.
 const NOW: Duration = Duration::from_micros(100);
 
-/// All lanes of all channels that this process's virtual processors have.
+/// All lanes of this process's virtual processors, in all channels.
 static LANES: KernelMutex<Vec<Arc<VpLane>>> = KernelMutex::new(Vec::new());
 
 /// The lanes of a virtual processor.
@@ -30,7 +30,7 @@ pub(crate) fn lanes_of(vp: usize) -> Vec<Arc<VpLane>> {
     LANES.lock().iter().filter(|lane| lane.vp() == vp).cloned().collect()
 }
 
-/// The threads of this virtual processor's scheduler run no more.
+/// Leaves the lanes of a virtual processor whose scheduler's threads run no more.
 pub(crate) fn leave_lanes(vp: usize) {
     for lane in lanes_of(vp).iter() {
         lane.leave();
@@ -38,7 +38,7 @@ pub(crate) fn leave_lanes(vp: usize) {
     }
 }
 
-/// See the module.
+/// The lanes of virtual processors; see the module.
 pub(crate) struct VpLanes {
     server: Arc<CalledServer>,
     lanes: [OnceLock<Arc<VpLane>>; MOST_PROCESSORS],
@@ -49,8 +49,8 @@ impl VpLanes {
         Self { server, lanes: [const { OnceLock::new() }; MOST_PROCESSORS] }
     }
 
-    /// Calls from a thread of the virtual processor `vp`. `lane_of` finds the memory of a lane, and
-    /// `wants_it_to_stay`: see [`VpLane::call`].
+    /// Calls from a thread of the virtual processor `vp`. `lane_of` returns the memory of a lane;
+    /// for `wants_it_to_stay` see [`VpLane::call`].
     #[inline]
     pub(crate) fn call(
         &self,
@@ -70,7 +70,8 @@ impl VpLanes {
         })
     }
 
-    /// The other threads of the processor go on while the server does not listen.
+    /// Opens the lane of `vp`. The processor's other threads go on while the server does not
+    /// listen.
     #[cold]
     fn open(
         &self,
@@ -111,11 +112,11 @@ impl VpLanes {
         let lane = Arc::new(VpLane::new(vp, self.server.clone(), bells, lane_of(number)));
         LANES.lock().push(lane.clone());
         domain.changed();
-        // A number belongs to one kernel thread at a time, and only that opens its lane.
+        // A number belongs to one kernel thread at a time, and only that thread opens its lane.
         Ok(Some(self.lanes[vp].get_or_init(|| lane)))
     }
 
-    /// The channel is closed: no late reply comes.
+    /// Forgets the calls that wait for late replies, after the channel was closed.
     pub(crate) fn forget_late(&self) {
         self.lanes.iter().filter_map(OnceLock::get).for_each(|lane| lane.forget_late());
     }

@@ -23,29 +23,31 @@ use upcall_shm::ring::{RingReceiver, RingSender};
 use upcall_shm::slot::{Slot, SlotMessage};
 use upcall_thread::Waited;
 
-/// Maximum time between two looks for the replies of abandoned calls.
+/// Maximum time between two probes for the replies of abandoned calls.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// With no more calls under way the next reply's line is asked for early; with more, replies come
-/// together, and that of the one after the next is.
+/// Maximum number of calls under way at which the line of the next reply is prefetched. With more
+/// calls, replies come together, and the line of the reply after the next is prefetched.
 const FEW: usize = 3;
 
 /// A virtual processor's lane of a channel, and the calls of its threads that are under way on it.
-/// By itself in its lines, like a server's lane.
+/// It has cache lines of its own, like a server's lane.
 #[repr(align(128))]
 pub(crate) struct VpLane {
     vp: usize,
     server: Arc<CalledServer>,
-    /// Rung by the server; in the set of our processor's wake set.
+    /// The doorbell that the server notifies; in the processor's wake set.
     doorbell: Doorbell,
-    /// Rings the server's doorbell: all threads of our processor would wait with us if a hostile
-    /// server made a write to it block.
+    /// Notifies the server's doorbell. If a hostile server made a plain write to it block, all
+    /// threads of this processor would wait.
     safe_doorbell: &'static SafeDoorbell,
     control: RegionView<LaneControl>,
     under_way: AtomicUsize,
-    /// Requests were sent and it was not yet looked, with a fence, whether the server sleeps.
+    /// Set if requests were sent and no check with a fence has been made since whether the server
+    /// sleeps.
     owes_look: AtomicBool,
-    /// Our processor was given to the server with a call, and the idle loop does not know.
+    /// Set if this CPU was given to the server with a call, and the idle loop does not know that
+    /// yet.
     gave: AtomicBool,
     calling: KernelMutex<VpCalling>,
 }
@@ -54,7 +56,7 @@ struct VpCalling {
     requests: RingSender<RegionView<[Slot]>>,
     replies: RingReceiver<RegionView<[Slot]>>,
     table: CallTable,
-    /// Calls that the server's [`Attention`](crate::steer::Attention) has not been told of.
+    /// Number of calls not yet handed in to the server's [`Attention`](crate::steer::Attention).
     uncounted: u32,
 }
 
@@ -69,7 +71,7 @@ impl fmt::Debug for VpLane {
 
 impl Drop for VpLane {
     fn drop(&mut self) {
-        // The server may keep its copy of the doorbell, and ring it. That must wake no thread.
+        // The server may keep its copy of the doorbell, and notify it. That must wake no thread.
         if let Ok(wake_set) = Domain::current().and_then(|domain| domain.wake_set(self.vp)) {
             wake_set.set.remove(&self.doorbell);
         }
@@ -102,7 +104,7 @@ impl VpLane {
         }
     }
 
-    /// Whether it is a lane to this server.
+    /// Returns `true` if this is a lane to `server`.
     pub(super) fn is_to(&self, server: &Arc<CalledServer>) -> bool {
         Arc::ptr_eq(&self.server, server)
     }
@@ -111,8 +113,9 @@ impl VpLane {
         self.vp
     }
 
-    /// Sends a request and blocks the thread until its reply is there, which takes its place.
-    /// `wants_it_to_stay`: the processor would have the server stay awake on its CPU.
+    /// Sends a request and blocks the thread until the reply is there, which replaces it in
+    /// `message`. `wants_it_to_stay` returns `true` if the processor wants the server to stay awake
+    /// on its CPU.
     pub(crate) fn call(
         &self,
         message: &mut SlotMessage,
@@ -158,13 +161,13 @@ impl VpLane {
         message: &mut SlotMessage,
         wants_it_to_stay: impl FnOnce() -> bool,
     ) {
-        // A server on our processor has it as soon as we have nothing else to do.
+        // A server on this CPU gets it as soon as this processor has nothing else to do.
         let donates = self.server.has_brought();
         self.server.hint(message, donates, wants_it_to_stay, &mut calling.uncounted);
         calling.requests.send(message);
         if calling.table.under_way() <= FEW {
-            // What comes next is a look for it, or another call's thread. The line of a reply that
-            // is there travels during that time, beside the line of the request.
+            // The next step is a probe for the reply, or another call's thread. The line of a reply
+            // that is there travels during that time, beside the line of the request.
             calling.replies.prefetch(0);
         }
         self.count(calling);
@@ -177,15 +180,15 @@ impl VpLane {
     }
 
     /// Takes the replies that are there and makes their threads ready. Returns `true` if there were
-    /// any. The idle loop of the lane's own virtual processor calls it.
+    /// any. Called by the idle loop of the lane's own virtual processor.
     pub(crate) fn collect(&self) -> bool {
         if self.under_way.load(Ordering::Relaxed) == 0 && !self.server.is_closed() {
             return false;
         }
         let (woke, late) = self.gather();
         if !late.is_empty() {
-            // Not on a thread of the scheduler, which may end before that has run: then the result
-            // would stay in the server, and what the call brought be lost.
+            // Not on a thread of the scheduler, which may end before that thread has run: then the
+            // result would stay in the server, and what the call held would be lost.
             run_late(move || late.into_iter().for_each(|(late, reply)| late(reply)));
         }
         woke
@@ -197,8 +200,8 @@ impl VpLane {
             return;
         }
         let lane = self.clone();
-        // Without a thread they stay until the next scheduler that gets this number, or the
-        // channel's end.
+        // If no thread can be started, they stay until the next scheduler that gets this number, or
+        // the channel's end.
         run_late(move || {
             let mut pause = Duration::from_millis(1);
             while lane.has_late() {
@@ -211,8 +214,8 @@ impl VpLane {
         });
     }
 
-    /// The threads of its virtual processor never run again: their numbers are free when their
-    /// replies are there, and no thread waits for a number.
+    /// Abandons all calls, because the virtual processor's threads never run again. Their numbers
+    /// are free when their replies are there, and no thread waits for a number.
     pub(crate) fn leave(&self) {
         let mut calling = self.calling.lock();
         let left = calling.table.leave();
@@ -226,22 +229,22 @@ impl VpLane {
         self.calling.lock().table.has_late()
     }
 
-    /// The channel is closed: no late reply comes.
+    /// Forgets the calls that wait for late replies, after the channel was closed.
     pub(crate) fn forget_late(&self) {
         let forgotten = self.calling.lock().table.forget_late();
         drop(forgotten);
     }
 
-    /// Takes the replies that are there. Returns whether a thread was made ready, and the replies of
-    /// abandoned calls, with what takes them.
+    /// Takes the replies that are there. Returns whether a thread was made ready, and the replies
+    /// of abandoned calls with their consumers.
     ///
-    /// All of them, but that the last one under way is not looked for: a look for a reply that is
-    /// just being written takes its line from the server, which then has to have it back
-    /// to finish, and makes the threads that have their replies wait for both. It is found when
-    /// they have run.
+    /// It takes all of them, but does not probe for the last one under way. A probe for a reply
+    /// that is just being written takes its line from the server, which needs it back to finish;
+    /// the threads that have their replies would wait for both. That reply is found when they have
+    /// run.
     fn gather(&self) -> (bool, Vec<(LateReply, SlotMessage)>) {
         let (mut woke, mut violated, mut late) = (false, false, Vec::new());
-        // Read before: of a channel that is closed all replies are taken.
+        // Read first: of a channel that is closed all replies are taken.
         let mut closed = self.server.closed();
         let mut calling = self.calling.lock();
         let (mut reply, mut left) = (SlotMessage::new(0, 0, 0), calling.table.under_way());
@@ -270,8 +273,8 @@ impl VpLane {
         if let Some(reason) = closed {
             woke |= calling.table.fail(&reason);
             drop(calling);
-            // Our own callers know; those on other lanes may sleep, and it may be that none of ours
-            // is left to return the error.
+            // This lane's callers know the reason. Callers on other lanes may sleep, and no caller
+            // on this lane may be left to return the error.
             if violated {
                 self.server.close(reason);
             }
@@ -294,17 +297,17 @@ impl VpLane {
         self.server.report_stall();
     }
 
-    /// Whether calls are under way.
+    /// Returns `true` if calls are under way.
     pub(crate) fn is_calling(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) != 0
     }
 
-    /// The processor that the server runs on, by its own word.
+    /// The CPU that the server runs on, as it reports.
     pub(crate) fn servers_place(&self) -> Option<u32> {
         self.server.cpu()
     }
 
-    /// Whether `collect` would find something: the sleeper's second look.
+    /// Returns `true` if `collect` would find something: the sleeper's second probe.
     pub(crate) fn waits(&self) -> bool {
         if self.server.is_closed() {
             return self.calling.lock().table.has_waiting();
@@ -312,14 +315,15 @@ impl VpLane {
         self.under_way.load(Ordering::Relaxed) != 0 && self.calling.lock().replies.waits()
     }
 
-    /// Gives our processor to the server at once, if it has none, or has ours; our ready threads go
-    /// on when it has answered, or as the kernel has them take turns.
+    /// Gives this CPU to the server at once, if the server sleeps or is on it. Ready threads of
+    /// this processor go on when the server has answered, or when the kernel schedules the
+    /// processor again.
     #[cold]
     fn hand_off(&self) {
         fence(upcall_os::atomic::Ordering::SeqCst);
         if self.look(false) {
             processor::give_way();
-            // The idle loop learns by its next look that our processor was given.
+            // The idle loop learns by its next check that this CPU was given away.
             self.gave.store(true, Ordering::Relaxed);
             self.owes_look.store(true, Ordering::Relaxed);
         }
@@ -330,16 +334,18 @@ impl VpLane {
         self.owes_look.load(Ordering::Relaxed)
     }
 
-    /// The look at the server that was put off, to be made after a fence: wakes it on this
-    /// processor if it sleeps. The caller has nothing else to do, so its processor is free to
-    /// be given, unless it polls for ever and `kept` says so. Returns whether it was given.
+    /// Makes the check of the server that is owed, after a fence: wakes the server on this CPU if
+    /// it sleeps. Returns `true` if this CPU was given to the server.
+    ///
+    /// The processor has nothing else to do, so its CPU is free to be given, unless it polls for
+    /// ever (`kept`).
     pub(crate) fn look(&self, kept: bool) -> bool {
         if !self.owes_look.swap(false, Ordering::Relaxed) {
             return false;
         }
         let gave = self.gave.load(Ordering::Relaxed) && self.gave.swap(false, Ordering::Relaxed);
         if !self.server.is_asleep() {
-            // It is awake, and on our processor: it has to be let run, no more.
+            // The server is awake. If it is on this CPU, it only has to be let run.
             return gave || !kept && self.server.has_brought();
         }
         let brought = !kept && self.server.bring(&self.control) == Whereabouts::Here;

@@ -1,4 +1,4 @@
-//! A virtual processor looks for messages of a group ([`arrivals`](crate::arrivals)).
+//! A virtual processor probes for messages of a group ([`arrivals`](crate::arrivals)).
 
 use super::own::{Processor, hindrance};
 use super::view::VIEW;
@@ -11,27 +11,28 @@ use upcall_os::poll::Report;
 /// The key of posts in the wake set of a processor.
 const POST: u64 = 4;
 
-/// The virtual processor of the caller looks for these from now on, until this is dropped or its
-/// scheduler has ended. Belongs to that processor.
+/// Makes the caller's virtual processor probe for messages, until this is dropped or its scheduler
+/// has ended. Belongs to that processor.
 pub struct Attended {
     arrivals: Rc<dyn Arrivals>,
     life: u64,
 }
 
 impl Attended {
-    /// Checks that [`begin`](Self::begin) would not fail for the sake of the virtual processor.
+    /// Checks that the virtual processor would not make [`begin`](Self::begin) fail.
     ///
     /// # Errors
-    /// The virtual processor of the caller was to poll, and could not begin to.
+    /// The caller's virtual processor was to poll, and could not begin to.
     pub fn check() -> io::Result<()> {
         hindrance().map_or(Ok(()), Err)
     }
 
-    /// `None` on an ordinary kernel thread, and under a scheduler that does not poll.
+    /// Begins to probe. `None` on an ordinary kernel thread, and under a scheduler that does not
+    /// poll.
     ///
     /// # Errors
-    /// No memory or no descriptor left; or the virtual processor of the caller was to poll, and
-    /// could not begin to: nothing would look for what arrives.
+    /// No memory or no descriptor left; or the caller's virtual processor was to poll, and could
+    /// not begin to, so no arrival would be found.
     pub fn begin(arrivals: Rc<dyn Arrivals>) -> io::Result<Option<Self>> {
         let Some(processor) = Processor::current() else {
             return Self::check().map(|()| None);
@@ -40,7 +41,7 @@ impl Attended {
         Ok(Some(Self { arrivals, life: processor.life }))
     }
 
-    /// Whether that processor still runs, and the caller on it.
+    /// Returns `true` if the caller is on that processor, and it still runs.
     #[inline]
     pub fn is_here(&self) -> bool {
         Processor::current().is_some_and(|processor| processor.life == self.life)
@@ -63,14 +64,14 @@ impl std::fmt::Debug for Attended {
     }
 }
 
-/// The processor that the caller runs on, the domain's `number`, looks for these too.
+/// Makes the processor that the caller runs on, the domain's `number`, probe for these too.
 fn attend(number: usize, arrivals: Rc<dyn Arrivals>) -> io::Result<()> {
     Domain::current()?.wake_set(number)?.set.add(arrivals.post().set(), POST, Report::EachRing)?;
     VIEW.with_borrow_mut(|view| view.scan.attending.attend(arrivals));
     Ok(())
 }
 
-/// It does so no longer.
+/// Ends what [`attend`] began.
 fn attend_no_more(number: usize, arrivals: &Rc<dyn Arrivals>) {
     if let Ok(wake_set) = Domain::current().and_then(|domain| domain.wake_set(number)) {
         wake_set.set.remove(arrivals.post().set());

@@ -1,5 +1,4 @@
-//! What the kernel, and the peers by their own word, report to the idle policy of one virtual
-//! processor.
+//! The facts for the idle policy of one virtual processor, as the kernel and its peers report them.
 
 use super::scan::Scan;
 use crate::poller::Facts;
@@ -70,7 +69,7 @@ impl Facts for Scan {
     }
 
     fn wished_cpu(&self, lane: usize) -> Option<u32> {
-        // The caller looks at the home processor of its channel only.
+        // The caller reads the CPU of its channel's home processor only.
         let lane = self.lanes.get(lane).filter(|lane| Some(lane.home()) == self.me)?;
         lane.wished_cpu()
     }

@@ -14,8 +14,8 @@ use upcall_os::atomic::{AtomicU32, AtomicUsize, Ordering, Ordering::Relaxed};
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_thread::Vp;
 
-/// The idle behaviour of the virtual processors of one scheduler: give it to the scheduler, and to
-/// the channels that they are to serve.
+/// The idle behaviour of one scheduler's virtual processors. Give it to the scheduler, and to the
+/// channels that they serve.
 #[derive(Clone, Debug)]
 pub struct PollingIdle {
     pub(super) group: Arc<ProcessorGroup>,
@@ -32,7 +32,7 @@ pub(super) struct ProcessorGroup {
     pub(super) lanes: KernelMutex<Vec<Arc<ServerLane>>>,
     /// The scheduler's own processors, in its order, followed by spares.
     pub(super) members: [GroupProcessor; MOST_PROCESSORS],
-    /// Why a member could not begin, the first time.
+    /// The reason why the first member that could not begin did not.
     pub(super) hindrance: OnceLock<Hindrance>,
     pub(super) homes: AtomicUsize,
     pub(super) queue: WorkQueue,
@@ -59,7 +59,7 @@ impl GroupProcessor {
 }
 
 impl PollingIdle {
-    /// For a scheduler with `count` virtual processors, with this pacing.
+    /// Creates the behaviour for a scheduler with `count` virtual processors, with this pacing.
     ///
     /// # Errors
     /// No descriptor or no memory left.
@@ -85,19 +85,19 @@ impl PollingIdle {
         &self.group.members[0].duty
     }
 
-    /// The member of the group that runs the caller.
+    /// The caller's member of the group.
     #[inline(always)]
     pub(super) fn member(&self, vp: &Vp) -> &GroupProcessor {
         // `begin` refuses an index beyond the last member.
         &self.group.members[(self.first + vp.index()) % MOST_PROCESSORS]
     }
 
-    /// Checks that all of them look for calls. To be called by the thread that its scheduler began
-    /// with: the other processors have begun before it.
+    /// Checks that all processors probe for calls. To be called by the thread that its scheduler
+    /// began with: the other processors have begun before it.
     ///
     /// # Errors
-    /// One does not: 32 virtual processors of this process call or serve already, or there was no
-    /// descriptor or memory for it.
+    /// A processor does not probe: 32 virtual processors of this process call or serve already, or
+    /// there was no descriptor or memory for it.
     pub fn check(&self) -> io::Result<()> {
         if self.running().count() == self.group.count {
             return Ok(());
@@ -105,8 +105,8 @@ impl PollingIdle {
         Err(self.group.hindrance.get().copied().unwrap_or(Hindrance::Full).into())
     }
 
-    /// The processor that the next channel is to be woken for, by its number in the domain. They
-    /// take turns. `None` before any has begun.
+    /// Number in the domain of the processor that the next channel notifies. They take turns.
+    /// `None` before any has begun.
     pub fn next_home(&self) -> Option<u16> {
         let turn = self.group.homes.fetch_add(1, Relaxed) % self.running().count().max(1);
         self.running().nth(turn).map(|number| number as u16)
@@ -133,7 +133,7 @@ impl PollingIdle {
         self.group.domain.changed();
     }
 
-    /// The processors of the group have changed, and so have the owners of the lanes.
+    /// Notes that the processors of the group have changed, and with them the owners of the lanes.
     pub(super) fn have_others_share(&self) {
         if self.first == 0 && self.group.count > 1 && !self.lanes().is_empty() {
             self.group.domain.changed();

@@ -1,4 +1,4 @@
-//! The identity of the virtual processor that the caller runs on: its numbers, and why it has none.
+//! The identity of the caller's virtual processor: its numbers, or the reason why it has none.
 
 use crate::domain::{self, Domain};
 use crate::sleep;
@@ -10,14 +10,14 @@ use upcall_os::processor;
 thread_local! {
     /// The number in the domain, plus one; 0 on other kernel threads.
     static NUMBER: Cell<usize> = const { Cell::new(0) };
-    /// Why it has none, though it was to poll.
+    /// The reason why it has none, although it was to poll.
     static HINDRANCE: Cell<Option<Hindrance>> = const { Cell::new(None) };
     static LIFE: Cell<u64> = const { Cell::new(0) };
     /// The index in the group.
     static INDEX: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The caller has become virtual processor `number` of the domain, with this index in its group.
+/// Makes the caller virtual processor `number` of the domain, with this index in its group.
 pub(super) fn begin(number: usize, index: usize) {
     static LIVES: AtomicU64 = AtomicU64::new(0);
     LIFE.set(LIVES.fetch_add(1, Ordering::Relaxed) + 1);
@@ -25,19 +25,19 @@ pub(super) fn begin(number: usize, index: usize) {
     INDEX.set(index);
 }
 
-/// The caller is no virtual processor any more.
+/// Ends the caller's time as a virtual processor.
 pub(super) fn end() {
     NUMBER.set(0);
     INDEX.set(0);
 }
 
-/// Sets why the caller's virtual processor does not poll.
+/// Sets the reason why the caller's virtual processor does not poll.
 pub(super) fn set_hindrance(hindrance: Option<Hindrance>) {
     HINDRANCE.set(hindrance);
 }
 
-/// The number in this domain of the virtual processor that the caller runs on; `None` on other
-/// kernel threads, and under a scheduler that does not poll channels.
+/// Number in this domain of the caller's virtual processor; `None` on other kernel threads, and
+/// under a scheduler that does not poll channels.
 #[inline]
 pub(crate) fn number() -> Option<usize> {
     NUMBER.get().checked_sub(1)
@@ -50,24 +50,23 @@ pub fn index() -> usize {
     INDEX.get()
 }
 
-/// Tells callers on which processor virtual processor `number` runs, which is the calling one.
-/// Returns that.
+/// Publishes the CPU of the calling virtual processor `number`, and returns it.
 pub(super) fn say_where(domain: &Domain, number: usize) -> u32 {
     let cpu = processor::current() as u32;
     let said = &domain.station().line(number).cpu;
-    // All callers have this line at hand, and each store takes it from them.
+    // All callers have this line in their caches, and each store takes it from them.
     if said.load(Ordering::Relaxed) != cpu {
         said.store(cpu, Ordering::Relaxed);
     }
     cpu
 }
 
-/// Whether another processor sleeps. Its word for that changes seldom, so asking costs nothing.
+/// Returns `true` if another processor sleeps. Its word changes seldom, so the load costs nothing.
 #[inline]
 pub(super) fn is_asleep(domain: &Domain, other: usize) -> bool {
     sleep::seems_asleep(&domain.station().line(other).asleep)
 }
-/// Why the virtual processor that the caller runs on does not poll, though its scheduler was to.
+/// Returns the reason why the caller's virtual processor does not poll, if its scheduler was to.
 pub(crate) fn hindrance() -> Option<io::Error> {
     HINDRANCE.get().map(io::Error::from)
 }
@@ -78,7 +77,7 @@ pub struct Processor {
     /// Its number in this domain, below [`MOST_PROCESSORS`](domain::MOST_PROCESSORS). After its
     /// scheduler has ended, another processor may get it.
     pub number: usize,
-    /// Unique in this process, also if two processors have had the same number.
+    /// Unique in this process, even if two processors have had the same number.
     pub life: u64,
 }
 
@@ -91,10 +90,10 @@ impl Processor {
     }
 }
 
-/// In place of an error number, where an error has none.
+/// Stands in for an error without a number.
 pub(super) const NO_MEMORY: i32 = rustix::io::Errno::NOMEM.raw_os_error();
 
-/// Why a virtual processor that was to poll does not.
+/// The reason why a virtual processor that was to poll does not.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hindrance {
     /// All numbers of the domain are taken.

@@ -41,7 +41,7 @@ impl ProcessorView {
         }
     }
 
-    /// The timer has expired.
+    /// Makes the stall checks, because the timer has expired.
     fn timer_expired(&mut self) {
         self.stall_checks.check(&self.scan.vp_lanes);
     }
@@ -53,7 +53,7 @@ impl PollingIdle {
         let Some((number, wake_set)) =
             number().and_then(|number| Some((number, domain.wake_set(number).ok()?)))
         else {
-            // A processor without a number cannot be woken; it looks again and again, but not
+            // A processor without a number cannot be woken; it probes again and again, but not
             // often.
             return std::thread::sleep(LONGEST);
         };
@@ -109,8 +109,8 @@ impl PollingIdle {
     }
 }
 
-/// Moves to the CPU of a caller that may not bring the virtual processor there. The caller sees by
-/// the published CPU that it is there.
+/// Moves to the CPU of a caller that may not move the virtual processor there. The caller sees the
+/// move by the published CPU.
 #[cold]
 fn park_near(domain: &Domain, number: usize, cpu: u32) -> io::Result<()> {
     let confined = processor::CpuSet::only(cpu as usize).confine();

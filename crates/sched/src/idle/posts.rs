@@ -1,4 +1,4 @@
-//! A virtual processor's posts: the groups whose messages it looks for
+//! A virtual processor's posts: the groups whose messages it probes for
 //! ([`arrivals`](crate::arrivals)).
 
 use crate::arrivals::Arrivals;
@@ -8,28 +8,28 @@ use std::rc::Rc;
 use upcall_shm::station::StationLine;
 use upcall_thread::Found;
 
-/// Number of looks in a row.
+/// Number of probes in a row.
 pub(super) const LOOKS: usize = 16;
 
-/// Those that a processor looks at.
+/// The arrivals that a processor probes for.
 pub(super) type Posts = Rc<[Rc<dyn Arrivals>]>;
 
-/// Looks at them.
+/// The probes for arrivals.
 #[derive(Default)]
 pub(super) struct Attending {
     pub(super) posts: Posts,
-    /// The next look begins there.
+    /// The post at which the next probe begins.
     turn: usize,
-    /// Which has handlers to run.
+    /// The arrivals with handlers to run.
     due: Option<Rc<dyn Arrivals>>,
-    /// The last work that was found was a call's.
+    /// Set if the last work that was found was a call: messages come first now.
     pub(super) first: bool,
-    /// There is no stack for handlers; when there is, the processor looks again.
+    /// Set if there is no stack for handlers. The processor probes again once there is one.
     starved: bool,
 }
 
 impl Attending {
-    /// One look at each, or several in a row if there is nothing else to look at.
+    /// Probes each once, or several times in a row if there is nothing else to probe (`quiet`).
     pub(super) fn look(&mut self, has_stack: impl Fn() -> bool, quiet: bool) -> Found {
         let looks = if quiet { LOOKS } else { 1 };
         let mut found = Found::Nothing;
@@ -59,38 +59,38 @@ impl Attending {
         found
     }
 
-    /// Looks at these too from now on.
+    /// Probes for these too from now on.
     pub(super) fn attend(&mut self, arrivals: Rc<dyn Arrivals>) {
         self.posts = self.posts.iter().cloned().chain([arrivals]).collect();
     }
 
-    /// Looks at these no longer. Returns what is to be dropped after the view is given back.
+    /// Stops probing for these. Returns what is to be dropped after the view is given back.
     pub(super) fn attend_no_more(&mut self, arrivals: &Rc<dyn Arrivals>) -> impl Sized + use<> {
         let is_it = |other: &Rc<dyn Arrivals>| Rc::ptr_eq(other, arrivals);
         let rest = self.posts.iter().filter(|post| !is_it(post)).cloned().collect();
         (self.due.take_if(|due| is_it(due)), std::mem::replace(&mut self.posts, rest))
     }
 
-    /// The work that was found, if it is of this kind.
+    /// Takes the arrivals with handlers to run, if the last probe found any.
     #[inline]
     pub(super) fn due(&mut self) -> Option<Rc<dyn Arrivals>> {
         self.due.take()
     }
 
-    /// The sleeper's second look.
+    /// The sleeper's second probe.
     pub(super) fn waits(&self) -> bool {
         !self.starved && self.posts.iter().any(|post| post.waits())
     }
 
-    /// Whether a busy processor is to look soon.
+    /// Returns `true` if a busy processor is to probe soon.
     #[inline]
     pub(super) fn is_pressed(&self) -> bool {
         !self.posts.is_empty() && self.waits()
     }
 }
 
-/// Announces a sleep to all callers, and to the senders at these posts. False if those may not have
-/// been fenced: then it must not be a long one.
+/// Announces a sleep to all callers, and to the senders at these posts. Returns `false` if those
+/// senders may not have made a fence: the sleep must then be short.
 pub(super) fn announce(line: &StationLine, posts: &Posts) -> bool {
     if posts.is_empty() {
         sleep::announce_another(&line.asleep, &line.sleeps);
@@ -100,7 +100,7 @@ pub(super) fn announce(line: &StationLine, posts: &Posts) -> bool {
     sleep::announce_to_all(&line.asleep, &line.sleeps)
 }
 
-/// The sleep is over.
+/// Marks the processor as awake for callers and senders.
 pub(super) fn retract(line: &StationLine, posts: &Posts) {
     sleep::retract(&line.asleep);
     posts.iter().for_each(|post| post.post().retract());

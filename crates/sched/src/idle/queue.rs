@@ -3,8 +3,8 @@
 //!
 //! A piece of work is like a request in a lane: the virtual processor that finds it runs it, on a
 //! stack of the same size. All processors of the group take pieces, and so do the substitutes of
-//! those that a handler blocks ([`takeover`](super::takeover)). Requests and pieces take turns.
-//! The rules for stacks count all pieces as calls of one client ([`stacks`](super::stacks)).
+//! those that a handler blocks ([`takeover`](super::takeover)). Requests and pieces take turns. The
+//! rules for stacks count all pieces as calls of one client ([`stacks`](super::stacks)).
 //!
 //! # Why no piece waits while a processor sleeps
 //! The submitter adds the piece, makes a fence, and reads which processors sleep. A sleeper
@@ -14,11 +14,11 @@
 //! a sleeper is notified.
 //!
 //! # Why no piece waits long for a handler that blocks
-//! No caller sleeps on a lane and would report that. So the clerk checks as long as pieces wait
-//! ([`rechecks`](crate::rechecks)). The checks begin where a piece is left behind: the submitter
-//! finds no processor that sleeps or polls, a processor runs something while a piece waits, or it
-//! has no stack for the piece. The clerk notifies a sleeper, too, in turn: another one may have a
-//! stack.
+//! No caller sleeps on a lane and would report the stall. So the clerk checks as long as pieces
+//! wait ([`rechecks`](crate::rechecks)). The checks begin where a piece is left behind: the
+//! submitter finds no processor that sleeps or polls, a processor runs something while a piece
+//! waits, or a processor has no stack for the piece. The clerk also notifies the sleepers in turn:
+//! another one may have a stack.
 
 use super::group::PollingIdle;
 use super::takeover::Takeover;
@@ -40,11 +40,11 @@ pub type Piece = Box<dyn FnOnce() + Send>;
 pub(super) struct WorkQueue {
     waiting: AtomicUsize,
     running: AtomicUsize,
-    /// Number of times that a processor was to be notified: they take turns.
+    /// Number of notifications so far, by which the processors take turns.
     turns: AtomicUsize,
-    /// Pieces are accepted. Changes under the lock of `pieces`.
+    /// Set while pieces are accepted. Changes under the lock of `pieces`.
     is_open: AtomicBool,
-    /// Whether the clerk checks.
+    /// The checks by the clerk.
     pub(super) checks: Rechecks,
     pieces: KernelMutex<VecDeque<Piece>>,
 }
@@ -55,7 +55,7 @@ impl fmt::Debug for WorkQueue {
     }
 }
 
-/// A piece that was taken, and runs.
+/// A piece that was taken and runs.
 pub(super) struct TakenPiece {
     processors: PollingIdle,
     piece: Option<Piece>,
@@ -73,7 +73,7 @@ impl Drop for TakenPiece {
     fn drop(&mut self) {
         self.processors.queue().running.fetch_sub(1, Ordering::Relaxed);
         if self.processors.queue().waits() {
-            // A sleeper has read the number of those that run.
+            // A sleeper has read the number of running pieces.
             fence(Ordering::SeqCst);
             self.processors.notify_sleeper();
         }
@@ -130,7 +130,7 @@ impl PollingIdle {
     }
 
     /// Gives this piece of work to a virtual processor of the group. Does not block. If the queue
-    /// is not open, or without memory for the piece, that is dropped.
+    /// is not open, or without memory for the piece, the piece is dropped.
     pub fn submit(&self, piece: Piece) {
         let mut refused = None;
         let add = || refused = self.queue().add(piece);
@@ -150,8 +150,7 @@ impl PollingIdle {
         drop(refused);
     }
 
-    /// Notifies a processor that sleeps, unless one polls that comes before it in turn. Follows a
-    /// fence.
+    /// Notifies a sleeping processor, unless a polling one precedes it in turn. Follows a fence.
     fn notify_sleeper(&self) -> Notified {
         let (domain, own) = (self.group.domain, self.group.count.min(MOST_PROCESSORS));
         let turn = self.queue().turns.fetch_add(1, Ordering::Relaxed);
@@ -179,7 +178,7 @@ impl PollingIdle {
         Some(TakenPiece { processors: self.clone(), piece: Some(piece) })
     }
 
-    /// A piece waits, and the caller does not take it: the clerk checks as long as one waits.
+    /// Makes the clerk check while a piece waits, because the caller does not take one.
     #[cold]
     pub(super) fn piece_left(&self) {
         if self.queue().checks.begin() {
@@ -208,11 +207,11 @@ impl PollingIdle {
     }
 }
 
-/// Whether a processor looks at the queue soon.
+/// Whether a processor probes the queue soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notified {
-    /// One polls, or was notified.
+    /// A processor polls, or was notified.
     OneLooks,
-    /// All run something.
+    /// All processors run something.
     AllRun,
 }

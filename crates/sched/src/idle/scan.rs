@@ -1,4 +1,4 @@
-//! The probes of one virtual processor: which lanes it looks at, in which order, and how it came to
+//! The probes of one virtual processor: which lanes it probes, in which order, and how it came to
 //! what it found.
 
 use super::own::is_asleep;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use upcall_shm::tally::Arrival;
 use upcall_thread::{Found, Vp};
 
-/// Number of probes in a row without a find after which the lanes of other processors are probed
-/// too, and again after as many. A processor that finds something now and then probes them every
+/// Number of fruitless probes in a row after which the lanes of other processors are probed too,
+/// and again after as many. A processor that finds something now and then probes them every
 /// [`BUSY_BETWEEN`] times, some 100 µs.
 const QUIET_BETWEEN: u32 = 64;
 const BUSY_BETWEEN: u32 = 1024;
@@ -49,7 +49,7 @@ pub(super) enum LastProbe {
 pub(super) enum Effort {
     /// Once.
     Once,
-    /// Several times in a row: the way round through the scheduler takes longer than a probe.
+    /// Several times in a row: the detour through the scheduler takes longer than a probe.
     Several,
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Effort {
 pub(super) struct Probe<'a> {
     pub(super) domain: &'a Domain,
     pub(super) vp: &'a Vp,
-    /// Whose request gets a stack.
+    /// The rule for who gets a stack.
     pub(super) stacks: StackHeadroom,
 }
 
@@ -67,14 +67,14 @@ pub(super) struct Scan {
     pub(super) generation: u64,
     /// The number of this processor in the domain.
     pub(super) me: Option<usize>,
-    /// Its own come first, then those of each other processor.
+    /// Its own lanes come first, then those of each other processor.
     pub(super) lanes: Rc<Vec<Arc<ServerLane>>>,
     pub(super) own: usize,
     others: Vec<(usize, Range<usize>)>,
-    /// The lanes by which it calls.
+    /// The lanes through which it calls.
     pub(super) vp_lanes: Rc<Vec<Arc<VpLane>>>,
     pub(super) attending: Attending,
-    /// Number of probes of others' lanes, in all and in vain since the last that found something.
+    /// Number of probes of others' lanes: in all, and since the last that found something.
     probes: u32,
     in_vain: u32,
     /// Number of requests that were found.
@@ -83,10 +83,10 @@ pub(super) struct Scan {
     pub(super) next: usize,
     /// How it came to that request.
     pub(super) came: Arrival,
-    /// The lane that was served last, and how it comes to a request there that the next probe
-    /// finds.
+    /// The lane that was served last, and how the processor comes to a request there that the next
+    /// probe finds.
     pub(super) left: (usize, Arrival),
-    /// It slept since the last probe.
+    /// Set if it slept since the last probe.
     pub(super) slept: bool,
     last: LastProbe,
     pub(super) stacks: StackSupply,
@@ -116,14 +116,14 @@ impl Scan {
         self.lanes = Rc::new(lanes.into_iter().map(|(_, lane)| lane).collect());
     }
 
-    /// Makes the checks of callers that are owed: other processors may own these lanes from now
-    /// on, and they do not know what is owed.
+    /// Makes the checks of callers that are owed: other processors may own these lanes from now on,
+    /// and do not know about them.
     pub(super) fn pay_looks(&self) {
         self.lanes[..self.own].iter().for_each(|lane| lane.look());
     }
 
-    /// One probe for what wants a thread. Calls and messages take turns. If threads `woke` already,
-    /// and only calls are probed, the threads come first (U7).
+    /// Probes once for work that needs a thread. Calls and messages take turns. If threads `woke`
+    /// already, and only calls are probed, the threads come first (URPC, section 2).
     #[inline]
     pub(super) fn find_work(
         &mut self,
@@ -173,7 +173,7 @@ impl Scan {
         }
     }
 
-    /// One probe for a lane with a request. Keeps how the processor came to that.
+    /// Probes once for a lane with a request. Records how the processor came to that request.
     #[inline]
     fn find_request(&mut self, probe: &Probe<'_>, poller: &mut Poller) -> Option<usize> {
         let (slept, before) = (std::mem::take(&mut self.slept), self.stacks);
@@ -184,7 +184,7 @@ impl Scan {
         found
     }
 
-    /// What the probe found, in all. Returns how it came to be idle before.
+    /// Records what the whole probe found.
     #[inline]
     pub(super) fn probed(&mut self, found: LastProbe) {
         self.last = found;
@@ -199,8 +199,8 @@ impl Scan {
         self.last
     }
 
-    /// How it came to the request in lane `at`, by the first probe after it `slept`, or after there
-    /// was no stack.
+    /// Returns how the processor came to the request in lane `at`: by the first probe after it
+    /// `slept`, after a shortage of stacks, or otherwise.
     #[inline]
     fn came(
         &self,
@@ -213,11 +213,11 @@ impl Scan {
             return Arrival::Wait;
         }
         if slept {
-            // A virtual processor that gives its CPU decides that after it has sent the request
-            // (see `park`). A kernel thread says so with it.
+            // A virtual processor decides to give its CPU after it has sent the request (see
+            // `park`). A kernel thread marks the request itself.
             return if donor == Some(at) { Arrival::HandOff } else { Arrival::Wake };
         }
-        // Found by the first probe after something else was done.
+        // Found by the first probe after the processor did something else.
         if self.last == LastProbe::Found {
             return if self.left.0 == at { self.left.1 } else { Arrival::Wait };
         }
@@ -228,10 +228,10 @@ impl Scan {
         if at >= self.own && self.others.iter().any(busy) { Arrival::Wait } else { Arrival::Spin }
     }
 
-    /// A lane with a request; the probe begins behind the last one served.
+    /// Returns a lane with a request; the probe begins behind the last one served.
     ///
-    /// With stacks for few, what it passes over makes the supply short. A processor that has just
-    /// `slept` probes the lanes of all.
+    /// If stacks run low, a request that the rule passes over makes the supply short. A processor
+    /// that has just `slept` probes the lanes of all.
     fn find(&mut self, probe: &Probe<'_>, poller: &mut Poller, slept: bool) -> Option<usize> {
         self.stacks = StackSupply::Enough;
         if probe.stacks != StackHeadroom::Many {
@@ -257,8 +257,8 @@ impl Scan {
         if self.others.is_empty() { None } else { self.find_of_others(probe.domain, slept) }
     }
 
-    /// The same when stacks run low: there is more to look at than whether a request waits, and who
-    /// looks has not much else to do.
+    /// Like [`find`](Self::find) when stacks run low. It checks more than whether a request waits,
+    /// but the processor then has little else to do.
     #[cold]
     fn find_among(&mut self, stacks: StackHeadroom) -> Option<usize> {
         let first = self.next.min(self.lanes.len());
@@ -287,8 +287,8 @@ impl Scan {
         [calls(&|owner| owner.client == client), of_user]
     }
 
-    /// Whether another processor is to help, because more calls wait in this processor's lanes than
-    /// the one in lane `found`. Checked every [`FOUND_BETWEEN`] requests.
+    /// Returns `true` if another processor is to help, because more calls wait in this processor's
+    /// lanes than the one in lane `found`. Checked every [`FOUND_BETWEEN`] requests.
     #[inline]
     pub(super) fn wants_help(&mut self, found: usize) -> bool {
         if self.others.is_empty() {
@@ -312,7 +312,7 @@ impl Scan {
         probed.find(|&at| self.lanes[at].waits())
     }
 
-    /// Whether it serves one caller, has no calls of its own, and receives no messages.
+    /// Returns `true` if it serves one caller, has no calls of its own, and receives no messages.
     pub(super) fn has_one_caller(&self) -> bool {
         self.lanes.len() == 1
             && self.vp_lanes.is_empty()
@@ -320,8 +320,8 @@ impl Scan {
             && self.attending.posts.is_empty()
     }
 
-    /// The sleeper's second probe. If stacks are short, requests wait for which `stacks` allows
-    /// none, and they are passed over again.
+    /// The sleeper's second probe. If stacks are short, waiting requests that the rule does not
+    /// allow are passed over again.
     pub(super) fn waits(&self, stacks: impl FnOnce() -> StackHeadroom) -> bool {
         let rule = match self.stacks {
             StackSupply::Enough => StackHeadroom::Many,
@@ -333,7 +333,7 @@ impl Scan {
         calls || self.attending.waits()
     }
 
-    /// Whether any lane has a request.
+    /// Returns `true` if any lane has a request.
     pub(super) fn has_request(&self) -> bool {
         self.lanes.iter().any(|lane| lane.waits())
     }

@@ -1,4 +1,4 @@
-//! A virtual processor serves the request that a probe found, and what comes right after it.
+//! A virtual processor serves the request that a probe found, and the requests right after it.
 
 use super::group::PollingIdle;
 use super::view::VIEW;
@@ -11,11 +11,11 @@ use upcall_shm::station::{Awake, ProcessorState};
 use upcall_shm::tally::Arrival;
 use upcall_thread::Vp;
 
-/// Number of times in a row that a server yields to a caller right after its answer. Then what is
-/// done now and then has its turn, and the idle loop.
+/// Maximum number of times in a row that a server yields to a caller right after its answer. Then
+/// the idle loop, with its periodic work, gets a turn.
 const TURNS: usize = 64;
 
-/// The lane that is served, and what is known of it.
+/// The lane that is served, and its state.
 struct LaneServing {
     lanes: Rc<Vec<Arc<ServerLane>>>,
     found: usize,
@@ -24,12 +24,12 @@ struct LaneServing {
     came: Arrival,
     reach: Reach,
     cpu: CallersCpu,
-    /// The generation of the lanes in which one caller on the only CPU is all that the server has
-    /// (`ProcessorView::is_bare`); `None` if there are others.
+    /// The generation of the lanes, if the server has only one caller, on its only CPU
+    /// (`ProcessorView::is_bare`); `None` otherwise.
     bare: Option<u64>,
 }
 
-/// Which other lanes the processor looks after.
+/// Which other lanes the processor is responsible for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     /// None: no other caller waits while it waits for this one.
@@ -45,12 +45,12 @@ enum CallersCpu {
     Yes,
 }
 
-/// What the requests told that were served.
+/// The hints of the requests that were served.
 #[derive(Clone, Copy, Default)]
 struct Answered {
-    /// What the last caller asks, if any of them gave its CPU.
+    /// The last caller's wish, if any of the callers gave its CPU.
     donated: Option<StayWish>,
-    /// What the last caller asks in any case; `None` if nothing was served.
+    /// The last caller's wish in any case; `None` if nothing was served.
     wish: Option<PollWish>,
 }
 
@@ -64,7 +64,7 @@ impl Answered {
 }
 
 impl PollingIdle {
-    /// Serves the request that was found, and what comes right after it.
+    /// Serves the request that was found, and the requests right after it.
     pub(super) fn serve_calls(&self, vp: &Vp) {
         let mut serving = self.serving();
         let lanes = serving.lanes.clone();
@@ -75,7 +75,7 @@ impl PollingIdle {
                 break;
             }
             // What the idle loop would do (`IdleStep::YieldToCallers`), without the way there and
-            // back: that is longer than all the rest of a call's.
+            // back, which takes longer than the rest of a call.
             let stays = told.donated == Some(StayWish::Stay)
                 && turn < TURNS
                 && serving.bare == Some(self.group.domain.generation());
@@ -132,14 +132,14 @@ impl LaneServing {
                 self.cpu = CallersCpu::Yes;
             }
             // A caller may call again at once. If no other caller can, the server waits for that
-            // right here, for some round trips. Not on the CPU that it gave: it cannot
-            // call before it has that back.
+            // here, for some round trips. It does not wait on the CPU that the caller gave: the
+            // caller cannot call before it has that back.
             let waits = lane.waits();
             self.came = if waits && lane.has_waited() { Arrival::Wait } else { Arrival::Spin };
             let borrowed = self.cpu == CallersCpu::Yes;
             let awaited = !borrowed && self.reach == Reach::ThisLane;
             let more = waits || awaited && lane.calls_again();
-            // It may want that back before all is served: see `Poller::serves`.
+            // The caller may want its CPU back before all is served: see `Poller::serves`.
             let wanted = || lane.callers_state() == Some(ProcessorState::Awake(Awake::Running));
             if !more || borrowed && wanted() {
                 break;

@@ -23,7 +23,7 @@ pub(super) struct Spares {
     threads: Vec<JoinHandle<()>>,
     /// Each ends a spare when woken.
     stops: Vec<Waiter>,
-    /// No further spare is started.
+    /// Set once no further spare may be started.
     closed: bool,
     /// Time before which no spare is started.
     not_before: Option<Instant>,
@@ -119,8 +119,8 @@ impl PollingIdle {
         }
     }
 
-    /// Ends that a processor is alone with its lanes ([`duty`](crate::duty)). Returns `false` if
-    /// the kernel refuses the fence that this needs.
+    /// Ends the state in which a processor is alone with its lanes ([`duty`](crate::duty)). Returns
+    /// `false` if the kernel refuses the fence that this needs.
     fn share_lanes(&self, takeover: &Takeover) -> bool {
         if takeover.shared.load(Ordering::Acquire) {
             return true;

@@ -1,11 +1,11 @@
-//! Whose request gets a stack when stacks run low.
+//! The rule for which requests get a stack when stacks run low.
 //!
-//! A server's stacks (LRPC's E-stacks) have a ceiling. Without a second rule a client whose calls
-//! wait for what never comes would have all of them, and no other client would be served.
+//! A server's stacks (LRPC's E-stacks) have a ceiling. Without a second rule, a client whose calls
+//! wait for an event that never comes would take all of them, and no other client would be served.
 //! The rule is that of dynamic thresholds (Choudhury and Hahne, 1998, for the buffers of a switch):
-//! who has as many as are free gets no more. So one that takes all it can get leaves half, two
-//! leave a third, and *n* one part in *n* + 1. While half are free the rule cannot forbid anything,
-//! and is not asked.
+//! a client that has as many as are free gets no more. So a client that takes all it can get leaves
+//! half, two leave a third, and *n* one part in *n* + 1. While half are free the rule cannot forbid
+//! anything, and is not applied.
 //!
 //! The rule holds for each client. Where the server bounds users, it holds once more for all
 //! clients of a user together: a user can start many processes.
@@ -13,15 +13,15 @@
 //! Processors are shared by the same rule while handlers block some of them: a client whose
 //! handlers block leaves processors for the handlers of others ([`takeover`](super::takeover)).
 //!
-//! A request that gets none stays in its lane. Nobody has to be woken for it: what lets it go on is
-//! the end of a call, and who ends one looks at the lanes again.
+//! A request that gets no stack stays in its lane, and needs no wake: only the end of a call lets
+//! it go on, and the processor that ends a call probes the lanes again.
 
 use upcall_thread::Vp;
 
-/// Where the next request may come from.
+/// Which clients the next request may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StackHeadroom {
-    /// From everybody.
+    /// From all clients.
     Many,
     /// From clients with fewer calls under way than this.
     Few(usize),
@@ -33,21 +33,21 @@ impl StackHeadroom {
         let (busy, most) = vp.work_under_way();
         match Self::left(busy, most, vp.count()) {
             Self::Few(0) => Self::Few(0),
-            // No memory: as though the ceiling were reached.
+            // Without memory the ceiling counts as reached.
             _ if !vp.can_begin_work() => Self::Few(0),
             left => left,
         }
     }
 
-    /// The rule if `busy` of `most` are taken, for one of `processors` that share them.
+    /// Returns the rule if `busy` of `most` are taken, for one of the `processors` that share them.
     #[inline]
     pub(super) fn left(busy: usize, most: usize, processors: usize) -> Self {
         let free = most.saturating_sub(busy);
         if busy < free {
             return Self::Many;
         }
-        // A client's calls are counted over all processors; so are the free stacks, as though the
-        // others had as many.
+        // A client's calls are counted over all processors. So are the free stacks, assuming that
+        // the other processors have as many.
         Self::Few(if free == 0 { 0 } else { free.saturating_mul(processors) })
     }
 
@@ -59,8 +59,8 @@ impl StackHeadroom {
         }
     }
 
-    /// Returns `true` if a request may be taken. `calls` gives the numbers of calls under way that
-    /// the rule compares: of the client, and of its user.
+    /// Returns `true` if a request may be taken. `calls` returns the numbers of calls under way
+    /// that the rule compares: of the client, and of its user.
     #[inline]
     pub(super) fn allow<const N: usize>(self, calls: impl FnOnce() -> [usize; N]) -> bool {
         match self {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn who_takes_all_it_can_get_leaves_as_much() {
-        // Clients of which each takes whenever it may, in turns.
+        // Clients that take a stack whenever they may, in turns.
         for clients in 1..8 {
             let (most, mut calls) = (64, vec![0_usize; clients]);
             for turn in 0..64 * clients {

@@ -2,8 +2,8 @@
 //!
 //! A timer wakes the virtual processor for a check while it sleeps with calls under way. Setting
 //! the timer costs a system call, so it is set at most once in each [`FIRST_PAUSE`]: most sleeps
-//! find it set. A check says nothing about a request that was sent after the pause began: then
-//! another first pause follows.
+//! find it set. A check says nothing about a request that was sent after the pause began; another
+//! first pause follows then.
 
 use crate::calls::VpLane;
 use crate::stall::{FIRST_PAUSE, Finding, StallCheck};
@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Default)]
 pub(super) struct StallChecks {
     state: TimerState,
-    /// A request was sent since the pause began.
+    /// Set if a request was sent since the pause began.
     sent: bool,
     /// In the order of the processor's lanes; `None` for a lane without calls under way.
     lanes: Vec<Option<StallCheck>>,
@@ -32,7 +32,7 @@ enum TimerState {
 }
 
 impl StallChecks {
-    /// Begins again: a request was sent.
+    /// Begins the checks again, because a request was sent.
     #[inline]
     pub(super) fn request_sent(&mut self) {
         self.sent = true;
@@ -41,13 +41,13 @@ impl StallChecks {
         }
     }
 
-    /// Begins again: the processor's lanes are other ones, or there is no timer.
+    /// Begins the checks again, because the processor's lanes have changed or there is no timer.
     pub(super) fn begin_again(&mut self) {
         self.lanes.clear();
         self.state = TimerState::Off;
     }
 
-    /// Time to the next check, if the timer is to be set for it now. Called before the processor
+    /// Time until the next check, if the timer is to be set for it now. Called before the processor
     /// sleeps.
     #[inline]
     pub(super) fn next(&mut self, lanes: &[Arc<VpLane>]) -> Option<Duration> {

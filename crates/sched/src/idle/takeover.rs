@@ -51,9 +51,9 @@ const DUTY: u64 = 5;
 pub(super) struct Takeover {
     /// Makes the clerk check again.
     timer: Timer,
-    /// The timer is set for the check that follows a report.
+    /// Set while the timer runs for the check that follows a report.
     pending: AtomicBool,
-    /// The timer was set to expire at once, for another reason.
+    /// Set if the timer was set to expire at once, for another reason.
     soon: AtomicBool,
     /// Maximum number of spares.
     pub(super) spares: usize,
@@ -62,9 +62,9 @@ pub(super) struct Takeover {
     /// The scheduler of a spare.
     pub(super) scheduler: upcall_thread::Processors,
     progress: KernelMutex<[ProcessorProgress; MOST_PROCESSORS]>,
-    /// No processor is alone with its lanes any more.
+    /// Set once no processor is alone with its lanes any more.
     pub(super) shared: AtomicBool,
-    /// A spare was started and has not begun.
+    /// Set while a spare was started and has not begun.
     pub(super) starting: AtomicBool,
     pub(super) running: KernelMutex<Spares>,
 }
@@ -87,7 +87,7 @@ impl Takeover {
         }
     }
 
-    /// Makes the clerk check now. A check that follows a report comes nevertheless.
+    /// Makes the clerk check now. A check that follows a report still comes later.
     pub(super) fn check_soon(&self) {
         self.soon.store(true, Ordering::Relaxed);
         self.timer.set(Duration::ZERO);
@@ -283,8 +283,8 @@ impl PollingIdle {
                 return false;
             }
             from.and_then(set).into_iter().for_each(|before| before.set.remove(&own.set));
-            // Callers are neither to move its kernel thread, nor to wait for it on their
-            // processors. The substitute's own follow when it sleeps.
+            // Callers are neither to move its kernel thread, nor to yield to it. The substitute's
+            // thread and CPU follow when it sleeps.
             let line = domain.station().line(number);
             line.tid.store(0, Ordering::Relaxed);
             line.cpu.store(NOWHERE, Ordering::Relaxed);
@@ -300,8 +300,8 @@ impl PollingIdle {
         member.duty.take_over(by, from, &domain.station().line(number).asleep, give);
     }
 
-    /// Called at each probe while duties are taken. The caller's processor takes its own duty back,
-    /// and counts the probe for those whose duty it has.
+    /// Called at each probe while substitutes have duties. The caller's processor takes its own
+    /// duty back, and counts the probe for the processors whose duty it has.
     #[cold]
     pub(super) fn keep_duties(&self, vp: &Vp, duties: &[usize]) {
         if self.member(vp).duty.is_taken() {
@@ -316,8 +316,8 @@ impl PollingIdle {
         }
     }
 
-    /// A call may have ended on a spare that probes no lanes: the substitutes look whether a
-    /// request may go on that waits for that.
+    /// Wakes the substitutes, because a call may have ended on a spare that probes no lanes: a
+    /// request may go on that has waited for that.
     fn wake_substitutes(&self) {
         let domain = self.group.domain;
         let own = self.group.members.iter().take(self.group.count);
@@ -338,7 +338,7 @@ impl PollingIdle {
             line.tid.store(processor::thread_id(), Ordering::Relaxed);
             say_where(domain, number);
             domain.changed();
-            // One processor more is free, for which calls may wait.
+            // One more processor is free, which calls may wait for.
             if let Some(takeover) = self.group.takeover.get() {
                 takeover.check_soon();
             }
@@ -371,8 +371,8 @@ impl PollingIdle {
     /// Announces for `duties` that the caller's processor, whose line is `own`, is about to sleep.
     /// A fence and a second probe follow.
     ///
-    /// Callers may bring the kernel thread of the substitute to their processors, as they bring the
-    /// home processor's otherwise.
+    /// Callers may move the substitute's kernel thread to their CPUs, as they move the home
+    /// processor's otherwise.
     pub(super) fn announce_duties(&self, vp: &Vp, own: &StationLine, duties: &[usize]) {
         let by = self.first + vp.index();
         for (duty, line) in self.lines_of(duties) {

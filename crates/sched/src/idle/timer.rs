@@ -33,8 +33,8 @@ impl OwnTimer {
         }
     }
 
-    /// Has it expire after `pause`, for stacks that cool at that time, or for another reason.
-    /// Returns `false` if there is no timer.
+    /// Makes the timer expire after `pause`, for stacks that cool at that time, or for another
+    /// reason. Returns `false` if there is no timer.
     pub(super) fn set(
         &mut self,
         pause: Duration,

@@ -1,4 +1,4 @@
-//! What one virtual processor knows and does while none of its threads is ready.
+//! The state of one virtual processor, and its steps while none of its threads is ready.
 
 use super::group::PollingIdle;
 use super::own::{index, number, say_where};
@@ -39,11 +39,11 @@ pub(super) struct ProcessorView {
     /// Indices of the members whose duty the processor has.
     pub(super) duties: Rc<[usize]>,
     pub(super) timer: OwnTimer,
-    /// What it last said that it does.
+    /// The activity that it last published.
     pub(super) said: Awake,
     /// The piece that the last probe took from the group's queue.
     pub(super) piece: Option<TakenPiece>,
-    /// What is taken first by the next probe, if both a piece and something else wait.
+    /// What the next probe takes first, if both a piece and other work wait.
     pub(super) first: First,
 }
 
@@ -55,7 +55,7 @@ pub(super) enum First {
     Other,
 }
 
-/// What the last probe has found.
+/// What the last probe found.
 pub(super) enum Due {
     /// A piece of the group's queue.
     Piece(TakenPiece),
@@ -65,7 +65,7 @@ pub(super) enum Due {
     Calls,
 }
 
-/// Whether a virtual processor is to park.
+/// The result of a rest: whether a virtual processor parks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rested {
     /// It probes again.
@@ -84,7 +84,7 @@ impl ProcessorView {
         }
     }
 
-    /// The lanes have changed, or whose they are.
+    /// Reads the lanes again, because they or their owners have changed.
     #[cold]
     fn share_lanes(&mut self, processors: &PollingIdle) {
         let me = number();
@@ -109,7 +109,7 @@ impl ProcessorView {
         self.stall_checks.begin_again();
     }
 
-    /// What is to be run, of what the last probe has found.
+    /// Returns the work to run, of what the last probe found.
     #[inline]
     pub(super) fn due(&mut self) -> Due {
         if let Some(piece) = self.piece.take() {
@@ -118,7 +118,7 @@ impl ProcessorView {
         self.scan.attending.due().map_or(Due::Calls, Due::Messages)
     }
 
-    /// Whether a piece of the group's queue waits that this processor may take.
+    /// Returns `true` if this processor may take a piece of the group's queue.
     #[cold]
     fn may_take_piece(&self, processors: &PollingIdle, vp: &Vp) -> bool {
         let rests = processors.is_spare() && self.duties.is_empty();
@@ -142,7 +142,7 @@ impl ProcessorView {
         piece || self.scan.waits(|| processors.stacks(vp, &self.scan.lanes))
     }
 
-    /// One probe for work.
+    /// Probes once for work.
     #[inline]
     pub(super) fn probe(&mut self, processors: &PollingIdle, vp: &Vp) -> Found {
         let mut woke = false;
@@ -152,7 +152,7 @@ impl ProcessorView {
         let stacks = processors.stacks(vp, &self.scan.lanes);
         let probe = Probe { domain: processors.group.domain, vp, stacks };
         let waits = processors.queue().waits();
-        // On a caller's CPU its calls come first.
+        // On a caller's CPU, that caller's calls come first.
         let first = self.first == First::Piece && !self.poller.is_borrowed();
         if waits && first && self.take_piece(processors, vp) {
             self.first = First::Other;
@@ -165,7 +165,7 @@ impl ProcessorView {
                 if self.take_piece(processors, vp) {
                     return self.found_piece(processors, woke);
                 }
-                // Another processor may have a stack for it.
+                // Another processor may have a stack for the piece.
                 processors.piece_left();
             }
             self.first = First::Piece;
@@ -185,7 +185,7 @@ impl ProcessorView {
         scan.probed(LastProbe::Found);
         self.runs(processors);
         if woke {
-            // What comes to a lane while a thread runs has waited for that.
+            // A request that comes to a lane while a thread runs has waited for that thread.
             self.scan.left.1 = Arrival::Wait;
         }
         if let Some(FoundWork::Call(lane)) = found {
@@ -214,7 +214,7 @@ impl ProcessorView {
         Found::Work
     }
 
-    /// Says that it runs something. If a piece waits at that time, the clerk checks
+    /// Publishes that it runs something. If a piece waits at that time, the clerk checks
     /// ([`queue`](super::queue)).
     #[inline]
     fn runs(&mut self, processors: &PollingIdle) {
@@ -231,7 +231,7 @@ impl ProcessorView {
         }
     }
 
-    /// What it does before it probes again, or parks.
+    /// Takes one step of the idle policy before the next probe, or decides to park.
     #[inline]
     pub(super) fn rest(&mut self, round: u32, deadline: Option<Instant>) -> Rested {
         let event = IdleEvent::NothingFound { round, stacks: self.scan.stacks };
@@ -275,7 +275,7 @@ impl ProcessorView {
         }
     }
 
-    /// It has rested, and a thread or the work that was found is about to run.
+    /// Notes that the rest is over: a thread or the work that was found is about to run.
     pub(super) fn resumes(&mut self, processors: &PollingIdle) {
         if self.scan.last() == LastProbe::Nothing {
             self.poller.thread_goes_on();
@@ -283,7 +283,7 @@ impl ProcessorView {
         self.runs(processors);
     }
 
-    /// Says what it does, if that has changed.
+    /// Publishes the processor's activity, if that has changed.
     #[inline]
     pub(super) fn say(&mut self, domain: &Domain, awake: Awake) {
         if let (true, Some(number)) = (self.said != awake, number()) {
@@ -292,8 +292,8 @@ impl ProcessorView {
         }
     }
 
-    /// Makes the checks of peers that were put off. With nothing else to do, the CPU goes to a
-    /// server that needs one, unless it is to be `kept`.
+    /// Makes the checks of peers that are owed. With nothing else to do, the CPU goes to a server
+    /// that needs one, unless it is to be `kept`.
     #[inline]
     pub(super) fn settle(&mut self, domain: &Domain, kept: bool) {
         let own = &self.scan.lanes[..self.scan.own];
@@ -312,7 +312,7 @@ impl ProcessorView {
             self.say(domain, Awake::Gave);
         }
         self.scan.pay_looks();
-        // For the exact look at the servers.
+        // The fence for the exact check of the servers.
         if vp_lanes {
             fence(Ordering::SeqCst);
         }
@@ -324,16 +324,16 @@ impl ProcessorView {
         }
     }
 
-    /// Whether it serves one caller on the only CPU that is its own, and does nothing else.
+    /// Returns `true` if it serves one caller on its only CPU, and does nothing else.
     pub(super) fn is_bare(&self) -> bool {
-        // A processor that was brought here from another CPU goes back when calls follow each other
+        // A processor that was moved here from another CPU goes back when calls follow each other
         // closely.
         self.poller.has_one_cpu()
             && self.scan.has_one_caller()
             && self.poller.home().is_some_and(|home| home.contains(processor::current()))
     }
 
-    /// It was woken, and said before on which CPU it is.
+    /// Adapts to a wake.
     pub(super) fn woke(&mut self, woken: Wakeup) {
         self.scan.slept = true;
         self.poller.woke(woken, &self.scan);
@@ -348,8 +348,8 @@ fn migrate(cpus: &processor::CpuSet) -> Result<(), NotMigrated> {
     let (Some(number), Ok(domain)) = (number(), Domain::current()) else {
         return Err(NotMigrated);
     };
-    // Before it goes: callers have patience with one who moves, and do not believe any more that it
-    // is where they brought it.
+    // Before it moves: callers poll for longer for a server that moves, and no longer believe that
+    // it is where they put it.
     domain.station().line(number).cpu.store(NOWHERE, Ordering::Relaxed);
     let moved = cpus.confine();
     say_where(domain, number);

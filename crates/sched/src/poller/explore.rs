@@ -1,6 +1,6 @@
 //! Explores the idle policy: each event in each state that can be reached, with each answer of each
-//! fact. Facts are other programs' words and the kernel's, so an answer may contradict the one
-//! before.
+//! fact. Facts are reports of other programs and of the kernel, so an answer may contradict the
+//! previous one.
 
 use super::traces::{Fact, FixedFacts};
 use super::*;
@@ -17,7 +17,7 @@ struct ChoiceTape {
 }
 
 impl ChoiceTape {
-    /// One of `count` choices.
+    /// Makes one of `count` choices. Returns its number.
     fn choose(&self, count: usize) -> usize {
         let (at, mut made) = (self.at.replace(self.at.get() + 1), self.made.borrow_mut());
         if at == made.len() {
@@ -48,7 +48,7 @@ impl ChoiceTape {
     }
 }
 
-/// Facts of which each answer is a choice.
+/// Facts whose answers are choices.
 struct AnyFacts<'a> {
     choices: &'a ChoiceTape,
     start: Instant,
@@ -113,8 +113,8 @@ impl Facts for AnyFacts<'_> {
 }
 
 impl Poller {
-    /// The same state, with its numbers cut, and with times as though it were `start` again; and
-    /// what tells it from others.
+    /// Returns the same state with its numbers cut and its times moved as if it were `start` again;
+    /// and a key that distinguishes it from other states.
     fn cut(&self, now: Instant, start: Instant) -> (Self, [u8; 12]) {
         // Of clients it matters only whether they are the same.
         let is_same = |client| self.near().is_none_or(|near| near.client == client);
@@ -174,7 +174,7 @@ impl Poller {
             polling,
             room: self.room,
             wish: self.wish,
-            // What a server is asked decides nothing here.
+            // Whether a server is asked to stay decides nothing here.
             asks_to_stay: false,
             quick_wakes,
             spin_budget: SpinBudget::default(),
@@ -203,7 +203,7 @@ fn check(before: &Poller, step: &IdleStep, after: &Poller) {
         assert!(!polls, "polls on a caller's CPU");
     }
     if adaptive && after.room == CpuDemand::Shared {
-        assert!(!polls, "polls on a CPU that somebody needs for whom it waits");
+        assert!(!polls, "polls on a CPU that its peer needs");
     }
     if before.pacing == Pacing::Sleep {
         assert!(!polls, "does not sleep at once");
@@ -214,8 +214,8 @@ fn check(before: &Poller, step: &IdleStep, after: &Poller) {
     }
 }
 
-/// All that can happen to a virtual processor while it is idle: it does one step, and another on
-/// the result of that, until it probes again or parks.
+/// Every course of an idle virtual processor: it takes a step, and further steps on the results,
+/// until it probes again or parks.
 fn rest(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_moved: &Cell<bool>) {
     // The rounds that differ.
     let round = choices.of(&[1, FIRST_CLOCK, ROUNDS_PER_DEADLINE]);
@@ -296,9 +296,9 @@ fn wake(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>) {
     poller.woke(Wakeup { said, cpu, slept, reason }, facts);
 }
 
-/// Anything else that happens to it.
+/// Any other event of a virtual processor.
 fn event(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_moved: &Cell<bool>) {
-    // A processor that has parked may wake; or its second probe has found something.
+    // A processor that has parked may wake; or its second probe may have found something.
     let may_wake = !poller.is_borrowed() && poller.polling == Polling::NotBegun;
     match choices.choose(if may_wake { 8 } else { 7 }) {
         7 => wake(poller, choices, facts),
@@ -339,13 +339,13 @@ fn event(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_mov
     }
 }
 
-/// From any state, with nothing that happens and a clock that goes on, it parks.
+/// Checks that a poller parks from any state, if nothing happens and the clock goes on.
 fn parks_in_the_end(poller: &mut Poller, start: Instant) {
     let mut known = FixedFacts::at(start);
     known.clock_step = EARLY;
     let facts =
         known.with(&[Fact::Calling, Fact::ServerElsewhere, Fact::Posts, Fact::OnlyCallersHere]);
-    // Between two readings of the clock nothing changes but that polling has begun.
+    // Between two readings of the clock the only change is that polling begins.
     let rounds = (1..).step_by(ROUNDS_PER_CLOCK as usize).flat_map(|at| [at, at + FIRST_CLOCK - 1]);
     for round in rounds.take(100) {
         let stacks = StackSupply::Enough;
@@ -367,7 +367,7 @@ fn parks_in_the_end(poller: &mut Poller, start: Instant) {
     panic!("polls for ever: {poller:?}");
 }
 
-/// Explores what can be reached from a poller with this pacing and home. Returns the number of
+/// Explores all states that a poller with this pacing and home can reach. Returns the number of
 /// states.
 fn explore(pacing: Pacing, home: Option<&CpuSet>) -> usize {
     let start = Instant::now() + Duration::from_secs(1);
@@ -380,7 +380,7 @@ fn explore(pacing: Pacing, home: Option<&CpuSet>) -> usize {
         let choices = ChoiceTape::default();
         loop {
             let (mut poller, facts) = (state.cut(start, start).0, AnyFacts::new(&choices, start));
-            // Whether it has confined itself, and has not gone home since.
+            // Set while it has confined itself and has not gone home.
             let is_moved = Cell::new(was_moved);
             event(&mut poller, &choices, &facts, &is_moved);
             assert!(!is_moved.get() || poller.cpu != Cpu::Own, "forgets that it is confined");

@@ -1,18 +1,18 @@
-//! Whether a virtual processor parks near a caller that may not bring it.
+//! The rule for parking near a caller that may not move the server.
 //!
-//! While it parks there, its other clients find it on the CPU of a stranger, which may be busy: a
-//! hostile client can keep it so. So from such a park to the next one, nothing else may come than
-//! calls of that caller with the caller's CPU. Anything else is a disturbance, in any order: a
-//! call of another client, a call for which another thread of that caller has woken the
-//! processor, a message, a reply, a deadline, a thread that goes on. A caller that changes its CPU
-//! often counts as a disturbance too, since each change costs a migration.
+//! While a virtual processor parks there, its other clients find it on a foreign CPU, which may be
+//! busy: a hostile client can keep it so. So from such a park to the next one, the only event may
+//! be calls of that caller with the caller's CPU. Any other event is a disturbance, in any order: a
+//! call of another client, a call for which another thread of that caller has woken the processor,
+//! a message, a reply, a deadline, a thread that goes on. A caller that changes its CPU often
+//! counts as a disturbance too, since each change costs a migration.
 //!
 //! After a disturbance the processor goes home with the next park, and the next parks are at home:
 //! four times as many as the last time, until as many parks near callers went well. So a hostile
 //! client delays few events of others, each by a turn on a CPU that the client keeps busy. After
 //! *n* of them in a row, the next is at least 4ⁿ · [`LEAST_AT_HOME`] parks away.
 
-/// Numbers of parks at home after a disturbance.
+/// Minimum and maximum number of parks at home after a disturbance.
 pub(super) const LEAST_AT_HOME: u32 = 1 << 6;
 const MOST_AT_HOME: u32 = 1 << 20;
 
@@ -22,7 +22,7 @@ const PARKS_ON_A_CPU: u32 = 16;
 /// The events since the last park.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SincePark {
-    /// It does not matter: the park was not near a caller, or a disturbance is counted.
+    /// Of no importance: the park was not near a caller, or a disturbance is counted.
     #[default]
     Any,
     /// Nothing.
@@ -46,13 +46,13 @@ pub(super) struct NearParks {
 }
 
 impl NearParks {
-    /// Whether it may stay near a caller with this park.
+    /// Returns `true` if it may stay near a caller with this park.
     pub(super) fn may_stay(&self) -> bool {
         self.left_out == 0
     }
 
-    /// Whether it may park near a caller on `cpu`, which asks for that. Counts the parks that are
-    /// left out.
+    /// Returns `true` if it may park near a caller on `cpu`, which asks for that. Counts the parks
+    /// that are left out.
     pub(super) fn may_park(&mut self, cpu: u32) -> bool {
         if self.left_out > 0 {
             self.left_out -= 1;
@@ -71,7 +71,7 @@ impl NearParks {
         }
     }
 
-    /// It parks near a caller, or stays there with a park.
+    /// Notes that it parks near a caller, or stays there with a park.
     pub(super) fn parks(&mut self) {
         if self.since == SincePark::Calls {
             self.well += 1;
@@ -85,12 +85,12 @@ impl NearParks {
         self.since = SincePark::Nothing;
     }
 
-    /// It leaves the caller's CPU.
+    /// Notes that it leaves the caller's CPU.
     pub(super) fn leaves(&mut self) {
         self.since = SincePark::Any;
     }
 
-    /// The caller near which it parked has called, and has given its CPU.
+    /// Notes that the caller near which it parked has called, and has given its CPU.
     #[inline]
     pub(super) fn called(&mut self) {
         if self.since == SincePark::Nothing {
@@ -98,7 +98,7 @@ impl NearParks {
         }
     }
 
-    /// Something else came.
+    /// Notes any other event.
     #[inline]
     pub(super) fn other_came(&mut self) {
         if self.since != SincePark::Any {
@@ -106,7 +106,7 @@ impl NearParks {
         }
     }
 
-    /// It could not move to the caller's CPU.
+    /// Notes that it could not move to the caller's CPU.
     pub(super) fn failed(&mut self) {
         self.disturbed();
     }
@@ -119,7 +119,7 @@ impl NearParks {
     }
 }
 
-/// For the explorer: the same state, but that its numbers are cut, and a number for it.
+/// For the explorer: a copy with its numbers cut, and the number of that state.
 #[cfg(test)]
 impl NearParks {
     pub(super) fn cut(&self) -> (Self, u8) {

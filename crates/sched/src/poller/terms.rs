@@ -20,23 +20,23 @@ pub enum Cpu {
         /// How it came to be there.
         by: CameBy,
     },
-    /// A caller's, to which it has moved by itself: the caller may not bring it.
+    /// A caller's, to which it has moved by itself: the caller may not move it.
     Near {
         /// The caller.
         near: NearbyCaller,
-        /// How often it still parks here.
+        /// Number of times that it still parks here.
         parks_left: u32,
     },
     /// Still the CPU of a caller that had a use for it before it parked.
     Kept {
-        /// How often it still parks here.
+        /// Number of times that it still parks here.
         parks_left: u32,
     },
     /// One of its own, away from a caller whose calls follow each other closely.
     Refuge {
         /// The CPUs to which it has confined itself.
         cpus: CpuSet,
-        /// How often it still parks here.
+        /// Number of times that it still parks here.
         parks_left: u32,
     },
 }
@@ -44,9 +44,9 @@ pub enum Cpu {
 /// How a virtual processor came to the CPU of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CameBy {
-    /// The caller has brought it.
+    /// The caller moved it.
     Brought,
-    /// It has parked there by itself, near this caller.
+    /// It parked there by itself, near this caller.
     Parked(NearbyCaller),
     /// The caller came to one of these CPUs, the refuge of the virtual processor.
     InRefuge(CpuSet),
@@ -70,7 +70,7 @@ pub struct Lender {
     pub batches_left: usize,
 }
 
-/// What a caller asks of a server that runs on the caller's CPU.
+/// A caller's wish to a server that runs on the caller's CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StayWish {
     /// To sleep when it has answered.
@@ -80,7 +80,7 @@ pub enum StayWish {
     Stay,
 }
 
-/// What the caller that was answered last asks of the server.
+/// The wish of the caller that was answered last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PollWish {
     /// To poll, if the server would.
@@ -98,11 +98,11 @@ pub enum Lending {
     None,
     /// A server has it. There was no reply since.
     Given,
-    /// A server had it, and has not said since that it is elsewhere.
+    /// A server had it, and has not reported since that it is elsewhere.
     Lent,
 }
 
-/// For how long probes have found nothing.
+/// How long probes have found nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Polling {
     /// The poller has not polled since something was found.
@@ -138,15 +138,15 @@ pub enum Purpose {
 /// Whether requests wait that get no stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StackSupply {
-    /// None does.
+    /// No request waits for a stack.
     #[default]
     Enough,
-    /// Some do. When there is a stack, a call of this virtual processor has ended, or one of
-    /// another that probes its lanes while it sleeps.
+    /// Some requests wait. There is a stack again when a call of this virtual processor has ended,
+    /// or one of another processor that probes its lanes while it sleeps.
     Short,
 }
 
-/// What has happened to an idle virtual processor.
+/// An event of an idle virtual processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdleEvent {
     /// A probe found nothing, for the `round`th time in a row.
@@ -168,7 +168,7 @@ pub enum IdleEvent {
     NotMigrated,
 }
 
-/// What an idle virtual processor does next.
+/// The next step of an idle virtual processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum IdleStep {
@@ -188,7 +188,7 @@ pub enum IdleStep {
     Park,
 }
 
-/// What a virtual processor does before it serves a request.
+/// The step of a virtual processor before it serves a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum BeforeServing {
@@ -214,9 +214,9 @@ pub enum ParkPlace<'a> {
 /// How a virtual processor was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wakeup {
-    /// The CPU where it said that it is, before it parked.
+    /// The CPU that it published before it parked.
     pub said: u32,
-    /// The CPU where it is.
+    /// The CPU where it is now.
     pub cpu: u32,
     /// How long it was parked.
     pub slept: Duration,
@@ -233,7 +233,7 @@ pub enum WakeReason {
     Deadline,
 }
 
-/// What a request told that was served.
+/// The hints of a request that was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedRequest {
     /// Its lane; `None` if the lanes have changed since.
@@ -242,44 +242,43 @@ pub struct ServedRequest {
     pub client: u64,
     /// How the virtual processor came to it.
     pub came: Arrival,
-    /// What its caller asks, if the caller gave its CPU.
+    /// The caller's wish, if the caller gave its CPU.
     pub donated: Option<StayWish>,
-    /// What its caller asks in any case.
+    /// The caller's wish in any case.
     pub wish: PollWish,
 }
 
-/// What the policy asks about the surroundings of the virtual processor. Each question is asked
-/// only where its answer matters.
+/// The facts that the policy asks for. It asks for each only where the answer matters.
 pub trait Facts {
-    /// The time.
+    /// The current time.
     fn now(&self) -> Instant;
-    /// The kernel's tick.
+    /// The number of the kernel's tick.
     fn tick(&self) -> u64;
-    /// The CPU.
+    /// The CPU that the virtual processor runs on.
     fn cpu(&self) -> u32;
-    /// The CPUs on which the virtual processor may run; `None` if the kernel does not tell.
+    /// The CPUs on which the virtual processor may run; `None` if the kernel does not report them.
     fn allowed(&self) -> Option<CpuSet>;
-    /// Whether calls of the virtual processor are under way.
+    /// Returns `true` if calls of the virtual processor are under way.
     fn is_calling(&self) -> bool;
-    /// Whether a reply is there.
+    /// Returns `true` if a reply is there.
     fn has_reply(&self) -> bool;
-    /// Whether a server that it calls says that it is on another CPU than `cpu`.
+    /// Returns `true` if a server that it calls reports another CPU than `cpu`.
     fn has_server_elsewhere(&self, cpu: u32) -> bool;
-    /// Whether it probes any lanes of callers.
+    /// Returns `true` if it probes lanes of callers.
     fn has_lanes(&self) -> bool;
-    /// Whether it receives messages.
+    /// Returns `true` if it receives messages.
     fn has_posts(&self) -> bool;
-    /// Whether all its callers are on CPU `cpu`, and it has no calls under way itself.
+    /// Returns `true` if all its callers are on CPU `cpu`, and it has no calls under way itself.
     fn has_only_callers_on(&self, cpu: u32) -> bool;
-    /// Whether a peer that it waits for is on CPU `cpu`, or may be.
+    /// Returns `true` if a peer that it waits for is on CPU `cpu`, or may be.
     fn shares(&self, cpu: u32) -> bool;
     /// A lane whose caller has given CPU `cpu`.
     fn donor(&self, cpu: u32) -> Option<usize>;
-    /// The CPU near which the caller of `lane` wishes the virtual processor to park, because it may
-    /// not bring it there.
+    /// The CPU near which the caller of `lane` wishes the virtual processor to park, because the
+    /// caller may not move it there.
     fn wished_cpu(&self, lane: usize) -> Option<u32>;
-    /// Whether the caller of `lane` says that it is on CPU `cpu`.
+    /// Returns `true` if the caller of `lane` reports that it is on CPU `cpu`.
     fn is_caller_on(&self, lane: usize, cpu: u32) -> bool;
-    /// Whether the caller of `lane` says that it has something to run.
+    /// Returns `true` if the caller of `lane` reports that it has something to run.
     fn is_caller_running(&self, lane: usize) -> bool;
 }

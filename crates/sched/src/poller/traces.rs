@@ -1,11 +1,11 @@
-//! Traces of the idle policy: what a virtual processor does in the situations for which it was
-//! made.
+//! Traces of the idle policy: the steps of a virtual processor in the situations that the policy
+//! was made for.
 
 use super::near::LEAST_AT_HOME;
 use super::*;
 use std::cell::Cell;
 
-/// What is so, of what a poller asks.
+/// A fact that a poller asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fact {
     Calling,
@@ -19,7 +19,7 @@ pub(super) enum Fact {
     CallerRunning,
 }
 
-/// Facts that do not change, and a clock that goes on each time that it is read.
+/// Facts that do not change, and a clock that advances each time it is read.
 pub(super) struct FixedFacts {
     now: Cell<Instant>,
     pub(super) clock_step: Duration,
@@ -120,7 +120,7 @@ fn rest(poller: &mut Poller, round: u32, facts: &FixedFacts) -> IdleStep {
     poller.step(IdleEvent::NothingFound { round, stacks }, None, facts)
 }
 
-/// Number of rounds until it does something else than to poll, and what that is.
+/// Number of rounds until it does something other than polling, and that step.
 fn polls(poller: &mut Poller, facts: &FixedFacts) -> (u32, IdleStep) {
     let steps = (1..1 << 20).map(|round| (round, rest(poller, round, facts)));
     let mut others = steps.filter(|(_, step)| *step != IdleStep::PollAgain);
@@ -147,7 +147,7 @@ fn parks_home(poller: &mut Poller) -> bool {
     matches!(poller.parks(&facts), ParkPlace::Home(_))
 }
 
-/// A caller brings the server to its CPU, call by call, and calls no more then: the server goes
+/// A caller moves the server to its CPU, call by call, and then calls no more: the server goes
 /// home.
 #[test]
 fn hand_off() {
@@ -204,7 +204,7 @@ fn close_calls() {
     assert_eq!(rest(&mut server, 1, &facts), IdleStep::Migrate(other.clone()));
     assert_eq!(server.step(IdleEvent::Migrated(other), None, &facts), IdleStep::PollAgain);
     assert_eq!(server.cpu, Cpu::Refuge { cpus: CpuSet::only(1), parks_left: 1 });
-    // It polls for as long as it takes to move back, by a clock of a microsecond a reading.
+    // It polls for as long as it takes to move back; each reading of the clock takes a microsecond.
     let (rounds, step) = polls(&mut server, &facts);
     assert_eq!(step, IdleStep::Park);
     assert_eq!(u128::from(rounds / ROUNDS_PER_CLOCK), WaitCosts::USUAL.server_moves.as_micros());
@@ -217,7 +217,7 @@ fn close_calls() {
     assert_eq!(rest(&mut server, 1, &facts), IdleStep::Park);
 }
 
-/// A caller that has given its CPU has it back before others' requests are served there.
+/// A caller that has given its CPU gets it back before others' requests are served there.
 #[test]
 fn give_back() {
     let facts = FixedFacts { allowed: Some(CpuSet::only(0)), ..FixedFacts::at(Instant::now()) };
@@ -231,7 +231,7 @@ fn give_back() {
     let mut server = adaptive();
     serve(&mut server, Some(StayWish::Sleep));
     assert_eq!(server.serves(0, &idle), BeforeServing::Serve);
-    // The server is not confined, so the caller's word does not move it.
+    // The server is not confined, so the caller's report does not move it.
     let free =
         FixedFacts { allowed: Some(both()), ..idle }.with(&[Fact::CallerHere, Fact::CallerRunning]);
     assert_eq!(server.serves(0, &free), BeforeServing::Serve);
@@ -277,7 +277,7 @@ fn one_cpu() {
     assert_eq!(rest(&mut pinned, 1, &facts), IdleStep::Park);
     let elsewhere = facts.with(&[Fact::Calling]);
     assert_eq!(rest(&mut pinned, 1, &elsewhere), IdleStep::PollAgain);
-    // Senders of messages may be there, for all that it knows.
+    // Senders of messages may be on this CPU.
     let posts = elsewhere.with(&[Fact::Posts]);
     assert_eq!(rest(&mut pinned, 2, &posts), IdleStep::Yield);
     // A processor that never sleeps yields instead.
@@ -289,7 +289,7 @@ fn one_cpu() {
     assert_eq!(rest(&mut polling, 2, &shared), IdleStep::PollAgain);
 }
 
-/// A caller that may not bring the server has it park on the caller's CPU. The server goes home
+/// A caller that may not move the server makes it park on the caller's CPU. The server goes home
 /// when that caller does not call any more.
 #[test]
 fn near_a_caller() {
@@ -308,7 +308,7 @@ fn near_a_caller() {
     }
     wake(&mut server, SLOWLY, &wishes);
     assert!(!parks_home(&mut server) && parks_home(&mut server));
-    // Not on another's CPU, and not if it has one CPU only.
+    // It parks neither on a foreign CPU, nor near a caller if it has only one CPU.
     let strange = FixedFacts { wished_cpu: Some(2), ..stays };
     serve(&mut server, None);
     assert_eq!(server.parks(&strange), ParkPlace::Here);
@@ -317,8 +317,8 @@ fn near_a_caller() {
     assert_eq!(pinned.parks(&wishes), ParkPlace::Here);
 }
 
-/// If anything else comes to a server near a caller, it goes home, and stays there for longer each
-/// time; also if the caller donates its CPU beside that.
+/// After any other event a server near a caller goes home, and stays there for longer each time,
+/// even if the caller also donates its CPU.
 #[test]
 fn near_a_caller_beside_others() {
     let mut server = adaptive();
@@ -349,11 +349,11 @@ fn near_a_caller_beside_others() {
     let intervals = (0..).map(|at| (LEAST_AT_HOME << (2 * at).min(14)) as usize);
     for (other, without) in others.into_iter().zip(intervals) {
         other(&mut server, &wishes);
-        // More of them before it parks make no difference.
+        // Further disturbances before it parks make no difference.
         (0..9).for_each(|_| serve_client(&mut server, 2, None));
         serve_client(&mut server, 1, Some(StayWish::Sleep));
         assert!(matches!(server.parks(&wishes), ParkPlace::Home(_)));
-        // That was one of the parks.
+        // That was one of the parks at home.
         let left_out = (1..).position(|_| parks_near(&mut server)).map(|count| count + 1);
         assert_eq!(left_out, Some(without));
         serve_client(&mut server, 1, Some(StayWish::Sleep));
@@ -361,7 +361,7 @@ fn near_a_caller_beside_others() {
     }
 }
 
-/// A call that comes while the server is on its way is no disturbance: it found the server awake.
+/// A call that comes while the server moves is no disturbance: it found the server awake.
 #[test]
 fn near_a_quick_caller() {
     let mut server = adaptive();
@@ -376,7 +376,7 @@ fn near_a_quick_caller() {
     }
 }
 
-/// A caller that changes its CPU each time has the server stay at home.
+/// A caller that changes its CPU each time makes the server stay at home.
 #[test]
 fn near_a_restless_caller() {
     let mut server = adaptive();

@@ -1,4 +1,4 @@
-//! The client of a channel, as its server sees it: what all lanes of the channel share.
+//! The client of a channel, as its server sees it: the state that all lanes of the channel share.
 
 use crate::domain::Domain;
 use std::fmt;
@@ -10,7 +10,7 @@ use upcall_shm::station::PeerStation;
 /// The client that a channel belongs to. One client may have several channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelOwner {
-    /// The client's number: its channels share the stacks that it may have.
+    /// The client's number. All its channels share the stacks that it may have.
     pub client: u64,
     /// The user of the client, if all clients of that user share a bound as well.
     pub user: Option<u32>,
@@ -22,7 +22,7 @@ pub(crate) struct ServedClient<S: ?Sized> {
     pub(super) serve: Box<S>,
     pub(super) owner: ChannelOwner,
     home: u16,
-    /// Rung by the client; in the set of the home processor's wake set.
+    /// The doorbell that the client notifies; in the home processor's wake set.
     doorbell: Doorbell,
     pub(super) closed: AtomicBool,
     /// Ends the polling of its lanes.
@@ -36,8 +36,8 @@ impl<S: ?Sized> fmt::Debug for ServedClient<S> {
 }
 
 impl<S: ?Sized> ServedClient<S> {
-    /// A client whose `owner` has `station`. `home` is the number of the processor to wake for it,
-    /// and the doorbell for that.
+    /// Creates a client whose `owner` has `station`. `home` is the number of the processor that the
+    /// client wakes, by `doorbell`.
     pub(super) fn new(
         station: PeerStation,
         owner: ChannelOwner,
@@ -57,7 +57,7 @@ impl<S: ?Sized> ServedClient<S> {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Takes no more requests. Those that run go on to their end, and their replies are lost.
+    /// Takes no more requests. Requests that run go on to their end, and their replies are lost.
     pub(super) fn close(&self) {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
@@ -80,14 +80,14 @@ impl<S: ?Sized> ServedClient<S> {
 pub enum CallerWake {
     /// A kernel thread: it sleeps on the lane's word.
     KernelThread,
-    /// A virtual processor: its station tells whether it sleeps, and this doorbell wakes it.
+    /// A virtual processor: its station shows whether it sleeps, and this doorbell wakes it.
     Processor {
         /// Its number in the client's domain.
         vp: u16,
         /// Its doorbell for this lane.
         doorbell: Doorbell,
-        /// What rings it: the client may make its doorbell block, and ours is a processor that
-        /// serves others as well.
+        /// Notifies the doorbell. The client may make a write to it block, and the server's
+        /// processor serves other clients as well.
         safe_doorbell: &'static SafeDoorbell,
     },
 }

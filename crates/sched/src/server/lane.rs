@@ -22,18 +22,19 @@ use upcall_shm::single::SingleServer;
 use upcall_shm::slot::{NO_ASTACK, Slot, SlotMessage};
 use upcall_shm::tally::Arrival;
 
-/// Runs requests. Called on a thread that may block; must answer through the request exactly once.
+/// Runs requests.
 pub trait Serve: Send + Sync {
-    /// Runs one request, to which the server came in this way.
+    /// Runs one request, on a thread that may block. Must answer through the request exactly once.
+    /// `came` is how the server came to it.
     fn serve(&self, request: Request<'_>, came: Arrival);
 
-    /// The client broke the protocol in this way; its channel was closed and its connection should
-    /// be.
+    /// Reports that the client broke the protocol in this way. Its channel was closed, and its
+    /// connection should be.
     fn violation(&self, what: &'static str);
 }
 
-/// One lane, as the server sees it. By itself in its lines, for its neighbours belong to other
-/// processors; in two, since some processors fetch lines in pairs.
+/// One lane, as the server sees it. It has cache lines of its own, because its neighbours belong to
+/// other processors; two of them, because some processors fetch lines in pairs.
 #[repr(align(128))]
 pub(crate) struct ServerLane {
     queue: LaneTransport,
@@ -41,25 +42,25 @@ pub(crate) struct ServerLane {
     caller: CallerWake,
     client: Arc<ServedClient<dyn Serve>>,
     wake_check: WakeCheck,
-    /// The last sleep of the caller's processor for which this lane rang.
+    /// The number of the latest sleep of the caller's processor for which this lane has notified.
     rung: AtomicU64,
-    /// Only one virtual processor serves the lane. Changed once, to `false`
+    /// Set while only one virtual processor serves the lane. Changed once, to `false`
     /// ([`duty`](crate::duty)).
     alone: AtomicBool,
-    /// Duty of the only processor, if that is alone.
+    /// Duty of the only processor, while it is alone.
     duty: Arc<Duty>,
-    /// Its number among those of its kind.
+    /// The lane's number among the channel's lanes of its kind.
     place: usize,
-    /// The processor that looks at it first, and pays what looks are owed: its number in the
+    /// The processor that probes it first, and makes the checks that are owed: its number in the
     /// domain, plus one.
     owner: AtomicUsize,
-    /// How long the caller takes to call again.
+    /// Estimate of how long the caller takes to call again.
     reply_timer: AtomicU16,
-    /// The caller's processor came with its last request.
+    /// Set if the caller gave its CPU with its last request.
     donated: AtomicBool,
 }
 
-/// How requests come and replies go.
+/// The path of requests and replies.
 enum LaneTransport {
     /// A kernel thread's: one call at a time, in one line.
     Single(SingleServer<RegionView<Slot>>),
@@ -95,7 +96,7 @@ impl LaneTransport {
         }
     }
 
-    /// Requests that were taken and not answered.
+    /// Number of requests that were taken and not answered.
     #[inline]
     fn under_way(&self) -> usize {
         match self {
@@ -107,8 +108,8 @@ impl LaneTransport {
         }
     }
 
-    /// Whether the caller has more calls under way than its queue can hold: it breaks the protocol
-    /// (ring.rs).
+    /// Returns `true` if the caller has more calls under way than its queue can hold, and so breaks
+    /// the protocol (ring.rs).
     #[inline]
     fn overrun(&self) -> bool {
         let most = match self {
@@ -126,7 +127,7 @@ impl fmt::Debug for ServerLane {
 }
 
 impl ServerLane {
-    /// The lane `number` of a client's channel, which has this memory.
+    /// Creates lane `number` of a client's channel, which has this memory.
     pub(super) fn new(
         number: u16,
         lane: Lane,
@@ -161,7 +162,7 @@ impl ServerLane {
         }
     }
 
-    /// Whether it is a lane of this client's channel.
+    /// Returns `true` if this is a lane of `client`'s channel.
     pub(super) fn is_of(&self, client: &ServedClient<dyn Serve>) -> bool {
         std::ptr::eq(&*self.client, client)
     }
@@ -171,7 +172,7 @@ impl ServerLane {
         self.queue.waits()
     }
 
-    /// The processor that is rung for it, by its number in the domain.
+    /// Number in the domain of the processor that the caller notifies.
     pub(crate) fn home(&self) -> usize {
         usize::from(self.client.home())
     }
@@ -180,12 +181,12 @@ impl ServerLane {
         self.client.owner
     }
 
-    /// How many of its calls run, or wait, in the server.
+    /// Number of its calls that run, or wait, in the server.
     pub(crate) fn calls(&self) -> usize {
         self.queue.under_way()
     }
 
-    /// Its number among the channel's lanes of its kind.
+    /// The lane's number among the channel's lanes of its kind.
     pub(crate) fn place(&self) -> usize {
         self.place
     }
@@ -206,12 +207,12 @@ impl ServerLane {
         self.duty.touch(|| touch(&self.queue, alone()))
     }
 
-    /// From now on `owner` looks at it first.
+    /// Makes `owner` the processor that probes it first.
     pub(crate) fn belongs_to(&self, owner: Option<usize>) {
         self.owner.store(owner.map_or(0, |owner| owner + 1), Ordering::Relaxed);
     }
 
-    /// Waits for the next call of a caller that was just answered. Whether there is one.
+    /// Waits for the next call of a caller that was just answered. Returns `true` if there is one.
     #[inline]
     pub(crate) fn calls_again(&self) -> bool {
         let mut reply_timer = ReplyTimer::kept(self.reply_timer.load(Ordering::Relaxed));
@@ -220,22 +221,22 @@ impl ServerLane {
         waits
     }
 
-    /// Whether a request that is there when another one has just been answered was there before
-    /// that.
+    /// Returns `true` if a request that is there when another one has just been answered came
+    /// before that answer.
     #[inline]
     pub(crate) fn has_waited(&self) -> bool {
         // A kernel thread has one call at a time.
         !self.is_kernel_threads()
     }
 
-    /// Whether its caller is a kernel thread.
+    /// Returns `true` if the caller is a kernel thread.
     #[inline]
     pub(crate) fn is_kernel_threads(&self) -> bool {
         matches!(self.queue, LaneTransport::Single(_))
     }
 
-    /// Takes a request and runs it; the processor has come to it in this way, for all that it
-    /// knows. Returns whether there was one, and whether the caller's processor came with it.
+    /// Takes a request and runs it. `came` is how the processor came to it, as far as it knows.
+    /// Returns the request's hints, or `None` if there was no request.
     #[inline]
     pub(crate) fn serve_one(&self, came: Arrival) -> Option<ServeOutcome> {
         let mut image = SlotMessage::new(0, 0, NO_ASTACK);
@@ -254,7 +255,7 @@ impl ServerLane {
         }
         let donated = image.donated();
         self.donated.store(donated, Ordering::Relaxed);
-        // Whatever becomes of it now, it is answered: by its drop at the latest.
+        // From here on the request is answered in any case, at the latest when it is dropped.
         let request = Request { image: &image, lane: self, stays: PhantomData };
         point(Point::ServerTook);
         let came = match came {
@@ -278,7 +279,7 @@ impl ServerLane {
             }
             point(Point::ServerReplied);
         };
-        // Our idle loop pays for our own lanes only.
+        // The idle loop makes the checks that are owed for its own lanes only.
         let more = || {
             let own = number().map_or(0, |number| number + 1);
             self.owner.load(Ordering::Relaxed) == own && self.queue.waits()
@@ -286,7 +287,7 @@ impl ServerLane {
         self.wake_check.reply(publish, more, || self.wake_caller());
     }
 
-    /// Makes the check of the caller that was put off, if one was.
+    /// Makes the check of the caller that is owed, if one is.
     #[inline]
     pub(crate) fn look(&self) {
         self.wake_check.pay(|| self.wake_caller());
@@ -298,27 +299,27 @@ impl ServerLane {
     }
 }
 
-/// What serving a request told.
+/// The hints of a request that was served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServeOutcome {
-    /// What the caller asks, if it gave its CPU.
+    /// The caller's wish, if it gave its CPU.
     pub(crate) donated: Option<StayWish>,
-    /// What the caller asks in any case.
+    /// The caller's wish in any case.
     pub(crate) wish: PollWish,
 }
 
-/// A request under way. Two words, so that it goes from hand to hand in registers (see
+/// A request under way. It has two words, so that it is passed in registers (see
 /// `upcall_shm::slot::StoredMessage`).
 #[derive(Debug)]
 pub struct Request<'a> {
     image: &'a SlotMessage,
     lane: &'a ServerLane,
-    /// It is answered on the kernel thread that took it: a lane's replies have one writer at a
-    /// time.
+    /// Ties the answer to the kernel thread that took the request: a lane's replies have one writer
+    /// at a time.
     stays: PhantomData<*const ()>,
 }
 
-/// The outcome of a call whose server did not answer it: a fault of the server's code.
+/// The outcome of a call that the server did not answer, by a fault of the server's code.
 pub const UNANSWERED: u16 = u16::MAX;
 
 impl<'a> Request<'a> {
@@ -327,11 +328,11 @@ impl<'a> Request<'a> {
         self.image
     }
 
-    /// Answers it: sends the reply and wakes the caller if it sleeps. The call number is filled in.
+    /// Sends the reply, and wakes the caller if it sleeps. The call number is filled in.
     #[inline]
     pub fn reply(self, reply: &mut SlotMessage) {
         point(Point::ServerReplies);
-        // Answered: not to be dropped.
+        // The request is answered, so its drop must not answer it again.
         let request = ManuallyDrop::new(self);
         reply.set_call(request.image.call());
         request.lane.reply(reply);

@@ -1,11 +1,11 @@
 //! The serving end of a channel.
 //!
-//! A request is taken by whichever virtual processor finds it, and runs there in place, on the
-//! stack of the worker that looked, or of another one if a blocked thread was looking. Workers'
-//! stacks are what LRPC calls E-stacks (section 3.2), but they are joined to no A-stack: a
-//! processor keeps them in a pool, the last one used first, and makes another only when a call
-//! blocks and none is left (URPC, section 2). Everything in a request is the client's word: this
-//! module believes the count of requests, and only against a limit; `rpc` checks the rest.
+//! Whichever virtual processor finds a request takes it, and runs it in place, on the stack of the
+//! worker that probed, or on another one if a blocked thread was probing. Workers' stacks are what
+//! LRPC calls E-stacks (section 3.2), but they are joined to no A-stack: a processor keeps them in
+//! a pool, the last one used first, and makes another only when a call blocks and none is left
+//! (URPC, section 2). The contents of a request come from the client: this module believes the
+//! count of requests, and only against a limit; `rpc` checks the rest.
 
 mod client;
 mod lane;
@@ -31,8 +31,8 @@ pub struct ServerChannel {
     channel: Channel,
     processors: PollingIdle,
     client: Arc<ServedClient<dyn Serve>>,
-    /// A bit for each lane that was opened. The lanes themselves are the processors', for they
-    /// keep the client.
+    /// A bit for each lane that was opened. The processors own the lanes, because lanes keep the
+    /// client alive.
     opened: AtomicU64,
 }
 
@@ -46,8 +46,8 @@ impl fmt::Debug for ServerChannel {
 }
 
 impl ServerChannel {
-    /// The serving end of `channel`, whose `owner` has `station`. `processors` poll it; `home` is
-    /// the number of the processor to wake for it, and the doorbell for that.
+    /// Creates the serving end of `channel`, whose `owner` has `station`. `processors` poll it;
+    /// `home` is the number of the processor that the client wakes, by `doorbell`.
     ///
     /// # Errors
     /// The home processor's set cannot take the doorbell.
@@ -70,7 +70,7 @@ impl ServerChannel {
         Ok(Arc::new(Self { channel, processors, client, opened: AtomicU64::new(0) }))
     }
 
-    /// Its calls, to be asked whether any may run still.
+    /// Returns a handle that shows whether calls of this channel may still run.
     pub fn calls(&self) -> CallsUnderWay {
         CallsUnderWay(Arc::downgrade(&self.client))
     }
@@ -92,26 +92,27 @@ impl ServerChannel {
             return Err("a lane was opened twice");
         }
         self.processors.add_lane(lane);
-        // Another thread that has closed it may have looked before the lane was there.
+        // Another thread that has closed the channel may have removed the lanes before this one was
+        // added.
         if self.client.is_closed() {
             self.client.remove_lanes();
         }
         Ok(())
     }
 
-    /// Takes no more requests. Those that run go on to their end, and their replies are lost.
+    /// Takes no more requests. Requests that run go on to their end, and their replies are lost.
     pub fn close(&self) {
         self.client.close();
     }
 }
 
-/// The calls on a channel that may run still; also after the channel is closed.
+/// The calls on a channel that may still run, even after the channel is closed.
 #[derive(Debug)]
 pub struct CallsUnderWay(Weak<ServedClient<dyn Serve>>);
 
 impl CallsUnderWay {
-    /// Whether there may be one: the channel lives, or a call on one of its lanes does, or a
-    /// virtual processor has not looked since it was closed.
+    /// Returns `true` if there may be a call: the channel lives, or a call on one of its lanes
+    /// does, or a virtual processor has not probed since the channel was closed.
     pub fn may_run(&self) -> bool {
         self.0.strong_count() > 0
     }

@@ -1,7 +1,8 @@
-//! The kernel's part in models: a futex, a doorbell, and a [`Kernel`] for models of interrupts. The
-//! [`Kernel`] has the set of doorbells, which reports each ring to the sleeper and to the clerk,
-//! and the signal, which is kept until it can be delivered. It also has the words of the sleep
-//! protocol, and the senders that ring by it.
+//! The kernel's part in models: a futex, a doorbell, and a [`Kernel`] for models of interrupts.
+//!
+//! The [`Kernel`] has the set of doorbells, which reports each notification to the sleeper and to
+//! the clerk, and the signal, which is kept until it can be delivered. It also has the words of the
+//! sleep protocol, and the senders that notify by it.
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Condvar, Mutex};
@@ -32,7 +33,7 @@ impl Futex {
     }
 }
 
-/// A doorbell: a ring before the wait is kept, and a wait takes all of them.
+/// A doorbell: a notification before the wait is kept, and a wait takes all of them.
 pub struct Doorbell {
     rung: Mutex<bool>,
     told: Condvar,
@@ -57,26 +58,26 @@ impl Doorbell {
     }
 }
 
-/// What becomes readable when a doorbell rings.
+/// The poll set, which becomes readable when a doorbell is notified.
 #[derive(Default)]
 struct Set {
-    /// For the sleeper. No thread reads the doorbells, so it stays until a thread has waited.
+    /// For the sleeper. No thread reads the doorbells, so it stays set until a thread has waited.
     readable: bool,
-    /// It has rung since the clerk heard it last.
+    /// Set by each notification since the clerk last received one.
     edge: bool,
-    /// So many senders may ring.
+    /// Number of senders that may still notify.
     senders: usize,
 }
 
-/// What the kernel has for the thread.
+/// The signal for the thread.
 #[derive(Default)]
 struct Signal {
     pending: bool,
-    /// There will be no more: all that has rung was heard.
+    /// Set if no further signal will come: the clerk has received all notifications.
     last: bool,
 }
 
-/// See the module.
+/// The kernel in a model of interrupts; see the module.
 pub struct Kernel {
     pub asleep: AtomicU32,
     pub sleeps: AtomicU64,
@@ -87,7 +88,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// With so many senders.
+    /// Creates a kernel for this number of senders.
     pub fn new(senders: usize) -> Self {
         Self {
             asleep: AtomicU32::new(0),
@@ -105,7 +106,7 @@ impl Kernel {
         self.rung.notify_all();
     }
 
-    /// A sender, with so many messages, each counted in its word: `Ringer::launched` after each.
+    /// A sender of `messages` messages, each counted in its word: `Ringer::launched` after each.
     pub fn send(&self, launched: &AtomicU32, messages: u32) {
         let rung = AtomicU64::new(0);
         for message in 1..=messages {
@@ -121,8 +122,8 @@ impl Kernel {
         self.rung.notify_all();
     }
 
-    /// The clerk. An edge of a set that somebody else has waited for meanwhile is none. One that is
-    /// deaf hears only that the set becomes readable.
+    /// The clerk. An edge of a set that another thread has waited for in between is lost. A `deaf`
+    /// clerk sees only that the set becomes readable.
     pub fn watch(&self, deaf: bool) {
         let mut heard = false;
         loop {
@@ -145,12 +146,12 @@ impl Kernel {
         }
     }
 
-    /// Whether a signal is there, which is delivered by this.
+    /// Delivers the pending signal. Returns `true` if there was one.
     pub fn delivers(&self) -> bool {
         std::mem::take(&mut self.signal.lock().unwrap().pending)
     }
 
-    /// Waits for the next signal. False: no more will come.
+    /// Waits for the next signal. Returns `false` if no more will come.
     pub fn next_signal(&self) -> bool {
         let mut signal = self.signal.lock().unwrap();
         while !signal.pending && !signal.last {
@@ -164,7 +165,7 @@ impl Kernel {
         assert!(sleep::announce_to_all(&self.asleep, &self.sleeps));
     }
 
-    /// Sleeps until a doorbell rings. False: none will.
+    /// Sleeps until a doorbell is notified. Returns `false` if none will be.
     #[allow(dead_code, reason = "not all who compute sleep")]
     pub fn sleep(&self) -> bool {
         let mut set = self.set.lock().unwrap();

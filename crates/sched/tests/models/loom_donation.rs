@@ -1,8 +1,8 @@
 //! A model of donation: `make models`.
 //!
-//! Callers bring a sleeping server to their processor and wake it; it serves what waits, sleeps,
-//! and goes back where it belongs at a sleep that nobody's gift has brought about. The kernel is a
-//! word for the processor to which the server is confined.
+//! Callers move a sleeping server to their CPU and wake it. It serves the waiting calls, sleeps,
+//! and goes back where it belongs at a sleep that follows no donation. The kernel is a word for the
+//! CPU to which the server is confined.
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -12,7 +12,7 @@ use upcall_sched::sleep;
 const TID: u32 = 7;
 const HOME: u32 = 99;
 
-/// Somebody who sleeps by the protocol: a ring before the wait is kept.
+/// A sleeper that follows the protocol: a notification before the wait is kept.
 #[derive(Default)]
 struct Sleeper {
     asleep: AtomicU32,
@@ -46,19 +46,19 @@ impl Sleeper {
 struct Lane {
     calls: AtomicU32,
     replies: AtomicU32,
-    /// The last call for which the caller rang in the belief that the server is where it was
-    /// brought.
+    /// The last call for which the caller notified in the belief that the server is where it was
+    /// moved to.
     believes: AtomicU32,
-    /// Where the server is to park, plus one: the wish of a caller that may not bring it.
+    /// The CPU where the server is to park, plus one: the wish of a caller that may not move it.
     near: AtomicU32,
     caller: Sleeper,
 }
 
 struct Scene {
     server: Sleeper,
-    /// Where the server says that it is.
+    /// The CPU that the server reports.
     cpu: AtomicU32,
-    /// The processor to which the kernel confines it.
+    /// The CPU to which the kernel confines it.
     confined: Mutex<Option<u32>>,
     lanes: Vec<Lane>,
 }
@@ -68,8 +68,8 @@ impl Scene {
         self.confined.lock().unwrap().unwrap_or(HOME)
     }
 
-    /// A caller on a processor with the number of its lane; `alone`: no other caller has the server
-    /// move.
+    /// A caller on a CPU with the number of its lane. `alone` is set if no other caller moves the
+    /// server.
     fn call(&self, lane: u32, calls: u32, moves: Moves, alone: bool) {
         let (placed, Lane { calls: requests, replies, believes, near, caller }) =
             (Placed::default(), &self.lanes[lane as usize]);
@@ -185,8 +185,7 @@ fn all_calls_are_answered<const N: usize>(callers: [Moves; N], calls: u32) {
     });
 }
 
-/// loom reports a deadlock if a wake is lost; the server asserts that who wakes it knows where it
-/// is.
+/// loom reports a deadlock if a wake is lost. The server asserts that its waker knows where it is.
 #[test]
 fn one_donor_finds_the_server_where_it_believes_it_to_be() {
     all_calls_are_answered([Moves::Caller], 3);

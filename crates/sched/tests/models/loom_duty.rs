@@ -1,4 +1,4 @@
-//! Models of the duty to look at a processor's lanes: `make models`.
+//! Models of the duty to probe a processor's lanes: `make models`.
 
 use crate::kernel::Doorbell;
 use loom::sync::Arc;
@@ -44,7 +44,7 @@ impl Scene {
         }
     }
 
-    /// As `Domain::changed`.
+    /// Like `Domain::changed`.
     fn changed(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
         self.bells.iter().for_each(Doorbell::notify);
@@ -57,7 +57,7 @@ impl Scene {
         }
     }
 
-    /// One look. Whether the request was served by now.
+    /// Probes once. Returns `true` if the request is served by now.
     fn look(&self) -> bool {
         if self.request.load(Ordering::Acquire) && !self.served.swap(true, Ordering::SeqCst) {
             // The model is over: a processor that sleeps returns.

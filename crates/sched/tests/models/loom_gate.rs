@@ -4,7 +4,7 @@ use loom::sync::{Arc, Mutex, Notify};
 use loom::thread;
 use upcall_sched::gate::Gate;
 
-/// Who waits, and where it is told its number.
+/// A waiter, and where it receives its number.
 #[derive(Default)]
 struct Entry {
     told: Mutex<Option<u16>>,
@@ -22,7 +22,7 @@ fn pass(scene: &Scene) {
         let me = Arc::new(Entry::default());
         let entry = me.clone();
         gate.take_or_wait(move || entry).unwrap_or_else(|| {
-            // A wake of the model may be spurious, that of a `Waiter` is not.
+            // A wake in the model may be spurious, but that of a `Waiter` is not.
             loop {
                 me.woken.wait();
                 if let Some(number) = me.told.lock().unwrap().take() {
@@ -40,7 +40,8 @@ fn pass(scene: &Scene) {
     }
 }
 
-/// One number and several who want it: loom reports a deadlock if one waits beside a free number.
+/// One number and several threads that want it: loom reports a deadlock if a thread waits beside a
+/// free number.
 fn lane_queue(threads: usize, passes: usize) {
     loom::model(move || {
         let scene = Arc::new(Scene { gate: Gate::new(1), inside: AtomicUsize::new(0) });

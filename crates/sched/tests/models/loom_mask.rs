@@ -1,10 +1,10 @@
 //! Models of interrupts: `make models`.
 //!
-//! The mask and the sleep protocol are the product's own. Modelled are the queues (a count for each
-//! sender), and the kernel's part (`kernel`). The signal runs its handler on the thread before any
-//! access to its mask (`Between`), or while it computes. A thread that computes is one that waits
-//! for its signal: if no more can come, and it has not taken all that was launched, a message is
-//! lost. A sleep that a signal ends early is left out: it is a needless look more.
+//! The mask and the sleep protocol are the real code. The queues (a count for each sender) and the
+//! kernel's part (`kernel`) are modelled. The signal runs its handler on the thread before any
+//! access to its mask (`Between`), or while the thread computes. A thread that computes waits for
+//! its signal: if no more can come, and it has not taken all messages, a message is lost. A sleep
+//! that a signal ends early is left out: it only adds a probe.
 use crate::kernel::Kernel;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -15,33 +15,34 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use upcall_sched::mask::{Between, Mask};
 use upcall_sched::sleep;
 
-/// What is left out, or done wrongly.
+/// A step that is left out, or done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// Nobody looks again after the announcement.
+    /// The thread does not probe again after the announcement.
     NoSecondLook,
-    /// It looks again, and then announces.
+    /// The thread probes again, and then announces.
     LooksFirst,
     /// The announcement has no fence.
     NoFence,
     /// An interrupt that is kept off by an operation leaves no note.
     NoNote,
-    /// One that is kept off by a section leaves no note for its end.
+    /// An interrupt that is kept off by a section leaves no note for its end.
     NotDeferred,
     /// An operation that has slept ends as if the thread were announced.
     Unannounced,
-    /// The clerk hears only that the set becomes readable, which it stays, and not each ring.
+    /// The clerk sees only that the set becomes readable, which it stays, and not each
+    /// notification.
     FirstRing,
 }
 
 struct Shared {
     kernel: Kernel,
-    /// Launched by each sender.
+    /// Number of messages sent, by sender.
     launched: [AtomicU32; 2],
 }
 
-/// The thread that can be interrupted, and what its handler sees.
+/// The thread that can be interrupted, and the data of its handler.
 struct Thread {
     shared: Arc<Shared>,
     taken: [Cell<u32>; 2],
@@ -142,7 +143,7 @@ impl Thread {
         [0, 1].map(|from| self.taken[from].get()) == all
     }
 
-    /// `sleep_until`, until something is there or nothing more will come.
+    /// `sleep_until`, until a message is there or no more will come.
     fn sleep(&self, all: [u32; 2]) {
         let kernel = &self.shared.kernel;
         while !self.has_all(all) {
@@ -174,13 +175,14 @@ impl Thread {
 /// What the thread does before it computes.
 type Does = fn(&Thread, &Mask<Thread>, [u32; 2]);
 
-/// So many messages of each sender come, whatever the thread does. Whether one can be lost, with so
-/// many preemptions: those with more messages are looked at with fewer, lest it take minutes.
+/// Returns `true` if a message can be lost, within this number of preemptions. `all` is the number
+/// of messages of each sender. Cases with more messages get fewer preemptions, or they would take
+/// minutes.
 fn is_lost(fault: Fault, preemptions: usize, all: [u32; 2], does: Does) -> bool {
     let (lost, ever) = (Outside::new(AtomicBool::new(false)), Outside::new(AtomicBool::new(false)));
     let found = ever.clone();
     let mut model = loom::model::Builder::new();
-    // The builder's own bound is that of the environment.
+    // The bound from the environment is the builder's default.
     model.preemption_bound =
         Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
     model.check(move || {
@@ -225,7 +227,7 @@ fn check(preemptions: usize, all: [u32; 2], does: Does) {
 
 fn computes(_: &Thread, _: &Mask<Thread>, _: [u32; 2]) {}
 
-/// One that takes what is there, as `Group::poll` does.
+/// A thread that takes the messages that are there, as `Group::poll` does.
 fn polls(own: &Thread, mask: &Mask<Thread>, _: [u32; 2]) {
     own.operate(mask, || own.take());
 }

@@ -1,9 +1,8 @@
 //! Models of a reply and the wake of its caller: `make models`.
 //!
-//! The product's own are the queues of a lane (`upcall_shm::ring`), the reply and the check whether
-//! the caller sleeps (`upcall_sched::wake_check`), and the words of the sleep protocol. The
-//! kernel's part is that of `kernel.rs`. A caller that sleeps for ever is a deadlock, which loom
-//! reports.
+//! The real code is: the queues of a lane (`upcall_shm::ring`), the reply and the check whether the
+//! caller sleeps (`upcall_sched::wake_check`), and the words of the sleep protocol. The kernel's
+//! part is that of `kernel.rs`. A caller that sleeps for ever is a deadlock, which loom reports.
 use crate::kernel::{Doorbell, Futex};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};

@@ -1,15 +1,15 @@
 //! Models of operations by signal: `make models`.
 //!
-//! A home that computes runs what others ask for, in the handler of its signal
-//! (`crates/home/src/interrupts.rs`), each request once and under the object's lock, which
-//! the home itself has now and then, and another process. The mask and the sleep protocol are the
-//! product's own; the kernel's part is that of `loom_mask`. Modelled are the lanes (a count for
-//! each who asks), the lock (a word; `loom_hybrid` has the lock itself), and the timer, which goes
-//! off once the other one has let go of the lock. The signal comes before any access to the mask,
-//! anywhere in what the home does, or while it computes.
+//! A home that computes runs the requests of other processes in the handler of its signal
+//! (`crates/home/src/interrupts.rs`), each request once and under the object's lock, which the home
+//! itself holds now and then, and another process. The mask and the sleep protocol are the real
+//! code; the kernel's part is that of `loom_mask`. Modelled are the lanes (a count for each
+//! requester), the lock (a word; `loom_hybrid` has the lock itself), and the timer, which expires
+//! once the other process has released the lock. The signal comes before any access to the mask,
+//! anywhere in the home's code, or while the home computes.
 //!
-//! A home that computes is one that waits for its signal: if no more can come, and it has not run
-//! all that was asked for, a request is lost.
+//! A home that computes waits for its signal: if no more can come, and it has not run all requests,
+//! a request is lost.
 use crate::kernel::Kernel;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -21,45 +21,45 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use upcall_sched::mask::{Between, Mask};
 use upcall_sched::sleep;
 
-/// What is left out, or done wrongly.
+/// A step that is left out, or done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// Operations of the home's own do not keep interrupts off.
+    /// The home's own operations do not keep interrupts off.
     OperationsLetIn,
-    /// They let them in before they let go of the lock.
+    /// They let interrupts in before they release the lock.
     LetsInFirst,
     /// A poll does not keep interrupts off.
     PollsLetIn,
-    /// A section does not.
+    /// A section does not keep interrupts off.
     SectionsLetIn,
     /// An interrupt that is kept off by an operation leaves no note.
     NoNote,
-    /// One that is kept off by a section leaves no note for its end.
+    /// An interrupt that is kept off by a section leaves no note for its end.
     NotDeferred,
-    /// What was left, because another one has the lock, is not come again for.
+    /// No timer is set for a request that was left because another process holds the lock.
     NoTimer,
-    /// A home that has run so many that it has its own turn is not come again for.
+    /// No timer is set by a home that gives its own code a turn.
     RestsForGood,
-    /// What was left once is not tried again.
+    /// A request that was left once is not tried again.
     LeftForGood,
-    /// A handler goes on until it has run all, whoever has the lock.
+    /// A handler goes on until it has run all requests, even while another process holds the lock.
     Insists,
 }
 
-/// Who has the lock.
+/// The holder of the lock.
 const FREE: u32 = 0;
 const HOME: u32 = 1;
 const OTHER: u32 = 2;
 
 struct Shared {
     kernel: Kernel,
-    /// Asked for by each.
+    /// Number of requests sent, by requester.
     asked: [AtomicU32; 2],
     lock: AtomicU32,
-    /// The object: how many operations were run on it.
+    /// The object: the number of operations that were run on it.
     object: UnsafeCell<u32>,
-    /// The other one has had the lock, and lets go of it.
+    /// Set once the other process has had the lock and releases it.
     over: Mutex<bool>,
     freed: Condvar,
 }
@@ -70,7 +70,7 @@ impl Shared {
     }
 
     fn operate(&self) {
-        // SAFETY: by who has the lock, which is what the model looks at.
+        // SAFETY: the caller holds the lock; the model checks exactly that.
         self.object.with_mut(|object| unsafe { *object += 1 });
     }
 
@@ -78,8 +78,8 @@ impl Shared {
         self.lock.store(FREE, Ordering::Release);
     }
 
-    /// Another process, with an operation of its own if the lock is free. Returns how many it has
-    /// run.
+    /// Another process, with an operation of its own if the lock is free. Returns the number of
+    /// operations that it has run.
     fn operate_elsewhere(&self) -> u32 {
         let had = self.try_lock(OTHER).is_ok();
         if had {
@@ -99,20 +99,20 @@ impl Shared {
     }
 }
 
-/// The home's thread, and what its handler sees.
+/// The home's thread, and the data of its handler.
 struct Home {
     shared: Arc<Shared>,
     answered: [Cell<u32>; 2],
     /// See `ServedLane::left`.
     left: [Cell<bool>; 2],
-    /// The timer is set.
+    /// Set while the timer runs.
     timer: Cell<bool>,
-    /// All that it has run.
+    /// Number of requests that it has run.
     runs: Cell<u32>,
     /// The handler runs: the signal waits.
     handles: Cell<bool>,
     in_section: Cell<bool>,
-    /// After one it has its own turn.
+    /// Set if its own code gets a turn after each request.
     tires: bool,
     fault: Fault,
     wrong: Outside<AtomicBool>,
@@ -129,7 +129,7 @@ impl Home {
         self.wrong.store(true, SeqCst);
     }
 
-    /// Here a signal may come.
+    /// A point at which a signal may come.
     fn any_time(&self, mask: &Mask<Self>) {
         if !self.handles.get() && self.shared.kernel.delivers() {
             self.handle(mask);
@@ -274,7 +274,7 @@ impl Home {
         }
     }
 
-    /// Computes, and does nothing else, until it has been interrupted for all.
+    /// Computes, and does nothing else, until it has been interrupted for all requests.
     fn compute(&self, mask: &Mask<Self>, all: [u32; 2]) {
         while [0, 1].map(|lane| self.answered[lane].get()) != all {
             if self.timer.take() {
@@ -290,9 +290,11 @@ impl Home {
 /// What the home does before it computes.
 type Does = fn(&Home, &Mask<Home>) -> u32;
 
-/// So many requests of each, whatever the home does, with another process that has the lock for a
-/// while or not; and the home has its own turn after each, or not. Whether one can be lost or
-/// doubled, or the home be held up, with so many preemptions.
+/// Returns `true` if a request can be lost or doubled, or the home be held up, within this number
+/// of preemptions.
+///
+/// `all` is the number of requests of each requester. `beside` adds another process that holds the
+/// lock for a while; with `tires` the home's own code gets a turn after each request.
 fn is_wrong(
     fault: Fault,
     preemptions: usize,
@@ -304,7 +306,7 @@ fn is_wrong(
         (Outside::new(AtomicBool::new(false)), Outside::new(AtomicBool::new(false)));
     let found = ever.clone();
     let mut model = loom::model::Builder::new();
-    // The builder's own bound is that of the environment.
+    // The bound from the environment is the builder's default.
     model.preemption_bound =
         Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
     model.check(move || {
@@ -350,7 +352,7 @@ fn is_wrong(
         those.into_iter().for_each(|one| one.join().unwrap());
         clerk.join().unwrap();
         let elsewhere = other.map_or(0, |other| other.join().unwrap());
-        // SAFETY: nobody else is left.
+        // SAFETY: all other threads have been joined.
         let done = shared.object.with(|object| unsafe { *object });
         let once =
             home.runs.get() == all.iter().sum::<u32>() && done == home.runs.get() + own + elsewhere;

@@ -51,7 +51,7 @@ fn a_message_wakes_a_kernel_thread() {
     });
 }
 
-/// The look without the fence, paid for later by one with it.
+/// The check without the fence, made up for later by one with it.
 #[test]
 fn a_look_put_off_is_made_up_for() {
     loom::model(|| {
@@ -71,7 +71,8 @@ fn a_look_put_off_is_made_up_for() {
     });
 }
 
-/// One ring for a sleep, from two wakers on one lane with a message each: the sleeper gets both.
+/// One notification per sleep, from two wakers on one lane with a message each: the sleeper gets
+/// both.
 fn one_ring_for_a_sleep(wakers: usize, messages: u32) {
     loom::model(move || {
         let asleep = Arc::new((AtomicU32::new(0), AtomicU64::new(0)));
@@ -116,8 +117,8 @@ fn one_ring_for_a_sleep_of_two_wakers() {
     one_ring_for_a_sleep(2, 1);
 }
 
-/// A closing channel: the flag, a fence, and the wake, against a caller that looks for the flag
-/// after announcing itself.
+/// A closing channel: the flag, a fence, and the wake, against a caller that checks the flag after
+/// announcing itself.
 #[test]
 fn closing_wakes_every_caller() {
     loom::model(|| {
@@ -134,7 +135,7 @@ fn closing_wakes_every_caller() {
 }
 
 /// A sleeper that makes the fence for its wakers misses nothing either. It sleeps on a doorbell,
-/// which keeps a ring, and is rung for once for each of its sleeps.
+/// which keeps a notification, and is notified once for each of its sleeps.
 #[test]
 fn one_fence_for_both() {
     loom::model(|| {
@@ -169,8 +170,8 @@ fn one_fence_for_both() {
     });
 }
 
-/// Nor does one who sleeps at two posts at once, each with its own senders, on a wake set that the
-/// doorbells of both ring in.
+/// The same for a sleeper at two posts at once, each with its own senders, on a wake set that holds
+/// the doorbells of both.
 #[test]
 fn one_fence_for_several_posts() {
     loom::model(|| {

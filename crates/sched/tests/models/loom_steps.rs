@@ -1,13 +1,12 @@
 //! A model of barriers that are made of words, checked by loom: `make models`.
 //!
-//! The words, the rounds, the look for a report, and the sleep and the wake are the product's own.
-//! What a group adds to them is written down again here: a member that finds that another one never
-//! comes reports that to all that may wait for it. A member may die at each of its points. Then the
-//! kernel's word of its death comes, behind all that the member has written, and rings at all
-//! others.
+//! The words, the rounds, the check for a report, and the sleep and the wake are the real code. The
+//! group's part is written down again here: a member that finds that another one never comes
+//! reports that to all that may wait for it. A member may die at each of its points. Then the
+//! kernel reports its death, after all that the member has written, and notifies all others.
 //!
-//! loom reports a wake that is lost as a deadlock. A member that passes looks whether all had come,
-//! without any order of its own, so a report that carries too little is found.
+//! loom reports a lost wake as a deadlock. A member that passes checks that all others had come,
+//! without any ordering of its own, so a report that carries too little is found.
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -16,13 +15,13 @@ use upcall_os::atomic::AtomicU32;
 use upcall_sched::sleep;
 use upcall_shm::steps::{ReportPoll, Steps, find, rounds};
 
-/// What is done wrongly.
+/// A step that is done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// A member looks whether another one sleeps before it reports.
+    /// A member checks whether another one sleeps before it reports.
     WakesFirst,
-    /// The look for the report comes before the look for deaths.
+    /// The check for the report comes before the check for deaths.
     DeathLast,
     /// A member that gives up does not report that.
     Silent,
@@ -30,16 +29,16 @@ enum Fault {
     OneRound,
 }
 
-/// Why a barrier has not held.
+/// The reason why a barrier has failed.
 #[derive(Debug, PartialEq)]
 enum Ends {
     /// This member has died there.
     Died,
-    /// This one never comes.
+    /// This other member never comes.
     Lost(usize),
 }
 
-/// A doorbell: a ring before the wait is kept, and a wait takes all of them.
+/// A doorbell: a notification before the wait is kept, and a wait takes all of them.
 #[derive(Default)]
 struct Doorbell {
     rung: Mutex<bool>,
@@ -61,7 +60,7 @@ impl Doorbell {
     }
 }
 
-/// What all see of a member.
+/// The state of a member that all others see.
 #[derive(Default)]
 struct Seen {
     asleep: AtomicU32,
@@ -69,7 +68,7 @@ struct Seen {
     doorbell: Doorbell,
     /// The number of the last barrier at which it has arrived.
     came: AtomicU64,
-    /// The kernel's word.
+    /// Set by the kernel once the member has died.
     ended: AtomicBool,
 }
 
@@ -80,18 +79,18 @@ struct Group {
     fault: Fault,
 }
 
-/// A member, in its own thread's hands.
+/// A member, as its own thread has it.
 struct Member {
     group: Arc<Group>,
     rank: usize,
     /// Number of points until it dies.
     points: Cell<usize>,
-    /// By rank: the last sleep for which this one has rung.
+    /// By rank: the number of the latest sleep for which this member has notified.
     rung: Vec<std::sync::atomic::AtomicU64>,
     missing: Cell<Option<usize>>,
 }
 
-/// What a member had sent to another one before a barrier.
+/// The value that a member had sent to another one before a barrier.
 fn sent(from: usize, number: u64) -> u64 {
     100 * number + from as u64
 }
@@ -151,7 +150,7 @@ impl Member {
         }
     }
 
-    /// [`sleep::first_ring`] on a word that this thread alone has: loom need not follow it.
+    /// [`sleep::first_ring`] on a word that only this thread uses: loom need not follow it.
     fn first_ring(&self, to: usize, sleep: u64) -> bool {
         self.rung[to].swap(sleep, std::sync::atomic::Ordering::Relaxed) != sleep
     }
@@ -217,7 +216,7 @@ impl Member {
         Ends::Lost(missed)
     }
 
-    /// Comes to so many barriers. The kernel has its word if it dies.
+    /// Runs this number of barriers. If the member dies, the kernel reports it.
     fn run(self, barriers: u64) -> Result<(), Ends> {
         let ran = (1..=barriers).try_for_each(|number| self.barrier(number));
         if ran == Err(Ends::Died) {
@@ -230,7 +229,7 @@ impl Member {
     }
 }
 
-/// The last member dies at this point; never, if there are not so many.
+/// Checks all runs in which the last member dies at point `points`; never, if there are fewer.
 fn check(fault: Fault, size: usize, barriers: u64, points: usize, preemptions: usize) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -268,7 +267,7 @@ fn check(fault: Fault, size: usize, barriers: u64, points: usize, preemptions: u
     });
 }
 
-/// Points of a member in one barrier.
+/// Number of points of a member in one barrier.
 fn points(size: usize) -> usize {
     2 + 2 * rounds(size).count()
 }
@@ -291,7 +290,7 @@ fn a_member_that_dies_at_any_point_holds_up_no_other() {
     (0..2).for_each(|at| check(Fault::None, 4, 1, at, 0));
 }
 
-/// What each fault is found with: members, the point at which the last one dies, preemptions.
+/// The parameters that find each fault: members, the point at which the last one dies, preemptions.
 const FAULTS: [(Fault, usize, usize, usize); 4] = [
     (Fault::WakesFirst, 2, usize::MAX, 2),
     (Fault::DeathLast, 2, 1, 2),
@@ -302,7 +301,7 @@ const FAULTS: [(Fault, usize, usize, usize); 4] = [
 /// The number of the fault with which this process was started.
 const CHOSEN: &str = "UPCALL_LOOM_FAULT";
 
-/// A deadlock ends the process that loom finds it in, so each fault has one of its own.
+/// A deadlock ends the process in which loom finds it, so each fault has a process of its own.
 #[test]
 fn what_is_done_wrongly_is_found() {
     if let Some(fault) =

@@ -1,11 +1,11 @@
-//! Models of the word that gives calls up: `make models`.
+//! Models of the flag that cancels calls: `make models`.
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use upcall_sched::sleep;
 use upcall_sched::word::CancelFlag;
 
-/// One wait of a thread: the first who draws it ends it, as a `Ticket` does.
+/// One wait of a thread: the first of its ends counts, as with a `Ticket`.
 #[derive(Default)]
 struct Wait {
     over: AtomicU32,
@@ -33,8 +33,8 @@ impl Wait {
     }
 }
 
-/// A thread that waits for its reply is woken once: by that, or by the word, however they fall
-/// together. loom reports a deadlock if the word can be missed.
+/// A thread that waits for its reply is woken once: by the reply or by the flag, in whatever order
+/// they come. loom reports a deadlock if the flag can be missed.
 #[test]
 fn a_thread_is_ended_once_by_reply_or_word() {
     loom::model(|| {
@@ -57,7 +57,7 @@ fn a_thread_is_ended_once_by_reply_or_word() {
     });
 }
 
-/// The same without a reply: the word alone ends it.
+/// The same without a reply: the flag alone ends the wait.
 #[test]
 fn the_word_is_not_missed() {
     loom::model(|| {

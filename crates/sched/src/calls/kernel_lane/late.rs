@@ -10,7 +10,7 @@ use crate::wait::{LateReply, run_late};
 use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 
 impl KernelCalling {
-    /// Takes the reply of an abandoned call, and what is to take it.
+    /// Takes the reply of an abandoned call, and the function that consumes it.
     fn take_late(&mut self, server: &CalledServer) -> Option<(LateReply, Option<SlotMessage>)> {
         let late = self.late.take()?;
         let mut reply = SlotMessage::new(0, 0, NO_ASTACK);
@@ -19,7 +19,8 @@ impl KernelCalling {
     }
 
     /// Takes the reply of an abandoned call for which no thread waits. Returns `true` if it was
-    /// there. Without a thread its result is lost, and what the call brought is free again.
+    /// there. If no thread can be started for it, its result is lost, and what the call held is
+    /// free again.
     #[cold]
     pub(super) fn reclaim(&mut self, server: &CalledServer) -> bool {
         if !self.slot.waits() {
@@ -33,15 +34,15 @@ impl KernelCalling {
 }
 
 impl KernelLane {
-    /// Waits for the reply of an abandoned call in the caller's place. Returns it, with what is to
-    /// take it; only that, if no reply comes.
+    /// Waits for the reply of an abandoned call in the caller's place. Returns it with the function
+    /// that consumes it; only the function, if no reply comes.
     pub(crate) fn await_late(
         &self,
         server: &CalledServer,
     ) -> Option<(LateReply, Option<SlotMessage>)> {
         let mut lane = self.calling.lock();
         lane.late.as_ref()?;
-        // If the channel is closed no reply will come.
+        // If the channel is closed, no reply will come.
         let come = self.sleep_for_reply(server, &lane, WaitLimit::FOR_EVER).is_ok();
         if come { lane.take_late(server) } else { lane.late.take().map(|late| (late, None)) }
     }

@@ -1,8 +1,8 @@
-//! A kernel thread sleeps until its reply comes, and is woken when the channel is closed.
+//! The sleep of a kernel thread until its reply comes, and the wake when the channel is closed.
 //!
 //! The caller announces its sleep on the lane's word, so that no wake-up is lost
-//! ([`crate::sleep`]). While it sleeps it checks that the server is not stalled, that the
-//! channel is open, and that the call has not been abandoned.
+//! ([`crate::sleep`]). While it sleeps it checks that the server is not stalled, that the channel
+//! is open, and that the call has not been abandoned.
 
 use super::{KernelCalling, KernelLane};
 use crate::calls::server::CalledServer;
@@ -14,11 +14,11 @@ use std::time::Duration;
 use upcall_os::fault::{Point, point};
 use upcall_os::futex::{self, FutexScope};
 
-/// Longest sleep of a kernel thread before it looks again whether its channel is still open.
+/// Maximum time that a kernel thread sleeps before it checks again that its channel is open.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
 impl KernelLane {
-    /// Sleeps until the reply is there; false if that is not before `until`.
+    /// Sleeps until the reply is there. Returns `false` if it is not there by `until`.
     pub(super) fn sleep_for_reply(
         &self,
         server: &CalledServer,
@@ -40,16 +40,15 @@ impl KernelLane {
                 sleep::retract(sleeper);
                 return Err(reason);
             }
-            // The server can write the word, and so undo the wake of a closing channel; hence not
-            // for ever.
+            // The server can write the word, and so undo the wake of a closing channel; so the
+            // sleep is bounded.
             let left = until.left(check.pause().min(LONGEST_SLEEP));
             if left.is_zero() {
                 sleep::retract(sleeper);
                 return Ok(false);
             }
-            // The fence of `announce` makes this the exact look that a waker owes (sleep.rs). Once
-            // is enough: after a stall check another caller may have brought the server
-            // elsewhere.
+            // The fence of `announce` makes this the exact check that a waker owes (sleep.rs). Once
+            // is enough: after a stall check another caller may have moved the server elsewhere.
             if slept.is_zero() && server.is_asleep() {
                 server.bring(&self.control);
                 server.notify(!until.is_for_ever());
@@ -67,7 +66,7 @@ impl KernelLane {
                     server.report_stall();
                 }
             }
-            // A caller asks after a signal, and after each of the longest sleeps.
+            // A caller calls `ask` after a signal, and after each of the longest sleeps.
             let asks = !timed_out || slept >= LONGEST_SLEEP;
             if asks {
                 slept = Duration::ZERO;
@@ -79,12 +78,12 @@ impl KernelLane {
         }
     }
 
-    /// The channel is closed: wakes the thread that sleeps on the lane, and drops what waits for a
-    /// late reply in no thread's hands.
+    /// Wakes the thread that sleeps on the lane, after the channel was closed. Drops the consumer
+    /// of a late reply that no thread waits for.
     pub(crate) fn wake_closed(&self) {
         sleep::retract(&self.control.sleeper);
         futex::wake(&self.control.sleeper, u32::MAX, FutexScope::Shared);
-        // What a thread waits for is taken by that.
+        // A thread that waits for a late reply takes its consumer itself.
         let forgotten = self.calling.try_lock().and_then(|mut lane| lane.late.take());
         drop(forgotten);
     }

@@ -1,7 +1,7 @@
 //! The caller on a lane: what its server knows of it, and how it is woken.
 //!
-//! All of this is the caller's own word. A kernel thread has no station: it sleeps on the lane's
-//! word, and its place is known only while it has brought the server to its own CPU.
+//! All of this is reported by the caller itself. A kernel thread has no station: it sleeps on the
+//! lane's word, and its CPU is known only while it has moved the server there.
 
 use super::ServerLane;
 use crate::server::client::CallerWake;
@@ -14,7 +14,7 @@ use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_shm::station::{Awake, ProcessorState};
 
 impl ServerLane {
-    /// What the caller does, by its own word. A kernel thread does not say.
+    /// The caller's activity, as it reports it; `None` for a kernel thread.
     pub(crate) fn callers_state(&self) -> Option<ProcessorState> {
         match &self.caller {
             CallerWake::KernelThread => None,
@@ -22,15 +22,15 @@ impl ServerLane {
         }
     }
 
-    /// Whether the caller may have given processor `cpu` to us: it calls, its word is that it is
-    /// there, and it runs nothing.
+    /// Returns `true` if the caller may have given `cpu` to this server: it calls, reports that it
+    /// is there, and runs nothing.
     pub(crate) fn gave(&self, cpu: u32) -> bool {
         self.callers_place() == Some(cpu)
             && self.callers_state() != Some(ProcessorState::Awake(Awake::Running))
             && self.waits()
     }
 
-    /// The processor that the caller runs on, by its own word. A kernel thread does not say.
+    /// The CPU that the caller runs on, as it reports it; `None` for a kernel thread.
     pub(crate) fn callers_place(&self) -> Option<u32> {
         match &self.caller {
             CallerWake::KernelThread => None,
@@ -38,13 +38,13 @@ impl ServerLane {
         }
     }
 
-    /// The CPU near which the caller wishes this server to park, by its own word.
+    /// The CPU near which the caller wishes this server to park.
     pub(crate) fn wished_cpu(&self) -> Option<u32> {
         self.control.near.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// Whether the caller runs on processor `cpu`, where we are: by its own word, or, of a kernel
-    /// thread, because it brought us there with its last call.
+    /// Returns `true` if the caller runs on `cpu`, where this server is. A virtual processor
+    /// reports that; a kernel thread is there if it gave its CPU with its last call.
     pub(crate) fn shares(&self, cpu: u32) -> bool {
         match &self.caller {
             CallerWake::KernelThread => self.donated.load(Ordering::Relaxed),
@@ -52,7 +52,7 @@ impl ServerLane {
         }
     }
 
-    /// Wakes the caller if it seems to sleep: which checks count is said in `wake_check`.
+    /// Wakes the caller if it seems to sleep; `wake_check` argues which checks count.
     #[inline]
     pub(super) fn wake_caller(&self) {
         match &self.caller {
@@ -75,11 +75,13 @@ impl ServerLane {
         futex::wake(&self.control.sleeper, 1, FutexScope::Shared);
     }
 
-    /// One ring for a sleep is enough (sleep.rs), and on our own processor more are waste, for the
-    /// caller cannot run before we rest: with 32 callers on one processor 2.6 million calls a
-    /// second in place of 0.55. A caller that wakes on another processor is rung for again until it
-    /// is up. That keeps us from falling asleep before it is up, and then the two from sleeping in
-    /// turns: 8 million calls a second in place of 0.9.
+    /// Notifies the caller's processor.
+    ///
+    /// One notification per sleep is enough (sleep.rs). On this CPU more are waste, because the
+    /// caller cannot run before the server rests: with 32 callers on one CPU, 2.6 million calls a
+    /// second instead of 0.55. A caller that wakes on another CPU is notified again until it is up.
+    /// That keeps the server from falling asleep before then, and so keeps the two from sleeping in
+    /// turns: 8 million calls a second instead of 0.9.
     #[inline(never)]
     fn wake_processor(
         &self,
