@@ -1,6 +1,9 @@
 #!/bin/sh
-# Checks the models of the protocol of messages and of its limits (messages.pml and limits.pml, which say what they are): every run is to pass, and each fault that is put into the protocol is to be found, by the assertion named. For `make spin`.
-# Usage: check.sh FOLDER, for what Spin and the compiler make there.
+# Checks the models of the message protocol and of its limits (messages.pml and limits.pml, which
+# describe themselves). Every run must pass, and the named assertion must find each fault that is
+# put into the protocol. For `make spin`.
+#
+# Usage: check.sh FOLDER, for the files that Spin and the compiler make.
 set -eu
 
 models=$(cd "$(dirname "$0")" && pwd)
@@ -34,19 +37,21 @@ passes() {
     fi
 }
 
-# every_state NAME DEFINITIONS: the assertions hold in every state; and where nothing goes on, all has been done.
+# every_state NAME DEFINITIONS: the assertions hold in every state, and the final states are those
+# in which all work is done.
 every_state() {
     build "$2" "-O1 -DSAFETY"
     passes "$1" ""
 }
 
-# every_run NAME DEFINITIONS: there is no cycle, so every run gets to where nothing goes on.
+# every_run NAME DEFINITIONS: there is no cycle, so every run reaches a final state.
 every_run() {
     build "$2" "-O1 -DNP"
     passes "$1, ends" "-l"
 }
 
-# both NAME DEFINITIONS: every state and every run at once, of which there are few: the search for cycles looks at the assertions, too.
+# both NAME DEFINITIONS: every state and every run at once, for models with few states: the search
+# for cycles checks the assertions, too.
 both() {
     build "$2" "-O1 -DNP"
     passes "$1, and ends" "-l"

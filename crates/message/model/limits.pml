@@ -1,38 +1,69 @@
-/* Who floods is stopped, for Spin: `make spin` (check.sh, beside this file).
+/* Flooding senders are stopped, for Spin: `make spin` (check.sh, beside this file).
  *
- * Members that send to each other more than they may buffer: who waits for room, for whom, and who runs handlers meanwhile. One queue with its limit is in messages.pml, word for word; here a queue is what is shown there, a sequence of messages at home
- * or in segments, each step of which is one; and members are whole, each of them sends and receives on one kernel thread.
+ * Members send to each other more than they may buffer. The model shows which senders wait for
+ * room, for whom, and which members run handlers while they wait. One queue with its limit is in
+ * messages.pml, word for word. Here a queue is what is shown there: a sequence of messages at home
+ * or in segments, each step of which is one. Members are whole: each sends and receives on one
+ * kernel thread.
  *
  * What is modelled, and where it is in the code
- *   ROOM, launch, divert      crates/shm/src/direct/outgoing.rs: describe, find_room, divert; crates/message/src/proto/send_queue.rs: attempt, without_room
- *   BUFFERED, STOPPED         crates/message/src/proto/flow.rs: without_room; crates/message/src/buffering.rs: elsewhere; crates/shm/src/direct/outgoing.rs: buffered
- *   take, tell                crates/shm/src/direct/incoming.rs: peek, dispose, tell; crates/message/src/proto/receiving.rs: poll
- *   HANDLERS_RUN              crates/message/src/upcalls.rs: run_handlers_meanwhile, in proto/sending.rs: send, and the end of a section
- *   GIVES_UP                  Group::send_within: the time that the program has set is over; it polls then, and sends again
- *   low                       supply.rs: Supply. Memory becomes low at any time, and perhaps enough again
- * Each member sends FLOOD(m) messages to the next one, in a section if it is in SECTIONS. With REPLIES the handler of each sends one back, and may have to wait for that. With UPCALLS handlers run by themselves: those that wait are threads, and do not
- * keep others from running. Without, they run where the program polls, which is when all is sent, and in each send that waits for room; one that waits keeps
- * what is below it on the stack from going on, and at most DEEPEST run so, one within the other. In a section none runs; with DEADLINE a send there gives up at any moment. A sender's patience ends when it likes; with STAYS (a timeout of 0) it has none, and does not go home; with PATIENT (no timeout) it has no end.
- * The receiver says what it has taken when that was the last one of a segment, or home would seem full to its sender; otherwise when it likes.
  *
- * What has to hold
- *   in each state    each message is taken once, in order; no member has more segments with messages that nobody has taken than its share, the first one of a pair aside (`within_share`)
- *   where nothing    all is sent and taken, and said so. So nobody waits for ever for room: who is stopped goes on by itself, once what it has buffered is taken
- *   goes on
- *   in each run      it gets there: there is no cycle
+ *     ROOM, launch, divert      crates/shm/src/direct/outgoing.rs: describe, find_room, divert;
+ *                               crates/message/src/proto/send_queue.rs: attempt, without_room
+ *     BUFFERED, STOPPED         crates/message/src/proto/flow.rs: without_room;
+ *                               crates/message/src/buffering.rs: elsewhere;
+ *                               crates/shm/src/direct/outgoing.rs: buffered
+ *     take, tell                crates/shm/src/direct/incoming.rs: peek, dispose, tell;
+ *                               crates/message/src/proto/receiving.rs: poll
+ *     HANDLERS_RUN              crates/message/src/upcalls.rs: run_handlers_meanwhile, in
+ *                               proto/sending.rs: send, and the end of a section
+ *     GIVES_UP                  Group::send_within: the time that the program has set is over; it
+ *                               polls then, and sends again
+ *     low                       supply.rs: Supply. Memory becomes low at any time, and perhaps enough
+ *                               again
+ *
+ * Each member sends FLOOD(m) messages to the next one, in a section if it is in SECTIONS. With
+ * REPLIES the handler of each message sends one back, and may have to wait for room. With UPCALLS
+ * handlers run by themselves: handlers that wait are threads, and do not keep others from running.
+ * Without UPCALLS they run where the program polls, which is when all is sent, and in each send
+ * that waits for room. A handler that waits keeps the frames below it on the stack from going on,
+ * and at most DEEPEST handlers run so, one within the other. In a section no handler runs; with
+ * DEADLINE a send there gives up at any moment. A sender's patience ends at any time. With STAYS (a
+ * timeout of 0) it has none, and does not go home; with PATIENT (no timeout) it has no end. The
+ * receiver reports what it has taken when that was the last message of a segment, or when home
+ * would seem full to its sender; otherwise at any time.
+ *
+ * What must hold
+ *
+ *     in each state    each message is taken once, in order; no member has more segments with messages
+ *                      that were not taken than its share, the first one of a pair aside
+ *                      (`within_share`)
+ *     in final states  all is sent and taken, and reported as taken. So no member waits for ever for
+ *                      room: a stopped member goes on by itself, once what it has buffered is taken
+ *     in each run      it reaches a final state: there is no cycle
  *
  * Faults, each by a definition, that must be found
- *   NO_HANDLERS         a send that waits for room runs no handlers                two that flood each other wait for each other
- *   SECTIONS=3          both flood in sections without a deadline                  the same: the program's fault, which send_within is for
- *   DEEPEST=0           no handler runs within a send that waits                   the same
- *   DRAINED_COUNTS      a segment in which all is taken counts as buffered         with a timeout of 0 and a small share its sender waits for ever, as it once did
- *   LAST_UNTOLD         the receiver does not say that it has taken the last one   its sender never learns that nothing of its is buffered
- *   OTHERS_UNCOUNTED    segments for other members do not count                    more than the share is buffered
- *   NO_LIMIT            nobody is stopped                                          more than the share is buffered
  *
- * What is not modelled: a message that is longer than a segment, and goes to several at once; members that end; more handlers at a time than the program's messages ask for.
- * Runs: at most 934161 states and 9 s (little memory), most of them below 1 s.
- */
+ *     NO_HANDLERS         a send that waits for room runs no handlers
+ *                         two that flood each other wait for each other
+ *     SECTIONS=3          both flood in sections without a deadline
+ *                         the same: the program's fault, which send_within is for
+ *     DEEPEST=0           no handler runs within a send that waits
+ *                         the same
+ *     DRAINED_COUNTS      a segment in which all is taken counts as buffered
+ *                         with a timeout of 0 and a small share its sender waits for ever, as it once
+ *                         did
+ *     LAST_UNTOLD         the receiver does not report that it has taken the last message
+ *                         its sender never learns that none of its messages is buffered
+ *     OTHERS_UNCOUNTED    segments for other members do not count
+ *                         more than the share is buffered
+ *     NO_LIMIT            no member is stopped
+ *                         more than the share is buffered
+ *
+ * What is not modelled: a message that is longer than a segment, and goes to several at once;
+ * members that end; more handlers at a time than the program's messages ask for.
+ *
+ * Runs: at most 934161 states and 9 s (little memory), most of them below 1 s. */
 
 #ifndef MEMBERS
 #define MEMBERS 2
@@ -73,20 +104,21 @@
 
 mtype = { ASK, REPLY }
 
-/* A message: its count, its kind, and the segment that it lies in, from 1; 0 at home. */
+/* A message: its count, its kind, and the segment that holds it, from 1; 0 at home. */
 chan queue[QUEUES] = [MOST] of { byte, mtype, byte };
 
 /* The sender's end. */
 typedef Outgoing { byte sent; bool away; byte next; byte opened };
 Outgoing out[QUEUES];
-/* The receiver's: what it has taken, and where it is, where it has taken so many. */
+/* The receiver's end: how many it has taken, where it is, and how many it has taken there. */
 typedef Incoming { byte taken; byte at; byte here };
 Incoming in[QUEUES];
-/* What it has said: messages taken, and segments left. */
+/* What it has reported: messages taken, and segments left. */
 byte said[QUEUES];
 byte behind[QUEUES];
 
-/* Messages that lie in segments, of each member: the first segment of each queue with one. For assertions only. */
+/* Messages that lie in segments, of each member: the first segment of each queue with one. For
+ * assertions only. */
 byte lying[QUEUES];
 byte first[QUEUES];
 
@@ -133,7 +165,7 @@ bool low;
 #define MAY_DIVERT(m, q) (!ROOM(q) && !STOPPED(m, q))
 #endif
 
-/* Segments with messages that nobody has taken. */
+/* Segments with messages that were not taken. */
 #define HELD(q) ((lying[q] > 0 -> out[q].opened - first[q] + 1 : 0))
 #if MEMBERS == 2
 #define HELD_BY(m) HELD(QUEUE(m, NEXT(m)))
@@ -143,7 +175,7 @@ bool low;
 #define OTHER_PAIRS 1
 #endif
 
-/* Who the main thread waits for, or is done with. */
+/* What the main thread waits for, or is done with. */
 #define ALL_SENT(m) (flooded[m] == FLOOD(m))
 #define WAITS(m) (!ALL_SENT(m) && !ROOM(QUEUE(m, NEXT(m))))
 #define ANSWERS(m) (owed[m] > 0 && !ROOM(QUEUE(m, BEFORE(m))))
@@ -197,7 +229,7 @@ inline divert(q) {
     out[q].opened++
 }
 
-/* Takes the next message, by way of wherever that is. A handler runs. */
+/* Takes the next message, wherever it is. A handler runs. */
 inline take(q) {
     queue[q]?count, kind, at;
     here = len(queue[q]);

@@ -1,70 +1,125 @@
 /* The protocol of messages as a whole, for Spin: `make spin` (check.sh, beside this file).
  *
- * loom checks the code's memory orders, of one queue and of one sleep at a time (crates/shm/tests/models/loom_direct.rs, crates/sched/tests/models/loom_sleep.rs). Here queues, sleep, wake, stops and deaths are put together, and every state that they
- * can come to is looked at. Each sender has a processor with a store buffer: what it stores gets into memory later, after loads that follow in its program. It has no fence, the receiver makes one for all; without that
- * one Spin finds a message that nobody sees any more.
+ * loom checks the code's memory orders, of one queue and of one sleep at a time
+ * (crates/shm/tests/models/loom_direct.rs, crates/sched/tests/models/loom_sleep.rs). Here queues,
+ * sleep, wake, stops and deaths are put together, and Spin checks every state that they can reach.
+ * Each sender has a processor with a store buffer: a store reaches memory later, after loads that
+ * follow it in the program. The sender has no fence; the receiver makes one for all. Without that
+ * fence Spin finds a message that no receiver sees.
  *
  * What is modelled, and where it is in the code
- *   steps LOOK_AWAY to LAUNCH of Sender   crates/shm/src/direct/outgoing.rs: is_drained, go_home, look, divert, Draft::put, Draft::launch; place() is PLACE
- *   SEE_ASLEEP, SEE_NUMBER, RING          crates/sched/src/ringer.rs: Ringer::launched; sleep.rs: no_fence, first_ring
- *   Memory, and the channel `stores`      the store buffer (total store order: stores stay in order)
- *   PEEK to ENTER, READ, TELL             crates/shm/src/direct/incoming.rs: peek, follow, enter, go_home, left, Arrived::word, dispose, tell
- *   NUMBER to RETRACT                     crates/sched/src/sleep.rs: sleep_until, announce_to_all, retract; FENCE is crates/os/src/membarrier.rs: everywhere, in one sender after the other
- *   DEAD of Sender                        the kernel (what was stored gets into memory), and the clerk, who rouses receivers: Post::rouse
- *   COUNT to STOPPED of Sender            crates/message/src/proto/flow.rs: without_room; buffering.rs: elsewhere; outgoing.rs: buffered. With SHARE, the segments that a sender may buffer; with STAYS, a timeout of 0 (stay_diverted). Whole members that flood each other: limits.pml
- *   HALTED of Receiver                    SIGSTOP for ever, of which nobody is told; or death, of which the clerk tells senders later (`gone`)
- * Each step touches one word of what is shared, at most. Home and segments have four words, two segments there can be at a time, messages have one word or two. A receiver that is stopped for a while, descheduled, or in an atomic
- * section takes no step for as long as it pleases, anywhere, also in the middle of a message; to the rest that is all the same, and so it is not told apart here. A sender diverts when it likes (DIVERTS times), or instead of
- * waiting for room; it drops drafts (DRAFTS times), and dies between any two stores or loads.
  *
- * What has to hold
- *   in each state    order of each pair, whole messages, none twice: `taken` and payload, when it is read; nothing is overwritten unread: `READ_TO`; no segment's memory is used anew before it was left: `used`; each side finds the other one
- *                    honest (no Violation); a drained queue is home after the next message: `was_drained`; a look follows MOVES words at most, and a third one only if the sender led on meanwhile: `led`
- *                    with a share: no more segments hold messages that nobody has taken, the first one of each further pair aside; nor is more memory of segments in use, but for one of each pair that its receiver is about to leave (`within_share`)
- *   where nothing    all senders have ended, all that was launched is taken, also of a sender that died since: no message is stranded, nobody waits for ever for room, nobody is held up by a stopped receiver; receivers have told all
- *   goes on          (init, at the end of this file)
- *   in each run      it gets there: there is no cycle, with or without fairness. So "at last" needs no other formula. (Looked for with one sender)
+ *     steps LOOK_AWAY to LAUNCH of Sender   crates/shm/src/direct/outgoing.rs: is_drained, go_home,
+ *                                           look, divert, Draft::put, Draft::launch; place() is PLACE
+ *     SEE_ASLEEP, SEE_NUMBER, RING          crates/sched/src/ringer.rs: Ringer::launched; sleep.rs:
+ *                                           no_fence, first_ring
+ *     Memory, and the channel `stores`      the store buffer (total store order: stores stay in order)
+ *     PEEK to ENTER, READ, TELL             crates/shm/src/direct/incoming.rs: peek, follow, enter,
+ *                                           go_home, left, Arrived::word, dispose, tell
+ *     NUMBER to RETRACT                     crates/sched/src/sleep.rs: sleep_until, announce_to_all,
+ *                                           retract; FENCE is crates/os/src/membarrier.rs: everywhere,
+ *                                           in one sender after the other
+ *     DEAD of Sender                        the kernel (stores reach memory), and the clerk, which
+ *                                           rouses receivers: Post::rouse
+ *     COUNT to STOPPED of Sender            crates/message/src/proto/flow.rs: without_room;
+ *                                           buffering.rs: elsewhere; outgoing.rs: buffered. With
+ *                                           SHARE, the segments that a sender may buffer; with STAYS,
+ *                                           a timeout of 0 (stay_diverted). Whole members that flood
+ *                                           each other: limits.pml
+ *     HALTED of Receiver                    SIGSTOP for ever, which is reported to no one; or death,
+ *                                           which the clerk reports to senders later (`gone`)
  *
- * What is not modelled: the receiver's store buffer (its words of what it has disposed of, seen later, are a receiver that is slower; its announcement has a fence behind it); processors that reorder stores (loom); hostile peers (tests); a fence that the
- * kernel refuses, and all other time limits; a receiver that cannot map a segment; joining and leaving; who asks the sender to divert; more senders than two. The number of a sleep is one bit for each sender: whether it has rung for
- * the last one; loads of the number are one step with the comparison, which is the sender's own. A bell's rings are all taken by one wait: the kernel may leave some for the next one, which is a needless look more.
- * A sender that is stopped for ever between launch and ring, and is not dead, leaves its message to a receiver that sleeps: that is how it is.
+ * Each step touches at most one shared word. Home and segments have four words, there can be two
+ * segments at a time, messages have one word or two. A receiver that is stopped for a while,
+ * descheduled, or in an atomic section takes no step for any time, anywhere, even in the middle of
+ * a message. To the others these are all the same, so the model does not distinguish them. A sender
+ * diverts at will (DIVERTS times), or instead of waiting for room. It drops drafts (DRAFTS times),
+ * and dies between any two stores or loads.
  *
- * Faults, each by a definition, that must be found, and by what
- *   NO_FENCE            the receiver makes no fence                            stranded: the launch was in the store buffer while the sender read "awake", and the receiver looked
- *   NO_SECOND_LOOK      it does not look after it has announced                stranded
- *   NO_NUMBER           a sender rings once, and not once for each sleep       stranded
- *   NO_ROUSE            nobody rouses the receiver when a sender has died      stranded: it died between launch and ring
- *   NO_TELL             the receiver sleeps and has not told                   it sleeps with all taken, and its sender finds no room and no way home
- *   HOME_NOT_CLEARED    go_home leaves the word that led away                  the receiver is led away again
- *   SEGMENT_NOT_CLEARED divert leaves what lay in the segment before           an old header is taken for a message
- *   NO_PLUS_ONE         place() without its + 1                                the sender goes home from a segment that its receiver has not seen
- *   NARROW_STRIDE       stride() is the capacity                               "in it, with all disposed of" is taken for "left"
- *   ONE_SEGMENT         Memory::SEGMENTS is 1                                  divert from home does not ask whether the last segment was left
- *   LEFT_TOO_EARLY      left() tells before it leaves                          memory is used anew, and then given back
- *   ZERO_UNCOUNTED      no word is kept for the 0 after a message              it overwrites a header
- *   ZERO_LAST           the 0 is written after the header                      the receiver takes what lies there for a header
- *   ONE_MOVE            MOVES is 1                                             two words lead to a message at rest, as its sender launches after each divert
- *   WAITS_FOR_ALL       the sender to a stopped receiver waits for room        held up (here by leaving out NEVER_WAITS)
- *   DRAINED_COUNTS      a segment counts in which all is taken                 with a timeout of 0 and a share of one segment the sender waits for ever, as it once did
- *   OTHERS_UNCOUNTED    segments for other receivers do not count              more than the share is buffered
- *   NO_LIMIT            nobody is stopped                                      more than the share is buffered
+ * What must hold
  *
- * Runs, with states and seconds (two cores, others at work; some 1 GiB of memory at most); all of check.sh, limits.pml included, takes 5 min beside much other work, a third of it gcc's
- *   one sender, which may die                         4213576 states    7.6 s
- *   drafts are dropped                                3074234 states    5.9 s
- *   the receiver may die                               849731 states    1.2 s
- *   the sender makes its own fence                     529212 states    0.7 s
- *   two senders, one may die                          9100642 states   28.4 s
- *   two receivers, one may stop for ever              2049321 states    4.9 s
- *   one sender, which may die, ends                   1523561 states    4.3 s
- *   the receiver may die, ends                        1699461 states    4.5 s
- *   two receivers, one may stop for ever, ends        4098641 states   18.5 s
- *   a limit, and ends                                  794483 states    3.9 s
- *   a limit, and a timeout of 0, and ends              251063 states    1.4 s
- *   a limit, and a stopped receiver beside              20669 states    0.0 s
- *   each of the 18 faults                        at most 1.6 million states, 8 s
- */
+ *     in each state    order of each pair, whole messages, none twice: `taken` and the payload, when it
+ *                      is read; nothing is overwritten unread: `READ_TO`; no segment's memory is reused
+ *                      before it was left: `used`; each side finds the other one honest (no Violation);
+ *                      a drained queue is home after the next message: `was_drained`; a look follows at
+ *                      most MOVES words, and a third one only if the sender led on since: `led`
+ *                      with a share: no more segments hold messages that were not taken, the first one
+ *                      of each further pair aside; nor is more memory of segments in use, except one
+ *                      segment of each pair that its receiver is about to leave (`within_share`)
+ *     in final states  all senders have ended, all that was launched is taken, even of a sender that
+ *                      has died since: no message is stranded, no sender waits for ever for room, none
+ *                      is held up by a stopped receiver; receivers have reported all (init, at the end
+ *                      of this file)
+ *     in each run      it reaches a final state: there is no cycle, with or without fairness. So "at
+ *                      last" needs no other formula. (Checked with one sender)
+ *
+ * What is not modelled: the receiver's store buffer (if its reports of what it has disposed of are
+ * seen later, the receiver is merely slower; its announcement has a fence behind it); processors
+ * that reorder stores (loom); hostile peers (tests); a fence that the kernel refuses, and all other
+ * time limits; a receiver that cannot map a segment; joining and leaving; the reason why a sender
+ * diverts; more than two senders. The number of a sleep is one bit for each sender: whether it has
+ * rung for the last one; loads of the number are one step with the comparison, which is the
+ * sender's own. A wait takes all rings of a bell: the kernel may leave some for the next one, which
+ * only causes a needless look. A sender that is stopped for ever between launch and ring, and is
+ * not dead, leaves its message to a receiver that sleeps; the real protocol does the same.
+ *
+ * Faults, each by a definition, that must be found, and how
+ *
+ *     NO_FENCE            the receiver makes no fence
+ *                         stranded: the launch was in the store buffer while the sender read "awake",
+ *                         and the receiver looked
+ *     NO_SECOND_LOOK      it does not look after it has announced
+ *                         stranded
+ *     NO_NUMBER           a sender rings once, and not once for each sleep
+ *                         stranded
+ *     NO_ROUSE            the clerk does not rouse the receiver when a sender has died
+ *                         stranded: it died between launch and ring
+ *     NO_TELL             the receiver sleeps without having reported
+ *                         it sleeps with all taken, and its sender finds no room and no way home
+ *     HOME_NOT_CLEARED    go_home leaves the word that led away
+ *                         the receiver is led away again
+ *     SEGMENT_NOT_CLEARED divert leaves the segment's old contents
+ *                         an old header is taken for a message
+ *     NO_PLUS_ONE         place() without its + 1
+ *                         the sender goes home from a segment that its receiver has not seen
+ *     NARROW_STRIDE       stride() is the capacity
+ *                         "in it, with all disposed of" is taken for "left"
+ *     ONE_SEGMENT         Memory::SEGMENTS is 1
+ *                         divert from home does not check that the last segment was left
+ *     LEFT_TOO_EARLY      left() reports before it leaves
+ *                         memory is reused, and then given back
+ *     ZERO_UNCOUNTED      no word is kept for the 0 after a message
+ *                         it overwrites a header
+ *     ZERO_LAST           the 0 is written after the header
+ *                         the receiver takes the old contents for a header
+ *     ONE_MOVE            MOVES is 1
+ *                         two words lead to a message at rest, as its sender launches after each divert
+ *     WAITS_FOR_ALL       the sender to a stopped receiver waits for room
+ *                         held up (here by leaving out NEVER_WAITS)
+ *     DRAINED_COUNTS      a segment in which all is taken counts
+ *                         with a timeout of 0 and a share of one segment the sender waits for ever, as
+ *                         it once did
+ *     OTHERS_UNCOUNTED    segments for other receivers do not count
+ *                         more than the share is buffered
+ *     NO_LIMIT            no sender is stopped
+ *                         more than the share is buffered
+ *
+ * Runs, with states and seconds (two cores, with other work on them; at most some 1 GiB of memory).
+ * All of check.sh, limits.pml included, takes 5 min beside much other work, a third of it gcc's
+ *
+ *     one sender, which may die                         4213576 states    7.6 s
+ *     drafts are dropped                                3074234 states    5.9 s
+ *     the receiver may die                               849731 states    1.2 s
+ *     the sender makes its own fence                     529212 states    0.7 s
+ *     two senders, one may die                          9100642 states   28.4 s
+ *     two receivers, one may stop for ever              2049321 states    4.9 s
+ *     one sender, which may die, ends                   1523561 states    4.3 s
+ *     the receiver may die, ends                        1699461 states    4.5 s
+ *     two receivers, one may stop for ever, ends        4098641 states   18.5 s
+ *     a limit, and ends                                  794483 states    3.9 s
+ *     a limit, and a timeout of 0, and ends              251063 states    1.4 s
+ *     a limit, and a stopped receiver beside              20669 states    0.0 s
+ *     each of the 18 faults                        at most 1.6 million states, 8 s */
 
 #ifndef SENDERS
 #define SENDERS 1
@@ -73,7 +128,7 @@
 #define RECEIVERS 1
 #endif
 #if RECEIVERS == 2 && defined(SHARE)
-/* More than the share to the first one, and then more to the second than goes without. */
+/* More than the share to the first one, and then more to the second than fits without a segment. */
 #define TURNS 7
 #define TO(turn) ((turn) / 4)
 #define MESSAGES_TO(r) (r == 0 -> 4 : 3)
@@ -156,27 +211,29 @@ byte diverted[QUEUES];
 bool asleep[RECEIVERS];
 bool bell[RECEIVERS];
 
-/* Whether a sender has rung for the sleep that its receiver numbered last: all that matters of the two numbers `sleeps` and `rung`, which are compared and nothing else. */
+/* Whether a sender has rung for the sleep that its receiver numbered last. Nothing else of the two
+ * numbers `sleeps` and `rung` matters, which are only compared. */
 bool rang[QUEUES];
 
 /* Stores of each sender's processor that are not in memory yet. */
 chan stores[SENDERS] = [BUFFER] of { byte, byte };
 
-/* Each end's own. Only assertions look at the other end's. */
+/* Each end's own state. Only assertions read the other end's. */
 Outgoing out[QUEUES];
 Incoming in[QUEUES];
 bool ended[SENDERS];
 bool killed[SENDERS];
 bool halted[RECEIVERS];
-/* The clerk has said that the receiver is dead. */
+/* The clerk has reported that the receiver is dead. */
 bool gone[RECEIVERS];
 
-/* For assertions only: segments' memory that the receiver has not left; so many words that lead elsewhere were sent. */
+/* For assertions only: segments' memory that the receiver has not left; the number of words sent
+ * that lead elsewhere. */
 bool used[QUEUES * SEGMENTS];
 byte led[QUEUES];
 
 #ifdef SHARE
-/* Messages in each segment that nobody has taken. For assertions only. */
+/* Messages in each segment that were not taken. For assertions only. */
 byte holds[QUEUES * SEGMENTS];
 #define HOLDS(q) holds[(q) * SEGMENTS + (out[q].segments - 1) % SEGMENTS]
 #endif
@@ -198,10 +255,10 @@ byte holds[QUEUES * SEGMENTS];
 #define MAY_DIVERT (!out[q].away || out[q].segments - out[q].diverted / STRIDE < SEGMENTS)
 /* Where the receiver is at home. */
 #define READ_TO (in[q].away -> in[q].home : in[q].next)
-/* All that was launched was taken, and the receiver has said so. */
+/* All that was launched was taken, and the receiver has reported so. */
 #define DRAINED (!STAYING && out[q].away && in[q].away && in[q].taken == out[q].sent && in[q].segments == out[q].segments && in[q].said == in[q].next)
 
-/* Each step of a process is one of these, and touches one word of what is shared. */
+/* Each step of a process is one of these, and touches at most one shared word. */
 mtype = {
     LOOK_AWAY, LOOK_HOME, CLEAR_HOME, GO_HOME, WAIT, COUNT, COUNT_OTHER, STOPPED, OPEN_SEGMENT, DIVERT, PUT, PUT_ZERO, PUT_ELSEWHERE, LAUNCH, FENCE_OWN, SEE_ASLEEP, SEE_NUMBER, RING, DEAD, ENDED,
     PEEK, FOLLOW, FOLLOW_WRAP, LEAVE, LEFT, ENTER_FIRST, ENTER, READ, TELL, TELL_ALL, NUMBER, ANNOUNCE, FENCE, LOOK_AGAIN, ASLEEP, RETRACT, HALTED
@@ -301,7 +358,8 @@ inline decide() {
 }
 #endif
 
-/* No more than the share is buffered; the first segment of each pair aside, and one that its receiver is about to leave. */
+/* No more than the share is buffered; the first segment of each pair aside, and a segment that its
+ * receiver is about to leave. */
 inline within_share() {
     at = 0; in_use = 0; held = 0;
     do
@@ -368,7 +426,7 @@ end_here:
 #endif
         :: else -> refused()
         fi }
-    /* It tries again and again. What does not change anything is left out. */
+    /* It tries again and again. Tries that change nothing are left out. */
     :: atomic { pc == WAIT && said != (out[q].away -> diverted[q] : disposed[q]) -> describe() }
     :: atomic { pc == WAIT && gone[r] -> next_message() }
 #ifdef SHARE
@@ -464,7 +522,8 @@ end_here:
     /* At any point. (While it waits it does nothing that it had not done before.) */
     :: d_step { me == 0 && pc != WAIT && pc != STOPPED && pc != DEAD && pc != ENDED ->
         pc = DEAD; turn = 0; r = 0; q = 0; size = 0; begin = 0; end = 0; said = 0; diverts = 0; drafts = 0; was_drained = false; killed[me] = true }
-    /* What it had stored gets into memory; then its end is seen, and the clerk rouses the receivers (`Post::rouse`). */
+    /* Its stores reach memory; then its end is seen, and the clerk rouses the receivers
+     * (`Post::rouse`). */
     :: d_step { pc == DEAD && empty(stores[me]) ->
 #ifndef NO_ROUSE
         do
@@ -478,7 +537,7 @@ end_here:
     od
 }
 
-/* Each store of a sender's processor gets into memory at some time, in order. */
+/* Each store of a sender's processor reaches memory at some time, in order. */
 proctype Memory(byte of_sender) {
     byte at, word;
 end_here:
@@ -513,7 +572,7 @@ inline nothing() {
     fi
 }
 
-/* `Arrived::dispose`. It tells after a quarter of the memory, whatever that is. */
+/* `Arrived::dispose`. It reports after a quarter of the memory; here, after any amount. */
 inline dispose(size) {
     in[q].next = in[q].next + size;
     in[q].taken++;
@@ -536,7 +595,7 @@ inline tell() {
     fi
 }
 
-/* `Incoming::peek` and `follow`: what to do about the word in the header's place. */
+/* `Incoming::peek` and `follow`: how to treat the word in the header's place. */
 inline consider() {
     if
     :: word == 0 -> nothing()
@@ -547,7 +606,7 @@ inline consider() {
         :: else -> dispose(1)
         fi
     :: word != 0 && word < MESSAGE && moves == MOVES ->
-        /* Another time. Only if it was led on meanwhile. */
+        /* Another time. Only if the sender led on since. */
         assert(led[q] != before);
         nothing()
     :: word != 0 && word < MESSAGE && moves < MOVES ->
@@ -585,7 +644,7 @@ end_here:
         assert(word >= MESSAGE);
         in[q].next = in[q].next + CAPACITY - in[q].next % CAPACITY;
         consider() }
-    /* `Incoming::left`: first it leaves, then it says so. */
+    /* `Incoming::left`: first it leaves, then it reports that. */
     :: d_step { pc == LEAVE ->
         diverted[q] = in[q].segments * STRIDE;
 #ifdef LEFT_TOO_EARLY

@@ -1,8 +1,8 @@
-//! What members of groups have sent and taken, for people and programs that look on.
+//! What members of groups have sent and taken, for people and programs that observe them.
 //!
-//! Each member counts in memory that others can only read ([`upcall_shm::account`]), and who looks
-//! takes it from the kernel, by `/proc`: that asks nothing of the member, which may be stopped, in
-//! a debugger, or waiting for others.
+//! Each member counts in memory that others can only read ([`upcall_shm::account`]). The observer
+//! gets that memory from the kernel, through `/proc`. That needs nothing of the member, which may
+//! be stopped, in a debugger, or waiting for others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,28 +12,30 @@ use upcall_shm::account;
 
 pub use upcall_shm::account::{MemberStatsReading, MemberStop, PairReading, PeerMemberStats};
 
-/// Bytes of a segment, in which messages are buffered: see [`PairReading::segments`].
+/// Size of a segment, in which messages are buffered, in bytes; see [`PairReading::segments`].
 pub const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 
-/// This moment, by the clock of [`MemberStop::since`] and [`MemberStatsReading::formed`]: in
+/// The current time on the clock of [`MemberStop::since`] and [`MemberStatsReading::formed`], in
 /// nanoseconds.
 pub fn now() -> u64 {
     upcall_os::clock::stamp(std::time::Instant::now())
 }
 
-/// The processes of this user that are members of groups, or want to be, and of how many. From the
-/// folder of names; one that was killed may be among them still.
+/// The processes of this user that are members of groups or are joining one, with the number of
+/// groups.
+///
+/// Read from the folder of names; a process that was killed may still be listed.
 pub fn members() -> BTreeMap<u32, usize> {
     names::members()
 }
 
-/// The accounts of a process. Takes some µs for each descriptor that it has.
+/// Returns the accounts of a process. Takes some µs for each of its descriptors.
 ///
 /// # Errors
-/// The process has ended, or may not be looked into: it has made itself unreadable
+/// The process has ended, or may not be inspected: it has made itself unreadable
 /// (`PR_SET_DUMPABLE`), or is in another namespace.
 pub fn of(pid: u32) -> io::Result<Vec<PeerMemberStats>> {
-    // What is no account, or one of another version, is none for us.
+    // Files that are no account, or one of another version, are skipped.
     Ok(memory::files_of(pid, account::NAME)?
         .into_iter()
         .filter_map(|file| PeerMemberStats::join(file).ok())

@@ -1,13 +1,15 @@
-//! Upcalls at safe points that are not ours: an interpreter's, or those of somebody's event loop.
+//! Upcalls at safe points of another runtime: of an interpreter, or of an event loop.
 //!
-//! Source: UDM, section 3.1 (D5 here). A thread that computes is announced as one who sleeps, so
-//! senders ring, and the clerk hears that, as for interrupts ([`interrupts`](crate::interrupts)).
-//! In place of a signal the clerk calls a function of the program's, which has the thread come by
-//! soon, at a safe point of its own ([`Group::heed`]): there handlers may do anything.
+//! Source: UDM, section 3.1 (D5 here). A thread that computes is announced as if it slept, so
+//! senders notify, and the clerk receives that, as for interrupts
+//! ([`interrupts`](crate::interrupts)). In place of sending a signal, the clerk calls a function of
+//! the program, which makes the thread call [`Group::heed`] soon, at a safe point of its own. There
+//! handlers may do anything.
 //!
 //! # Why no wake is lost
-//! As for interrupts: each announcement is followed by a look, and what that finds is told like a
-//! ring. `heed` and the end of each operation of the group announce anew.
+//! As for interrupts: each announcement is followed by a probe, and the function is called for what
+//! the probe finds as for a notification. `heed` and the end of each operation of the group
+//! announce again.
 
 use crate::group::{Group, Notify};
 use crate::interrupts::GroupInterrupts;
@@ -15,9 +17,8 @@ use std::fmt;
 use std::sync::Arc;
 use upcall_sched::rung::{self, InterruptError, Rung};
 
-/// As long as this lives, the arrival of messages with handlers is told of: see
-/// [`Group::announce`].
-#[must_use = "nothing is told of any more when this is dropped"]
+/// Reports the arrival of messages with handlers, until it is dropped; see [`Group::announce`].
+#[must_use = "no arrivals are reported any more when this is dropped"]
 pub struct Announced(#[expect(dead_code, reason = "held for its end")] GroupInterrupts);
 
 impl fmt::Debug for Announced {
@@ -27,11 +28,13 @@ impl fmt::Debug for Announced {
 }
 
 impl Group {
-    /// Has `notify` called when messages with handlers may be there, until what this gives is
-    /// dropped: for a thread that computes in a language with safe points of its own. It is called
-    /// by the clerk's thread, or by this one within operations of the group, and is to have
-    /// this thread call [`heed`](Self::heed) soon; it must not block, nor use the group. It may be
-    /// called though nothing is there.
+    /// Calls `notify` when messages with handlers may be there, until the returned value is
+    /// dropped.
+    ///
+    /// This is for a thread that computes in a language with safe points of its own. The clerk's
+    /// thread calls `notify`, or this thread within operations of the group. `notify` must make
+    /// this thread call [`heed`](Self::heed) soon; it must neither block nor use the group. It may
+    /// be called when no message is there.
     ///
     /// # Errors
     /// See [`InterruptError`]. [`InterruptError::Resource`] also if the thread is announced
@@ -55,12 +58,14 @@ impl Group {
         Ok(Announced(on?))
     }
 
-    /// Runs the handlers of what has come, at a safe point of the thread: as [`poll`](Self::poll),
-    /// but not within operations of the group, handlers and [atomic sections](Self::atomic), after
-    /// which it is told again. Returns how many ran.
+    /// Runs the handlers of the messages that have arrived, at a safe point of the thread, and
+    /// returns how many ran.
+    ///
+    /// Works like [`poll`](Self::poll), except within operations of the group, handlers and [atomic
+    /// sections](Self::atomic): there it runs none, and the thread is notified again afterwards.
     ///
     /// # Panics
-    /// Those of handlers.
+    /// If a handler panics.
     pub fn heed(&self) -> usize {
         let mask = &self.0.mask;
         if !mask.is_on() || mask.is_busy() || mask.sections() > 0 {
@@ -68,7 +73,7 @@ impl Group {
             return 0;
         }
         let _busy = self.busy();
-        // So that the end of this announces the thread anew.
+        // Makes the end of this operation announce the thread again.
         mask.note();
         let ran = self.poll();
         if ran > 0 {
@@ -77,12 +82,13 @@ impl Group {
         ran
     }
 
-    /// Whether senders can ring for this thread.
+    /// Checks that senders can notify this thread while it computes.
     pub(crate) fn can_be_rung_for(&self) -> Result<(), InterruptError> {
         if self.blocks_a_thread() { Err(InterruptError::SafePoints) } else { rung::can_be() }
     }
 
-    /// From now on senders ring for this thread, and the clerk tells it of that.
+    /// Makes senders notify this thread while it computes; the clerk calls `tell` for each
+    /// notification.
     pub(crate) fn be_rung_for(
         &self,
         tell: impl Fn() + Send + Sync + 'static,
@@ -95,7 +101,7 @@ impl Group {
         Ok(on)
     }
 
-    /// Announces the thread anew, and tells it if something is there already.
+    /// Announces the thread again, and calls `notify` if a message is there already.
     pub(crate) fn announce_anew(&self, notify: &Notify) {
         self.0.mask.heed();
         self.announce_to_senders();

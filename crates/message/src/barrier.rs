@@ -7,14 +7,14 @@
 //!
 //! # Restart
 //! A report is a word of its own ([`Steps`]), with the number of the barrier. So no full queue
-//! keeps it back, and to repeat it changes nothing. A barrier counts once it is passed: if it
-//! ends with an error it starts again with the next call, and waits for no report twice.
+//! holds it back, and repeating it changes nothing. A barrier counts once it is passed: if it ends
+//! with an error, it starts again with the next call, and waits for no report twice.
 //!
 //! # Peer death
-//! Only the kernel's word is a death. A member that waits for a dead one, in a barrier or
-//! reduction, gives the step up, and reports that to all that may wait for it; they do the same. So
-//! no member waits for a report that never comes, whichever of them die before they have reported.
-//! A report that was made before the death counts.
+//! Only the kernel reports a death. A member that waits for a dead one, in a barrier or reduction,
+//! gives the step up, and reports that to all that may wait for it; they do the same. So no member
+//! waits for a report that never comes, whichever of them die before they have reported. A report
+//! that was made before the death counts.
 
 use crate::error::{RunError, SendError};
 use crate::inbound::Inbound;
@@ -31,20 +31,24 @@ use upcall_shm::steps::{self, ReportPoll, Steps};
 
 impl Group {
     /// Waits until all members have reached the barrier, and runs the handlers of the messages that
-    /// arrive. Takes a word, and the time that it needs to come, for each doubling of the group.
-    /// What the member before this one had sent here before it came was taken then.
+    /// arrive.
+    ///
+    /// Takes one word, and its travel time, for each doubling of the group. All messages that the
+    /// preceding member had sent here before it reached the barrier have been taken when this
+    /// returns.
     ///
     /// # Errors
-    /// [`RunError::Lost`]: a member has ended, or broken the protocol, before it came. All members
+    /// [`RunError::Lost`]: a member ended or broke the protocol before it came. All members
     /// learn of that, and neither this barrier nor a later one holds. [`RunError::GivenUp`]: the
-    /// same, by the report of another member only. After any other error the members still wait for
-    /// this one, and the next call goes on with the same barrier: [`RunError::Unhandled`]: a
-    /// message that was sent here before its sender came has no handler. [`RunError::Unsent`]: this
-    /// process or another member has no memory or descriptor left for this one's report to that
-    /// member. [`RunError::Interrupted`].
+    /// same, but only another member reports it.
+    ///
+    /// After any other error the members still wait for this one, and the next call goes on with
+    /// the same barrier. [`RunError::Unhandled`]: a message that was sent here before its sender
+    /// came has no handler. [`RunError::Unsent`]: this process or another member has no memory or
+    /// descriptor left for this member's report to that one. [`RunError::Interrupted`].
     ///
     /// # Blocking
-    /// For as long as another member lives and does not come. Full queues do not matter.
+    /// While another member lives and does not come. Full queues do not matter.
     pub fn barrier(&self) -> Result<(), RunError> {
         let barrier = self.barriers();
         let number = barrier.passed.get() + 1;
@@ -58,7 +62,7 @@ impl Group {
         Ok(())
     }
 
-    /// Reports to another member, while this one waits for `from`.
+    /// Reports to member `to`, while this one waits for `from`.
     pub(crate) fn report(
         &self,
         to: Rank,
@@ -89,8 +93,8 @@ impl Group {
         }
     }
 
-    /// Polls and waits for a report of another member, and until as many of its messages were taken
-    /// as it had sent before.
+    /// Polls and waits for a report of another member, until as many of its messages were taken as
+    /// it had sent before.
     pub(crate) fn await_report<R>(
         &self,
         from: Rank,
@@ -116,7 +120,7 @@ impl Group {
                 if let Some(sent) = report().map(|(_, sent)| sent) {
                     self.hold_to_its_word(from, sent);
                 }
-                // What was sent after the report is no matter of this step.
+                // Messages that were sent after the report do not belong to this step.
                 match self.check_handlers(Some(from)) {
                     Err(unhandled) if matches!(look(), ReportPoll::Nothing) => {
                         return Err(unhandled);
@@ -139,7 +143,7 @@ impl Group {
         }
     }
 
-    /// A member that lives, and has refused the queue with a report of this one's.
+    /// Returns a member that lives and has refused the queue with a report of this one.
     fn keeps_reports_back(&self) -> Option<Rank> {
         let refuses = |cell: &RefCell<Outward>| match cell.try_borrow().ok().as_deref() {
             Some(Outward::Open(link)) => link.keeps_a_report_back(),
@@ -148,7 +152,7 @@ impl Group {
         self.0.links.iter().position(refuses)
     }
 
-    /// Brings queues again that were refused with a report in them: a member may wait for it.
+    /// Offers queues again that were refused with a report in them: a member may wait for it.
     fn offer_reports(&self) -> Result<(), RunError> {
         while let Some(rank) = self.keeps_reports_back() {
             match self.way_to(rank, |_| ()) {
@@ -157,7 +161,7 @@ impl Group {
                     self.nap();
                     return Ok(());
                 }
-                // A report to a member that has ended is needed no more.
+                // A member that has ended needs no report any more.
                 Err(SendError::Ended { .. }) => self.has_found_gone(rank)?,
                 Err(error) => return Err(RunError::Unsent { rank, why: error.to_string() }),
             }
@@ -165,8 +169,8 @@ impl Group {
         Ok(())
     }
 
-    /// Sends nothing more to a member that has ended, or has left. What it has sent comes before
-    /// the event, which ends a step that waits for it.
+    /// Stops sending to a member that has ended or left. What it has sent comes before the event,
+    /// which ends a step that waits for it.
     fn has_found_gone(&self, rank: Rank) -> Result<(), RunError> {
         // A closed queue means that its end is known.
         if !matches!(*self.0.links[rank].borrow(), Outward::Closed(_)) {
@@ -182,13 +186,13 @@ impl Group {
         Ok(())
     }
 
-    /// Returns `true` if so many messages of a member were taken, or all that will ever come.
+    /// Returns `true` if `count` messages of a member were taken, or all that will ever come.
     fn has_taken(&self, from: Rank, count: u64) -> bool {
         self.0.senders.of(from).is_none_or(|inbound| inbound.taken() >= count)
     }
 
-    /// The queue of a member whose report is false. A report comes behind the messages that its
-    /// sender had sent before. So the report is false if fewer are here, and none waits.
+    /// Returns the queue of a member whose report is false. A report comes after the messages that
+    /// its sender had sent before. So the report is false if fewer are here, and none waits.
     fn breaks_its_word(&self, from: Rank, sent: u64) -> Option<Rc<Inbound>> {
         self.0.senders.of(from).filter(|inbound| inbound.is_drained() && inbound.taken() < sent)
     }
@@ -203,7 +207,7 @@ impl Group {
         }
     }
 
-    /// The member that never comes, if it is the awaited one or keeps that one back.
+    /// Returns the member that never comes, if it is the awaited one or holds that one back.
     fn never_comes(&self, member: Rank) -> Option<(Rank, RunError)> {
         let barrier = self.barriers();
         let known = || barrier.missing.borrow().clone();
@@ -220,7 +224,7 @@ impl Group {
             })
     }
 
-    /// What this member reports when another one says that a third one never comes. Only what this
+    /// Returns the error for a member that another member reports as never coming. Only what this
     /// member or the kernel knows is called an end.
     fn given_up(&self, by: Rank, missed: Rank) -> RunError {
         let is_over = || {
@@ -241,9 +245,9 @@ impl Group {
         *self.barriers().missing.borrow_mut() = Some((missed, error.clone()));
         let (rank, size) = (self.rank(), self.size());
         let next = steps::rounds(size).map(|step| (rank + step) % size);
-        // To the missed one, too: it may live, if another member has lied about it.
+        // Also to the missed one: it may live, if another member has lied about it.
         for other in next.chain(self.children()).chain(self.parent()) {
-            // A member that cannot be reached for want of resources learns of it when this one
+            // A member that cannot be reached for lack of resources learns of it when this one
             // ends.
             let _ = self.way_to(other, |link| {
                 link.steps.report_missing(missed);

@@ -1,6 +1,6 @@
 //! A queue is brought to its receiver, which answers that it reads the queue, or refuses it.
 //!
-//! The connection stays open as long as the queue is in use. The clerk watches it, and learns by it
+//! The connection stays open while the queue is in use. The clerk watches it, and learns from it
 //! that the receiver answers, has hung up, or has ended.
 
 use crate::Rank;
@@ -29,25 +29,25 @@ use upcall_shm::station::{NotAStation, PeerStation};
 /// Time for which a thread that brings a queue polls for the answer before it sleeps.
 const EAGER: Duration = Duration::from_micros(30);
 
-/// Time within which a member that was killed ends, after its connections have.
+/// Time within which a killed member's process ends, after its connections have.
 const TO_END: Duration = Duration::from_millis(30);
 
-/// What is known of a member that lives, and has closed the connection of a queue.
+/// The text for a member that lives and has closed the connection of a queue.
 const HUNG_UP: &str = "it lives, and has hung up without an answer";
 
-/// Why a queue is not in the hands of its receiver.
+/// The reason why a receiver does not have a queue.
 #[derive(Debug)]
 pub(crate) enum NotBrought {
     /// The receiver has ended, or has left the group.
     Ended,
     /// The receiver lives, and does not read it.
     Refused(QueueRefusal),
-    /// This member lacks something for it, or does not reach the receiver.
+    /// This member lacks a resource for it, or does not reach the receiver.
     Failed(String),
 }
 
 impl NotBrought {
-    /// What a sender gets, of whose messages so many wait.
+    /// Converts to the error of a sender with `waiting` messages in the queue.
     pub(crate) fn error(self, rank: Rank, waiting: u64) -> SendError {
         match self {
             Self::Ended => SendError::Ended { rank },
@@ -70,11 +70,11 @@ impl From<io::Error> for NotBrought {
     }
 }
 
-/// Brings a queue to its receiver, by descriptors of its memory and of its doorbell.
+/// Brings a queue to its receiver, as descriptors of its memory and of its doorbell.
 ///
-/// `limit` is the wait for the answer; if it is zero, nothing is waited for. `None`: the queue of
-/// connections at the receiver's door is full. Once the queue was brought, no lack of resources
-/// here ends its connection: the receiver would take that for the end of this member.
+/// `limit` bounds the wait for the answer; if it is zero, there is no wait. Returns `None` if the
+/// queue of connections at the receiver's door is full. Once the queue was brought, no lack of
+/// resources here ends its connection: the receiver would take that for the end of this member.
 pub(crate) fn bring(
     member: &Arc<Member>,
     roster: &Roster,
@@ -131,7 +131,7 @@ pub(crate) fn bring(
     point(Point::MemberBrings);
     far.connection.ask(&bytes, &[memory, doorbell])?;
     point(Point::MemberBrought);
-    // Until the receiver has said where it sleeps each message would ring.
+    // Until the receiver has reported where it sleeps, each message would notify it.
     let ringer = match far.connection.receive_within(EAGER, limit) {
         Ok(Received::Message(message)) => match far.heard.lock().answer(message) {
             OfferReply::Reads(ringer) => ringer,
@@ -147,12 +147,12 @@ pub(crate) fn bring(
         Err(error) => return Err(lost(&far.connection, error.into())),
     };
     far.opening.store(false, Ordering::SeqCst);
-    // While the queue was offered, the clerk left here what it was notified of.
+    // While the queue was offered, the clerk left what arrived on the connection to this thread.
     far.hear(member, ConnectionReader::Thread(to_end));
     Ok(Some((brought, ringer)))
 }
 
-/// Connects to a member's door. `None`: the queue of connections there is full.
+/// Connects to a member's door. `None` if the queue of connections there is full.
 fn reach(door: &Path) -> Result<Option<Connection>, NotBrought> {
     match Connection::connect(door) {
         Ok(connection) => Ok(Some(connection)),
@@ -163,22 +163,22 @@ fn reach(door: &Path) -> Result<Option<Connection>, NotBrought> {
 }
 
 /// Returns `true` if a member has closed its door. A member that leaves, and lives, does that
-/// before it hangs up on those who wait there.
+/// before it hangs up on the connections that wait there.
 fn has_left(socket: &Path) -> bool {
     std::fs::symlink_metadata(socket).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         || Connection::connect(socket).is_err_and(|error| is_shut(&error))
 }
 
-/// A queue in the hands of its receiver, until this is dropped.
+/// A queue that its receiver has, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct DeliveredQueue {
     far: Arc<FarEnd>,
-    /// What the clerk knows the connection by.
+    /// The clerk's key for the connection.
     key: u64,
 }
 
 impl DeliveredQueue {
-    /// Returns `true` if this is how the queue was brought.
+    /// Returns `true` if the queue was brought by `bringing`.
     pub(crate) fn is_by(&self, bringing: Bringing) -> bool {
         self.far.bringing == bringing
     }
@@ -191,8 +191,8 @@ impl DeliveredQueue {
 
 impl Drop for DeliveredQueue {
     fn drop(&mut self) {
-        // The receiver has what was sent, and learns that no more comes. Our own clerk takes it for
-        // no member's end.
+        // The receiver has all that was sent, and learns that no more comes. Our own clerk does not
+        // take this for the end of a member.
         self.far.left.store(true, Ordering::Relaxed);
         self.far.connection.shut_down();
         if let Some(member) = self.far.member.upgrade() {
@@ -204,37 +204,37 @@ impl Drop for DeliveredQueue {
 /// The number of the next [`Bringing`].
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The connection by which a queue was brought, as the clerk watches it.
+/// The connection through which a queue was brought, as the clerk watches it.
 #[derive(Debug)]
 struct FarEnd {
     connection: Connection,
     bringing: Bringing,
     process: ProcessKey,
-    /// Of its door.
+    /// The socket of the receiver's door.
     socket: PathBuf,
     member: Weak<Member>,
-    /// The thread that brings the queue waits for the answer, and reads it.
+    /// Set while the thread that brings the queue waits for the answer, and reads it.
     opening: AtomicBool,
-    /// Locked while a message is read: the clerk and the thread that sends can read at once.
+    /// Locked while a message is read: the clerk and the sending thread can read at the same time.
     heard: KernelMutex<ConnectionState>,
-    /// This side has closed it.
+    /// Set once this side has closed the connection.
     left: AtomicBool,
 }
 
-/// What was read from the connection of a queue.
+/// The state of a queue's connection, by what was read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionState {
     Nothing,
     /// The receiver reads the queue. It answers once: each answer takes memory here.
     Reads,
-    /// The receiver refuses the queue, or has hung up. What follows means nothing.
+    /// The receiver refuses the queue, or has hung up. What follows is ignored.
     Over,
 }
 
 /// The answer to a queue.
 enum OfferReply {
-    /// It is read. Without a ringer each message rings: this process cannot map the receiver's
-    /// station.
+    /// The receiver reads it. Without a ringer each message notifies: this process cannot map the
+    /// receiver's station.
     Reads(Option<Ringer>),
     Refuses(QueueRefusal),
 }
@@ -261,25 +261,25 @@ impl ConnectionState {
 #[derive(Clone, Copy, Debug)]
 enum ConnectionReader {
     Clerk,
-    /// Another thread, which waits so long for the end of a process that has hung up.
+    /// Another thread, which waits for this time for the end of a process that has hung up.
     Thread(Duration),
 }
 
-/// The next thing that the connection of a queue says.
+/// The next event of a queue's connection.
 enum ConnectionEvent {
     Answer(OfferReply),
     Nothing,
     /// There is no memory, or no descriptor, to read it.
     Unheard,
-    /// The receiver has closed it, after this.
+    /// The receiver has closed it, in this state.
     HungUp(ConnectionState),
-    /// What it said last was its last word.
+    /// There was a final event before: no more follow.
     Over,
 }
 
 impl FarEnd {
-    /// Reads once. Two threads that read at the same time do not both hear one thing, and the
-    /// second one knows what the first one has heard.
+    /// Reads once. Of two threads that read at the same time only one gets a message, and the
+    /// second one knows what the first one has read.
     fn next(&self) -> ConnectionEvent {
         let heard = &mut *self.heard.lock();
         if *heard == ConnectionState::Over {
@@ -324,8 +324,8 @@ impl FarEnd {
         }
     }
 
-    /// The receiver has closed the connection, after this. Only the kernel's word and a closed door
-    /// are an end.
+    /// Handles the end of the connection, in state `after`. Only the kernel's report and a closed
+    /// door count as an end.
     fn hung_up(&self, member: &Arc<Member>, after: ConnectionState, reader: ConnectionReader) {
         let to_end = match reader {
             ConnectionReader::Clerk => TO_END,
@@ -334,8 +334,7 @@ impl FarEnd {
         let has_ended = match self.connection.peer() {
             Ok(Peer { pidfd: Some(pidfd), pid: 0, .. }) => ends_within(pidfd, to_end),
             Ok(Peer { pidfd: Some(pidfd), pid, .. }) => has_ended(pidfd) || is_ending(pid),
-            // Before Linux 6.5 the kernel gives no pidfd, and the closed connection is all that is
-            // known.
+            // Before Linux 6.5 the kernel gives no pidfd, and only the closed connection is known.
             Ok(Peer { pidfd: None, .. }) => true,
             Err(error) => says_ended(&error),
         };
@@ -363,7 +362,7 @@ impl FarEnd {
     }
 }
 
-/// What the receiver of a queue has answered.
+/// Reads the answer of a queue's receiver.
 fn said(message: SocketMessage) -> Result<OfferReply, String> {
     match wire::unpack(&message.bytes)? {
         QueueOpenReply::Yes { line, makes_fences } => {

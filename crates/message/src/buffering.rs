@@ -8,13 +8,13 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 use upcall_os::headroom::Headroom;
 
-/// Bytes of a segment.
+/// Size of a segment, in bytes.
 const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 
-/// Time after the last diverted message for which memory for further ones is kept.
+/// Time for which memory for further messages is kept after the last diverted one.
 const SETTLED: Duration = Duration::from_millis(10);
 
-/// What a group has buffered for all members but one, as a message to that one needs it.
+/// What a group has buffered for all members but `to`, for a message to that member.
 pub(crate) struct OwnBuffers<'a> {
     pub(crate) group: &'a Group,
     pub(crate) to: Rank,
@@ -37,26 +37,29 @@ impl Buffers for OwnBuffers<'_> {
 }
 
 impl Group {
-    /// Answers to what comes while this member waits have as much again. The members that sent it
-    /// may be stopped, too, until it is answered; and they have no more than their share of it
-    /// under way.
+    /// Maximum number of bytes that this member may buffer now.
+    ///
+    /// Replies to messages that arrive while this member waits may use as much again. The members
+    /// that sent those messages may be stopped, too, until they get the replies; and they have no
+    /// more than their own share under way.
     pub(crate) fn share_now(&self) -> u64 {
         let share = self.0.share;
         if self.0.nested.get() > 0 { share.saturating_mul(2) } else { share }
     }
 
-    /// Time for which memory of segments is still kept for the next ones: to allocate it again
-    /// takes longer than most sleeps. `None`: there is none.
+    /// Time for which memory of segments is still kept for the next ones: allocating it again takes
+    /// longer than most sleeps. `None` if there is none.
     pub(crate) fn kept_for(&self) -> Option<Duration> {
         self.0.spare.get().map(|since| SETTLED.saturating_sub(since.elapsed()))
     }
 
     /// Gives back the memory that is kept for messages which do not fit into the queues, if none
-    /// was sent for a while (10 ms). Else, after what time this is to be called again.
-    /// [`wait`](Self::wait) does that by itself; this is for those who sleep otherwise.
+    /// was sent for a while (10 ms). Otherwise returns the time after which to call this again.
+    ///
+    /// [`wait`](Self::wait) does this by itself; call it if you sleep otherwise.
     ///
     /// Also offers queues again that a living member has refused ([`send`](Self::send)). A refusal
-    /// rings, so this is to be called again after each ring.
+    /// notifies, so call this again after each notification.
     pub fn settle(&self) -> Option<Duration> {
         let offer = self.offer_again();
         let _busy = self.busy();
@@ -69,8 +72,8 @@ impl Group {
         kept.into_iter().chain(offer).min()
     }
 
-    /// Gives memory of segments back that is kept for the next ones. To be done where there is time
-    /// for it.
+    /// Gives back memory of segments that is kept for the next ones. For times with nothing else to
+    /// do.
     pub(crate) fn shrink(&self) {
         let Some(since) = self.0.spare.get() else { return };
         let mut rest = false;
@@ -84,9 +87,11 @@ impl Group {
         self.0.spare.set(rest.then_some(since));
     }
 
-    /// Bytes of the buffer that messages to a member take which has not taken them yet; 0 while
-    /// they go the direct way. Up to 2 MiB more are kept for those that come next, until this
-    /// member sleeps and none was sent for a while ([`settle`](Self::settle)).
+    /// Bytes of the buffer that messages take which member `to` has not taken yet; 0 while messages
+    /// go the direct way.
+    ///
+    /// Up to 2 MiB more are kept for the next messages, until this member sleeps and none was sent
+    /// for a while ([`settle`](Self::settle)).
     pub fn buffered(&self, to: Rank) -> u64 {
         let _busy = self.busy();
         let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());
@@ -96,8 +101,8 @@ impl Group {
         }
     }
 
-    /// How many messages of this member's went through a buffer so far, of those to members that it
-    /// can still send to (UDM, Table 6: messages buffered).
+    /// Number of this member's messages that went through a buffer so far, to members that it can
+    /// still send to (UDM, Table 6: messages buffered).
     pub fn diverted(&self) -> u64 {
         let _busy = self.busy();
         let of = |cell: &RefCell<Outward>| match cell.try_borrow().ok().as_deref() {

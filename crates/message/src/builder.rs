@@ -1,4 +1,4 @@
-//! How a process becomes a member of a group, by its own word or by a job's.
+//! How a process becomes a member of a group, by itself or as part of a job.
 
 use crate::Rank;
 use crate::door::MemberListener;
@@ -24,7 +24,7 @@ use upcall_sched::Pacing;
 use upcall_sched::post::Post;
 use upcall_shm::account::MemberStats;
 
-/// Where a member of a job finds its group.
+/// Environment variables in which a member of a job finds its group.
 const GROUP: &str = "UPCALL_GROUP";
 const SIZE: &str = "UPCALL_SIZE";
 const RANK: &str = "UPCALL_RANK";
@@ -32,7 +32,7 @@ const RANK: &str = "UPCALL_RANK";
 /// Default time for which a member waits for the others.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How to become a member of a group.
+/// The settings with which a process joins a group.
 #[derive(Clone, Debug)]
 pub struct GroupBuilder {
     name: String,
@@ -47,11 +47,11 @@ pub struct GroupBuilder {
 }
 
 impl GroupBuilder {
-    /// The variable of the environment in which [`GroupBuilder::from_environment`] finds the
-    /// [limit](Self::limit) of a job, in bytes. It need not be there.
+    /// Environment variable in which [`GroupBuilder::from_environment`] finds the
+    /// [limit](Self::limit) of a job, in bytes. Optional.
     pub const LIMIT: &'static str = "UPCALL_LIMIT";
 
-    /// A group of `size` members that all say this name.
+    /// Creates the builder of a group of `size` members that all use this name.
     pub fn new(name: &str, size: usize) -> Self {
         Self {
             name: name.into(),
@@ -66,19 +66,21 @@ impl GroupBuilder {
         }
     }
 
-    /// The group of the job that this process was started in, with the size and the rank that it
-    /// has there (`upcall job run`; docs/jobs.md). They stand in the environment: `UPCALL_GROUP`,
-    /// `UPCALL_SIZE`, `UPCALL_RANK`, and, if the job has a limit of what its group may buffer,
+    /// Creates the builder of the group of the job that this process was started in
+    /// (`upcall job run`; docs/jobs.md).
+    ///
+    /// The group, its size and the rank come from the environment: `UPCALL_GROUP`, `UPCALL_SIZE`,
+    /// `UPCALL_RANK`, and, if the job limits what its group may buffer,
     /// [`UPCALL_LIMIT`](Self::LIMIT).
     ///
     /// # Errors
-    /// [`JoinError::NoJob`]: one of them is missing, or makes no sense.
+    /// [`JoinError::NoJob`]: a variable is missing, or makes no sense.
     pub fn from_environment() -> Result<Self, JoinError> {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// The environment in which [`GroupBuilder::from_environment`] finds a group, for the process that
-    /// starts its members.
+    /// The environment in which [`GroupBuilder::from_environment`] finds a group, for the process
+    /// that starts its members.
     pub fn environment(group: &str, size: usize, rank: Rank) -> [(&'static str, String); 3] {
         [(GROUP, group.into()), (SIZE, size.to_string()), (RANK, rank.to_string())]
     }
@@ -118,50 +120,53 @@ impl GroupBuilder {
         Self { rank: Some(rank), ..self }
     }
 
-    /// How long to wait for the others: a minute, if nothing else is said. Time in which this
-    /// process is stopped does not count.
+    /// Sets how long to wait for the others; a minute by default. Time in which this process is
+    /// stopped does not count.
     #[must_use]
     pub fn within(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// How the wait for messages is spent.
+    /// Sets how the wait for messages is spent.
     #[must_use]
     pub fn pacing(self, pacing: Pacing) -> Self {
         Self { pacing, ..self }
     }
 
-    /// The atomicity timeout (UDM, section 3.2): so long at most a sender waits for room in the
-    /// queue of a receiver that does not take its messages; then they are diverted to a buffer. 200
-    /// µs if nothing else is said. At zero every message is buffered; with `None` none is, and
-    /// senders wait.
+    /// Sets the atomicity timeout (UDM, section 3.2); 200 µs by default.
+    ///
+    /// It is the maximum time that a sender waits for room in the queue of a receiver that does not
+    /// take its messages; then they are diverted to a buffer. With zero every message is buffered.
+    /// With `None` none is, and senders wait.
     #[must_use]
     pub fn timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Maximum number of bytes that the group buffers for members that do not take their messages,
-    /// beside 3 MiB for each pair. The default is a quarter of the machine's memory. Each member has
-    /// the same share of that (all members are to say the same limit). A member that has its share
-    /// in use is stopped when it sends more, until a receiver has taken some: no other member
-    /// notices, and what goes the direct way is not stopped. So are all that would buffer more
-    /// while a sixteenth or less is left of the machine's memory, or of what a control group
-    /// (cgroup v2) lets this process have.
+    /// Sets the maximum number of bytes that the group buffers for members that do not take their
+    /// messages, beside 3 MiB for each pair; a quarter of the machine's memory by default.
+    ///
+    /// Each member has the same share of that, so all members must set the same limit. A member
+    /// that has used up its share is stopped when it sends more, until a receiver has taken some
+    /// messages. Other members do not notice, and messages that go the direct way are not stopped.
+    /// All members that would buffer more are also stopped while a sixteenth or less is left of the
+    /// machine's memory, or of what a control group (cgroup v2) lets this process have.
     #[must_use]
     pub fn limit(self, bytes: u64) -> Self {
         Self { limit: Some(bytes), ..self }
     }
 
-    /// For tests: another way to see how much memory is left.
+    /// For tests: another source for how much memory is left.
     #[doc(hidden)]
     #[must_use]
     pub fn headroom(self, headroom: fn() -> Option<Headroom>) -> Self {
         Self { headroom, ..self }
     }
 
-    /// Whether handlers run by themselves ([upcalls](Group#upcalls)), which they do if nothing else
-    /// is said and the group is joined on a virtual processor that polls. Else they run when the
-    /// group is polled, and while a [`send`](Group::send) waits for room.
+    /// Sets whether handlers run by themselves ([upcalls](Group#upcalls)).
+    ///
+    /// By default they do, if the group is joined on a virtual processor that polls. Otherwise they
+    /// run when the group is polled, and while a [`send`](Group::send) waits for room.
     #[must_use]
     pub fn upcalls(self, upcalls: bool) -> Self {
         Self { upcalls, ..self }
@@ -183,11 +188,11 @@ impl GroupBuilder {
         let unable =
             |what: &'static str| move |error| JoinError::Resource { what: what.into(), error };
         if self.upcalls {
-            Attended::check().map_err(unable("a virtual processor that looks for messages"))?;
+            Attended::check().map_err(unable("a virtual processor that polls for messages"))?;
         }
         let post = Post::take().map_err(unable("a place to wait for messages"))?;
         let account = MemberStats::open(&self.name, self.size, self.share())
-            .map_err(unable("memory to count in"))?;
+            .map_err(unable("memory for its counters"))?;
         let own = ProcessKey::own().map_err(unable("a descriptor of this process"))?;
         let (socket, listener) = names::listen(Whose::Member)?;
         let member = Member::new(socket, own, post, account);
@@ -199,10 +204,10 @@ impl GroupBuilder {
         let mut left = FormingTimeout::new(self.patience);
         let roster = self.find_others(&member, &handlers, &mut left)?;
         let mut pids = Vec::new();
-        // The others count on this member now: a lack that passes does not end its membership.
+        // The others count on this member now: a temporary lack does not end its membership.
         while let Err(error) = member.watch_others(&roster, &mut pids) {
             if left.is_over(Instant::now()) {
-                return Err(unable("what tells of the end of other members")(error));
+                return Err(unable("a watch on the end of other members")(error));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -224,7 +229,7 @@ impl GroupBuilder {
         Ok(group)
     }
 
-    /// Bytes that each member may buffer.
+    /// Maximum number of bytes that each member may buffer.
     fn share(&self) -> u64 {
         flow::share(self.limit.unwrap_or_else(default_limit), self.size)
     }
@@ -285,9 +290,9 @@ impl GroupBuilder {
         };
         let connection = match Connection::connect(leader) {
             Ok(connection) => connection,
-            Err(error) if is_shut(&error) => return again("leads no more"),
+            Err(error) if is_shut(&error) => return again("no longer leads"),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return again("lets nobody in: it is busy or stopped");
+                return again("takes in no members: it is busy or stopped");
             }
             Err(error) => {
                 let what = format!(
@@ -325,7 +330,7 @@ impl GroupBuilder {
                     return Err(self.incomplete(&format!("not all of {} are there", self.size)));
                 }
                 Ok(Received::Closed) => return again("has hung up without an answer"),
-                Err(error) => return again(&format!("has sent what cannot be read: {error}")),
+                Err(error) => return again(&format!("has sent an unreadable message: {error}")),
             }
         }
     }
@@ -359,14 +364,15 @@ impl GroupBuilder {
     }
 }
 
-/// What comes of asking a leader.
+/// The result of asking a leader.
 enum Followed {
     Formed(Arc<Roster>),
-    /// Nothing, for this reason. Another member may lead soon, or the same one take this one in.
+    /// No group yet, for this reason. Another member may lead soon, or the same one may take this
+    /// one in.
     Again(JoinError),
 }
 
-/// Leaves again, unless it is forgotten.
+/// Makes the member leave, unless the guard is forgotten.
 struct LeaveGuard<'a>(&'a Member);
 
 impl Drop for LeaveGuard<'_> {

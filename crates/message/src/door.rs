@@ -23,11 +23,12 @@ use upcall_sched::domain::MOST_POSTS;
 use upcall_sched::post::Post;
 use upcall_shm::mailbag::{Mailbag, NotAMailbag};
 
-/// The most connections of one process: two for each member that it can be, one to ask and one to
-/// bring a queue. Each takes two descriptors.
+/// Maximum number of connections of one process: two for each member that it can be, one to ask and
+/// one to bring a queue. Each takes two descriptors.
 const MOST_CONNECTIONS: usize = 2 * MOST_POSTS as usize;
 
-/// So many wait at a door at most; the kernel has room for one more than it was asked for.
+/// Maximum number of connections that wait at a door; the kernel has room for one more than it was
+/// asked for.
 pub(crate) const ALL: usize = 1025;
 
 /// The door.
@@ -37,14 +38,14 @@ pub(crate) struct MemberListener {
 }
 
 impl MemberListener {
-    /// Lets in those who wait, so many at most.
+    /// Accepts connections that wait, at most `most`.
     pub(crate) fn accept(&self, most: usize) {
         let Some(member) = self.member.upgrade() else { return };
         let own = upcall_os::socket::own_user();
         let admit = |connection: Connection| {
             let peer = match connection.peer() {
                 Ok(peer) => peer,
-                // A process that has ended is known no more, and is of no use.
+                // A process that has ended is no longer known, and of no use.
                 Err(error) if says_ended(&error) => return,
                 Err(error) => return answer_shortage(&connection, &error),
             };
@@ -64,7 +65,7 @@ impl MemberListener {
                 };
                 member.admit(Arc::new_cyclic(new));
             } else if matches!(connection.receive(), Ok(Received::Message(_))) {
-                // Who only looks whether somebody is here has nothing to say.
+                // A connection that only checks whether a member is here sends no message.
                 member.account.refuses();
             }
         };
@@ -74,7 +75,7 @@ impl MemberListener {
     fn has_room_for(&self, member: &Member, process: ProcessKey) -> bool {
         let has_room = || member.guests_of(process).len() < MOST_CONNECTIONS;
         if !has_room() {
-            // Those that are closed already are only not looked at yet.
+            // Some may be closed already, and not yet removed.
             member.see_off_guests_of(process);
         }
         has_room()
@@ -96,14 +97,14 @@ impl Watched for MemberListener {
     }
 }
 
-/// One who has connected.
+/// A peer that has connected.
 pub(crate) struct GroupPeer {
     me: Weak<Self>,
     connection: Connection,
     peer: Peer,
     process: ProcessKey,
     member: Weak<Member>,
-    /// The member whose queue came by this connection.
+    /// The member whose queue came through this connection.
     brought: KernelMutex<Option<Rank>>,
 }
 
@@ -112,7 +113,7 @@ impl GroupPeer {
         self.process
     }
 
-    /// The number of its process here, for reports; 0 if that cannot be seen.
+    /// The ID of its process here, for reports; 0 if that cannot be seen.
     pub(crate) fn pid(&self) -> u32 {
         self.peer.pid
     }
@@ -121,7 +122,7 @@ impl GroupPeer {
         *self.brought.lock()
     }
 
-    /// Whether its process lives, as far as can be seen.
+    /// Returns `true` if its process lives, as far as can be seen.
     pub(crate) fn lives(&self) -> bool {
         !self.peer.pidfd.as_ref().is_some_and(upcall_os::socket::has_ended)
     }
@@ -130,7 +131,7 @@ impl GroupPeer {
         self.connection.shut_down();
     }
 
-    /// Tells an applicant what became of it. Who cannot be told has ended.
+    /// Sends an applicant the result. If the send fails, the applicant has ended.
     pub(crate) fn welcome(&self, welcome: &Welcome) {
         let _ = wire::pack(welcome).and_then(|bytes| self.connection.send(&bytes, &[]));
     }
@@ -144,15 +145,15 @@ impl GroupPeer {
         self.connection.send(&wire::pack(answer)?, descriptors)
     }
 
-    /// Attends to what it has sent, up to [`TURN`] messages. Returns `false` if it is gone, or is
-    /// to go.
+    /// Handles what it has sent, up to [`TURN`] messages. Returns `false` if the peer is gone, or
+    /// is to go.
     pub(crate) fn attend(&self) -> bool {
         let said =
             |message| self.member.upgrade().is_some_and(|member| self.said(&member, message));
         clerk::hear_or(&self.connection, said, |error| self.cannot(error))
     }
 
-    /// Does what it asks for. False to hang up.
+    /// Handles one message. Returns `false` to hang up.
     fn said(&self, member: &Member, message: SocketMessage) -> bool {
         let Some(guest) = self.me.upgrade() else { return false };
         match wire::unpack(&message.bytes) {
@@ -163,12 +164,13 @@ impl GroupPeer {
                         .apply(&guest, Asks { size, rank, socket: &socket, kinds: &kinds })
                 } else {
                     Err(Some(format!(
-                        "it speaks version {VERSION} of the protocol, and this process version {version}"
+                        "it speaks version {VERSION} of the protocol, and this process version \
+                         {version}"
                     )))
                 };
                 match applied {
                     Ok(()) => true,
-                    // Without a word: there is nobody to join here any more, so it is to look
+                    // No answer: there is no group to join here any more, so the applicant looks
                     // again.
                     Err(None) => false,
                     Err(Some(why)) => {
@@ -210,13 +212,13 @@ pub(crate) struct OfferedQueue {
 }
 
 impl OfferedQueue {
-    /// By whom, and whether it can be one.
+    /// The process that brings it; `None` if it cannot be a queue.
     pub(crate) fn process(&self) -> Option<ProcessKey> {
         (self.version == VERSION && self.descriptors.len() == 2).then(|| self.guest.process())
     }
 
     /// Takes the queue in, and answers. Returns `false` to hang up. A queue that was taken in is
-    /// kept if the answer cannot be sent: then its sender rings for each message.
+    /// kept if the answer cannot be sent: its sender then notifies for each message.
     pub(crate) fn open(self, member: &Member, roster: &Roster) -> bool {
         let guest = self.guest.clone();
         let refusal = match self.check_and_open(member, roster) {
@@ -243,7 +245,8 @@ impl OfferedQueue {
         let Self { guest, version, group, from, to, descriptors } = self;
         if version != VERSION {
             return Err(OfferRefusal::Unfit(format!(
-                "the receiver speaks version {VERSION} of the protocol, the sender version {version}"
+                "the receiver speaks version {VERSION} of the protocol, the sender version \
+                 {version}"
             )));
         }
         if group != roster.group {
@@ -281,7 +284,7 @@ impl OfferedQueue {
             Ok(from)
         };
         take_in().inspect_err(|refused| {
-            // Nothing was read of it, so that it may be brought again.
+            // Nothing was read from it, so it may be brought again.
             if let OfferRefusal::Shortage(_) = refused {
                 member.forming.has_no_queue_of(from);
             }
@@ -289,11 +292,11 @@ impl OfferedQueue {
     }
 }
 
-/// Why a queue is not taken in.
+/// The reason why a queue is not taken in.
 enum OfferRefusal {
     /// This process lacks a resource for it.
     Shortage(Lacks),
-    /// It is not what it should be, or its sender is not who should bring it.
+    /// It is malformed, or its sender may not bring it.
     Unfit(String),
 }
 
@@ -319,7 +322,7 @@ impl From<NotAMailbag> for OfferRefusal {
 }
 
 /// Answers that this process lacks a resource, if the error reports that. The answer fits every
-/// request ([`Lacks`]). An end that cannot be answered sees that the connection is closed.
+/// request ([`Lacks`]). An end that gets no answer sees that the connection is closed.
 fn answer_shortage(connection: &Connection, error: &io::Error) {
     if let Some(lacks) = Lacks::of(error) {
         let _ = wire::pack(&QueueOpenReply::Lacks(lacks))
@@ -355,7 +358,7 @@ pub(crate) struct AtEnd<D> {
     pub(crate) descriptor: D,
     pub(crate) rank: Rank,
     pub(crate) process: ProcessKey,
-    /// Of its door.
+    /// The socket of its door.
     pub(crate) socket: PathBuf,
     pub(crate) member: Weak<Member>,
 }
@@ -369,7 +372,7 @@ impl<D: AsFd + Send + Sync> Watched for AtEnd<D> {
         if let Some(member) = self.member.upgrade() {
             member.has_ended(self.rank, self.process);
         }
-        // Who was killed has left it.
+        // A killed member leaves its socket behind.
         let _ = std::fs::remove_file(&self.socket);
         false
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, for each operation: what was tried, what was found, what to do.
+//! Errors of each operation: what was tried, what was found, what to do.
 
 use crate::{Event, Rank, Unfit};
 use serde::{Deserialize, Serialize};
@@ -8,67 +8,68 @@ use std::time::Duration;
 use upcall_directory::names::{FolderError, NotEntered};
 use upcall_shm::account::MOST;
 
-/// Why a process did not become a member.
+/// The reason why a process did not become a member.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The name of the group cannot be one.
+    /// The name is not allowed for a group.
     BadName {
         /// The name.
         name: String,
         /// Why.
         why: &'static str,
     },
-    /// There can be no group of this size, or no such rank in it.
+    /// A group cannot have this size, or has no such rank.
     BadSize {
         /// The size.
         size: usize,
         /// The rank that was asked for.
         rank: Option<Rank>,
     },
-    /// Members could not tell each other of all their kinds of messages.
+    /// The kinds of messages are too many for members to exchange.
     TooManyKinds {
-        /// So many there are.
+        /// Number of kinds.
         kinds: usize,
-        /// Bytes of their names and of what they carry.
+        /// Size of their names and signatures, in bytes.
         bytes: usize,
-        /// The most.
+        /// Maximum size, in bytes.
         most: usize,
     },
     /// Not all members came in time.
     Incomplete {
         /// The name of the group.
         name: String,
-        /// How long was waited.
+        /// Time that was waited.
         after: Duration,
         /// What is known of the others.
         found: String,
     },
-    /// Who takes in the members refuses this one: another version, size, or kinds of messages, or
-    /// its rank is taken.
+    /// The leader refuses this member: it has another version, size, or kinds of messages, or its
+    /// rank is taken.
     Refused {
         /// The name of the group.
         name: String,
-        /// In its words.
+        /// The leader's reason.
         reason: String,
     },
-    /// This process is no member of a job: a variable that tells of one is missing, or makes no
-    /// sense.
+    /// This process is no member of a job: a variable that describes the job is missing, or makes
+    /// no sense.
     NoJob {
         /// The variable.
         variable: &'static str,
-        /// What it says.
+        /// Its value, if it is set.
         found: Option<String>,
     },
-    /// While it waited for the others ([`Handlers::interruption`](crate::Handlers::interruption)).
+    /// The wait for the others was interrupted
+    /// ([`Handlers::interruption`](crate::Handlers::interruption)).
     Interrupted,
     /// There is no usable folder of names.
     Folder(FolderError),
-    /// A descriptor, memory, or another resource could not be had.
+    /// A descriptor, memory, or another resource was not available.
     Resource {
-        /// What for.
+        /// The resource.
         what: String,
-        /// The kernel's word.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -87,12 +88,14 @@ impl fmt::Display for JoinError {
             }
             Self::TooManyKinds { kinds, bytes, most } => write!(
                 f,
-                "the names of {kinds} kinds of messages, and what they carry, are {bytes} bytes, and members can tell each other {most}: register fewer, or with shorter names"
+                "the names and signatures of {kinds} kinds of messages take {bytes} bytes, and \
+                 members can exchange {most}: register fewer, or with shorter names"
             ),
             Self::Incomplete { name, after, found } => {
                 write!(
                     f,
-                    "the group {name:?} did not form within {after:?}: {found}; start the others, or wait longer"
+                    "the group {name:?} did not form within {after:?}: {found}; start the others, \
+                     or wait longer"
                 )
             }
             Self::Refused { name, reason } => {
@@ -103,7 +106,10 @@ impl fmt::Display for JoinError {
                     Some(found) => write!(f, "{variable}={found} makes no sense")?,
                     None => write!(f, "{variable} is not set")?,
                 }
-                f.write_str(": this program is to be started as a job, by `upcall job run --group N -- PROGRAM`")
+                f.write_str(
+                    ": this program is to be started as a job, by `upcall job run --group N -- \
+                     PROGRAM`",
+                )
             }
             Self::Folder(error) => error.fmt(f),
             Self::Interrupted => f.write_str("the wait for the others was interrupted"),
@@ -128,7 +134,7 @@ impl From<NotEntered> for JoinError {
     }
 }
 
-/// Why a message was not sent. Then nothing of it was.
+/// The reason why a message was not sent. No part of it was.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SendError {
@@ -136,7 +142,7 @@ pub enum SendError {
     NoSuchRank {
         /// The rank.
         rank: Rank,
-        /// How many members there are.
+        /// Number of members.
         size: usize,
     },
     /// The receiver has ended, or has left the group.
@@ -144,22 +150,23 @@ pub enum SendError {
         /// The receiver.
         rank: Rank,
     },
-    /// The message is longer than so many bytes.
+    /// The message is too long.
     TooLong {
-        /// The most.
+        /// Maximum size, in bytes.
         most: usize,
     },
     /// There is no room yet. Only [`Group::try_send`](crate::Group::try_send) and
-    /// [`Group::send_within`](crate::Group::send_within) report this and the two that follow.
+    /// [`Group::send_within`](crate::Group::send_within) return this and the next two errors.
     Full,
-    /// This member has its share of what the group may buffer in use
-    /// ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), and the receiver has made no room in time.
+    /// This member has used up its share of what the group may buffer
+    /// ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), and the receiver has made no room in
+    /// time.
     Overflow {
         /// The receiver.
         rank: Rank,
         /// Bytes that this member has buffered, for all receivers.
         buffered: u64,
-        /// Its share.
+        /// Its share, in bytes.
         share: u64,
     },
     /// The machine, or a control group of this process, has little memory left, so nothing more is
@@ -169,14 +176,14 @@ pub enum SendError {
         rank: Rank,
         /// Bytes that are left.
         left: u64,
-        /// Of so many.
+        /// Total memory, in bytes.
         of: u64,
     },
-    /// There is no room in the queue, and no memory for what does not fit there.
+    /// There is no room in the queue, and no memory to buffer the message.
     NoMemory {
         /// The receiver.
         rank: Rank,
-        /// The kernel's word.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The receiver does not keep to the protocol.
@@ -191,7 +198,7 @@ pub enum SendError {
     Refused {
         /// The receiver.
         rank: Rank,
-        /// The resource that the receiver lacks, by its own report.
+        /// The resource that the receiver reports to lack.
         lack: Lack,
         /// The receiver's error number, if its kernel refused the resource.
         errno: Option<i32>,
@@ -202,7 +209,7 @@ pub enum SendError {
     Unreachable {
         /// The receiver.
         rank: Rank,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The payload is not what the kind of message carries
@@ -228,11 +235,15 @@ impl fmt::Display for SendError {
             ),
             Self::Overflow { rank, buffered, share } => write!(
                 f,
-                "member {rank} takes too little, and {buffered} bytes are buffered already, of {share} that this member may: receive what waits here and send again, wait for longer, or have the group formed with a higher limit"
+                "member {rank} takes too few messages, and this member has buffered {buffered} of \
+                 its {share} bytes: receive what waits here and send again, wait for longer, or form \
+                 the group with a higher limit"
             ),
             Self::LowMemory { rank, left, of } => write!(
                 f,
-                "member {rank} takes too little, and nothing more is buffered for it while {left} bytes of {of} are left of the memory that this process may have: receive what waits here and send again, wait for longer, or make room"
+                "member {rank} takes too few messages, and no more are buffered for it while {left} \
+                 of {of} bytes are left of the memory that this process may have: receive what waits \
+                 here and send again, wait for longer, or make room"
             ),
             Self::NoMemory { rank, error } => {
                 write!(f, "no memory for messages that wait for member {rank}: {error}")
@@ -240,7 +251,8 @@ impl fmt::Display for SendError {
             Self::Violation { rank } => {
                 write!(
                     f,
-                    "member {rank} says that it has taken what was never sent: it is faulty or hostile"
+                    "member {rank} reports that it has taken messages that were never sent: it is \
+                     faulty or hostile"
                 )
             }
             Self::Refused { rank, lack, errno, waiting } => {
@@ -281,14 +293,15 @@ impl std::error::Error for SendError {}
 pub enum Lack {
     /// Memory, or address space.
     Memory,
-    /// A place in the process's or the machine's table of descriptors.
+    /// An entry in the process's or the machine's table of descriptors.
     Descriptors,
-    /// A place among the descriptors that the user may wait for (`fs.epoll.max_user_watches`).
+    /// One of the descriptors that the user may watch (`fs.epoll.max_user_watches`).
     Watches,
 }
 
 impl Lack {
-    /// The resource whose lack an error reports. `None` if the error reports something else.
+    /// Returns the resource whose lack an error reports; `None` if the error reports something
+    /// else.
     pub(crate) fn of(error: &io::Error) -> Option<Self> {
         use rustix::io::Errno;
         match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -317,28 +330,29 @@ pub struct NothingThere;
 
 impl fmt::Display for NothingThere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no message waits: look at the flag first, or wait")
+        f.write_str("no message waits: check the flag first, or wait")
     }
 }
 
 impl std::error::Error for NothingThere {}
 
-/// Why waiting for other members has ended.
+/// The reason why waiting for other members has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunError {
     /// Another member is lost, so what was waited for may never come.
     Lost(Event),
-    /// Another member has given the barrier or reduction up, by its own word, for want of a third
-    /// one. Nothing that this process knows confirms that the third one has ended: it may have left
-    /// just now, or broken the protocol towards the other member only; or the other member lies.
+    /// Another member reports that it has given up the barrier or reduction, because a third one is
+    /// missing. Nothing that this process knows confirms that the third one has ended: it may have
+    /// left just now, or broken the protocol towards the other member only; or the other member
+    /// lies.
     GivenUp {
         /// The member that has given up.
         by: Rank,
         /// The member that it misses.
         missed: Rank,
     },
-    /// A message waits that has no handler, and those of its sender behind it.
+    /// A message has no handler; it waits, and so do those of its sender behind it.
     Unhandled {
         /// The sender.
         rank: Rank,
@@ -351,11 +365,11 @@ pub enum RunError {
     Unsent {
         /// The member.
         rank: Rank,
-        /// Why, in the words of [`SendError`].
+        /// The reason, as [`SendError`] describes it.
         why: String,
     },
-    /// See [`Handlers::interruption`](crate::Handlers::interruption). A barrier or reduction goes
-    /// on with the next call.
+    /// The wait was interrupted ([`Handlers::interruption`](crate::Handlers::interruption)). A
+    /// barrier or reduction goes on with the next call.
     Interrupted,
 }
 
@@ -371,20 +385,23 @@ impl fmt::Display for RunError {
             Self::GivenUp { by, missed } => {
                 write!(
                     f,
-                    "member {by} has given up, and reports that member {missed} never comes: no barrier or reduction of this group holds any more"
+                    "member {by} has given up, and reports that member {missed} never comes: no \
+                     barrier or reduction of this group holds any more"
                 )
             }
             Self::Unsent { rank, why } => {
                 write!(
                     f,
-                    "member {rank} waits for this one, which cannot reach it: {why}; make room, and call again"
+                    "member {rank} waits for this one, which cannot reach it: {why}; make room, \
+                     and call again"
                 )
             }
             Self::Interrupted => f.write_str("the wait was interrupted"),
             Self::Unhandled { rank, kind } => {
                 write!(
                     f,
-                    "a message {kind:?} from member {rank} has no handler here: register one, or receive it first"
+                    "a message {kind:?} from member {rank} has no handler here: register one, or \
+                     receive it first"
                 )
             }
         }

@@ -1,4 +1,4 @@
-//! What a member learns of another one.
+//! Events that a member receives about other members.
 
 use crate::Rank;
 
@@ -6,18 +6,18 @@ use crate::Rank;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// It has ended, or has left the group. All that it had sent was taken before; what was sent to
+    /// It has ended or left the group. All messages that it had sent were taken before; messages to
     /// it may not have been.
     Ended {
         /// The member.
         rank: Rank,
     },
-    /// It does not keep to the protocol, or names a kind of message that there is not, or carries
-    /// what that kind does not (UDM: protection-violation). Nothing more is taken from it.
+    /// It has broken the protocol: it named an unknown kind of message, or sent a payload that its
+    /// kind does not carry (UDM: protection-violation). No more messages of it are taken.
     Violation {
         /// The member.
         rank: Rank,
-        /// How.
+        /// How it broke the protocol.
         what: String,
     },
 }

@@ -1,9 +1,9 @@
-//! What members in other languages need: kinds of messages whose signatures are told when the
-//! program runs ([`Carried`]), payloads as bytes, a wait that something else ends.
+//! Support for members in other languages: kinds of messages whose signatures are set when the
+//! program runs ([`Carried`]), payloads as bytes, and waits that can be interrupted.
 //!
-//! Such members are members like others: what is checked by types in Rust is checked here when a
-//! message is sent, and again, on a copy, when it has arrived. One that does not carry what its
-//! kind says is a violation of its sender's.
+//! Such members are like all others. What Rust checks by types is checked here when a message is
+//! sent, and again, on a copy, when it has arrived. A message that does not match the signature of
+//! its kind is a violation by its sender.
 
 use crate::group::Group;
 use crate::kinds::{Handlers, MOST_KINDS, OWN};
@@ -15,38 +15,38 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// So long a member waits at most before it asks whether it is interrupted.
+/// Maximum time that a member waits before it checks whether it is interrupted.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A kind of message by its signature. Good for the group that is joined with the [`Handlers`]
-/// which it came from.
+/// A kind of message with its signature. It belongs to the group that is joined with the
+/// [`Handlers`] that it came from.
 #[derive(Clone, Debug)]
 pub struct ForeignKind {
     index: u16,
     carries: Rc<Carried>,
-    /// Of `carries`.
+    /// The size of `carries`.
     size: Option<usize>,
 }
 
 impl ForeignKind {
-    /// Its place among those that were registered.
+    /// Its index among the registered kinds.
     pub fn index(&self) -> u16 {
         self.index
     }
 
-    /// What it carries.
+    /// Its signature.
     pub fn carries(&self) -> &Carried {
         &self.carries
     }
 
-    /// [`Carried::size`].
+    /// Size of its payloads, in bytes, if fixed: [`Carried::size`].
     #[inline]
     pub fn size(&self) -> Option<usize> {
         self.size
     }
 
-    /// Whether so many bytes can be a payload of this kind: all that is to be said of one that lies
-    /// where its sender can still write. More is to be said of a copy ([`check`](Self::check)).
+    /// Returns `true` if a payload of this kind can have this number of bytes. Nothing else can be
+    /// checked where its sender can still write; a copy is checked by [`check`](Self::check).
     pub fn may_have(&self, bytes: usize) -> bool {
         match (self.size, &*self.carries) {
             (Some(expected), _) => bytes == expected,
@@ -55,31 +55,31 @@ impl ForeignKind {
         }
     }
 
-    /// [`Carried::check`].
+    /// Checks a payload: [`Carried::check`].
     ///
     /// # Errors
-    /// It is no payload of this kind's: why.
+    /// Returns why it is no payload of this kind.
     #[inline]
     pub fn check(&self, payload: &[u8]) -> Result<(), Unfit> {
         self.carries.check_of_size(self.size, payload)
     }
 }
 
-/// Why there is no kind of message of a name.
+/// The reason why a kind of message could not be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadKind {
-    /// There is one already.
+    /// There is a kind of this name already.
     Taken {
         /// The name.
         name: String,
     },
-    /// It is one of those that groups have for themselves.
+    /// The name is reserved for the group itself.
     Own {
         /// The name.
         name: String,
     },
-    /// There are as many as there can be.
+    /// The maximum number of kinds is registered already.
     TooMany,
 }
 
@@ -90,7 +90,8 @@ impl fmt::Display for BadKind {
             Self::Own { name } => {
                 write!(
                     f,
-                    "{name:?} cannot be a kind of message: names with {OWN:?} are those of the group's own"
+                    "{name:?} cannot be a kind of message: names with {OWN:?} are those of the \
+                     group's own"
                 )
             }
             Self::TooMany => write!(f, "more than {MOST_KINDS} kinds of messages"),
@@ -131,7 +132,7 @@ impl Payload for Checked<'_> {
 }
 
 impl Handlers {
-    /// Another kind of message, as [`kind`](Self::kind).
+    /// Registers a kind of message, like [`kind`](Self::kind).
     ///
     /// # Errors
     /// See [`BadKind`].
@@ -152,12 +153,14 @@ impl Handlers {
         })
     }
 
-    /// Has messages of this kind run `run` with what `read` has made of them, as [`on`](Self::on).
-    /// `read` sees a message where it lies, copies it, and checks the copy; `None`: it is not what
-    /// the kind carries, which is a violation. It must neither send nor poll.
+    /// Sets the handler `run` for messages of this kind, like [`on`](Self::on).
+    ///
+    /// `run` gets the result of `read`. `read` sees a message in shared memory, copies it, and
+    /// checks the copy. If it returns `None`, the message does not match the kind's signature,
+    /// which is a violation. `read` must neither send nor poll.
     ///
     /// # Panics
-    /// The kind comes from elsewhere.
+    /// If the kind belongs to other handlers.
     pub fn on_foreign<R>(
         &mut self,
         kind: &ForeignKind,
@@ -168,12 +171,14 @@ impl Handlers {
         self.on_value(kind.index, read, run);
     }
 
-    /// Has messages of this kind run `run` where they lie, also in interrupts, as
-    /// [`on_interrupt`](Self::on_interrupt). `run` copies the message and checks the copy; false:
-    /// it is not what the kind carries, which is a violation.
+    /// Sets a handler that runs on messages in shared memory, even in interrupts, like
+    /// [`on_interrupt`](Self::on_interrupt).
+    ///
+    /// `run` copies the message and checks the copy. If it returns `false`, the message does not
+    /// match the kind's signature, which is a violation.
     ///
     /// # Panics
-    /// The kind comes from elsewhere.
+    /// If the kind belongs to other handlers.
     pub fn on_foreign_interrupt(
         &mut self,
         kind: &ForeignKind,
@@ -183,13 +188,15 @@ impl Handlers {
         self.on_signal(kind.index, run);
     }
 
-    /// Has all waits of the group ask whether they are to end: [`Group::run_until`],
-    /// [`Group::barrier`] and [`Group::reduce`] with [`RunError::Interrupted`], [`Group::send`]
-    /// with [`SendError::Interrupted`], [`Group::wait_foreign`] likewise; [`Group::wait`]
-    /// returns then, and each time that it was asked in vain. They ask when they have looked in
-    /// vain, after each sleep that something has ended, the handler of a signal included, and twice
-    /// a second. [`GroupBuilder::join`](crate::GroupBuilder::join) asks, too, five times a second. On a
-    /// virtual processor nobody asks.
+    /// Makes all waits of the group call `ask` to find out whether they are to end.
+    ///
+    /// [`Group::run_until`], [`Group::barrier`] and [`Group::reduce`] then end with
+    /// [`RunError::Interrupted`], [`Group::send`] with [`SendError::Interrupted`], and
+    /// [`Group::wait_foreign`] likewise. [`Group::wait`] returns then, and also each time that
+    /// `ask` returned `false`. A wait calls `ask` when a probe has found nothing, after each sleep
+    /// that ended early, by the handler of a signal for example, and twice a second.
+    /// [`GroupBuilder::join`](crate::GroupBuilder::join) calls it, too, five times a second. It is
+    /// not called on a virtual processor.
     pub fn interruption(&mut self, ask: impl Fn() -> bool + 'static) {
         self.interruption = Some(Box::new(ask));
     }
@@ -201,10 +208,11 @@ impl Handlers {
 }
 
 impl Interrupt<'_> {
-    /// Sends a message with this payload, as [`try_send`](Self::try_send).
+    /// Sends a message with this payload, like [`try_send`](Self::try_send).
     ///
     /// # Errors
-    /// [`SendError::Unfit`]: the payload is not what the kind carries. Else as [`try_send`](Self::try_send).
+    /// [`SendError::Unfit`]: the payload does not match the kind's signature. Otherwise as
+    /// [`try_send`](Self::try_send).
     pub fn try_send_foreign(
         &self,
         to: Rank,
@@ -217,10 +225,11 @@ impl Interrupt<'_> {
 }
 
 impl Group {
-    /// Sends a message with this payload, as [`send`](Self::send).
+    /// Sends a message with this payload, like [`send`](Self::send).
     ///
     /// # Errors
-    /// [`SendError::Unfit`]: the payload is not what the kind carries. Else as [`send`](Self::send).
+    /// [`SendError::Unfit`]: the payload does not match the kind's signature. Otherwise as
+    /// [`send`](Self::send).
     #[inline]
     pub fn send_foreign(
         &self,
@@ -232,7 +241,7 @@ impl Group {
         self.send(to, Kind::at(kind.index), &Checked(payload))
     }
 
-    /// The same, if there is room now, as [`try_send`](Self::try_send).
+    /// Sends a message with this payload if there is room now, like [`try_send`](Self::try_send).
     ///
     /// # Errors
     /// As [`send_foreign`](Self::send_foreign) and [`try_send`](Self::try_send).
@@ -246,7 +255,8 @@ impl Group {
         self.try_send(to, Kind::at(kind.index), &Checked(payload))
     }
 
-    /// The same, and waits for room for `limit` at most, as [`send_within`](Self::send_within).
+    /// Sends a message with this payload, and waits at most `limit` for room, like
+    /// [`send_within`](Self::send_within).
     ///
     /// # Errors
     /// As [`send_foreign`](Self::send_foreign) and [`send_within`](Self::send_within).
@@ -261,8 +271,9 @@ impl Group {
         self.send_within(to, Kind::at(kind.index), &Checked(payload), limit)
     }
 
-    /// Takes the next message that is what its kind carries: `read` copies it, and says `None` of
-    /// one that is not. Such a message is a violation, and the next one is taken.
+    /// Takes the next message that matches its kind's signature. `read` copies the message, and
+    /// returns `None` if it does not match: such a message is a violation, and the next one is
+    /// taken.
     ///
     /// # Errors
     /// [`NothingThere`].
@@ -280,7 +291,7 @@ impl Group {
         }
     }
 
-    /// Looks at the message that [`receive_foreign`](Self::receive_foreign) would take.
+    /// Reads the message that [`receive_foreign`](Self::receive_foreign) would take.
     ///
     /// # Errors
     /// [`NothingThere`].
@@ -298,7 +309,8 @@ impl Group {
         }
     }
 
-    /// Waits as [`wait`](Self::wait), and goes on where that returns to have asked only.
+    /// Waits like [`wait`](Self::wait), but does not return merely because a check for an
+    /// interruption was made.
     ///
     /// # Errors
     /// [`RunError::Interrupted`].
@@ -317,25 +329,25 @@ impl Group {
         }
     }
 
-    /// Begins an atomic section, as [`atomic`](Self::atomic), for languages without guards.
+    /// Begins an atomic section like [`atomic`](Self::atomic), for languages without guards.
     pub fn begin_atomic(&self) {
         std::mem::forget(self.atomic());
     }
 
-    /// Ends the section that was begun last, as the end of [`Atomic`](crate::Atomic) does. False:
-    /// none is.
+    /// Ends the section that was begun last, as dropping [`Atomic`](crate::Atomic) does. Returns
+    /// `false` if there is none.
     #[must_use]
     pub fn end_atomic(&self) -> bool {
         self.begun().map(drop).is_some()
     }
 
-    /// Whether waits are to end.
+    /// Returns `true` if waits are to end.
     #[inline]
     pub(crate) fn is_interrupted(&self) -> bool {
         self.0.handlers.is_interrupted()
     }
 
-    /// So long a wait may sleep that may take as long as `limit`.
+    /// Maximum time of one sleep in a wait with this limit.
     pub(crate) fn until_it_asks(&self, limit: Option<Duration>) -> Option<Duration> {
         match &self.0.handlers.interruption {
             None => limit,

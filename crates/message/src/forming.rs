@@ -1,10 +1,10 @@
 //! How a group forms.
 //!
-//! All members say the name and the size of their group. The first of them finds the name free,
-//! enters it, and leads: the others connect to it, say who they are and which kinds of messages
-//! they know, and wait. When all are there the leader gives each a rank, those who asked for one
-//! the one that they asked for, and tells everybody of all. From then on it leads no more, and the
-//! name is free for another group.
+//! All members give the name and the size of their group. The first of them finds the name free,
+//! enters it, and leads. The others connect to it, report their identity and the kinds of messages
+//! that they know, and wait. When all are there, the leader gives each a rank (the one that it
+//! asked for, if any), and sends every member the list of all. From then on it no longer leads, and
+//! the name is free for another group.
 
 use crate::Rank;
 use crate::door::{GroupPeer, OfferedQueue};
@@ -19,15 +19,15 @@ use upcall_os::lock::{KernelCondvar, KernelMutex};
 use upcall_sched::domain::MOST_POSTS;
 use upcall_shm::account::{self};
 
-/// The most members of a group.
+/// Maximum number of members of a group.
 pub const MOST_MEMBERS: usize = account::MOST;
 
-/// Longest wait between two looks whether the wait was interrupted, its time is over, or the leader
-/// is still there.
+/// Maximum time between two checks whether the wait was interrupted, its time is over, or the
+/// leader is still there.
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
-/// The time for which a member waits for the others. It passes only while this process runs: of one
-/// that was stopped, or whose machine was, two looks' worth passes.
+/// The time for which a member waits for the others. It passes only while this process runs: if the
+/// process or its machine was stopped, at most two checks' worth of time passes.
 pub(crate) struct FormingTimeout {
     time: Duration,
     looked: Instant,
@@ -38,7 +38,7 @@ impl FormingTimeout {
         Self { time, looked: Instant::now() }
     }
 
-    /// How long to wait until the next look.
+    /// Time until the next check.
     pub(crate) fn slice(&self) -> Duration {
         self.time.min(LOOK)
     }
@@ -51,7 +51,7 @@ impl FormingTimeout {
     }
 }
 
-/// How far the forming of a member's group is.
+/// The progress of forming a member's group.
 #[derive(Default)]
 pub(crate) struct Forming {
     state: KernelMutex<Formation>,
@@ -61,19 +61,19 @@ pub(crate) struct Forming {
 #[derive(Default)]
 struct Formation {
     stage: FormingStage,
-    /// Queues of those who knew before us that the group has formed.
+    /// Queues from members that knew earlier than this one that the group has formed.
     early: Vec<OfferedQueue>,
 }
 
 #[derive(Default)]
 enum FormingStage {
-    /// Not known, or somebody else leads.
+    /// Not known, or another member leads.
     #[default]
     Following,
     Leading(Leading),
     Formed {
         roster: Arc<Roster>,
-        /// By rank: whether it has brought a queue.
+        /// By rank: whether the member has brought a queue.
         brought: Vec<bool>,
     },
 }
@@ -92,12 +92,12 @@ struct Applicant {
 }
 
 impl Leading {
-    /// How many are there, the leader included.
+    /// Number of members that are there, the leader included.
     fn there(&self) -> usize {
         self.applicants.len() + 1
     }
 
-    /// Whether another member knows the same kinds of messages.
+    /// Checks that another member knows the same kinds of messages.
     fn check_kinds(&self, theirs: &[(String, String)]) -> Result<(), String> {
         let shown = |kind: Option<&(String, String)>| match kind {
             Some((name, carries)) => format!("{name:?} that carries {carries}"),
@@ -108,18 +108,19 @@ impl Leading {
         match differs {
             None => Ok(()),
             Some(at) => Err(format!(
-                "kind {at} of its messages is {} there, and {} here: all members register the same kinds in the same order",
+                "kind {at} of its messages is {} there, and {} here: all members register the same \
+                 kinds in the same order",
                 shown(self.kinds.get(at)),
                 shown(theirs.get(at))
             )),
         }
     }
 
-    /// Everybody's rank, that of the leader last.
+    /// The ranks of all members, the leader's last.
     fn ranks(&self) -> Vec<Rank> {
         let asked = || self.applicants.iter().map(|applicant| applicant.rank).chain([self.rank]);
         let mut free = (0..self.size).filter(|rank| asked().all(|taken| taken != Some(*rank)));
-        // Who came first is the leader.
+        // The leader came first.
         let own = self.rank.or_else(|| free.next()).unwrap_or_default();
         let mut next = |rank: Option<Rank>| rank.or_else(|| free.next()).unwrap_or_default();
         self.applicants
@@ -133,7 +134,7 @@ impl Leading {
 }
 
 impl Forming {
-    /// From now on applicants are taken in.
+    /// Takes in applicants from now on.
     pub(crate) fn begin_to_lead(
         &self,
         size: usize,
@@ -144,7 +145,7 @@ impl Forming {
             FormingStage::Leading(Leading { size, rank, kinds, applicants: Vec::new() });
     }
 
-    /// From now on no applicants are taken in. Those that were hear that they are to look again.
+    /// Takes in no applicants from now on, and makes those that have applied look again.
     pub(crate) fn begin_to_follow(&self) {
         let stage = std::mem::take(&mut self.state.lock().stage);
         if let FormingStage::Leading(leading) = stage {
@@ -152,7 +153,8 @@ impl Forming {
         }
     }
 
-    /// Takes in the others. How many were there, ourselves included, if not all came in time.
+    /// Takes in the others. If not all came in time, returns how many were there, this one
+    /// included.
     pub(crate) fn lead(
         &self,
         size: usize,
@@ -165,7 +167,7 @@ impl Forming {
         let some_lack = |state: &mut Formation| {
             let FormingStage::Leading(leading) = &mut state.stage else { return false };
             if leading.there() == size {
-                // Who has ended meanwhile may be missed only later.
+                // An applicant that ends now may be missed only later.
                 leading.applicants.retain(|applicant| applicant.guest.lives());
             }
             leading.there() < size
@@ -176,7 +178,7 @@ impl Forming {
             if !waited.timed_out() || left.is_over(Instant::now()) {
                 break;
             }
-            // Who is asked may take long over it, and the clerk waits for the lock.
+            // The callback may take long, and the clerk waits for the lock.
             drop(state);
             let is_interrupted = is_interrupted();
             state = self.state.lock();
@@ -220,7 +222,8 @@ impl Forming {
         ))
     }
 
-    /// One asks to become a member. The answer to a refusal; `None` if nobody is taken in here.
+    /// Handles an application. Returns the refusal to send; `Err(None)` if this member takes in
+    /// none.
     pub(crate) fn apply(
         &self,
         guest: &Arc<GroupPeer>,
@@ -229,7 +232,7 @@ impl Forming {
         let mut state = self.state.lock();
         let FormingStage::Leading(leading) = &mut state.stage else { return Err(None) };
         if leading.there() == leading.size {
-            // Its group is complete; this one is for the next.
+            // The group is complete; the applicant is for the next one.
             return Err(None);
         }
         if asks.size as usize != leading.size {
@@ -265,8 +268,8 @@ impl Forming {
         }
         let process = guest.process();
         if matches!(process, ProcessKey::Numbered(0, _)) {
-            let why = "it is in a PID namespace that the process which takes in the members does not see, \
-                       and before Linux 6.9 the kernel does not tell such processes apart";
+            let why = "it is in a PID namespace that the process which takes in the members does \
+                       not see, and before Linux 6.9 the kernel does not tell such processes apart";
             return Err(Some(why.into()));
         }
         let listed = Listed { process, socket: asks.socket.into() };
@@ -275,7 +278,7 @@ impl Forming {
         Ok(())
     }
 
-    /// One who had connected is gone.
+    /// Removes an applicant whose connection is gone.
     pub(crate) fn lost(&self, guest: &GroupPeer, folder: &Path) {
         let mut state = self.state.lock();
         if let FormingStage::Leading(leading) = &mut state.stage {
@@ -284,14 +287,14 @@ impl Forming {
                 .extract_if(.., |applicant| std::ptr::eq(&*applicant.guest, guest));
             for Applicant { listed, .. } in gone {
                 if !guest.lives() {
-                    // Who was killed has left it.
+                    // A killed member leaves its socket behind.
                     let _ = std::fs::remove_file(folder.join(listed.socket));
                 }
             }
         }
     }
 
-    /// The group has formed. Queues that came before are taken in.
+    /// Notes that the group has formed, and takes in the queues that came before.
     pub(crate) fn formed(&self, roster: Roster, member: &Member) -> Arc<Roster> {
         let roster = Arc::new(roster);
         let mut state = self.state.lock();
@@ -302,13 +305,13 @@ impl Forming {
         let early = std::mem::take(&mut state.early);
         drop(state);
         for brought in early {
-            // Who is refused hears it, and hangs up.
+            // A sender that is refused gets the answer, and hangs up.
             brought.open(member, &roster);
         }
         roster
     }
 
-    /// Whether a process can be of this group.
+    /// Returns `true` if a process can belong to this group.
     pub(crate) fn expects(&self, process: ProcessKey) -> bool {
         match &self.state.lock().stage {
             FormingStage::Formed { roster, .. } => {
@@ -318,11 +321,12 @@ impl Forming {
         }
     }
 
-    /// A member brings its queue. False to hang up.
+    /// Takes a queue that a member brings. Returns `false` to hang up.
     pub(crate) fn bring(&self, brought: OfferedQueue, member: &Member) -> bool {
         let mut state = self.state.lock();
         let FormingStage::Formed { roster, .. } = &state.stage else {
-            // Whoever brings it has descriptors kept here. A process is so many members at most.
+            // The descriptors of the queue are kept here. A process can be only this number of
+            // members.
             let Some(process) = brought.process() else { return false };
             let of_process =
                 state.early.iter().filter(|other| other.process() == Some(process)).count();
@@ -337,7 +341,7 @@ impl Forming {
         brought.open(member, &roster)
     }
 
-    /// Whether this member has brought none before.
+    /// Returns `true` if this member has brought no queue before.
     pub(crate) fn first_queue_of(&self, rank: Rank) -> bool {
         match &mut self.state.lock().stage {
             FormingStage::Formed { brought, .. } => {
@@ -347,7 +351,7 @@ impl Forming {
         }
     }
 
-    /// This member's queue was refused for lack of a resource: it may bring it again.
+    /// Allows this member to bring its queue again, because it was refused for lack of a resource.
     pub(crate) fn has_no_queue_of(&self, rank: Rank) {
         if let FormingStage::Formed { brought, .. } = &mut self.state.lock().stage
             && let Some(brought) = brought.get_mut(rank)
@@ -357,7 +361,7 @@ impl Forming {
     }
 }
 
-/// What one who wants to become a member says.
+/// The request of an applicant.
 pub(crate) struct Asks<'a> {
     pub(crate) size: u32,
     pub(crate) rank: Option<u32>,
@@ -367,7 +371,7 @@ pub(crate) struct Asks<'a> {
 
 fn new_id() -> GroupId {
     let mut id = GroupId::default();
-    // Memory is filled with at most 256 bytes at once, whatever signals come.
+    // getrandom fills at most 256 bytes at once, without being interrupted by signals.
     let _ = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
     id
 }

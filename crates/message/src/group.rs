@@ -1,7 +1,7 @@
-//! A member's group: who is in it, and what is kept of it.
+//! A member's group: its members, and the state that is kept of it.
 //!
-//! Sending is in `sending.rs`, receiving in `receiving.rs`, waiting in `waiting.rs`, and what the
-//! clerk reports of others in `news.rs`.
+//! Sending is in `sending.rs`, receiving in `receiving.rs`, waiting in `waiting.rs`, and the
+//! clerk's reports of other members in `news.rs`.
 
 use crate::Rank;
 use crate::event::Event;
@@ -25,27 +25,28 @@ use upcall_sched::Pacing;
 use upcall_sched::mask::Mask;
 use upcall_shm::mailbag::Mailbag;
 
-/// How a member is to wait, and what it may buffer.
+/// How a member waits, and how much it may buffer.
 pub(crate) struct Settings {
     pub(crate) pacing: Pacing,
     pub(crate) timeout: Option<Duration>,
-    /// Handlers run by themselves.
+    /// Set if handlers run by themselves.
     pub(crate) upcalls: bool,
     /// Maximum number of bytes that it may buffer.
     pub(crate) share: u64,
     pub(crate) headroom: fn() -> Option<Headroom>,
 }
 
-/// Calls a thread to a safe point soon.
+/// Makes a thread come to a safe point soon.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
-/// A process's membership in a group; a clone is the same membership. It belongs to the kernel
-/// thread that has joined. When the last clone is dropped the process leaves: what it has sent
-/// still arrives, and the others learn of it.
+/// A process's membership in a group; a clone is the same membership.
+///
+/// It belongs to the kernel thread that has joined. When the last clone is dropped, the process
+/// leaves: what it has sent still arrives, and the other members learn that it has left.
 #[derive(Clone)]
 pub struct Group(pub(crate) Rc<Membership>);
 
-/// What all clones share.
+/// The state that all clones share.
 pub(crate) struct Membership {
     pub(crate) member: Arc<Member>,
     pub(crate) roster: Arc<Roster>,
@@ -56,28 +57,28 @@ pub(crate) struct Membership {
     pub(crate) links: Box<[RefCell<Outward>]>,
     pub(crate) senders: Senders<Mailbag, Attached>,
     pub(crate) events: RefCell<VecDeque<Event>>,
-    /// What has happened so far, one event for each member that is lost.
+    /// All events so far, one for each lost member.
     lost: RefCell<Vec<Event>>,
     pub(crate) barrier: BarrierState,
     pub(crate) taken: Cell<u64>,
-    /// Counts what changes behind the back of a thread that waits: on a virtual processor each
-    /// handler that has run and each message that was received; elsewhere each handler that has
-    /// run in an interrupt or at a safe point.
+    /// Counts changes that a waiting thread does not make itself: on a virtual processor each
+    /// handler that has run and each message that was received; elsewhere each handler that has run
+    /// in an interrupt or at a safe point.
     pub(crate) changes: Cell<u64>,
-    /// By those of whom nothing is taken any more.
+    /// Number of diversions by senders that were forgotten.
     pub(crate) diversions: Cell<u64>,
     pub(crate) upcalls: Upcalls,
-    /// What keeps interrupts and upcalls off.
+    /// Keeps interrupts and upcalls off.
     pub(crate) mask: Mask,
-    /// In place of interrupts: who is told. Changes only while they are off.
+    /// Called in place of interrupts. Changes only while they are off.
     pub(crate) notify: RefCell<Option<Notify>>,
-    /// So many bytes it may buffer.
+    /// Maximum number of bytes that it may buffer.
     pub(crate) share: u64,
     pub(crate) supply: Supply,
-    /// When it diverted last, if it may have memory of segments that it could give back.
+    /// Time of the last diversion, if it may have memory of segments that it could give back.
     pub(crate) spare: Cell<Option<Instant>>,
     pub(crate) offers: Offers,
-    /// How many sends that wait for room are running handlers, one within the other.
+    /// Number of sends that wait for room and run handlers, one within the other.
     pub(crate) nested: Cell<u32>,
 }
 
@@ -121,30 +122,29 @@ impl Group {
         }))
     }
 
-    /// This member's place, from 0.
+    /// This member's rank, from 0.
     pub fn rank(&self) -> Rank {
         self.0.roster.rank
     }
 
-    /// How many members there are, those that have ended included.
+    /// Number of members, including those that have ended.
     pub fn size(&self) -> usize {
         self.0.roster.members.len()
     }
 
-    /// A member's process, by the kernel's word when the group formed. `None` if there is no such
-    /// member, or its process is not visible in this PID namespace.
+    /// Returns a member's process ID, as the kernel reported it when the group formed. `None` if
+    /// there is no such member, or its process is not visible in this PID namespace.
     pub fn process(&self, rank: Rank) -> Option<u32> {
         (rank < self.size()).then(|| self.0.roster.pid(rank)).filter(|pid| *pid != 0)
     }
 
-    /// What has happened to other members, one event at a time, in the order in which it was
-    /// noticed. Only [`poll`](Self::poll), [`receive`](Self::receive) and [`peek`](Self::peek)
-    /// notice.
+    /// Takes the next event of another member, in the order in which the events were noticed. Only
+    /// [`poll`](Self::poll), [`receive`](Self::receive) and [`peek`](Self::peek) notice events.
     pub fn event(&self) -> Option<Event> {
         self.0.events.borrow_mut().pop_front()
     }
 
-    /// Each member is lost once.
+    /// Records an event. Each member is lost once.
     pub(crate) fn happened(&self, event: Event) {
         let (Event::Ended { rank } | Event::Violation { rank, .. }) = event;
         if self.lost(rank).is_some() {
@@ -155,7 +155,7 @@ impl Group {
         self.0.upcalls.wake();
     }
 
-    /// What happened to a member, if it is lost.
+    /// The event by which a member was lost, if it was.
     pub(crate) fn lost(&self, member: Rank) -> Option<Event> {
         let of = |event: &&Event| matches!(**event, Event::Ended { rank } | Event::Violation { rank, .. } if rank == member);
         self.0.lost.borrow().iter().find(of).cloned()
@@ -165,7 +165,7 @@ impl Group {
         &self.0.barrier
     }
 
-    /// How many messages were taken by this member.
+    /// Number of messages that this member has taken.
     pub fn taken(&self) -> u64 {
         let _busy = self.busy();
         self.0.taken.get()

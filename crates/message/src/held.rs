@@ -1,10 +1,10 @@
-//! Messages that are held where they lie, for languages in which no closure bounds how long one is
-//! looked at.
+//! Messages that are held in shared memory, for languages in which no closure bounds how long a
+//! message is read.
 //!
-//! While one is held its sender's queue is as it is within [`Group::receive`]: nobody looks at it,
-//! and what lies behind waits. The message has its memory ([`ReceivedMessage`]), so that what still
-//! looks at it when it is over finds it mapped, also if the queue, the group, or the thread is no
-//! more.
+//! While a message is held, its sender's queue is as it is within [`Group::receive`]: no other code
+//! reads it, and the messages behind it wait. The message keeps its memory mapped
+//! ([`ReceivedMessage`]). So a reader that outlives the hold still finds it mapped, even if the
+//! queue, the group, or the thread has gone.
 
 use crate::group::{Group, Membership};
 use crate::inbound::Inbound;
@@ -21,8 +21,10 @@ use upcall_shm::direct::ReceivedMessage;
 use upcall_shm::region::RegionView;
 use upcall_shm::span::Span;
 
-/// A message where it lies, to be read by any thread. Its memory stays mapped as long as this
-/// lives; but once the [`Held`] that it comes from has been dropped, it is the sender's again.
+/// A message in shared memory, to be read by any thread.
+///
+/// Its memory stays mapped while this lives; but once the [`Held`] that it comes from has been
+/// dropped, the sender may reuse the memory.
 pub struct Lying {
     from: Rank,
     kept: ReceivedMessage<RegionView<[AtomicU64]>>,
@@ -35,23 +37,24 @@ impl fmt::Debug for Lying {
 }
 
 impl Lying {
-    /// Who has sent it.
+    /// The sender.
     pub fn from(&self) -> Rank {
         self.from
     }
 
-    /// The place of its kind among those that were registered, by its sender's word.
+    /// Index of its kind among the registered kinds, as the sender set it.
     pub fn kind(&self) -> u16 {
         self.kept.handler()
     }
 
-    /// What it carries: [`Message::payload`].
+    /// Its payload: [`Message::payload`].
     pub fn payload(&self) -> Span<'_> {
         self.kept.payload()
     }
 }
 
-/// A message that is held; dropped, it is disposed of, or stays the next one of its sender.
+/// A message that is held. When this is dropped, the message is disposed of, or stays the next one
+/// of its sender.
 pub struct Held {
     group: Weak<Membership>,
     inbound: Rc<Inbound>,
@@ -74,7 +77,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Of a group that was left nothing is taken any more.
+        // After the group was left, no messages are taken.
         let Some(group) = self.group.upgrade().map(Group) else { return };
         let _busy = group.busy();
         if self.inbound.let_go() {
@@ -84,10 +87,12 @@ impl Drop for Held {
 }
 
 impl Group {
-    /// Takes the next message that may be what its kind carries, as `fits` says, and holds it where
-    /// it lies until what this gives is dropped; then it is disposed of. One that does not fit is a
-    /// violation, and the next one is taken. Meanwhile nothing else of the same sender is
-    /// taken. If the group is left meanwhile the message is not disposed of, and stays readable.
+    /// Takes the next message that `fits` its kind, and holds it in shared memory until the
+    /// returned value is dropped; then the message is disposed of.
+    ///
+    /// A message that does not fit is a violation, and the next one is taken. No other message of
+    /// the same sender is taken while this one is held. If the group is left during that time, the
+    /// message is not disposed of, and stays readable.
     ///
     /// # Errors
     /// [`NothingThere`].
@@ -131,7 +136,7 @@ impl Group {
         }
     }
 
-    /// A message is held no longer, and disposed of if it is given.
+    /// Ends the hold of a message, and disposes of it if it is `taken`.
     fn let_go(
         &self,
         inbound: &Rc<Inbound>,
@@ -147,7 +152,8 @@ impl Group {
         if inbound.has_ended() {
             receiving::nothing_there(&Driver(self), inbound);
         }
-        // What came meanwhile, and lies behind it, is told of at the end of this.
+        // Messages that came in the meantime, behind this one, are notified at the end of this
+        // operation.
         if self.0.mask.is_on() {
             self.0.mask.note();
         }

@@ -1,4 +1,4 @@
-//! The receiving end of one pair, as a member that is a process has it.
+//! The receiving end of one pair, for a member that is a process.
 
 use crate::Rank;
 use crate::proto::receive_queue::ReceiveQueue;
@@ -8,17 +8,17 @@ use upcall_shm::mailbag::Mailbag;
 use upcall_shm::region::RegionView;
 use upcall_shm::steps::Steps;
 
-/// See the module.
+/// The receiving end of one pair; see the module.
 pub(crate) type Inbound = ReceiveQueue<Mailbag, Attached>;
 
-/// What a member has of a sender beside its queue.
+/// What a member keeps of a sender beside its queue.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    /// What the sender reports beside its messages.
+    /// The sender's reports.
     pub(crate) steps: RegionView<Steps>,
-    /// Rung by the sender.
+    /// The doorbell that the sender notifies.
     pub(crate) doorbell: Doorbell,
-    /// Its next message is nothing that an interrupt takes, though of a kind that is.
+    /// Set if an interrupt's handler has refused the next message, although its kind has one.
     pub(crate) refused: Cell<bool>,
 }
 
@@ -28,7 +28,8 @@ pub(crate) fn inbound(from: Rank, queue: Mailbag, doorbell: Doorbell) -> Inbound
     ReceiveQueue::new(from, queue, attached)
 }
 
-/// Has segments at hand for interrupts. Without memory for that they take only what is at home.
+/// Keeps segments at hand for interrupts. Without memory for that, interrupts take only messages at
+/// home.
 pub(crate) fn bring_spares(inbound: &Inbound) {
     inbound.with_memory(|memory| _ = memory.bring_spares());
 }

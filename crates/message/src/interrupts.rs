@@ -1,29 +1,29 @@
-//! Upcalls by signal: handlers that run in the middle of what a thread computes, for code that has
+//! Upcalls by signal: handlers that run in the middle of a thread's computation, for code that has
 //! no safe points.
 //!
 //! Source: UDM, section 3.1 (D5 here), where an arrival interrupts the running thread. Here a
-//! thread says for how long it can be interrupted ([`Group::interruptible`]). It is announced at
-//! its post meanwhile as one who sleeps, so that senders ring; the clerk hears that in its place,
-//! and sends a signal; and the handler of the signal takes the messages.
+//! thread runs code during which it can be interrupted ([`Group::interruptible`]). During that time
+//! it is announced at its post as if it slept, so senders notify. The clerk receives the
+//! notification in its place, and sends a signal; the signal's handler takes the messages.
 //!
-//! A handler of a signal may do next to nothing: neither allocate nor free, nor wait. So it takes
-//! only messages of kinds that were registered for it ([`Handlers::on_interrupt`]), where they lie,
-//! and from segments that are at hand; all else waits for the next `poll`.
+//! A signal handler may do next to nothing: neither allocate nor free, nor wait. So it takes only
+//! messages of kinds that were registered for it ([`Handlers::on_interrupt`]), in shared memory,
+//! and from segments that are at hand; all others wait for the next `poll`.
 //!
-//! # Why the thread and the handler of its signal do not touch the same things
-//! Each operation of the group counts itself as busy, and so does a section. The handler looks at
-//! that count first: if it is not 0 it notes that it came, and who makes the count 0 does what it
-//! would have done ([`mask`](upcall_sched::mask)).
+//! # Why the thread and its signal handler do not touch the same data
+//! Each operation of the group counts itself as busy, and so does a section. The handler reads that
+//! count first: if it is not 0, the handler notes that it came, and the code that makes the count 0
+//! does the handler's work ([`mask`](upcall_sched::mask)).
 //!
 //! # Why no wake is lost
 //! The announcement is that of the sleep protocol, with the fence for all senders, and is followed
-//! by a look; the argument is there ([`sleep`](upcall_sched::sleep)), where "wakes" means here:
-//! rings a doorbell in the set that the clerk watches. The clerk hears each ring of the
-//! set ([`rung`](upcall_sched::rung)), also beside the thread itself, which may sleep there
-//! within an operation. Its signal comes after that ring; and the handler either takes what is
-//! there, announces anew, and looks again, or leaves a note to who does so: that is argued in
-//! [`mask`](upcall_sched::mask), and `crates/sched/tests/models/loom_mask.rs` is the model of
-//! it all.
+//! by a probe; the argument is in [`sleep`](upcall_sched::sleep), where "wakes" means here:
+//! notifies a doorbell in the set that the clerk watches. The clerk receives each notification of
+//! the set ([`rung`](upcall_sched::rung)), even while the thread itself sleeps there within an
+//! operation. Its signal comes after that notification. The handler then either takes the messages,
+//! announces again, and probes again, or leaves a note to the code that does so: that is argued in
+//! [`mask`](upcall_sched::mask), and `crates/sched/tests/models/loom_mask.rs` is the model of all
+//! of it.
 
 use crate::error::SendError;
 use crate::inbound::{Inbound, bring_spares};
@@ -35,7 +35,7 @@ use std::fmt;
 use upcall_os::interrupt::{self, Promise};
 use upcall_sched::rung::{InterruptError, Rung};
 
-/// An operation is under way.
+/// Ends the operation under way when dropped.
 pub(crate) struct OperationGuard<'a>(Option<&'a Group>);
 
 impl Drop for OperationGuard<'_> {
@@ -47,8 +47,7 @@ impl Drop for OperationGuard<'_> {
     }
 }
 
-/// What a handler of interrupts has of its group: it can be in the middle of anything that its
-/// thread does.
+/// The group in an interrupt's handler, which can run in the middle of any code of its thread.
 pub struct Interrupt<'a>(&'a Group);
 
 impl fmt::Debug for Interrupt<'_> {
@@ -62,24 +61,25 @@ impl<'a> Interrupt<'a> {
         Self(group)
     }
 
-    /// This member's place, from 0.
+    /// This member's rank, from 0.
     pub fn rank(&self) -> Rank {
         self.0.rank()
     }
 
-    /// How many members there are.
+    /// Number of members.
     pub fn size(&self) -> usize {
         self.0.size()
     }
 
-    /// Sends a message if that takes nothing but to write it: by the direct way, which was opened
-    /// before, to a queue with room.
+    /// Sends a message if it only has to be written: the direct way was opened before, and the
+    /// queue has room.
     ///
     /// # Errors
-    /// [`SendError::Full`] where it takes more: nothing was sent. The thread itself can send later.
+    /// [`SendError::Full`] otherwise: nothing was sent. The thread itself can send later.
     ///
     /// # Panics
-    /// The payload writes another size than it tells. In an interrupt that ends the process.
+    /// If the payload does not write the size that it declares. In an interrupt that ends the
+    /// process.
     pub fn try_send<T: Payload + ?Sized>(
         &self,
         to: Rank,
@@ -91,23 +91,24 @@ impl<'a> Interrupt<'a> {
 }
 
 impl Group {
-    /// Runs `body`, and meanwhile, whatever it computes, has messages of the kinds with a handler
-    /// for that ([`Handlers::on_interrupt`](crate::Handlers::on_interrupt)) interrupt it: the
-    /// handler runs on this thread at once, in a signal (SIGURG). Operations of the group that
-    /// `body` uses, and atomic sections, keep interrupts off until they are done; then handlers
-    /// run. Other messages wait for a poll as ever, and those of the same sender behind them; so do
-    /// those that were diverted farther than the two segments that are kept at hand.
+    /// Runs `body`, and lets messages interrupt it if their kind has a handler for that
+    /// ([`Handlers::on_interrupt`](crate::Handlers::on_interrupt)).
     ///
-    /// For an ordinary kernel thread: on a virtual processor handlers run at safe points. What the
-    /// promise must hold for: the handlers of this group that are registered so. System calls that
-    /// `body` makes are restarted where the kernel can do so, and end with `EINTR` where not
-    /// (`signal(7)`): sleeps, for example.
+    /// The handler runs on this thread at once, in a signal (SIGURG). Operations of the group that
+    /// `body` uses, and atomic sections, keep interrupts off until they end; then handlers run.
+    /// Other messages wait for a poll as usual, and messages of the same sender wait behind them.
+    /// So do messages that were diverted farther than the two segments that are kept at hand.
+    ///
+    /// This is for an ordinary kernel thread: on a virtual processor handlers run at safe points.
+    /// The promise must hold for the handlers of this group that are registered for interrupts.
+    /// System calls that `body` makes are restarted where the kernel can do so, and end with
+    /// `EINTR` where it cannot (`signal(7)`): sleeps, for example.
     ///
     /// # Errors
     /// See [`InterruptError`]; `body` has not run.
     ///
     /// # Panics
-    /// Those of `body`. A handler that panics in an interrupt ends the process.
+    /// If `body` panics. A handler that panics in an interrupt ends the process.
     pub fn interruptible<R>(
         &self,
         promise: Promise,
@@ -128,24 +129,24 @@ impl Group {
         result.map_err(InterruptError::Signal)?
     }
 
-    /// Counts an operation, if it could be interrupted.
+    /// Counts an operation if interrupts are on.
     #[inline]
     pub(crate) fn busy(&self) -> OperationGuard<'_> {
         OperationGuard(self.0.mask.begin_operation().then_some(self))
     }
 
-    /// The end of an operation: does what interrupts have left to it.
+    /// Ends an operation: does the work that interrupts have left to it.
     #[cold]
     pub(crate) fn is_done(&self) {
         self.0.mask.end_operation(|| self.0.member.post.is_announced(), || self.serve());
     }
 
-    /// In the handler of the signal.
+    /// Called in the signal handler.
     fn is_signalled(&self) {
         self.0.mask.interrupt(|| self.serve());
     }
 
-    /// Takes what has handlers for interrupts, and says that there may be more of them.
+    /// Takes the messages that have handlers for interrupts, and announces the thread again.
     fn serve(&self) {
         if let Some(notify) = &*self.0.notify.borrow() {
             return self.announce_anew(notify);
@@ -165,16 +166,16 @@ impl Group {
         );
     }
 
-    /// Has senders ring from now on.
+    /// Makes senders notify from now on.
     pub(crate) fn announce_to_senders(&self) {
-        // The kernel has been asked before whether it makes the fence.
+        // It was checked before that the kernel makes the fence.
         let _ = self.0.member.post.announce_to_be_rung_for();
     }
 
-    /// Those who have sent something, those included of which the thread has not heard yet.
+    /// Calls `with` for each sender, including those whose queues the thread has not taken in yet.
     fn for_each_inbound(&self, mut with: impl FnMut(&Inbound)) {
         self.0.senders.for_each_lightly(|inbound| with(inbound));
-        // If the clerk has the lock, it rings when it is done.
+        // If the clerk has the lock, it notifies when it is done.
         self.0.member.look_at_news(|news| {
             if let MemberEvent::Brought(inbound) = news {
                 with(inbound);
@@ -207,7 +208,7 @@ impl Group {
     }
 }
 
-/// While a group's thread is rung for.
+/// Makes senders notify the group's thread while this lives.
 pub(crate) struct GroupInterrupts {
     pub(crate) group: Group,
     #[expect(dead_code, reason = "held for its end")]

@@ -1,7 +1,8 @@
 //! Kinds of messages, and their handlers.
 //!
-//! A message names its handler by an index: the place of its kind in the list that all members have
-//! told alike when the group formed. So nobody can name what the receiver has not registered.
+//! A message names its handler by an index: that of its kind in the list that all members have
+//! exchanged when the group formed. So no member can name a kind that the receiver has not
+//! registered.
 
 use crate::error::JoinError;
 use crate::message::{Kind, Message};
@@ -14,35 +15,37 @@ use upcall_os::fault::{Point, point};
 use upcall_shm::direct::Arrived;
 use upcall_shm::mailbag::Mailbag;
 
-/// Names that begin so are those of the groups' own messages.
+/// Prefix of the names of the groups' own messages.
 pub(crate) const OWN: &str = "upcall:";
 
-/// Ends the waits of a group; see [`Handlers::interruption`].
+/// Returns `true` to end the waits of a group; see [`Handlers::interruption`].
 pub(crate) type Interruption = Box<dyn Fn() -> bool>;
 
-/// The most kinds of messages in a group.
+/// Maximum number of kinds of messages in a group.
 pub(crate) const MOST_KINDS: usize = u16::MAX as usize;
 
-/// Bytes of their names and signatures, so that all go into one control message with what is said
-/// besides.
+/// Maximum size of their names and signatures, in bytes: all fit into one control message with its
+/// other contents.
 const MOST_BYTES: usize = upcall_os::socket::LONGEST - 4096;
 
-/// Takes the next message of a member's queue, which is of its kind, and runs the handler. False if
-/// it carries something else.
+/// Takes the next message of a member's queue, which is of its kind, and runs the handler. Returns
+/// `false` if the payload does not match the kind.
 pub(crate) type Handler = Box<dyn Fn(&Group, Rank, BorrowedQueue<'_, Mailbag>) -> bool>;
 
-/// Runs the handler with a message where it lies. False if it carries something else: then a poll
-/// sees to it.
+/// Runs the handler with a message in shared memory. Returns `false` if the payload does not match
+/// the kind: a poll then handles that.
 pub(crate) type Interrupting = Rc<dyn Fn(&Interrupt<'_>, &Message<'_, '_>) -> bool>;
 
-/// The kinds of messages that a member knows, and what it does with them. All members of a group
-/// have the same kinds in the same order; handlers are each one's own.
+/// The kinds of messages that a member knows, and their handlers.
+///
+/// All members of a group have the same kinds in the same order; each member has handlers of its
+/// own.
 #[derive(Default)]
 pub struct Handlers {
     pub(crate) kinds: Vec<(String, String)>,
     pub(crate) handlers: Vec<Option<Handler>>,
     pub(crate) interruption: Option<Interruption>,
-    /// For interrupts.
+    /// Handlers for interrupts.
     pub(crate) interrupting: Vec<Option<Interrupting>>,
 }
 
@@ -53,17 +56,17 @@ impl fmt::Debug for Handlers {
 }
 
 impl Handlers {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Another kind of message. Without a handler, its messages wait until they are taken by
+    /// Registers a kind of message. Without a handler, its messages wait until they are taken by
     /// [`Group::receive`].
     ///
     /// # Panics
-    /// There is one of that name already, or there are 65535; or the name begins with `upcall:`, as
-    /// those of the groups' own do.
+    /// If the name is registered already, if 65535 kinds are, or if the name begins with `upcall:`,
+    /// which is reserved for the groups' own messages.
     pub fn kind<T: Payload + ?Sized>(&mut self, name: &str) -> Kind<T> {
         assert!(
             !name.starts_with(OWN),
@@ -77,7 +80,7 @@ impl Handlers {
         Kind::at(self.enter(name, T::signature()))
     }
 
-    /// Its place. There is room for it, and it has a name of its own.
+    /// Adds a kind, and returns its index. The caller has checked the number of kinds and the name.
     pub(crate) fn enter(&mut self, name: &str, signature: String) -> u16 {
         self.kinds.push((name.into(), signature));
         self.handlers.push(None);
@@ -85,12 +88,13 @@ impl Handlers {
         (self.kinds.len() - 1) as u16
     }
 
-    /// Has messages of this kind run `handler`, with the group, the sender and what they carry. It
-    /// runs on the thread that polls. The message was taken before, so a handler may send, poll and
-    /// wait; while it waits, others run.
+    /// Sets the handler for messages of this kind. It gets the group, the sender and the payload.
+    ///
+    /// It runs on the thread that polls. The message was taken before, so a handler may send, poll
+    /// and wait; while it waits, others run.
     ///
     /// # Panics
-    /// The kind comes from elsewhere.
+    /// If the kind belongs to other handlers.
     pub fn on<T: Payload + ?Sized>(
         &mut self,
         kind: Kind<T>,
@@ -100,8 +104,8 @@ impl Handlers {
         self.on_value(kind.index, |message| T::read(&mut message.reader()), handler);
     }
 
-    /// Has messages of the kind in this place run `handler` with what `read` has made of them;
-    /// `None`: it carries something else.
+    /// Sets the handler for messages of kind `place`. It gets the result of `read`, which returns
+    /// `None` if the payload does not match the kind.
     pub(crate) fn on_value<R>(
         &mut self,
         place: u16,
@@ -114,20 +118,21 @@ impl Handlers {
             point(Point::MemberReads);
             arrived.dispose();
             point(Point::MemberTook);
-            // Others that it sends meanwhile can be taken by the handler.
+            // The handler can take further messages of this sender.
             drop(queue);
             handler(group, from, value);
             true
         }));
     }
 
-    /// Has messages of this kind run `handler` with the message where it lies, so that one of any
-    /// size is not copied but where the handler does. It is disposed of after that. Meanwhile no
-    /// other message of the same sender is taken. Its sender can still write there: what was
-    /// read twice may differ.
+    /// Sets a handler that gets messages of this kind in shared memory, so that a message of any
+    /// size is copied only where the handler copies it.
+    ///
+    /// The message is disposed of after the handler. No other message of the same sender is taken
+    /// before. The sender can still write there: two reads may differ.
     ///
     /// # Panics
-    /// The kind comes from elsewhere.
+    /// If the kind belongs to other handlers.
     pub fn on_message<T: Payload + ?Sized>(
         &mut self,
         kind: Kind<T>,
@@ -140,8 +145,8 @@ impl Handlers {
         });
     }
 
-    /// Has messages of the kind in this place run `handler` where they lie. False: it carries
-    /// something else.
+    /// Sets a handler that gets messages of kind `place` in shared memory. It returns `false` if
+    /// the payload does not match the kind.
     fn on_lying(
         &mut self,
         place: u16,
@@ -161,14 +166,15 @@ impl Handlers {
         }));
     }
 
-    /// Has messages of this kind run `handler` with the message where it lies, also in the middle
-    /// of what the thread computes, while that is [interruptible](Group::interruptible): so it has
-    /// to be fit for a handler of a signal, which [`Promise`](crate::Promise) tells of. It may
-    /// read numbers ([`Message::get`], [`Message::word`]), copy bytes out, touch atomics, and send
-    /// what has room. Where the group is polled it runs as others do.
+    /// Sets a handler that gets messages of this kind in shared memory, even in the middle of the
+    /// thread's computation, while that is [interruptible](Group::interruptible).
+    ///
+    /// It must be fit for a signal handler, as [`Promise`](crate::Promise) describes. It may read
+    /// numbers ([`Message::get`], [`Message::word`]), copy bytes out, touch atomics, and send
+    /// messages for which there is room. Where the group is polled, it runs as others do.
     ///
     /// # Panics
-    /// The kind comes from elsewhere.
+    /// If the kind belongs to other handlers.
     pub fn on_interrupt<T: Payload + ?Sized>(
         &mut self,
         kind: Kind<T>,
@@ -181,7 +187,8 @@ impl Handlers {
         });
     }
 
-    /// The same for the kind in this place. False: it carries something else.
+    /// Like [`on_interrupt`](Self::on_interrupt) for kind `place`. The handler returns `false` if
+    /// the payload does not match the kind.
     pub(crate) fn on_signal(
         &mut self,
         place: u16,
@@ -192,9 +199,9 @@ impl Handlers {
         self.on_lying(place, move |group, message| run(&Interrupt::new(group), message));
     }
 
-    /// That members can tell each other of all kinds.
+    /// Checks that members can exchange the list of all kinds.
     pub(crate) fn check_bytes(&self) -> Result<(), JoinError> {
-        // With each text its length.
+        // Each text is preceded by its length.
         let bytes: usize =
             self.kinds.iter().map(|(name, carries)| name.len() + carries.len() + 2 * 3).sum();
         if bytes <= MOST_BYTES {

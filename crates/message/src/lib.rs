@@ -1,11 +1,12 @@
 //! Messages between the members of a group, with handlers.
 //!
-//! What: a process joins a group and is one of its members, by rank. A member sends a message to
-//! another by a few stores into memory that the two share; nobody answers, and the sender does not
-//! wait. The receiver runs the handler that the message names, when it polls, or takes the message
-//! itself. Once a message was sent it arrives, exactly once, in order per sender and receiver,
-//! though the receiver be stopped, slow, or in a debugger, and though the sender has ended since:
-//! what finds no room goes to a buffer in virtual memory, and neither side sees the difference.
+//! A process joins a group and is one of its members, by rank. A member sends a message to
+//! another by a few stores into memory that the two share; there is no acknowledgement, and the
+//! sender does not wait. The receiver runs the handler that the message names, when it polls, or
+//! takes the message itself. A message that was sent arrives, exactly once and in order per sender
+//! and receiver, even if the receiver is stopped, slow, or in a debugger, and even if the sender
+//! has ended since. Messages without room go to a buffer in virtual memory, and neither side sees
+//! the difference.
 //!
 //! ```no_run
 //! use upcall_message::{Handlers, GroupBuilder};
@@ -17,11 +18,15 @@
 //! handlers.on(token, move |group, _, hops| {
 //!     let next = (group.rank() + 1) % group.size();
 //!     // A member that has died ends `run_until`.
-//!     let _ = if hops == 1_000_000 { group.send(0, stop, &()) } else { group.send(next, token, &(hops + 1)) };
+//!     let _ = if hops == 1_000_000 {
+//!         group.send(0, stop, &())
+//!     } else {
+//!         group.send(next, token, &(hops + 1))
+//!     };
 //! });
 //! handlers.on(stop, { let done = done.clone(); move |_, _, ()| done.set(true) });
 //!
-//! // Four processes say this; each gets a rank from 0 to 3.
+//! // Four processes run this; each gets a rank from 0 to 3.
 //! let group = GroupBuilder::new("ring", 4).join(handlers)?;
 //! if group.rank() == 0 {
 //!     group.send(1, token, &1)?;
@@ -30,13 +35,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What not: calls with results (`upcall-rpc`), who runs next, waking (`upcall-sched`), the
-//! queue itself (`upcall_shm::direct`).
+//! Not in this crate: calls with results (`upcall-rpc`), scheduling and waking (`upcall-sched`),
+//! the queue itself (`upcall_shm::direct`).
 //!
-//! Source: UDM. The words there and here: the network interface's queue is the direct queue of two
-//! members; the group identifier is the group, checked when a queue is opened and carried by its
-//! memory from then on; the second network is the control connection of the two, and words that are
-//! never full.
+//! Source: UDM. Its words correspond to those here: the network interface's queue is the direct
+//! queue of two members; the group identifier is the group, checked when a queue is opened and
+//! carried by its memory from then on; the second network is the control connection of the two, and
+//! words that are never full.
 #![forbid(unsafe_code)]
 
 pub mod accounts;
@@ -61,7 +66,7 @@ mod message;
 mod news;
 mod offers;
 mod payload;
-/// For the simulator, which drives it too. Not an interface for anybody else.
+/// For the simulator, which drives it too. Not a public interface.
 #[doc(hidden)]
 pub mod proto;
 mod receiving;
@@ -92,9 +97,9 @@ pub use signature::{BadSignature, Carried, Number, Shape, Unfit};
 pub use upcall_os::interrupt::Promise;
 pub use upcall_sched::Pacing;
 pub use upcall_sched::rung::InterruptError;
-/// Bytes where they lie, in memory that another process can write.
+/// Bytes in shared memory, which another process can write.
 pub use upcall_shm::span::Span as Uninterpreted;
 pub use upcalls::Atomic;
 
-/// A member's place in its group, from 0.
+/// A member's number in its group, from 0.
 pub type Rank = usize;

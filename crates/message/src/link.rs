@@ -1,4 +1,4 @@
-//! The sending end of one pair, in the hands of the thread that sends.
+//! The sending end of one pair, as the sending thread uses it.
 
 use crate::Rank;
 use crate::bringing::{DeliveredQueue, NotBrought, bring};
@@ -20,36 +20,36 @@ use upcall_shm::mailbag::Mailbag;
 use upcall_shm::region::RegionView;
 use upcall_shm::steps::Steps;
 
-/// Maximum wait for the answer of a receiver. Its clerk takes some 0.1 ms.
+/// Maximum time of the wait for a receiver's answer. Its clerk takes some 0.1 ms.
 const ANSWER: Duration = Duration::from_millis(5);
 
-/// Time limit for the answer to a member's queue to itself. The answer comes from the clerk of this
-/// process, which waits for no peer. So a message to the sender itself is there when `send`
-/// returns, however busy the machine is.
+/// Maximum time of the wait for the answer to a member's queue to itself. The answer comes from the
+/// clerk of this process, which waits for no peer. So a message to the sender itself is there when
+/// `send` returns, even on a busy machine.
 const OWN_ANSWER: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The sending end of one pair.
 #[derive(Debug)]
 pub(crate) struct MemberLink {
     pub(crate) queue: SendQueue<Mailbag>,
-    /// What this member reports beside its messages.
+    /// This member's reports to the receiver.
     pub(crate) steps: RegionView<Steps>,
     doorbell: Doorbell,
     safe_doorbell: &'static SafeDoorbell,
-    /// `None` until the receiver has said where it sleeps.
+    /// `None` until the receiver has reported where it sleeps.
     ringer: Option<Ringer>,
-    /// In this member's account.
+    /// The pair's counters in this member's account.
     pair: RegionView<PairStats>,
     brought: DeliveredQueue,
-    /// The receiver does not read the queue for now.
+    /// Set while the receiver does not read the queue for now.
     is_refused: bool,
-    /// When it is offered again by itself.
+    /// The times at which the queue is offered again without a send.
     offers: OfferSchedule,
-    /// The receiver may wait for a report of this member's.
+    /// Set if the receiver may wait for a report of this member.
     has_reported: Cell<bool>,
 }
 
-/// The way to another member.
+/// The path to another member.
 #[derive(Debug)]
 pub(crate) enum Outward {
     /// Nothing was sent yet.
@@ -58,7 +58,7 @@ pub(crate) enum Outward {
     Closed(Why),
 }
 
-/// Why nothing more is sent there.
+/// The reason why no more is sent to a member.
 #[derive(Clone, Debug)]
 pub(crate) enum Why {
     Ended,
@@ -77,8 +77,8 @@ impl Why {
 }
 
 impl MemberLink {
-    /// Opens a queue to another member, which need not run for that. Takes about 0.1 ms. `None`:
-    /// the queue of connections at its door is full, which it is at most until the member runs.
+    /// Opens a queue to another member, which need not run for that. Takes about 0.1 ms. `None` if
+    /// the queue of connections at its door is full, at most until the member runs.
     pub(crate) fn open(
         member: &Arc<Member>,
         roster: &Roster,
@@ -86,8 +86,8 @@ impl MemberLink {
         timeout: Option<Duration>,
     ) -> Result<Option<Self>, SendError> {
         let failed = |error: io::Error| SendError::Unreachable { rank, why: error.to_string() };
-        // All that this member needs comes first: a queue that was brought is not given up for want
-        // of it.
+        // All resources of this member come first: a queue that was brought is not given up for
+        // lack of one.
         let (mut queue, doorbell) =
             (Mailbag::create().map_err(failed)?, Doorbell::new().map_err(failed)?);
         let safe_doorbell = SafeDoorbell::current().map_err(failed)?;
@@ -118,8 +118,9 @@ impl MemberLink {
 
     /// Brings the queue again to a receiver that has refused it for now.
     ///
-    /// All messages that were sent before lie in it. Waits for the answer for `limit`; a later one
-    /// comes as news. Returns `false` if the queue of connections at the receiver's door is full.
+    /// All messages that were sent before are in it. Waits for the answer for `limit`; a later
+    /// answer comes as a `MemberEvent`. Returns `false` if the queue of connections at the
+    /// receiver's door is full.
     pub(crate) fn bring_again(
         &mut self,
         member: &Arc<Member>,
@@ -132,12 +133,12 @@ impl MemberLink {
             return Ok(false);
         };
         (self.brought, self.ringer, self.is_refused) = (brought, ringer, false);
-        // What waits in it was launched without a receiver.
+        // The messages in it were sent without a receiver.
         self.notify();
         Ok(true)
     }
 
-    /// The same by itself, not for a send: does not wait for the answer.
+    /// Brings the queue again without a send, and does not wait for the answer.
     pub(crate) fn offer(
         &mut self,
         member: &Arc<Member>,
@@ -153,8 +154,8 @@ impl MemberLink {
         brought.map(drop)
     }
 
-    /// The receiver does not read for now what was brought so. Returns when the queue is to be
-    /// offered again; `None` if it was brought otherwise since.
+    /// Notes that the receiver does not read the queue for now. Returns the time of the next offer;
+    /// `None` if the queue was brought again since `bringing`.
     pub(crate) fn refuse(&mut self, bringing: Bringing, now: Instant) -> Option<Instant> {
         self.is_brought_by(bringing).then(|| {
             self.is_refused = true;
@@ -162,7 +163,7 @@ impl MemberLink {
         })
     }
 
-    /// Returns `true` if this is how the queue was brought last.
+    /// Returns `true` if `bringing` is the last time that the queue was brought.
     pub(crate) fn is_brought_by(&self, bringing: Bringing) -> bool {
         self.brought.is_by(bringing)
     }
@@ -172,12 +173,12 @@ impl MemberLink {
         self.is_refused
     }
 
-    /// When the queue is to be offered again, if it is refused.
+    /// The time of the next offer, if the queue is refused.
     pub(crate) fn offer_due(&self) -> Option<Instant> {
         self.offers.due().filter(|_| self.is_refused)
     }
 
-    /// Number of messages that were sent by this queue.
+    /// Number of messages that were sent through this queue.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
         self.queue.outgoing().sent()
@@ -194,9 +195,9 @@ impl MemberLink {
         self.brought.hear(member);
     }
 
-    /// The receiver has said where it sleeps.
+    /// Notes that the receiver has reported where it sleeps.
     pub(crate) fn reads(&mut self, ringer: Ringer) {
-        // What was sent meanwhile rang without knowing.
+        // Messages that were sent before have each notified the receiver.
         self.ringer = Some(ringer);
     }
 
@@ -228,15 +229,15 @@ impl MemberLink {
         self.safe_doorbell.notify(&self.doorbell);
     }
 
-    /// Whether the receiver has said where it sleeps.
+    /// Returns `true` if the receiver has reported where it sleeps.
     #[inline]
     pub(crate) fn is_read(&self) -> bool {
         self.ringer.is_some()
     }
 }
 
-/// Maximum wait of a sender for the answer to its queue. A stopped receiver does not answer, so the
-/// wait is short.
+/// Maximum time that a sender waits for the answer to its queue. A stopped receiver does not
+/// answer, so the wait is short.
 pub(crate) fn answer_within(roster: &Roster, rank: Rank) -> Duration {
     if rank == roster.rank { OWN_ANSWER } else { ANSWER }
 }

@@ -1,4 +1,4 @@
-//! What a member shares with its domain's clerk: news of other members, and who it is.
+//! What a member shares with its domain's clerk: its identity, and events of other members.
 
 use crate::Rank;
 use crate::door::{ALL, AtEnd, GroupPeer, MemberListener};
@@ -25,18 +25,18 @@ use upcall_sched::rung::Rings;
 use upcall_shm::account::MemberStats;
 use upcall_shm::mailbag::Mailbag;
 
-/// Who is who in a group.
+/// The members of a group.
 #[derive(Debug)]
 pub(crate) struct Roster {
     pub(crate) group: GroupId,
     pub(crate) rank: Rank,
     pub(crate) members: Vec<Listed>,
-    /// By rank: the number of the process here, 0 if it cannot be seen.
+    /// Process IDs by rank, 0 if a process cannot be seen.
     pub(crate) pids: OnceLock<Vec<u32>>,
 }
 
 impl Roster {
-    /// A number by which people tell groups of one name apart. It does not tell the group's
+    /// A number by which people distinguish groups of one name. It does not reveal the group's
     /// identifier.
     pub(crate) fn number(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -44,7 +44,7 @@ impl Roster {
         hasher.finish()
     }
 
-    /// The number of a member's process here, 0 if it cannot be seen.
+    /// The ID of a member's process, 0 if it cannot be seen.
     pub(crate) fn pid(&self, rank: Rank) -> u32 {
         let seen = self.pids.get().and_then(|pids| pids.get(rank).copied());
         seen.unwrap_or_else(|| {
@@ -53,66 +53,67 @@ impl Roster {
     }
 }
 
-/// One time that this member has brought its queue to another one. A queue that was refused is
-/// brought again, and then what is known of the last time means nothing.
+/// One time at which this member has brought its queue to another one. A queue that was refused is
+/// brought again, and then events of the earlier time are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bringing {
     pub(crate) rank: Rank,
-    /// No other one of this process has it.
+    /// Unique in this process.
     pub(crate) number: u64,
 }
 
-/// A member that lives does not read this one's queue.
+/// A living member's refusal to read this member's queue.
 #[derive(Debug)]
 pub(crate) enum QueueRefusal {
-    /// It has read nothing of it, and may read it later.
+    /// It has read nothing from it, and may read it later.
     ForNow(ForNow),
     /// Nothing more is sent to it, for this reason.
     ForGood(String),
 }
 
-/// Why a member does not read a queue for now.
+/// The reason why a member does not read a queue for now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ForNow {
     /// It lacks a resource for it.
     Lacks(Lacks),
-    /// It has closed the connection, and not answered.
+    /// It has closed the connection without an answer.
     HungUp,
 }
 
-/// What the clerk has learned, for the thread that polls.
+/// An event that the clerk leaves for the thread that polls.
 #[derive(Debug)]
 pub(crate) enum MemberEvent {
     /// Another member has brought its queue.
     Brought(Box<Inbound>),
-    /// Another member reads ours.
+    /// Another member reads this one's queue.
     Reads(Bringing, Ringer),
-    /// It does not.
+    /// It does not read the queue.
     Refuses(Bringing, QueueRefusal),
-    /// It has answered, and the clerk has no memory to read that: the thread that polls does it.
+    /// It has answered, and the clerk has no memory to read the answer: the thread that polls does
+    /// it.
     Unheard(Rank),
-    /// A member has ended or left: nothing more comes from it.
+    /// A member has ended or left: no more comes from it.
     Ended(Rank),
 }
 
-/// See the module.
+/// The state that a member shares with the clerk; see the module.
 pub(crate) struct Member {
-    /// Of its own door.
+    /// The socket of its own door.
     pub(crate) socket: PathBuf,
     /// This process, as the other members know it.
     pub(crate) own: ProcessKey,
     pub(crate) post: Post,
-    /// What it says of itself.
+    /// The account that it publishes.
     pub(crate) account: MemberStats,
     pub(crate) forming: Forming,
     /// Where others connect.
     pub(crate) door: OnceLock<Arc<MemberListener>>,
     any_news: AtomicBool,
-    /// Its thread has been interruptible.
+    /// Set once its thread has been interruptible.
     interrupts: AtomicBool,
     news: KernelMutex<Vec<MemberEvent>>,
     guests: KernelMutex<Vec<Arc<GroupPeer>>>,
-    /// What the clerk watches for it.
+    /// Keys of what the clerk watches for it.
     keys: KernelMutex<Vec<u64>>,
 }
 
@@ -155,12 +156,12 @@ impl Member {
         self.socket.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Has the clerk watch something for as long as this is a member.
+    /// Makes the clerk watch something for as long as this is a member.
     pub(crate) fn watch(&self, watched: Arc<dyn Watched>) -> io::Result<()> {
         self.watch_for(watched, Report::WhileReadable).map(drop)
     }
 
-    /// The same with another rule for reports, and with the number by which
+    /// Like [`watch`](Self::watch) with another rule for reports. Returns the key by which
     /// [`unwatch`](Self::unwatch) ends it.
     pub(crate) fn watch_for(&self, watched: Arc<dyn Watched>, report: Report) -> io::Result<u64> {
         let key = Clerk::current()?.watch(watched, report)?;
@@ -197,20 +198,20 @@ impl Member {
         std::mem::take(&mut *news)
     }
 
-    /// Looks at the news and leaves them there; at none if somebody is adding to them, who rings
-    /// then. Allocates nothing.
+    /// Reads the events and leaves them there. Reads none while another thread adds to them; that
+    /// thread then notifies. Allocates nothing.
     pub(crate) fn look_at_news(&self, look: impl FnMut(&MemberEvent)) {
         if let Some(news) = self.news.try_lock() {
             news.iter().for_each(look);
         }
     }
 
-    /// From now on queues come with segments at hand.
+    /// Makes queues come with segments at hand from now on.
     pub(crate) fn bring_spares(&self) {
         self.interrupts.store(true, Ordering::Relaxed);
     }
 
-    /// Lets in who has connected.
+    /// Takes in a peer that has connected.
     pub(crate) fn admit(&self, guest: Arc<GroupPeer>) {
         self.guests.lock().push(guest.clone());
         if let Err(error) = self.watch(guest.clone()) {
@@ -219,7 +220,7 @@ impl Member {
         }
     }
 
-    /// One who had connected is gone.
+    /// Removes a peer that is gone.
     pub(crate) fn lost(&self, guest: &GroupPeer) {
         let mut guests = self.guests.lock();
         if let Some(at) = guests.iter().position(|other| std::ptr::eq(&**other, guest)) {
@@ -232,8 +233,8 @@ impl Member {
         }
     }
 
-    /// A member of a process has ended, as the clerk has seen. What it has brought before comes
-    /// before the news of that: it may be at the door still.
+    /// Handles the end of a member's process, which the clerk has seen. Queues that it has brought
+    /// come before the event of its end: they may still wait at the door.
     pub(crate) fn has_ended(&self, rank: Rank, process: ProcessKey) {
         if let Some(door) = self.door.get() {
             door.accept(ALL);
@@ -242,7 +243,7 @@ impl Member {
         self.tell(MemberEvent::Ended(rank));
     }
 
-    /// Tells the clerk that a member has ended or has left, as this thread has found.
+    /// Reports to the clerk that a member has ended or left, as this thread has found.
     ///
     /// # Errors
     /// There is no descriptor or no memory for that.
@@ -257,9 +258,9 @@ impl Member {
         self.watch(Arc::new(AtEnd { descriptor, rank, process, socket, member }))
     }
 
-    /// Those who have connected from a process.
+    /// The peers that have connected from a process.
     pub(crate) fn guests_of(&self, process: ProcessKey) -> Vec<Arc<GroupPeer>> {
-        // Processes without a number, too, which only `==` takes for the same.
+        // Includes processes without a number, which only `==` compares as equal.
         self.guests
             .lock()
             .iter()
@@ -284,8 +285,8 @@ impl Member {
         Ok(())
     }
 
-    /// The clerk watches for the end of each other member. After an error the next call with these
-    /// `pids` goes on where this one has ended.
+    /// Makes the clerk watch for the end of each other member. After an error, the next call with
+    /// the same `pids` goes on where this one has stopped.
     ///
     /// # Errors
     /// There is no descriptor or no memory for that. The end of a member that has sent nothing here
@@ -318,7 +319,7 @@ impl Member {
                     self.watch(Arc::new(end))?;
                 }
                 ProcessStatus::Ended => self.tell(MemberEvent::Ended(rank)),
-                // It is known by its connections alone.
+                // Only its connections show its end.
                 ProcessStatus::Nothing => {}
             }
             pids.push(pid);
@@ -327,14 +328,14 @@ impl Member {
         Ok(())
     }
 
-    /// Is done with those of a process that have hung up.
+    /// Removes the peers of a process that have hung up.
     pub(crate) fn see_off_guests_of(&self, process: ProcessKey) {
         for guest in self.guests_of(process).into_iter().filter(|guest| !guest.attend()) {
             self.lost(&guest);
         }
     }
 
-    /// Is no member any more.
+    /// Ends the membership.
     pub(crate) fn leave(&self) {
         if let Ok(clerk) = Clerk::current() {
             for key in std::mem::take(&mut *self.keys.lock()) {
@@ -348,8 +349,8 @@ impl Member {
     }
 }
 
-/// Whether the kernel knows that the process of a member, whose socket this is, has ended or is
-/// about to. A process that cannot be seen counts as alive.
+/// Returns `true` if the kernel knows that the process of a member, whose socket this is, has ended
+/// or is about to. A process that cannot be seen counts as alive.
 pub(crate) fn has_ended(listed: &Listed, socket: &Path) -> bool {
     match see(listed, socket).unwrap_or(ProcessStatus::Nothing) {
         ProcessStatus::Lives { pidfd, pid } => {
@@ -360,7 +361,7 @@ pub(crate) fn has_ended(listed: &Listed, socket: &Path) -> bool {
     }
 }
 
-/// What is seen of another member's process.
+/// What can be seen of another member's process.
 enum ProcessStatus {
     Lives {
         pidfd: OwnedFd,
@@ -371,8 +372,8 @@ enum ProcessStatus {
     Nothing,
 }
 
-/// Looks at the process of a member: by its number if that is one of this PID namespace, else by
-/// its door.
+/// Finds the process of a member: by its number if that belongs to this PID namespace, otherwise
+/// through its door.
 ///
 /// # Errors
 /// This process lacks a descriptor or memory for that.
@@ -400,12 +401,13 @@ fn see(listed: &Listed, socket: &Path) -> io::Result<ProcessStatus> {
     })
 }
 
-/// Without a shortage here, the member is known by its connections alone.
+/// Converts an error. If it is no shortage here, only the member's connections show its end.
 fn nothing_or_shortage(error: io::Error) -> io::Result<ProcessStatus> {
     if Lacks::of(&error).is_some() { Err(error) } else { Ok(ProcessStatus::Nothing) }
 }
 
-/// The same by a connection, for whose other end the kernel gives a pidfd in every namespace.
+/// Like [`see`] through a connection: for its other end the kernel gives a pidfd in every
+/// namespace.
 fn see_by_door(listed: &Listed, socket: &Path) -> io::Result<ProcessStatus> {
     let connection = match Connection::connect(socket) {
         Ok(connection) => connection,

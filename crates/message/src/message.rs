@@ -8,15 +8,15 @@ use upcall_shm::direct::Arrived;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::span::Span;
 
-/// A kind of message that carries a `T`. Good for the group that is joined with the
-/// [`Handlers`](crate::Handlers) which it came from.
+/// A kind of message that carries a `T`. It belongs to the group that is joined with the
+/// [`Handlers`](crate::Handlers) that it came from.
 pub struct Kind<T: ?Sized> {
     pub(crate) index: u16,
     carries: PhantomData<fn(&T)>,
 }
 
 impl<T: ?Sized> Kind<T> {
-    /// The kind in this place. What it carries is the word of others.
+    /// The kind with this index. Its type is not checked here.
     #[inline]
     pub(crate) fn at(index: u16) -> Self {
         Self { index, carries: PhantomData }
@@ -37,7 +37,7 @@ impl<T: ?Sized> fmt::Debug for Kind<T> {
     }
 }
 
-/// A message, where it lies.
+/// A message in shared memory.
 #[derive(Debug)]
 pub struct Message<'a, 'q> {
     from: Rank,
@@ -55,7 +55,7 @@ impl<'a, 'q> Message<'a, 'q> {
         self.from
     }
 
-    /// What it carries, if it is of this kind and does carry that.
+    /// Returns the payload, if the message is of this kind and the payload matches it.
     pub fn get<T: Payload + ?Sized>(&self, kind: Kind<T>) -> Option<T::Owned> {
         if self.arrived.handler() != kind.index {
             return None;
@@ -68,31 +68,32 @@ impl<'a, 'q> Message<'a, 'q> {
         Reader::new(self.arrived)
     }
 
-    /// The place of its kind among those that were registered, by its sender's word.
+    /// Index of its kind among the registered kinds, as the sender set it.
     pub fn kind(&self) -> u16 {
         self.arrived.handler()
     }
 
-    /// A word of what it carries; `None` beyond the end.
+    /// A word of the payload; `None` beyond the end.
     #[inline]
     pub fn word(&self, at: usize) -> Option<u64> {
         self.arrived.word(at)
     }
 
-    /// Copies a part of what it carries, from byte `at` on; `None` if it does not reach so far.
-    /// What is read twice may differ, if its sender is hostile.
+    /// Copies a part of the payload, from byte `at` on; `None` if the payload ends before. Two
+    /// reads may differ, if the sender is hostile.
     pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
         self.arrived.payload().copy_out(at, to)
     }
 
-    /// What it carries, where it lies, uninterpreted: to be written to a descriptor, say, without a
-    /// copy in this process. Its sender can still write there: what is to be checked is copied
-    /// first, and the copy checked.
+    /// The payload in shared memory, uninterpreted: for example to be written to a descriptor
+    /// without a copy in this process.
+    ///
+    /// The sender can still write there: copy a payload before you check it, and check the copy.
     pub fn payload(&self) -> Span<'_> {
         self.arrived.payload()
     }
 
-    /// Bytes that it carries.
+    /// Size of the payload, in bytes.
     pub fn size(&self) -> usize {
         self.arrived.len()
     }

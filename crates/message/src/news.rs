@@ -1,4 +1,4 @@
-//! What the clerk reports of other members, as the polling thread takes it in.
+//! The clerk's reports of other members, as the polling thread takes them in.
 
 use crate::Rank;
 use crate::event::Event;
@@ -18,7 +18,7 @@ impl Group {
         }
     }
 
-    /// Hears what the clerk has to tell.
+    /// Takes in the clerk's events.
     #[cold]
     fn hear(&self) {
         for news in self.0.member.news() {
@@ -45,10 +45,10 @@ impl Group {
         }
     }
 
-    /// A member that lives does not read this one's queue.
+    /// Handles a living member's refusal to read this one's queue.
     fn refused(&self, bringing: Bringing, refusal: QueueRefusal) {
         let outward = &mut *self.0.links[bringing.rank].borrow_mut();
-        // If it is closed, the reason for which it was closed stands.
+        // If the path is closed already, its reason stays.
         let Outward::Open(link) = outward else { return };
         match refusal {
             QueueRefusal::ForNow(_) => {
@@ -66,13 +66,13 @@ impl Group {
 
     fn ended(&self, rank: Rank) {
         let outward = &mut *self.0.links[rank].borrow_mut();
-        // Who was left for another reason was left for that.
+        // A path that was closed for another reason keeps that reason.
         if !matches!(outward, Outward::Closed(_)) {
             *outward = Outward::Closed(Why::Ended);
         }
         // The event comes once, after the messages that the member had sent.
         if receiving::ended(&Driver(self), rank) {
-            // A barrier waits for it no longer, also if its messages are still to be taken.
+            // A barrier no longer waits for it, even if its messages are still to be taken.
             self.0.upcalls.wake();
         } else {
             self.happened(Event::Ended { rank });

@@ -4,17 +4,17 @@
 //! queue wait in the sender. The sender offers the queue again whenever it sends to that receiver.
 //! It also offers it by itself while it polls, receives where nothing is there, waits for the
 //! group, waits for room in another queue, or is at a safe point of its virtual processor: the
-//! first time [`FIRST`] after the refusal, then after pauses that double, up to [`LONGEST`](crate::proto::offers). So
-//! these messages arrive once the receiver has what it lacked, also if their sender only waits for
-//! an answer to them.
+//! first time [`FIRST`] after the refusal, then after pauses that double, up to
+//! [`LONGEST`](crate::proto::offers). So these messages arrive once the receiver has the missing
+//! resource, even if their sender only waits for an answer to them.
 //!
 //! A hostile receiver can refuse for ever, late, or by hanging up. Each queue has pauses of its own
 //! that never become shorter. So such a receiver costs its sender about one offer a second, and
 //! puts off no other receiver's offer. An offer waits for no answer, and for no process's end. It
 //! takes about 0.1 ms.
 //!
-//! No wait sleeps past a refusal. The clerk leaves the refusal among the news and rouses the post;
-//! the waiting thread hears the news before it sleeps again, finds that an offer is due, and sleeps
+//! No wait sleeps past a refusal. The clerk leaves the refusal as an event and rouses the post; the
+//! waiting thread takes the event in before it sleeps again, finds when an offer is due, and sleeps
 //! no longer than until then.
 //!
 //! Source: ours. In UDM a receiver has its memory before any message is sent.
@@ -46,8 +46,8 @@ impl Group {
         next.map(|next| next.saturating_duration_since(now))
     }
 
-    /// When each refused queue is to be offered again. One to which a send is under way is looked
-    /// at later.
+    /// The times at which refused queues are to be offered again. A queue with a send under way is
+    /// checked later.
     fn all_due(&self, now: Instant) -> impl Iterator<Item = (Instant, Rank)> {
         let due = move |rank: Rank| match self.0.links[rank].try_borrow().as_deref() {
             Ok(Outward::Open(link)) => link.offer_due(),
@@ -73,7 +73,7 @@ impl Group {
             Err(NotBrought::Refused(QueueRefusal::ForGood(why))) => {
                 *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Refused(why));
             }
-            // The queue is refused still. The next send tells it.
+            // The queue is still refused. The next send reports it.
             Err(NotBrought::Refused(QueueRefusal::ForNow(_)) | NotBrought::Failed(_)) => {}
         }
     }

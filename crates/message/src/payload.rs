@@ -1,12 +1,12 @@
-//! What messages carry.
+//! The payloads of messages.
 //!
-//! Numbers and tuples of them go in words, one each. Bytes and text go as they are, of any length
-//! up to the queue's most. A receiver takes copies: what it has checked can change no more.
+//! Numbers and tuples of them take one word each. Bytes and text are carried as they are, up to the
+//! queue's maximum length. A receiver takes copies: what it has checked can no longer change.
 
 use upcall_shm::direct::{Arrived, Draft};
 use upcall_shm::mailbag::Mailbag;
 
-/// Where a payload is written.
+/// Writes a payload into a message.
 #[derive(Debug)]
 pub struct Writer<'a, 'q> {
     draft: &'a Draft<'q, Mailbag>,
@@ -22,7 +22,7 @@ impl<'a, 'q> Writer<'a, 'q> {
     /// Writes the next word.
     ///
     /// # Panics
-    /// There are more than the payload's size told.
+    /// If the payload's declared size has no room for it.
     #[inline(always)]
     pub fn word(&mut self, word: u64) {
         self.draft.put(self.next, word);
@@ -32,7 +32,7 @@ impl<'a, 'q> Writer<'a, 'q> {
     /// Writes the whole payload, in words.
     ///
     /// # Panics
-    /// It has not as many as its size told.
+    /// If `words` do not have the payload's declared size.
     #[inline(always)]
     pub fn words(&mut self, words: &[u64]) {
         self.draft.put_all(words);
@@ -41,31 +41,31 @@ impl<'a, 'q> Writer<'a, 'q> {
     /// Writes the whole payload.
     ///
     /// # Panics
-    /// It has not as many bytes as its size told.
+    /// If `bytes` do not have the payload's declared size.
     pub fn bytes(&mut self, bytes: &[u8]) {
         let room = self.draft.room();
         assert!(
             room.len() == bytes.len() && room.copy_in(0, bytes).is_some(),
-            "a payload of the size that it told"
+            "a payload of the size that it declares"
         );
     }
 }
 
 impl Writer<'_, '_> {
-    /// Writes a part of the payload, from byte `at` on: one that lies in several places need not be
-    /// put together first.
+    /// Writes a part of the payload, from byte `at` on, so that a payload in several pieces need
+    /// not be joined first.
     ///
     /// # Panics
-    /// It reaches beyond the payload's size.
+    /// If the part reaches beyond the payload's declared size.
     pub fn part(&mut self, at: usize, bytes: &[u8]) {
         assert!(
             self.draft.room().copy_in(at, bytes).is_some(),
-            "a part of a payload of the size that it told"
+            "a part of a payload of the size that it declares"
         );
     }
 }
 
-/// Where a payload is read.
+/// Reads a payload from a message.
 #[derive(Debug)]
 pub struct Reader<'a, 'q> {
     arrived: &'a Arrived<'q, Mailbag>,
@@ -86,14 +86,14 @@ impl<'a, 'q> Reader<'a, 'q> {
         Some(word)
     }
 
-    /// A copy of the whole payload.
+    /// Returns a copy of the whole payload.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         let mut bytes = vec![0; self.arrived.len()];
         self.arrived.payload().copy_out(0, &mut bytes)?;
         Some(bytes)
     }
 
-    /// Bytes of the payload.
+    /// Size of the payload, in bytes.
     #[inline(always)]
     pub fn size(&self) -> usize {
         self.arrived.len()
@@ -102,20 +102,20 @@ impl<'a, 'q> Reader<'a, 'q> {
 
 /// A type that messages can carry.
 pub trait Payload {
-    /// What the receiver gets.
+    /// The type that the receiver gets.
     type Owned: 'static;
 
-    /// What it is, in the same words for all members: kinds of messages are compared by it when a
+    /// Describes the type, identically in all members: kinds of messages are compared by it when a
     /// group forms.
     fn signature() -> String;
 
     /// Its size in bytes.
     fn size(&self) -> usize;
 
-    /// Writes it, of just this size.
+    /// Writes it, in exactly this size.
     fn write(&self, writer: &mut Writer<'_, '_>);
 
-    /// Reads it. `None` if that is none: the sender is faulty or hostile.
+    /// Reads it. `None` if the payload is malformed: the sender is faulty or hostile.
     fn read(reader: &mut Reader<'_, '_>) -> Option<Self::Owned>;
 }
 
@@ -224,7 +224,10 @@ impl<T: WordPayload + Copy + Default, const N: usize> WordPayload for [T; N] {
     }
 }
 
-words!((T: WordPayload + Payload + Copy + Default + 'static, const N: usize) [T; N], format!("[{}; {N}]", T::signature()));
+words!(
+    (T: WordPayload + Payload + Copy + Default + 'static, const N: usize) [T; N],
+    format!("[{}; {N}]", T::signature())
+);
 
 macro_rules! tuple {
     ($($name:ident)+) => {
@@ -244,7 +247,10 @@ macro_rules! tuple {
             }
         }
 
-        words!(($($name: WordPayload + Payload + 'static),+) ($($name,)+), format!("({})", [$($name::signature()),+].join(", ")));
+        words!(
+            ($($name: WordPayload + Payload + 'static),+) ($($name,)+),
+            format!("({})", [$($name::signature()),+].join(", "))
+        );
     };
 }
 

@@ -1,7 +1,8 @@
-//! How a member receives: it polls, and the handlers of what waits run; or it takes one message.
+//! How a member receives: it polls, which runs the handlers of waiting messages; or it takes one
+//! message.
 //!
-//! The order of senders and messages is decided in the message core
-//! ([`crate::proto::receiving`]), which [`Driver`] joins with a group.
+//! The message core ([`crate::proto::receiving`]) decides the order of senders and messages;
+//! [`Driver`] joins it with a group.
 
 use crate::Rank;
 use crate::error::{NothingThere, RunError};
@@ -17,11 +18,11 @@ use upcall_shm::direct::Arrived;
 use upcall_shm::mailbag::Mailbag;
 
 impl Group {
-    /// Whether a message waits (UDM's message-available flag): a load for each member that has ever
-    /// sent one here.
+    /// Returns `true` if a message waits (UDM's message-available flag). Costs one load for each
+    /// member that has ever sent one here.
     #[inline]
     pub fn available(&self) -> bool {
-        // Nothing is called here where nothing waits, so that nothing has to be saved for that.
+        // If no message waits, no function is called, so no registers have to be saved.
         (self.0.mask.is_on() || self.0.senders.glance()) && self.look()
     }
 
@@ -31,8 +32,8 @@ impl Group {
         self.0.senders.waits()
     }
 
-    /// Takes the next message (UDM's `receive`): `take` looks at it where it lies, and then it is
-    /// disposed of. Members have their turns.
+    /// Takes the next message (UDM's `receive`): `take` reads it in shared memory, and then it is
+    /// disposed of. Members take turns.
     ///
     /// # Errors
     /// [`NothingThere`].
@@ -49,7 +50,7 @@ impl Group {
         })
     }
 
-    /// Looks at the message that [`receive`](Self::receive) would take, which stays there.
+    /// Reads the message that [`receive`](Self::receive) would take, and leaves it there.
     ///
     /// # Errors
     /// [`NothingThere`].
@@ -57,12 +58,12 @@ impl Group {
         let _busy = self.busy();
         let turn = self.0.senders.turn();
         let looked = self.next(|arrived, inbound| look(&Message::new(inbound.from(), &arrived)));
-        // It keeps its turn.
+        // The sender keeps its turn.
         self.0.senders.keep_turn(turn);
         looked
     }
 
-    /// Does something with the next message; the turn goes to the member after its sender.
+    /// Calls `with` on the next message; the turn goes to the member after its sender.
     #[inline]
     pub(crate) fn next<R>(
         &self,
@@ -78,11 +79,12 @@ impl Group {
         }
     }
 
-    /// Runs the handlers of the messages that wait, at most 64 of each member. Returns how many. A
-    /// message of a kind without a handler stays, and those of the same sender behind it.
+    /// Runs the handlers of the messages that wait, at most 64 of each member. Returns their
+    /// number. A message of a kind without a handler stays, and those of the same sender stay
+    /// behind it.
     ///
     /// # Panics
-    /// Those of handlers. Their messages were taken.
+    /// If a handler panics. Its message was taken.
     pub fn poll(&self) -> usize {
         let _busy = self.busy();
         self.attend_if_there_is_news();
@@ -90,7 +92,8 @@ impl Group {
         receiving::poll(&Driver(self))
     }
 
-    /// The next message of a member is of a kind that there is not, or carries something else.
+    /// Handles an invalid next message of a member: its kind is unknown, or its payload does not
+    /// match.
     pub(crate) fn violates_by(&self, rank: Rank, kind: u16) {
         let _busy = self.busy();
         if let Some(inbound) = self.0.senders.of(rank) {
@@ -98,7 +101,7 @@ impl Group {
         }
     }
 
-    /// How a message of this kind violates the protocol.
+    /// Describes how a message of this kind violates the protocol.
     #[cold]
     fn violation(&self, kind: u16) -> String {
         let kinds = &self.0.handlers.kinds;
@@ -108,19 +111,21 @@ impl Group {
         }
     }
 
-    /// Number of times that messages for this member went over to a buffer, of those that it has
-    /// reached: a sender found no room for longer than the [atomicity
-    /// timeout](crate::GroupBuilder::timeout), in one of this member's
-    /// [sections](Group::atomic) or because it did not poll (UDM's atomicity-timeout). Nothing
-    /// is lost by that. A member for which it grows keeps messages waiting.
+    /// Number of times that messages for this member were diverted to a buffer, of those that it
+    /// has reached (UDM's atomicity-timeout).
+    ///
+    /// A sender diverts when it finds no room for longer than the [atomicity
+    /// timeout](crate::GroupBuilder::timeout), because this member was in a
+    /// [section](Group::atomic) or did not poll. No message is lost by that. A member for which the
+    /// number grows keeps messages waiting.
     pub fn diversions(&self) -> u64 {
         let _busy = self.busy();
         self.0.diversions.get()
             + self.0.senders.all().iter().map(|inbound| inbound.diversions()).sum::<u64>()
     }
 
-    /// That no message is the next of its sender's which has no handler; or of one sender's, if one
-    /// is given.
+    /// Checks that the next message of every sender has a handler; of one sender, if `from` is
+    /// given.
     pub(crate) fn check_handlers(&self, from: Option<Rank>) -> Result<(), RunError> {
         let _busy = self.busy();
         for inbound in self
@@ -142,13 +147,14 @@ impl Group {
         Ok(())
     }
 
-    /// Whether something is true of the next message of any sender.
+    /// Returns `true` if `is` is true of the next message of any sender.
     pub(crate) fn any_next(&self, is: impl Fn(NextMessage) -> bool) -> bool {
         let _busy = self.busy();
         self.0.senders.all().iter().filter_map(|inbound| inbound.next()).any(is)
     }
 
-    /// Whether messages of a kind have a handler; those of no kind do, which forgets their sender.
+    /// Returns `true` if messages of a kind have a handler. An unknown kind counts as handled: its
+    /// sender is forgotten.
     pub(crate) fn is_handled(&self, kind: u16) -> bool {
         !matches!(self.0.handlers.handlers.get(usize::from(kind)), Some(None))
     }
@@ -199,7 +205,7 @@ impl Receiving for Driver<'_> {
     }
 }
 
-/// The end of a handler, also if it panics.
+/// The end of a handler, even if it panics.
 struct Changed<'a>(&'a Group);
 
 impl Drop for Changed<'_> {

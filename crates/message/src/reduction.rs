@@ -1,8 +1,8 @@
-//! Reductions: one value is made of a value of each member, and all members get it.
+//! Reductions: a value of each member is combined into one, and all members get the result.
 //!
 //! By a binomial tree: values go up to member 0, combined on the way, and the result comes down. A
 //! value that goes up stands for its member and those after it, so values are combined in the order
-//! of ranks, and the way of combining need only be associative.
+//! of ranks, and the combination only has to be associative.
 //!
 //! A value is a word that its sender writes in place ([`steps`](upcall_shm::steps)). No member
 //! comes to the next reduction before its value for this one was used: a parent uses the values of
@@ -19,9 +19,9 @@ use crate::{Group, Rank};
 
 /// A number that fits into a word, and so can be reduced.
 pub trait Reducible: Copy {
-    /// As a word.
+    /// Converts the number to a word.
     fn to_word(self) -> u64;
-    /// From a word that was made so.
+    /// Converts back a word that [`to_word`](Self::to_word) returned.
     fn from_word(word: u64) -> Self;
 }
 
@@ -46,10 +46,12 @@ reducible! {
 }
 
 impl Group {
-    /// Combines a value of each member with `combine`, in the order of ranks, and gives the result
-    /// to all. All members call it, with the same `combine`, which is to be associative. Takes two
-    /// words, and the time that they need to come, for each doubling of the group. Runs the
-    /// handlers of the messages that arrive.
+    /// Combines a value of each member with `combine`, in the order of ranks, and returns the
+    /// result in all members.
+    ///
+    /// All members call it with the same `combine`, which must be associative. Takes two words, and
+    /// their travel time, for each doubling of the group. Runs the handlers of the messages that
+    /// arrive.
     ///
     /// # Errors
     /// As [`barrier`](Self::barrier). When the next call goes on with the same reduction, a value
@@ -78,7 +80,7 @@ impl Group {
         Ok(T::from_word(result))
     }
 
-    /// Takes the values of the children up, and the result of all.
+    /// Combines the values of the children, passes the result up, and returns the result of all.
     fn result<T: Reducible>(
         &self,
         number: u64,

@@ -1,4 +1,4 @@
-//! What members report beside their messages, for barriers and reductions.
+//! Members' reports beside their messages, for barriers and reductions.
 
 use crate::Rank;
 use crate::error::RunError;
@@ -13,7 +13,7 @@ pub(crate) struct BarrierState {
     pub(crate) heard: RefCell<Box<[Option<PeerReports>]>>,
     /// Number of barriers that this member has passed.
     pub(crate) passed: Cell<u64>,
-    /// A member that never comes, and what this one reports of it.
+    /// A member that never comes, and this member's error about it.
     pub(crate) missing: RefCell<Option<(Rank, RunError)>>,
     pub(crate) reduction: Reduction,
 }
@@ -22,7 +22,7 @@ pub(crate) struct BarrierState {
 #[derive(Debug)]
 pub(crate) struct PeerReports {
     pub(crate) steps: RegionView<Steps>,
-    /// The count of changes when waiting threads were woken for them last.
+    /// The count of changes when waiting threads were last woken for them.
     pub(crate) seen: Cell<u64>,
 }
 
@@ -37,7 +37,7 @@ impl BarrierState {
         }
     }
 
-    /// A member has brought its queue.
+    /// Adds the reports of a member that has brought its queue.
     pub(crate) fn brought(&self, from: Rank, steps: RegionView<Steps>) {
         if let Some(heard) = self.heard.borrow_mut().get_mut(from) {
             *heard = Some(PeerReports { steps, seen: Cell::new(0) });
@@ -49,7 +49,7 @@ impl BarrierState {
         self.heard.borrow().iter().flatten().any(|heard| heard.steps.changes() != heard.seen.get())
     }
 
-    /// The threads that wait for reports look at all reports so far.
+    /// Notes that the threads that wait for reports have seen all reports so far.
     pub(crate) fn look(&self) {
         self.heard
             .borrow()
@@ -58,8 +58,8 @@ impl BarrierState {
             .for_each(|heard| heard.seen.set(heard.steps.changes()));
     }
 
-    /// A report of another member that a member never comes: the reporting member, and the missed
-    /// one. Words that name no member are no report, and hide no other one.
+    /// Returns another member's report that a member never comes: the reporting member, and the
+    /// missed one. Words that name no member are no report, and hide no other one.
     pub(crate) fn reported(&self) -> Option<(Rank, Rank)> {
         let heard = self.heard.borrow();
         let of = |by: Rank| {
@@ -74,7 +74,7 @@ impl BarrierState {
 pub(crate) struct Reduction {
     /// Number of reductions that this member has ended.
     pub(crate) done: Cell<u64>,
-    /// What this member has reported for the next one, and its result, as far as they are known.
+    /// This member's value for the next one, and its result, as far as they are known.
     pub(crate) combined: Cell<Option<u64>>,
     pub(crate) result: Cell<Option<u64>>,
 }

@@ -1,4 +1,4 @@
-//! Sending: the direct way, and what is done where there is no room.
+//! Sending: the direct way, and what happens where there is no room.
 
 use crate::buffering::OwnBuffers;
 use crate::error::SendError;
@@ -63,7 +63,7 @@ impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
             Attempt::NoRoom { why, pause } => Ok(Sent::Later { why: self.obstructed(why), pause }),
             Attempt::NoMemory(error) => Err(SendError::NoMemory { rank: to, error }),
             Attempt::TooLong { most } => Err(SendError::TooLong { most }),
-            // The next attempt finds the way closed.
+            // The next attempt finds the path closed.
             Attempt::Violation => {
                 group.is_violated_by(to);
                 Ok(Sent::Again)
@@ -89,7 +89,7 @@ impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
 }
 
 impl<T: Payload + ?Sized> SendRequest<'_, T> {
-    /// There is no room: what the sender reports if it waits no longer.
+    /// Returns the error for a sender without room that waits no longer.
     fn obstructed(&self, why: Obstacle) -> SendError {
         let (rank, share) = (self.to, self.group.share_now());
         let stops = |is_low| {
@@ -130,7 +130,7 @@ impl SendDeadline {
     }
 }
 
-/// Whether the way to a member is open.
+/// The path to a member.
 pub(crate) enum SendPath<R> {
     Open(R),
     /// The queue of connections at its door is full.
@@ -138,44 +138,45 @@ pub(crate) enum SendPath<R> {
 }
 
 impl Group {
-    /// Sends a message (UDM's `send`). Once this has returned `Ok` it arrives, exactly once and in
-    /// order, also if this process ends at once. Only the death of the receiver can keep it back,
-    /// or a receiver that lacks memory or descriptors for this member's queue. May be called in a
-    /// handler.
+    /// Sends a message to member `to` (UDM's `send`).
+    ///
+    /// Once `send` returns `Ok`, the message arrives, exactly once and in order per pair, even if
+    /// this process ends at once. Only two things prevent that: the death of the receiver, or a
+    /// receiver that lacks memory or descriptors for this member's queue. A handler may call this.
     ///
     /// # Errors
-    /// See [`SendError`]: what the program did, a lack of memory or descriptors here or in the
+    /// See [`SendError`]: a mistake of the program, a lack of memory or descriptors here or in the
     /// receiver, or the end of the receiver, which is noticed when this process polls, or finds the
-    /// queue full. No time that passes is an error, and a full queue or buffer is none.
+    /// queue full. Passing time is never an error, and neither is a full queue or buffer.
     ///
     /// A receiver that lives, and lacks a resource for the queue, refuses it
-    /// ([`SendError::Refused`]). The first message waits for the receiver's answer for at most 5
-    /// ms, so the refusal may come when messages were sent. They wait in this process. The next
+    /// ([`SendError::Refused`]). The first message waits at most 5 ms for the receiver's answer, so
+    /// the refusal may come after messages were sent. Those messages wait in this process. The next
     /// send, or report of a barrier, offers the queue again. So do [`poll`](Self::poll),
     /// [`wait`](Self::wait), a [`receive`](Self::receive) that finds nothing, and a send that waits
-    /// for room, after pauses of up to a second. If this process ends before the queue is taken,
-    /// they are lost.
+    /// for room, after pauses of up to a second. If this process ends before the receiver takes the
+    /// queue, the messages are lost.
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's
-    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. With all of its share
-    /// of that in use ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), or little memory
-    /// left, or no timeout, it waits until the receiver has taken some, for as long as that
-    /// takes: the receiver may be slow, or stopped. The first message to each member takes some
-    /// 0.1 ms more, and 5 ms if that is stopped. What a member sends to itself is there at
-    /// once.
+    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. If this member has
+    /// used up its share of that ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), if little
+    /// memory is left, or without a timeout, it waits until the receiver has taken some messages,
+    /// without limit: the receiver may be slow, or stopped. The first message to each member takes
+    /// some 0.1 ms more, and 5 ms if that member is stopped. A message from a member to itself is
+    /// there at once.
     ///
-    /// While it waits it runs the handlers of what comes, as [`poll`](Self::poll) does, so members
-    /// that flood each other go on. It runs none in an [atomic section](Self::atomic), and none
-    /// below 16 sends that wait one within the handler of the other. Members wait for each other
-    /// for ever if all of them wait for room so, or have messages before them that have no handler:
-    /// that is a deadlock of the program. [`send_within`](Self::send_within) ends it, and
-    /// [`try_send`](Self::try_send) never waits.
+    /// While it waits, it runs the handlers of the messages that arrive, as [`poll`](Self::poll)
+    /// does, so members that flood each other make progress. It runs none in an [atomic
+    /// section](Self::atomic), and none below 16 sends that wait one within the handler of the
+    /// other. Members wait for each other for ever if all of them wait for room in this way, or
+    /// have messages before them that have no handler: that is a deadlock of the program.
+    /// [`send_within`](Self::send_within) ends it, and [`try_send`](Self::try_send) never waits.
     ///
     /// # Panics
-    /// The payload writes another size than it tells; and those of handlers, after which nothing
-    /// was sent.
-    // A call in its place would cost half as much again.
+    /// If the payload does not write the size that it declares, or if a handler panics; in the
+    /// latter case nothing was sent.
+    // Inlined: a call here would cost half as much again.
     #[inline(always)]
     pub fn send<T: Payload + ?Sized>(
         &self,
@@ -189,8 +190,9 @@ impl Group {
         self.send_slow(to, kind, value, SendDeadline::Endless)
     }
 
-    /// Sends a message if that takes nothing but to write it. Whether it did. Also `unread`, as far
-    /// as is known: to a receiver that has not said where it sleeps, so that each message rings.
+    /// Sends a message if it only has to be written. Returns `true` if it did. With `unread`, it
+    /// also sends to a receiver that has not reported where it sleeps; each message then notifies
+    /// it.
     #[inline(always)]
     pub(crate) fn send_at_once<T: Payload + ?Sized>(
         &self,
@@ -214,11 +216,11 @@ impl Group {
         false
     }
 
-    /// Sends a message as [`send`](Self::send), and waits for room for `limit` at most.
+    /// Sends a message like [`send`](Self::send), and waits at most `limit` for room.
     ///
     /// # Errors
     /// [`SendError::Full`], [`SendError::Overflow`] or [`SendError::LowMemory`]: the receiver has
-    /// made no room in that time. Nothing was sent. The others as [`send`](Self::send).
+    /// made no room in that time. Nothing was sent. Other errors as in [`send`](Self::send).
     pub fn send_within<T: Payload + ?Sized>(
         &self,
         to: Rank,
@@ -234,7 +236,8 @@ impl Group {
     /// Sends a message if there is room now (UDM's `sendc`). Does not wait, and runs no handlers.
     ///
     /// # Errors
-    /// [`SendError::Full`]: there is none. If the receiver has taken nothing for as long as the group's timeout, messages are diverted to a buffer at the next try, so trying again does not go on for ever.
+    /// [`SendError::Full`]: there is no room. If the receiver has taken nothing for as long as the
+    /// group's timeout, messages are diverted to a buffer at the next try, so repeated tries end.
     pub fn try_send<T: Payload + ?Sized>(
         &self,
         to: Rank,
@@ -257,7 +260,7 @@ impl Group {
         sending::send(&mut SendRequest { group: self, to, kind, value, patience, give_way })
     }
 
-    /// Does something with the way to a member, which is opened first if it has to be.
+    /// Calls `with` on the path to a member, which is opened first if needed.
     pub(crate) fn way_to<R>(
         &self,
         to: Rank,
@@ -295,7 +298,7 @@ impl Group {
         }
     }
 
-    /// Sends nothing more to a member that does not keep to the protocol as a receiver.
+    /// Stops sending to a member that, as a receiver, has violated the protocol.
     fn is_violated_by(&self, rank: Rank) {
         *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Violation);
         self.0.member.account.refuses();

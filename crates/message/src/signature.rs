@@ -1,17 +1,18 @@
-//! What kinds of messages carry, where Rust's types do not say it: for members in other languages.
+//! Signatures of kinds of messages, for members in languages other than Rust.
 //!
 //! A signature is a text in the words of [`Payload::signature`](crate::Payload::signature): `()`, a
-//! number (`u64 i64 u32 i32 u16 u8 bool f64 f32`), an array (`[u64; 4]`), a tuple (`(u64, (f64,
-//! bool))`), `words`, `bytes` or `text`. Members are told apart by it, so it has one form, whatever
-//! spaces were written. What it stands for is the layout that those types of Rust have (`payload`):
-//! a word for each number, narrow ones made as wide as their sign says, floats by their bits.
+//! number (`u64 i64 u32 i32 u16 u8 bool f64 f32`), an array (`[u64; 4]`), a tuple
+//! (`(u64, (f64, bool))`), `words`, `bytes` or `text`. Members compare their kinds by it, so it has
+//! one form, with any spaces in the input removed. It stands for the layout that those types have
+//! in Rust (`payload`): a word for each number, narrow ones extended by their sign, floats by their
+//! bits.
 
 use std::fmt;
 
-/// The most words that a signature may name: those of the longest message.
+/// Maximum number of words that a signature may name: those of the longest message.
 const MOST_WORDS: usize = 1 << 27;
 
-/// Arrays and tuples within each other.
+/// Maximum depth of arrays and tuples within each other.
 const DEEPEST: usize = 32;
 
 /// A number, in a word of its own.
@@ -42,12 +43,12 @@ const NUMBERS: [(&str, Number); 9] = [
 ];
 
 impl Number {
-    /// Rust's name.
+    /// Its name in Rust.
     pub fn name(self) -> &'static str {
         NUMBERS.iter().find(|(_, number)| *number == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether a word is one of these.
+    /// Returns `true` if a word is such a number.
     #[inline]
     pub fn fits(self, word: u64) -> bool {
         match self {
@@ -64,16 +65,16 @@ impl Number {
 /// A payload of a fixed number of words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One.
+    /// One number.
     Number(Number),
-    /// So many of the same.
+    /// This number of items of one shape.
     Array(Box<Shape>, usize),
-    /// One after the other; nothing, if it has no parts.
+    /// Parts, one after the other; may be empty.
     Tuple(Vec<Shape>),
 }
 
 impl Shape {
-    /// `None`: more than there can be.
+    /// Number of words; `None` if it exceeds the maximum.
     fn count(&self) -> Option<usize> {
         let count = match self {
             Self::Number(_) => 1,
@@ -85,7 +86,7 @@ impl Shape {
         (count <= MOST_WORDS).then_some(count)
     }
 
-    /// The first word that does not fit, and what it should be.
+    /// Returns the first word that does not fit, and what it should be.
     fn unfit(&self, words: &mut impl Iterator<Item = u64>) -> Option<(u64, Number)> {
         match self {
             Self::Number(number) => {
@@ -117,25 +118,25 @@ impl fmt::Display for Shape {
     }
 }
 
-/// What a kind of message carries.
+/// The payload of a kind of message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Carried {
-    /// So many words, and what they are.
+    /// A fixed number of words of this shape.
     Words(Shape),
     /// Any number of words.
     AnyWords,
     /// Any number of bytes.
     Bytes,
-    /// UTF-8.
+    /// Text in UTF-8.
     Text,
 }
 
-/// A text that is no signature.
+/// The error for a text that is no signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSignature {
     /// The text.
     pub text: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -144,34 +145,34 @@ impl fmt::Display for BadSignature {
         let Self { text, why } = self;
         write!(
             f,
-            "{text:?} does not say what a message carries: {why}; it is one of u64 i64 u32 i32 u16 u8 bool f64 f32, \
-             an array [u64; 4], a tuple (u64, f64), (), words, bytes or text"
+            "{text:?} does not say what a message carries: {why}; it is one of u64 i64 u32 i32 \
+             u16 u8 bool f64 f32, an array [u64; 4], a tuple (u64, f64), (), words, bytes or text"
         )
     }
 }
 
 impl std::error::Error for BadSignature {}
 
-/// A payload that is not what its kind carries.
+/// The error for a payload that does not match its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// Of another size.
+    /// Its size is wrong.
     Size {
-        /// What it has, in bytes.
+        /// Its size, in bytes.
         found: usize,
-        /// What it should have; `None`: whole words.
+        /// The expected size, in bytes; `None` for any number of whole words.
         expected: Option<usize>,
     },
-    /// A word that is no such number.
+    /// A word is out of the range of its number.
     Word {
         /// The word.
         found: u64,
-        /// What it should be.
+        /// The expected type.
         expected: Number,
     },
     /// It is not UTF-8.
     Text {
-        /// So many bytes are.
+        /// Number of valid bytes at the beginning.
         valid: usize,
     },
 }
@@ -196,10 +197,10 @@ impl fmt::Display for Unfit {
 impl std::error::Error for Unfit {}
 
 impl Carried {
-    /// What a signature says.
+    /// Parses a signature.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is no signature.
     pub fn parse(text: &str) -> Result<Self, BadSignature> {
         let bad = |why: String| BadSignature { text: text.into(), why };
         match text.trim() {
@@ -220,7 +221,7 @@ impl Carried {
         Ok(Self::Words(shape))
     }
 
-    /// Bytes of the payload, where all have the same.
+    /// Size of the payload, in bytes, if it is fixed.
     pub fn size(&self) -> Option<usize> {
         match self {
             Self::Words(shape) => shape.count().map(|count| count * 8),
@@ -228,16 +229,16 @@ impl Carried {
         }
     }
 
-    /// That this is such a payload.
+    /// Checks a payload.
     ///
     /// # Errors
-    /// It is not: why.
+    /// Returns why the payload does not match.
     #[inline]
     pub fn check(&self, payload: &[u8]) -> Result<(), Unfit> {
         self.check_of_size(self.size(), payload)
     }
 
-    /// The same where [`size`](Self::size) is known.
+    /// Like [`check`](Self::check), where [`size`](Self::size) is known.
     #[inline]
     pub(crate) fn check_of_size(
         &self,
@@ -266,7 +267,7 @@ impl Carried {
     }
 }
 
-/// In its one form.
+/// Writes the one form of the signature.
 impl fmt::Display for Carried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The memory that is left, as a sender that buffers on and on finds it.
+//! The memory that is left, for a sender that keeps buffering.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use upcall_os::headroom::Headroom;
 /// Minimum time between two measurements.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What is known of the memory that is left. A sender asks before each segment but an ordinary first
-/// one of a pair.
+/// The last measurement of the memory that is left. A sender asks before each segment except an
+/// ordinary first one of a pair.
 #[derive(Debug)]
 pub(crate) struct Supply {
     measure: fn() -> Option<Headroom>,
@@ -21,7 +21,7 @@ impl Supply {
         Self { measure, looked: Cell::new(None), low: Cell::new(None) }
     }
 
-    /// What is left, if that is little.
+    /// Returns the memory that is left, if it is little.
     pub(crate) fn is_low(&self, now: Instant) -> Option<Headroom> {
         if self.looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK) {
             self.looked.set(Some(now));

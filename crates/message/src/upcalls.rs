@@ -2,17 +2,19 @@
 //! which none does.
 //!
 //! Source: UDM, sections 2 and 3.1 (D4 to D6 here). There an arrival interrupts the running thread,
-//! unless that has disabled interrupts. Here it is found by the virtual processor on which the
-//! member has joined, at its safe points (`upcall_sched::arrivals`), and handlers run on a
-//! worker: one that must block is a thread by that alone, and the next one runs meanwhile. All of
-//! it happens on one kernel thread, so a section is a count and no more, and needs no fence.
-//! Whoever finds something to run in a section leaves it, and a note that it did; the end of the
-//! section looks at that note only: what nobody has come to yet is found at the next safe point, as
-//! it would be without the section (the paper's hardware has two bits for the same).
+//! unless that thread has disabled interrupts. Here the virtual processor on which the member has
+//! joined finds it, at its safe points (`upcall_sched::arrivals`), and handlers run on a worker: a
+//! handler that must block becomes a thread at no further cost, and the next one runs while it
+//! blocks. All of it happens on one kernel thread, so a section is only a count, and needs no
+//! fence.
+//!
+//! Code that finds a handler to run in a section leaves the message, and a note that it did. The
+//! end of the section checks only that note: a message that was not found yet is found at the next
+//! safe point, as it would be without the section (the paper's hardware has two bits for the same).
 //!
 //! A send that waits for room is such a safe point. Where handlers do not run by themselves it
-//! polls, so that members that flood each other go on; a handler that sends, and waits, is then on
-//! the same stack, to a depth that is bounded.
+//! polls, so that members that flood each other make progress. A handler that sends, and waits, is
+//! then on the same stack, to a bounded depth.
 //!
 //! A section that keeps a message waiting for long loses the direct path (D8): its sender finds no
 //! room, waits for the atomicity timeout, and diverts ([`flow`](crate::flow)). The section goes on
@@ -33,22 +35,23 @@ use upcall_sched::arrivals::Arrivals;
 use upcall_sched::post::Post;
 use upcall_thread::{Found, Waited};
 
-/// Greatest depth of handlers that run within sends that wait for room, whose handlers send, and
-/// wait. A user-level thread's stack of 64 KiB has room for so many.
+/// Maximum depth of handlers that run within sends that wait for room, and that send and wait
+/// themselves. A user-level thread's stack of 64 KiB has room for that many.
 const DEEPEST: u32 = 16;
 
-/// A section in which no handler runs by itself (UDM's `beginatom`, and at its end `endatom`): what
-/// arrives waits, and can be polled for. Sections may be nested. At the end of the outermost one
-/// the handlers run that were kept from it, on other threads of the same virtual processor, before
-/// the caller goes on. A section is no safe point itself: what has come in one without any waits
-/// for the next.
+/// A section in which no handler runs by itself (UDM's `beginatom`, and at its end `endatom`).
+///
+/// Messages that arrive wait, and can be polled for. Sections may be nested. At the end of the
+/// outermost section the handlers run that were kept from it, on other threads of the same virtual
+/// processor, before the caller goes on. The section itself is no safe point: a message that comes
+/// in a section without safe points waits for the next one.
 ///
 /// Takes about a nanosecond.
 #[must_use = "the section ends when this is dropped"]
 #[derive(Debug)]
 pub struct Atomic<'a> {
     group: &'a Group,
-    /// Of the thread that it was begun on.
+    /// Ties the section to the thread on which it was begun.
     here: PhantomData<*const ()>,
 }
 
@@ -62,30 +65,30 @@ impl Drop for Atomic<'_> {
 }
 
 impl Group {
-    /// Begins a section in which no handler runs unless this polls.
+    /// Begins a section in which no handler runs unless the caller polls.
     #[inline]
     pub fn atomic(&self) -> Atomic<'_> {
         self.0.mask.begin_section();
         Atomic { group: self, here: PhantomData }
     }
 
-    /// Does what sections have kept from being done.
+    /// Does the work that sections have deferred.
     #[cold]
     fn make_good(&self) {
         self.0.mask.make_good();
         if self.available() {
             self.safe_point();
         }
-        // Of interrupts.
+        // The end of this operation serves interrupts.
         drop(self.busy());
     }
 
-    /// The section that was begun last, if it was not kept.
+    /// Returns a guard for the section that was begun last, if its own guard was forgotten.
     pub(crate) fn begun(&self) -> Option<Atomic<'_>> {
         (self.0.mask.sections() > 0).then(|| Atomic { group: self, here: PhantomData })
     }
 
-    /// Has the virtual processor that this runs on look for messages, if it runs on one.
+    /// Makes the caller's virtual processor, if any, probe for messages.
     pub(crate) fn attend_here(&self) -> io::Result<()> {
         // A member without upcalls polls, or blocks its kernel thread.
         if Attended::check().is_err() && !self.0.upcalls.are_wanted() {
@@ -98,13 +101,13 @@ impl Group {
         Ok(())
     }
 
-    /// Whether handlers run by themselves now.
+    /// Returns `true` if handlers run by themselves now.
     #[inline]
     fn upcalls_are_enabled(&self) -> bool {
         self.0.mask.sections() == 0 && self.0.upcalls.are_on()
     }
 
-    /// Runs handlers on other threads, if any are to run.
+    /// Runs handlers on other threads, if any are due.
     #[cold]
     pub(crate) fn safe_point(&self) {
         if self.upcalls_are_enabled() && self.blocks_a_thread() && !std::thread::panicking() {
@@ -113,13 +116,13 @@ impl Group {
     }
 
     /// Runs the handlers of the messages that wait here, for a sender that waits for room: the
-    /// receiver may wait for room here. In a section, none.
+    /// receiver may be waiting for room here. Runs none in a section.
     pub(crate) fn run_handlers_meanwhile(&self) {
         self.offer_again();
         if self.0.upcalls.are_on() && self.blocks_a_thread() {
             return self.safe_point();
         }
-        // The handlers below this one on the stack have taken their messages, which is room for
+        // The handlers below this one on the stack have taken their messages, which makes room for
         // their senders.
         self.0.senders.tell();
         let nested = &self.0.nested;
@@ -131,14 +134,14 @@ impl Group {
         self.poll();
     }
 
-    /// Whether a wait here blocks a user-level thread only.
+    /// Returns `true` if a wait here blocks only a user-level thread.
     #[inline]
     pub(crate) fn blocks_a_thread(&self) -> bool {
         self.0.upcalls.attended.get().is_some_and(Attended::is_here)
     }
 
-    /// Waits, on the virtual processor, for what upcalls do not take, until something has changed
-    /// since `changes` was asked for, or until `met` is true, which is asked last.
+    /// Waits on the virtual processor for messages that upcalls do not take, until the count of
+    /// changes differs from `changes`, or until `met` is true, which is checked last.
     pub(crate) fn wait_as_a_thread(
         &self,
         limit: Option<Duration>,
@@ -166,7 +169,7 @@ impl Group {
         }
     }
 
-    /// Whether a message is the next of its sender's which an upcall would take.
+    /// Returns `true` if an upcall would take the next message of a sender.
     fn is_due(&self) -> bool {
         if !self.0.upcalls.are_on() || !self.available() {
             return false;
@@ -178,8 +181,7 @@ impl Group {
         self.any_next(|next| self.is_claimed(next))
     }
 
-    /// Returns `true` if a message waits that no upcall takes now, and a thread that `wants` some
-    /// does.
+    /// Returns `true` if a message waits that no upcall takes now, but a thread with `wants` does.
     pub(crate) fn has_wanted(&self, wants: Wants) -> bool {
         if !self.available() {
             return false;
@@ -192,7 +194,7 @@ impl Group {
                 self.0.senders.all().iter().filter(|inbound| inbound.waits()).any(|inbound| {
                     match inbound.next() {
                         Some(next) if !self.is_claimed(next) => inbound.from() == from,
-                        // Nothing is seen behind many words that lead on: a poll goes on there.
+                        // Behind many words that lead on, nothing is seen: a poll goes on there.
                         Some(_) | None => polls,
                     }
                 })
@@ -200,7 +202,7 @@ impl Group {
         }
     }
 
-    /// Returns `true` if a thread waits for what is there.
+    /// Returns `true` if a thread waits for a message or report that is there.
     fn is_waited_for(&self) -> bool {
         let waiting = self.0.upcalls.waiting.borrow();
         !waiting.is_empty()
@@ -208,7 +210,7 @@ impl Group {
                 || waiting.iter().any(|(_, wants)| self.has_wanted(*wants)))
     }
 
-    /// Whether upcalls take this: a message with a handler, or one that is none, for which its
+    /// Returns `true` if upcalls take this: a message with a handler, or an invalid one, whose
     /// sender is forgotten.
     pub(crate) fn is_claimed(&self, next: NextMessage) -> bool {
         match next {
@@ -218,7 +220,7 @@ impl Group {
     }
 }
 
-/// The end of a poll within a send, also if a handler panics.
+/// The end of a poll within a send, even if a handler panics.
 struct Nested<'a>(&'a Group);
 
 impl Drop for Nested<'_> {
@@ -228,7 +230,7 @@ impl Drop for Nested<'_> {
     }
 }
 
-/// What a virtual processor knows of a group.
+/// A group, as a virtual processor probes it.
 struct GroupHook {
     group: Weak<Membership>,
     member: Arc<Member>,

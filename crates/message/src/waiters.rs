@@ -1,4 +1,4 @@
-//! The threads that wait for messages, and the virtual processor that looks for them.
+//! The threads that wait for messages, and the virtual processor that probes for them.
 
 use crate::Rank;
 use std::cell::{OnceCell, RefCell};
@@ -9,16 +9,16 @@ use upcall_thread::Ticket;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wants {
     Any,
-    /// Those that a poll takes, and those of this member.
+    /// Messages that a poll takes, and those of this member.
     Of(Rank),
 }
 
-/// What a group has for upcalls.
+/// A group's state for upcalls.
 #[derive(Debug, Default)]
 pub(crate) struct Upcalls {
-    /// The virtual processor that looks for its messages, if it was joined on one.
+    /// The virtual processor that probes for its messages, if it was joined on one.
     pub(crate) attended: OnceCell<Attended>,
-    /// Handlers run by themselves.
+    /// Set if handlers run by themselves.
     on: bool,
     /// User-level threads in [`Group::wait`](crate::Group::wait).
     pub(crate) waiting: RefCell<Vec<(Ticket, Wants)>>,
@@ -29,17 +29,17 @@ impl Upcalls {
         Self { on: wanted, ..Self::default() }
     }
 
-    /// Whether they are wanted.
+    /// Returns `true` if upcalls are wanted.
     pub(crate) fn are_wanted(&self) -> bool {
         self.on
     }
 
-    /// Whether handlers run by themselves outside of sections.
+    /// Returns `true` if handlers run by themselves outside of sections.
     pub(crate) fn are_on(&self) -> bool {
         self.on && self.attended.get().is_some()
     }
 
-    /// Has threads that wait for messages look again.
+    /// Makes threads that wait for messages check again.
     pub(crate) fn wake(&self) {
         if !self.waiting.borrow().is_empty() {
             for (ticket, _) in self.waiting.take() {

@@ -1,4 +1,4 @@
-//! How a member waits: for a message, for an event, or until something has changed.
+//! How a member waits: for a message, for an event, or for a change.
 
 use crate::error::RunError;
 use crate::group::Group;
@@ -7,30 +7,32 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 impl Group {
-    /// Waits until a message or an event is there, at most as long as `limit`; then
-    /// [`poll`](Self::poll) or [`receive`](Self::receive). Spins first, as the group's pacing says,
-    /// then blocks the kernel thread. Whether something is there.
+    /// Waits at most `limit` until a message or an event is there. Returns `true` if one is.
+    ///
+    /// Spins first, as the group's pacing requires, then blocks the kernel thread. Call
+    /// [`poll`](Self::poll) or [`receive`](Self::receive) afterwards.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         self.wait_since(limit, self.changes())
     }
 
-    /// The same, if nothing has [changed](Self::changes) since.
+    /// Like [`wait`](Self::wait), and also ends when the count of [changes](Self::changes) differs
+    /// from `changes`.
     pub(crate) fn wait_since(&self, limit: Option<Duration>, changes: u64) -> bool {
         self.wait_unless(limit, changes, Wants::Any, || !self.0.events.borrow().is_empty())
     }
 
-    /// Waits until a wanted message is there, or something has changed since `changes` was asked
-    /// for, or `met` is true, which news of other members may make.
+    /// Waits until a wanted message is there, or the count of changes differs from `changes`, or
+    /// `met` is true, which events of other members can make true.
     ///
     /// # Why no wait misses its end
     /// Each handler on a worker, in an interrupt or at a safe point counts a change at its own end,
     /// when it has changed what a thread waits for; on a virtual processor it wakes the threads
-    /// after that. A thread that has asked for the count, looked, and then waits by it has either
-    /// seen the change, or each look of the wait sees another count. No thread runs between the
-    /// last look and the ticket, because all of them have one kernel thread. [`wait`](Self::wait)
-    /// asks when it is called. So an interrupt between the caller's look and that call is missed,
-    /// unless the caller holds a [section](Self::atomic). [`run_until`](Self::run_until) asks
-    /// before it looks, and does not wait if a message was taken while it looked.
+    /// after that. A thread reads the count, checks, and then waits with that count. Either it has
+    /// seen the change, or each check of the wait sees another count. No thread runs between the
+    /// last check and the ticket, because all of them have one kernel thread. [`wait`](Self::wait)
+    /// reads the count when it is called. So an interrupt between the caller's check and that call
+    /// is missed, unless the caller holds a [section](Self::atomic). [`run_until`](Self::run_until)
+    /// reads the count before it checks, and does not wait if a message was taken during the check.
     pub(crate) fn wait_unless(
         &self,
         limit: Option<Duration>,
@@ -63,7 +65,7 @@ impl Group {
         let _busy = self.busy();
         let known = self.0.offers.next();
         self.0.senders.tell();
-        // The last look ends the wait. What it finds may be taken before this returns.
+        // The last check ends the wait. A message that it finds may be taken before this returns.
         let only_refused = Cell::new(false);
         let is_there = if self.blocks_a_thread() {
             let met = || {
@@ -105,8 +107,8 @@ impl Group {
     /// Polls and waits until `done` is true, or another member ends or violates the protocol.
     ///
     /// # Errors
-    /// What happened to another member, or that a message waits which has no handler: no one takes
-    /// it here, so it would be waited for, and with it what comes after it, for ever.
+    /// The event of another member, or [`RunError::Unhandled`] if a message without a handler
+    /// waits: no code takes it here, so it and the messages behind it would wait for ever.
     pub fn run_until(&self, mut done: impl FnMut() -> bool) -> Result<(), RunError> {
         while !done() {
             if self.poll() == 0 {
@@ -127,14 +129,14 @@ impl Group {
         Ok(())
     }
 
-    /// How often something has changed behind the back of a thread that waits: to be asked before
-    /// that looks at what may change, and then waits.
+    /// Number of changes that a waiting thread did not make itself. To be read before the thread
+    /// checks for a change, and then waits.
     pub(crate) fn changes(&self) -> u64 {
         let _busy = self.busy();
         self.0.changes.get()
     }
 
-    /// Another thread of this virtual processor may wait for what has changed.
+    /// Counts a change, and wakes the other threads of this virtual processor that may wait for it.
     #[inline]
     pub(crate) fn has_changed(&self) {
         if self.blocks_a_thread() {
@@ -148,9 +150,9 @@ impl Group {
     }
 }
 
-/// What has ended a wait.
+/// The reason why a wait has ended.
 enum Woken {
-    /// What was waited for, or a message.
+    /// The awaited condition holds, or a message is there.
     There,
     /// A queue was refused, and nothing else is there.
     Refused,

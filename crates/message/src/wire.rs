@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 use upcall_os::process::{self, Identity};
 use upcall_os::socket::Peer;
 
-/// The version of these messages and of the queues.
+/// Version of these messages and of the queues.
 pub(crate) const VERSION: u32 = 4;
 
-/// What a group is known by once it has formed. Nobody can guess it.
+/// Identifies a group once it has formed. It cannot be guessed.
 pub(crate) type GroupId = [u8; 16];
 
-/// What one who connects says.
+/// A request of a process that has connected.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum MemberRequest {
-    /// To the leader: wants to be a member.
+    /// To the leader: asks to become a member.
     Hello {
         version: u32,
-        /// How many members it expects.
+        /// Number of members that it expects.
         size: u32,
         rank: Option<u32>,
         /// The name of its own socket, in the same folder.
         socket: String,
-        /// Its kinds of messages, with what they carry.
+        /// Its kinds of messages, each with its signature.
         kinds: Vec<(String, String)>,
     },
-    /// To another member: brings a queue, by which it will send. Descriptors: the queue's memory,
-    /// the doorbell that it will ring.
+    /// To another member: brings the queue through which this member will send. Descriptors: the
+    /// queue's memory, and the doorbell that this member will notify.
     Open { version: u32, group: GroupId, from: u32, to: u32 },
 }
 
-/// What the leader answers, once all are there.
+/// The leader's answer, once all are there.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Welcome {
     Formed {
@@ -44,14 +44,15 @@ pub(crate) enum Welcome {
     Lacks(Lacks),
 }
 
-/// A member lacks a resource for what was asked.
+/// Reports that a member lacks a resource for a request.
 ///
-/// A member without memory to read a request, or without a descriptor to see who makes it, cannot
-/// tell what was asked. So this answer has the same place in [`Welcome`] and in [`QueueOpenReply`].
+/// A member without memory to read a request, or without a descriptor to identify its sender, does
+/// not know what was requested. So this answer has the same position in [`Welcome`] and in
+/// [`QueueOpenReply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lacks {
     pub(crate) lack: Lack,
-    /// The kernel's error number, where the kernel refused the resource.
+    /// The kernel's error number, if the kernel refused the resource.
     pub(crate) errno: Option<i32>,
 }
 
@@ -61,26 +62,26 @@ impl Lacks {
         Some(Self { lack: Lack::of(error)?, errno: error.raw_os_error() })
     }
 
-    /// The same with an error number that the kernel can give. A peer may have written any.
+    /// Drops an error number that no kernel gives. A peer may have written any.
     pub(crate) fn checked(self) -> Self {
         Self { errno: self.errno.filter(|errno| (1..4096).contains(errno)), ..self }
     }
 }
 
-/// A member, as its group knows it.
+/// A member, as its group lists it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Listed {
     pub(crate) process: ProcessKey,
     pub(crate) socket: String,
 }
 
-/// What tells a member's process apart from all others of this machine.
+/// Identifies a member's process among all processes of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ProcessKey {
     /// The inode of its pidfds, which is the same in every PID namespace.
     Pidfd(u64),
-    /// On kernels before 6.9: the number that it has in the leader's PID namespace, 0 if it has
-    /// none there, and when it began, 0 if that could not be seen.
+    /// On kernels before 6.9: its process ID in the leader's PID namespace, 0 if it has none there,
+    /// and its start time, 0 if that could not be seen.
     Numbered(u32, u64),
 }
 
@@ -98,14 +99,14 @@ impl ProcessKey {
         Ok(process::own()?.map_or(Self::Numbered(std::process::id(), 0), Self::from))
     }
 
-    /// Whether the leader can have meant this process by it, `own`: a number may be one of another
-    /// PID namespace.
+    /// Returns `true` if the leader can have meant this process, `own`. A process ID may belong to
+    /// another PID namespace.
     pub(crate) fn may_be(self, own: Self) -> bool {
         !matches!((self, own), (Self::Pidfd(_), Self::Pidfd(_))) || self == own
     }
 
-    /// Whether both are the same process. A process without a number equals nothing, not even
-    /// itself.
+    /// Returns `true` if both are the same process. A process without a number equals nothing, not
+    /// even itself.
     pub(crate) fn is(self, other: Self) -> bool {
         match (self, other) {
             (Self::Numbered(one, _), Self::Numbered(other, _)) => one == other && one != 0,
@@ -123,21 +124,22 @@ impl From<Identity> for ProcessKey {
     }
 }
 
-/// What the receiver of a queue answers.
+/// The answer of a queue's receiver.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum QueueOpenReply {
-    /// It is read from now on. Descriptor: the station of the receiver's domain, where it has this
-    /// line.
+    /// The receiver reads the queue from now on. Descriptor: the station of its domain, where it
+    /// has this line.
     Yes {
         line: u16,
         makes_fences: bool,
     },
     No(String),
-    /// It is not read: the receiver lacks a resource for it, and lives. It may be brought again.
+    /// The receiver does not read the queue: it lives, and lacks a resource. The queue may be
+    /// brought again.
     Lacks(Lacks),
 }
 
-/// A process by its number here, for reports.
+/// Describes a process by its ID here, for reports.
 pub(crate) fn shown(pid: u32) -> String {
     match pid {
         0 => "a process of another PID namespace".into(),

@@ -1,5 +1,5 @@
-//! Threads that compute in a language with safe points of its own: they are told that messages
-//! came, and heed them there.
+//! Threads that compute in a language with safe points of its own: they are notified of messages,
+//! and take them at a safe point.
 
 mod guard;
 
@@ -29,7 +29,7 @@ fn both(member: impl Fn(GroupBuilder) + Sync) {
     });
 }
 
-/// What a thread is told by, and how often it was.
+/// Notifications of a thread, and their number.
 #[derive(Clone, Default)]
 struct Told(Arc<(AtomicBool, AtomicU64)>);
 
@@ -46,7 +46,7 @@ impl Told {
         self.0.1.load(SeqCst)
     }
 
-    /// Computes until something is true, and looks now and then whether it was told.
+    /// Computes until `done`, and checks now and then for a notification.
     fn computes_until(&self, group: &Group, done: impl Fn() -> bool) {
         let ends = Instant::now() + Duration::from_secs(30);
         while !done() {
@@ -67,7 +67,7 @@ fn who_computes_heeds_what_comes_and_answers() {
         let (ball, seen) = (handlers.kind::<u64>("ball"), Rc::new(Cell::new(0)));
         let own = seen.clone();
         handlers.on(ball, move |group, from, hop| {
-            // What a handler of a signal could not do.
+            // A signal handler could not do this.
             black_box(vec![hop; 10]);
             own.set(hop);
             if hop < ROUNDS {
@@ -87,7 +87,7 @@ fn who_computes_heeds_what_comes_and_answers() {
     });
 }
 
-/// In a handler, that is within an operation that was counted for the first announcement.
+/// In a handler: within an operation that was counted for the first announcement.
 #[test]
 fn who_is_announced_anew_in_a_handler_is_told_of_what_comes_later() {
     both(|joining| {
@@ -106,7 +106,7 @@ fn who_is_announced_anew_in_a_handler_is_told_of_what_comes_later() {
         });
         let group = joining.join(handlers).unwrap();
         if group.rank() == 1 {
-            // Before anything comes, which would announce it, too.
+            // Before any message comes, which would announce it, too.
             *announced.borrow_mut() = Some(group.announce(told.notify()).unwrap());
         }
         group.barrier().unwrap();
@@ -149,7 +149,7 @@ fn sections_and_handlers_are_not_disturbed_and_nothing_is_forgotten_after_them()
                 thread::sleep(Duration::from_micros(300));
                 assert_eq!((group.heed(), seen.get()), (0, before));
                 drop(section);
-                // It is told again if there is anything, also of what lies in segments.
+                // It is notified again if a message is there, even in segments.
                 told.computes_until(&group, || seen.get() > before);
                 thread::sleep(Duration::from_micros(100));
             }
@@ -161,7 +161,7 @@ fn sections_and_handlers_are_not_disturbed_and_nothing_is_forgotten_after_them()
     });
 }
 
-/// It would be told for ever of what it cannot take.
+/// Otherwise it would be notified for ever of a message that it cannot take.
 #[test]
 fn what_has_no_handler_is_told_of_no_more_than_once_a_look() {
     both(|joining| {
@@ -188,7 +188,7 @@ fn what_has_no_handler_is_told_of_no_more_than_once_a_look() {
     });
 }
 
-/// What the thread waits for comes true at a safe point within its look, which has found it false.
+/// The awaited condition becomes true at a safe point within the check that has found it false.
 #[test]
 fn a_wait_ends_by_what_was_heeded_within_the_look() {
     both(|joining| {

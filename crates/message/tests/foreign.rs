@@ -1,5 +1,5 @@
-//! Kinds by their signatures: they are those of Rust's types to other members; and waits that
-//! something else ends.
+//! Kinds by their signatures, which are those of Rust's types to other members; and waits that can
+//! be interrupted.
 
 mod guard;
 
@@ -129,8 +129,8 @@ fn another_signature_is_refused_by_name() {
     );
 }
 
-/// A reader that says of a message that it is none stands for one that is none: its sender is left,
-/// whether it is polled for, received or looked at.
+/// A reader that rejects a message stands for an invalid one: its sender is forgotten, whether the
+/// message is polled for, received or peeked at.
 #[test]
 fn what_is_not_what_its_kind_carries_is_a_violation() {
     for how in ["poll", "receive", "peek"] {
@@ -177,7 +177,7 @@ fn more_kinds_than_members_can_tell_each_other_are_refused() {
         }
         joining.join(handlers)
     };
-    // As many as they can.
+    // The maximum number of kinds.
     both(
         |joining| with(joining, 1465).unwrap().barrier().unwrap(),
         |joining| with(joining, 1465).unwrap().barrier().unwrap(),
@@ -195,7 +195,7 @@ fn waits_can_be_interrupted() {
             let mut handlers = Handlers::new();
             handlers.kind::<[u64; 1000]>("data");
             let _group = joining.join(handlers).unwrap();
-            // It takes nothing.
+            // It takes no messages.
             over.wait();
         },
         |joining| {
@@ -207,10 +207,10 @@ fn waits_can_be_interrupted() {
                 count.set(count.get() + 1);
                 here.load(Ordering::Relaxed)
             });
-            // Without a timeout, who finds no room waits for it.
+            // Without a timeout, a sender that finds no room waits for it.
             let group = joining.timeout(None).join(handlers).unwrap();
             assert!(!group.wait(Some(Duration::from_millis(5))) && asked.get() > 0);
-            // Who asks meanwhile waits on.
+            // A wait goes on when `ask` returns `false`.
             let (start, long) = (Instant::now(), Duration::from_millis(600));
             assert_eq!(group.wait_foreign(Some(long)), Ok(false));
             assert!(start.elapsed() >= long);
@@ -229,8 +229,8 @@ fn waits_can_be_interrupted() {
     );
 }
 
-/// What a member in the barrier has reported here is no message: `available` does not say so, and
-/// `receive` and `peek` find nothing.
+/// The reports of a member in the barrier are no messages: `available` is false, and `receive` and
+/// `peek` find nothing.
 #[test]
 fn a_barriers_reports_are_no_messages() {
     both(

@@ -1,5 +1,5 @@
-//! Members as threads of one process: what is sent is taken, exactly once and in order, however
-//! long its receiver looks away.
+//! Members as threads of one process: each message is taken exactly once and in order, however long
+//! its receiver does not poll.
 
 mod guard;
 
@@ -15,7 +15,7 @@ use upcall_message::{
     SendError,
 };
 
-/// Longest time that a wait takes, within the longest time of a test.
+/// Maximum time of a wait, within the maximum time of a test.
 const GUARD: Duration = Duration::from_secs(40);
 
 fn name() -> String {
@@ -107,13 +107,13 @@ fn all_to_all_is_taken_once_and_in_order() {
                         group.send(to, number, &(value, to as u32)).unwrap();
                     }
                 }
-                // Without a timeout, who waits for room takes nothing meanwhile.
+                // Without a timeout, a sender that waits for room takes nothing.
                 if timeout.is_none() || value % 1000 == group.rank() as u64 {
                     group.poll();
                 }
             }
             until(&group, || *expected.borrow() == [each; 4]);
-            // What was sent arrives, though the others go one by one.
+            // All messages arrive, although the others leave one by one.
         });
     }
 }
@@ -213,9 +213,10 @@ fn try_send_says_full_and_then_diverts() {
             }
             assert!(full > 0 && sent > 30);
             let long = vec![0; 1 << 30];
-            assert!(
-                matches!(group.send(1, data, &long), Err(SendError::TooLong { most }) if most == (1 << 30) - 16)
-            );
+            assert!(matches!(
+                group.send(1, data, &long),
+                Err(SendError::TooLong { most }) if most == (1 << 30) - 16
+            ));
             assert!(matches!(
                 group.send(2, data, &[]),
                 Err(SendError::NoSuchRank { rank: 2, size: 2 })
@@ -252,7 +253,7 @@ fn handlers_may_send_poll_and_wait() {
                 if depth > 0 {
                     answered.set(0);
                     group.send(from, ask, &(depth - 1)).unwrap();
-                    // The answer comes by the queue that this message came by.
+                    // The answer comes through the queue that this message came through.
                     until(group, || answered.get() == depth);
                 }
                 group.send(from, answer, &(depth + 1)).unwrap();
@@ -320,7 +321,7 @@ fn nobody_passes_a_barrier_before_all_have_come() {
                 group.send(next, data, &u64::from(turn)).unwrap();
                 group.barrier().unwrap();
                 assert!(came.load(Ordering::SeqCst) >= turn * size as u32);
-                // The one before has told this one that it came, behind what it had sent.
+                // The preceding member has reported its arrival, behind its messages.
                 assert!(size == 1 || last.get() >= u64::from(turn));
                 data_there.fetch_add(1, Ordering::SeqCst);
             }
@@ -340,7 +341,7 @@ fn a_barrier_ends_when_a_member_does() {
         }
         for _ in 0..3 {
             let lost = group.barrier().unwrap_err();
-            // The other one ends too when it has given up, or reports the end of member 1 before
+            // The other one also ends when it has given up, or reports the end of member 1 before
             // this one sees it.
             let is_right = match lost {
                 RunError::Lost(Event::Ended { rank }) => rank != group.rank(),
@@ -364,17 +365,17 @@ fn a_message_without_a_handler_is_told_and_not_waited_for() {
         assert_eq!(group.barrier(), Err(unhandled.clone()));
         assert_eq!(group.run_until(|| false), Err(unhandled.clone()));
         assert_eq!(group.reduce(1_u64, |a, b| a + b), Err(unhandled));
-        // Nothing of it is lost, and both steps go on.
+        // No message is lost, and both steps go on.
         assert_eq!(group.receive(|message| message.get(data)), Ok(Some(5)));
         assert_eq!(group.reduce(1_u64, |a, b| a + b), Ok(2));
         group.barrier().unwrap();
-        // Who leaves is told of first.
+        // No member leaves before both have got the error.
         both_told.wait();
     });
 }
 
-/// A member that passes a barrier first may send what others take without a handler, though they
-/// are in the barrier still.
+/// A member that passes a barrier first may send messages that others take without a handler, while
+/// they are still in the barrier.
 #[test]
 fn what_comes_after_a_barrier_does_not_end_it() {
     const ROUNDS: u64 = 200;
@@ -488,11 +489,11 @@ fn nothing_is_left_in_the_folder() {
     assert!(here() < with);
 }
 
-/// Messages of all sizes between each other, taken by handlers that copy, by handlers that read
-/// where they lie, and by hand.
+/// Messages of all sizes between each other, taken by handlers that copy, by handlers that read in
+/// shared memory, and by `receive`.
 #[test]
 fn messages_of_any_size_come_whole_and_in_order() {
-    // Each length by each way, several times.
+    // Each length in each way, several times.
     const EACH: u32 = 72;
     let size = |number: u32| match number % 6 {
         0 => 0,
@@ -608,7 +609,7 @@ fn barriers_and_reductions_that_are_interrupted_go_on() {
             let is_joined = joined.clone();
             handlers.interruption(move || {
                 asked.set(asked.get() + 1);
-                // It is asked in the wait, and once more after that.
+                // It is called in the wait, and once more after that.
                 is_joined.get() && asked.get() % 4 >= 2
             });
             let group = joining.join(handlers).unwrap();
@@ -654,8 +655,8 @@ fn a_reduction_ends_with_its_members() {
     });
 }
 
-/// What a member has brought and sent comes before the news that it has left, also if it was its
-/// first message.
+/// A member's queue and messages come before the event that it has left, even if this was its first
+/// message.
 #[test]
 fn who_leaves_at_once_has_sent_all_the_same() {
     for round in 0..60 {
@@ -664,8 +665,8 @@ fn who_leaves_at_once_has_sent_all_the_same() {
             let last = handlers.kind::<u64>("last");
             let group = joining.join(handlers).unwrap();
             if group.rank() == 0 {
-                // The way there is closed by the other's leaving, the way here is opened just
-                // before that.
+                // The path to the other is closed by the other's leaving; the path from it is
+                // opened just before that.
                 group.send(1, last, &round).unwrap();
             }
             while !group.available() {
@@ -681,8 +682,8 @@ fn who_leaves_at_once_has_sent_all_the_same() {
     }
 }
 
-/// The message is received after the barrier. Member 1, which has sent it, is not awaited by member
-/// 0 itself.
+/// The message is received after the barrier. Member 0 does not itself wait for member 1, which has
+/// sent it.
 #[test]
 fn a_barrier_sleeps_beside_a_message_that_is_received_later() {
     together(4, |joining| {
@@ -715,7 +716,7 @@ fn a_barrier_sleeps_beside_a_message_that_is_received_later() {
     });
 }
 
-/// The clerk takes the queue in. In most groups that takes longer than the first look for its
+/// The clerk takes the queue in. In most groups that takes longer than the first probe for its
 /// answer.
 #[test]
 fn what_a_member_sends_to_itself_is_there_at_once() {

@@ -1,5 +1,5 @@
-//! Messages that are looked at where they lie: nothing is copied, and what is held is out of
-//! everybody's way until it is let go.
+//! Messages that are read in shared memory: nothing is copied, and no other code takes a held
+//! message until it is let go.
 
 mod guard;
 
@@ -38,7 +38,7 @@ fn number(held: &Held) -> Option<u64> {
     held.lying().payload().u64(0)
 }
 
-/// What comes next, copied.
+/// A copy of the next message.
 fn next(group: &Group, kind: Kind<u64>) -> Option<u64> {
     group.receive(|message| message.get(kind)).ok()?
 }
@@ -100,7 +100,7 @@ fn what_is_held_is_in_nobodys_way_and_order_is_kept() {
     let _alone = ONE_BY_ONE.lock();
     let (group, _, kind) = alone();
     (1..=3).for_each(|value| group.send(0, kind, &value).unwrap());
-    // It stays.
+    // The message stays.
     let peeked = group.peek_held(any).unwrap();
     assert_eq!((number(&peeked), peeked.lying().kind(), peeked.lying().from()), (Some(1), 1, 0));
     assert!(!group.available() && !group.wait(Some(Duration::from_millis(1))));
@@ -110,7 +110,7 @@ fn what_is_held_is_in_nobodys_way_and_order_is_kept() {
     drop(peeked);
     assert!(group.available());
     assert_eq!(group.peek(|message| message.get(kind)), Ok(Some(1)));
-    // It goes.
+    // The message is taken.
     let first = group.receive_held(any).unwrap();
     assert_eq!((number(&first), group.taken(), group.available()), (Some(1), 0, false));
     drop(first);
@@ -118,13 +118,13 @@ fn what_is_held_is_in_nobodys_way_and_order_is_kept() {
         (group.taken(), next(&group, kind), next(&group, kind), next(&group, kind)),
         (1, Some(2), Some(3), None)
     );
-    // Within a look at the same one there is nothing.
+    // While the same message is being read, none is there.
     group.send(0, kind, &4).unwrap();
     group.receive(|_| assert_eq!(group.receive_held(any).err(), Some(NothingThere))).unwrap();
     assert_eq!(group.taken(), 4);
 }
 
-/// Who is told of arrivals is told of those behind it, too.
+/// A thread that is notified of arrivals is also notified of those behind a held message.
 #[test]
 fn what_lies_behind_is_announced_when_it_is_let_go() {
     let _alone = ONE_BY_ONE.lock();
@@ -236,7 +236,7 @@ fn what_its_kind_cannot_have_is_a_violation() {
                 );
                 let group = joining.join(handlers).unwrap();
                 assert!(group.wait(Some(Duration::from_secs(20))));
-                // As if the second one were none.
+                // As if the second one were invalid.
                 let fits = |message: &Message<'_, '_>| message.size() > 0;
                 drop(group.receive_held(fits).unwrap());
                 let mut found = None;

@@ -1,4 +1,4 @@
-//! Handlers that run in the middle of what a thread computes: members on ordinary kernel threads,
+//! Handlers that run in the middle of a thread's computation: members on ordinary kernel threads,
 //! which do not poll.
 
 mod guard;
@@ -39,8 +39,8 @@ fn promise() -> Promise {
     unsafe { Promise::given() }
 }
 
-/// Computes until something is true, which a handler makes. What it computes allocates and frees,
-/// as anything does.
+/// Computes until `done`, which a handler makes true. The computation allocates and frees, as
+/// ordinary code does.
 fn computes_until(done: impl Fn() -> bool) {
     let ends = Instant::now() + Duration::from_secs(30);
     while !done() {
@@ -49,7 +49,7 @@ fn computes_until(done: impl Fn() -> bool) {
     }
 }
 
-/// What a handler counts: how many messages, and whether they came in order.
+/// A handler's counts: the number of messages, and whether they came in order.
 #[derive(Clone, Default)]
 struct Counted(Arc<(AtomicU64, AtomicU64)>);
 
@@ -91,7 +91,7 @@ fn a_thread_that_computes_is_interrupted_and_answers() {
             }
         });
         let group = joining.join(handlers).unwrap();
-        // The way to each other is opened before.
+        // The path to each other is opened before.
         group.barrier().unwrap();
         group
             .interruptible(promise(), || {
@@ -106,8 +106,8 @@ fn a_thread_that_computes_is_interrupted_and_answers() {
     });
 }
 
-/// A sender with bursts and pauses, to one that computes; the other way, messages of all kinds by
-/// operations that are interrupted.
+/// A sender with bursts and pauses, to a member that computes; in the other direction, messages of
+/// all kinds by operations that are interrupted.
 #[test]
 fn operations_and_interrupts_do_not_disturb_each_other() {
     const COUNT: u64 = 30_000;
@@ -130,7 +130,7 @@ fn operations_and_interrupts_do_not_disturb_each_other() {
                     while counted[1].count() < COUNT || counted[2].count() < COUNT {
                         assert_eq!(group.event(), None);
                         if sent < COUNT / 10 {
-                            // Both ways at once, and sections that are short and long.
+                            // Both directions at once, and sections that are short and long.
                             group.send(1, text, &sent.to_string()).unwrap();
                             group.send(2, text, &sent.to_string()).unwrap();
                             sent += 1;
@@ -174,8 +174,8 @@ fn operations_and_interrupts_do_not_disturb_each_other() {
     });
 }
 
-/// A section, or a handler, that lasts has what comes meanwhile diverted; all of that is taken by
-/// interrupts all the same, as far as two segments go.
+/// During a long section or handler, arriving messages are diverted. Interrupts still take all of
+/// them, as far as two segments go.
 #[test]
 fn what_was_diverted_comes_when_a_section_ends() {
     const COUNT: u64 = 60_000;
@@ -190,7 +190,7 @@ fn what_was_diverted_comes_when_a_section_ends() {
                 .interruptible(promise(), || {
                     let section = group.atomic();
                     let before = counted.count();
-                    // Of 938 KiB.
+                    // 938 KiB arrive.
                     thread::sleep(Duration::from_millis(30));
                     assert_eq!(counted.count(), before);
                     drop(section);
@@ -204,7 +204,7 @@ fn what_was_diverted_comes_when_a_section_ends() {
     });
 }
 
-/// A wait in a section ends awake: nobody would ring for the thread any more.
+/// A wait in a section ends awake: no sender would notify the thread any more.
 #[test]
 fn a_wait_in_a_section_leaves_the_thread_interruptible() {
     const ROUNDS: u64 = 50;
@@ -241,8 +241,8 @@ fn a_wait_in_a_section_leaves_the_thread_interruptible() {
     });
 }
 
-/// Who has not sent before is heard while the thread computes; what no handler for interrupts takes
-/// stays there, with what follows it, and others go on.
+/// A member that has not sent before interrupts a thread that computes. A message that no handler
+/// for interrupts takes stays there, with those behind it, and other senders go on.
 #[test]
 fn others_interrupt_while_one_has_to_be_polled_for() {
     together(3, |joining| {
@@ -264,7 +264,7 @@ fn others_interrupt_while_one_has_to_be_polled_for() {
                         }
                         computes_until(|| counted[1].count() == 100 && counted[2].count() == 5);
                         assert_eq!(ready.load(SeqCst), 0);
-                        // By a poll.
+                        // A poll takes it.
                         computes_until(|| group.poll() > 0 || ready.load(SeqCst) == 1);
                         computes_until(|| counted[2].count() == 10);
                     })
@@ -309,13 +309,13 @@ fn outside_of_it_they_are_polled_for() {
     assert_eq!(counted.count(), 0);
     group.poll();
     assert_eq!((counted.count(), refused.load(SeqCst)), (3, 1));
-    // A panic in what computes ends it as a return does; what comes at its beginning is run at
-    // once.
+    // A panic in the computation ends it as a return does. A message that came before it began is
+    // handled at once.
     group.send(0, number, &3).unwrap();
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         group.interruptible(promise(), || {
             assert_eq!(counted.count(), 4);
-            // It can be nested, to no effect.
+            // Nesting is allowed, and has no effect.
             group.interruptible(promise(), || group.send(0, number, &4)).unwrap().unwrap();
             computes_until(|| counted.count() == 5);
             panic!("meant");

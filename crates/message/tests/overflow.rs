@@ -1,5 +1,5 @@
-//! What a group may buffer has a limit, and so has the machine: who floods is stopped there, and
-//! goes on by itself; nobody else notices, and nobody waits for ever.
+//! A group's buffer has a limit, and so has the machine's memory: a member that floods is stopped
+//! there, and goes on by itself. No other member notices, and none waits for ever.
 
 mod guard;
 
@@ -17,7 +17,7 @@ use upcall_os::headroom::Headroom;
 const MIB: u64 = 1 << 20;
 const BLOCK: [u64; 1024] = [7; 1024];
 
-/// Longest time that a wait takes, within the longest time of a test.
+/// Maximum time of a wait, within the maximum time of a test.
 const GUARD: Duration = Duration::from_secs(40);
 
 fn together(size: usize, member: impl Fn(GroupBuilder) + Sync) {
@@ -83,7 +83,7 @@ fn a_flood_is_stopped_and_goes_on_and_others_do_not_notice() {
                 }
             }
             1 => {
-                // It looks away until the flood is stopped; the third one's business goes on.
+                // It does not poll until the flood is stopped; the third one's messages go on.
                 let (mut before, begun) = (u64::MAX, Instant::now());
                 while begun.elapsed() < Duration::from_secs(60) {
                     thread::sleep(Duration::from_millis(100));
@@ -114,10 +114,12 @@ fn a_flood_is_stopped_and_goes_on_and_others_do_not_notice() {
     });
 }
 
-/// A sender that waits for room takes what comes for it: no member polls before it has sent all.
+/// A sender that waits for room takes the messages that arrive: no member polls before it has sent
+/// all.
 #[test]
 fn members_that_flood_each_other_go_on() {
-    // Not quite 5 MiB; and some times what the queue takes. Handlers answer each block, or do not.
+    // Not quite 5 MiB; and several times what the queue takes. Handlers answer each block, or do
+    // not.
     for (timeout, all, answers) in [
         (Some(Duration::from_micros(50)), 600, false),
         (Some(Duration::ZERO), 600, false),
@@ -164,7 +166,7 @@ fn members_that_flood_each_other_go_on() {
 }
 
 /// Handlers that answer, and wait for room within each other, at members that flood each other with
-/// messages of a word.
+/// messages of one word.
 #[test]
 fn handlers_that_answer_floods_of_small_messages_go_on() {
     const ALL: u64 = 30_000;
@@ -229,7 +231,7 @@ fn a_deadline_ends_what_would_be_a_deadlock() {
                 error => panic!("{error}"),
             }
             both_stuck.wait();
-            // Nothing was lost, and it goes on.
+            // No message is lost, and sending goes on.
             let (mut taken, all) = (0, sent + 1);
             let mut was_sent = false;
             while taken < all || !was_sent {
@@ -251,7 +253,7 @@ fn a_deadline_ends_what_would_be_a_deadlock() {
     }
 }
 
-/// In a section no handler runs that is not polled for, also while a message waits for room.
+/// In a section no handler runs without a poll, even while a message waits for room.
 #[test]
 fn a_send_that_waits_in_a_section_runs_no_handlers() {
     let in_section = Barrier::new(2);
@@ -281,9 +283,8 @@ fn a_send_that_waits_in_a_section_runs_no_handlers() {
     });
 }
 
-/// No time that passes is an error: the receiver takes nothing for longer than a second, and then
-/// all. Once the sender waits for room in the queue, and once for its share of what may be
-/// buffered.
+/// Passing time is no error: the receiver takes nothing for longer than a second, and then all. The
+/// sender waits once for room in the queue, and once for its share of what may be buffered.
 #[test]
 fn a_sender_waits_for_a_silent_receiver_as_long_as_it_takes() {
     for (timeout, limit) in [(None, 64 * MIB), (Some(Duration::from_micros(50)), 2 * MIB)] {
@@ -311,8 +312,8 @@ fn a_sender_waits_for_a_silent_receiver_as_long_as_it_takes() {
 }
 
 /// Both queues are full, and the first member, in a section, takes nothing before it has sent more.
-/// The handlers of the second one wait for room themselves. What they have taken is room for the
-/// first.
+/// The handlers of the second one wait for room themselves. The messages that they have taken make
+/// room for the first.
 #[test]
 fn what_a_handler_has_taken_is_room_for_its_sender_while_it_waits_itself() {
     let are_full = Barrier::new(2);
@@ -359,7 +360,7 @@ fn who_always_diverts_goes_on_with_any_share_once_all_is_taken() {
         if group.rank() == 0 {
             let begun = Instant::now();
             for number in 0..ALL {
-                // Without the wait, so that this fails and does not wait for ever.
+                // Without a wait, so that this fails instead of waiting for ever.
                 while let Err(error) = group.try_send(1, kind, &block(number)) {
                     assert!(matches!(error, SendError::Full), "{error}");
                     assert!(
@@ -398,7 +399,7 @@ fn who_does_not_wait_is_refused_at_the_limit() {
             }
             assert_eq!(group.buffered(1), 2 * MIB);
             stop.store(true, Ordering::Relaxed);
-            // The last segment is left when something more is sent.
+            // The last segment is left when another message is sent.
             while group.buffered(1) > MIB {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -414,8 +415,8 @@ fn who_does_not_wait_is_refused_at_the_limit() {
     });
 }
 
-/// A message longer than a segment counts, also if it is the first one for its receiver that is
-/// buffered. One alone goes, however long.
+/// A message longer than a segment counts, even if it is the first one that is buffered for its
+/// receiver. A single one goes, however long.
 #[test]
 fn long_messages_count_from_the_first_one_on() {
     let sent = Barrier::new(3);
@@ -425,7 +426,7 @@ fn long_messages_count_from_the_first_one_on() {
         let group = joining.limit(9 * MIB).join(handlers).unwrap();
         let taken = |size: u64| {
             let ends = Instant::now() + Duration::from_secs(20);
-            // Those of the barrier wake, too.
+            // Messages of the barrier wake, too.
             while group.receive(|message| assert_eq!(message.size(), size as usize)).is_err() {
                 assert!(Instant::now() < ends, "nothing comes");
                 group.wait(Some(Duration::from_secs(1)));
@@ -485,7 +486,7 @@ fn with_little_memory_left_nobody_buffers_more_and_all_go_on_when_there_is_more(
                 sent.store(number + 1, Ordering::Relaxed);
             }
         } else {
-            // One segment more, or two, until it looks.
+            // One segment more, or two, until it checks.
             let at = stands_still();
             assert!((ALL / 2 - 1..ALL - 100).contains(&at), "{at}");
             let own = accounts::of(std::process::id()).unwrap();

@@ -1,5 +1,4 @@
-//! Handlers that run by themselves: members on virtual processors, whose threads do something else
-//! meanwhile.
+//! Handlers that run by themselves: members on virtual processors, whose threads do other work.
 
 mod guard;
 
@@ -39,7 +38,7 @@ fn on_a_processor<T>(pacing: Pacing, body: impl FnOnce() -> T) -> T {
     upcall_thread::Processors::new().count(1).idle(idle).run(body).unwrap()
 }
 
-/// Blocks the calling thread until something is true, which a handler makes.
+/// Blocks the calling thread until `done`, which a handler makes true.
 fn sleeps_until(done: impl Fn() -> bool) {
     let ends = Instant::now() + Duration::from_secs(20);
     while !done() {
@@ -65,7 +64,7 @@ fn a_handler_runs_while_its_threads_wait_for_something_else() {
             if group.rank() == 0 {
                 group.send(1, ball, &1).unwrap();
             }
-            // Nobody polls.
+            // No thread polls.
             sleeps_until(|| last.get() >= 1999);
             group.barrier().unwrap();
         });
@@ -118,7 +117,8 @@ fn in_a_section_no_handler_runs_and_at_its_end_all_do() {
             group.barrier().unwrap();
             let inner = group.atomic();
             let before = got.borrow().len();
-            // The other one sends now: it is there, and stays there, whatever this thread does.
+            // The other one sends now: the message arrives and stays there, although this thread
+            // reaches safe points.
             let ends = Instant::now() + Duration::from_secs(20);
             while !group.available() {
                 assert!(Instant::now() < ends);
@@ -161,7 +161,8 @@ fn a_section_that_keeps_messages_waiting_goes_on_and_is_told() {
         if group.rank() == 0 {
             let section = group.atomic();
             group.barrier().unwrap();
-            // The other one sends all, though nobody takes more than came with the barrier.
+            // The other one sends all, although only the messages that came with the barrier are
+            // taken.
             sleeps_until(|| all_sent.load(Ordering::Relaxed));
             assert!(got.get() < ALL / 10 && group.diversions() == 0, "{}", got.get());
             drop(section);
@@ -229,7 +230,7 @@ fn a_handler_that_must_block_is_a_thread() {
         let (gone, done) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
         let (may, all) = (gone.clone(), done.clone());
         handlers.on(wait, move |_, _, ()| {
-            // What lets it go on is another message, behind it.
+            // Another message, behind this one, lets it go on.
             sleeps_until(|| may.get());
             all.set(all.get() + 1);
         });
@@ -262,8 +263,8 @@ fn a_handler_that_panics_ends_itself_only() {
     });
 }
 
-/// Two that send more than fits to each other, and take nothing in between: where nothing is
-/// diverted, upcalls are what lets both go on.
+/// Two members that send more than fits to each other, and take nothing in between: without
+/// diversion, only upcalls let both go on.
 #[test]
 fn who_waits_for_room_runs_handlers() {
     together(2, Pacing::Adaptive, |joining| {
@@ -290,7 +291,7 @@ fn without_upcalls_nothing_runs_that_is_not_polled_for() {
         assert!(group.wait(Some(Duration::from_secs(20))));
         upcall_thread::sleep(Duration::from_millis(2));
         assert_eq!(got.get(), 0);
-        // The other one's barrier, perhaps, besides.
+        // Perhaps also a message of the other one's barrier.
         assert!(group.poll() >= 1);
         assert_eq!(got.get(), 7);
         group.barrier().unwrap();
@@ -331,13 +332,14 @@ fn an_idle_member_takes_no_processor_time() {
             let mut handlers = Handlers::new();
             let number = handlers.kind::<u32>("number");
             let group = GroupBuilder::new(&name, 1).join(handlers).unwrap();
-            // It has no handler, and nobody takes it: there is nothing to do.
+            // It has no handler, and no thread takes it: there is nothing to do.
             group.send(0, number, &1).unwrap();
             let used = || {
                 let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
                 used.tv_sec * 1_000_000_000 + used.tv_nsec
             };
-            // The first rounds may hold what is left of joining. A member without rest fails all.
+            // The first rounds may contain remaining work of joining. A member that does not rest
+            // fails all.
             let mut rounds = (0..20).map(|_| {
                 let before = used();
                 upcall_thread::sleep(Duration::from_millis(500));
@@ -349,7 +351,7 @@ fn an_idle_member_takes_no_processor_time() {
     assert!(spent.join().unwrap().is_some(), "no half a second of 20 took less than 10 ms");
 }
 
-/// A member that goes away with its scheduler, and one that outlives it.
+/// A member that ends with its scheduler, and another one that outlives it.
 #[test]
 fn a_group_outlives_its_virtual_processor() {
     let name = name();
@@ -376,7 +378,7 @@ fn a_group_outlives_its_virtual_processor() {
     other.join().unwrap();
 }
 
-/// The wait looks again when the second handler has run, and the first one has not.
+/// The wait checks again when the second handler has run, and the first one has not.
 #[test]
 fn a_wait_ends_when_a_handler_that_blocked_has_run() {
     together(2, Pacing::Adaptive, |joining| {
@@ -403,8 +405,8 @@ fn a_wait_ends_when_a_handler_that_blocked_has_run() {
     });
 }
 
-/// Both messages are taken by one worker, whose second handler waits for what the thread does after
-/// the first one.
+/// One worker takes both messages; its second handler waits for what the thread does after the
+/// first one.
 #[test]
 fn a_wait_ends_when_one_of_several_handlers_has_run() {
     together(2, Pacing::Adaptive, |joining| {
@@ -482,7 +484,8 @@ fn a_wait_ends_when_another_thread_has_received_the_message() {
     });
 }
 
-/// The message is another thread's. The barrier waits for members that wait for the answer to it.
+/// The message belongs to another thread. The barrier waits for members that wait for the answer to
+/// it.
 #[test]
 fn a_barrier_leaves_messages_without_handlers_to_other_threads() {
     together(4, Pacing::Adaptive, |joining| {
@@ -497,7 +500,7 @@ fn a_barrier_leaves_messages_without_handlers_to_other_threads() {
         handlers.on(begin, move |group, _, ()| {
             begins.set(true);
             group.wait(None);
-            // The thread in the barrier has its turn.
+            // The thread in the barrier gets a turn.
             upcall_thread::sleep(Duration::from_millis(5));
             let from = group.receive(|message| message.from()).unwrap();
             group.send(from, reply, &()).unwrap();

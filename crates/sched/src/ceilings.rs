@@ -550,8 +550,8 @@ mod tests {
         let (over, held, accounts) = take_all(stranger);
         assert_eq!(held, 500);
         let text = format!(
-            "the processes of user {stranger} would hold 501 mapped bytes in it, more than would be \
-             left of 1000 for others"
+            "the processes of user {stranger} would hold 501 mapped bytes in it, more than would \
+             be left of 1000 for others"
         );
         assert_eq!(over, text);
         let (_, held, others) = take_all(stranger + 1);

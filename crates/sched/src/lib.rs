@@ -1,4 +1,4 @@
-//! Who runs next: user-level, by hand-off of a processor, or on another machine.
+//! Scheduling: the next thread runs user-level, by hand-off, or on another machine.
 //!
 //! In this crate: the two ends of a channel ([`calls`], [`server`]); what a virtual processor does
 //! when none of its threads is ready ([`idle`]): poll its channels, spin for a bounded time, sleep;

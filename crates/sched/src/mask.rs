@@ -1,7 +1,7 @@
 //! Keeps interrupts off a thread, and makes up for those that arrived while they were off.
 //!
 //! Source: UDM, section 3.1 (D4 and D5 here), where hardware has a bit that keeps interrupts off,
-//! and one that reports that there is work once they are let in again. Here an interrupt is a
+//! and a bit that reports that there is work once they are let in again. Here an interrupt is a
 //! signal, whose handler is a function that runs on the thread, in the middle of other code. Two
 //! things keep interrupts off, and both are counted: *operations*, which touch the same data as the
 //! handler, and *sections*, which belong to the program. An interrupt that arrives during one of

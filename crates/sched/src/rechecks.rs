@@ -6,12 +6,14 @@
 //!   adds a piece               says that it runs          ends the checks: pause = 0
 //!   fence                      fence                      fence
 //!   all run: begins checks     a piece waits: begins      a piece waits: begins
+//! ```
+//!
 //! # Why no piece waits without checks
 //! Each of the three writes first and then reads, with a fence between. Of each two of them at
 //! least one sees what the other has written. So a piece that the submitter leaves to a processor
 //! that polls is seen by that processor, or the submitter sees that the processor runs. And if the
-//! clerk ends the checks at the same time as one of them acts, the clerk sees the piece, or the other
-//! begins new checks. `tests/models/loom_rechecks.rs` is the model.
+//! clerk ends the checks at the same time as one of them acts, the clerk sees the piece, or the
+//! other begins new checks. `tests/models/loom_rechecks.rs` is the model.
 
 use crate::stall::STALL;
 use std::time::Duration;

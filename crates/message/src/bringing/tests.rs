@@ -39,7 +39,7 @@ impl Scene {
         Self { member, near, far: Some(far), _door: door }
     }
 
-    /// The receiver says something, or hangs up.
+    /// The receiver answers, or hangs up.
     fn say(&mut self, answer: Option<(&QueueOpenReply, &[BorrowedFd<'_>])>) {
         match answer {
             Some((answer, descriptors)) => {
@@ -49,7 +49,7 @@ impl Scene {
         }
     }
 
-    /// What was learned since the last time.
+    /// The events since the last call.
     fn news(&self) -> Vec<&'static str> {
         let told = |news| match news {
             MemberEvent::Reads(..) => "reads",
@@ -97,7 +97,7 @@ fn the_end_of_a_connection_is_judged_by_what_came_before() {
     assert_eq!(scene.news(), ["reads", "for good"]);
 }
 
-/// A process without memory to map a station rings for each message. The test runs itself in a
+/// A process without memory to map a station notifies for each message. The test runs itself in a
 /// process of its own, in which no other test needs memory.
 #[test]
 fn a_queue_is_kept_without_memory_for_the_station_of_its_receiver() {
@@ -123,7 +123,7 @@ fn a_queue_is_kept_without_memory_for_the_station_of_its_receiver() {
     assert!(matches!(answer, Ok(OfferReply::Reads(None))), "{:?}", answer.err());
 }
 
-/// The clerk and the thread that sends.
+/// The two threads are the clerk and the thread that sends.
 #[test]
 fn two_threads_that_read_at_once_hear_one_refusal() {
     for _ in 0..300 {

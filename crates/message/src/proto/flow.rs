@@ -1,42 +1,42 @@
-//! What a sender does that finds no room: wait, or divert.
+//! What a sender does when it finds no room: wait, or divert.
 //!
 //! Source: UDM, sections 3.2 and 3.3. There a receiver that keeps the network blocked for longer
-//! than the atomicity timeout loses the direct path, and what arrives is buffered for it (D8, D10).
-//! Here each pair has its own queue, so a slow receiver blocks only its own senders. They wait no
-//! longer than the timeout, too: then their messages go to the buffer, and they go on. Correctness
+//! than the atomicity timeout loses the direct path, and arrivals are buffered for it (D8, D10).
+//! Here each pair has its own queue, so a slow receiver blocks only its own senders. They too wait
+//! no longer than the timeout: then their messages go to the buffer, and they go on. Correctness
 //! does not depend on the timeout: at 0 every message is buffered, and without one a sender waits
-//! as long as it takes. No time that passes is an error: only the kernel says that a receiver is
-//! dead.
+//! without limit. Passing time is never an error: only the kernel reports that a receiver is dead.
 //!
-//! A sender that diverts runs no longer against a full queue, so one that is quicker than its
-//! receiver for long would fill the machine. At the end of each segment it waits once more, as long
-//! as the receiver takes messages. And each member has its share of what its group may buffer
-//! (D12): with all of it in use it is stopped until a receiver has left a segment. The paper has
-//! the scheduler stop all of a job's processes then; here those who do not flood need not notice,
-//! and the receivers have to run, for it is they who make room. No member needs another's word for
-//! that: what it has buffered itself it knows. All are stopped so, whatever their shares, while the
-//! machine or a control group has little memory left.
+//! A sender that diverts is no longer slowed by a full queue, so a sender that stays quicker than
+//! its receiver would fill the machine's memory. At the end of each segment it waits once more,
+//! while the receiver takes messages. And each member has its share of what its group may buffer
+//! (D12): with all of it in use, the member is stopped until a receiver has left a segment. In the
+//! paper the scheduler stops all of a job's processes then. Here members that do not flood need not
+//! notice, and the receivers must run, because they make room. No member needs a report for that:
+//! it knows what it has buffered itself. All members are stopped in this way, whatever their
+//! shares, while the machine or a control group has little memory left.
 
 use std::time::{Duration, Instant};
 use upcall_os::headroom::Headroom;
 
-/// The atomicity timeout where nothing else is said: several times what a receiver takes for a full
-/// queue, and less than a slice of the processor.
+/// Default atomicity timeout: several times what a receiver takes for a full queue, and less than a
+/// time slice.
 pub const TIMEOUT: Duration = Duration::from_micros(200);
 
-/// A receiver that takes nothing for longer is slept for between two looks. It may be stopped, and
-/// this member with it, for any time: that is no fault of either, and no error.
+/// Time without progress of the receiver after which its sender sleeps between two tries. The
+/// receiver may be stopped, and this member with it, for any time: that is no fault of either, and
+/// no error.
 const LONG: Duration = Duration::from_millis(2);
 
-/// What a member may buffer of what its group may, in bytes.
+/// A member's share of what its group may buffer, in bytes.
 pub fn share(limit: u64, members: usize) -> u64 {
     limit / members as u64
 }
 
-/// What to do now.
+/// What to do about a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// Look again.
+    /// Try again.
     Wait,
     /// Go on in a segment.
     Divert,
@@ -45,29 +45,29 @@ pub enum Full {
 /// A message for which there is no room in the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Unsent {
-    /// The time.
+    /// The current time.
     pub now: Instant,
-    /// How far the receiver is, by any count that grows when it takes something.
+    /// The receiver's progress, as any count that grows when it takes something.
     pub progress: u64,
     /// Bytes of the message, if it does not fit into the queue at all.
     pub outsized: Option<usize>,
-    /// Bytes of a segment.
+    /// Size of a segment, in bytes.
     pub segment: u64,
     /// Bytes that messages to this receiver take in segments.
     pub here: u64,
 }
 
-/// What a sender has buffered besides, and may buffer.
+/// What else a sender has buffered, and how much it may buffer.
 pub trait Buffers {
     /// Bytes that messages to all other receivers take.
     fn elsewhere(&self) -> u64;
-    /// Maximum number of bytes of all together.
+    /// Maximum number of bytes for all receivers together.
     fn share(&self) -> u64;
     /// The memory that is left, if that is little.
     fn low(&self) -> Option<Headroom>;
 }
 
-/// What a sender does that has found no room.
+/// The decision about a message without room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
     /// It diverts the message, and those that follow, to a segment.
@@ -96,11 +96,11 @@ pub enum Pause {
 #[derive(Debug)]
 pub struct Flow {
     timeout: Option<Duration>,
-    /// Since when it waits.
+    /// Time at which it began to wait.
     since: Option<Instant>,
-    /// How far the receiver was when its messages were diverted last.
+    /// The receiver's progress when its messages were last diverted.
     diverted_at: Option<u64>,
-    /// How far it is, and since when.
+    /// The receiver's progress, and since when it is the same.
     still: Option<(u64, Instant)>,
     calm: bool,
 }
@@ -116,8 +116,8 @@ impl Flow {
         }
     }
 
-    /// Whether a message that has room needs nothing else: nothing is waited for, and the direct
-    /// way is open.
+    /// Returns `true` if a message that has room needs nothing else: the sender waits for nothing,
+    /// and the direct way is open.
     #[inline]
     pub fn is_calm(&self) -> bool {
         self.calm
@@ -127,14 +127,14 @@ impl Flow {
         self.calm = !self.is_always_diverted() && self.since.is_none() && self.still.is_none();
     }
 
-    /// Whether nothing is to go by the direct way.
+    /// Returns `true` if no message goes the direct way.
     #[inline]
     pub fn is_always_diverted(&self) -> bool {
         self.timeout == Some(Duration::ZERO)
     }
 
-    /// Decides on a message for which there is no room. [`diverted`](Self::diverted) follows if the
-    /// sender has diverted.
+    /// Decides what to do with a message for which there is no room. [`diverted`](Self::diverted)
+    /// follows if the sender has diverted.
     ///
     /// The first segment of a pair needs no share. So a message that is longer than the share goes
     /// when nothing else is buffered.
@@ -159,23 +159,23 @@ impl Flow {
         NoRoom::Divert
     }
 
-    /// How a sender waits for room at `now`.
+    /// Decides how the sender waits for room at `now`.
     pub fn pause(&mut self, now: Instant, progress: u64) -> Pause {
         if self.still(now, progress) >= LONG { Pause::Long } else { Pause::Short }
     }
 
-    /// There is no room at `now`; so far the receiver is, by any count that grows when it takes
-    /// something.
+    /// Decides what to do about a full queue at `now`. `progress` is any count that grows when the
+    /// receiver takes something.
     pub fn full(&mut self, now: Instant, progress: u64) -> Full {
         let Some(timeout) = self.timeout else { return Full::Wait };
         let since = *self.since.get_or_insert(now);
         self.settle();
         let over = now.saturating_duration_since(since) >= timeout;
-        // It has taken nothing since the last time, so waiting brings nothing.
+        // It has taken nothing since the last time, so waiting would not help.
         if over || self.diverted_at == Some(progress) { Full::Divert } else { Full::Wait }
     }
 
-    /// For how long the receiver has taken nothing while it was waited for.
+    /// Time for which the receiver has taken nothing while the sender waited.
     fn still(&mut self, now: Instant, progress: u64) -> Duration {
         match self.still {
             Some((before, since)) if before == progress => now.saturating_duration_since(since),
@@ -187,18 +187,18 @@ impl Flow {
         }
     }
 
-    /// How far the receiver was when its messages were diverted last.
+    /// The receiver's progress when its messages were last diverted.
     pub fn diverted_at(&self) -> Option<u64> {
         self.diverted_at
     }
 
-    /// There was room; or it is waited for no longer.
+    /// Notes that there was room, or that the sender no longer waits.
     pub fn fits(&mut self) {
         (self.since, self.still) = (None, None);
         self.settle();
     }
 
-    /// It has diverted.
+    /// Notes that the sender has diverted.
     pub fn diverted(&mut self, progress: u64) {
         (self.since, self.still, self.diverted_at) = (None, None, Some(progress));
         self.settle();
@@ -215,13 +215,13 @@ mod tests {
         let start = Instant::now();
         assert_eq!(flow.full(start, 5), Full::Wait);
         assert_eq!(flow.full(start + TIMEOUT / 2, 5), Full::Wait);
-        // What has room meanwhile, it knows of.
+        // The flow also sees messages that have room in the meantime.
         assert!(!flow.is_calm());
         assert_eq!(flow.full(start + TIMEOUT, 5), Full::Divert);
         flow.diverted(5);
         // At the end of the segment: still stuck.
         assert_eq!(flow.full(start + TIMEOUT, 5), Full::Divert);
-        // Not stuck any more.
+        // No longer stuck.
         assert_eq!(flow.full(start + TIMEOUT, 6), Full::Wait);
         flow.fits();
         assert!(flow.is_calm());

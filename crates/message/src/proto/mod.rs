@@ -2,21 +2,21 @@
 //!
 //! The core knows queues, times and counts. It makes no system call, reads no clock, and knows no
 //! process, thread or descriptor. Memory and time are arguments: a queue lies in any
-//! [`QueueMemory`](upcall_shm::direct::QueueMemory), and its driver says what time it is. There are
+//! [`QueueMemory`](upcall_shm::direct::QueueMemory), and its driver supplies the time. There are
 //! two drivers. [`Group`](crate::Group) has queues in memory that processes share. A member of the
-//! simulator (`upcall-simulator`) has queues each access to which is a step of a virtual clock. So
+//! simulator (`upcall-simulator`) has queues in which each access is a step of a virtual clock. So
 //! the simulator runs the code that ships.
 //!
 //! | module | decides |
 //! |---|---|
-//! | [`flow`] | for how long a sender waits for room, and when it diverts |
+//! | [`flow`] | how long a sender waits for room, and when it diverts |
 //! | [`offers`] | when a queue that was refused is offered again |
-//! | [`send_queue`] | what becomes of one attempt to send |
+//! | [`send_queue`] | the result of one attempt to send |
 //! | [`sending`] | what follows an attempt: another one, a pause, or an error |
-//! | [`receive_queue`] | whether a message of one sender may be looked at |
+//! | [`receive_queue`] | whether a message of one sender may be read |
 //! | [`receiving`] | whose message is next, and when a sender is forgotten |
 //!
-//! The core calls its driver by three traits. [`Buffers`](flow::Buffers) says what else is
+//! The core calls its driver through three traits. [`Buffers`](flow::Buffers) reports what else is
 //! buffered. [`Sending`](sending::Sending) attempts, runs handlers and pauses.
 //! [`Receiving`](receiving::Receiving) runs one handler, and learns from whom the core takes no
 //! more messages.

@@ -13,13 +13,13 @@ pub const FIRST: Duration = Duration::from_millis(10);
 /// Maximum time between two offers of one queue.
 pub const LONGEST: Duration = Duration::from_secs(1);
 
-/// When one queue is offered again, if it is refused.
+/// The time at which one queue is offered again, if it is refused.
 #[derive(Debug)]
 pub struct OfferSchedule {
     due: Option<Instant>,
-    /// The last offer.
+    /// The time of the last offer.
     last: Option<Instant>,
-    /// Minimum time from that to the next one.
+    /// Minimum time from the last offer to the next one.
     pause: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Default for OfferSchedule {
 }
 
 impl OfferSchedule {
-    /// The queue is refused. Returns when it is to be offered again.
+    /// Notes that the queue is refused. Returns the time of the next offer.
     pub fn refused(&mut self, now: Instant) -> Instant {
         let first = now + FIRST;
         let due = self.last.map_or(first, |last| first.max(last + self.pause));
@@ -38,43 +38,43 @@ impl OfferSchedule {
         due
     }
 
-    /// The queue is offered.
+    /// Notes that the queue is offered.
     pub fn offered(&mut self, now: Instant) {
         *self = Self { due: None, last: Some(now), pause: (self.pause * 2).min(LONGEST) };
     }
 
-    /// When the queue is to be offered again.
+    /// The time of the next offer.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 }
 
-/// When the next refused queue is offered again.
+/// The time at which the next refused queue is offered again.
 #[derive(Debug, Default)]
 pub struct Offers {
-    /// `None`: none is refused, as far as is known.
+    /// `None` if none is refused, as far as is known.
     next: Cell<Option<Instant>>,
 }
 
 impl Offers {
-    /// A queue was refused, which is to be offered again at this time.
+    /// Notes that a queue was refused, which is to be offered again at `due`.
     pub fn refused(&self, due: Instant) {
         self.next.set(Some(self.next.get().map_or(due, |next| next.min(due))));
     }
 
-    /// When that is, as all queues say.
+    /// Sets the time, after all queues were checked.
     pub fn look_again(&self, next: Option<Instant>) {
         self.next.set(next);
     }
 
-    /// When that is; `None` if none is refused, as far as is known.
+    /// The time of the next offer; `None` if no queue is refused, as far as is known.
     #[inline]
     pub fn next(&self) -> Option<Instant> {
         self.next.get()
     }
 
-    /// Returns `true` if an offer is to be made sooner than was known when the next one was at
-    /// `known`.
+    /// Returns `true` if an offer is due sooner than `known`, an earlier result of
+    /// [`next`](Self::next).
     pub fn are_sooner_than(&self, known: Option<Instant>) -> bool {
         self.next().is_some_and(|next| known.is_none_or(|known| next < known))
     }

@@ -1,9 +1,9 @@
 //! Whose message is next, and when a sender is forgotten.
 //!
-//! Senders have their turns. A message is taken by its handler, or in place, or it stays: then
-//! those of the same sender stay behind it. A sender that has ended is forgotten when all that it
-//! had sent is taken. A sender that violates the protocol is forgotten at once. The driver learns
-//! of that once: a handler that polls may have found the same before.
+//! Senders take turns. A message is taken by its handler, or in place, or it stays; the messages of
+//! the same sender then stay behind it. A sender that has ended is forgotten when all its messages
+//! are taken. A sender that violates the protocol is forgotten at once. The driver learns of that
+//! once: a handler that polls may have found the same before.
 
 use crate::Rank;
 use crate::proto::receive_queue::{BorrowedQueue, ReceiveQueue};
@@ -12,16 +12,17 @@ use std::fmt;
 use std::rc::Rc;
 use upcall_shm::direct::{Arrived, QueueMemory, Unreadable};
 
-/// Maximum number of messages of one sender that run before the others have their turn.
+/// Maximum number of messages of one sender that run before the others get a turn.
 const BATCH: usize = 64;
 
-/// A list that is never changed, but replaced: a handler may change it while a poll goes through it.
+/// A list that is never changed, but replaced: a handler may replace it while a poll goes through
+/// it.
 type ReceiveQueues<M, X> = Rc<[Rc<ReceiveQueue<M, X>>]>;
 
-/// Those who have sent something, in the order in which that was heard.
+/// The queues of all senders that have sent something, in the order of their arrival.
 pub struct Senders<M: QueueMemory, X = ()> {
     all: RefCell<ReceiveQueues<M, X>>,
-    /// Whose turn is next.
+    /// Index of the sender whose turn is next.
     turn: Cell<usize>,
 }
 
@@ -38,27 +39,27 @@ impl<M: QueueMemory, X> fmt::Debug for Senders<M, X> {
 }
 
 impl<M: QueueMemory, X> Senders<M, X> {
-    /// All of them, as of now.
+    /// All queues at this moment.
     #[inline]
     pub fn all(&self) -> ReceiveQueues<M, X> {
         self.all.borrow().clone()
     }
 
-    /// The same in a handler of a signal, which may neither allocate nor free; nothing while the
-    /// list changes.
+    /// Calls `with` for all queues in a signal handler, which may neither allocate nor free. Does
+    /// nothing while the list changes.
     pub fn for_each_lightly(&self, with: impl FnMut(&Rc<ReceiveQueue<M, X>>)) {
         if let Ok(all) = self.all.try_borrow() {
             all.iter().for_each(with);
         }
     }
 
-    /// Whether anything may wait: false only if nothing does. A load for each sender.
+    /// Returns `false` only if no message waits. Costs one load per sender.
     #[inline]
     pub fn glance(&self) -> bool {
         self.all.borrow().iter().any(|queue| queue.glance())
     }
 
-    /// Whether something waits.
+    /// Returns `true` if a message waits.
     pub fn waits(&self) -> bool {
         self.all.borrow().iter().any(|queue| queue.waits())
     }
@@ -68,7 +69,7 @@ impl<M: QueueMemory, X> Senders<M, X> {
         self.all.borrow().iter().find(|queue| queue.from() == from).cloned()
     }
 
-    /// Another member has sent something.
+    /// Adds the queue of another member.
     pub fn add(&self, queue: Rc<ReceiveQueue<M, X>>) {
         let more = self.all().iter().cloned().chain([queue]).collect();
         *self.all.borrow_mut() = more;
@@ -79,52 +80,53 @@ impl<M: QueueMemory, X> Senders<M, X> {
         *self.all.borrow_mut() = rest;
     }
 
-    /// Tells all senders how far this member is.
+    /// Reports this member's progress to all senders.
     pub fn tell(&self) {
         self.all().iter().for_each(|queue| queue.tell());
     }
 
-    /// Whose turn is next, to be [given back](Self::keep_turn) by a look that takes nothing.
+    /// The index whose turn is next, to be [restored](Self::keep_turn) by a caller that takes
+    /// nothing.
     pub fn turn(&self) -> usize {
         self.turn.get()
     }
 
-    /// The next message stays, and its sender keeps its turn.
+    /// Restores the turn: the next message stays, and its sender keeps its turn.
     pub fn keep_turn(&self, turn: usize) {
         self.turn.set(turn);
     }
 }
 
-/// What has become of a message for which a handler was to run.
+/// The result for a message whose handler was to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ran {
     /// The message was taken, and its handler has run.
     Handled,
     /// It has no handler, and stays.
     Stays,
-    /// It is of a kind that there is not, or carries something else.
+    /// It is of an unknown kind, or its payload does not match the kind.
     Violates,
 }
 
-/// Why nothing more is taken from a sender.
+/// The reason why no more messages of a sender are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forgotten {
-    /// It has ended, and all that it had sent was taken.
+    /// It has ended, and all its messages were taken.
     Ended,
-    /// Its next message, of this kind, is not what it may be.
+    /// Its next message, of this kind, is invalid.
     Kind(u16),
-    /// It violates the protocol otherwise.
+    /// It violated the protocol in another way.
     Violation(String),
 }
 
-/// A member that receives, in the hands of its driver.
+/// A member that receives, as its driver implements it.
 pub trait Receiving {
-    /// Where its queues lie.
+    /// The memory of its queues.
     type Memory: QueueMemory;
-    /// What it keeps with each of them.
+    /// State that it keeps with each queue.
     type With;
 
-    /// Those who have sent something.
+    /// The senders that have sent something.
     fn senders(&self) -> &Senders<Self::Memory, Self::With>;
 
     /// Runs the handler of a sender's next message, which is of this kind. A handler may poll, and
@@ -136,14 +138,14 @@ pub trait Receiving {
         queue: BorrowedQueue<'_, Self::Memory>,
     ) -> Ran;
 
-    /// Nothing more is taken from this sender.
+    /// Called when no more messages of this sender are taken.
     fn forgets(&self, sender: &ReceiveQueue<Self::Memory, Self::With>, why: Forgotten);
 }
 
 type SenderOf<R> = Rc<ReceiveQueue<<R as Receiving>::Memory, <R as Receiving>::With>>;
 
-/// Does something with the next message; the turn goes to the member after its sender. `None`:
-/// nothing waits. The driver has heard the news before.
+/// Calls `with` on the next message; the turn goes to the member after its sender. `None` if no
+/// message waits. The driver has taken in all events before.
 #[inline(always)]
 pub fn next<R: Receiving, T>(
     member: &R,
@@ -182,8 +184,8 @@ pub fn next<R: Receiving, T>(
     None
 }
 
-/// Runs the handlers of the messages that wait, at most 64 of each sender. Returns how many. The
-/// driver has heard the news before.
+/// Runs the handlers of the messages that wait, at most 64 of each sender. Returns their number.
+/// The driver has taken in all events before.
 #[inline]
 pub fn poll<R: Receiving>(member: &R) -> usize {
     member.senders().all().iter().map(|sender| poll_one(member, sender)).sum()
@@ -218,7 +220,7 @@ fn poll_one<R: Receiving>(member: &R, sender: &SenderOf<R>) -> usize {
     BATCH
 }
 
-/// All that a sender has sent so far is taken.
+/// Called when all messages of a sender so far are taken.
 #[inline(always)]
 pub fn nothing_there<R: Receiving>(member: &R, sender: &SenderOf<R>) {
     sender.tell();
@@ -229,13 +231,13 @@ pub fn nothing_there<R: Receiving>(member: &R, sender: &SenderOf<R>) {
 
 #[cold]
 fn unreadable<R: Receiving>(member: &R, sender: &SenderOf<R>, error: &Unreadable) {
-    // Without memory here, it is tried again.
+    // If memory is short here, the next poll tries again.
     if let Unreadable::Violation(violation) = error {
         forget(member, sender, Forgotten::Violation(violation.to_string()));
     }
 }
 
-/// Takes nothing more from a sender.
+/// Takes no more messages of a sender.
 #[cold]
 pub fn forget<R: Receiving>(member: &R, sender: &SenderOf<R>, why: Forgotten) {
     // A handler that polls may have found the same before.
@@ -246,8 +248,8 @@ pub fn forget<R: Receiving>(member: &R, sender: &SenderOf<R>, why: Forgotten) {
     member.forgets(sender, why);
 }
 
-/// A member has ended: it is forgotten once all that it had sent is taken. Returns `false` if it
-/// has sent nothing, or was forgotten before.
+/// Handles the end of a member: it is forgotten once all its messages are taken. Returns `false` if
+/// it has sent nothing, or was forgotten before.
 pub fn ended<R: Receiving>(member: &R, rank: Rank) -> bool {
     let Some(sender) = member.senders().of(rank) else { return false };
     sender.ends();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use upcall_os::headroom::Headroom;
 use upcall_shm::direct::{Draft, Outgoing, QueueMemory, SendRefusal};
 
-/// What has become of an attempt to send a message.
+/// The result of an attempt to send a message.
 #[derive(Debug)]
 pub enum Attempt<R> {
     /// There was room, and the driver has launched it.
@@ -22,7 +22,7 @@ pub enum Attempt<R> {
     },
     /// All messages are to be diverted, and there is no memory for a segment.
     NoMemory(io::Error),
-    /// No message is that long.
+    /// The message is too long.
     TooLong {
         /// Maximum number of bytes.
         most: usize,
@@ -31,12 +31,12 @@ pub enum Attempt<R> {
     Violation,
 }
 
-/// Why there is no room for a message.
+/// The reason why there is no room for a message.
 #[derive(Debug)]
 pub enum Obstacle {
     /// The queue is full, and the receiver takes messages.
     Full,
-    /// All segments that there can be are in use.
+    /// All possible segments are in use.
     NoSegment,
     /// The sender's share of what its group may buffer allows no further segment.
     Overflow {
@@ -57,8 +57,8 @@ pub struct SendQueue<M: QueueMemory> {
 }
 
 impl<M: QueueMemory> SendQueue<M> {
-    /// The sending end of a queue that nothing was sent through yet; its sender waits for room for
-    /// `timeout` before it diverts.
+    /// Creates the sending end of a queue that nothing was sent through yet. Its sender waits for
+    /// room for `timeout` before it diverts.
     pub fn new(memory: M, timeout: Option<Duration>) -> Self {
         let (mut queue, flow) = (Outgoing::new(memory), Flow::new(timeout));
         if flow.is_always_diverted() {
@@ -67,13 +67,13 @@ impl<M: QueueMemory> SendQueue<M> {
         Self { queue, flow }
     }
 
-    /// The queue itself, to ask it for counts.
+    /// The queue itself, for its counts.
     #[inline]
     pub fn outgoing(&self) -> &Outgoing<M> {
         &self.queue
     }
 
-    /// How far the receiver was when its messages were diverted last.
+    /// The receiver's progress when its messages were last diverted.
     pub fn diverted_at(&self) -> Option<u64> {
         self.flow.diverted_at()
     }
@@ -83,8 +83,8 @@ impl<M: QueueMemory> SendQueue<M> {
         self.queue.shrink()
     }
 
-    /// Whether a message that has room needs nothing else: nothing is waited for, and the direct
-    /// way is open. Then [`describe`](Self::describe) is enough.
+    /// Returns `true` if a message that has room needs nothing else: the sender waits for nothing,
+    /// and the direct way is open. Then [`describe`](Self::describe) is enough.
     #[inline(always)]
     pub fn is_calm(&self) -> bool {
         self.flow.is_calm()
@@ -121,13 +121,13 @@ impl<M: QueueMemory> SendQueue<M> {
             Err(SendRefusal::TooLong { most }) => Attempt::TooLong { most },
             Err(SendRefusal::Violation) => Attempt::Violation,
             Err(SendRefusal::Full) => self.without_room(None, now(), buffers),
-            // What does not fit into the queue at all has no room to wait for.
+            // A message that does not fit into the queue at all has no room to wait for.
             Err(SendRefusal::Outsized) => self.without_room(Some(len), now(), buffers),
         }
     }
 
-    /// There is no room for a message, or none in the queue for one of so many bytes: diverts, or
-    /// has the sender wait.
+    /// Diverts, or makes the sender wait: there is no room for a message, or none in the queue at
+    /// all for one of `outsized` bytes.
     #[cold]
     fn without_room<R>(
         &mut self,

@@ -2,7 +2,7 @@
 
 use crate::proto::flow::Pause;
 
-/// What an attempt to send a message came to.
+/// The result of an attempt, as the driver reports it.
 #[derive(Debug)]
 pub enum Sent<T, E> {
     /// The message is on its way.
@@ -18,26 +18,26 @@ pub enum Sent<T, E> {
     },
 }
 
-/// One message that is being sent, in the hands of its driver.
+/// One message that is being sent, as its driver implements it.
 pub trait Sending {
-    /// What the sender gets of a message that is on its way.
+    /// What the sender gets for a message that is on its way.
     type Done;
-    /// Why a message was not sent.
+    /// The reason why a message was not sent.
     type Error;
 
-    /// Attempts to send the message. Hears the news first.
+    /// Attempts to send the message, after taking in all events.
     ///
     /// # Errors
-    /// The message cannot be sent, however long the sender waits.
+    /// The message cannot be sent, even if the sender waits.
     fn attempt(&mut self) -> Result<Sent<Self::Done, Self::Error>, Self::Error>;
 
     /// Returns `true` if the sender waits no longer.
     fn is_over(&self) -> bool;
 
-    /// Runs the handlers of the messages that wait: the receiver may wait for room here.
+    /// Runs the handlers of the messages that wait: the receiver may be waiting for room here.
     ///
     /// # Errors
-    /// The wait is to end.
+    /// The wait must end.
     fn run_handlers(&mut self) -> Result<(), Self::Error>;
 
     /// Waits before the next attempt.
@@ -45,10 +45,10 @@ pub trait Sending {
 }
 
 /// Sends a message, or gives up when the sender waits no longer. After each attempt without room it
-/// runs handlers, and then it pauses. So members that flood each other go on.
+/// runs handlers, and then it pauses. So members that flood each other make progress.
 ///
 /// # Errors
-/// Nothing was sent, for this reason.
+/// The reason why nothing was sent.
 pub fn send<S: Sending>(sending: &mut S) -> Result<S::Done, S::Error> {
     loop {
         let (why, pause) = match sending.attempt()? {

@@ -1,11 +1,11 @@
-//! Makes a test that hangs fail, with what it waited for.
+//! Makes a test that hangs fail, and reports what it waited for.
 
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Longest time that a test, or a part of one with members of its own, takes. Only a hang lasts so
+/// Maximum time of a test, or of a part of one with members of its own. Only a hang takes that
 /// long.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -16,7 +16,7 @@ pub struct Guard<'a> {
     _over: Sender<()>,
 }
 
-/// Runs `body`, which has [`Guard::member`] called by each of so many members.
+/// Runs `body`, in which each of `members` members calls [`Guard::member`].
 pub fn guarded<R>(members: usize, body: impl FnOnce(&Guard<'_>) -> R) -> R {
     let running = Mutex::new((0..members).collect::<Vec<_>>());
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
@@ -28,9 +28,10 @@ pub fn guarded<R>(members: usize, body: impl FnOnce(&Guard<'_>) -> R) -> R {
                 if ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
                     let running = running.lock().map(|running| running.clone()).unwrap_or_default();
                     let text = format!(
-                        "\n{test} hangs: it waited for members {running:?} of {members} to end, for {LIMIT:?}; the others have ended\n"
+                        "\n{test} hangs: it waited for members {running:?} of {members} to end, \
+                         for {LIMIT:?}; the others have ended\n"
                     );
-                    // The macros would write to a buffer of the test's, which goes with the
+                    // The macros would write to the test's own buffer, which is lost with the
                     // process.
                     let _ = std::io::stderr().write_all(text.as_bytes());
                     std::process::exit(101);
@@ -42,7 +43,7 @@ pub fn guarded<R>(members: usize, body: impl FnOnce(&Guard<'_>) -> R) -> R {
 }
 
 impl Guard<'_> {
-    /// Runs a member, which has ended after that, also by a panic.
+    /// Runs a member. It counts as ended after that, even after a panic.
     pub fn member<R>(&self, rank: usize, body: impl FnOnce() -> R) -> R {
         struct Ended<'a>(&'a Mutex<Vec<usize>>, usize);
         impl Drop for Ended<'_> {

@@ -57,7 +57,7 @@ pub(super) enum Effort {
 pub(super) struct Probe<'a> {
     pub(super) domain: &'a Domain,
     pub(super) vp: &'a Vp,
-    /// The rule for who gets a stack.
+    /// The rule for which requests get a stack.
     pub(super) stacks: StackHeadroom,
 }
 

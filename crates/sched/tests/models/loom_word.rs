@@ -33,8 +33,8 @@ impl Wait {
     }
 }
 
-/// A thread that waits for its reply is woken once: by the reply or by the flag, in whatever order
-/// they come. loom reports a deadlock if the flag can be missed.
+/// A thread that waits for its reply is woken once: by the reply or by the flag, in any order.
+/// loom reports a deadlock if the flag can be missed.
 #[test]
 fn a_thread_is_ended_once_by_reply_or_word() {
     loom::model(|| {
