@@ -26,7 +26,7 @@
  *                                           SHARE, the segments that a sender may buffer; with STAYS,
  *                                           a timeout of 0 (stay_diverted). Whole members that flood
  *                                           each other: limits.pml
- *     HALTED of Receiver                    SIGSTOP for ever, which is reported to no one; or death,
+ *     HALTED of Receiver                    SIGSTOP for ever, which is not reported; or death,
  *                                           which the clerk reports to senders later (`gone`)
  *
  * Each step touches at most one shared word. Home and segments have four words, there can be two
@@ -430,7 +430,7 @@ end_here:
     :: atomic { pc == WAIT && said != (out[q].away -> diverted[q] : disposed[q]) -> describe() }
     :: atomic { pc == WAIT && gone[r] -> next_message() }
 #ifdef SHARE
-    /* `Group::buffered_beside` */
+    /* `OwnBuffers::elsewhere` */
     :: atomic { pc == COUNT ->
         buffered = BUFFERED(q);
 #if RECEIVERS == 2

@@ -15,16 +15,17 @@ pub use upcall_shm::account::{MemberStatsReading, MemberStop, PairReading, PeerM
 /// Size of a segment, in which messages are buffered, in bytes; see [`PairReading::segments`].
 pub const SEGMENT: u64 = upcall_shm::mailbag::SEGMENT_BYTES as u64;
 
-/// The current time on the clock of [`MemberStop::since`] and [`MemberStatsReading::formed`], in
-/// nanoseconds.
+/// The current time, in nanoseconds.
+///
+/// On the clock of [`MemberStop::since`] and [`MemberStatsReading::formed`].
 pub fn now() -> u64 {
     upcall_os::clock::stamp(std::time::Instant::now())
 }
 
-/// The processes of this user that are members of groups or are joining one, with the number of
-/// groups.
+/// The processes of this user that are members of groups or are joining one.
 ///
-/// Read from the folder of names; a process that was killed may still be listed.
+/// The value is the number of groups. Read from the folder of names; a process that was killed may
+/// still be listed.
 pub fn members() -> BTreeMap<u32, usize> {
     names::members()
 }

@@ -58,11 +58,11 @@ impl Group {
         Ok(Announced(on?))
     }
 
-    /// Runs the handlers of the messages that have arrived, at a safe point of the thread, and
-    /// returns how many ran.
+    /// Runs the handlers of the messages that have arrived, and returns how many ran.
     ///
-    /// Works like [`poll`](Self::poll), except within operations of the group, handlers and [atomic
-    /// sections](Self::atomic): there it runs none, and the thread is notified again afterwards.
+    /// To be called at a safe point of the thread. Works like [`poll`](Self::poll), except within
+    /// operations of the group, handlers and [atomic sections](Self::atomic): there it runs none,
+    /// and the thread is notified again afterwards.
     ///
     /// # Panics
     /// If a handler panics.

@@ -1,5 +1,6 @@
-//! What a member buffers for messages that do not fit into the queues, and when it gives that
-//! memory back.
+//! A member's buffer for messages that do not fit into the queues.
+//!
+//! Also decides when the member gives that memory back.
 
 use crate::link::Outward;
 use crate::proto::flow::Buffers;
@@ -53,10 +54,10 @@ impl Group {
         self.0.spare.get().map(|since| SETTLED.saturating_sub(since.elapsed()))
     }
 
-    /// Gives back the memory that is kept for messages which do not fit into the queues, if none
-    /// was sent for a while (10 ms). Otherwise returns the time after which to call this again.
+    /// Gives back memory that is kept for messages which do not fit into the queues.
     ///
-    /// [`wait`](Self::wait) does this by itself; call it if you sleep otherwise.
+    /// Does so if none was sent for a while (10 ms); otherwise returns the time after which to call
+    /// this again. [`wait`](Self::wait) does this by itself; call it if you sleep otherwise.
     ///
     /// Also offers queues again that a living member has refused ([`send`](Self::send)). A refusal
     /// notifies, so call this again after each notification.
@@ -87,11 +88,10 @@ impl Group {
         self.0.spare.set(rest.then_some(since));
     }
 
-    /// Bytes of the buffer that messages take which member `to` has not taken yet; 0 while messages
-    /// go the direct way.
+    /// Bytes of the buffer that messages to member `to` take until it has taken them.
     ///
-    /// Up to 2 MiB more are kept for the next messages, until this member sleeps and none was sent
-    /// for a while ([`settle`](Self::settle)).
+    /// 0 while messages go the direct way. Up to 2 MiB more are kept for the next messages, until
+    /// this member sleeps and none was sent for a while ([`settle`](Self::settle)).
     pub fn buffered(&self, to: Rank) -> u64 {
         let _busy = self.busy();
         let cell = self.0.links.get(to).and_then(|cell| cell.try_borrow().ok());
@@ -101,8 +101,9 @@ impl Group {
         }
     }
 
-    /// Number of this member's messages that went through a buffer so far, to members that it can
-    /// still send to (UDM, Table 6: messages buffered).
+    /// Number of this member's messages that went through a buffer so far.
+    ///
+    /// Counts messages to members that it can still send to (UDM, Table 6: messages buffered).
     pub fn diverted(&self) -> u64 {
         let _busy = self.busy();
         let of = |cell: &RefCell<Outward>| match cell.try_borrow().ok().as_deref() {

@@ -47,8 +47,9 @@ pub struct GroupBuilder {
 }
 
 impl GroupBuilder {
-    /// Environment variable in which [`GroupBuilder::from_environment`] finds the
-    /// [limit](Self::limit) of a job, in bytes. Optional.
+    /// Environment variable with the [limit](Self::limit) of a job, in bytes.
+    ///
+    /// [`GroupBuilder::from_environment`] reads it. Optional.
     pub const LIMIT: &'static str = "UPCALL_LIMIT";
 
     /// Creates the builder of a group of `size` members that all use this name.
@@ -66,12 +67,11 @@ impl GroupBuilder {
         }
     }
 
-    /// Creates the builder of the group of the job that this process was started in
-    /// (`upcall job run`; docs/jobs.md).
+    /// Creates the builder of the group of the job that started this process.
     ///
-    /// The group, its size and the rank come from the environment: `UPCALL_GROUP`, `UPCALL_SIZE`,
-    /// `UPCALL_RANK`, and, if the job limits what its group may buffer,
-    /// [`UPCALL_LIMIT`](Self::LIMIT).
+    /// Jobs are started by `upcall job run` (docs/jobs.md). The group, its size and the rank come
+    /// from the environment: `UPCALL_GROUP`, `UPCALL_SIZE`, `UPCALL_RANK`, and, if the job limits
+    /// what its group may buffer, [`UPCALL_LIMIT`](Self::LIMIT).
     ///
     /// # Errors
     /// [`JoinError::NoJob`]: a variable is missing, or makes no sense.
@@ -79,8 +79,9 @@ impl GroupBuilder {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// The environment in which [`GroupBuilder::from_environment`] finds a group, for the process
-    /// that starts its members.
+    /// The environment that [`GroupBuilder::from_environment`] reads.
+    ///
+    /// For the process that starts the group's members.
     pub fn environment(group: &str, size: usize, rank: Rank) -> [(&'static str, String); 3] {
         [(GROUP, group.into()), (SIZE, size.to_string()), (RANK, rank.to_string())]
     }
@@ -143,14 +144,16 @@ impl GroupBuilder {
         Self { timeout, ..self }
     }
 
-    /// Sets the maximum number of bytes that the group buffers for members that do not take their
-    /// messages, beside 3 MiB for each pair; a quarter of the machine's memory by default.
+    /// Sets the maximum number of bytes that the group buffers.
     ///
-    /// Each member has the same share of that, so all members must set the same limit. A member
-    /// that has used up its share is stopped when it sends more, until a receiver has taken some
-    /// messages. Other members do not notice, and messages that go the direct way are not stopped.
-    /// All members that would buffer more are also stopped while a sixteenth or less is left of the
-    /// machine's memory, or of what a control group (cgroup v2) lets this process have.
+    /// They are for messages to members that do not take them, beside 3 MiB for each pair. The
+    /// default is a quarter of the machine's memory.
+    ///
+    /// Each member has the same share of the limit, so all members must set the same limit. A
+    /// member that has used up its share is stopped when it sends more, until a receiver has taken
+    /// some messages. Other members do not notice, and messages that go the direct way are not
+    /// stopped. All members that would buffer more are also stopped while a sixteenth or less is
+    /// left of the machine's memory, or of what a control group (cgroup v2) lets this process have.
     #[must_use]
     pub fn limit(self, bytes: u64) -> Self {
         Self { limit: Some(bytes), ..self }

@@ -235,15 +235,15 @@ impl fmt::Display for SendError {
             ),
             Self::Overflow { rank, buffered, share } => write!(
                 f,
-                "member {rank} takes too few messages, and this member has buffered {buffered} of \
-                 its {share} bytes: receive what waits here and send again, wait for longer, or form \
-                 the group with a higher limit"
+                "member {rank} takes too few messages, and this member has buffered {buffered} \
+                 of its {share} bytes: receive what waits here and send again, wait for longer, or \
+                 form the group with a higher limit"
             ),
             Self::LowMemory { rank, left, of } => write!(
                 f,
-                "member {rank} takes too few messages, and no more are buffered for it while {left} \
-                 of {of} bytes are left of the memory that this process may have: receive what waits \
-                 here and send again, wait for longer, or make room"
+                "member {rank} takes too few messages, and no more are buffered for it while \
+                 {left} of {of} bytes are left of the memory that this process may have: receive \
+                 what waits here and send again, wait for longer, or make room"
             ),
             Self::NoMemory { rank, error } => {
                 write!(f, "no memory for messages that wait for member {rank}: {error}")

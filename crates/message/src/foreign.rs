@@ -1,9 +1,9 @@
-//! Support for members in other languages: kinds of messages whose signatures are set when the
-//! program runs ([`Carried`]), payloads as bytes, and waits that can be interrupted.
+//! Support for members in other languages.
 //!
-//! Such members are like all others. What Rust checks by types is checked here when a message is
-//! sent, and again, on a copy, when it has arrived. A message that does not match the signature of
-//! its kind is a violation by its sender.
+//! Kinds of messages have signatures that are set when the program runs ([`Carried`]), payloads are
+//! bytes, and waits can be interrupted. Such members are like all others. What Rust checks by types
+//! is checked here when a message is sent, and again, on a copy, when it has arrived. A message
+//! that does not match the signature of its kind is a violation by its sender.
 
 use crate::group::Group;
 use crate::kinds::{Handlers, MOST_KINDS, OWN};
@@ -171,11 +171,11 @@ impl Handlers {
         self.on_value(kind.index, read, run);
     }
 
-    /// Sets a handler that runs on messages in shared memory, even in interrupts, like
-    /// [`on_interrupt`](Self::on_interrupt).
+    /// Sets a handler that runs on messages in shared memory, even in interrupts.
     ///
-    /// `run` copies the message and checks the copy. If it returns `false`, the message does not
-    /// match the kind's signature, which is a violation.
+    /// Works like [`on_interrupt`](Self::on_interrupt). `run` copies the message and checks the
+    /// copy. If it returns `false`, the message does not match the kind's signature, which is a
+    /// violation.
     ///
     /// # Panics
     /// If the kind belongs to other handlers.
@@ -255,8 +255,9 @@ impl Group {
         self.try_send(to, Kind::at(kind.index), &Checked(payload))
     }
 
-    /// Sends a message with this payload, and waits at most `limit` for room, like
-    /// [`send_within`](Self::send_within).
+    /// Sends a message with this payload, and waits at most `limit` for room.
+    ///
+    /// Works like [`send_within`](Self::send_within).
     ///
     /// # Errors
     /// As [`send_foreign`](Self::send_foreign) and [`send_within`](Self::send_within).
@@ -309,8 +310,7 @@ impl Group {
         }
     }
 
-    /// Waits like [`wait`](Self::wait), but does not return merely because a check for an
-    /// interruption was made.
+    /// Waits like [`wait`](Self::wait), but does not return for a mere check for an interruption.
     ///
     /// # Errors
     /// [`RunError::Interrupted`].

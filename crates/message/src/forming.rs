@@ -2,9 +2,9 @@
 //!
 //! All members give the name and the size of their group. The first of them finds the name free,
 //! enters it, and leads. The others connect to it, report their identity and the kinds of messages
-//! that they know, and wait. When all are there, the leader gives each a rank (the one that it
-//! asked for, if any), and sends every member the list of all. From then on it no longer leads, and
-//! the name is free for another group.
+//! that they know, and wait. When all are there, the leader gives each a rank (the requested
+//! rank, if any), and sends every member the list of all. From then on it no longer leads, and the
+//! name is free for another group.
 
 use crate::Rank;
 use crate::door::{GroupPeer, OfferedQueue};
@@ -61,7 +61,7 @@ pub(crate) struct Forming {
 #[derive(Default)]
 struct Formation {
     stage: FormingStage,
-    /// Queues from members that knew earlier than this one that the group has formed.
+    /// Queues from members that knew before this member that the group has formed.
     early: Vec<OfferedQueue>,
 }
 

@@ -1,5 +1,6 @@
-//! Messages that are held in shared memory, for languages in which no closure bounds how long a
-//! message is read.
+//! Messages that are held in shared memory while they are read.
+//!
+//! This is for languages in which no closure bounds how long a message is read.
 //!
 //! While a message is held, its sender's queue is as it is within [`Group::receive`]: no other code
 //! reads it, and the messages behind it wait. The message keeps its memory mapped
@@ -87,12 +88,12 @@ impl Drop for Held {
 }
 
 impl Group {
-    /// Takes the next message that `fits` its kind, and holds it in shared memory until the
-    /// returned value is dropped; then the message is disposed of.
+    /// Takes the next message that `fits` its kind, and holds it in shared memory.
     ///
-    /// A message that does not fit is a violation, and the next one is taken. No other message of
-    /// the same sender is taken while this one is held. If the group is left during that time, the
-    /// message is not disposed of, and stays readable.
+    /// The hold ends when the returned value is dropped; then the message is disposed of. A message
+    /// that does not fit is a violation, and the next one is taken. No other message of the same
+    /// sender is taken while this one is held. If the group is left during that time, the message
+    /// is not disposed of, and stays readable.
     ///
     /// # Errors
     /// [`NothingThere`].

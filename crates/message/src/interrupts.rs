@@ -1,5 +1,6 @@
-//! Upcalls by signal: handlers that run in the middle of a thread's computation, for code that has
-//! no safe points.
+//! Upcalls by signal: handlers that interrupt a thread's computation.
+//!
+//! This is for code that has no safe points.
 //!
 //! Source: UDM, section 3.1 (D5 here), where an arrival interrupts the running thread. Here a
 //! thread runs code during which it can be interrupted ([`Group::interruptible`]). During that time
@@ -12,18 +13,18 @@
 //!
 //! # Why the thread and its signal handler do not touch the same data
 //! Each operation of the group counts itself as busy, and so does a section. The handler reads that
-//! count first: if it is not 0, the handler notes that it came, and the code that makes the count 0
+//! count first. If it is not 0, the handler notes that it came, and the code that makes the count 0
 //! does the handler's work ([`mask`](upcall_sched::mask)).
 //!
 //! # Why no wake is lost
 //! The announcement is that of the sleep protocol, with the fence for all senders, and is followed
-//! by a probe; the argument is in [`sleep`](upcall_sched::sleep), where "wakes" means here:
+//! by a probe. The argument is in [`sleep`](upcall_sched::sleep), where "wakes" means here:
 //! notifies a doorbell in the set that the clerk watches. The clerk receives each notification of
 //! the set ([`rung`](upcall_sched::rung)), even while the thread itself sleeps there within an
 //! operation. Its signal comes after that notification. The handler then either takes the messages,
-//! announces again, and probes again, or leaves a note to the code that does so: that is argued in
-//! [`mask`](upcall_sched::mask), and `crates/sched/tests/models/loom_mask.rs` is the model of all
-//! of it.
+//! announces again, and probes again, or leaves a note to the code that does so.
+//! [`mask`](upcall_sched::mask) argues that, and `crates/sched/tests/models/loom_mask.rs` is the
+//! model of all of it.
 
 use crate::error::SendError;
 use crate::inbound::{Inbound, bring_spares};
@@ -71,8 +72,9 @@ impl<'a> Interrupt<'a> {
         self.0.size()
     }
 
-    /// Sends a message if it only has to be written: the direct way was opened before, and the
-    /// queue has room.
+    /// Sends a message if it only has to be written.
+    ///
+    /// The direct way must have been opened before, and the queue must have room.
     ///
     /// # Errors
     /// [`SendError::Full`] otherwise: nothing was sent. The thread itself can send later.
@@ -91,13 +93,14 @@ impl<'a> Interrupt<'a> {
 }
 
 impl Group {
-    /// Runs `body`, and lets messages interrupt it if their kind has a handler for that
-    /// ([`Handlers::on_interrupt`](crate::Handlers::on_interrupt)).
+    /// Runs `body`, and lets messages interrupt it.
     ///
-    /// The handler runs on this thread at once, in a signal (SIGURG). Operations of the group that
-    /// `body` uses, and atomic sections, keep interrupts off until they end; then handlers run.
-    /// Other messages wait for a poll as usual, and messages of the same sender wait behind them.
-    /// So do messages that were diverted farther than the two segments that are kept at hand.
+    /// A message does so if its kind has a handler for that
+    /// ([`Handlers::on_interrupt`](crate::Handlers::on_interrupt)). The handler runs on this thread
+    /// at once, in a signal (SIGURG). Operations of the group that `body` uses, and atomic
+    /// sections, keep interrupts off until they end; then handlers run. Other messages wait for a
+    /// poll as usual, and messages of the same sender wait behind them. So do messages that were
+    /// diverted farther than the two segments that are kept at hand.
     ///
     /// This is for an ordinary kernel thread: on a virtual processor handlers run at safe points.
     /// The promise must hold for the handlers of this group that are registered for interrupts.

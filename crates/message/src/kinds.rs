@@ -125,11 +125,11 @@ impl Handlers {
         }));
     }
 
-    /// Sets a handler that gets messages of this kind in shared memory, so that a message of any
-    /// size is copied only where the handler copies it.
+    /// Sets a handler that gets messages of this kind in shared memory.
     ///
-    /// The message is disposed of after the handler. No other message of the same sender is taken
-    /// before. The sender can still write there: two reads may differ.
+    /// So a message of any size is copied only where the handler copies it. The message is disposed
+    /// of after the handler. No other message of the same sender is taken before. The sender can
+    /// still write there: two reads may differ.
     ///
     /// # Panics
     /// If the kind belongs to other handlers.
@@ -166,12 +166,13 @@ impl Handlers {
         }));
     }
 
-    /// Sets a handler that gets messages of this kind in shared memory, even in the middle of the
-    /// thread's computation, while that is [interruptible](Group::interruptible).
+    /// Sets a handler that runs on messages in shared memory, even in interrupts.
     ///
-    /// It must be fit for a signal handler, as [`Promise`](crate::Promise) describes. It may read
-    /// numbers ([`Message::get`], [`Message::word`]), copy bytes out, touch atomics, and send
-    /// messages for which there is room. Where the group is polled, it runs as others do.
+    /// It runs in the middle of the thread's computation, while that is
+    /// [interruptible](Group::interruptible). So it must be fit for a signal handler, as
+    /// [`Promise`](crate::Promise) describes. It may read numbers ([`Message::get`],
+    /// [`Message::word`]), copy bytes out, touch atomics, and send messages for which there is
+    /// room. Where the group is polled, it runs as others do.
     ///
     /// # Panics
     /// If the kind belongs to other handlers.

@@ -85,10 +85,10 @@ impl<'a, 'q> Message<'a, 'q> {
         self.arrived.payload().copy_out(at, to)
     }
 
-    /// The payload in shared memory, uninterpreted: for example to be written to a descriptor
-    /// without a copy in this process.
+    /// The payload in shared memory, uninterpreted.
     ///
-    /// The sender can still write there: copy a payload before you check it, and check the copy.
+    /// It can for example be written to a descriptor without a copy in this process. The sender can
+    /// still write there: copy a payload before you check it, and check the copy.
     pub fn payload(&self) -> Span<'_> {
         self.arrived.payload()
     }

@@ -52,8 +52,9 @@ impl<'a, 'q> Writer<'a, 'q> {
 }
 
 impl Writer<'_, '_> {
-    /// Writes a part of the payload, from byte `at` on, so that a payload in several pieces need
-    /// not be joined first.
+    /// Writes a part of the payload, from byte `at` on.
+    ///
+    /// A payload in several pieces need not be joined first.
     ///
     /// # Panics
     /// If the part reaches beyond the payload's declared size.

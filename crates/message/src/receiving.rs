@@ -111,13 +111,12 @@ impl Group {
         }
     }
 
-    /// Number of times that messages for this member were diverted to a buffer, of those that it
-    /// has reached (UDM's atomicity-timeout).
+    /// Number of times that messages for this member were diverted to a buffer.
     ///
-    /// A sender diverts when it finds no room for longer than the [atomicity
-    /// timeout](crate::GroupBuilder::timeout), because this member was in a
-    /// [section](Group::atomic) or did not poll. No message is lost by that. A member for which the
-    /// number grows keeps messages waiting.
+    /// Counts the diversions that it has reached (UDM's atomicity-timeout). A sender diverts when
+    /// it finds no room for longer than the [atomicity timeout](crate::GroupBuilder::timeout),
+    /// because this member was in a [section](Group::atomic) or did not poll. No message is lost by
+    /// that. A member for which the number grows keeps messages waiting.
     pub fn diversions(&self) -> u64 {
         let _busy = self.busy();
         self.0.diversions.get()

@@ -46,8 +46,7 @@ reducible! {
 }
 
 impl Group {
-    /// Combines a value of each member with `combine`, in the order of ranks, and returns the
-    /// result in all members.
+    /// Combines a value of each member, in the order of ranks. All members get the result.
     ///
     /// All members call it with the same `combine`, which must be associative. Takes two words, and
     /// their travel time, for each doubling of the group. Runs the handlers of the messages that

@@ -415,7 +415,7 @@ fn who_does_not_wait_is_refused_at_the_limit() {
     });
 }
 
-/// A message longer than a segment counts, even if it is the first one that is buffered for its
+/// A message longer than a segment counts, even if it is the first that is buffered for its
 /// receiver. A single one goes, however long.
 #[test]
 fn long_messages_count_from_the_first_one_on() {

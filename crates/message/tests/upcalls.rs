@@ -351,7 +351,7 @@ fn an_idle_member_takes_no_processor_time() {
     assert!(spent.join().unwrap().is_some(), "no half a second of 20 took less than 10 ms");
 }
 
-/// A member that ends with its scheduler, and another one that outlives it.
+/// A member that ends with its scheduler, and a member that outlives it.
 #[test]
 fn a_group_outlives_its_virtual_processor() {
     let name = name();

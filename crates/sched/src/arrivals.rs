@@ -1,5 +1,6 @@
-//! Messages that a virtual processor probes for, beside its lanes: those of a group whose member is
-//! on it, for which handlers are to run.
+//! Messages that a virtual processor probes for, beside its lanes.
+//!
+//! They belong to a group whose member is on that processor, and have handlers to run.
 //!
 //! Source: UDM, sections 2 and 3.1 (D5 here). There an arrival interrupts the running thread; here
 //! it is found at a safe point: when no thread is ready, when one yields, at every 64th choice of

@@ -131,8 +131,10 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// Raises the limits on values for an interface that permits `values` bytes for one call, if
-    /// that is more than the default. A server does this for each interface that it exports.
+    /// Raises the limits on values for an interface that permits `values` bytes for one call.
+    ///
+    /// They change only if that is more than the default. A server does this for each interface
+    /// that it exports.
     #[must_use]
     pub fn with_values(mut self, values: u64) -> Self {
         if values > DEFAULT_VALUES {
@@ -339,8 +341,9 @@ impl QuotaLedger {
         Arc::new(Self { ceilings, all, accounts, users, last: AtomicU64::new(0) })
     }
 
-    /// Returns the account of a new connection: the account of its process, or a new one if the
-    /// kernel cannot identify the process.
+    /// Returns the account of a new connection.
+    ///
+    /// It is the account of the process, or a new one if the kernel cannot identify the process.
     pub fn account(
         self: &Arc<Self>,
         process: Option<Identity>,

@@ -13,8 +13,9 @@ use upcall_os::poll::{PollSet, Report};
 use upcall_shm::astack::Numbers;
 use upcall_shm::station::{self, Station};
 
-/// Maximum number of virtual processors of a domain that call or serve at the same time: each has a
-/// lane of its own in every channel.
+/// Maximum number of virtual processors of a domain that call or serve at the same time.
+///
+/// Each has a lane of its own in every channel.
 pub const MOST_PROCESSORS: usize = 32;
 
 /// Maximum number of posts of a domain.

@@ -63,8 +63,10 @@ impl Donor {
         Self { pid, placed: Placed::default(), refused: AtomicBool::new(pid == 0) }
     }
 
-    /// Returns `true` if the peer's virtual processor was moved to the caller's CPU and its station
-    /// reports that it is still there. If the caller may not move it, the report alone counts.
+    /// Returns `true` if the peer's virtual processor is on the caller's CPU.
+    ///
+    /// It was moved there and its station reports that it is still there. If the caller may not
+    /// move it, the report alone counts.
     #[inline]
     pub fn has_brought(&self, station: &PeerStation, vp: u16) -> bool {
         self.placed.is_any_at(|| processor::current() as u32, || station.cpu(vp))

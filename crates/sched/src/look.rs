@@ -12,7 +12,7 @@ use upcall_os::atomic::spin_loop;
 
 /// Estimate of how long an answer takes, in steps of some nanoseconds.
 ///
-/// A first probe that finds the answer may have come late: the next comes a little earlier. A first
+/// A first probe that finds the answer may be late: the next comes a little earlier. A first
 /// probe that just misses the answer has cost more than that, so the next comes later by much more.
 /// Where answers differ widely, the quick ones count: probing too late for them costs more than
 /// probing too early for the slow ones. So an answer that comes long after the first probe moves

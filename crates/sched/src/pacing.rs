@@ -1,5 +1,6 @@
-//! How long to spin before sleeping: at most the cost of sleeping and being woken, and less where
-//! spinning did not help lately.
+//! How long to spin before sleeping.
+//!
+//! At most the cost of sleeping and being woken, and less where spinning did not help lately.
 //!
 //! Source: spin-then-block with a budget equal to the cost of blocking is at most twice as bad as
 //! knowing the future (Karlin and others, 1991, whom URPC's section 3.1 follows in spirit). The
@@ -83,12 +84,12 @@ impl SpinBudget {
     }
 }
 
-/// Yields to other threads on the same CPU while polling: at every step as long as other threads
-/// take the yields, seldom otherwise.
+/// Yields to other threads on the same CPU while polling.
 ///
-/// A poller cannot know whether the thread that it waits for shares its CPU. If it does, polling
-/// alone would last for a time slice. A yield that no thread takes costs a system call, so after
-/// each such yield the next one is put off for longer.
+/// It yields at every step as long as other threads take the yields, and seldom otherwise. A poller
+/// cannot know whether the thread that it waits for shares its CPU. If it does, polling alone would
+/// last for a time slice. A yield that no thread takes costs a system call, so after each such
+/// yield the next one is put off for longer.
 #[derive(Debug)]
 pub struct GiveWay {
     left: u32,

@@ -30,15 +30,18 @@ fn word(tid: u32, cpu: u32) -> u64 {
 }
 
 impl Placed {
-    /// Returns `true` if thread `tid` was moved to `cpu`, and its station still reports that CPU
-    /// (`said`).
+    /// Returns `true` if thread `tid` was moved to `cpu` and is still there.
+    ///
+    /// `said` is the CPU that its station reports.
     #[inline]
     pub fn is_at(&self, tid: u32, cpu: u32, said: Option<u32>) -> bool {
         self.0.load(Ordering::Relaxed) == word(tid, cpu) && said == Some(cpu)
     }
 
-    /// Returns `true` if the thread that was moved last was moved to `cpu`, and its station still
-    /// reports that CPU (`said`). Calls neither if no thread was moved.
+    /// Returns `true` if the thread that was moved last was moved to `cpu` and is still there.
+    ///
+    /// `said` returns the CPU that its station reports. Calls neither closure if no thread was
+    /// moved.
     #[inline]
     pub fn is_any_at(&self, cpu: impl FnOnce() -> u32, said: impl FnOnce() -> Option<u32>) -> bool {
         let last = self.0.load(Ordering::Relaxed);

@@ -85,8 +85,10 @@ impl Post {
         self.own.notify();
     }
 
-    /// Blocks the kernel thread until `there` is true, or until `limit` has passed, spinning first
-    /// as `pacing` requires. Returns `true` if `there` was. Called by one thread at a time.
+    /// Blocks the kernel thread until `there` is true, or until `limit` has passed.
+    ///
+    /// Spins first, as `pacing` requires. Returns `true` if `there` was. Called by one thread at a
+    /// time.
     pub fn wait(
         &self,
         pacing: Pacing,
@@ -96,8 +98,9 @@ impl Post {
         self.wait_and_rest(pacing, limit, there, (Duration::ZERO, || ()))
     }
 
-    /// Like [`wait`](Self::wait), and calls `rest` once the thread has slept for `after`; before it
-    /// sleeps if `after` is zero.
+    /// Like [`wait`](Self::wait), and calls `rest` once the thread has slept for `after`.
+    ///
+    /// If `after` is zero, it calls `rest` before the thread sleeps.
     pub fn wait_and_rest(
         &self,
         pacing: Pacing,

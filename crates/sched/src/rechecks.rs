@@ -1,9 +1,10 @@
-//! Checks of the clerk that go on as long as something waits: for the pieces of a
-//! [queue](crate::Processors::submit), which have no caller that would report a stall.
+//! Checks by the clerk that go on while pieces of a queue wait.
+//!
+//! Such pieces ([queue](crate::PollingIdle::submit)) have no caller that would report a stall.
 //!
 //! ```text
 //!   submitter                  processor                  clerk, after a check
-//!   adds a piece               says that it runs          ends the checks: pause = 0
+//!   adds a piece               publishes that it runs     ends the checks: pause = 0
 //!   fence                      fence                      fence
 //!   all run: begins checks     a piece waits: begins      a piece waits: begins
 //! ```

@@ -82,8 +82,12 @@ impl fmt::Debug for Rung {
     }
 }
 
-/// Checks that a thread that computes can be notified: senders see that it is announced, and the
-/// clerk runs. Starts the clerk.
+/// Checks that a thread that computes can be notified, and starts the clerk.
+///
+/// Senders must see that the thread is announced, which takes a fence by the kernel.
+///
+/// # Errors
+/// [`InterruptError::NoFence`], [`InterruptError::Resource`].
 pub fn can_be() -> Result<(), InterruptError> {
     if !Post::makes_fences() {
         return Err(InterruptError::NoFence);

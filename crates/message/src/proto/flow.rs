@@ -13,14 +13,15 @@
 //! (D12): with all of it in use, the member is stopped until a receiver has left a segment. In the
 //! paper the scheduler stops all of a job's processes then. Here members that do not flood need not
 //! notice, and the receivers must run, because they make room. No member needs a report for that:
-//! it knows what it has buffered itself. All members are stopped in this way, whatever their
-//! shares, while the machine or a control group has little memory left.
+//! it knows what it has buffered itself. All members are stopped in this way, with any share,
+//! while the machine or a control group has little memory left.
 
 use std::time::{Duration, Instant};
 use upcall_os::headroom::Headroom;
 
-/// Default atomicity timeout: several times what a receiver takes for a full queue, and less than a
-/// time slice.
+/// Default atomicity timeout.
+///
+/// It is several times what a receiver takes for a full queue, and less than a time slice.
 pub const TIMEOUT: Duration = Duration::from_micros(200);
 
 /// Time without progress of the receiver after which its sender sleeps between two tries. The
@@ -116,8 +117,9 @@ impl Flow {
         }
     }
 
-    /// Returns `true` if a message that has room needs nothing else: the sender waits for nothing,
-    /// and the direct way is open.
+    /// Returns `true` if a message that has room needs nothing else.
+    ///
+    /// The sender waits for nothing, and the direct way is open.
     #[inline]
     pub fn is_calm(&self) -> bool {
         self.calm

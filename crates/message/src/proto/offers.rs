@@ -73,8 +73,9 @@ impl Offers {
         self.next.get()
     }
 
-    /// Returns `true` if an offer is due sooner than `known`, an earlier result of
-    /// [`next`](Self::next).
+    /// Returns `true` if an offer is due sooner than `known`.
+    ///
+    /// `known` is an earlier result of [`next`](Self::next).
     pub fn are_sooner_than(&self, known: Option<Instant>) -> bool {
         self.next().is_some_and(|next| known.is_none_or(|known| next < known))
     }

@@ -83,8 +83,10 @@ impl<M: QueueMemory> SendQueue<M> {
         self.queue.shrink()
     }
 
-    /// Returns `true` if a message that has room needs nothing else: the sender waits for nothing,
-    /// and the direct way is open. Then [`describe`](Self::describe) is enough.
+    /// Returns `true` if a message that has room needs nothing else.
+    ///
+    /// The sender waits for nothing, and the direct way is open. Then [`describe`](Self::describe)
+    /// is enough.
     #[inline(always)]
     pub fn is_calm(&self) -> bool {
         self.flow.is_calm()

@@ -111,8 +111,10 @@ impl ServerChannel {
 pub struct CallsUnderWay(Weak<ServedClient<dyn Serve>>);
 
 impl CallsUnderWay {
-    /// Returns `true` if there may be a call: the channel lives, or a call on one of its lanes
-    /// does, or a virtual processor has not probed since the channel was closed.
+    /// Returns `true` if a call may still run.
+    ///
+    /// The channel lives, or a call on one of its lanes does, or a virtual processor has not probed
+    /// since the channel was closed.
     pub fn may_run(&self) -> bool {
         self.0.strong_count() > 0
     }
