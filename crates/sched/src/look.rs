@@ -73,7 +73,7 @@ impl ReplyTimer {
     }
 }
 
-/// Passes a time. Finer than spin hints, each of which may take 40 ns.
+/// Lets a short time pass, in finer steps than spin hints, which may take 40 ns each.
 #[inline]
 fn pass(steps: u16) {
     let mut chain = 0u32;

@@ -198,7 +198,7 @@ pub enum Offer {
 /// The result of yielding a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Yielded {
-    /// The event that the yielding side waits for arrived.
+    /// The awaited message, or another awaited event, has arrived.
     Arrived,
     /// Nothing arrived: it is better to sleep.
     Nothing,
@@ -287,7 +287,7 @@ impl HandOver {
 ///
 /// If a third thread wants the CPU too, such a yield costs a slice of some milliseconds, where a
 /// wake would have brought the server the CPU at once; and one such slice outweighs a thousand
-/// hand-offs. So after a yield that took long, the caller does not ask for [`LEAST_WITHOUT`] calls,
+/// hand-offs. So after a yield that took long, the caller does not ask for `LEAST_WITHOUT` calls,
 /// and for four times as many after the next such yield, until as many yields in a row were short.
 /// A procedure that takes long looks the same to its caller, and loses nothing.
 #[derive(Debug, Default)]
