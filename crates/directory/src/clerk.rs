@@ -16,18 +16,18 @@ use upcall_os::poll::{PollSet, Report};
 use upcall_os::processor;
 use upcall_os::socket::{Connection, Listener, Received, SocketMessage};
 
-/// The stack of the clerk, and of other threads that ask a server's policy, in bytes.
+/// Size of the stack of the clerk, and of other threads that ask a server's policy, in bytes.
 pub const STACK: usize = 256 << 10;
 
-/// So many connections are let in, or messages of one heard, before others have their turn with the
-/// clerk.
+/// Maximum number of connections that are accepted, or of messages of one connection that are read,
+/// before the clerk turns to others.
 pub const TURN: usize = 16;
 
-/// Lets in those who wait at a door, so many at most: says so to `admit`.
+/// Accepts at most `most` waiting connections and passes each to `admit`.
 ///
-/// Where no descriptor is left `full` says whether it has taken the next one, and has room for
-/// another. If not, that stays at the door, and this blocks for 10 ms, for the clerk would spin on
-/// it.
+/// When no descriptor is left, `full` returns `true` if it has accepted the next connection itself
+/// and can accept another one. Otherwise that connection stays in the queue, and this function
+/// sleeps for 10 ms so that the clerk does not spin on it.
 pub fn let_in(
     listener: &Listener,
     most: usize,
@@ -44,13 +44,14 @@ pub fn let_in(
     }
 }
 
-/// Hears what has come by a connection, [so much](TURN) at most. Never blocks. False if the other
-/// side has closed it, or ended, or `said` is false of what it says.
+/// Reads the messages that have arrived on a connection, at most [`TURN`] of them. Never blocks.
+/// Returns `false` if the other side has closed the connection or ended, or if `said` returned
+/// `false` for a message.
 pub fn hear(connection: &Connection, said: impl FnMut(SocketMessage) -> bool) -> bool {
     hear_or(connection, said, |_| {})
 }
 
-/// The same, and calls `failed` with the error if a message could not be taken.
+/// Like [`hear`], but calls `failed` with the error if a message cannot be received.
 pub fn hear_or(
     connection: &Connection,
     mut said: impl FnMut(SocketMessage) -> bool,
@@ -76,14 +77,14 @@ pub fn hear_or(
 
 /// Something that the clerk watches.
 pub trait Watched: Send + Sync {
-    /// What is watched.
+    /// Its descriptor.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Something happened. Returns whether to go on watching; if not, it is forgotten.
+    /// Handles an event. Returns `true` to go on watching, `false` to be forgotten.
     fn happened(&self, hung_up: bool) -> bool;
 
-    /// Handling that ended in a panic. Returns whether to go on watching. What it concerns is not
-    /// to be waited for by anybody.
+    /// Cleans up after [`happened`](Self::happened) panicked, so that no thread waits for this
+    /// object any longer. Returns `true` to go on watching.
     fn failed(&self) -> bool;
 }
 
@@ -123,10 +124,10 @@ impl Clerk {
         self.watched.lock()
     }
 
-    /// Watches a descriptor. Returns its number.
+    /// Watches a descriptor. Returns the key for [`forget`](Self::forget).
     ///
     /// # Errors
-    /// It cannot be waited for, or no memory is left.
+    /// The descriptor cannot be polled, or no memory is left.
     pub fn watch(&self, watched: Arc<dyn Watched>, report: Report) -> io::Result<u64> {
         let mut all = self.watched();
         all.watched.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -137,19 +138,19 @@ impl Clerk {
         Ok(key)
     }
 
-    /// Watches it no longer.
+    /// Stops watching what was added under this key.
     pub fn forget(&self, key: u64) {
         let gone = self.watched().watched.remove(&key);
         if let Some(gone) = gone {
             self.set.remove(gone.descriptor());
-            // Dropped after the lock was released: its drop may come back here.
+            // Dropped after the lock is released, because its destructor may call this clerk.
             drop(gone);
         }
     }
 
     fn work(&self) {
-        // What it does is short, and peers wait for it: not behind a thread of this domain that
-        // polls.
+        // The clerk's work is short and peers wait for it, so it must not queue behind a polling
+        // thread of this domain.
         processor::ask_for_short_slices();
         let mut ready = Vec::new();
         loop {

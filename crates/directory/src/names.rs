@@ -44,14 +44,14 @@ use folder::{Sweeps, prepare, sweeps};
 /// Why a name was not found.
 #[derive(Debug)]
 pub enum NotFound {
-    /// It cannot be one.
+    /// The text cannot be a name.
     BadName {
         /// The name.
         name: String,
         /// Why.
         why: &'static str,
     },
-    /// No process has entered it.
+    /// No process has entered the name.
     Unknown {
         /// The name.
         name: String,
@@ -85,7 +85,7 @@ impl From<FolderError> for NotFound {
 /// Why a name was not entered.
 #[derive(Debug)]
 pub enum NotEntered {
-    /// It cannot be one.
+    /// The text cannot be a name.
     BadName {
         /// The name.
         name: String,
@@ -96,7 +96,7 @@ pub enum NotEntered {
     Taken {
         /// The name.
         name: String,
-        /// The process; 0 if it is in a PID namespace that cannot be seen from here.
+        /// The process, or 0 if it cannot be seen from this PID namespace.
         pid: u32,
     },
     /// This process has the name already.
@@ -108,23 +108,23 @@ pub enum NotEntered {
     Stale {
         /// The name.
         name: String,
-        /// What is to be removed.
+        /// The path to remove.
         path: PathBuf,
         /// The user who may remove it, beside root and the owner of the folder of names.
         user: u32,
     },
-    /// Something that is no name is at its place.
+    /// The name's place in the folder is occupied by something that is not a name.
     InTheWay {
         /// The name.
         name: String,
-        /// What is to be removed.
+        /// The path to remove.
         path: PathBuf,
     },
     /// There is no usable folder of names.
     Folder(FolderError),
-    /// The kernel refused something.
+    /// The kernel refused an operation.
     Resource {
-        /// What for.
+        /// The operation.
         what: String,
         /// The kernel's error.
         error: io::Error,
@@ -146,13 +146,14 @@ impl fmt::Display for NotEntered {
             Self::Here { name } => write!(f, "this process has the name {name:?} already"),
             Self::Stale { name, path, user } => write!(
                 f,
-                "{name:?} is the name of a process of user {user} that has ended, and only that user, \
-                 root, or the owner of the folder may remove it: have {} removed, or choose another name",
+                "{name:?} is the name of a process of user {user} that has ended, and only that \
+                 user, root, or the owner of the folder may remove it: have {} removed, or choose \
+                 another name",
                 path.display()
             ),
             Self::InTheWay { name, path } => write!(
                 f,
-                "{name:?} cannot be entered, for something that is no name is in its place: \
+                "{name:?} cannot be entered, because something that is not a name is in its place: \
                  remove {}, or choose another name",
                 path.display()
             ),
@@ -170,23 +171,23 @@ impl From<FolderError> for NotEntered {
     }
 }
 
-/// What went wrong with a name in a folder.
+/// The kernel refused an operation on a name.
 fn refused(name: &str, folder: &Path, error: io::Error) -> NotEntered {
     NotEntered::Resource { what: format!("the name {name:?} in {}", folder.display()), error }
 }
 
-/// Whose socket it is.
+/// The kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// A server's.
+    /// A domain that exports names.
     Domain,
-    /// That of a member of a group.
+    /// A member of a group.
     Member,
-    /// That of a job's supervisor.
+    /// A job's supervisor.
     Job,
-    /// A home's.
+    /// A home of objects.
     Home,
-    /// That of a machine of PVM's tasks.
+    /// A machine of PVM's tasks.
     Machine,
 }
 
@@ -202,7 +203,7 @@ impl Whose {
     }
 }
 
-/// What names cannot begin with.
+/// Prefixes that a program's own names must not have.
 const OWN: [&str; 9] = [
     Whose::Domain.prefix(),
     Whose::Member.prefix(),
@@ -214,7 +215,7 @@ const OWN: [&str; 9] = [
     jobs::NAMED,
     jobs::TURNS,
 ];
-/// How the name of a socket begins before it listens.
+/// Prefix of a socket's name before it listens.
 const BEGINNING: &str = ".";
 const GROUP: &str = "group.";
 const OBJECT: &str = "object.";
@@ -222,13 +223,13 @@ const OBJECT: &str = "object.";
 /// Maximum time that entering a name waits for the end of a killed process that has it.
 const LONGEST_END: Duration = Duration::from_secs(5);
 
-/// Maximum number of sockets that are made before [`listen`] fails.
+/// Maximum number of sockets that [`listen`] makes before it fails.
 const ATTEMPTS: usize = 100;
 
-/// Checks that a name can stand in the folder.
+/// Checks that a text can be a name in the folder.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why it cannot.
 pub fn check(name: &str) -> Result<(), &'static str> {
     match name.as_bytes() {
         [] => Err("it is empty"),
@@ -237,10 +238,11 @@ pub fn check(name: &str) -> Result<(), &'static str> {
             Err("it does not begin with a letter or a digit")
         }
         _ if OWN.iter().any(|own| name.starts_with(own)) => Err(
-            "names that begin with \"domain.\", \"member.\", \"home.\", \"machine.\", \"group.\", \"object.\", \"job.\", \"jobs.\" or \"turns.\" are Upcall's own",
+            "names that begin with \"domain.\", \"member.\", \"home.\", \"machine.\", \"group.\", \
+             \"object.\", \"job.\", \"jobs.\" or \"turns.\" are Upcall's own",
         ),
         bytes if !bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b)) => {
-            Err("it has something else than ASCII letters, digits, dots, underscores and hyphens")
+            Err("it has characters other than ASCII letters, digits, dots, underscores and hyphens")
         }
         _ => Ok(()),
     }
@@ -249,9 +251,9 @@ pub fn check(name: &str) -> Result<(), &'static str> {
 /// Which processes may connect to a socket, apart from root's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Mode of the socket; connecting takes the right to write. 0600 if it is not given.
+    /// Mode of the socket, 0600 by default; connecting takes the right to write.
     pub mode: Option<u32>,
-    /// Group of the socket; that of this process if it is not given.
+    /// Group of the socket, by default the group of this process.
     pub group: Option<u32>,
 }
 
@@ -273,7 +275,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Its number.
+    /// Returns the group's number.
     ///
     /// # Errors
     /// There is no group of that name, or the system's list of groups cannot be read.
@@ -305,30 +307,34 @@ impl From<String> for Group {
 
 /// Listens at a fresh path in the folder of names.
 ///
-/// The socket gets its name when it listens and has its mode and group. Before that it has a name
-/// that begins with a dot, and looks like a dead domain's for a moment; if a sweep removes it in
-/// that moment, another one is made.
+/// The socket gets its name once it listens and has its mode and group. Until then its name begins
+/// with a dot, and for a moment it looks like the socket of a dead domain. If a sweep removes it in
+/// that moment, another socket is made.
 ///
 /// # Errors
-/// There is no usable folder of names, the kernel gives no socket, or this user may not give it the
-/// group.
+/// There is no usable folder of names, the kernel gives no socket, or this user may not give the
+/// socket this group.
 pub fn listen_as(whose: Whose, access: Access) -> Result<(PathBuf, Listener), NotEntered> {
     let folder = folder()?;
     prepare(&folder)?;
     sweep_in(&folder);
     let unable = |error: io::Error| match error.kind() {
-        // The group is what a user may not give.
+        // A user may not give every group.
         io::ErrorKind::PermissionDenied if access.group.is_some() => {
-            NotEntered::Resource { what: format!("a socket in {} with a group", folder.display()), error }
+            NotEntered::Resource {
+                what: format!("a socket in {} with a group", folder.display()),
+                error,
+            }
         }
         io::ErrorKind::PermissionDenied
         | io::ErrorKind::ReadOnlyFilesystem
         | io::ErrorKind::StorageFull
         | io::ErrorKind::QuotaExceeded
-        // It has no sockets.
+        // The file system has no sockets.
         | io::ErrorKind::Unsupported => FolderError::Unusable { path: folder.clone(), error }.into(),
         _ => {
-            let what = format!("a socket in {} (UPCALL_DIR chooses another folder)", folder.display());
+            let what =
+                format!("a socket in {} (UPCALL_DIR chooses another folder)", folder.display());
             NotEntered::Resource { what, error }
         }
     };
@@ -349,10 +355,10 @@ pub fn listen_as(whose: Whose, access: Access) -> Result<(PathBuf, Listener), No
     Err(unable(found))
 }
 
-/// Listens at this path in a folder of names. Gives the path back with the listener.
+/// Listens at this path in a folder of names. Returns the path with the listener.
 ///
 /// # Errors
-/// The kernel's: the path exists, or a sweep was faster (`NotFound`).
+/// The kernel's error: the path exists, or a sweep was faster (`NotFound`).
 pub fn listen_at(path: &Path, access: Access) -> io::Result<(PathBuf, Listener)> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let hidden = folder_of(path).join(format!("{BEGINNING}{name}"));
@@ -373,21 +379,23 @@ pub fn listen_at(path: &Path, access: Access) -> io::Result<(PathBuf, Listener)>
     }
 }
 
-/// Gives a file a name that is free.
+/// Renames a file, and fails if the new name exists.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // The file system cannot do that; the mark in the name is random.
+        // The file system does not know `NOREPLACE`; the mark in the name is random.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => fs::rename(from, to),
         renamed => Ok(renamed?),
     }
 }
 
-/// Enters a name for the domain with this socket. Waits for the end of a process that has the name
-/// and was killed, but not longer than 5 s.
+/// Enters a name for the domain with this socket.
 ///
 /// # Errors
-/// It is taken by a process that lives, or the folder cannot be written.
+/// A living process has the name, or the folder cannot be written.
+///
+/// # Blocking
+/// Waits up to 5 s for the end of a process that has the name and was killed.
 pub fn enter(name: &str, domain: &Path) -> Result<(), NotEntered> {
     check(name).map_err(|why| NotEntered::BadName { name: name.into(), why })?;
     enter_entry(name, domain)
@@ -397,13 +405,13 @@ fn enter_entry(name: &str, domain: &Path) -> Result<(), NotEntered> {
     let deadline = Instant::now() + LONGEST_END;
     loop {
         match entry::enter(name, domain) {
-            // Where /proc shows another namespace the number would be another process's there.
+            // If /proc shows another PID namespace, the number is that of another process there.
             Err(NotEntered::Taken { pid, .. })
                 if pid_namespace().is_some()
                     && upcall_os::socket::is_ending(pid)
                     && Instant::now() < deadline =>
             {
-                // On a thread of the server, whose other names are called already.
+                // This may be a thread of the server, whose other names are being called already.
                 upcall_thread::sleep(Duration::from_millis(1));
             }
             entered => return entered,
@@ -411,19 +419,19 @@ fn enter_entry(name: &str, domain: &Path) -> Result<(), NotEntered> {
     }
 }
 
-/// Who takes in the members of a group that forms under a name.
+/// The member that takes in the others of a group that forms under a name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Leader {
-    /// The member whose socket asked: nobody did before.
+    /// The member whose socket asked, which is the first one.
     Us,
-    /// The one with this socket.
+    /// The member with this socket.
     At(PathBuf),
 }
 
-/// Finds who takes in the members of a group, or has the member with this socket do it.
+/// Finds the leader of a group, or makes the member with this socket the leader.
 ///
 /// # Errors
-/// A name that cannot be one, or the folder cannot be written.
+/// The text cannot be a name, or the folder cannot be written.
 pub fn lead_or_follow(group: &str, member: &Path) -> Result<Leader, NotEntered> {
     check(group).map_err(|why| NotEntered::BadName { name: group.into(), why })?;
     let entry = format!("{GROUP}{group}");
@@ -448,46 +456,49 @@ pub fn is_member(socket: &str) -> bool {
     plain && socket.starts_with(Whose::Member.prefix()) && number_in(socket).is_some()
 }
 
-/// Returns `true` if this may be the name of a socket of a member that is the process with number
-/// `pid` here, which is 0 if the process cannot be seen. A number of another PID namespace in the
-/// name is not compared.
+/// Returns `true` if this may be the name of a socket of a member that is process `pid`.
+///
+/// `pid` is the number in this PID namespace, or 0 if the process cannot be seen. A number of
+/// another PID namespace in the name is not compared.
 pub fn is_member_of(socket: &str, pid: u32) -> bool {
     is_member(socket) && process_of(Path::new(socket)).is_none_or(|named| named == pid)
 }
 
-/// The member with this socket takes nobody in any more.
+/// Withdraws the member with this socket as the leader of a group.
 pub fn lead_no_more(group: &str, member: &Path) {
     leave(&format!("{GROUP}{group}"), member);
 }
 
-/// Where a socket is, and the names that lead to it.
+/// The folder that holds a socket and the names that lead to it.
 fn folder_of(socket: &Path) -> &Path {
     socket.parent().unwrap_or(Path::new("/"))
 }
 
-/// The process number in the name of a socket, if it is one of this process's PID namespace.
+/// The process number in the name of a socket, if it is of this process's PID namespace.
 pub fn process_of(socket: &Path) -> Option<u32> {
     let (pid, space) = number_in(socket.file_name()?.to_str()?)?;
     (Some(space) == pid_namespace()).then_some(pid)
 }
 
-/// The process number in the name of a socket, and the PID namespace in which it holds, 0 if its
-/// process knew none.
+/// The process number in the name of a socket, and the PID namespace in which it holds.
+///
+/// The namespace is 0 if the process did not know its own.
 fn number_in(socket: &str) -> Option<(u32, u32)> {
     let mut parts = socket.split('.').skip(1);
     let (pid, space) = (parts.next()?.parse().ok()?, u32::from_str_radix(parts.next()?, 16).ok()?);
-    // What tells the sockets of one process apart.
+    // The mark, which distinguishes the sockets of one process.
     parts.next().filter(|mark| !mark.is_empty())?;
     (pid != 0).then_some((pid, space))
 }
 
-/// Takes a name of the domain with this socket out.
+/// Removes a name of the domain with this socket.
 pub fn leave(name: &str, domain: &Path) {
     entry::leave(name, domain);
 }
 
-/// Enters an object's name for the home with this socket: a name of its own, whatever else has the
-/// same. Waits as [`enter`] does.
+/// Enters an object's name for the home with this socket.
+///
+/// Names of objects are apart from other names. Waits as [`enter`] does.
 ///
 /// # Errors
 /// As [`enter`].
@@ -500,12 +511,12 @@ pub fn enter_object(name: &str, home: &Path) -> Result<(), NotEntered> {
     })
 }
 
-/// Takes it out.
+/// Removes an object's name of the home with this socket.
 pub fn leave_object(name: &str, home: &Path) {
     leave(&format!("{OBJECT}{name}"), home);
 }
 
-/// The socket of an object's home.
+/// Finds the socket of an object's home.
 ///
 /// # Errors
 /// As [`find`].
@@ -514,10 +525,10 @@ pub fn find_object(name: &str) -> Result<PathBuf, NotFound> {
     find_entry(&format!("{OBJECT}{name}"), name)
 }
 
-/// The socket of the domain that exports a name.
+/// Finds the socket of the domain that exports a name.
 ///
 /// # Errors
-/// A bad name, or nobody exports it.
+/// The text cannot be a name, or no domain exports it.
 pub fn find(name: &str) -> Result<PathBuf, NotFound> {
     check(name).map_err(|why| NotFound::BadName { name: name.into(), why })?;
     find_entry(name, name)
@@ -532,7 +543,7 @@ fn find_entry(entry: &str, name: &str) -> Result<PathBuf, NotFound> {
     }
 }
 
-/// What is in the folder of names; nothing if there is no usable one.
+/// The entries of the folder of names; none if there is no usable folder.
 fn entries() -> impl Iterator<Item = (PathBuf, String)> {
     let found = folder().ok().and_then(|folder| fs::read_dir(folder).ok());
     let entries = found.into_iter().flatten().flatten();
@@ -558,13 +569,13 @@ pub fn members() -> BTreeMap<u32, usize> {
     members
 }
 
-/// The machines of PVM's tasks: their first processes, and the sockets at which those can be asked.
+/// The machines of PVM's tasks: the first process of each, and the socket at which to ask it.
 pub fn machines() -> BTreeMap<u32, PathBuf> {
     let of_machines = entries().filter(|(_, name)| name.starts_with(Whose::Machine.prefix()));
     of_machines.filter_map(|(path, _)| Some((process_of(&path)?, path))).collect()
 }
 
-/// The objects with a home in this PID namespace; the home's process, and its socket.
+/// The objects with a home in this PID namespace, with the home's process and its socket.
 pub fn objects() -> BTreeMap<String, (u32, PathBuf)> {
     let named = entries().filter_map(|(path, entry)| {
         let name = entry.strip_prefix(OBJECT)?.to_string();
@@ -583,7 +594,7 @@ fn is_socket(name: &str) -> bool {
 
 /// Removes what dead domains have left in the folder, as far as this user may.
 ///
-/// Costs a connection attempt for each socket.
+/// This costs a connection attempt for each socket.
 pub fn sweep() {
     if let Ok(folder) = folder() {
         sweep_in(&folder);
@@ -612,8 +623,9 @@ fn sweep_in(folder: &Path) {
     names.iter().filter(is_name).for_each(|name| entry::sweep(folder, name));
 }
 
-/// Returns `true` if an entry of the folder may have this name: a name that programs chose, or one
-/// of those with a prefix of Upcall's own.
+/// Returns `true` if an entry of the folder may have this name.
+///
+/// Such a name is either chosen by a program, or has a prefix of Upcall's own.
 fn may_be_name(entry: &str) -> bool {
     let named = [GROUP, OBJECT, jobs::NAMED, jobs::TURNS];
     check(entry).is_ok() || named.iter().any(|prefix| entry.starts_with(prefix))
@@ -673,7 +685,7 @@ mod tests {
         assert_eq!(lead_or_follow("g", &a).unwrap(), Leader::Us);
         assert_eq!(lead_or_follow("g", &a).unwrap(), Leader::Us);
         assert_eq!(lead_or_follow("g", &b).unwrap(), Leader::At(a.clone()));
-        // It ends without taking its entries out.
+        // The leader ends without removing its entries.
         drop(first);
         assert_eq!(lead_or_follow("g", &b).unwrap(), Leader::Us);
         assert!(!a.exists());
@@ -685,7 +697,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// A name that changes hands has one holder: one of all takers succeeds.
+    /// A name that changes hands has one holder: exactly one taker succeeds.
     #[test]
     fn of_all_who_take_over_a_dead_name_one_succeeds() {
         let folder = place("race");
@@ -734,7 +746,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// What a process leaves that is killed at any step of listening and entering.
+    /// Leaves what a process leaves that is killed at any step of listening and entering.
     #[test]
     fn each_step_may_be_the_last() {
         let folder = place("steps");
@@ -754,7 +766,7 @@ mod tests {
         enter("files", &socket).unwrap();
         fs::remove_file(folder.join("files/domain.1.0.dead")).unwrap();
         drop(listener);
-        // A socket that never listened, and what is none of ours.
+        // A socket that never listened, and entries that are not Upcall's.
         drop(Listener::bind(&folder.join(".domain.1.0.dead")).unwrap());
         fs::create_dir(folder.join("empty")).unwrap();
         fs::write(folder.join("file"), "").unwrap();
@@ -768,7 +780,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// A link leads to a folder of another one's: nothing in there is read or removed.
+    /// A link leads to a folder of another user: nothing in that folder is read or removed.
     #[test]
     fn symbolic_links_are_not_followed() {
         let (folder, other) = (place("links"), place("linked"));

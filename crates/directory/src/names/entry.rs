@@ -1,16 +1,17 @@
-//! One name: a folder that holds one symbolic link, which is called as the socket that it leads to.
+//! One name: a folder that holds one symbolic link, named like the socket that the link leads to.
 //!
 //! ```text
 //!   files/domain.4711.effffffc.9f3a01b2 -> ../domain.4711.effffffc.9f3a01b2
 //! ```
-//! A name changes hands without a lock, because two operations of the kernel compare and change at
-//! once. `rename` puts a folder in the place of another only if that one is *empty*, so of all who
-//! enter a name one succeeds. `unlink` of the link removes the claim of *that* socket, and no
-//! other's: names of sockets do not come twice, so a process that learned of a death long ago
-//! cannot take away what a living one has entered since. `rmdir` removes a name that is empty.
+//! A name changes hands without a lock, because two operations of the kernel compare and change
+//! atomically. `rename` replaces a folder only if that folder is *empty*, so exactly one of several
+//! processes that enter a name succeeds. `unlink` of the link removes the claim of *that* socket
+//! and of no other: the name of a socket is never reused, so a process that learned of a death long
+//! ago cannot take away what a living process has entered since. `rmdir` removes a name that is
+//! empty.
 //!
-//! A process that is killed or stopped between two of these leaves a state that the next one reads
-//! as it is: a folder beside the name (removed by a sweep), or an empty name (free).
+//! A process that is killed or stopped between two of these leaves a state that others can read as
+//! it is: a folder beside the name (removed by a sweep), or an empty name (free).
 
 use super::{NotEntered, is_socket, refused};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
@@ -24,26 +25,26 @@ use upcall_os::socket::Connection;
 
 /// Maximum number of links that are read in a name. There is one; more are another user's doing.
 const MOST_LINKS: usize = 16;
-/// Maximum number of times that others are let go first before entering a name fails.
+/// Maximum number of attempts to enter a name that other processes are changing.
 const ATTEMPTS: usize = 1000;
 /// Mode of the folder of a name. The sticky bit sets it apart from folders of other programs.
 const MODE: u32 = 0o1755;
-/// How the folder of a name begins before it is in its place.
+/// Prefix of the folder of a name before it is renamed to its place.
 pub(super) const ENTERING: &str = ".enter.";
 
 /// The state of the process that listens at a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// The process lives. Its number; 0 if the process cannot be seen from here.
+    /// The process lives and has this number; 0 if the process cannot be seen from here.
     Lives(u32),
     /// The process has ended, or there is none. A child of it may still hold the descriptor.
     Gone,
 }
 
-/// Asks the kernel who listens at a socket.
+/// Asks the kernel which process listens at a socket.
 ///
 /// # Errors
-/// The kernel does not say: no descriptor is left, or the socket is of another kind.
+/// The kernel does not tell: no descriptor is left, or the socket is of another kind.
 pub(super) fn holder(socket: &Path) -> io::Result<Holder> {
     match Connection::connect(socket) {
         Ok(connection) => Ok(Holder::Lives(connection.peer().map_or(0, |peer| peer.pid))),
@@ -65,7 +66,8 @@ struct NameFolder {
 }
 
 impl NameFolder {
-    /// `None` if there is nothing of this name. Never follows a symbolic link.
+    /// Opens the folder of a name, or returns `None` if there is none. Never follows a symbolic
+    /// link.
     fn new(entry: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = match rustix::fs::open(entry, flags, Mode::empty()) {
@@ -92,10 +94,10 @@ impl NameFolder {
     }
 }
 
-/// The socket that a name leads to; `None` if the name is not entered.
+/// Finds the socket that a name leads to, or `None` if the name is not entered.
 ///
 /// # Errors
-/// The kernel does not say.
+/// The kernel does not tell.
 pub(super) fn find(folder: &Path, name: &str) -> io::Result<Option<PathBuf>> {
     let open = match NameFolder::new(&folder.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
@@ -116,7 +118,7 @@ pub(super) fn enter(name: &str, socket: &Path) -> Result<(), NotEntered> {
     entered.unwrap_or_else(|| Err(refused(name, folder, io::ErrorKind::ResourceBusy.into())))
 }
 
-/// `Ok(None)`: another process was at it, so look again.
+/// Tries once to enter a name. Returns `Ok(None)` if another process interfered: try again.
 fn attempt(name: &str, entry: &Path, made: &Path, own: &str) -> Result<Option<()>, NotEntered> {
     let folder = entry.parent().unwrap_or(Path::new("/"));
     let unable = |error: io::Error| refused(name, folder, error);
@@ -144,7 +146,7 @@ fn attempt(name: &str, entry: &Path, made: &Path, own: &str) -> Result<Option<()
         Ok(()) => Ok(Some(())),
         Err(error) => match error.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => Ok(None),
-            // A sweep has removed what was made: it looked like a dead process's for a moment.
+            // A sweep has removed the new folder, which looked like a dead process's for a moment.
             io::ErrorKind::NotFound if folder.is_dir() => Ok(None),
             io::ErrorKind::NotADirectory => Err(in_the_way()),
             io::ErrorKind::PermissionDenied if entry.is_dir() => Err(stale(name, entry)),
@@ -158,7 +160,7 @@ fn stale(name: &str, entry: &Path) -> NotEntered {
     NotEntered::Stale { name: name.into(), path: entry.into(), user }
 }
 
-/// Makes the folder of a name beside its place. In a shared folder other users are to read it.
+/// Makes the folder of a name beside its place. Other users of a shared folder may read it.
 fn make(made: &Path, own: &str) -> io::Result<()> {
     let exists = |done: io::Result<()>| match done {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -169,7 +171,7 @@ fn make(made: &Path, own: &str) -> io::Result<()> {
     exists(std::os::unix::fs::symlink(Path::new("..").join(own), made.join(own)))
 }
 
-/// Takes out a name of the process with this socket; does nothing if another has it.
+/// Removes a name of the process with this socket; does nothing if another process has it.
 pub(super) fn leave(name: &str, socket: &Path) {
     let entry = super::folder_of(socket).join(name);
     let own = socket.file_name().and_then(|own| own.to_str()).unwrap_or_default();
@@ -179,7 +181,8 @@ pub(super) fn leave(name: &str, socket: &Path) {
             let _ = fs::remove_dir(&entry);
         }
         Ok(_) => {}
-        // No descriptor is left. The socket's name is this process's own, so this is its own link.
+        // No descriptor is left. The socket's name is this process's own, so the link is its own
+        // too.
         Err(_) if fs::symlink_metadata(&entry).is_ok_and(|found| found.is_dir()) => {
             let _ = fs::remove_file(entry.join(own));
             let _ = fs::remove_dir(&entry);
@@ -200,7 +203,8 @@ pub(super) fn sweep(folder: &Path, name: &str) {
         open.links.iter().filter(is_dead).filter(|link| open.remove(link).is_ok()).count();
     let is_name = || fs::symlink_metadata(&entry).is_ok_and(|found| found.mode() & 0o7777 == MODE);
     if removed > 0 || open.links.is_empty() && (name.starts_with(ENTERING) || is_name()) {
-        // Fails if something is in it: what was entered just now, or what is none of ours.
+        // Fails if the folder has an entry: a link entered just now, or a file that is not
+        // Upcall's.
         let _ = fs::remove_dir(&entry);
     }
 }

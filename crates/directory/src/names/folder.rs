@@ -1,6 +1,6 @@
 //! Which folder holds the names, and whether it may be used.
 //!
-//! | owner and mode | made by | who enters names | who removes a dead server's names |
+//! | owner and mode | made by | who enters names | who removes dead names |
 //! |---|---|---|---|
 //! | the user, 0700 | Upcall, if missing | the user | the user |
 //! | a service's user or root, 0755 | `install -d -m 0755` | its owner | its owner |
@@ -23,12 +23,12 @@ use upcall_os::socket::own_user;
 pub enum FolderError {
     /// `UPCALL_DIR` is set, but empty.
     Empty,
-    /// `UPCALL_DIR` is a relative path, which would depend on each program's working folder.
+    /// `UPCALL_DIR` is a relative path, which would depend on each program's working directory.
     Relative {
         /// The path.
         path: PathBuf,
     },
-    /// Something else than a folder is there: a file, or a symbolic link.
+    /// The path is not a folder, but a file or a symbolic link.
     NotAFolder {
         /// The path.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum FolderError {
         /// The user of this process.
         expected: u32,
     },
-    /// Every user may remove and rename what others entered: the sticky bit is missing.
+    /// Every user may remove and rename entries of others, because the sticky bit is missing.
     Unprotected {
         /// The path.
         path: PathBuf,
@@ -67,16 +67,27 @@ impl fmt::Display for FolderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const OTHER: &str = "set UPCALL_DIR to another folder";
         match self {
-            Self::Empty => f.write_str("UPCALL_DIR is empty: set it to the absolute path of the folder of names, or unset it"),
+            Self::Empty => f.write_str(
+                "UPCALL_DIR is empty: set it to the absolute path of the folder of names, \
+                 or unset it",
+            ),
             Self::Relative { path } => {
-                write!(f, "UPCALL_DIR is the relative path {}: set it to an absolute path", path.display())
+                write!(
+                    f,
+                    "UPCALL_DIR is the relative path {}: set it to an absolute path",
+                    path.display()
+                )
             }
             Self::NotAFolder { path } => {
-                write!(f, "{} is to be the folder of names, and is no folder: remove it, or {OTHER}", path.display())
+                write!(
+                    f,
+                    "the folder of names {} is not a folder: remove it, or {OTHER}",
+                    path.display()
+                )
             }
             Self::Owner { path, found, expected } => write!(
                 f,
-                "the folder of names {} is not a folder of user {expected}, but of user {found}: \
+                "the folder of names {} does not belong to user {expected}, but to user {found}: \
                  have it removed, or {OTHER}",
                 path.display()
             ),
@@ -88,8 +99,8 @@ impl fmt::Display for FolderError {
             ),
             Self::Network { path } => write!(
                 f,
-                "the folder of names {} is on a network file system, and sockets lead to processes \
-                 of one machine only: {OTHER}",
+                "the folder of names {} is on a network file system, but sockets lead only to \
+                 processes of one machine: {OTHER}",
                 path.display()
             ),
             Self::Unusable { path, error } => {
@@ -120,16 +131,17 @@ fn hint(error: &io::Error) -> &'static str {
 
 /// The folder of names of this process.
 ///
-/// The first of these that fits:
+/// This is the first that applies:
 /// 1. `$UPCALL_DIR`, an absolute path;
 /// 2. `upcall` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, if that folder is this user's;
 /// 3. `.upcall` in the home folder, if that is this user's and on this machine;
 /// 4. `/tmp/upcall-UID`.
 ///
-/// Another user can make only the last one first, so it is used by users without a home only.
+/// Only the last one can be made first by another user, so only users without a home use it.
 ///
 /// # Errors
-/// `UPCALL_DIR` is empty or relative; or `/tmp/upcall-UID` is another user's, or no folder.
+/// `UPCALL_DIR` is empty or relative, or `/tmp/upcall-UID` belongs to another user or is not a
+/// folder.
 pub fn folder() -> Result<PathBuf, FolderError> {
     if let Some(dir) = std::env::var_os("UPCALL_DIR") {
         let path = PathBuf::from(dir);
@@ -195,15 +207,15 @@ fn judge(folder: &Path, file_system: Option<u64>) -> Result<(), FolderError> {
 /// What this process may remove in a folder: entries of dead processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sweeps {
-    /// Nothing: it is no folder, or a symbolic link.
+    /// Nothing: the path is not a folder, or is a symbolic link.
     Nothing,
-    /// What belongs to its own user.
+    /// The entries of its own user.
     Own,
     /// Everything: the folder is this user's, or this is root.
     All,
 }
 
-/// See [`Sweeps`].
+/// What this process may remove in this folder.
 pub(super) fn sweeps(folder: &Path) -> Sweeps {
     let own = own_user();
     match fs::symlink_metadata(folder) {
@@ -233,7 +245,7 @@ fn is_network(file_system: u64) -> bool {
     NETWORK.contains(&file_system)
 }
 
-/// The type of the file system that a folder is on. `None`: it cannot be asked.
+/// The type of the file system that a folder is on, or `None` if the kernel does not tell.
 fn file_system(folder: &Path) -> Option<u64> {
     // The kernel's type is signed on some machines.
     rustix::fs::statfs(folder).ok().map(|found| found.f_type as u64 & 0xffff_ffff)
@@ -303,11 +315,11 @@ mod tests {
                 "{network:#x}: {text}"
             );
         }
-        // ext4, tmpfs, overlay, and two that may be either, FUSE and 9p.
+        // ext4, tmpfs, overlay, and two that may be local or remote, FUSE and 9p.
         for local in [0xef53, 0x0102_1994, 0x794c_7630, 0x6573_5546, 0x0102_1997] {
             judge(&path, Some(local)).unwrap();
         }
-        // It is the kernel's number that is judged.
+        // The number that is judged is the kernel's.
         let tmpfs = file_system(Path::new("/dev/shm"));
         assert!(tmpfs.is_none_or(|found| found == 0x0102_1994), "{tmpfs:x?}");
         fs::remove_dir_all(path).unwrap();

@@ -1,7 +1,7 @@
 //! The names of jobs, and which supervisor lets them take turns.
 //!
 //! A supervisor stops processes at any moment, also while they enter or remove a name. That holds
-//! up no other process, for no lock is held (see [`super::entry`]).
+//! up no other process, because no lock is held (see [`super::entry`]).
 
 use super::{
     FolderError, Leader, NotEntered, NotFound, check, enter_entry, entries, entry, folder,
@@ -21,7 +21,7 @@ fn entry_of(name: &str) -> String {
 /// Enters the name of a job for the supervisor with this socket, as [`super::enter`] does.
 ///
 /// # Errors
-/// It is taken by a job that runs, cannot be a name, or the folder cannot be written.
+/// A running job has the name, the text cannot be a name, or the folder cannot be written.
 pub fn enter(name: &str, supervisor: &Path) -> Result<(), NotEntered> {
     check(name).map_err(|why| NotEntered::BadName { name: name.into(), why })?;
     enter_entry(&entry_of(name), supervisor).map_err(|error| match error {
@@ -30,17 +30,17 @@ pub fn enter(name: &str, supervisor: &Path) -> Result<(), NotEntered> {
     })
 }
 
-/// Takes out what the supervisor with this socket has entered, and the socket.
+/// Removes what the supervisor with this socket has entered, and the socket.
 pub fn forget(name: &str, supervisor: &Path) {
     leave(LEADER, supervisor);
     leave(&entry_of(name), supervisor);
     let _ = fs::remove_file(supervisor);
 }
 
-/// The socket of a job's supervisor. It may be one that was killed.
+/// Finds the socket of a job's supervisor, which may have been killed.
 ///
 /// # Errors
-/// A bad name, or there is no such job.
+/// The text cannot be a name, or there is no such job.
 pub fn find(name: &str) -> Result<PathBuf, NotFound> {
     check(name).map_err(|why| NotFound::BadName { name: name.into(), why })?;
     let folder = folder()?;
@@ -62,9 +62,9 @@ pub fn all() -> Vec<(String, PathBuf)> {
     jobs
 }
 
-/// Finds which supervisor lets the jobs take turns, or has the one with this socket do it.
+/// Finds the supervisor that lets the jobs take turns, or makes the one with this socket do it.
 ///
-/// Never waits. `None` if the folder of names does not say; try again soon.
+/// Never waits. Returns `None` if the folder of names gives no answer yet; try again soon.
 pub fn try_lead(supervisor: &Path) -> Option<Leader> {
     match entry::enter(LEADER, supervisor) {
         Ok(()) | Err(NotEntered::Here { .. }) => Some(Leader::Us),
