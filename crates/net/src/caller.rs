@@ -1,10 +1,10 @@
 //! The calling end of a connection: many calls wait for their replies at once.
 //!
-//! A call takes one of the places that the server has for calls of one connection, or waits for
-//! one, in the order of asking; it is entered under a number, sent, and waits as a thread waits: a
-//! user-level thread blocks only itself. The reading thread finds it by the number of the reply. A
-//! call that is given up leaves its place and its number to the late reply, as in a channel
-//! ([`upcall_sched::calls`]).
+//! A call takes one of the places that the server has for calls of one connection, or waits for one
+//! in first-come order. It is entered under a number and sent, and then its thread blocks: a
+//! user-level thread blocks only itself. The reading thread finds the call by the number in the
+//! reply. A call that is given up leaves its place and its number to the late reply, as in a
+//! channel ([`upcall_sched::calls`]).
 
 use crate::frame::{
     Frame, FrameBody, FrameError, FrameHeader, FrameKind, MOST_ANSWER, NoMemory, Preamble, VERSION,
@@ -22,30 +22,32 @@ use upcall_sched::{CancelToken, WaitLimit};
 use upcall_sched::{Closed, NoReply, Sleeper, block_unless, give_way};
 use upcall_thread::Waited;
 
-/// Time between two questions of a kernel thread that waits, whether to go on: see
-/// [`CancelToken::asking`].
+/// Interval at which a waiting kernel thread asks whether to go on.
+///
+/// See [`CancelToken::asking`].
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Takes the reply of a call that was given up, on a thread that must not be blocked. Dropped if
-/// none will come.
+/// Takes the reply of a call that was given up.
+///
+/// It runs on a thread that must not be blocked. It is dropped if no reply will arrive.
 pub type LateFrame = Box<dyn FnOnce(Frame) + Send>;
 
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum NoConnection {
-    /// The kernel's word.
+    /// The kernel's error.
     Refused(io::Error),
-    /// There is one, but who is there is not of our kind, or did not answer.
+    /// Connected, but the other side did not answer, or does not speak this protocol.
     Lost(Lost),
-    /// There is one, but nothing was said on it in time.
+    /// Connected, but the other side sent nothing in time.
     Silent,
-    /// Its protocol has this version.
+    /// The other side's protocol has this version.
     Version(u32),
-    /// There is no kernel thread here to serve it.
+    /// No kernel thread is left here to serve the connection.
     NoThread(io::Error),
 }
 
-/// The calling end of a connection; see the module. It ends when this is dropped.
+/// The calling end of a connection, which ends when this is dropped; see the module.
 pub struct NetworkCaller {
     wire: Arc<Wire>,
     table: KernelMutex<PendingCalls>,
@@ -53,24 +55,24 @@ pub struct NetworkCaller {
 
 struct PendingCalls {
     closed: Option<Closed>,
-    /// What the server said before it closed the connection.
+    /// What the server sent before it closed the connection.
     farewell: Option<FrameBody>,
     last: u32,
-    /// How many calls may be under way, and are.
+    /// How many calls may be under way, and how many are.
     places: usize,
     taken: usize,
-    /// Who waits for a place. Who is woken has it.
+    /// Callers that wait for a place. A caller that is woken has one.
     queue: VecDeque<Sleeper>,
     calls: HashMap<u32, CallState>,
 }
 
 enum CallState {
-    /// Nobody waits yet.
+    /// No thread waits yet.
     Sent,
     Waits(Sleeper),
-    /// Its reply is here.
+    /// The reply has arrived.
     Done(Frame),
-    /// Its thread has gone.
+    /// The caller has given the call up.
     Late(LateFrame),
 }
 
@@ -80,7 +82,7 @@ impl fmt::Debug for NetworkCaller {
     }
 }
 
-/// What the reading thread does with what comes.
+/// Passes what the reading thread receives to the caller.
 struct ReplyReader(Weak<NetworkCaller>);
 
 impl Attend for ReplyReader {
@@ -107,10 +109,13 @@ impl Attend for ReplyReader {
 }
 
 impl NetworkCaller {
-    /// Connects to the server at this address. Blocks the kernel thread until `deadline` at most.
+    /// Connects to the server at this address.
     ///
     /// # Errors
     /// See [`NoConnection`].
+    ///
+    /// # Blocking
+    /// Blocks the kernel thread, until `deadline` at most.
     pub fn connect(address: SocketAddr, deadline: Instant) -> Result<Arc<Self>, NoConnection> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -149,27 +154,28 @@ impl NetworkCaller {
         self.wire.peer()
     }
 
-    /// Why no call goes through any more; `None` while they do.
+    /// Why calls fail from now on; `None` while the connection is open.
     pub fn closed(&self) -> Option<Closed> {
         self.table().closed.clone()
     }
 
-    /// What the server said before it closed the connection, once.
+    /// Takes what the server sent before it closed the connection.
     pub fn farewell(&self) -> Option<FrameBody> {
         self.table().farewell.take()
     }
 
-    /// Sends what gets no reply.
+    /// Sends a message that gets no reply.
     pub fn notify(&self, head: FrameHeader, body: &FrameBody) {
         self.wire.send(head.with(body), None);
     }
 
-    /// Sends a request, and waits for its reply as long as `until` says. `late` is asked once, by a
-    /// call that was sent and is given up, and must not block. The head's number of the call is
-    /// chosen here.
+    /// Sends a request, and waits for its reply as long as `until` says.
+    ///
+    /// `late` is called at most once, when a call that was sent is given up, and must not block.
+    /// This function chooses the number of the call in `head`.
     ///
     /// # Errors
-    /// No reply will come, the caller's time was up, or there is no memory for the request.
+    /// No reply will arrive, the caller's time is up, or there is no memory for the request.
     pub fn call(
         &self,
         mut head: FrameHeader,
@@ -184,11 +190,11 @@ impl NetworkCaller {
             FrameHeader::room(body).map_err(|NoMemory { bytes }| NoReply::NoMemory { bytes })?;
         self.take_place(until)?;
         head.call = self.enter()?;
-        // Only now: it may have waited for its place.
+        // Computed only now, because the call may have waited for its place.
         head.left = until.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
         self.wire.send(head.write(body, room, give_way), None);
-        // A kernel thread that is to ask whether to go on does so now and then: a signal does not
-        // end this sleep.
+        // A kernel thread with an asking token asks at intervals whether to go on, because a signal
+        // does not end this sleep.
         let asks = until
             .abandon
             .filter(|word| word.is_asking() && upcall_thread::on_virtual_processor().is_none());
@@ -202,7 +208,7 @@ impl NetworkCaller {
         let mut table = self.table();
         match table.calls.remove(&head.call) {
             Some(CallState::Done(frame)) => Ok(frame),
-            // Of one that has come meanwhile the reply is taken, above.
+            // If the reply has just arrived, the arm above takes it.
             Some(_) if table.closed.is_none() => {
                 table.calls.insert(head.call, CallState::Late(late()));
                 Err(NoReply::OutOfTime { sent: true })
@@ -211,7 +217,7 @@ impl NetworkCaller {
         }
     }
 
-    /// Waits until the reply is here, or none will come, or as long as `until` says.
+    /// Waits until the reply has arrived or none will, or as long as `until` says.
     fn wait_for_reply(&self, number: u32, until: WaitLimit<'_>) -> Waited {
         let mut before = None;
         let waited = block_unless(until, |sleeper| {
@@ -220,17 +226,17 @@ impl NetworkCaller {
                 Some(call @ (CallState::Sent | CallState::Waits(_))) => {
                     before = Some(std::mem::replace(call, CallState::Waits(sleeper)))
                 }
-                // It has come, or never will.
+                // The reply has arrived, or never will.
                 _ => return Some(sleeper),
             }
             None
         });
-        // Of an earlier wait that has timed out. Not under the lock.
+        // The sleeper of an earlier wait that timed out. It is not dropped under the lock.
         drop(before);
         waited
     }
 
-    /// Takes a place among the calls under way; waits for one in turn.
+    /// Takes a place among the calls under way, or waits in turn for one.
     fn take_place(&self, until: WaitLimit<'_>) -> Result<(), NoReply> {
         {
             let mut table = self.table();
@@ -267,7 +273,7 @@ impl NetworkCaller {
         if table.closed.is_some() {
             return Err(table.why());
         }
-        // One that was given up long ago may still have its number.
+        // A call that was given up long ago may still have its number.
         loop {
             table.last = table.last.wrapping_add(1);
             let number = table.last;
@@ -298,18 +304,18 @@ impl NetworkCaller {
                 }
             }
         }
-        // Nobody is woken, and nothing given away, under the lock.
+        // No thread is woken, and no frame is passed on, under the lock.
         drop(table);
         self.give_place();
         if let Some(sleeper) = sleeper {
-            // One that has just given up takes what is here all the same.
+            // A caller that has just timed out takes the reply all the same.
             sleeper.wake();
         }
         late.into_iter().for_each(|(late, frame)| late(frame));
         Ok(())
     }
 
-    /// Gives a place to who has waited longest, or back.
+    /// Gives a place to the caller that has waited longest, or frees it.
     fn give_place(&self) {
         loop {
             let mut table = self.table();
@@ -324,14 +330,16 @@ impl NetworkCaller {
         }
     }
 
-    /// Ends it: whoever waits returns with the reason, and so does every later call. The first
-    /// reason stays.
+    /// Closes the connection.
+    ///
+    /// All waiting callers return with the reason, and so do all later calls. The first reason
+    /// stays.
     pub fn close(&self, reason: Closed) {
         let mut table = self.table();
         table.closed.get_or_insert(reason);
         let queue = std::mem::take(&mut table.queue);
         let calls = std::mem::take(&mut table.calls);
-        // Replies that are here are still read.
+        // Replies that have arrived are still taken.
         let (done, rest): (HashMap<_, _>, HashMap<_, _>) =
             calls.into_iter().partition(|(_, call)| matches!(call, CallState::Done(_)));
         table.calls = done;

@@ -1,7 +1,7 @@
-//! Where a server's connections come in.
+//! The listener for a server's network connections.
 //!
-//! One kernel thread accepts them, and waits for the first message of each in a [`Lobby`]. Only a
-//! connection whose first message is there is handed on, to get threads of its own.
+//! One kernel thread accepts them, and waits for the first message of each in a [`Lobby`]. A
+//! connection is handed on, and gets threads of its own, only when its first message has arrived.
 
 use crate::frame::{PREAMBLE, Preamble, VERSION};
 use crate::lobby::{Awaits, ConnectionOwner, Lobby, LobbyStep};
@@ -21,30 +21,31 @@ use upcall_os::poll::{PollSet, Report};
 const PAUSE: Duration = Duration::from_millis(10);
 /// Maximum number of connections that wait to be admitted.
 const MOST_WAITING: usize = 256;
-/// Time that a connection has for its first message, from its beginning.
+/// Time within which a connection's first message must arrive, counted from its beginning.
 const GREETING: Duration = Duration::from_secs(5);
-/// Time that a client that is turned away is given to read why.
+/// Time that a refused client is given to read the reason.
 const PARTING: Duration = Duration::from_secs(1);
-/// Maximum number of connections that are accepted before those that wait get a turn.
+/// Maximum number of connections that are accepted before waiting ones get a turn.
 const TURN: usize = 16;
-/// The listener's number among what is polled. Connections are numbered from the next one on.
+/// The listener's key in the poll set. Connections are numbered from the next key on.
 const LISTENER: u64 = 0;
-/// Policies of programs run on this thread.
+/// Size of the stack, in bytes: policies of programs run on this thread.
 const STACK: usize = upcall_directory::clerk::STACK;
 
-/// Decides about connections. Called on the door's thread; must not block for long.
+/// Admits connections. Called on the listener's thread; must not block for long.
 pub trait Admit: Send {
-    /// A new connection: returns the account that is charged with it.
+    /// Judges a new connection. Returns the account that is charged with it.
     ///
     /// # Errors
-    /// The account, and a farewell that says why it is not let in.
+    /// The account, and a farewell that gives the reason for not admitting it.
     fn came(&mut self, stream: &TcpStream) -> Result<ConnectionOwner, (ConnectionOwner, Vec<u8>)>;
 
-    /// Its first message is there: takes the connection over with what was read of it, blocking
-    /// again and past the preambles.
+    /// Takes over a connection whose first message has arrived.
+    ///
+    /// `stream` is blocking again and past the preambles. `first` is what was read of the message.
     ///
     /// # Errors
-    /// The connection again, and a farewell that says why it is not let in.
+    /// The connection, and a farewell that gives the reason for not admitting it.
     fn admit(
         &mut self,
         stream: TcpStream,
@@ -53,7 +54,7 @@ pub trait Admit: Send {
     ) -> Result<(), (TcpStream, Vec<u8>)>;
 }
 
-/// A socket that listens; shut when this is dropped.
+/// A listening socket, which is shut down when this is dropped.
 pub struct NetworkListener {
     listener: Arc<TcpListener>,
     address: SocketAddr,
@@ -67,26 +68,27 @@ impl fmt::Debug for NetworkListener {
 }
 
 impl NetworkListener {
-    /// Listens at `address`; with port 0, at one that is free.
+    /// Listens at `address`; port 0 stands for a free port.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn new(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         Ok(Self { listener: Arc::new(listener), address, shut: Arc::default() })
     }
 
-    /// Where it is.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets connections in, each of which is greeted with `greeting`, on a kernel thread of its own
-    /// that ends when the door is shut.
+    /// Starts to accept connections, each of which is greeted with `greeting`.
+    ///
+    /// That is done by a kernel thread of its own, which ends when the listener is dropped.
     ///
     /// # Errors
-    /// There is no kernel thread, or no descriptor.
+    /// There is no kernel thread or no descriptor left.
     pub fn open(&self, greeting: Preamble, admit: impl Admit + 'static) -> io::Result<()> {
         let set = PollSet::new()?;
         self.listener.set_nonblocking(true)?;
@@ -108,12 +110,12 @@ impl NetworkListener {
 impl Drop for NetworkListener {
     fn drop(&mut self) {
         self.shut.store(true, Ordering::SeqCst);
-        // The thread that waits for connections sees the listener hang up.
+        // The accepting thread sees the listener hang up.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
     }
 }
 
-/// The door's thread.
+/// The state of the accepting thread.
 struct NetworkAcceptor {
     listener: Arc<TcpListener>,
     shut: Arc<AtomicBool>,
@@ -135,18 +137,18 @@ impl NetworkAcceptor {
                     number => self.read(number),
                 }
             }
-            // Dropped, they are closed, and in no set any more.
+            // Dropping a connection closes it, which also removes it from the poll set.
             drop(self.lobby.expired(Instant::now()));
         }
     }
 
-    /// Takes one connection. Returns `true` if there may be another.
+    /// Accepts one connection. Returns `true` if there may be another.
     fn accept(&mut self) -> bool {
         let stream = match self.listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) => {
                 let full = matches!(error.raw_os_error(), Some(23 | 24));
-                // A waiting connection gives its place in the descriptor table.
+                // A waiting connection gives up its place in the descriptor table.
                 if full && self.lobby.evict().is_none() {
                     std::thread::sleep(PAUSE);
                 }
@@ -156,7 +158,7 @@ impl NetworkAcceptor {
         if self.shut.load(Ordering::SeqCst) {
             return false;
         }
-        // A policy that panics refuses this connection, and is asked for the next one.
+        // A policy that panics refuses this connection, and is asked again for the next one.
         let came = catch_unwind(AssertUnwindSafe(|| self.admit.came(&stream)));
         let Ok(came) = came else { return true };
         if stream.set_nonblocking(true).is_err() || !said(&stream, &self.greeting) {
@@ -180,8 +182,9 @@ impl NetworkAcceptor {
         true
     }
 
-    /// Says why a connection is not let in. Its end is waited for: closed with something unread, it
-    /// would be reset, and the reason lost.
+    /// Sends the reason why a connection is not admitted, and awaits its end.
+    ///
+    /// If it were closed with bytes unread, it would be reset and the reason lost.
     fn dismiss(&mut self, number: u64, farewell: &[u8], now: Instant) {
         let told = self.lobby.wanted(number).is_some_and(|(stream, _)| {
             said(stream, farewell) && stream.shutdown(Shutdown::Write).is_ok()
@@ -230,14 +233,15 @@ impl NetworkAcceptor {
     }
 }
 
-/// Sends a few bytes to a connection on which little was said; `false` if the kernel does not take
-/// them at once.
+/// Sends a few bytes to a connection on which little was sent before.
+///
+/// Returns `false` if the kernel does not take them at once.
 fn said(stream: &TcpStream, bytes: &[u8]) -> bool {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     rustix::net::send(stream, bytes, flags).is_ok_and(|sent| sent == bytes.len())
 }
 
-/// What a server greets its clients with.
+/// The preamble that a server sends to its clients.
 pub const fn greeting(window: u16) -> Preamble {
     Preamble { version: VERSION, window }
 }

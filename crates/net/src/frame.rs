@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   each side first     "upcall\0n"   version (4)   window (2)   0 (2)
-//!   then messages       length of the body (8)   call (4)   binding (4)   kind (2)   number (2)   0 (4)   time left (8)   body
+//!   then messages       length of the body (8)   call (4)   binding (4)   kind (2)
+//!                       number (2)   0 (4)   time left (8)   body
 //! ```
 //! All numbers are little endian. A body is a block as it lies in shared memory, or a message of
-//! `rpc`'s. The time left is in microseconds, 0 for no end: clocks of two machines differ, so a
-//! moment could not be sent. Everything here is the peer's word. A length is compared with the most
-//! that there may be before anything is done with it, and memory is taken as the bytes come, never
-//! because a length says so.
+//! `rpc`'s. The time left is in microseconds, 0 for no limit: it is not a point in time, because
+//! the clocks of two machines differ. Everything here is untrusted input from the peer. A length is
+//! compared with its maximum before it is used, and memory is allocated as the bytes arrive, never
+//! because a length asks for it.
 //!
-//! No input and no output here: bytes go in, messages come out.
+//! There is no input or output here: bytes go in, and messages come out.
 
 use std::fmt;
 use std::mem::take;
@@ -19,90 +20,90 @@ use upcall_os::memory::free_in_pieces;
 use upcall_sched::PIECE;
 use upcall_shm::span::Span;
 
-/// The version of the messages. Sides of different versions do not talk.
+/// The version of the messages. Sides with different versions do not talk to each other.
 pub const VERSION: u32 = 3;
 
-/// The longest body: what is longer is not sent.
+/// Maximum length of a body, in bytes. A longer one is not sent.
 pub const MOST_BODY: usize = 256 << 20;
 
-/// The longest answer to what is not a call, and the longest farewell.
+/// Maximum length of a farewell, and of an answer to a request that is not a call, in bytes.
 pub const MOST_ANSWER: usize = 16 << 20;
 
-/// Bytes of what each side says first.
+/// Length of a preamble, in bytes.
 pub const PREAMBLE: usize = 16;
 
-/// Bytes before a body.
+/// Length of a message's header, in bytes.
 pub const HEAD: usize = 32;
 
 const MAGIC: [u8; 8] = *b"upcall\0n";
 
-/// What each side says first.
+/// The first bytes that each side sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
-    /// The version that it speaks.
+    /// The protocol version of the sender.
     pub version: u32,
-    /// How many calls it takes at once on one connection.
+    /// Maximum number of calls that the sender takes at once on one connection.
     pub window: u16,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// The client asks for something that is not a call: a binding, above all.
+    /// A client's request that is not a call: mostly a request to bind.
     Ask,
-    /// The answer to that.
+    /// The answer to such a request.
     Answer,
     /// A call.
     Call,
-    /// Its reply.
+    /// The reply to a call.
     Reply,
-    /// The server is about to close the connection, and says why.
+    /// The reason why the server is about to close the connection.
     Farewell,
 }
 
-/// What stands before a body.
+/// The header of a message, before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What it is.
+    /// The kind of the message.
     pub kind: FrameKind,
-    /// The call's number, by which its reply finds it.
+    /// The call's number, which its reply repeats.
     pub call: u32,
     /// The binding's number.
     pub binding: u32,
-    /// The procedure's number; in a reply the outcome.
+    /// The procedure's number; in a reply, the outcome.
     pub number: u16,
-    /// How long the caller still waits.
+    /// Time for which the caller still waits.
     pub left: Option<Duration>,
-    /// Bytes of the body.
+    /// Length of the body, in bytes.
     pub len: usize,
 }
 
-/// A body: words, of which so many bytes count.
+/// A body: words, and how many of their bytes are valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameBody {
     /// The words.
     pub words: Vec<u64>,
-    /// The bytes that count; those behind them in the last word are zeros.
+    /// Number of valid bytes. The rest of the last word is zero.
     pub len: usize,
 }
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is.
+    /// The header.
     pub head: FrameHeader,
-    /// Its body. Empty if nobody wanted it.
+    /// The body. Empty if it was not wanted.
     pub body: FrameBody,
 }
 
 /// There is no memory for a message, which was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory {
-    /// Bytes of the message.
+    /// Length of the message, in bytes.
     pub bytes: usize,
 }
 
-/// Bytes that are no message: the peer is not one, or broke the protocol.
+/// Bytes that are not a message: the peer is not Upcall, or broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameError(pub &'static str);
 
@@ -115,7 +116,7 @@ impl fmt::Display for FrameError {
 impl std::error::Error for FrameError {}
 
 impl Preamble {
-    /// As it is sent.
+    /// Encodes the preamble.
     pub fn to_bytes(self) -> [u8; PREAMBLE] {
         let mut bytes = [0; PREAMBLE];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -129,10 +130,10 @@ impl Preamble {
         bytes.iter().zip(MAGIC).all(|(byte, magic)| *byte == magic)
     }
 
-    /// As it was received. Another version is read too, so that it can be named.
+    /// Decodes a preamble. Another version is read too, so that it can be reported.
     ///
     /// # Errors
-    /// It is not one.
+    /// The bytes are not a preamble.
     pub fn read(bytes: &[u8; PREAMBLE]) -> Result<Self, FrameError> {
         if bytes[..8] != MAGIC {
             return Err(FrameError("it does not speak Upcall's protocol"));
@@ -146,7 +147,7 @@ impl Preamble {
 }
 
 impl FrameHeader {
-    /// As it is sent.
+    /// Encodes the header.
     pub fn to_bytes(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         bytes[..8].copy_from_slice(&(self.len as u64).to_le_bytes());
@@ -154,17 +155,17 @@ impl FrameHeader {
         bytes[12..16].copy_from_slice(&self.binding.to_le_bytes());
         bytes[16..18].copy_from_slice(&(self.kind as u16).to_le_bytes());
         bytes[18..20].copy_from_slice(&self.number.to_le_bytes());
-        // A caller whose time is up now still has some, or it would have it for ever.
+        // At least 1, even if the caller's time is up: 0 would mean no limit.
         let left =
             self.left.map_or(0, |left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1));
         bytes[24..].copy_from_slice(&left.to_le_bytes());
         bytes
     }
 
-    /// As it was received.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// It is not one, or its body would be longer than [`MOST_BODY`].
+    /// The bytes are not a header, or the body would be longer than [`MOST_BODY`].
     pub fn read(bytes: &[u8; HEAD]) -> Result<Self, FrameError> {
         let kind = match u16_at(bytes, 16) {
             0 => FrameKind::Ask,
@@ -172,10 +173,10 @@ impl FrameHeader {
             2 => FrameKind::Call,
             3 => FrameKind::Reply,
             4 => FrameKind::Farewell,
-            _ => return Err(FrameError("a message of no known kind")),
+            _ => return Err(FrameError("a message of an unknown kind")),
         };
         if u32_at(bytes, 20) != 0 {
-            return Err(FrameError("a message with something where nothing is to be"));
+            return Err(FrameError("a message whose reserved bytes are not zero"));
         }
         let len = usize::try_from(u64_at(bytes, 0)).ok().filter(|&len| len <= MOST_BODY);
         Ok(Self {
@@ -188,18 +189,19 @@ impl FrameHeader {
         })
     }
 
-    /// Memory for a message with this body.
+    /// Allocates memory for a message with this body.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no memory.
     pub fn room(body: &FrameBody) -> Result<Vec<u8>, NoMemory> {
         let (mut room, len) = (Vec::new(), HEAD + body.len);
         room.try_reserve_exact(len).map_err(|_| NoMemory { bytes: len })?;
         Ok(room)
     }
 
-    /// Writes the message with this body, as it is sent, into `room`. Calls `between` between the
-    /// pieces of a long one, so that others have a turn.
+    /// Encodes the message with this body into `room`.
+    ///
+    /// Calls `between` between the pieces of a long message, so that others get a turn.
     pub fn write(
         mut self,
         body: &FrameBody,
@@ -220,23 +222,23 @@ impl FrameHeader {
         room
     }
 
-    /// The message with this body, as it is sent, for bodies of a few bytes.
+    /// Encodes the message with this body, for bodies of a few bytes.
     ///
     /// # Aborts
-    /// There is no memory for it.
+    /// There is no memory for the message.
     pub fn with(self, body: &FrameBody) -> Vec<u8> {
         self.write(body, Vec::with_capacity(HEAD + body.len), || {})
     }
 }
 
 impl FrameBody {
-    /// The bytes that count.
+    /// The valid bytes.
     pub fn view(&self) -> Span<'_> {
         let all = Span::of_words(&self.words);
         all.part(0, self.len).unwrap_or(all)
     }
 
-    /// A copy of them.
+    /// Copies the valid bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.view().append_to(&mut bytes);
@@ -252,11 +254,11 @@ impl From<&[u8]> for FrameBody {
     }
 }
 
-/// A body that comes in pieces.
+/// A body that arrives in pieces.
 #[derive(Debug, Default)]
 struct Filling {
     words: Vec<u64>,
-    /// The bytes of the last word, while it is not whole.
+    /// The bytes of the last word while it is incomplete.
     part: [u8; 8],
     have: usize,
     len: usize,
@@ -295,21 +297,21 @@ impl Filling {
     }
 }
 
-/// A peer decided how long it is, so its memory goes in pieces.
+/// Frees the memory in pieces, because a peer decided how long it is.
 impl Drop for Filling {
     fn drop(&mut self) {
         free_in_pieces(take(&mut self.words), PIECE, |_| {});
     }
 }
 
-/// A peer decided how long it is, so its memory goes in pieces.
+/// Frees the memory in pieces, because a peer decided how long it is.
 impl Drop for FrameBody {
     fn drop(&mut self) {
         free_in_pieces(take(&mut self.words), PIECE, |_| {});
     }
 }
 
-/// Takes a stream of bytes apart into messages.
+/// Splits a stream of bytes into messages.
 #[derive(Debug)]
 pub struct Deframer(DeframerState);
 
@@ -319,7 +321,7 @@ enum DeframerState {
         bytes: [u8; HEAD],
         have: usize,
     },
-    /// `None`: nobody wants the body, and it is dropped as it comes.
+    /// `filling` is `None` if the body is not wanted: its bytes are dropped as they arrive.
     Body {
         head: FrameHeader,
         left: usize,
@@ -336,13 +338,13 @@ impl Default for Deframer {
 }
 
 impl Deframer {
-    /// Takes bytes off the front of `bytes`, up to the end of a message or of all of them. `wants`
-    /// is asked as soon as a message's head is there whether its body is wanted; if not, the
-    /// message comes without it.
+    /// Takes bytes off the front of `bytes`, up to the end of a message or of all of them.
+    ///
+    /// As soon as a message's header is complete, `wants` is called and returns `true` if the body
+    /// is wanted. Otherwise the message is returned without its body.
     ///
     /// # Errors
-    /// What has come is no message, or `wants` says that it must not be. Nothing more comes out of
-    /// this stream.
+    /// The bytes are not a message, or `wants` refuses it. This stream cannot be read further.
     pub fn take(
         &mut self,
         bytes: &mut &[u8],
@@ -378,12 +380,12 @@ impl Deframer {
         Ok(Some(frame))
     }
 
-    /// Whether no message has begun.
+    /// Returns `true` if no message has begun.
     pub fn is_between(&self) -> bool {
         matches!(self.0, DeframerState::Head { have: 0, .. })
     }
 
-    /// Bytes of the body that is under way, if its head is here.
+    /// Length of the current message's body, or 0 if its header is incomplete.
     pub fn under_way(&self) -> usize {
         match &self.0 {
             DeframerState::Head { .. } => 0,

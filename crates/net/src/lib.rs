@@ -1,27 +1,26 @@
-//! Control transfer to another machine: messages over a connection of TCP.
+//! Control transfer to another machine: messages over a TCP connection.
 //!
-//! What: messages and how they are told apart in a stream of bytes ([`frame`]); a connection, whose
-//! bytes are moved by kernel threads ([`wire`]); its calling end, on which many calls
-//! wait for their replies at once ([`caller`]); and the place where a server's connections come in
-//! ([`door`]).
+//! What: messages and their boundaries in a stream of bytes ([`frame`]); a connection, whose bytes
+//! are moved by kernel threads ([`wire`]); its calling end, on which many calls wait for their
+//! replies at once ([`caller`]); and the listener that admits a server's connections ([`door`]).
 //!
-//! What not: names, bindings and values, which are `rpc`'s. Nor encryption: whoever can read or
-//! change the bytes on their way is believed. What carries them further than a machine has to
-//! protect them (docs/network.md).
+//! What not: names, bindings and values, which belong to `rpc`. Nor is there encryption: a party
+//! that can read or change the bytes in transit is trusted. A transport that takes them beyond one
+//! machine has to protect them (docs/network.md).
 //!
 //! Source: LRPC, section 5.1: a call to a truly remote server takes the branch to a more
-//! conventional RPC stub; and for that Birrell and Nelson, 1984. Theirs sends a call again when no
-//! answer comes, and so has to tell a repeated one from a new one; ours leaves that to TCP: a call
-//! is sent once.
+//! conventional RPC stub; and for that stub Birrell and Nelson, 1984. Their protocol repeats a call
+//! when no answer arrives, and so has to distinguish a repeated call from a new one. This one
+//! leaves that to TCP: a call is sent once.
 //!
-//! # Who works
-//! A server has one kernel thread for all connections whose first message is not there yet
-//! ([`door`], [`lobby`]): they cost a descriptor each, for 5 s at most.
+//! # Threads
+//! A server has one kernel thread for all connections whose first message has not arrived yet
+//! ([`door`], [`lobby`]): each of them costs a descriptor, for 5 s at most.
 //!
-//! A connection has two kernel threads on each side: one reads, one writes what the kernel does not
-//! take at once. Whoever sends, a virtual processor too, hands its bytes to the kernel if that
-//! takes them now, and to the writing thread otherwise; so nobody waits for the network but who
-//! waits for a reply.
+//! A connection has two kernel threads on each side: one reads, and one writes what the kernel does
+//! not take at once. A sender, even on a virtual processor, hands its bytes to the kernel if the
+//! kernel takes them now, and to the writing thread otherwise. So only a caller that waits for a
+//! reply waits for the network.
 #![forbid(unsafe_code)]
 
 pub mod caller;

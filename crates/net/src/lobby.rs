@@ -2,11 +2,11 @@
 //! deadline for the rest.
 //!
 //! A connection here costs its descriptor, a slot, and the bytes that it has sent, of which at most
-//! [`FIRST`] are kept. It has no thread, and it has to be done within a time that begins with it.
-//! When all slots are taken the oldest connection of the account with most connections goes, so an
-//! account drives out its own connections while it has more than others.
+//! [`FIRST`] are kept. It has no thread, and its time limit starts when it connects. When all slots
+//! are taken, the oldest connection of the account with the most connections is evicted. So an
+//! account evicts its own connections while it has more than any other.
 //!
-//! Time and bytes are arguments. The descriptors are [`crate::door`]'s.
+//! Time and bytes are arguments. The descriptors belong to [`crate::door`].
 
 use crate::frame::{FrameError, FrameHeader, FrameKind, HEAD, PREAMBLE, Preamble, VERSION};
 use std::collections::HashMap;
@@ -16,12 +16,12 @@ use std::time::Instant;
 /// Maximum number of bytes of a first message that are kept; the rest is left in the kernel.
 pub const FIRST: usize = 16 << 10;
 
-/// Who is charged with a connection.
+/// The account that is charged with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionOwner {
     /// A user of this machine.
     User(u32),
-    /// A machine, by its address; of IPv6, by its network of 64 bits.
+    /// A machine, by its address; for IPv6, by its 64-bit network prefix.
     Address(IpAddr),
 }
 
@@ -35,21 +35,21 @@ impl ConnectionOwner {
     }
 }
 
-/// What is waited for on a connection.
+/// What the lobby awaits on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaits {
     /// Its first message.
     Message,
-    /// Its end: the reason why it is not admitted was sent.
+    /// Its end, after the reason for not admitting it was sent.
     End,
 }
 
-/// What has become of a connection.
+/// The result of adding bytes to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LobbyStep {
-    /// More bytes are waited for.
+    /// More bytes are needed.
     More,
-    /// Its first message is there.
+    /// The first message is complete.
     Admit,
 }
 
@@ -61,7 +61,7 @@ struct PendingConnection<T> {
     bytes: Vec<u8>,
 }
 
-/// See the module. `T` is a connection.
+/// Connections that are not admitted yet, each a `T`; see the module.
 pub struct Lobby<T> {
     waiting: HashMap<u64, PendingConnection<T>>,
     most: usize,
@@ -70,13 +70,14 @@ pub struct Lobby<T> {
 }
 
 impl<T> Lobby<T> {
-    /// A lobby with so many slots, whose connections are numbered from `first` on.
+    /// Makes a lobby of `most` slots, whose connections are numbered from `first` on.
     pub fn new(most: usize, first: u64) -> Self {
         Self { waiting: HashMap::new(), most, next: first }
     }
 
-    /// Takes a connection in until `ends`. Returns its number, and the connection that has to go
-    /// for it if all slots were taken.
+    /// Adds a connection, which may stay until `ends`.
+    ///
+    /// Returns its number, and the connection that was evicted for it if all slots were taken.
     pub fn enter(
         &mut self,
         guest: T,
@@ -91,7 +92,7 @@ impl<T> Lobby<T> {
         (number, if self.waiting.len() > self.most { self.evict() } else { None })
     }
 
-    /// Takes out the oldest connection of the account that has most.
+    /// Removes the oldest connection of the account that has the most.
     pub fn evict(&mut self) -> Option<T> {
         let mut counts: HashMap<ConnectionOwner, usize> = HashMap::new();
         self.waiting.values().for_each(|waiting| *counts.entry(waiting.account).or_default() += 1);
@@ -103,17 +104,18 @@ impl<T> Lobby<T> {
         self.leave(number).map(|(guest, _)| guest)
     }
 
-    /// The connection of this number, and how many bytes are to be read from it now: none that
-    /// belong to a later message.
+    /// The connection with this number, and how many bytes to read from it now.
+    ///
+    /// None of these bytes belong to a later message.
     pub fn wanted(&self, number: u64) -> Option<(&T, usize)> {
         let waiting = self.waiting.get(&number)?;
         Some((&waiting.guest, waiting.wants().unwrap_or(0)))
     }
 
-    /// Bytes that came, at most as many as are wanted.
+    /// Adds bytes that have arrived, at most as many as are wanted.
     ///
     /// # Errors
-    /// They are not what a client begins with.
+    /// A client does not begin with these bytes.
     pub fn came(&mut self, number: u64, bytes: &[u8]) -> Result<LobbyStep, FrameError> {
         let Some(waiting) = self.waiting.get_mut(&number) else { return Ok(LobbyStep::More) };
         if waiting.awaits == Awaits::End {
@@ -123,7 +125,7 @@ impl<T> Lobby<T> {
         Ok(if waiting.wants()? == 0 { LobbyStep::Admit } else { LobbyStep::More })
     }
 
-    /// Takes a connection out. Returns what came behind its preamble, too.
+    /// Removes a connection. Returns it with its bytes after the preamble.
     pub fn leave(&mut self, number: u64) -> Option<(T, Vec<u8>)> {
         let waiting = self.waiting.remove(&number)?;
         let mut bytes = waiting.bytes;
@@ -131,7 +133,7 @@ impl<T> Lobby<T> {
         Some((waiting.guest, bytes))
     }
 
-    /// From now on only the end of this connection is waited for, and its bytes are dropped.
+    /// Drops the bytes of a connection, and from now on awaits only its end, until `ends`.
     pub fn dismiss(&mut self, number: u64, ends: Instant) {
         if let Some(waiting) = self.waiting.get_mut(&number) {
             (waiting.awaits, waiting.ends) = (Awaits::End, ends);
@@ -144,12 +146,12 @@ impl<T> Lobby<T> {
         self.waiting.get(&number).map(|waiting| waiting.account)
     }
 
-    /// When the next connection has to go.
+    /// The earliest deadline of all connections.
     pub fn due(&self) -> Option<Instant> {
         self.waiting.values().map(|waiting| waiting.ends).min()
     }
 
-    /// Takes out those whose time is up.
+    /// Removes the connections whose deadline has passed.
     pub fn expired(&mut self, now: Instant) -> Vec<T> {
         let late = self.waiting.extract_if(|_, waiting| waiting.ends <= now);
         late.map(|(_, waiting)| waiting.guest).collect()
@@ -157,13 +159,13 @@ impl<T> Lobby<T> {
 }
 
 impl<T> PendingConnection<T> {
-    /// How many more bytes are wanted.
+    /// Number of bytes that are wanted next.
     fn wants(&self) -> Result<usize, FrameError> {
         if self.awaits == Awaits::End {
             return Ok(FIRST);
         }
         let Some((preamble, rest)) = self.bytes.split_first_chunk::<PREAMBLE>() else {
-            // A peer that speaks something else need not be waited for.
+            // A peer that speaks another protocol need not be waited for.
             return match Preamble::may_begin(&self.bytes) {
                 true => Ok(PREAMBLE - self.bytes.len()),
                 false => Err(FrameError("it does not speak Upcall's protocol")),
@@ -225,7 +227,7 @@ mod tests {
                         break;
                     }
                 }
-                // All of it, or as much as is kept; nothing of what follows.
+                // The whole message, or as much as is kept, and nothing of what follows.
                 assert_eq!(at, all.len().min(FIRST), "{piece} {len}");
                 assert_eq!(lobby.leave(number).unwrap(), ("a", all[PREAMBLE..at].to_vec()));
                 assert!(lobby.leave(number).is_none() && lobby.due().is_none());
@@ -268,7 +270,7 @@ mod tests {
             ["b1", "a1", "a2", "a3"].map(|guest| enter(guest, u32::from(guest.as_bytes()[0]))),
             [None; 4]
         );
-        // The oldest of all is not of the one who has most.
+        // The oldest of all does not belong to the account that has the most.
         assert_eq!(enter("b2", u32::from(b'b')), Some("a1"));
         assert_eq!(enter("a4", u32::from(b'a')), Some("a2"));
         // Both have two.
@@ -288,7 +290,7 @@ mod tests {
         assert_eq!(lobby.due(), Some(now + 5 * second));
         assert!(lobby.expired(now + 4 * second).is_empty());
         assert_eq!(lobby.expired(now + 5 * second), ["slow"]);
-        // Bytes of a connection that was refused are not kept.
+        // Bytes of a refused connection are not kept.
         lobby.dismiss(told, now + 6 * second);
         assert_eq!(lobby.came(told, &[9; 100]), Ok(LobbyStep::More));
         assert_eq!(lobby.wanted(told).unwrap().1, FIRST);

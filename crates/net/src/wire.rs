@@ -1,16 +1,17 @@
-//! A connection: its bytes are read by one kernel thread, and written by another where the kernel
-//! does not take them at once.
+//! A connection: one kernel thread reads its bytes, and another writes those that the kernel does
+//! not take at once.
 //!
 //! # How the end of the other side is noticed
-//! A process that ends has its connections closed by its kernel, which says so at once. A machine
-//! that is gone, or a cable, says nothing: after [`IDLE`] without a word the kernel asks, and again
-//! every [`AGAIN`]; after [`SILENT`] without an answer, or with bytes that nobody has taken, the
-//! connection is lost. It is the other side's kernel that answers, so a process that is stopped is
-//! alive, as it is where memory is shared. No heartbeat of ours.
+//! When a process ends, its kernel closes its connections, which the other side notices at once.
+//! When a machine or a cable is gone, nothing arrives: after [`IDLE`] of silence the kernel probes
+//! the other side, and again every [`AGAIN`]. If probes are not answered, or sent bytes not
+//! acknowledged, for [`SILENT`], the connection is lost. The answer comes from the other side's
+//! kernel, so a stopped process counts as alive, as it does where memory is shared. Upcall sends no
+//! heartbeat of its own.
 //!
-//! # Who is slow
-//! A message that has begun has to come at [`SLOWEST`] bytes a second at least, after [`GRACE`].
-//! Between two messages a side may be silent as long as it likes.
+//! # Slow peers
+//! Once a message has begun it has to arrive at [`SLOWEST`] bytes a second at least, after
+//! [`GRACE`]. Between two messages a side may be silent as long as it likes.
 
 use crate::frame::{Deframer, Frame, FrameError, FrameHeader, PREAMBLE, Preamble};
 use rustix::net::SendFlags;
@@ -25,31 +26,31 @@ use std::time::{Duration, Instant};
 use upcall_os::lock::{KernelCondvar, KernelMutex, MutexGuard};
 use upcall_os::memory::free_in_pieces;
 
-/// After so long without a word the kernel asks whether the other side is there.
+/// Time of silence after which the kernel probes the other side.
 pub const IDLE: Duration = Duration::from_secs(10);
-/// And so often again.
+/// Interval between further probes.
 pub const AGAIN: Duration = Duration::from_secs(5);
-/// Who has not answered for so long, or not taken what was sent, is gone.
+/// Time after which a peer is lost that answers no probe or acknowledges no sent bytes.
 pub const SILENT: Duration = Duration::from_secs(25);
-/// So long a message may take, and a second more for each [`SLOWEST`] bytes.
+/// Time that a message may take, plus a second for each [`SLOWEST`] bytes.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// See [`GRACE`].
+/// Minimum rate of a message after [`GRACE`], in bytes per second.
 pub const SLOWEST: usize = 64 << 10;
 
-/// What a connection's bytes are read into at a time.
+/// Size of the buffer that a connection's bytes are read into, in bytes.
 const PIECE: usize = 64 << 10;
 const STACK: usize = 128 << 10;
 
 /// Why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The other side has closed it: often because its process has ended.
+    /// The other side closed the connection, often because its process ended.
     Ended,
-    /// The kernel's word.
+    /// The kernel's error.
     Error(String),
-    /// What the other side sent was no message, or not the right one.
+    /// The other side sent bytes that are not a message, or not the right one.
     Broken(FrameError),
-    /// It began a message, and did not go on with it.
+    /// The other side began a message and did not finish it in time.
     Slow,
 }
 
@@ -59,12 +60,13 @@ impl fmt::Display for Lost {
             Self::Ended => {
                 write!(
                     f,
-                    "the other side has closed it and said nothing: its process may be gone, may not serve any more, or may lack memory or threads"
+                    "the other side closed the connection without a reason: its process may be \
+                     gone, may have stopped serving, or may lack memory or threads"
                 )
             }
             Self::Error(error) => f.write_str(error),
             Self::Broken(how) => write!(f, "the other side broke the protocol: {how}"),
-            Self::Slow => write!(f, "the other side began a message and did not go on with it"),
+            Self::Slow => write!(f, "the other side began a message and did not finish it in time"),
         }
     }
 }
@@ -81,25 +83,26 @@ impl From<io::Error> for Lost {
     }
 }
 
-/// What becomes of what is read. Called on the reading thread alone.
+/// Handles what is read. Called only on the reading thread.
 pub trait Attend: Send {
-    /// A message has begun: whether its body is wanted.
+    /// A message has begun. Returns `true` if its body is wanted.
     ///
     /// # Errors
-    /// No such message may come: the connection is closed.
+    /// Such a message is not allowed; the connection is closed.
     fn begun(&mut self, head: &FrameHeader) -> Result<bool, FrameError>;
 
-    /// A message is there. Must not block for long: nothing else is read meanwhile.
+    /// A message has arrived. Must not block for long, because nothing else is read until it
+    /// returns.
     ///
     /// # Errors
     /// As [`Attend::begun`].
     fn came(&mut self, frame: Frame) -> Result<(), FrameError>;
 
-    /// Nothing comes any more.
+    /// The connection has ended.
     fn ended(self: Box<Self>, why: Lost);
 }
 
-/// What is kept until bytes are written, and dropped then.
+/// An object that is kept until bytes are written, and then dropped.
 pub type BufferOwner = Box<dyn Any + Send>;
 
 /// A connection; see the module.
@@ -114,9 +117,9 @@ pub struct Wire {
 #[derive(Default)]
 struct Out {
     queue: VecDeque<QueuedWrite>,
-    /// The writing thread has a piece in hand: others go behind it.
+    /// The writing thread is sending a piece, so other pieces queue behind it.
     writing: bool,
-    /// Nothing more is taken; what is queued is still written.
+    /// The connection has ended or is being closed: `send` takes nothing more.
     closing: bool,
 }
 
@@ -126,7 +129,7 @@ struct QueuedWrite {
     _kept: Option<BufferOwner>,
 }
 
-/// A peer decided how long it is, so its memory goes in pieces.
+/// Frees the memory in pieces, because a peer decided how long it is.
 impl Drop for QueuedWrite {
     fn drop(&mut self) {
         free_in_pieces(take(&mut self.bytes), upcall_sched::PIECE, |_| {});
@@ -143,10 +146,10 @@ impl fmt::Debug for Out {
 }
 
 impl Wire {
-    /// Makes ready a connection on which nothing was said.
+    /// Prepares a connection on which nothing was sent yet.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn new(stream: TcpStream) -> io::Result<Arc<Self>> {
         use rustix::net::sockopt;
         stream.set_nodelay(true)?;
@@ -163,19 +166,21 @@ impl Wire {
         self.peer
     }
 
-    /// Our own.
+    /// This side's address.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn own(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
 
-    /// Says who we are, and hears who the other side is, until `deadline`. Blocks the kernel
-    /// thread. Before [`Wire::start`].
+    /// Exchanges preambles, until `deadline` at most. To be called before [`Wire::start`].
     ///
     /// # Errors
-    /// Why it cannot go on.
+    /// The reason why the connection cannot be used.
+    ///
+    /// # Blocking
+    /// Blocks the kernel thread.
     pub fn greet(&self, own: Preamble, deadline: Instant) -> Result<Preamble, Lost> {
         (&self.stream).write_all(&own.to_bytes())?;
         let (mut bytes, mut have) = ([0; PREAMBLE], 0);
@@ -196,10 +201,10 @@ impl Wire {
         Ok(Preamble::read(&bytes)?)
     }
 
-    /// Starts to read and to write, on two kernel threads, which end with the connection.
+    /// Starts to read and to write, on two kernel threads that end with the connection.
     ///
     /// # Errors
-    /// There is no kernel thread. The connection is of no use then.
+    /// There is no kernel thread left. The connection cannot be used then.
     pub fn start(self: &Arc<Self>, attend: Box<dyn Attend>) -> io::Result<()> {
         self.start_to_write()?;
         let reader = self.clone();
@@ -211,14 +216,14 @@ impl Wire {
     /// Starts to write, on a kernel thread that ends with the connection.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no kernel thread left.
     pub fn start_to_write(self: &Arc<Self>) -> io::Result<()> {
         let writer = self.clone();
         thread("upcall-net-out").spawn(move || writer.write())?;
         Ok(())
     }
 
-    /// Reads on the calling kernel thread until nothing comes any more. `first` was read already.
+    /// Reads on the calling kernel thread until the connection ends. `first` was read already.
     pub fn attend(&self, first: &[u8], mut attend: Box<dyn Attend>) {
         let why = self.read(first, &mut *attend);
         self.hang_up();
@@ -230,7 +235,7 @@ impl Wire {
         let mut buffer = vec![0; PIECE.max(first.len())];
         buffer[..first.len()].copy_from_slice(first);
         let mut before = first.len();
-        // When the message that is under way began.
+        // When the current message began.
         let mut began: Option<Instant> = None;
         loop {
             let read = match take(&mut before) {
@@ -275,9 +280,10 @@ impl Wire {
         }
     }
 
-    /// Sends bytes: at once as many as the kernel takes, the rest by the writing thread. Never
-    /// blocks. What is `kept` is dropped when all are written, or nobody will take them. A
-    /// connection that has ended takes them too, and drops them.
+    /// Sends bytes: as many as the kernel takes at once, the rest by the writing thread.
+    ///
+    /// Never blocks. `kept` is dropped when all bytes are written, or when the connection has
+    /// ended. A connection that has ended drops the bytes.
     pub fn send(&self, bytes: Vec<u8>, kept: Option<BufferOwner>) {
         let mut piece = QueuedWrite { bytes, done: 0, _kept: kept };
         let mut out = self.out();
@@ -294,7 +300,7 @@ impl Wire {
                 match sent {
                     Ok(count) => piece.done += count,
                     Err(rustix::io::Errno::INTR) => {}
-                    // For the writing thread, which is told what is wrong, if something is.
+                    // The writing thread tries again, and gets the error if there is one.
                     Err(_) => break,
                 }
             }
@@ -307,12 +313,12 @@ impl Wire {
         self.more.notify_one();
     }
 
-    /// How many messages wait to be written, because the other side does not read.
+    /// Number of messages that wait to be written because the other side does not read.
     pub fn unsent(&self) -> usize {
         self.out().queue.len()
     }
 
-    /// Ends the connection in both directions: the reading thread notices.
+    /// Ends the connection in both directions. The reading thread notices.
     pub fn hang_up(&self) {
         let mut out = self.out();
         out.closing = true;
@@ -323,11 +329,11 @@ impl Wire {
         self.more.notify_one();
     }
 
-    /// Writes what is queued until nothing is to be written any more.
+    /// Writes what is queued until the connection closes.
     fn write(&self) {
         while let Some(piece) = self.next_piece() {
             let written = (&self.stream).write_all(&piece.bytes[piece.done..]);
-            // What it kept is let go before the next one.
+            // Drops what the piece kept before the next one is taken.
             drop(piece);
             self.out().writing = false;
             if written.is_err() {
@@ -360,13 +366,14 @@ fn thread(name: &str) -> std::thread::Builder {
     std::thread::Builder::new().name(name.into()).stack_size(STACK)
 }
 
-/// How long a message of so many bytes may take.
+/// Time that a message of this many bytes may take.
 fn time_for(bytes: usize) -> Duration {
     GRACE + Duration::from_secs((bytes / SLOWEST) as u64)
 }
 
-/// Our own time limit for a read, or a signal. (`TimedOut` is the kernel's word that the other side
-/// is gone.)
+/// Returns `true` for this side's own read timeout, or a signal.
+///
+/// `TimedOut` is different: the kernel reports by it that the other side is gone.
 fn may_go_on(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
