@@ -1,15 +1,15 @@
-//! What each hold on an object has done, in a line of the object's memory that is its own: for
-//! people and programs that look on.
+//! What each handle to an object has done, in a line of its own in the object's memory, for people
+//! and programs that observe the object.
 //!
-//! Nothing is counted where an operation is run on the object itself: the lock's sequence counts
-//! those of all. A line is written by its party, and read by whoever has the object mapped; what
-//! stands there is believed to be numbers and nothing else.
+//! An operation that is run on the object itself adds nothing here: the lock's sequence counts the
+//! operations of all parties. A line is written by its party, and read by any process that has the
+//! object mapped. Its content is treated as numbers and nothing else.
 
 use crate::body::Body;
 use std::cell::Cell;
 use upcall_shm::span::WritableSpan;
 
-/// The ways between which [`auto`](crate::Homed::auto) chooses.
+/// The methods between which [`auto`](crate::Homed::auto) chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessMethod {
     Access,
@@ -21,24 +21,28 @@ impl AccessMethod {
     pub(crate) const ALL: [Self; 3] = [Self::Access, Self::Look, Self::Urgent];
 }
 
-/// What one hold has done, or several together. Times are those of the operations that were run by
-/// [`auto`](crate::Homed::auto), all together, as far as they were measured.
+/// What one handle has done, or several together.
+///
+/// Times are sums over the operations that [`auto`](crate::Homed::auto) has run, as far as they
+/// were measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// By `auto`: so many operations under the lock, by looks, and by urgent invocations.
+    /// Number of operations that `auto` has run under the lock, by reads, and by urgent
+    /// invocations.
     pub chosen: [u64; 3],
-    /// So many urgent invocations, those by `auto` among them.
+    /// Number of urgent invocations, including those by `auto`.
     pub urgent: u64,
-    /// So many ordinary ones.
+    /// Number of ordinary invocations.
     pub invoked: u64,
-    /// How many ns all that were run by `auto` would have taken if each had been run under the
-    /// lock, by looks where they only look, and by urgent invocations. What cannot be done so
-    /// counts as under the lock.
+    /// Estimated total time, in ns, of the operations that `auto` has run, for each of three
+    /// methods: all under the lock; all by reads; all by urgent invocations.
+    ///
+    /// An operation that one of these methods cannot run counts as run under the lock.
     pub would: [u64; 3],
 }
 
-/// Words of a line.
+/// Number of words in a line.
 const WORDS: usize = 8;
 
 impl Counts {
@@ -47,7 +51,7 @@ impl Counts {
         [a, b, c, self.urgent, self.invoked, d, e, f]
     }
 
-    /// Of words that anybody may have written.
+    /// Decodes words that any party may have written.
     pub(crate) fn of([a, b, c, urgent, invoked, d, e, f]: [u64; WORDS]) -> Self {
         Self { chosen: [a, b, c], urgent, invoked, would: [d, e, f] }
     }
@@ -56,14 +60,14 @@ impl Counts {
         Self::of(std::array::from_fn(|at| word(at * 8).unwrap_or(0)))
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let (own, others) = (self.words(), other.words());
         Self::of(std::array::from_fn(|at| own[at].saturating_add(others[at])))
     }
 
-    /// Without what was there before.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         let (own, others) = (self.words(), before.words());
@@ -77,13 +81,14 @@ impl Counts {
     }
 }
 
-/// A hold's own.
+/// The counts of one handle.
 #[derive(Debug, Default)]
 pub(crate) struct HandleStats(Cell<Counts>);
 
 impl HandleStats {
-    /// Counts something, and shows it where the hold has a line for that: one that may only look,
-    /// or invoke, has none.
+    /// Counts an event, and publishes the counts if the handle has a line.
+    ///
+    /// A handle that may only read or only invoke has none.
     pub(crate) fn count(&self, line: Option<WritableSpan<'_>>, what: impl FnOnce(&mut Counts)) {
         let mut counts = self.0.get();
         what(&mut counts);
@@ -94,8 +99,8 @@ impl HandleStats {
     }
 }
 
-/// At home: a party has left, and its place will be another's. What it has counted is kept in place
-/// 0.
+/// Adds the counts of a party that has left to place 0, because another party will get its place.
+/// Called at the home.
 pub(crate) fn keep(body: &Body, place: u16) {
     let (Some(kept), Some(line)) = (body.account(0), body.account(place)) else { return };
     let read = |line: &WritableSpan<'_>| Counts::read(|at| line.u64(at));
@@ -120,7 +125,7 @@ mod tests {
         assert_eq!((read(3).urgent, read(255).chosen), (5, [1, 2, 3]));
         keep(&body, 3);
         keep(&body, 255);
-        // What anybody may have written there does no harm.
+        // Any numbers that a party may have written there do no harm.
         second.count(body.account(255), |counts| counts.would = [u64::MAX; 3]);
         keep(&body, 255);
         assert_eq!((read(3), read(255)), (Counts::default(), Counts::default()));

@@ -1,8 +1,9 @@
-//! What was done with the objects of this user, for people and programs that look on.
+//! What was done with the objects of this user, for people and programs that observe them.
 //!
-//! All of it stands in the objects' memory, before their data, and who looks takes it from the
-//! kernel, by `/proc`: that asks nothing of a home, which may be stopped or busy. Whoever may write
-//! an object may have written it, so it is believed to be numbers and nothing else.
+//! All of it stands in the objects' memory, before their data. An observer gets that memory from
+//! the kernel, through `/proc`, so it needs nothing from a home, which may be stopped or busy. Any
+//! process that may write an object may have written these numbers, so they are treated as numbers
+//! and nothing else.
 
 use crate::account::Counts;
 use crate::body::{BodyState, Front, NAMED};
@@ -13,18 +14,19 @@ use upcall_directory::names;
 use upcall_os::memory;
 use upcall_shm::hybrid::PLACES;
 
-/// Where an object's name leads. Two are equal if it is the same object, and not another one that
-/// has the name now.
+/// Where an object's name leads. Two of these are equal if they lead to the same object, and not to
+/// another object that has taken over the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedObject {
     /// The process that is its home.
     pub home: u32,
-    /// Each object has one of its own.
+    /// The home's socket, which no two objects share.
     socket: PathBuf,
 }
 
-/// The objects that processes of this user are the homes of. From the folder of names; one whose
-/// home was killed may be among them still.
+/// The objects whose homes are processes of this user.
+///
+/// They are found in the folder of names, which may still list an object whose home was killed.
 pub fn objects() -> BTreeMap<String, NamedObject> {
     names::objects()
         .into_iter()
@@ -32,7 +34,7 @@ pub fn objects() -> BTreeMap<String, NamedObject> {
         .collect()
 }
 
-/// An object, to look on.
+/// An object that is observed.
 pub struct PeerObject(Front);
 
 impl std::fmt::Debug for PeerObject {
@@ -41,47 +43,49 @@ impl std::fmt::Debug for PeerObject {
     }
 }
 
-/// Whether an object can be used.
+/// The condition of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Each operation began and ended.
+    /// Every operation that began has ended.
     Whole,
-    /// One has ended in the middle, and the home has not decided yet.
+    /// An operation ended in the middle, and the home has not decided yet.
     Torn,
-    /// The home has decided that it is of no use any more.
+    /// The home has decided that the object cannot be used any more.
     Poisoned,
 }
 
-/// What stood there at a moment.
+/// An object's counts and condition at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ObjectReading {
-    /// Bytes of its data, of which only what is touched takes memory.
+    /// Length of the data, in bytes; only pages that are touched take memory.
     pub bytes: u64,
-    /// Whether it can be used.
+    /// The condition of the object.
     pub condition: Condition,
-    /// So many operations were run under its lock, by whomever and in whatever way.
+    /// Number of operations that were run under its lock, by all parties and methods.
     pub changes: u64,
-    /// The process of who has its lock.
+    /// The process that holds its lock.
     pub holder: Option<u32>,
-    /// Each hold that may write: its process, and what it has done.
+    /// Each handle that may write: its process, and what it has done.
     pub holds: Vec<(u32, Counts)>,
-    /// What those had done that are gone.
+    /// What handles that are gone had done.
     pub gone: Counts,
 }
 
 impl ObjectReading {
-    /// What all holds have done together.
+    /// The sum over all handles.
     pub fn all(&self) -> Counts {
         self.holds.iter().fold(self.gone, |all, (_, counts)| all.and(*counts))
     }
 }
 
-/// The object of this name, whose home is this process. Takes some µs for each descriptor that the
-/// process has. `None`: it has let go of it, or it is of another version.
+/// Finds the object with this name whose home is process `pid`.
+///
+/// Takes some µs for each descriptor that the process has. Returns `None` if the process has let go
+/// of the object, or if the object is of another version.
 ///
 /// # Errors
-/// The process has ended, or may not be looked into: it has made itself unreadable
+/// The process has ended, or its descriptors cannot be read: the process has made itself unreadable
 /// (`PR_SET_DUMPABLE`), or is in another namespace.
 pub fn of(pid: u32, name: &str) -> io::Result<Option<PeerObject>> {
     for file in memory::files_of(pid, &format!("{NAMED}{name}"))? {
@@ -93,7 +97,7 @@ pub fn of(pid: u32, name: &str) -> io::Result<Option<PeerObject>> {
 }
 
 impl PeerObject {
-    /// What stands there now. Never blocks, and asks nothing of its home.
+    /// Reads the counts and the condition. Never blocks, and needs nothing from the object's home.
     pub fn read(&self) -> ObjectReading {
         let front = &self.0;
         let parties = (1..PLACES).map(|place| front.party(place));

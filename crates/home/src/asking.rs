@@ -1,9 +1,10 @@
-//! The other side of invocations: it has the home run an operation, and waits for that.
+//! The caller's side of invocations: asks the home to run an operation, and waits for the reply.
 //!
-//! Who waits spins for some microseconds and then sleeps at a post; on a virtual processor other
-//! threads run meanwhile, and it looks again and again, in pauses that grow with the time that has
-//! passed. If the kernel thread serves objects itself it sleeps at the post where others ring for
-//! that, and runs the short operations that they wait for; so homes can invoke each other (P2).
+//! A caller spins for some microseconds and then sleeps at a post. On a virtual processor other
+//! threads run during the wait, and the caller polls again and again, in pauses that grow with the
+//! time that has passed. If its kernel thread serves objects itself, it sleeps at the post where it
+//! is notified of their requests, and runs the short operations that others wait for. So homes can
+//! invoke each other (Psyche, section 3.1).
 
 use crate::away::{HomeConnection, connect};
 use crate::error::FindError;
@@ -34,52 +35,53 @@ use upcall_shm::single::SingleCaller;
 use upcall_shm::slot::{NO_ASTACK, Slot, SlotMessage};
 use upcall_shm::station::PeerStation;
 
-/// On a virtual processor: so often others have it before this pauses, and how long at most.
+/// On a virtual processor: number of turns that other threads get before the caller pauses.
 const TURNS: u32 = 1000;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// So often it looks before it looks at the clock.
+/// Number of polls before the first look at the clock.
 const LOOKS: u32 = 256;
 
 const REPLY_TIMERS: usize = 16;
 
-/// See the module.
+/// A kernel thread's lane to a home; see the module.
 pub(crate) struct InvocationClient {
     lane: InvocationLane,
     caller: SingleCaller<RegionView<Slot>>,
     ringer: Ringer,
-    /// Rung for the home, by this if it could be had.
+    /// Wakes the home, through the safe doorbell if there is one.
     theirs: Doorbell,
     safe_doorbell: Option<&'static SafeDoorbell>,
     /// Rung by the home.
     own: Doorbell,
-    /// Where it sleeps.
+    /// The post where the caller sleeps.
     post: Arc<Post>,
-    /// Its thread serves objects there.
+    /// `true` if the thread serves objects at this post.
     serves: bool,
     /// The thread that sleeps there.
     thread: usize,
     operations: HashMap<String, (u16, OperationKind)>,
-    /// The one that was asked for last.
+    /// The operation that was requested last.
     last: Option<(&'static str, (u16, OperationKind))>,
-    /// How long the replies take, by operation; some may share one.
+    /// How long the replies take, by operation; several operations may share a timer.
     reply_timer: [ReplyTimer; REPLY_TIMERS],
     /// The last reply.
     copy: MessageBuffer,
     far: Arc<HomeConnection>,
     key: u64,
-    /// A reply is still to come that nobody waits for any more.
+    /// `true` if a reply is still to arrive for which no caller waits any more.
     stale: Cell<bool>,
 }
 
-/// Tells kernel threads apart that live at the same time.
+/// A number that no other living kernel thread has.
 fn this_thread() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
-/// Where this kernel thread sleeps that serves nothing: in one place, whatever it waits for.
+/// The post of a kernel thread that serves nothing. The thread sleeps in this one place whatever it
+/// waits for.
 fn own_post() -> io::Result<Arc<Post>> {
     thread_local!(static OWN: RefCell<Weak<Post>> = const { RefCell::new(Weak::new()) });
     OWN.with_borrow_mut(|own| {
@@ -93,7 +95,7 @@ fn own_post() -> io::Result<Arc<Post>> {
 }
 
 impl InvocationClient {
-    /// Has the home take a lane in.
+    /// Opens a lane to the home of this object.
     pub(crate) fn open(name: &str, shape: u64, accepts: &Policy) -> Result<Self, FindError> {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
@@ -113,7 +115,7 @@ impl InvocationClient {
         let descriptors = [lane.as_fd(), theirs.as_fd(), own.as_fd(), station.as_fd()];
         let connected = connect(name, accepts, &request, &descriptors)?;
         let OpenReply::Invokes { line, makes_fences, operations } = connected.answer else {
-            return Err(unreachable("it has answered something else".into()));
+            return Err(unreachable("its answer is of an unexpected kind".into()));
         };
         let station = connected.descriptors.into_iter().next();
         let station =
@@ -142,13 +144,14 @@ impl InvocationClient {
         })
     }
 
-    /// Whether this thread can use it: it sleeps where it is rung for.
+    /// Returns `true` if this thread can use the lane, because it sleeps where its doorbell is
+    /// rung.
     pub(crate) fn is_of_this_thread(&self) -> bool {
         let sleeps_here = here::post().map_or(!self.serves, |here| Arc::ptr_eq(&here, &self.post));
         sleeps_here && self.thread == this_thread()
     }
 
-    /// Whether a reply is on its way still that nobody waits for. Then it cannot be used.
+    /// Returns `true` if the lane can be used: no abandoned reply is still on its way.
     pub(crate) fn is_free(&self) -> bool {
         if self.stale.get() && self.caller.take(&mut SlotMessage::new(0, 0, NO_ASTACK)) {
             self.stale.set(false);
@@ -160,7 +163,7 @@ impl InvocationClient {
         self.far.has_ended()
     }
 
-    /// Has the home run an operation.
+    /// Asks the home to run an operation, and waits for its reply.
     #[track_caller]
     pub(crate) fn ask<R: DeserializeOwned>(
         &mut self,
@@ -175,7 +178,7 @@ impl InvocationClient {
         }
         let message = self.lane.message(number, args, LaneDirection::There)?;
         let reply = self.send_and_wait(&message, patience)?;
-        let wrong = || InvokeError::Malformed("its reply is none".into());
+        let wrong = || InvokeError::Malformed("the reply has no values".into());
         let bytes =
             self.lane.bytes(&reply, LaneDirection::Back, &mut self.copy).ok_or_else(wrong)?;
         let malformed = |error: postcard::Error| InvokeError::Malformed(error.to_string());
@@ -188,7 +191,7 @@ impl InvocationClient {
         ))
     }
 
-    /// What the home knows an operation by.
+    /// The home's number for an operation.
     #[inline]
     fn number(&mut self, name: &'static str, kind: OperationKind) -> Result<u16, InvokeError> {
         let found = self.last.filter(|last| std::ptr::eq(last.0, name)).map(|last| last.1);
@@ -214,7 +217,7 @@ impl InvocationClient {
             Some(safe_doorbell) => self.ringer.launched(safe_doorbell, &self.theirs),
             None => self.theirs.notify(),
         }
-        // Most replies come soon, and without a look at the clock.
+        // Most replies arrive soon, and need no look at the clock.
         let reply_timer = &mut self.reply_timer[usize::from(message.tag()) % REPLY_TIMERS];
         let soon = upcall_thread::on_virtual_processor().is_none()
             && reply_timer.await_answer(LOOKS, || self.caller.waits());
@@ -233,7 +236,7 @@ impl InvocationClient {
         Err(InvokeError::Busy { waited: begun.elapsed() })
     }
 
-    /// Until the reply is there. False: the home has ended, or patience has.
+    /// Waits for the reply. Returns `false` if the home has ended, or the caller's patience has.
     fn wait(&self, begun: Instant, patience: Option<Duration>) -> bool {
         let there = || self.caller.waits() || self.far.has_ended();
         if upcall_thread::on_virtual_processor().is_some() {

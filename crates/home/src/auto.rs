@@ -1,7 +1,7 @@
-//! Operations in the way that is cheapest just now ([`Homed::auto`]).
+//! Operations by the method that is cheapest just now ([`Homed::auto`]).
 //!
-//! Source: Psyche, sections 3.3 and 4 (P8 here). [`choices`](crate::choices) has the choice; this
-//! goes the way that was chosen, and measures it.
+//! Source: Psyche, sections 3.3 and 4 (P8 here). [`choices`](crate::choices) makes the choice; this
+//! module runs the operation by the chosen method, and measures it.
 
 use crate::account::AccessMethod;
 use crate::choices::{Choice, OperationRecord, clock};
@@ -14,7 +14,7 @@ use crate::types::Shared;
 use std::any::TypeId;
 use std::time::Instant;
 
-/// Whether it was not run, and could be otherwise.
+/// Returns `true` if the operation was not run, but may be by another method.
 fn is_elsewhere(error: &InvokeError) -> bool {
     matches!(
         error,
@@ -26,18 +26,19 @@ fn is_elsewhere(error: &InvokeError) -> bool {
 }
 
 impl<T: Shared> Homed<T> {
-    /// Runs an operation in the way that is cheapest just now: where the object is, under its lock
-    /// ([`perform`](Self::perform)); there, without the lock, if it [only looks](Operation::LOOKS);
-    /// or at the home ([`urgent`](Self::urgent)). As far as the home has granted these, and serves
-    /// the object.
+    /// Runs an operation by the method that is cheapest just now.
     ///
-    /// What is cheapest is measured, by this hold and for this operation: some of them in a row
-    /// take some 50 ns more each, one in a hundred or less; and now and then they go another way,
-    /// which takes a 128th of the time for each of these. It begins with what `upcall calibrate`
-    /// has found on this machine. `upcall stat` shows what was chosen, and what the others
-    /// would have taken. Otherwise it is as the way that was chosen: it may block for as long as
-    /// that, with the hold's [patience](Self::patience), and a home that is stopped is waited for
-    /// if it was asked.
+    /// The methods are: on the object in place, under its lock ([`perform`](Self::perform)); the
+    /// same without the lock, if the operation is [read-only](Operation::LOOKS); or at the home
+    /// ([`urgent`](Self::urgent)). Only those are used that the home grants and serves.
+    ///
+    /// Costs are measured for this handle and this operation. For that a few operations in a row
+    /// take about 50 ns more each, one operation in a hundred or fewer. Now and then some use
+    /// another method, which takes a 128th of the time for each of the others. The first choice is
+    /// based on what `upcall calibrate` has found on this machine. `upcall stat` shows what was
+    /// chosen, and what the other methods would have taken. In all else the operation behaves as by
+    /// the chosen method: it may block as long as that does, with the handle's
+    /// [patience](Self::patience), and it waits for a stopped home that was already asked.
     ///
     /// # Errors
     /// See [`InvokeError`].
@@ -101,7 +102,7 @@ impl<T: Shared> Homed<T> {
         let took = (begun.elapsed().as_nanos() as f64 - clock()).max(0.0);
         self.known::<O, _>(|choice, record| {
             record.ran += 1;
-            // Where it could not be done so it was done otherwise, and there is no burst any more.
+            // If the method was not possible, another one was used, and the burst has ended.
             let left = if record.burst.is_some() { record.measured(took) } else { 0 };
             choice.left.set(left);
             record.ran += left;

@@ -1,10 +1,11 @@
 //! The memory of an object: its lock, its state, and its data.
 //!
 //! ```text
-//!        0  header: magic, shape, bytes of data          the home writes, once
+//!        0  header: magic, shape, bytes of data           the home writes, once
 //!     4096  the lock, with a sequence number; the state   all write
-//!     8192  stands, one line for each party              the party, and who hands over to it
-//!    24576  accounts, one line for each party            the party; place 0: what those who have left had done
+//!     8192  stands, one line for each party               the party, and the one that hands over to it
+//!    24576  accounts, one line for each party             the party; the home adds up in place 0
+//!                                                         what parties that have left had done
 //!    40960  data
 //! ```
 //! One file of a fixed size, of which only what is touched takes memory.
@@ -23,7 +24,7 @@ use upcall_shm::hybrid::{Lock, PLACES, Party, Stand};
 use upcall_shm::region::{ReadOnlyRegion, Region, RegionView};
 use upcall_shm::span::{Span, WritableSpan};
 
-/// What an object's memory is called, before its name.
+/// Prefix of the name of an object's memory file, before the object's name.
 pub(crate) const NAMED: &str = "upcall-object-";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"upcallH3");
@@ -35,17 +36,17 @@ const STANDS: usize = 8192;
 const ACCOUNTS: usize = STANDS + PLACES as usize * 64;
 const DATA: usize = ACCOUNTS + PLACES as usize * 64;
 
-/// A party to the object's lock.
+/// A party to the object's lock, in this process.
 pub(crate) type Ours = Party<RegionView<Lock>, RegionView<[Stand]>>;
 
-/// What stands in the word of the state.
+/// The state of an object, as a word of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyState {
-    /// Each operation began and ended.
+    /// Every operation that began has ended.
     Whole,
-    /// One has ended in the middle, and the home has not decided yet.
+    /// An operation ended in the middle, and the home has not decided yet.
     Torn,
-    /// The home has decided that it is of no use any more.
+    /// The home has decided that the object cannot be used any more.
     Poisoned,
 }
 
@@ -59,7 +60,7 @@ impl BodyState {
     }
 }
 
-/// What one who reads looks at.
+/// What a reader needs of an object's memory.
 pub(crate) trait Readable {
     /// The word of the sequence ([`upcall_shm::sequence`]).
     fn word(&self) -> u64;
@@ -67,18 +68,18 @@ pub(crate) trait Readable {
     fn span(&self) -> Span<'_>;
 }
 
-/// See the module.
+/// The memory of an object, for a party that may write it; see the module.
 pub(crate) struct Body {
     file: MemoryFile,
     region: Arc<Region>,
     lock: RegionView<Lock>,
     state: RegionView<AtomicU64>,
     length: usize,
-    /// Nobody else may write it.
+    /// No other process can write the memory.
     sealed: bool,
 }
 
-/// The memory, as it is for one who may only read it.
+/// The memory of an object, for a process that may only read it.
 pub(crate) struct ReadOnlyBody {
     file: MemoryFile,
     seen: ReadOnlyRegion,
@@ -95,8 +96,9 @@ impl fmt::Debug for Body {
 }
 
 impl Body {
-    /// Memory for so many bytes, all zero, in which nothing is yet. If it is `sealed` nobody else
-    /// will ever be able to write it.
+    /// Makes memory for `length` bytes of data, all zero.
+    ///
+    /// If it is `sealed`, no other process will ever be able to write it.
     pub(crate) fn create(name: &str, shape: u64, length: u64, sealed: bool) -> io::Result<Self> {
         let too_long = || {
             io::Error::new(
@@ -123,7 +125,7 @@ impl Body {
         Ok(body)
     }
 
-    /// The memory that came from a home, which is to have this shape.
+    /// Maps memory that came from a home, which must have this shape.
     pub(crate) fn join(file: OwnedFd, shape: u64, length: u64) -> Result<Self, NotAnObject> {
         let file = MemoryFile::adopt(file, whole(length)?).map_err(NotAnObject::Memory)?;
         let mapping = Mapping::shared(&file).map_err(NotAnObject::Kernel)?;
@@ -140,7 +142,7 @@ impl Body {
         Ok(Self { file, region, lock, state, length, sealed })
     }
 
-    /// To hand over to one who may write, or only read.
+    /// A descriptor to hand over to a guest that may write, or only read.
     pub(crate) fn descriptor(&self, writes: bool) -> io::Result<OwnedFd> {
         if writes || self.sealed {
             self.file.as_fd().try_clone_to_owned()
@@ -153,7 +155,7 @@ impl Body {
         self.sealed
     }
 
-    /// Bytes of data.
+    /// Length of the data, in bytes.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
@@ -163,7 +165,7 @@ impl Body {
         Party::new(self.lock.clone(), self.region.view_slice(STANDS, usize::from(PLACES))?, place)
     }
 
-    /// The line of the account of a party's.
+    /// The line that holds a party's account.
     pub(crate) fn account(&self, place: u16) -> Option<WritableSpan<'_>> {
         (place < PLACES).then(|| self.region.room(ACCOUNTS + usize::from(place) * 64, 64))?
     }
@@ -179,7 +181,7 @@ impl Body {
         BodyState::of(self.state.load(Ordering::Relaxed))
     }
 
-    /// To be said by who has the lock.
+    /// Sets the state. Called by the holder of the lock.
     pub(crate) fn set_state(&self, state: BodyState) {
         self.state.store(state as u64, Ordering::Relaxed);
     }
@@ -195,7 +197,7 @@ impl Body {
         self.file.allocated()
     }
 
-    /// All of it, as a hostile party sees it.
+    /// The whole memory, as a hostile party sees it.
     #[cfg(test)]
     pub(crate) fn everything(&self) -> WritableSpan<'_> {
         self.region.room(0, DATA + self.length).expect("a region of that length")
@@ -220,7 +222,7 @@ impl Readable for Body {
 }
 
 impl ReadOnlyBody {
-    /// The memory that came from a home, which is to have this shape.
+    /// Maps memory that came from a home, which must have this shape.
     pub(crate) fn join(
         file: OwnedFd,
         sealed: bool,
@@ -240,7 +242,7 @@ impl ReadOnlyBody {
         Ok(view)
     }
 
-    /// Bytes of data.
+    /// Length of the data, in bytes.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
@@ -273,7 +275,7 @@ fn pages_of(file: &MemoryFile, length: usize) -> Result<Pages, DataError> {
         .map_err(|_| DataError::Unchecked { why: "the kernel does not say what is in use" })
 }
 
-/// The bytes of an object with so many of data, if there can be one.
+/// Length of the whole memory of an object with `length` bytes of data, if there can be one.
 fn whole(length: u64) -> Result<usize, NotAnObject> {
     if (1..=MOST).contains(&length) {
         Ok(DATA + length as usize)
@@ -282,12 +284,13 @@ fn whole(length: u64) -> Result<usize, NotAnObject> {
     }
 }
 
-/// What stands before the data, as one sees it who only looks on: it may be of any object, of any
+/// The memory before an object's data, as an observer sees it. The object may be any, of any
 /// length.
 pub(crate) struct Front(ReadOnlyRegion);
 
 impl Front {
-    /// Of memory that nobody has handed over. `None`: it is no object of this version.
+    /// Maps memory that was not handed over by a home. Returns `None` if it is not an object of
+    /// this version.
     pub(crate) fn join(file: OwnedFd) -> io::Result<Option<Self>> {
         let again = file.try_clone()?;
         let Ok(file) =
@@ -299,7 +302,7 @@ impl Front {
         Ok((front.0.word(0) == MAGIC).then_some(front))
     }
 
-    /// Bytes of data.
+    /// Length of the data, in bytes.
     pub(crate) fn length(&self) -> u64 {
         self.0.word(LENGTH)
     }
@@ -312,13 +315,13 @@ impl Front {
         self.0.word(LOCK + Lock::SEQUENCE)
     }
 
-    /// The place of who has the lock.
+    /// The place of the party that holds the lock.
     pub(crate) fn holder(&self) -> Option<u16> {
         let place = u16::try_from(self.0.word(LOCK + Lock::HELD).checked_sub(1)?).ok()?;
         (place < PLACES).then_some(place)
     }
 
-    /// The process of who is in a place, by its own word; and what it has done.
+    /// The process of the party in a place, as the party has written it, and what it has done.
     pub(crate) fn party(&self, place: u16) -> (Option<u32>, Counts) {
         let (stand, line) = (STANDS + usize::from(place) * 64, ACCOUNTS + usize::from(place) * 64);
         let process =
@@ -327,7 +330,7 @@ impl Front {
     }
 }
 
-/// Whether an object of this shape and length begins so.
+/// Checks that the memory begins with the header of an object of this shape and length.
 fn check_header(
     word: impl Fn(usize) -> Option<u64>,
     shape: u64,
@@ -346,8 +349,7 @@ fn check_header(
 mod tests {
     use super::*;
 
-    /// What a home can hand over in place of the object, to those who write and to those who only
-    /// read.
+    /// Memory that a home can hand over in place of the object, to writers and to readers.
     #[test]
     fn memory_of_something_else_is_refused() {
         const SHAPE_HERE: u64 = 7;

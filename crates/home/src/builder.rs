@@ -1,4 +1,4 @@
-//! How an object is made at its home: [`HomeBuilder`].
+//! The making of an object at its home: [`HomeBuilder`].
 
 use crate::body::Body;
 use crate::error::CreateError;
@@ -37,8 +37,9 @@ impl fmt::Debug for HomeBuilder {
 }
 
 impl HomeBuilder {
-    /// One of this name, with `length` bytes of data, all zero at first, of which only those take
-    /// memory that are touched.
+    /// Begins an object of this name, with `length` bytes of data.
+    ///
+    /// The data is all zero at first, and only pages that are touched take memory.
     pub fn new(name: &str, length: u64) -> Self {
         let accepts = upcall_directory::policy::own_user();
         let same_user = move |peer: &Peer| accepts(peer).map(|()| Grant::ReadWrite);
@@ -53,14 +54,15 @@ impl HomeBuilder {
         }
     }
 
-    /// With so many bytes of data.
+    /// Sets the length of the data, in bytes.
     pub(crate) fn length(self, length: u64) -> Self {
         Self { length, ..self }
     }
 
-    /// Sets the function that repairs the data after an operation ended in the middle. It runs on a
-    /// thread of its own under the object's lock, and all operations on the object wait for it. If
-    /// it panics, or if there is no such function, the object is poisoned.
+    /// Sets the function that repairs the data after an operation ended in the middle.
+    ///
+    /// It runs on a thread of its own under the object's lock, and all operations on the object
+    /// wait for it. If it panics, or if there is no such function, the object is poisoned.
     pub fn repair(
         self,
         mut repair: impl FnMut(WritableSpan<'_>, Torn) -> Verdict + Send + 'static,
@@ -75,9 +77,10 @@ impl HomeBuilder {
         Self { repair: Box::new(repair), ..self }
     }
 
-    /// Sets the function that decides what a guest may do with the object. Without it, processes of
-    /// the same user may do everything. A guest that is refused gets the function's words. The
-    /// function runs on the clerk, and may not block.
+    /// Sets the function that decides what a guest may do with the object.
+    ///
+    /// Without it, processes of the same user may do everything. A guest that is refused gets the
+    /// text that the function returned. The function runs on the clerk, and must not block.
     pub fn policy(
         self,
         policy: impl Fn(&Peer) -> Result<Grant, String> + Send + Sync + 'static,
@@ -85,39 +88,47 @@ impl HomeBuilder {
         Self { policy: Box::new(policy), ..self }
     }
 
-    /// Sets the mode of the home's socket, in place of 0600. A guest needs the right to write to
-    /// connect at all: 0660 admits the members of the socket's group, 0666 every user. The policy
-    /// decides after that. The umask of this process does not count.
+    /// Sets the mode of the home's socket, in place of 0600.
+    ///
+    /// A guest needs the right to write to connect at all: 0660 admits the members of the socket's
+    /// group, 0666 every user. The policy decides after that. The umask of this process does not
+    /// count.
     pub fn mode(self, mode: u32) -> Self {
         Self { mode: Some(mode), ..self }
     }
 
-    /// Sets the group of the home's socket, by number or by name, in place of this process's own. A
-    /// user other than root can give only a group of its own.
+    /// Sets the group of the home's socket, by number or by name, in place of this process's own.
+    ///
+    /// A user other than root can give only a group of its own.
     pub fn group(self, group: impl Into<Group>) -> Self {
         Self { group: Some(group.into()), ..self }
     }
 
-    /// Hands its memory to no guest: each that the policy admits may only invoke.
+    /// Hands the object's memory to no guest: guests that the policy admits may only invoke.
     pub(crate) fn only_to_invoke(self) -> Self {
         let policy = self.policy;
         Self { policy: Box::new(move |peer| policy(peer).map(|_| Grant::Invoke)), ..self }
     }
 
-    /// Seals its memory, so that the kernel refuses every writer but the home, of any user. Guests
-    /// may read at most, even if the policy grants more.
+    /// Seals the object's memory, so that the kernel refuses every writer but the home, of any
+    /// user.
+    ///
+    /// Guests may read at most, even if the policy grants more.
     pub fn only_home_writes(self) -> Self {
         Self { sealed: true, ..self }
     }
 
-    /// Makes it, with data that `init` writes before anybody else finds it. Blocks for some 0.1 ms,
-    /// and up to 5 s while a process that had the name before is just ending.
+    /// Makes the object, with data that `init` writes before any other process finds the object.
     ///
     /// # Errors
     /// See [`CreateError`].
     ///
     /// # Panics
-    /// If `init` does; then there is no object.
+    /// Panics if `init` does; then there is no object.
+    ///
+    /// # Blocking
+    /// Blocks for about 0.1 ms, and for up to 5 s while a process that had the name before is
+    /// ending.
     pub fn create(
         self,
         shape: u64,
@@ -129,7 +140,7 @@ impl HomeBuilder {
         })
     }
 
-    /// As [`create`](Self::create), with an `init` that may fail; then there is no object.
+    /// Like [`create`](Self::create), with an `init` that may fail; then there is no object.
     pub(crate) fn create_with(
         self,
         shape: u64,

@@ -1,4 +1,4 @@
-//! What can go wrong, what was found, and what to do.
+//! Errors of objects with a home: what was tried, what was found, and what to do.
 
 use crate::rules::{Blocked, Broken};
 use crate::types::DataError;
@@ -11,16 +11,16 @@ use upcall_os::memory::AdoptError;
 /// Why an object was not made.
 #[derive(Debug)]
 pub enum CreateError {
-    /// Its name was not entered.
+    /// The object's name was not entered.
     Name(NotEntered),
-    /// The kernel refused something.
+    /// The kernel refused a resource.
     Resource {
-        /// What for.
+        /// The resource.
         what: &'static str,
-        /// Its word.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// What it was to begin with cannot be written.
+    /// The object's first value could not be written.
     Data(DataError),
 }
 
@@ -42,25 +42,25 @@ impl From<NotEntered> for CreateError {
     }
 }
 
-/// Why memory that came from a home is not the object that is looked for.
+/// Why memory that came from a home is not the object that was looked for.
 #[derive(Debug)]
 pub enum NotAnObject {
-    /// No object has so many bytes.
+    /// No object has this length.
     Length {
-        /// So many were told.
+        /// The length that the home reported, in bytes.
         found: u64,
     },
-    /// It is not such a file.
+    /// The file is not such a memory file.
     Memory(AdoptError),
-    /// The kernel does not map it.
+    /// The kernel does not map the memory.
     Kernel(io::Error),
-    /// What stands at its beginning is none of this version's objects.
+    /// The memory does not begin with the header of an object of this version.
     Header,
-    /// It has another layout.
+    /// The object has another layout.
     Shape {
-        /// What stands there.
+        /// The shape of the object.
         found: u64,
-        /// That of the type here.
+        /// The shape of the type here.
         expected: u64,
     },
 }
@@ -69,16 +69,17 @@ impl fmt::Display for NotAnObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length { found } => {
-                write!(f, "it is said to have {found} bytes, and an object has 1 to {}", MOST)
+                write!(f, "its home reports {found} bytes, but an object has 1 to {}", MOST)
             }
             Self::Memory(error) => error.fmt(f),
             Self::Kernel(error) => write!(f, "its memory cannot be mapped: {error}"),
             Self::Header => {
-                f.write_str("its memory does not begin as an object of this version does")
+                f.write_str("its memory does not begin with the header of this version's objects")
             }
             Self::Shape { found, expected } => write!(
                 f,
-                "it is of another type: its shape is {found:016x}, and here it would be {expected:016x}. Both programs are to be built with the same definition"
+                "it is of another type: its shape is {found:016x}, but {expected:016x} is expected \
+                 here. Build both programs with the same definition"
             ),
         }
     }
@@ -91,31 +92,31 @@ impl std::error::Error for NotAnObject {}
 pub enum FindError {
     /// There is no such name.
     Name(NotFound),
-    /// Its home does not answer.
+    /// The home does not answer.
     Unreachable {
         /// The object.
         name: String,
         /// What happened.
         why: String,
     },
-    /// This program does not accept its home: by default one of neither this user nor root.
+    /// This program does not accept the home. By default it accepts homes of this user and of root;
     /// `expect` sets another policy.
     WrongUser {
         /// The object.
         name: String,
         /// The home's user.
         found: u32,
-        /// Why, in the words of the policy.
+        /// The policy's reason.
         reason: String,
     },
-    /// Its home refuses.
+    /// The home refuses.
     Refused {
         /// The object.
         name: String,
-        /// Its words.
+        /// The home's reason.
         why: String,
     },
-    /// What its home has given is something else.
+    /// The home handed over something that is not the object.
     NotAnObject {
         /// The object.
         name: String,
@@ -134,7 +135,8 @@ impl fmt::Display for FindError {
             Self::WrongUser { name, reason, .. } => {
                 write!(
                     f,
-                    "this program does not accept the home of {name:?}: {reason}; `expect` sets which it accepts"
+                    "this program does not accept the home of {name:?}: {reason}; `expect` sets \
+                     which homes it accepts"
                 )
             }
             Self::Refused { name, why } => write!(f, "the home of {name:?} refuses: {why}"),
@@ -151,55 +153,64 @@ impl From<NotFound> for FindError {
     }
 }
 
-/// Why an operation was not run. It has changed nothing then, unless it was run and returned
-/// [`Data`](Self::Data), or has [blocked](Self::Blocked).
+/// Why an operation was not run. The object is unchanged, unless the operation was run and returned
+/// [`Data`](Self::Data), or [blocked](Self::Blocked).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessError {
-    /// The home has ended, or has let go of the object: find it again, or make it anew.
+    /// The home has ended or has let go of the object: find it again, or create it again.
     Ended,
-    /// Somebody ended in the middle of an operation, and the home could not repair the object. It
-    /// is to be made anew.
+    /// A process ended in the middle of an operation, and the home could not repair the object,
+    /// which has to be created again.
     Poisoned,
-    /// Others had it for so long.
+    /// Other parties held the object for the whole time that the caller waited.
     Busy {
-        /// So long this waited.
+        /// Time that the caller waited.
         waited: Duration,
-        /// The process of who has it, if that can be told.
+        /// The process that holds the object, if it is known.
         holder: Option<u32>,
     },
-    /// This handle is in an operation already: within it, or in another thread of this virtual
-    /// processor that waits.
+    /// This handle is already in an operation: one that encloses this call, or one of another
+    /// thread of this virtual processor that waits.
     Nested,
-    /// It may only be read here, or only be invoked.
+    /// This process may only read the object, or only invoke it.
     NotGranted,
-    /// Two that do this can wait for each other for ever. In builds with debug assertions only.
+    /// Two processes that do this can wait for each other for ever. Only in builds with debug
+    /// assertions.
     Rule(Box<Broken>),
-    /// An operation by name ([`perform`](crate::Homed::perform)) was run, and has blocked. In
-    /// builds with debug assertions only.
+    /// An operation by name ([`perform`](crate::Homed::perform)) was run, and it blocked. Only in
+    /// builds with debug assertions.
     Blocked(Box<Blocked>),
-    /// What the operation has returned.
+    /// The operation returned this error.
     Data(DataError),
 }
 
-/// In the words of [`AccessError::Poisoned`].
-pub(crate) const POISONED: &str = "a process ended in the middle of an operation, and its home could not repair it: it has to be made anew";
+/// The text of [`AccessError::Poisoned`].
+pub(crate) const POISONED: &str = "a process ended in the middle of an operation, and the home \
+                                   could not repair the object: it has to be created again";
 
 impl fmt::Display for AccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ended => f.write_str("its home has ended, or has let go of it: find it again when it is there"),
+            Self::Ended => f.write_str(
+                "the object's home has ended or has let go of it: find it again when it is back",
+            ),
             Self::Poisoned => f.write_str(POISONED),
             Self::Busy { waited, holder: Some(pid) } => {
-                write!(f, "process {pid} has had it for {waited:?}: it may be stopped (kill -CONT {pid}), or in a long operation")
+                write!(
+                    f,
+                    "process {pid} has held it for {waited:?}: that process may be stopped \
+                     (kill -CONT {pid}), or in a long operation"
+                )
             }
-            Self::Busy { waited, holder: None } => write!(f, "others have had it for {waited:?}"),
+            Self::Busy { waited, holder: None } => write!(f, "others have held it for {waited:?}"),
             Self::Nested => {
-                f.write_str("this handle is in an operation on it already: end that first, or use a handle of your own")
+                f.write_str("this handle is already in an operation: end it first, or use another")
             }
             Self::Rule(broken) => broken.fmt(f),
             Self::Blocked(blocked) => blocked.fmt(f),
             Self::NotGranted => f.write_str(
-                "its home lets this process do less than that: `Homed::grant` says what. Use `read`, `urgent` or `invoke`, or have its home grant more",
+                "the object's home grants this process less than that: see `Homed::grant`. Use \
+                 `read`, `urgent` or `invoke`, or have the home grant more",
             ),
             Self::Data(error) => error.fmt(f),
         }

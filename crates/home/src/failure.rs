@@ -9,66 +9,68 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-/// Why an invocation has no reply. What it says of whether the operation was run is meant so: a
-/// home that ended may have run it.
+/// Why an invocation has no reply.
+///
+/// Each variant tells whether the operation was run; a home that ended may have run it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InvokeError {
-    /// The home has ended, or serves the object no more.
+    /// The home has ended, or no longer serves the object.
     Ended {
-        /// The request was there already: it may have been run. Else it was not.
+        /// `true` if the request had been sent, so that the operation may have been run. If
+        /// `false`, it was not run.
         asked: bool,
     },
-    /// The home cannot be asked: it has ended, or runs nothing for others, or refuses.
+    /// The home cannot be asked: it has ended, runs nothing for others, or refuses.
     NotServed(FindError),
     /// The home has registered no operation of this name.
     Unknown {
         /// The name.
         name: &'static str,
-        /// Those that it has.
+        /// The operations that it has.
         known: Vec<String>,
     },
-    /// The home has registered it as the other kind: as short, or as a procedure that may
-    /// block.
+    /// The home has registered the operation as the other kind: as short, or as a procedure that
+    /// may block.
     Kind {
         /// The name.
         name: &'static str,
     },
-    /// Its arguments have more bytes than can be sent.
+    /// The arguments are longer than can be sent.
     TooLong {
-        /// Their number.
+        /// Their length, in bytes.
         bytes: usize,
     },
-    /// The home has not answered for so long. The operation may still be run.
+    /// The home has not answered in this time. The operation may still be run.
     Busy {
         /// Time that the caller has waited.
         waited: Duration,
     },
-    /// What the operation has returned.
+    /// The operation returned this error.
     Data(DataError),
-    /// What was found in the object, as its home says: as [`DataError::Corrupt`].
+    /// The home found the object corrupt, as [`DataError::Corrupt`].
     Corrupt {
-        /// What was looked for.
+        /// What was expected.
         what: String,
-        /// Where.
+        /// At which byte of the object.
         at: u64,
     },
-    /// The procedure's own words.
+    /// The procedure returned this text.
     Said(String),
-    /// The home did not run it, and says why.
+    /// The home did not run the operation, for this reason.
     NotRun(String),
-    /// It panicked at the home, which decides what becomes of the object.
+    /// The operation panicked at the home, which decides what becomes of the object.
     Panicked,
-    /// What the home has sent is no reply to this: both programs are to be built with the same
-    /// definition.
+    /// The arguments could not be encoded, or the home's reply could not be decoded. Both programs
+    /// must be built with the same definition.
     Malformed(String),
-    /// This hold is in an operation already.
+    /// This handle is already in an operation.
     Nested,
-    /// At home: why it was not run there.
+    /// Why the operation was not run, when the caller is the home itself.
     Access(AccessError),
-    /// It could wait for ever.
+    /// The invocation could wait for ever.
     Rule(Broken),
-    /// It was run, and has blocked. In builds with debug assertions only.
+    /// The operation was run, and it blocked. Only in builds with debug assertions.
     Blocked(Blocked),
 }
 
@@ -76,16 +78,16 @@ impl fmt::Display for InvokeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ended { asked: true } => f.write_str(
-                "the home has ended, or serves it no more; it may have run the operation",
+                "the home has ended or no longer serves the object; it may have run the operation",
             ),
             Self::Ended { asked: false } => f.write_str(
-                "the home has ended, or serves it no more: find the object again when it is there",
+                "the home has ended or no longer serves the object: find it again when it is back",
             ),
             Self::NotServed(error) => error.fmt(f),
             Self::Unknown { name, known } => {
                 write!(
                     f,
-                    "its home has no operation called {name:?}, but {}: register it where the \
+                    "the home has no operation called {name:?}, only {}: register it where the \
                      object is served",
                     known.join(", ")
                 )
@@ -93,44 +95,44 @@ impl fmt::Display for InvokeError {
             Self::Kind { name } => {
                 write!(
                     f,
-                    "{name:?} is short here and may block there, or the other way: both programs \
-                     are to be built with the same definition"
+                    "{name:?} is short on one side and may block on the other: build both \
+                     programs with the same definition"
                 )
             }
             Self::TooLong { bytes } => {
                 write!(
                     f,
-                    "its arguments have {bytes} bytes, and {LONGEST} can be sent: send them in \
-                     parts"
+                    "its arguments have {bytes} bytes, but at most {LONGEST} can be sent: send \
+                     them in parts"
                 )
             }
             Self::Busy { waited } => {
                 write!(
                     f,
-                    "the home has not answered for {waited:?}: it is busy, stopped, or masks; the \
-                     operation may still be run"
+                    "the home has not answered for {waited:?}: it is busy, stopped, or masks \
+                     operations; the operation may still be run"
                 )
             }
             Self::Data(error) => error.fmt(f),
             Self::Corrupt { what, at } => write!(
                 f,
-                "at home {what} was to be at byte {at} of the object, and something else is"
+                "the home expected {what} at byte {at} of the object, and found something else"
             ),
             Self::Said(words) => f.write_str(words),
-            Self::NotRun(why) => write!(f, "its home did not run it: {why}"),
+            Self::NotRun(why) => write!(f, "the home did not run it: {why}"),
             Self::Panicked => {
-                f.write_str("it panicked at its home, which decides what becomes of the object")
+                f.write_str("it panicked at the home, which decides what becomes of the object")
             }
             Self::Malformed(error) => {
                 write!(
                     f,
-                    "what its home has sent is no reply to it: {error}. Both programs are to be \
-                     built with the same definition"
+                    "the arguments or the reply cannot be encoded or decoded: {error}. Build both \
+                     programs with the same definition"
                 )
             }
-            Self::Nested => f.write_str(
-                "this hold is in an operation already: end that first, or use one of your own",
-            ),
+            Self::Nested => {
+                f.write_str("this handle is already in an operation: end it first, or use another")
+            }
             Self::Access(error) => error.fmt(f),
             Self::Rule(broken) => broken.fmt(f),
             Self::Blocked(blocked) => blocked.fmt(f),
@@ -141,7 +143,7 @@ impl fmt::Display for InvokeError {
 impl std::error::Error for InvokeError {}
 
 impl InvokeError {
-    /// What a home has said of an operation, which was asked for by the caller.
+    /// The error for a failure that the home has reported for the caller's operation.
     #[track_caller]
     pub(crate) fn said(name: &'static str, failure: InvokeFailure) -> Self {
         match failure {

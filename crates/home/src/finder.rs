@@ -1,4 +1,4 @@
-//! How objects of other users' homes are found.
+//! Finding objects whose homes belong to other users.
 
 use crate::error::FindError;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use upcall_directory::policy::Policy;
 use upcall_os::socket::Peer;
 
-/// Finds objects, as `H` has them, at homes that a policy accepts:
+/// Finds objects, as handles of type `H`, whose homes a policy accepts:
 /// [`Homed::expect`](crate::Homed::expect), [`Asked::expect`](crate::Asked::expect).
 pub struct Finder<H> {
     accepts: Arc<Policy>,
@@ -27,10 +27,10 @@ impl<H> Finder<H> {
         Self { accepts: Arc::new(accepts), find }
     }
 
-    /// Finds the object of a name. Takes some 0.1 ms, and up to 5 s if its home is stopped.
+    /// Finds the object with this name. Takes about 0.1 ms, and up to 5 s if its home is stopped.
     ///
     /// # Errors
-    /// See [`FindError`]; [`FindError::WrongUser`] if the policy does not accept its home.
+    /// See [`FindError`]; [`FindError::WrongUser`] if the policy does not accept the object's home.
     pub fn find(&self, name: &str) -> Result<H, FindError> {
         (self.find)(name, self.accepts.clone())
     }

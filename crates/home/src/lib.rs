@@ -1,10 +1,10 @@
-//! Objects with a home: state that several processes share, in memory that one of them is
-//! responsible for.
+//! Objects with a home: state that several processes share, in memory for which one of them is
+//! responsible.
 //!
 //! What: an object lives in memory of its own, which its home has made, and is found by name
-//! ([`Homed`]). It is of types that can live there ([`types`]). Others work on it where it is,
-//! under its lock: remote access. When one dies in the middle of an operation its home learns of
-//! it, and decides whether the object can still be used.
+//! ([`Homed`]). Its type is one that can live in shared memory ([`types`]). Other processes work on
+//! the object in place, under its lock: remote access. When one of them dies in the middle of an
+//! operation, the home learns of it and decides whether the object can still be used.
 //!
 //! ```
 //! use upcall_home::{Homed, Map, Text};
@@ -21,11 +21,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Or the home runs operations for them ([`Operation`], [`Procedure`], [`Serving`]): in between
-//! whatever it does, at points of its own or by signal, or as threads.
+//! The home can also run operations for other processes ([`Operation`], [`Procedure`],
+//! [`Serving`]): between its own work at safe points or by a signal, or as threads.
 //!
-//! Which of these is cheapest depends on the operation, the machine and what others do;
-//! [`Homed::auto`] finds out by measuring ([`costs`] is where it begins).
+//! Which of these is cheapest depends on the operation, the machine and what other processes do.
+//! [`Homed::auto`] measures it, starting from the figures in [`costs`].
 //!
 //! Source: Psyche (P1 to P3, P5 to P8 here).
 #![forbid(unsafe_code)]

@@ -4,11 +4,10 @@
 //! invokes. All of that takes descriptors and addresses of the home's process. So one ledger counts
 //! what the guests of all homes in this process hold, by the rule of a server
 //! ([`upcall_sched::ceilings`]): no process, and no user but the home's own and root, holds more
-//! than is left for others. What all of them may hold are a server's defaults. There is no other
-//! ceiling for one process: it may have as many handles as it likes, as long as others can have
-//! some.
+//! than is left for others. The total for all guests is a server's default. There is no other
+//! ceiling for one process: it may have any number of handles as long as others can have some.
 //!
-//! The places of an object are divided by the same rule among users
+//! The places of an object are divided among users by the same rule
 //! ([`HomeObject`](crate::object::HomeObject)).
 
 use crate::lane;
@@ -16,14 +15,15 @@ use std::sync::{Arc, LazyLock};
 use upcall_os::socket::Peer;
 use upcall_sched::ceilings::{Holding, Over, QuotaAccount, QuotaKind, QuotaLedger, Quotas};
 
-/// Descriptors that a connection takes: its own, that of the guest's process, and the one by which
-/// the clerk learns of that process's end.
+/// Number of descriptors that a connection takes: its own, that of the guest's process, and the one
+/// by which the clerk learns of that process's end.
 const OF_CONNECTION: usize = 3;
 
-/// Descriptors that a lane takes: its memory, the doorbells of both sides, and the guest's station.
+/// Number of descriptors that a lane takes: its memory, the doorbells of both sides, and the
+/// guest's station.
 const OF_LANE: usize = 4;
 
-/// Mappings that a lane takes: itself, and the guest's station.
+/// Number of mappings that a lane takes: itself, and the guest's station.
 const MAPPINGS_OF_LANE: usize = 2;
 
 static LEDGER: LazyLock<Arc<QuotaLedger>> = LazyLock::new(|| {
@@ -31,14 +31,14 @@ static LEDGER: LazyLock<Arc<QuotaLedger>> = LazyLock::new(|| {
     QuotaLedger::new(Quotas { client: ceilings.all, ..ceilings }, None)
 });
 
-/// What a guest's process holds, with its connection.
+/// The account of a guest's process, and what its connection holds.
 #[derive(Debug)]
 pub(crate) struct PeerQuota {
     account: Arc<QuotaAccount>,
     _connection: Holding,
 }
 
-/// What a lane takes, counted until this is dropped.
+/// What a lane holds, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OfLane {
     _held: [Holding; 4],
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn lanes_of_one_guest_have_a_ceiling() {
-        // Without a number it is a process of its own.
+        // A peer without a process number counts as a process of its own.
         let peer = Peer { pid: 0, uid: own_user(), gid: 0, groups: Vec::new(), pidfd: None };
         let quota = PeerQuota::of_connection(&peer).unwrap();
         let lanes: Vec<OfLane> = std::iter::from_fn(|| quota.of_lane().ok()).collect();

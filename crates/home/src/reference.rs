@@ -1,5 +1,4 @@
-//! What leads to an object ([`Reference`]): it goes through a call or a message, as a text, to
-//! whoever is to use the object there.
+//! References to objects ([`Reference`]), which travel through a call or a message as text.
 
 use crate::error::FindError;
 use crate::homed::{Homed, shape_of};
@@ -9,27 +8,28 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// Leads to an object of type `T`: its name, and what it is taken for. It gives no rights: who has
-/// it finds the object as if by its name, as far as the home grants that, and only as long as it is
-/// there. As a text it is `NAME@SHAPE`, with the shape in hexadecimal digits; so also in serde's
-/// formats.
+/// Leads to an object of type `T`, by its name and its shape.
+///
+/// A reference gives no rights: its holder finds the object as if by its name, as far as the home
+/// grants that, and only while the object exists. As text, and in serde's formats, it is
+/// `NAME@SHAPE`, with the shape in hexadecimal digits.
 pub struct Reference<T> {
     name: String,
     of: PhantomData<fn() -> T>,
 }
 
-/// Why a text is no reference to an object of a type.
+/// Why a text is not a reference to an object of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAReference {
-    /// It is not `NAME@SHAPE`.
+    /// The text is not `NAME@SHAPE`.
     Malformed(String),
-    /// It leads to an object of another type.
+    /// The text leads to an object of another type.
     Shape {
         /// The name.
         name: String,
-        /// What it is taken for there.
+        /// The shape in the text.
         found: u64,
-        /// What it is to be.
+        /// The shape of the type here.
         expected: u64,
     },
 }
@@ -40,12 +40,14 @@ impl fmt::Display for NotAReference {
             Self::Malformed(text) => {
                 write!(
                     f,
-                    "{text:?} is no reference to an object: it is to be its name, an @, and its shape in 16 hexadecimal digits"
+                    "{text:?} is not a reference to an object: a reference is the object's name, \
+                     an @, and its shape in 16 hexadecimal digits"
                 )
             }
             Self::Shape { name, found, expected } => write!(
                 f,
-                "{name:?} leads to an object of shape {found:016x}, and {expected:016x} is wanted: both programs are to be built with the same definition"
+                "{name:?} leads to an object of shape {found:016x}, but {expected:016x} is wanted: \
+                 build both programs with the same definition"
             ),
         }
     }
@@ -54,7 +56,7 @@ impl fmt::Display for NotAReference {
 impl std::error::Error for NotAReference {}
 
 impl<T: Shared> Homed<T> {
-    /// What leads to it, for others.
+    /// A reference to this object, for other processes.
     pub fn reference(&self) -> Reference<T> {
         Reference { name: self.name().into(), of: PhantomData }
     }
@@ -104,7 +106,8 @@ impl<T: Shared> fmt::Display for Reference<T> {
 impl<T: Shared> FromStr for Reference<T> {
     type Err = NotAReference;
 
-    /// Of what somebody else has sent: its name is looked at when the object is looked for.
+    /// Parses text that may come from an untrusted party. The name is checked when the object is
+    /// looked for.
     fn from_str(text: &str) -> Result<Self, NotAReference> {
         let malformed = || NotAReference::Malformed(text.chars().take(128).collect());
         let (name, shape) = text.rsplit_once('@').ok_or_else(malformed)?;

@@ -1,21 +1,21 @@
-//! The messages between an object's home and who uses it, in postcard's encoding.
+//! The messages between an object's home and its guests, in postcard's encoding.
 
 use crate::types::DataError;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::panic::Location;
 
-/// The version of these messages and of the object's memory.
+/// The version of these messages and of the layout of an object's memory.
 pub(crate) const VERSION: u32 = 3;
 
-/// How it is run.
+/// How an operation is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum OperationKind {
     Short,
     MayBlock,
 }
 
-/// What the home says in place of a reply.
+/// The home's answer to an operation that has no reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum InvokeFailure {
     Full {
@@ -26,12 +26,12 @@ pub(crate) enum InvokeFailure {
         at: u64,
     },
     ReadOnly,
-    /// The procedure's own words.
+    /// The procedure returned this text.
     Said(Cow<'static, str>),
-    /// It was not run.
+    /// The operation was not run, for this reason.
     NotRun(Cow<'static, str>),
     Panicked,
-    /// It was run, and has blocked. This line has registered it.
+    /// The operation was run, and it blocked. It was registered at this line.
     Blocked {
         file: Cow<'static, str>,
         line: u32,
@@ -39,7 +39,7 @@ pub(crate) enum InvokeFailure {
 }
 
 impl InvokeFailure {
-    /// The operation that was registered there has blocked.
+    /// An operation that blocked, with the place where it was registered.
     pub(crate) fn blocked(registered: &'static Location<'static>) -> Self {
         Self::Blocked { file: Cow::Borrowed(registered.file()), line: registered.line() }
     }
@@ -56,32 +56,33 @@ impl From<DataError> for InvokeFailure {
     }
 }
 
-/// What one who has connected says.
+/// A guest's request to a home.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ObjectRequest {
-    /// Wants to use the object, and takes it for one of this shape.
+    /// Asks for the object, which must have this shape.
     Open { version: u32, shape: u64 },
-    /// Wants the home to run operations on it. Descriptors: the lane, the doorbell to ring for the
-    /// home, the doorbell to ring for the caller, and the station at a line of which the caller
-    /// sleeps.
+    /// Asks the home to run operations on the object. Descriptors: the lane, the doorbell that
+    /// wakes the home, the doorbell that wakes the caller, and the station with the line at which
+    /// the caller sleeps.
     Invoke { version: u32, shape: u64, line: u16, makes_fences: bool },
-    /// Ended an operation in the middle, by a panic.
+    /// Reports that the guest ended an operation in the middle, by a panic.
     Tore,
 }
 
-/// What the home answers to the first.
+/// The home's answer to the first request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum OpenReply {
-    /// Descriptor: the object's memory. Without a place it may only be read; `sealed` memory only
-    /// its home may write.
+    /// Grants the object. Descriptor: the object's memory. Without a place the guest may only read
+    /// it. `sealed` memory can be written only by its home.
     Yes {
         place: Option<u16>,
         length: u64,
         sealed: bool,
     },
-    /// It may be invoked, and is not handed over.
+    /// The object may be invoked, but its memory is not handed over.
     ToInvoke,
-    /// Descriptor: the station at a line of which the thread sleeps that serves the object.
+    /// Accepts a lane. Descriptor: the station with the line at which the thread sleeps that serves
+    /// the object.
     Invokes {
         line: u16,
         makes_fences: bool,
