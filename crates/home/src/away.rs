@@ -1,4 +1,4 @@
-//! An object whose home is elsewhere.
+//! Objects whose home is another process.
 
 use crate::body::{Body, Ours, ReadOnlyBody};
 use crate::error::FindError;
@@ -17,46 +17,46 @@ use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Received, is_shut, says_ended};
 use upcall_sched::post::Post;
 
-/// So long a home may take to let somebody in, and to answer.
+/// Time within which a home must accept a connection, and answer a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// So long its answer is looked for before it is waited for.
+/// Time for which the answer is polled before the thread blocks.
 const EAGER: Duration = Duration::from_micros(30);
 
-/// Time within which a home that was killed ends, after the first of its connections has closed.
+/// Time within which a killed home ends, after the first of its connections has closed.
 const TO_END: Duration = Duration::from_millis(30);
 
-/// See the module.
+/// An object whose home is another process.
 pub(crate) struct RemoteObject {
     pub(crate) name: String,
     pub(crate) shape: u64,
-    /// Which homes are accepted.
+    /// The policy that says which homes are accepted.
     pub(crate) accepts: Arc<Policy>,
     pub(crate) memory: GrantedMemory,
     far: Arc<HomeConnection>,
-    /// The home.
+    /// The home's process.
     process: Option<OwnedFd>,
-    /// What it has left was looked for.
+    /// The names that the home left behind were swept.
     swept: Cell<bool>,
-    /// What the clerk knows the connection by.
+    /// The clerk's key for the connection.
     key: u64,
 }
 
-/// What its home has granted.
+/// The memory that the home has granted.
 pub(crate) enum GrantedMemory {
-    /// All of it, and a place among those who lock it.
+    /// The object's memory, and a place among the parties that lock it.
     Body(Body, Ours),
-    /// To look at it.
+    /// The object's memory, to read it.
     View(ReadOnlyBody),
-    /// To have operations run.
+    /// No memory: the object may only be invoked.
     None,
 }
 
-/// The connection to the home, which ends when that lets go of the object or ends.
+/// The connection to a home. It ends when the home ends or lets go of the object.
 pub(crate) struct HomeConnection {
     connection: Connection,
     ended: AtomicBool,
-    /// Where somebody sleeps who waits for it.
+    /// The post where a thread sleeps that waits for the home.
     post: Option<Arc<Post>>,
 }
 
@@ -69,16 +69,17 @@ impl fmt::Debug for RemoteObject {
     }
 }
 
-/// A home that has answered.
+/// The answer of a home.
 pub(crate) struct Connected {
     pub(crate) connection: Connection,
     pub(crate) answer: OpenReply,
     pub(crate) descriptors: Vec<OwnedFd>,
-    /// The home.
+    /// The home's process.
     pub(crate) process: Option<OwnedFd>,
 }
 
-/// Asks the home of an object for something, if `accepts` accepts it.
+/// Sends a request to the home of an object, if `accepts` accepts that home, and receives its
+/// answer.
 pub(crate) fn connect(
     name: &str,
     accepts: &Policy,
@@ -123,7 +124,7 @@ pub(crate) fn connect(
             return Err(unreachable("it has ended".into()));
         }
         Ok(Received::Closed) => {
-            return Err(unreachable("it lives, and has hung up without an answer".into()));
+            return Err(unreachable("it is alive, but has hung up without an answer".into()));
         }
         Err(error) => return Err(failed(error)),
     };
@@ -143,8 +144,9 @@ pub(crate) fn connect(
 }
 
 impl HomeConnection {
-    /// Has the clerk look for its end, and rouse who waits for something of it. Gives what the
-    /// clerk knows it by, too.
+    /// Makes the clerk watch for the end of the connection, and wake the thread at `post` then.
+    ///
+    /// Returns the clerk's key, too.
     pub(crate) fn watch(
         connection: Connection,
         post: Option<Arc<Post>>,
@@ -154,7 +156,7 @@ impl HomeConnection {
         Ok((far, key))
     }
 
-    /// Whether its home has let go of it, as far as is known.
+    /// Returns `true` if the home is known to have let go of the object.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
@@ -173,7 +175,7 @@ impl HomeConnection {
 }
 
 impl RemoteObject {
-    /// Finds an object, and has its home give a place in it.
+    /// Finds an object, and asks its home for access.
     pub(crate) fn find(name: &str, shape: u64, accepts: Arc<Policy>) -> Result<Self, FindError> {
         let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
         let failed = |error: std::io::Error| unreachable(error.to_string());
@@ -197,7 +199,7 @@ impl RemoteObject {
             OpenReply::ToInvoke => done(connection, GrantedMemory::None),
             OpenReply::Yes { place, length, sealed } => {
                 let memory = descriptors.into_iter().next();
-                let memory = memory.ok_or_else(|| unreachable("it has sent no memory".into()))?;
+                let memory = memory.ok_or_else(|| unreachable("it sent no memory".into()))?;
                 let wrong = |error| FindError::NotAnObject { name: name.into(), error };
                 let memory = match place {
                     None => GrantedMemory::View(
@@ -206,26 +208,28 @@ impl RemoteObject {
                     Some(place) => {
                         let body = Body::join(memory, shape, length).map_err(wrong)?;
                         let no_such =
-                            || unreachable(format!("it has given place {place}, which is none"));
+                            || unreachable(format!("it gave place {place}, which does not exist"));
                         let party = body.party(place).ok_or_else(no_such)?;
                         GrantedMemory::Body(body, party)
                     }
                 };
                 done(connection, memory)
             }
-            _ => Err(unreachable("it has answered something else".into())),
+            _ => Err(unreachable("its answer is of an unexpected kind".into())),
         }
     }
 
-    /// Whether its home has let go of it, as far as is known.
+    /// Returns `true` if the home is known to have let go of the object.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.far.has_ended()
     }
 
-    /// Takes out of the folder of names what a home that was killed has left there. It closes its
-    /// connections some moments before the socket that its names lead to: this waits for those
-    /// moments; not long, for it may also have let go of the object and live.
+    /// Removes the names that a killed home has left in the folder of names.
+    ///
+    /// The kernel closes the connections of a killed home some moments before the socket to which
+    /// its names lead, so this waits for those moments. It does not wait long, because the home may
+    /// also be alive and have let go of the object.
     #[cold]
     pub(crate) fn sweep(&self) {
         if self.swept.replace(true) {
@@ -243,7 +247,7 @@ impl RemoteObject {
         self.far.hang_up();
     }
 
-    /// Tells the home of an operation that has ended in the middle.
+    /// Reports to the home that an operation has ended in the middle.
     pub(crate) fn tore(&self) {
         let _ = wire::pack(&ObjectRequest::Tore)
             .and_then(|bytes| self.far.connection.send(&bytes, &[]));
@@ -252,7 +256,7 @@ impl RemoteObject {
 
 impl Drop for RemoteObject {
     fn drop(&mut self) {
-        // The clerk may not have heard of it yet.
+        // The clerk may not have seen the end yet.
         if self.has_ended() || self.process.as_ref().is_some_and(upcall_os::socket::has_ended) {
             self.sweep();
         }
@@ -268,7 +272,7 @@ impl Watched for HomeConnection {
         self.connection.as_fd()
     }
 
-    /// Its home has nothing more to say.
+    /// A home sends nothing more on an open connection, so any event is its end.
     fn happened(&self, _hung_up: bool) -> bool {
         self.ends();
         false

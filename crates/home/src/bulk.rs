@@ -1,8 +1,8 @@
 //! Bulk transfer: an operation on a copy, which is copied back ([`Homed::bulk`]).
 //!
 //! Source: Psyche, section 1, which names it beside remote access and invocation (P1 here), for
-//! operations that go over all of some data many times. What is copied is as much of the object as
-//! was ever in use, into memory of the hold's own, which is kept for the next time.
+//! operations that go over all of some data many times. As much of the object is copied as was ever
+//! in use, into memory of the handle's own, which is kept for the next time.
 
 use crate::error::AccessError;
 use crate::homed::Homed;
@@ -12,18 +12,20 @@ use crate::types::{DataError, Memory, Shared, touched};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
 impl<T: Shared> Homed<T> {
-    /// Runs an operation on a copy of the object, while nobody else works on it, and copies that
-    /// back when it is done (bulk transfer). For what goes over much of the data several times, so
-    /// that each line moves once each way; and for what is to be done as a whole or not at all:
-    /// if it returns an error, or panics, nothing has changed. Takes the time to copy all that was
-    /// ever in use, twice, some 0.1 ms a MiB, and as much memory. Otherwise as
-    /// [`access`](Self::access).
+    /// Runs an operation on a copy of the object, under the object's lock, and copies the result
+    /// back (bulk transfer).
+    ///
+    /// This is for operations that go over much of the data several times, so that each line moves
+    /// once in each direction. It is also for operations that must happen as a whole or not at all:
+    /// if the operation returns an error, or panics, the object is unchanged. It takes the time to
+    /// copy twice all that was ever in use, about 0.1 ms for each MiB, and as much memory.
+    /// Otherwise it is like [`access`](Self::access).
     ///
     /// # Errors
     /// See [`AccessError`]. [`DataError::Full`]: there is no memory for the copy.
     ///
     /// # Panics
-    /// If the operation does.
+    /// Panics if the operation does.
     #[track_caller]
     pub fn bulk<R>(
         &self,

@@ -1,4 +1,5 @@
-//! Where the clerk leaves lanes for the thread that serves an object, and the home's end of a lane.
+//! The queue in which the clerk leaves lanes for the thread that serves an object, and the home's
+//! end of a lane.
 
 use crate::lane::InvocationLane;
 use crate::quota::OfLane;
@@ -15,9 +16,9 @@ use upcall_shm::region::RegionView as View;
 use upcall_shm::single::SingleServer;
 use upcall_shm::slot::{Slot, SlotMessage};
 
-/// Where others leave word for the thread that serves. The clerk has it, too.
+/// The queue of events for a thread that serves, which the clerk shares.
 pub(crate) struct ServiceQueue {
-    /// One for all that a thread serves.
+    /// The post of the thread, shared by all objects that it serves.
     pub(crate) post: Arc<Post>,
     pub(crate) names: Vec<(String, OperationKind)>,
     news: KernelMutex<Vec<ServiceEvent>>,
@@ -31,7 +32,7 @@ pub(crate) enum ServiceEvent {
 
 /// The home's end of a lane.
 pub(crate) struct LaneEnd {
-    /// Whose it is.
+    /// The number of the guest that brought the lane.
     pub(crate) guest: u64,
     pub(crate) lane: InvocationLane,
     /// Rung by the caller.
@@ -45,7 +46,7 @@ pub(crate) struct LaneEnd {
 pub(crate) struct ServedLane {
     pub(crate) end: LaneEnd,
     pub(crate) server: SingleServer<View<Slot>>,
-    /// An interrupt could not run what is there.
+    /// An interrupt could not run the request, and left it.
     pub(crate) left: AtomicBool,
     /// A procedure from this lane is with the crew.
     pub(crate) is_ordered: AtomicBool,
@@ -73,18 +74,18 @@ impl ServedLane {
 }
 
 impl ServiceQueue {
-    /// A desk without news, for a thread that runs operations of these names.
+    /// An empty queue, for a thread that runs operations of these names.
     pub(crate) fn new(post: Arc<Post>, names: Vec<(String, OperationKind)>) -> Self {
         Self { post, names, news: KernelMutex::default(), has_news: AtomicBool::new(false) }
     }
 
-    /// Returns `true` if news may be there.
+    /// Returns `true` if there may be events.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.has_news.load(Ordering::Acquire)
     }
 
-    /// Takes the news.
+    /// Takes the events.
     pub(crate) fn take_news(&self) -> Vec<ServiceEvent> {
         self.has_news.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.news.lock())
@@ -95,21 +96,23 @@ impl ServiceQueue {
         self.nudge();
     }
 
-    /// Makes the thread look for changes.
+    /// Makes the serving thread look for events.
     pub(crate) fn nudge(&self) {
         self.has_news.store(true, Ordering::Release);
         self.post.rouse();
     }
 
-    /// Takes a lane in.
+    /// Adds a lane.
     pub(crate) fn take_in(&self, end: LaneEnd) -> io::Result<()> {
         self.post.add(&end.own)?;
         self.tell(ServiceEvent::Came(Arc::new(ServedLane::new(end))));
         Ok(())
     }
 
-    /// Passes the lanes that the thread has not taken in yet to `look`; none while a lane is added,
-    /// since its bringer rings afterwards. Allocates nothing.
+    /// Passes the lanes that the thread has not taken yet to `look`.
+    ///
+    /// It passes none while a lane is being added, because the caller that brings it rings
+    /// afterwards. Allocates nothing.
     pub(crate) fn look_at_lanes(&self, mut look: impl FnMut(&ServedLane)) {
         if self.has_news()
             && let Some(news) = self.news.try_lock()
@@ -121,7 +124,7 @@ impl ServiceQueue {
         }
     }
 
-    /// Whose it was is gone.
+    /// Reports that a guest is gone.
     pub(crate) fn lost(&self, guest: u64) {
         self.tell(ServiceEvent::Gone(guest));
     }

@@ -169,8 +169,8 @@ pub enum AccessError {
         /// The process that holds the object, if it is known.
         holder: Option<u32>,
     },
-    /// This handle is already in an operation: one that encloses this call, or one of another
-    /// thread of this virtual processor that waits.
+    /// This handle is already in an operation: of the caller, or of a waiting thread of the same
+    /// virtual processor.
     Nested,
     /// This process may only read the object, or only invoke it.
     NotGranted,

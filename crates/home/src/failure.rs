@@ -130,9 +130,9 @@ impl fmt::Display for InvokeError {
                      programs with the same definition"
                 )
             }
-            Self::Nested => {
-                f.write_str("this handle is already in an operation: end it first, or use another")
-            }
+            Self::Nested => f.write_str(
+                "this handle is already in an operation: end that first, or use another handle",
+            ),
             Self::Access(error) => error.fmt(f),
             Self::Rule(broken) => broken.fmt(f),
             Self::Blocked(blocked) => blocked.fmt(f),

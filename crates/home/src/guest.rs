@@ -1,4 +1,4 @@
-//! Those who use an object from elsewhere, as its home's clerk knows them.
+//! The guests of an object, which use it from other processes, as the home's clerk sees them.
 
 use crate::desk::LaneEnd;
 use crate::lane::InvocationLane;
@@ -16,7 +16,7 @@ use upcall_sched::post::Post;
 use upcall_sched::ringer::Ringer;
 use upcall_shm::station::PeerStation;
 
-/// Where others connect.
+/// The socket at which guests connect.
 pub(crate) struct ObjectListener {
     pub(crate) listener: Listener,
     pub(crate) object: Weak<HomeObject>,
@@ -36,12 +36,13 @@ impl Watched for ObjectListener {
                         object.admit(guest);
                     }
                 }
-                // A process that has ended already is known no more, and of no use.
+                // A process that has already ended is not known to the kernel any more, and needs
+                // nothing.
                 Err(error) if says_ended(&error) => {}
                 Err(error) => {
                     _ = say(
                         &connection,
-                        &OpenReply::No(format!("its home cannot see who asks: {error}")),
+                        &OpenReply::No(format!("the home cannot identify the caller: {error}")),
                         &[],
                     )
                 }
@@ -56,26 +57,27 @@ impl Watched for ObjectListener {
     }
 }
 
-/// Whether the answer was sent.
+/// Returns `true` if the answer was sent.
 fn say(connection: &Connection, answer: &OpenReply, descriptors: &[BorrowedFd<'_>]) -> bool {
     wire::pack(answer).and_then(|bytes| connection.send(&bytes, descriptors)).is_ok()
 }
 
-/// One who has connected.
+/// A process that has connected to an object's home.
 pub(crate) struct ObjectPeer {
     connection: Connection,
     peer: Peer,
     quota: PeerQuota,
     object: Weak<HomeObject>,
-    /// Its place, once it uses the object; one who only reads has none.
+    /// Its place, once it uses the object; `None` if it may only read or invoke.
     pub(crate) place: OnceLock<Option<u16>>,
     gone: AtomicBool,
-    /// It has brought a lane.
+    /// The guest has brought a lane.
     pub(crate) invokes: AtomicBool,
 }
 
 impl ObjectPeer {
-    /// `None`: its process or its user has too many connections already. The answer says so.
+    /// Returns `None`, after an answer that says so, if the guest's process or user has too many
+    /// connections already.
     fn new(connection: Connection, peer: Peer, object: &Arc<HomeObject>) -> Option<Arc<Self>> {
         let quota = PeerQuota::of_connection(&peer)
             .map_err(|over| say(&connection, &OpenReply::No(over.to_string()), &[]))
@@ -95,7 +97,8 @@ impl ObjectPeer {
         &self.peer
     }
 
-    /// A descriptor that is readable when its process has ended, where the kernel gives one.
+    /// A descriptor that is readable when the guest's process has ended, where the kernel gives
+    /// one.
     pub(crate) fn end(&self) -> Option<OwnedFd> {
         self.peer.pidfd.as_ref()?.try_clone().ok()
     }
@@ -104,12 +107,12 @@ impl ObjectPeer {
         self.connection.shut_down();
     }
 
-    /// Whether this is the first time that it is known to be gone.
+    /// Returns `true` if the guest was not known to be gone before.
     pub(crate) fn goes(&self) -> bool {
         !self.gone.swap(true, Ordering::AcqRel)
     }
 
-    /// Does what it asks for. False to hang up.
+    /// Handles a request. Returns `false` to hang up.
     fn said(&self, object: &Arc<HomeObject>, message: SocketMessage) -> bool {
         if message.lost {
             self.answer(
@@ -174,7 +177,7 @@ impl ObjectPeer {
         ))
     }
 
-    /// Has the thread that serves the object take a lane in.
+    /// Passes a lane that the guest has brought to the thread that serves the object.
     fn lane(
         &self,
         object: &HomeObject,
@@ -184,8 +187,9 @@ impl ObjectPeer {
         descriptors: Vec<OwnedFd>,
     ) -> Result<OpenReply, String> {
         object.may(self, shape)?;
-        let desk =
-            object.desk().ok_or("it runs no operations for others now: its home is to serve it")?;
+        let desk = object
+            .desk()
+            .ok_or("it runs no operations for others now: the home has to serve it")?;
         let Ok([lane, own, doorbell, station]) = <[OwnedFd; 4]>::try_from(descriptors) else {
             return Err("a lane comes with four descriptors".into());
         };
@@ -209,8 +213,8 @@ impl ObjectPeer {
         })
     }
 
-    /// By which the thread that serves knows it: no other one lives at its address, as long as it
-    /// does.
+    /// The guest's number for the serving thread: its address, which no other guest has while it
+    /// lives.
     pub(crate) fn number(&self) -> u64 {
         std::ptr::from_ref(self).addr() as u64
     }
@@ -219,7 +223,7 @@ impl ObjectPeer {
         say(&self.connection, answer, descriptors)
     }
 
-    /// Says why it is not let in.
+    /// Sends the reason why the guest is refused.
     pub(crate) fn turn_away(&self, why: &str) {
         self.answer(&OpenReply::No(why.into()), &[]);
     }
@@ -251,7 +255,8 @@ impl Watched for ObjectPeer {
     }
 }
 
-/// The end of a guest's process, which a connection that it has left to a child would not tell.
+/// Watches for the end of a guest's process. The connection alone would not show it if a child of
+/// the process still holds it.
 pub(crate) struct PeerExitWatch {
     pub(crate) process: OwnedFd,
     pub(crate) guest: Weak<ObjectPeer>,

@@ -1,4 +1,4 @@
-//! A hold on an object, at its home or elsewhere: by this operations are run on it.
+//! Handles to objects, at their home or elsewhere, through which operations are run.
 
 mod read;
 
@@ -28,17 +28,19 @@ use upcall_os::fault::{Point, point};
 use upcall_shm::sequence::Changing;
 use upcall_shm::span::{Span, WritableSpan};
 
-/// See the module. Used by one thread at a time: others have handles of their own
-/// ([`try_clone`](Self::try_clone)). An object has 255 of them at a time, of all processes
+/// A handle to an object, at its home or elsewhere.
+///
+/// It is used by one thread at a time: other threads have handles of their own
+/// ([`try_clone`](Self::try_clone)). An object has at most 255 handles at a time, of all processes
 /// together.
 pub struct Handle {
     side: ObjectLocation,
-    /// The home's lane, once it was asked for something.
+    /// The lane to the home, once an invocation needed one.
     asking: RefCell<Option<InvocationClient>>,
     /// An operation is under way.
     busy: Cell<bool>,
     patience: Option<Duration>,
-    /// How its operations are run that may be in several ways.
+    /// The choices of [`auto`](crate::Homed::auto).
     pub(crate) choices: Choices,
     account: HandleStats,
     pub(crate) scratch: Scratch,
@@ -64,27 +66,27 @@ impl fmt::Debug for Handle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
     Changes,
-    /// Reads without the lock stay valid beside it.
+    /// Only reads, so that reads without the lock stay valid beside it.
     Looks,
 }
 
 /// Why an operation is not run in an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotNow {
-    /// Somebody has the lock for long, or the home has to decide first. That is over some time, and
-    /// nobody tells.
+    /// Another party holds the lock for long, or the home has to decide first. The end of this is
+    /// not notified.
     Held,
     /// See [`AccessError::Poisoned`].
     Poisoned,
 }
 
-/// The operation under way: at its end others have their turn.
+/// The operation under way, which releases the lock at its end.
 struct AccessGuard<'a> {
     handle: &'a Handle,
     party: &'a Ours,
     body: &'a Body,
     changing: Changing,
-    /// It has come to its end.
+    /// The operation has run to its end.
     done: bool,
 }
 
@@ -110,7 +112,7 @@ impl Drop for LockedRead<'_> {
     }
 }
 
-/// Makes the handle free again.
+/// Frees the handle when it is dropped.
 struct BusyGuard<'a>(&'a Cell<bool>);
 
 impl Drop for BusyGuard<'_> {
@@ -121,15 +123,16 @@ impl Drop for BusyGuard<'_> {
 }
 
 impl Handle {
-    /// One at home.
+    /// A handle at the object's home.
     pub(crate) fn at_home(object: Arc<HomeObject>) -> Option<Self> {
         let party = object.take_place()?;
         object.handles.fetch_add(1, Ordering::Relaxed);
         Some(Self::new(ObjectLocation::Home(object, party)))
     }
 
-    /// Finds the object of a name, which is to have this shape. Takes some 0.1 ms, and up to 5 s if
-    /// its home is stopped.
+    /// Finds the object with this name, which must have this shape.
+    ///
+    /// Takes about 0.1 ms, and up to 5 s if its home is stopped.
     ///
     /// # Errors
     /// See [`FindError`].
@@ -137,7 +140,7 @@ impl Handle {
         Self::find_expecting(name, shape, Arc::new(policy::own_user_or_root()))
     }
 
-    /// The same at a home that `accepts` accepts, in place of one of this user or root.
+    /// Like [`find`](Self::find), at a home that `accepts` accepts.
     ///
     /// # Errors
     /// See [`FindError`].
@@ -157,13 +160,15 @@ impl Handle {
         }
     }
 
-    /// Another hold on the same object, for another thread.
+    /// Makes another handle to the same object, for another thread.
     ///
     /// # Errors
-    /// All places of the object are taken, or, elsewhere than at home, as [`find`](Self::find).
+    /// All places of the object are taken; or, elsewhere than at home, as [`find`](Self::find).
     pub fn try_clone(&self) -> Result<Self, FindError> {
-        let full =
-            || FindError::Refused { name: self.name().into(), why: "no more can use it".into() };
+        let full = || FindError::Refused {
+            name: self.name().into(),
+            why: "all its places are taken".into(),
+        };
         let mut new = match &self.side {
             ObjectLocation::Home(object, _) => Self::at_home(object.clone()).ok_or_else(full)?,
             ObjectLocation::Away(away) => {
@@ -174,15 +179,16 @@ impl Handle {
         Ok(new)
     }
 
-    /// The same, with operations that wait so long at most for others; for ever, if nothing else is
-    /// said. Who waits takes no processor, and one that dies is not waited for.
+    /// Sets the maximum time that operations wait for other parties. By default they wait for ever.
+    ///
+    /// A waiting thread takes no processor time for long, and a party that dies is not waited for.
     #[must_use]
     pub fn patience(mut self, patience: Option<Duration>) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Its name.
+    /// The object's name.
     pub fn name(&self) -> &str {
         match &self.side {
             ObjectLocation::Home(object, _) => &object.name,
@@ -190,12 +196,12 @@ impl Handle {
         }
     }
 
-    /// Whether this process is its home.
+    /// Returns `true` if this process is the object's home.
     pub fn is_home(&self) -> bool {
         matches!(self.side, ObjectLocation::Home(..))
     }
 
-    /// Bytes of its data; 0 if it may only be invoked.
+    /// Length of the data, in bytes; 0 if the object may only be invoked.
     pub fn length(&self) -> usize {
         match &self.side {
             ObjectLocation::Away(RemoteObject { memory: GrantedMemory::View(view), .. }) => {
@@ -217,13 +223,13 @@ impl Handle {
         }
     }
 
-    /// Whether an operation is under way.
+    /// Returns `true` if an operation is under way.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.get()
     }
 
-    /// Has the home run an operation.
+    /// Asks the home to run an operation, and waits for its reply.
     #[track_caller]
     pub(crate) fn ask<R: DeserializeOwned>(
         &self,
@@ -257,13 +263,13 @@ impl Handle {
         done
     }
 
-    /// Counts something that it has done.
+    /// Counts what the handle has done.
     pub(crate) fn count(&self, what: impl FnOnce(&mut Counts)) {
         self.account
             .count(self.writing().and_then(|(party, body)| body.account(party.place())), what);
     }
 
-    /// What its home has granted.
+    /// What the home has granted.
     pub fn grant(&self) -> Grant {
         match &self.side {
             ObjectLocation::Away(RemoteObject { memory: GrantedMemory::None, .. }) => Grant::Invoke,
@@ -274,7 +280,7 @@ impl Handle {
         }
     }
 
-    /// What is needed to work on it.
+    /// The party and the memory, if this handle may write.
     #[inline]
     fn writing(&self) -> Option<(&Ours, &Body)> {
         match &self.side {
@@ -302,16 +308,20 @@ impl Handle {
         }
     }
 
-    /// Runs an operation on the object where it is, while nobody else does (Psyche's remote access;
-    /// at its home, a local one). It is not to block, for others wait for it; and what it reads may
-    /// have been written by any program that uses the object. Waits until others have done, and
-    /// blocks the thread for that.
+    /// Runs an operation on the object in place, under its lock.
     ///
-    /// If it panics, the home decides what becomes of the object, as if this process had ended
-    /// there.
+    /// This is Psyche's remote access; at its home, a local one. The operation must not block,
+    /// because other parties wait for it. The data that it reads may have been written by any
+    /// program that uses the object.
+    ///
+    /// If the operation panics, the home decides what becomes of the object, as if this process had
+    /// ended there.
     ///
     /// # Errors
     /// See [`AccessError`]. The operation was not run then.
+    ///
+    /// # Blocking
+    /// Blocks the thread until the lock is free.
     #[inline]
     pub fn access<R>(
         &self,
@@ -319,14 +329,16 @@ impl Handle {
     ) -> Result<R, AccessError> {
         let _busy = self.enter()?;
         let Some((party, body)) = self.writing() else { return Err(AccessError::NotGranted) };
-        // Until the lock is free again.
+        // Interrupts stay off until the lock is free again.
         let _kept_off = keep_off();
         self.begin(party, body)?;
         Ok(self.work(party, body, operation))
     }
 
-    /// The same for an operation that only reads. It leaves the sequence number as it is, so that
-    /// reads without the lock stay valid. A panic in it leaves the object whole.
+    /// Like [`access`](Self::access), for an operation that only reads.
+    ///
+    /// It leaves the sequence number as it is, so that reads without the lock stay valid. A panic
+    /// in the operation leaves the object whole.
     #[inline]
     pub(crate) fn access_to_look<R>(
         &self,
@@ -334,7 +346,7 @@ impl Handle {
     ) -> Result<R, AccessError> {
         let _busy = self.enter()?;
         let Some((party, body)) = self.writing() else { return Err(AccessError::NotGranted) };
-        // Until the lock is free again.
+        // Interrupts stay off until the lock is free again.
         let _kept_off = keep_off();
         self.begin(party, body)?;
         Ok(Self::look_under_lock(party, body, operation))
@@ -346,7 +358,7 @@ impl Handle {
         operation(*body.data())
     }
 
-    /// Runs an operation, by who has the lock, and lets go of that.
+    /// Runs an operation for the holder of the lock, and releases the lock.
     #[inline]
     fn work<R>(
         &self,
@@ -363,8 +375,8 @@ impl Handle {
         result
     }
 
-    /// The same in an interrupt, at home: neither blocks nor allocates, and waits for some
-    /// microseconds at most.
+    /// Like [`access`](Self::access), in an interrupt at home: neither blocks nor allocates, and
+    /// waits for some microseconds at most.
     pub(crate) fn access_at_once<R>(
         &self,
         does: Does,
@@ -394,7 +406,7 @@ impl Handle {
         if self.busy.replace(true) { Err(AccessError::Nested) } else { Ok(BusyGuard(&self.busy)) }
     }
 
-    /// Lets go of the lock, and leaves the object to its home.
+    /// Marks the object as torn, releases the lock, and leaves the object to its home.
     #[cold]
     fn tear(&self, party: &Ours, body: &Body, changing: Changing) {
         body.set_state(BodyState::Torn);
@@ -403,7 +415,7 @@ impl Handle {
         self.have_it_settled();
     }
 
-    /// Has the home see to an object that is torn.
+    /// Makes the home settle an object that is torn.
     fn have_it_settled(&self) {
         match &self.side {
             ObjectLocation::Home(object, _) => object.settle(),
@@ -411,12 +423,12 @@ impl Handle {
         }
     }
 
-    /// Whether its home has let go of it.
+    /// Returns `true` if the home has let go of the object.
     fn is_over(&self) -> bool {
         matches!(&self.side, ObjectLocation::Away(away) if away.has_ended())
     }
 
-    /// Has the lock of an object that is whole.
+    /// Acquires the lock of an object that is whole.
     #[inline]
     fn begin(&self, party: &Ours, body: &Body) -> Result<(), AccessError> {
         let (had, goes_on) = match &self.side {
@@ -430,7 +442,7 @@ impl Handle {
         }
     }
 
-    /// The same where the lock was not free, or the object is not as it should be.
+    /// The rest of [`begin`](Self::begin), where the lock was not free or the object is not whole.
     #[cold]
     fn begin_at_last(&self, had: bool, party: &Ours, body: &Body) -> Result<(), AccessError> {
         match &self.side {
@@ -473,7 +485,8 @@ impl Handle {
         AccessError::Busy { waited, holder: party.holder_process() }
     }
 
-    /// Has the lock, and may not use it: waits until the home has decided, and tries again.
+    /// Releases the lock of an object that is not whole. Waits until the home has decided, and
+    /// tries again.
     #[cold]
     fn is_not_whole(&self, party: &Ours, body: &Body, state: BodyState) -> Result<(), AccessError> {
         party.unlock();

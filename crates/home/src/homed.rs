@@ -1,4 +1,4 @@
-//! An object of a type: [`Homed`].
+//! Objects of a type: [`Homed`].
 
 use crate::builder::HomeBuilder;
 use crate::error::{AccessError, CreateError, FindError};
@@ -16,12 +16,14 @@ use upcall_directory::names::Group;
 use upcall_os::socket::Peer;
 use upcall_shm::span::WritableSpan;
 
-/// Room for what grows, if nothing else is said.
+/// Default room for data that grows, in bytes.
 const USUAL: u64 = 1 << 20;
 
-/// A hold on an object of type `T`, at its home or elsewhere: by this operations are run on it.
-/// Used by one thread at a time: others have holds of their own ([`try_clone`](Self::try_clone)).
-/// An object has 255 of them at a time, of all processes together.
+/// A handle to an object of type `T`, at its home or elsewhere, through which operations are run.
+///
+/// It is used by one thread at a time: other threads have handles of their own
+/// ([`try_clone`](Self::try_clone)). An object has at most 255 handles at a time, of all processes
+/// together.
 pub struct Homed<T> {
     handle: Handle,
     of: PhantomData<fn() -> T>,
@@ -50,23 +52,28 @@ impl<T> fmt::Debug for Making<T> {
     }
 }
 
-/// Tells objects of different types, and of different versions of the types here, apart.
+/// A number that distinguishes objects of different types, and of different versions of the types
+/// here.
 pub(crate) const fn shape_of<T: Shared>() -> u64 {
     shape("homed 1", &[T::SHAPE])
 }
 
 impl<T: Shared> Making<T> {
-    /// With room for so many bytes of what grows in it: texts, elements, entries, each with 16 to
-    /// 40 bytes of its own. Only what is touched takes memory, so more does no harm. 1 MiB, if
-    /// nothing is said; all of an object 1 TiB at most.
+    /// Sets the room for data that grows: texts, elements and entries, each with 16 to 40 bytes of
+    /// its own.
+    ///
+    /// The default is 1 MiB, and a whole object has at most 1 TiB. Only pages that are touched take
+    /// memory, so a larger room does no harm.
     pub fn room(self, bytes: u64) -> Self {
         Self { room: bytes, ..self }
     }
 
-    /// Has this decide what becomes of the object when an operation has ended in the middle. What
-    /// its types lead to has been put right then, as far as that can be done
-    /// ([`Check`](crate::types::Check)); whether it still means what it should is decided here, and
-    /// it may be changed.
+    /// Sets the function that decides what becomes of the object after an operation ended in the
+    /// middle.
+    ///
+    /// Before that, the data structures of its types are put right as far as possible
+    /// ([`Check`](crate::types::Check)). `repair` decides whether the data still means what it
+    /// should, and may change it.
     ///
     /// The object is poisoned if its types cannot be put right, if `repair` panics, or if no
     /// `repair` is given. Both steps run on a thread of their own, and all operations on the object
@@ -88,8 +95,10 @@ impl<T: Shared> Making<T> {
         Self { creating: self.creating.repair_damaged(whole), ..self }
     }
 
-    /// Has this decide who may do what with the object, in place of: everything, who runs as the
-    /// same user. What it says when it refuses is told. It runs on the clerk, and may not block.
+    /// Sets the function that decides what a guest may do with the object.
+    ///
+    /// Without it, processes of the same user may do everything. A guest that is refused gets the
+    /// text that the function returned. The function runs on the clerk, and must not block.
     pub fn policy(
         self,
         policy: impl Fn(&Peer) -> Result<Grant, String> + Send + Sync + 'static,
@@ -107,21 +116,25 @@ impl<T: Shared> Making<T> {
         Self { creating: self.creating.group(group), ..self }
     }
 
-    /// Only its home can ever write it: its memory is sealed, so that the kernel refuses every
-    /// other writer, whoever it runs as. Others may [`read`](Homed::read), whatever else the policy
-    /// grants.
+    /// Seals the object's memory, so that the kernel refuses every writer but the home, of any
+    /// user.
+    ///
+    /// Guests may [`read`](Homed::read) at most, even if the policy grants more.
     pub fn only_home_writes(self) -> Self {
         Self { creating: self.creating.only_home_writes(), ..self }
     }
 
-    /// Makes it, with zeros, on which `init` is run before anybody else finds it. Blocks for some
-    /// 0.1 ms, and up to 5 s while a process that had the name before is just ending.
+    /// Makes the object: all zeros, which `init` changes before any other process finds the object.
     ///
     /// # Errors
     /// See [`CreateError`].
     ///
     /// # Panics
-    /// If `init` does; then there is no object.
+    /// Panics if `init` does; then there is no object.
+    ///
+    /// # Blocking
+    /// Blocks for about 0.1 ms, and for up to 5 s while a process that had the name before is
+    /// ending.
     pub fn with(
         self,
         init: impl FnOnce(T::At<'_>) -> Result<(), DataError>,
@@ -134,15 +147,17 @@ impl<T: Shared> Making<T> {
 }
 
 impl<T: Shared> Homed<T> {
-    /// One of this name, whose home is this process: [`Making`] says more of it, and makes it by
-    /// [`with`](Making::with).
+    /// Begins an object of this name, whose home is this process.
+    ///
+    /// [`Making`] has further settings, and makes the object by [`with`](Making::with).
     pub fn create(name: &str) -> Making<T> {
         const { assert!(T::ALIGN <= 8 && T::ALIGN.is_power_of_two(), "places are aligned at 8 bytes") };
         Making { creating: HomeBuilder::new(name, 0), room: USUAL, of: PhantomData }
     }
 
-    /// Finds the object of a name, which is to be of this type. Takes some 0.1 ms, and up to 5 s if
-    /// its home is stopped.
+    /// Finds the object with this name, which must be of this type.
+    ///
+    /// Takes about 0.1 ms, and up to 5 s if its home is stopped.
     ///
     /// # Errors
     /// See [`FindError`].
@@ -155,7 +170,10 @@ impl<T: Shared> Homed<T> {
     ///
     /// ```no_run
     /// # use upcall_home::{FindError, Homed};
-    /// # fn find(policy: impl Fn(&upcall_os::socket::Peer) -> Result<(), String> + Send + Sync + 'static) -> Result<(), FindError> {
+    /// # use upcall_os::socket::Peer;
+    /// # fn find(
+    /// #     policy: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
+    /// # ) -> Result<(), FindError> {
     /// let counter = Homed::<u64>::expect(policy).find("counter")?;
     /// # Ok(())
     /// # }
@@ -171,16 +189,17 @@ impl<T: Shared> Homed<T> {
         })
     }
 
-    /// Another hold on the same object, for another thread.
+    /// Makes another handle to the same object, for another thread.
     ///
     /// # Errors
-    /// All places of the object are taken, or, elsewhere than at home, as [`find`](Self::find).
+    /// All places of the object are taken; or, elsewhere than at home, as [`find`](Self::find).
     pub fn try_clone(&self) -> Result<Self, FindError> {
         Ok(Self { handle: self.handle.try_clone()?, of: PhantomData })
     }
 
-    /// The same, with operations that wait so long at most for others; for ever, if nothing else is
-    /// said. Who waits takes no processor, and one that dies is not waited for.
+    /// Sets the maximum time that operations wait for other parties. By default they wait for ever.
+    ///
+    /// A waiting thread takes no processor time for long, and a party that dies is not waited for.
     #[must_use]
     pub fn patience(self, patience: Option<Duration>) -> Self {
         Self { handle: self.handle.patience(patience), ..self }
@@ -194,26 +213,30 @@ impl<T: Shared> Homed<T> {
         &self.handle
     }
 
-    /// Its name.
+    /// The object's name.
     pub fn name(&self) -> &str {
         self.handle.name()
     }
 
-    /// Whether this process is its home.
+    /// Returns `true` if this process is the object's home.
     pub fn is_home(&self) -> bool {
         self.handle.is_home()
     }
 
-    /// Runs an operation on the object where it is, while nobody else does (Psyche's remote access;
-    /// at its home, a local one). It is not to block, for others wait for it. Waits until others
-    /// have done, and blocks the thread for that.
+    /// Runs an operation on the object in place, under its lock.
     ///
-    /// If it panics, the home decides what becomes of the object, as if this process had ended
-    /// there. If it returns an error, what it has done before stays.
+    /// This is Psyche's remote access; at its home, a local one. The operation must not block,
+    /// because other parties wait for it.
+    ///
+    /// If the operation panics, the home decides what becomes of the object, as if this process had
+    /// ended there. If it returns an error, the changes that it made before stay.
     ///
     /// # Errors
-    /// See [`AccessError`]. But for [`AccessError::Data`], which the operation has returned, it was
-    /// not run then.
+    /// See [`AccessError`]. [`AccessError::Data`] is the error that the operation returned. After
+    /// any other error it was not run.
+    ///
+    /// # Blocking
+    /// Blocks the thread until the lock is free.
     #[inline]
     #[track_caller]
     pub fn access<R>(
@@ -229,7 +252,8 @@ impl<T: Shared> Homed<T> {
         done.map_err(AccessError::Data)
     }
 
-    /// The same for an operation that only reads. Reads without the lock stay valid beside it.
+    /// Like [`access`](Self::access), for an operation that only reads. Reads without the lock stay
+    /// valid beside it.
     #[inline]
     #[track_caller]
     pub(crate) fn access_to_look<R>(
@@ -245,17 +269,24 @@ impl<T: Shared> Homed<T> {
         done.map_err(AccessError::Data)
     }
 
-    /// Runs an operation that only looks at the object where it is, and without the lock, so that
-    /// any number can at once: it writes nothing that others see, and what it finds moves to its
-    /// processor and stays there until somebody changes it. If somebody has meanwhile it is run
-    /// again, so it may be run several times, and what it finds then may be of both states; what it
-    /// returns is of one. So it is not to take for granted that what it finds fits together: an
-    /// error that it returns then is not told, but a panic is one. Where changes leave no time for
-    /// a look this waits for the lock like any other, if it may. Waits for changes under way,
-    /// and blocks the thread for that.
+    /// Runs an operation that only reads the object, in place and without the lock.
+    ///
+    /// The operation writes nothing that others see, so any number of reads can run at once. The
+    /// cache lines that it reads stay with its processor until a party changes them.
+    ///
+    /// If the object has changed during the operation, the operation is run again. So it may run
+    /// several times and may find a mixture of two states, but the result that is returned belongs
+    /// to one state. The operation must not rely on a consistent state: an error that it returns
+    /// for a mixture is discarded, but a panic is a panic.
+    ///
+    /// Where changes leave no time for a read, this waits for the lock as other operations do, if
+    /// the handle may take it.
     ///
     /// # Errors
-    /// See [`AccessError`]. [`DataError::ReadOnly`]: it was to write.
+    /// See [`AccessError`]. [`DataError::ReadOnly`]: the operation tried to write.
+    ///
+    /// # Blocking
+    /// Blocks the thread while the object is being changed.
     #[inline]
     pub fn read<R>(
         &self,
@@ -265,16 +296,18 @@ impl<T: Shared> Homed<T> {
         done.map_err(AccessError::Data)
     }
 
-    /// What its home has granted.
+    /// What the home has granted.
     pub fn grant(&self) -> Grant {
         self.handle.grant()
     }
 
-    /// Looks at all that it leads to, as [`read`](Self::read) does: each offset, length, tag, text
-    /// and count. Takes as long as that takes, up to a µs an element.
+    /// Checks all data of the object, as [`read`](Self::read) does: each offset, length, tag, text
+    /// and count.
+    ///
+    /// Takes time for each of them, up to a µs an element.
     ///
     /// # Errors
-    /// See [`AccessError`]. [`AccessError::Data`] says what is not as it should be.
+    /// See [`AccessError`]. [`AccessError::Data`] says what is wrong.
     pub fn check(&self) -> Result<(), AccessError> {
         let checked = self.handle.read(|span| {
             let pages = self.handle.pages()?;
@@ -283,8 +316,8 @@ impl<T: Shared> Homed<T> {
         checked.map_err(AccessError::Data)
     }
 
-    /// Looks at all, while nobody else works on it, and puts right what can be: counts, links back,
-    /// elements that are nowhere, and the arena's own lists.
+    /// Checks all data of the object under the lock, and repairs what can be repaired: counts,
+    /// backward links, elements that no link leads to, and the arena's own lists.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -296,7 +329,7 @@ impl<T: Shared> Homed<T> {
         mended.map_err(AccessError::Data)
     }
 
-    /// How many bytes of its [room](Making::room) are in use.
+    /// Number of bytes of its [room](Making::room) that are in use.
     ///
     /// # Errors
     /// See [`AccessError`].

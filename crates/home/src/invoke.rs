@@ -1,5 +1,5 @@
-//! Operations that the home runs for others ([`Homed::urgent`], [`Homed::invoke`]), and those that
-//! are named and run where the object is ([`Homed::perform`]).
+//! Operations that the home runs for others ([`Homed::urgent`], [`Homed::invoke`]), and named
+//! operations that are run in place ([`Homed::perform`]).
 
 use crate::error::AccessError;
 use crate::failure::InvokeError;
@@ -13,11 +13,11 @@ use serde::de::DeserializeOwned;
 use std::panic::Location;
 
 impl<T: Shared> Homed<T> {
-    /// Runs an operation on the object where it is: [`access`](Self::access) by name.
+    /// Runs an operation on the object in place: [`access`](Self::access) by name.
     ///
     /// # Errors
-    /// See [`AccessError`]. In builds with debug assertions [`AccessError::Blocked`], if it was run
-    /// and has blocked.
+    /// See [`AccessError`]. In builds with debug assertions, [`AccessError::Blocked`] if the
+    /// operation was run and blocked.
     #[inline]
     #[track_caller]
     pub fn perform<O: Operation<Of = T>>(
@@ -38,17 +38,22 @@ impl<T: Shared> Homed<T> {
         done
     }
 
-    /// Has the home run a short operation as soon as it can, in between whatever else it does, and
-    /// waits for that (Psyche's urgent invocation). It is run once; if it cannot be known whether
-    /// it was, the error says so. At home it is run by the caller.
+    /// Makes the home run a short operation as soon as it can, and waits for its reply (Psyche's
+    /// urgent invocation).
+    ///
+    /// The operation is run exactly once; if it is not known whether it was run, the error says so.
+    /// At home it is run by the caller.
     ///
     /// The home runs it where it serves the object ([`serve`](Self::serve)): on a virtual processor
-    /// at safe points, on another thread where that polls or waits, or in between whatever that
-    /// computes ([`Serving::interruptible`](crate::Serving::interruptible)). Waits as long as the
-    /// hold's [patience](Self::patience) lasts, spinning for some µs and blocking the thread then.
+    /// at safe points; on another thread where that thread polls or waits, or in between its
+    /// computation ([`Serving::interruptible`](crate::Serving::interruptible)).
     ///
     /// # Errors
     /// See [`InvokeError`].
+    ///
+    /// # Blocking
+    /// Spins for some µs and then blocks the thread, for as long as the handle's
+    /// [patience](Self::patience) lasts.
     #[track_caller]
     pub fn urgent<O: Operation<Of = T>>(&self, args: O::Args<'_>) -> Result<O::Reply, InvokeError> {
         rules::invoke().map_err(InvokeError::Rule)?;
@@ -59,8 +64,9 @@ impl<T: Shared> Homed<T> {
     }
 
     /// Asks the home to run a procedure, which may block, as a thread of its own, and blocks the
-    /// caller's thread until that is done (Psyche's ordinary invocation). No urgent invocation
-    /// waits for a procedure. Otherwise as [`urgent`](Self::urgent).
+    /// caller's thread until its reply (Psyche's ordinary invocation).
+    ///
+    /// No urgent invocation waits for a procedure. Otherwise this is like [`urgent`](Self::urgent).
     ///
     /// # Errors
     /// See [`InvokeError`].

@@ -129,7 +129,7 @@ impl<V: 'static> Errands<V> {
                 return Err(not_run(TORN));
             }
             let args = postcard::from_bytes::<E::Args<'_>>(args)
-                .map_err(|_| not_run("its arguments cannot be read"))?;
+                .map_err(|_| not_run("its arguments cannot be decoded"))?;
             let mut value = kept.value.try_borrow_mut().map_err(|_| not_run("it is in use"))?;
             let done =
                 catch_unwind(AssertUnwindSafe(|| rules::watched(|| E::run(&mut value, args))));

@@ -2,7 +2,7 @@
 //! responsible.
 //!
 //! What: an object lives in memory of its own, which its home has made, and is found by name
-//! ([`Homed`]). Its type is one that can live in shared memory ([`types`]). Other processes work on
+//! ([`Homed`]). Its type must be able to live in shared memory ([`types`]). Other processes work on
 //! the object in place, under its lock: remote access. When one of them dies in the middle of an
 //! operation, the home learns of it and decides whether the object can still be used.
 //!

@@ -1,5 +1,5 @@
-//! What is run at the home for others: operations and procedures, by name. Closures never travel;
-//! their names and arguments do.
+//! Operations and procedures that the home runs for others, by name. Closures never travel between
+//! processes; names and arguments do.
 
 use crate::handle::Does;
 use crate::homed::Homed;
@@ -16,9 +16,10 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use upcall_shm::slot::SlotMessage;
 use upcall_shm::span::WritableSpan;
 
-/// A short operation: it is run by one at a time, does not block, and invokes nothing. So it can be
-/// run where the object is ([`Homed::perform`]), or at the home in between whatever that does
-/// ([`Homed::urgent`]).
+/// A short operation, which has the object to itself, does not block, and invokes nothing.
+///
+/// So it can be run on the object in place ([`Homed::perform`]), or at the home in between the
+/// home's own work ([`Homed::urgent`]).
 ///
 /// ```
 /// use upcall_home::{DataError, Map, MapAt, Operation, Shared, Text};
@@ -40,56 +41,57 @@ use upcall_shm::span::WritableSpan;
 pub trait Operation: 'static {
     /// The object's type.
     type Of: Shared;
-    /// What it is given: 1 MiB at most, as postcard encodes it.
+    /// The arguments: at most 1 MiB in postcard's encoding.
     type Args<'a>: Serialize + Deserialize<'a> + Clone;
-    /// What it gives back: as much at most.
+    /// The reply: at most 1 MiB in postcard's encoding.
     type Reply: Serialize + DeserializeOwned;
-    /// By this it is found at the home.
+    /// The name by which the home finds the operation.
     const NAME: &'static str;
     /// Set this for an operation that only reads. It can then run without the lock
     /// ([`Homed::read`]), and under the lock it does not invalidate such reads. A write in it fails
     /// with [`DataError::ReadOnly`].
     const LOOKS: bool = false;
 
-    /// Runs it.
+    /// Runs the operation.
     ///
     /// # Errors
-    /// See [`DataError`]. What it has done before stays.
+    /// See [`DataError`]. The changes that it made before stay.
     fn run(
         on: <Self::Of as Shared>::At<'_>,
         args: Self::Args<'_>,
     ) -> Result<Self::Reply, DataError>;
 }
 
-/// What may block and take long, and do several operations: it is run at the home as a thread
-/// ([`Homed::invoke`]).
+/// A procedure, which may block, take long, and run several operations.
+///
+/// The home runs it as a thread ([`Homed::invoke`]).
 pub trait Procedure: 'static {
     /// The object's type.
     type Of: Shared;
-    /// What it is given: 1 MiB at most, as postcard encodes it.
+    /// The arguments: at most 1 MiB in postcard's encoding.
     type Args<'a>: Serialize + Deserialize<'a>;
-    /// What it gives back: as much at most.
+    /// The reply: at most 1 MiB in postcard's encoding.
     type Reply: Serialize + DeserializeOwned;
-    /// By this it is found at the home.
+    /// The name by which the home finds the procedure.
     const NAME: &'static str;
 
-    /// Runs it, with a hold on the object that is its own.
+    /// Runs the procedure, with a handle of its own to the object.
     ///
     /// # Errors
-    /// What it says is told to who has invoked it.
+    /// The caller gets the text that it returns.
     fn run(on: &Homed<Self::Of>, args: Self::Args<'_>) -> Result<Self::Reply, String>;
 }
 
-/// What a home has beside the object, of whatever type: see [`kept`](crate::kept).
+/// The state that a home has beside the object, of any type: see [`kept`](crate::kept).
 pub(crate) type HomeState = dyn Any;
 
-/// Runs it with the arguments of these bytes. Gives the reply, which is yet to be sent.
+/// Runs an operation with the arguments in these bytes. Returns the reply, which is not sent yet.
 pub(crate) type RunOperation<T> = Box<
     dyn Fn(&Homed<T>, &HomeState, &[u8], &InvocationLane) -> Result<SlotMessage, InvokeFailure>
         + Send,
 >;
 
-/// Runs a procedure with the arguments of these bytes, on any thread.
+/// Runs a procedure with the arguments in these bytes, on any thread.
 pub(crate) type RunProcedure<T> =
     fn(&Homed<T>, &[u8], &InvocationLane) -> Result<SlotMessage, InvokeFailure>;
 
@@ -99,8 +101,10 @@ pub(crate) enum OperationBody<T> {
     MayBlock(RunProcedure<T>),
 }
 
-/// How one is run in an interrupt, by who has the lock. Gives the reply, which is yet to be sent.
-/// Allocates nothing but what the operation, or its arguments or reply, do.
+/// How an operation is run in an interrupt, by the holder of the lock. Returns the reply, which is
+/// not sent yet.
+///
+/// Allocates only what the operation, its arguments or its reply do.
 #[derive(Clone, Copy)]
 pub(crate) struct RunInInterrupt {
     run: fn(
@@ -131,7 +135,7 @@ impl RunInInterrupt {
 pub(crate) struct OperationEntry<T> {
     pub(crate) name: &'static str,
     pub(crate) run: OperationBody<T>,
-    /// Of one that is fit for it.
+    /// How it is run in an interrupt, if it is fit for that.
     pub(crate) in_interrupt: Option<RunInInterrupt>,
 }
 
@@ -144,7 +148,7 @@ impl<T> OperationEntry<T> {
     }
 }
 
-/// What a home runs for others.
+/// The operations and procedures that a home runs for others.
 #[must_use]
 pub struct Operations<T>(pub(crate) Vec<OperationEntry<T>>);
 
@@ -162,28 +166,30 @@ impl<T> fmt::Debug for Operations<T> {
 
 fn unpack<'a, A: Deserialize<'a>>(bytes: &'a [u8]) -> Result<A, InvokeFailure> {
     postcard::from_bytes(bytes).map_err(|error| {
-        InvokeFailure::NotRun(format!("its arguments cannot be read: {error}").into())
+        InvokeFailure::NotRun(format!("its arguments cannot be decoded: {error}").into())
     })
 }
 
-/// The reply of an operation that has come to its end.
+/// The reply of an operation that has ended.
 fn pack(value: &impl Serialize, lane: &InvocationLane) -> Result<SlotMessage, InvokeFailure> {
     lane.message(DONE, value, LaneDirection::Back).map_err(|unsent| match unsent {
         MessageError::TooLong { bytes } => InvokeFailure::Said(
-            format!("its result has {bytes} bytes, and {LONGEST} can be sent").into(),
+            format!("its result has {bytes} bytes, but at most {LONGEST} can be sent").into(),
         ),
         MessageError::Unencodable(error) => InvokeFailure::Said(error.to_string().into()),
     })
 }
 
 impl<T: Shared> Operations<T> {
-    /// None yet.
+    /// An empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With a short one. In builds with debug assertions who asks for one that blocks is told of
-    /// it, and of this place ([`InvokeError::Blocked`](crate::InvokeError::Blocked)).
+    /// Adds a short operation.
+    ///
+    /// In builds with debug assertions, a caller whose operation blocks gets an error that names
+    /// this place ([`InvokeError::Blocked`](crate::InvokeError::Blocked)).
     #[track_caller]
     pub fn operation<O: Operation<Of = T>>(mut self) -> Self {
         let registered = Location::caller();
@@ -219,18 +225,21 @@ impl<T: Shared> Operations<T> {
         self
     }
 
-    /// With a short one that may also interrupt what its home computes, while that is
-    /// [interruptible](crate::Serving::interruptible): so it has to be fit for a handler of a
-    /// signal, which [`Promise`](crate::Promise) tells of. Its arguments are to be such that to
-    /// read and to drop them allocates and frees nothing (numbers, `&str`, `&[u8]`, arrays and
-    /// tuples of those), and so is its reply. An error that it returns is told as ever.
+    /// Adds a short operation that may also interrupt the home's computation, while that is
+    /// [interruptible](crate::Serving::interruptible).
     ///
-    /// In an interrupt it is run only if its arguments have no more than 4 KiB, as postcard encodes
-    /// them; with more it waits until its home polls.
+    /// The operation must be fit for a signal handler: see [`Promise`](crate::Promise). Decoding
+    /// and dropping its arguments must neither allocate nor free memory (numbers, `&str`, `&[u8]`,
+    /// arrays and tuples of those), and so must its reply. An error that it returns is passed on as
+    /// usual.
+    ///
+    /// It is run in an interrupt only if its arguments have at most 4 KiB in postcard's encoding.
+    /// Otherwise it waits until the home polls.
     #[track_caller]
     pub fn on_interrupt<O: Operation<Of = T>>(self) -> Self {
         let run = |room: WritableSpan<'_>, args: &[u8], lane: &InvocationLane, registered| {
-            let not_run = |_| InvokeFailure::NotRun(Cow::Borrowed("its arguments cannot be read"));
+            let not_run =
+                |_| InvokeFailure::NotRun(Cow::Borrowed("its arguments cannot be decoded"));
             let args = postcard::from_bytes::<O::Args<'_>>(args).map_err(not_run)?;
             let _holds = rules::hold(true, registered);
             let memory = if O::LOOKS { Memory::to_read::<T>(*room) } else { Memory::of::<T>(room) };
@@ -242,7 +251,7 @@ impl<T: Shared> Operations<T> {
             let said = |words| InvokeFailure::Said(Cow::Borrowed(words));
             lane.message(DONE, &value, LaneDirection::Back).map_err(|unsent| match unsent {
                 MessageError::TooLong { .. } => {
-                    said("its result has more bytes than can be sent, which are 1 MiB")
+                    said("its result has more than 1 MiB, which is the most that can be sent")
                 }
                 MessageError::Unencodable(_) => said("its result cannot be encoded"),
             })
@@ -255,7 +264,7 @@ impl<T: Shared> Operations<T> {
         all
     }
 
-    /// With a short one that does not touch the object, but the state beside it.
+    /// Adds a short operation that touches only the state beside the object.
     pub(crate) fn unlocked<R: Serialize>(
         mut self,
         name: &'static str,
@@ -267,7 +276,7 @@ impl<T: Shared> Operations<T> {
         self
     }
 
-    /// With one that may block.
+    /// Adds a procedure, which may block.
     pub fn procedure<P: Procedure<Of = T>>(mut self) -> Self {
         self.0.push(OperationEntry {
             name: P::NAME,

@@ -1,40 +1,46 @@
-//! The order of things, in builds with debug assertions (P6; Psyche, section 3.1): who masks, or
-//! has an object's lock, invokes nothing; and who has the lock of an object at home takes none
-//! elsewhere. Otherwise two homes could wait for each other for ever.
+//! Rules about the order of operations, checked in builds with debug assertions (Psyche, section
+//! 3.1).
 //!
-//! And a short operation does not block (P2), for others wait for it, whatever it is. That it did
-//! is found when it has: the kernel counts how often a thread lets go of its processor to wait, and
-//! the count is read right before and right after the operation's own code ([`watched`]), behind
-//! the lock, for which it may wait.
+//! A thread that masks, or that holds an object's lock, invokes nothing. A thread that holds the
+//! lock of an object at home takes no lock of an object elsewhere. Otherwise two homes could wait
+//! for each other for ever.
 //!
-//! # What becomes of one that has blocked
-//! It was run, so nobody is told that it was not; what it has done stays, for it has come to its
-//! end, and the object is whole. But who has asked for it gets an error in place of its result
-//! ([`Blocked`]), once it is over: who tests a program is to find it, and would not find a line on
-//! the home's standard error. A panic would be the home's, and take it from others who have done
-//! nothing wrong.
+//! Also, a short operation does not block, because all others wait for it. That it blocked is found
+//! afterwards: the kernel counts how often a thread gives up its processor to wait, and the count
+//! is read right before and right after the operation's own code ([`watched`]). The wait for the
+//! lock is over by then and does not count.
 //!
-//! # What is not found, or without need
-//! Nobody is to be told of what he has not done. So an operation that has touched memory which was
-//! on a disk is let go, and for each page that was not mapped yet it may have waited once; what
-//! blocks for itself is found at the next time, when its memory is there. But the kernel counts
-//! alike when a thread is stopped (a debugger, SIGSTOP) in the midst of an operation: then
-//! it is reported without need. An operation that has its user-level thread wait, and not its
-//! kernel thread, is found only if the virtual processor had nothing else to do, and slept; it is
-//! not refused before. Closures that are run by [`access`](crate::Homed::access) are the program's
-//! own, and nobody else waits for a processor meanwhile: they are not looked at.
+//! # What becomes of an operation that has blocked
+//! It was run, so its caller must not get an error that says that it was not. Its changes stay,
+//! because it has run to its end and the object is whole. But its caller gets an error in place of
+//! the result ([`Blocked`]) once it is over: a tester of the program must notice, and would not
+//! notice a line on the home's standard error. A panic would be the home's, and would hurt other
+//! callers, which have done nothing wrong.
+//!
+//! # What is not found, and what is reported wrongly
+//! No caller should be blamed for what it has not done. So an operation that touched memory which
+//! was on a disk is not reported, and each page that was not mapped yet excuses one wait. An
+//! operation that blocks by itself is found the next time, when its memory is there.
+//!
+//! But the kernel also counts when a thread is stopped (by a debugger or SIGSTOP) in the middle of
+//! an operation, which is then reported wrongly. An operation that blocks its user-level thread,
+//! and not its kernel thread, is found only if the virtual processor had nothing else to do and
+//! slept; it is not refused in advance. Closures that are run by [`access`](crate::Homed::access)
+//! are the program's own, and no other thread waits for the processor during them: they are not
+//! watched.
 
 use std::fmt;
 use std::panic::Location;
 
-/// A rule was broken. In builds with debug assertions only: others do it, and may wait for ever.
+/// A rule was broken. Found only in builds with debug assertions: other builds break it, and may
+/// wait for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// What was to be done.
+    /// What was tried.
     pub what: &'static str,
     /// Where.
     pub here: &'static Location<'static>,
-    /// What stood against it.
+    /// What forbids it.
     pub against: &'static str,
     /// Where that began.
     pub begun: &'static Location<'static>,
@@ -45,35 +51,40 @@ impl fmt::Display for Broken {
         let Self { what, here, against, begun } = self;
         write!(
             f,
-            "{what} at {here} {against}, which began at {begun}: two that do so can wait for each other for ever. End that first"
+            "{what} at {here} {against}, which began at {begun}: two threads that do this can wait \
+             for each other for ever. End that first"
         )
     }
 }
 
-/// A short operation has blocked: it slept, or waited for a lock, a descriptor or another thread
-/// (P2). It was run, and what it has done stays; its result is lost. In builds with debug
-/// assertions only: others do it, and all who want something of the object, or of the home's
-/// thread, wait for it. (A program that was stopped in the midst of an operation, by a debugger for
-/// example, is told the same.)
+/// A short operation has blocked: it slept, or waited for a lock, a descriptor or another thread.
+///
+/// It was run, and its changes stay, but its result is lost. This is reported only in builds with
+/// debug assertions. In other builds, all callers that need the object or the home's thread wait
+/// for it. (A program that was stopped in the middle of an operation, by a debugger for example,
+/// gets the same report.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// The operation.
     pub name: &'static str,
-    /// Where it was asked for.
+    /// Where it was requested.
     pub here: &'static Location<'static>,
-    /// The line, as the home says, where it was registered. `None`: it was run by who has asked.
+    /// Where the home registered it. `None` if the caller ran it itself.
     pub registered: Option<String>,
 }
 
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, here, registered } = self;
-        write!(f, "the operation {name:?}, asked for at {here}, has blocked ")?;
+        write!(f, "the operation {name:?}, requested at {here}, has blocked ")?;
         match registered {
             Some(place) => write!(f, "at its home, where it was registered at {place}")?,
             None => f.write_str("there")?,
         }
-        f.write_str(": it was run, but all others had to wait. Make it a procedure (`invoke`), or wait outside of it")
+        f.write_str(
+            ": it was run, but all others had to wait. Make it a procedure (`invoke`), or wait \
+             outside of it",
+        )
     }
 }
 
@@ -99,8 +110,8 @@ mod checked {
         MASKED.set(None);
     }
 
-    /// The lock of an object is held, until this is dropped. To be said once it was had: who waits
-    /// for it may let other threads have the processor.
+    /// The lock of an object is held until this is dropped. Made only when the lock has been
+    /// acquired, because a thread that waits for the lock may let other threads have the processor.
     pub(crate) struct Holds(
         &'static std::thread::LocalKey<Place>,
         Option<&'static Location<'static>>,
@@ -117,7 +128,7 @@ mod checked {
         Holds(place, place.replace(Some(here)))
     }
 
-    /// Before an operation.
+    /// Checks the rules before an operation.
     pub(crate) fn access(at_home: bool, here: &'static Location<'static>) -> Result<(), Broken> {
         let all = [
             (&AT_HOME, "within an operation on an object at home"),
@@ -131,7 +142,7 @@ mod checked {
         }
     }
 
-    /// Runs what is not to block. And whether it did.
+    /// Runs an operation that must not block. Returns its result, and `true` if it has blocked.
     pub(crate) fn watched<R>(operation: impl FnOnce() -> R) -> (R, bool) {
         let before = waits();
         let result = operation();

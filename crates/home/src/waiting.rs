@@ -1,35 +1,40 @@
 //! How a party waits for the lock.
 //!
-//! At first it stands aside: it looks a few times whether the lock is free, later and later, while
-//! who has had it can have it again and again; for operations that are much shorter than a line
-//! takes from one processor to the other, many are done so for each time that it goes over (as by
-//! locks that cohorts keep: Dice, Marathe and Shavit 2012). Then it wants its turn: it looks at its
-//! own line for some microseconds, then lets others have the processor, and then sleeps for longer
-//! and longer, up to 4 ms: who has the lock may be stopped, and nobody would wake who waits for it.
-//! So nobody who waits takes a processor for long, and no wake can be lost.
+//! A party first stands aside. It checks a few times, at growing intervals, whether the lock is
+//! free, and the previous holder can take it again and again in between. If operations are much
+//! shorter than the time that a cache line takes to move from one processor to another, many of
+//! them are run for each such move (as with the locks of Dice, Marathe and Shavit 2012, which
+//! cohorts keep).
+//!
+//! Then the party joins the set of waiting parties. It polls its own line for some microseconds,
+//! then offers the processor to others, and then sleeps for longer and longer times, up to 4 ms. It
+//! sleeps with a limit because the holder of the lock may be stopped, and no party would wake it.
+//! So no waiting party takes a processor for long, and no wake can be lost.
 //!
 //! A thread of the home stays in the set all the time, and sleeps for 1 ms at most. It gets the
 //! lock next, or after the other waiting threads of the home.
 //!
-//! Who lets go of the lock hands it over to one that looks. One that sleeps, or may not run, would
-//! keep it from the others meanwhile; so it is not among those who wait then, until it has waited
-//! for long ([`FAIR`]): from then on it stays there, and has its turn; awake at first, for an
-//! operation's length is not known, and then in pauses that begin anew.
+//! A holder that releases the lock hands it over to a polling party. A party that sleeps, or is not
+//! running, would keep the lock from the others while it does so. A sleeping party is therefore not
+//! in the set until it has waited for long ([`FAIR`]). From then on it stays in the set and gets
+//! its turn: it stays awake at first, because the length of an operation is not known, and then
+//! sleeps in pauses that start from the shortest again.
 
 use crate::body::Ours;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::spin_loop;
 
-/// Looks at its own line, and at the lock itself after so many of them. Between two sleeps there
-/// are fewer.
+/// Number of polls of a party's own line in a row; the lock itself is checked at every
+/// [`BETWEEN`]th. Between two sleeps there are only [`AWAKE`].
 const LOOKS: u32 = 512;
 const BETWEEN: u32 = 32;
 const AWAKE: u32 = 4;
 
-/// So many steps it stands aside between two looks at the lock: two to three microseconds in all.
+/// Numbers of spin steps between two checks of the lock while a party stands aside: two to three
+/// microseconds in all.
 const ASIDE: [u32; 5] = [4, 8, 16, 32, 64];
 
-/// So often others are offered the processor before it sleeps.
+/// Number of times that other threads are offered the processor before the party sleeps.
 const OFFERS: u32 = 16;
 
 /// Maximum sleep of a waiter at home. The lock may be handed over to a waiter that sleeps.
@@ -38,11 +43,11 @@ const LONGEST_AT_HOME: Duration = Duration::from_millis(1);
 pub(crate) const SHORTEST: Duration = Duration::from_micros(50);
 pub(crate) const LONGEST: Duration = Duration::from_millis(4);
 
-/// After so long it stays among those who wait.
+/// Time of waiting after which a party stays in the set of waiting parties.
 const FAIR: Duration = Duration::from_millis(10);
 
-/// Asks again and again, some microseconds long; `had` is told whether it is one of the rarer
-/// looks.
+/// Calls `had` at most `looks` times, until it returns `true`. Its argument is `true` at every
+/// [`BETWEEN`]th call.
 fn soon(looks: u32, mut had: impl FnMut(bool) -> bool) -> bool {
     (0..looks).any(|look| {
         spin_loop();
@@ -50,7 +55,7 @@ fn soon(looks: u32, mut had: impl FnMut(bool) -> bool) -> bool {
     })
 }
 
-/// The pauses between two turns of looking.
+/// The pauses between two rounds of polls.
 struct Pauses {
     begun: Instant,
     ends: Option<Instant>,
@@ -66,17 +71,17 @@ impl Pauses {
         Self { begun, ends, offers: 0, next: SHORTEST, longest: LONGEST }
     }
 
-    /// Starts the limit again.
+    /// Restarts the time limit, which is at least [`FAIR`] now.
     fn extend(&mut self, limit: Option<Duration>) {
         self.ends = limit.and_then(|limit| Instant::now().checked_add(limit.max(FAIR)));
     }
 
-    /// So many looks now.
+    /// Number of polls in the next round.
     fn looks(&self) -> u32 {
         if self.offers < OFFERS { LOOKS } else { AWAKE }
     }
 
-    /// It has its turn next: that may come soon, and is not to be slept through.
+    /// Restarts the pauses: the party's turn may come soon, and must not be slept through.
     fn anew(&mut self) {
         (self.offers, self.next) = (0, SHORTEST);
     }
@@ -88,27 +93,30 @@ impl Pauses {
     fn pause(&mut self) {
         if self.offers < OFFERS {
             self.offers += 1;
-            // Other user-level threads first: who has the lock may be one of them. The kernel is
-            // asked in any case, for it may be a thread that has lost this processor.
+            // Other user-level threads come first, because the holder of the lock may be one of
+            // them. The kernel is asked in any case, because the holder may be a thread that has
+            // lost this processor.
             if upcall_thread::on_virtual_processor().is_some() {
                 upcall_thread::yield_now();
             }
             return std::thread::yield_now();
         }
-        // Other user-level threads of this virtual processor run meanwhile.
+        // Other user-level threads of this virtual processor run during the sleep.
         upcall_thread::sleep(self.next);
         self.next = (self.next * 2).min(self.longest);
     }
 }
 
-/// Has the lock, as one that is not at home. False when it was not to be had until the limit, or
-/// `over` says that there is nothing to wait for any more.
+/// Acquires the lock elsewhere than at home.
+///
+/// Returns `false` if that failed within the limit, or if `over` returned `true` because there is
+/// nothing to wait for any more.
 #[inline]
 pub(crate) fn lock(party: &Ours, limit: Option<Duration>, over: impl Fn() -> bool) -> bool {
     party.try_lock() || wait_for(party, limit, over)
 }
 
-/// Leaves the lock to those who have it already.
+/// Stands aside for a while. Returns `true` if the lock was acquired.
 fn had_aside(party: &Ours) -> bool {
     ASIDE.into_iter().any(|steps| {
         (0..steps).for_each(|_| spin_loop());
@@ -136,7 +144,7 @@ fn wait_for(party: &Ours, limit: Option<Duration>, over: impl Fn() -> bool) -> b
             pauses.anew();
         }
         if !waits && !party.give_up() {
-            // It was granted: it has it, or is just about to.
+            // The lock was granted: this party has it, or is just about to.
             waits = true;
             if over() {
                 return false;
@@ -148,8 +156,10 @@ fn wait_for(party: &Ours, limit: Option<Duration>, over: impl Fn() -> bool) -> b
     }
 }
 
-/// Has the lock, as the home. `is_known` tells whether there is a party in a place: from one that
-/// is none it is taken. False when it was not to be had until the limit.
+/// Acquires the lock at home. Returns `false` if that failed within the limit.
+///
+/// `is_known` returns `true` if there is a party in a place. From a holder that is not a party the
+/// lock is seized.
 #[inline]
 pub(crate) fn lock_at_home(
     party: &Ours,
@@ -173,8 +183,8 @@ fn need(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -
             if party.give_up() {
                 break false;
             }
-            // The lock was granted, and the grantor is about to name this party. But it may be
-            // stopped, or hostile.
+            // The lock was granted, and the grantor is about to name this party. But the grantor
+            // may be stopped, or hostile.
             if std::mem::replace(&mut is_last, true) {
                 break party.look() || !party.give_up() && party.look();
             }
@@ -186,8 +196,10 @@ fn need(party: &Ours, limit: Option<Duration>, is_known: impl Fn(u64) -> bool) -
     had
 }
 
-/// Has the lock, as the home, if that can be had within some microseconds: who has it may be about
-/// to let go of it, and nobody else takes it meanwhile. Neither blocks nor allocates.
+/// Acquires the lock at home if that is possible within some microseconds.
+///
+/// The holder may be about to release it, and no other party takes it in between. Neither blocks
+/// nor allocates.
 pub(crate) fn lock_at_once(party: &Ours, is_known: impl Fn(u64) -> bool) -> bool {
     party.try_lock_at_home() || {
         let seize =
@@ -199,7 +211,8 @@ pub(crate) fn lock_at_once(party: &Ours, is_known: impl Fn(u64) -> bool) -> bool
     }
 }
 
-/// Waits until something is so that nobody tells. False when it was not until the limit.
+/// Waits until a condition holds whose change is not notified. Returns `false` if it did not hold
+/// within the limit.
 pub(crate) fn until(limit: Option<Duration>, mut so: impl FnMut() -> bool) -> bool {
     let mut pauses = Pauses::new(limit);
     while !so() {

@@ -9,19 +9,25 @@ use std::time::Instant;
 use upcall_shm::sequence;
 use upcall_shm::span::Span;
 
-/// Number of looks that are tried before others have the processor.
+/// Maximum number of reads that are tried before other threads get the processor.
 const LOOKS: u32 = 64;
 
 impl Handle {
-    /// Runs an operation that only reads the object where it is, and without the lock. It writes
-    /// nothing that others see, so any number of them can run at once. If the object has changed
-    /// during the operation, the operation is run again. So it may run several times, and may find
-    /// a mixture of two states; what it returns is of one state. A panic of it is a panic, also
-    /// then. Where changes leave no time for a read, this waits for the lock as other operations
-    /// do, if the handle may take it. Waits for changes under way, and blocks the thread for that.
+    /// Runs an operation that only reads the object, in place and without the lock.
+    ///
+    /// The operation writes nothing that others see, so any number of reads can run at once. If the
+    /// object has changed during the operation, the operation is run again. So it may run several
+    /// times, and may find a mixture of two states, but the result that is returned belongs to one
+    /// state. A panic in it is a panic, even if it found a mixture.
+    ///
+    /// Where changes leave no time for a read, this waits for the lock as other operations do, if
+    /// the handle may take it.
     ///
     /// # Errors
     /// See [`AccessError`].
+    ///
+    /// # Blocking
+    /// Blocks the thread while the object is being changed.
     #[inline]
     pub fn read<R>(&self, mut operation: impl FnMut(Span<'_>) -> R) -> Result<R, AccessError> {
         let busy = self.enter()?;
@@ -41,7 +47,8 @@ impl Handle {
         tried.map_or_else(|| self.read_at_last(busy, operation), Ok)
     }
 
-    /// One look. `None`: the object is being changed, has changed during the look, or is not whole.
+    /// Tries one read. Returns `None` if the object is being changed, has changed during the read,
+    /// or is not whole.
     #[inline]
     fn try_read<R>(
         memory: &(impl Readable + ?Sized),
