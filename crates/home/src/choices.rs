@@ -1,16 +1,17 @@
-//! The choice of the way that is cheapest just now, for each operation of a hold.
+//! The choice of the cheapest method, for each operation of a handle.
 //!
 //! Source: Psyche, sections 3.3 and 4 (P8 here): the choice is between a remote access and an
-//! invocation, by what they cost. What it depends on (lines that have to move, other users of it,
-//! what the home is doing) changes while programs run, so it is found by doing: now and then some
-//! operations in a row are measured, as a rule in the way that is cheapest so far; and in another
-//! one when the time that this may waste is a 128th of what was spent since (at first an eighth:
-//! what is believed of it may be wrong). So a hold that works for long loses some two per cent to
-//! looking around, and notices what changes. It begins with what `upcall calibrate` has measured on
-//! this machine ([`costs`](crate::costs)).
+//! invocation, by their costs. The costs depend on the lines that have to move, on other users of
+//! the object, and on what the home is doing, all of which change while programs run. So they are
+//! measured: now and then some operations in a row are timed, usually by the method that is
+//! cheapest so far. Another method is tried when the time that this may waste is a 128th of what
+//! was spent since; the first time an eighth, because the initial estimate may be wrong. So a
+//! handle that works for long loses about two per cent to exploration, and notices changes. The
+//! initial estimates are what `upcall calibrate` has measured on this machine
+//! ([`costs`](crate::costs)).
 //!
-//! Each hold has its own record of each operation: it is used by one thread, and others may be on
-//! processors from which everything costs otherwise.
+//! Each handle has its own record of each operation: it is used by one thread, and other threads
+//! may be on processors where all costs differ.
 
 use crate::account::{AccessMethod, Counts};
 use crate::costs::Costs;
@@ -20,42 +21,43 @@ use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Number of operations that are measured in a row: the first finds the data elsewhere, another
-/// may be an outlier, and the rest count.
+/// Number of operations that are measured in a row: the first finds the data in another cache,
+/// another may be an outlier, and the rest count.
 const BURST: usize = 8;
 
-/// At first so many: a lane is opened, and both sides learn when to look.
+/// Number of operations in the first burst of a method, in which a lane is opened and both sides
+/// learn how long to poll.
 const ACQUAINTED: usize = 2 * BURST;
 
-/// The share of the time that may go to each other way than the best.
+/// Share of the time that may go to each method other than the best.
 const SHARE: f64 = 1.0 / 128.0;
 
-/// What was never tried is tried when that takes this share of what was spent so far: what is
-/// believed of it may be of another time, or a guess.
+/// Share of the time spent so far that the first try of a method may take. Its estimate may be out
+/// of date, or a guess.
 const EARLY: f64 = 1.0 / 8.0;
 
-/// A hold's first invocation opens its lane, which takes so many ns.
+/// Time that a handle's first invocation takes to open its lane, in ns.
 const LANE: f64 = 300_000.0;
 
-/// Measuring takes so many ns a burst, which are to be a hundredth of the time between two; so many
-/// operations at least and at most.
+/// Overhead of measuring a burst, in ns, which is to be a hundredth of the time between two bursts.
+/// Between two bursts there are [`FEWEST`] to [`MOST`] operations.
 const BURST_NS: f64 = 600.0;
 const FEWEST: f64 = 64.0;
 const MOST: f64 = 4096.0;
-/// After another way was chosen it is looked at again soon.
+/// Number of operations before the next burst, after another method was chosen.
 const SOON: u32 = 16;
 
-/// Another way has to be cheaper by so much.
+/// Ratio of costs below which another method is chosen.
 const CLEARLY: f64 = 0.97;
 
-/// An operation that takes so many times as long as was to be expected ends its burst, unless it is
-/// the best way.
+/// Ratio of an operation's time to its estimate above which its burst ends, unless its method is
+/// the best.
 const TOO_LONG: f64 = 16.0;
 
-/// What cannot be done now is tried again when so many ns may be wasted.
+/// Time that may be wasted before a method that is not possible now is tried again, in ns.
 const AGAIN: f64 = 1e6;
 
-/// What a hold knows of its operations.
+/// The records of a handle's operations.
 #[derive(Debug, Default)]
 pub(crate) struct Choices(RefCell<Vec<Choice>>);
 
@@ -63,7 +65,7 @@ pub(crate) struct Choices(RefCell<Vec<Choice>>);
 pub(crate) struct Choice {
     of: TypeId,
     way: Cell<AccessMethod>,
-    /// Number of operations that are run before the next is measured.
+    /// Number of operations that are run before the next one is measured.
     pub(crate) left: Cell<u32>,
     record: RefCell<OperationRecord>,
 }
@@ -72,22 +74,22 @@ pub(crate) struct Choice {
 #[derive(Debug)]
 pub(crate) struct OperationRecord {
     pub(crate) best: AccessMethod,
-    /// Nothing but the best can ever be done.
+    /// Only the best method will ever be possible.
     fixed: bool,
     ways: [CostEstimate; 3],
     /// Number of operations that were run since the last burst.
     pub(crate) ran: u32,
-    /// ns that all before that took.
+    /// Time that all operations before that took, in ns.
     spent: f64,
     pub(crate) burst: Option<Burst>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct CostEstimate {
-    /// ns; infinite for what is never possible.
+    /// Cost in ns; infinite if the method is never possible.
     cost: f64,
     measured: bool,
-    /// Time that may be wasted on it, in ns.
+    /// Time that may be wasted on the method, in ns.
     budget: f64,
 }
 
@@ -99,7 +101,7 @@ pub(crate) struct Burst {
 
 impl OperationRecord {
     pub(crate) fn new(costs: &Costs, can: [bool; 3]) -> Self {
-        // One line beside the lock's.
+        // The estimate assumes one line beside the lock's.
         let first = [costs.lock_far, 2.0 * costs.line, costs.urgent];
         let known = |way| {
             let cost = if can[way as usize] { first[way as usize] } else { f64::INFINITY };
@@ -128,7 +130,7 @@ impl OperationRecord {
         self.ways[way as usize].cost
     }
 
-    /// The way to measure now; and, at the beginning of a burst, what has been done since the last
+    /// The method to measure now. At the beginning of a burst, also what was done since the last
     /// one.
     pub(crate) fn begin(&mut self) -> (AccessMethod, Option<Counts>) {
         if let Some(burst) = &self.burst {
@@ -145,7 +147,7 @@ impl OperationRecord {
         (way, Some(counts))
     }
 
-    /// When so many ns were spent in all it can be tried; infinite for what is never possible.
+    /// Total time in ns after which the method can be tried; infinite if it is never possible.
     fn affordable_after(&self, way: AccessMethod) -> f64 {
         let known = self.ways[way as usize];
         if known.measured {
@@ -153,11 +155,11 @@ impl OperationRecord {
         }
         let lane = if way == AccessMethod::Urgent { LANE } else { 0.0 };
         let price = known.cost * ACQUAINTED as f64 + lane;
-        // Where it is believed to be worth it, it need not wait for long.
+        // A method that is believed to be cheaper need not wait for long.
         if known.cost < self.cost(self.best) * CLEARLY { price } else { price / EARLY }
     }
 
-    /// What was run since the last burst, and what each way would have taken for that.
+    /// What was run since the last burst, and what each method would have taken for it.
     fn accounted(&self) -> Counts {
         let ran = u64::from(self.ran);
         let mut counts = Counts::default();
@@ -174,7 +176,8 @@ impl OperationRecord {
         counts
     }
 
-    /// One of a burst took so many ns. How many to run before the next is measured.
+    /// Records that an operation of a burst took `took` ns. Returns how many to run before the next
+    /// one is measured.
     pub(crate) fn measured(&mut self, took: f64) -> u32 {
         let best = self.best;
         if self.fixed {
@@ -197,7 +200,7 @@ impl OperationRecord {
         let cost = if too_long {
             found.into_iter().fold(took, f64::min)
         } else {
-            // Without the first, which found the data where another way had left them, and the
+            // Drops the first, which found the data where another method had left it, and the
             // longest.
             found.drain(..(found.len() + 1).saturating_sub(BURST).min(found.len() - 1));
             found.sort_by(f64::total_cmp);
@@ -206,7 +209,7 @@ impl OperationRecord {
         };
         let cost = cost.max(1.0);
         let mixed = if known.measured && way == best { (known.cost + cost) / 2.0 } else { cost };
-        // What it may waste does not pile up while it is the best.
+        // The budget does not pile up while the method is the best.
         let budget = if way == best { 0.0 } else { known.budget - spent };
         *known = CostEstimate { cost: mixed, measured: true, budget };
         let cheapest = self.cheapest();
@@ -221,10 +224,11 @@ impl OperationRecord {
         tries.fold(100.0 * BURST_NS / self.cost(best), f64::min).clamp(FEWEST, MOST) as u32
     }
 
-    /// It cannot be done so now; it is tried again some time.
+    /// Records that a method is not possible now. It is tried again some time later.
     pub(crate) fn cannot(&mut self, way: AccessMethod) {
         self.burst = None;
-        // Also where the others are dear, because they wait: this is not to be chosen instead.
+        // Twice the dearest of the others, so that this method is not chosen when they are dear
+        // because they wait.
         let others = AccessMethod::ALL
             .into_iter()
             .filter(|other| *other != way)
@@ -237,7 +241,7 @@ impl OperationRecord {
     }
 }
 
-/// What it takes to look at the clock twice.
+/// Cost of reading the clock twice, in ns.
 pub(crate) fn clock() -> f64 {
     static CLOCK: OnceLock<f64> = OnceLock::new();
     *CLOCK.get_or_init(|| {
@@ -247,7 +251,7 @@ pub(crate) fn clock() -> f64 {
 }
 
 impl Choices {
-    /// The way to go, if this one is not to be measured.
+    /// The method of the next operation, or `None` if that is to be measured.
     #[inline]
     pub(crate) fn next(&self, of: TypeId) -> Option<AccessMethod> {
         let known = self.0.borrow();
@@ -284,7 +288,7 @@ impl Choices {
         result
     }
 
-    /// What was done since the last burst of each operation, at the end.
+    /// Reports what was done since the last burst of each operation, when the handle is dropped.
     pub(crate) fn at_last(&self, mut count: impl FnMut(Counts)) {
         for choice in &*self.0.borrow() {
             let mut record = choice.record.borrow_mut();
@@ -308,8 +312,8 @@ mod tests {
         invoke: 1500.0,
     };
 
-    /// Runs so many, each of which takes as long as `cost` says; returns how long all took, and how
-    /// often each way was gone.
+    /// Runs `times` operations that each take as long as `cost` says. Returns the total time, and
+    /// how often each method was used.
     fn run(
         record: &mut OperationRecord,
         times: u32,
@@ -354,7 +358,7 @@ mod tests {
             let mut record =
                 OperationRecord::new(&Costs { urgent: believed, ..COSTS }, [true, false, true]);
             let cost = |way, _| if way == AccessMethod::Access { 230.0 } else { 160.0 };
-            // 15 ms, and more for what is believed to take long.
+            // 15 ms, and more for a method that is believed to take long.
             run(&mut record, if believed > 10_000.0 { 50_000 } else { 20_000 }, cost);
             assert_eq!(record.best, AccessMethod::Urgent, "believed to take {believed}");
         }
@@ -377,7 +381,7 @@ mod tests {
         let mut record = OperationRecord::new(&COSTS, [true, false, true]);
         run(&mut record, 100_000, |way, _| if way == AccessMethod::Access { 100.0 } else { 600.0 });
         assert_eq!(record.best, AccessMethod::Access);
-        // Others come, and the lock is waited for.
+        // Other parties arrive, and operations wait for the lock.
         let (_, ways) =
             run(
                 &mut record,
@@ -386,10 +390,10 @@ mod tests {
             );
         assert_eq!(record.best, AccessMethod::Urgent);
         assert!(ways[0] < 10_000, "{ways:?}");
-        // They go again: that is found when it is tried.
+        // They leave again, which is found when the method is tried.
         run(&mut record, 100_000, |way, _| if way == AccessMethod::Access { 100.0 } else { 600.0 });
         assert_eq!(record.best, AccessMethod::Access);
-        // Nor do outliers change anything.
+        // Outliers change nothing.
         run(&mut record, 100_000, |way, at| match way {
             AccessMethod::Access if at % 997 == 0 => 1e6,
             AccessMethod::Access => 100.0,
@@ -427,7 +431,7 @@ mod tests {
         assert_eq!(record.best, AccessMethod::Access);
         let (_, ways) = run(&mut record, 100_000, |_, _| 100.0);
         assert!(ways[2] == 0, "{ways:?}");
-        // Also where the others have to wait for long.
+        // The same where the other methods have to wait for long.
         run(&mut record, 1000, |_, _| 1e7);
         record.best = AccessMethod::Urgent;
         record.cannot(AccessMethod::Urgent);

@@ -1,32 +1,34 @@
-//! What operations on objects take on this machine: measured once by `upcall calibrate`, and read
-//! by each process that lets [`auto`](crate::Homed::auto) choose.
+//! Costs of operations on objects on this machine.
+//!
+//! They are measured once by `upcall calibrate`, and read by each process that lets
+//! [`auto`](crate::Homed::auto) choose.
 //!
 //! Source: Psyche, section 3.3 and 4 (P8 here): a remote access takes R times as long as a local
-//! one, an invocation as long as C of those, so n remote accesses are cheaper while (R − 1)·n < C.
-//! What moves today is lines of the cache, and a lock is one of them. These are where `auto`
-//! begins; then it goes by what it finds.
+//! one, and an invocation as long as C of those, so n remote accesses are cheaper while (R − 1)·n <
+//! C. Today cache lines move, and a lock is one of them. These costs are where `auto` begins; after
+//! that it goes by what it measures.
 
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{env, fmt, fs, io};
 
-/// What it takes between two processors, in ns.
+/// Costs between two processors, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// To read and write a line that is here.
+    /// Cost of a read and a write of a line in this processor's cache.
     pub hit: f64,
-    /// One that the other has changed.
+    /// The same, of a line that the other processor has changed.
     pub line: f64,
-    /// To have the lock of an object and give it back, where only this one has it.
+    /// Cost of acquiring and releasing an object's lock that only this processor uses.
     pub lock: f64,
-    /// Where the other had it before, and has changed a line of the object.
+    /// The same, if the other processor held the lock before and has changed a line of the object.
     pub lock_far: f64,
-    /// An urgent invocation of nothing, at a home that polls.
+    /// Cost of an empty urgent invocation at a home that polls.
     pub urgent: f64,
-    /// At one that sleeps.
+    /// The same, at a home that sleeps.
     pub asleep: f64,
-    /// An ordinary invocation of nothing, at a home with virtual processors that spin.
+    /// Cost of an empty ordinary invocation at a home with virtual processors that spin.
     pub invoke: f64,
 }
 
@@ -46,13 +48,13 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// So many lines that the home has changed are found as fast by going there oneself, under the
-    /// lock, as by an urgent invocation; with fewer it is faster to go there (P8, P12).
+    /// Number of lines changed by the home for which access under the lock takes as long as an
+    /// urgent invocation. With fewer lines access is faster (Psyche, section 3.3).
     pub fn even(&self) -> f64 {
         ((self.urgent + self.lock - self.lock_far) / (self.line - self.hit).max(0.1) + 1.0).max(0.0)
     }
 
-    /// A time that can be one.
+    /// Returns `true` if all times are plausible.
     fn is_sound(&self) -> bool {
         [self.hit, self.line, self.lock, self.lock_far, self.urgent, self.asleep, self.invoke]
             .into_iter()
@@ -60,55 +62,54 @@ impl Costs {
     }
 }
 
-/// Two processors, and what it takes between them.
+/// Two processors, and the costs between them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
-    /// Their numbers, as the kernel has them.
+    /// Their numbers in the kernel.
     pub processors: [u32; 2],
     /// What they share: `core`, `cache`, `package` or `machine`.
     pub share: String,
-    /// What it takes.
+    /// The costs between them.
     pub costs: Costs,
 }
 
-/// What was measured on a machine.
+/// The costs that were measured on a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// Which: its processors' model, and how many there are.
+    /// The machine: the model of its processors, and their numbers in the kernel.
     pub machine: String,
-    /// By a build with debug assertions, in which everything takes several times as long; such
-    /// builds go by such measurements, and others by others.
+    /// `true` if a build with debug assertions measured them, in which everything takes several
+    /// times as long. Each kind of build uses only its own measurements.
     pub checked: bool,
-    /// One pair at least of each kind.
+    /// At least one pair of each kind.
     pub pairs: Vec<Pair>,
 }
 
 /// Why there is no calibration.
 #[derive(Debug)]
 pub enum NoCalibration {
-    /// There is no such file: nothing was measured yet.
+    /// There is no such file, because nothing was measured yet.
     None(PathBuf),
-    /// Neither `XDG_CACHE_HOME` nor `HOME` says where it would be.
+    /// Neither `XDG_CACHE_HOME` nor `HOME` gives a folder for the file.
     Nowhere,
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     File(PathBuf, io::Error),
-    /// It is no calibration.
+    /// The file is not a calibration.
     Malformed(PathBuf, String),
-    /// It was measured by a build with debug assertions and this one has none, or the other way
-    /// round.
+    /// The file is of a build with debug assertions, and this build has none, or the reverse.
     Build {
         /// The file.
         file: PathBuf,
-        /// Whether that had.
+        /// `true` if the build that measured it had debug assertions.
         checked: bool,
     },
-    /// It is of another machine.
+    /// The file is of another machine.
     Other {
         /// The file.
         file: PathBuf,
-        /// Its machine.
+        /// The machine that was measured.
         found: String,
-        /// This one.
+        /// This machine.
         here: String,
     },
 }
@@ -128,7 +129,7 @@ impl fmt::Display for NoCalibration {
             Self::Malformed(file, error) => {
                 write!(
                     f,
-                    "{} is no calibration: {error}. Make it anew with `upcall calibrate`",
+                    "{} is not a calibration: {error}. Replace it with `upcall calibrate`",
                     file.display()
                 )
             }
@@ -137,14 +138,16 @@ impl fmt::Display for NoCalibration {
                     if *checked { ("with", "without") } else { ("without", "with") };
                 write!(
                     f,
-                    "{} was measured by a build {theirs} debug assertions, and this one is {own}: run its own `upcall calibrate`",
+                    "{} was measured by a build {theirs} debug assertions, and this one is {own}: \
+                     run its own `upcall calibrate`",
                     file.display()
                 )
             }
             Self::Other { file, found, here } => {
                 write!(
                     f,
-                    "{} was measured on another machine ({found}; this is {here}): run `upcall calibrate` here",
+                    "{} was measured on another machine ({found}; this is {here}): \
+                     run `upcall calibrate` here",
                     file.display()
                 )
             }
@@ -154,7 +157,7 @@ impl fmt::Display for NoCalibration {
 
 impl std::error::Error for NoCalibration {}
 
-/// Where it is: `$UPCALL_COSTS`, else `upcall/costs.json` in `$XDG_CACHE_HOME` or in `~/.cache`.
+/// The file: `$UPCALL_COSTS`, else `upcall/costs.json` in `$XDG_CACHE_HOME` or in `~/.cache`.
 ///
 /// # Errors
 /// [`NoCalibration::Nowhere`].
@@ -167,7 +170,7 @@ pub fn file() -> Result<PathBuf, NoCalibration> {
     own.ok_or(NoCalibration::Nowhere)
 }
 
-/// Which machine this is.
+/// The name of this machine.
 pub fn machine() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let value = |key: &str| {
@@ -199,7 +202,7 @@ impl Calibration {
         let read: Self =
             serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
         if read.pairs.is_empty() || !read.pairs.iter().all(|pair| pair.costs.is_sound()) {
-            return Err(malformed("its times are none".into()));
+            return Err(malformed("its times are not valid".into()));
         }
         if read.checked != cfg!(debug_assertions) {
             return Err(NoCalibration::Build { file: file.into(), checked: read.checked });
@@ -210,7 +213,7 @@ impl Calibration {
         }
     }
 
-    /// Keeps it for all processes of this user. Returns where.
+    /// Stores the calibration for all processes of this user. Returns the path of its file.
     ///
     /// # Errors
     /// See [`NoCalibration`].
@@ -220,7 +223,7 @@ impl Calibration {
         Ok(file)
     }
 
-    /// Who reads meanwhile finds the old one or the new one.
+    /// A process that reads the file at the same time finds the old or the new calibration.
     fn store_to(&self, file: &Path) -> io::Result<()> {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
@@ -235,8 +238,9 @@ impl Calibration {
     }
 }
 
-/// What it takes between two processors that are near each other, as far as this process knows:
-/// what had been measured when it asked first, else a guess.
+/// The costs between two processors that are near each other.
+///
+/// These are the costs that had been measured when this process first asked, else a guess.
 pub(crate) fn usual() -> Costs {
     static READ: OnceLock<Costs> = OnceLock::new();
     *READ.get_or_init(|| {
@@ -283,11 +287,11 @@ mod tests {
             ..other.clone()
         };
         let cases = [
-            ("{".to_string(), "no calibration"),
-            (serde_json::to_string(&other).unwrap(), "its times are none"),
+            ("{".to_string(), "not a calibration"),
+            (serde_json::to_string(&other).unwrap(), "its times are not valid"),
             (
                 serde_json::to_string(&with(Costs { line: -1.0, ..Costs::default() })).unwrap(),
-                "its times are none",
+                "its times are not valid",
             ),
             (serde_json::to_string(&with(Costs::default())).unwrap(), "another machine (a PDP-11"),
             (
@@ -314,7 +318,7 @@ mod tests {
             urgent: 500.0,
             ..Costs::default()
         };
-        // Going there: 110, and 100 for each of 4 more lines; invoking: 500 + 10, and 1 for each.
+        // Access: 110, and 100 for each of 4 more lines; invocation: 500 + 10, and 1 for each.
         assert!((costs.even() - 5.0).abs() < 1e-9, "{}", costs.even());
     }
 }

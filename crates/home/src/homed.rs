@@ -151,7 +151,10 @@ impl<T: Shared> Homed<T> {
     ///
     /// [`Making`] has further settings, and makes the object by [`with`](Making::with).
     pub fn create(name: &str) -> Making<T> {
-        const { assert!(T::ALIGN <= 8 && T::ALIGN.is_power_of_two(), "places are aligned at 8 bytes") };
+        const {
+            // The data begins, and each block of the arena begins, at a multiple of 8.
+            assert!(T::ALIGN <= 8 && T::ALIGN.is_power_of_two(), "places are aligned at 8 bytes")
+        };
         Making { creating: HomeBuilder::new(name, 0), room: USUAL, of: PhantomData }
     }
 

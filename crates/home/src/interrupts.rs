@@ -1,36 +1,38 @@
-//! Urgent invocations by signal: operations that run in the middle of what their home computes, for
-//! code that has no safe points.
+//! Urgent invocations by a signal: operations that run in the middle of their home's computation,
+//! for code that has no safe points.
 //!
 //! Source: Psyche, sections 2.1 and 3.1 (P1, P2 here), where an urgent invocation interrupts the
-//! home's processor. Here a thread says for how long it can be interrupted
-//! ([`Serving::interruptible`](crate::Serving::interruptible)). Callers ring for it then, though it
-//! does not sleep. The clerk gets the ring in its place, and sends a signal ([`rung`]). The handler
-//! of the signal runs what waits, of the operations that are fit for it
-//! ([`Operations::on_interrupt`](crate::Operations::on_interrupt)). All else waits for a poll.
+//! home's processor. Here a thread marks the computation that can be interrupted
+//! ([`Serving::interruptible`](crate::Serving::interruptible)). Callers ring for the thread then,
+//! though it does not sleep. The clerk gets the ring in its place, and sends a signal ([`rung`]).
+//! The signal handler runs the waiting operations that are fit for it
+//! ([`Operations::on_interrupt`](crate::Operations::on_interrupt)). All others wait for a poll.
 //!
-//! # Why the thread and the handler of its signal do not touch the same things
-//! A mask of the thread's ([`Mask`]) counts whatever touches what the handler would touch: each
-//! turn of serving, the end and the beginning of that, each waiting for others, and each operation
-//! under an object's lock, whichever hold of the thread's that is by (Psyche's rule: a lock that
-//! urgent operations take, too, is held masked). A section of the program's
-//! ([`Serving::mask`](crate::Serving::mask)) keeps the handler off in the same way. So the handler
-//! never finds a lock that its own thread has, nor a list that its own thread is changing.
+//! # Why the thread and its signal handler do not touch the same data
+//! The thread's mask ([`Mask`]) counts all code that touches data of the handler: each turn of
+//! serving, its beginning and its end, each wait for others, and each operation under an object's
+//! lock by any of the thread's handles. (Psyche's rule: a lock that urgent operations also take is
+//! held masked.) A section of the program ([`Serving::mask`](crate::Serving::mask)) keeps the
+//! handler off in the same way. So the handler never finds a lock that its own thread holds, nor a
+//! list that its own thread is changing.
 //!
-//! # Why no request is left
-//! That each request is followed by a signal, and each signal by a serving that begins after it, is
-//! argued in [`mask`](upcall_sched::mask): who ends an operation lets go of the lock first, lets
-//! interrupts in then, and looks last whether one has come. It remains what a serving leaves though
-//! it is fit: where another thread or process has the lock for longer than some microseconds, or
-//! the object's state has to be settled. Nobody rings when that is over. So a timer is set, which
-//! the clerk hears as it hears doorbells, in pauses that grow up to 4 ms; the end of any operation
-//! looks again, too. While the handler tries for the lock the others stand back, and who has it is
-//! not interrupted by this, so the home waits for one operation at a time (P5).
+//! # Why no request is left behind
+//! [`mask`](upcall_sched::mask) argues that each request is followed by a signal, and each signal
+//! by a serving that begins after it. At the end of an operation the thread first releases the
+//! lock, then lets interrupts in, and finally checks whether one has arrived.
 //!
-//! # Who asks again soon
-//! Another signal would cost more than to wait for that (some 19 µs there and back). So the handler
-//! looks for the next request for a microsecond or two before it ends, as long as there is one as a
-//! rule. After so many in a row what the thread computes has its turn: then it is not announced,
-//! and the timer has it come again.
+//! What remains are requests that a serving leaves although they are fit: another thread or process
+//! holds the lock for longer than some microseconds, or the object has to be settled. The end of
+//! that is not notified. So the handler sets a timer, which the clerk watches like a doorbell, with
+//! pauses that grow up to 4 ms. The end of any operation checks, too. While the handler tries for
+//! the lock, the other parties stand back, and this does not interrupt the lock's holder. So the
+//! home waits for one operation at a time.
+//!
+//! # Callers that invoke again soon
+//! Another signal would cost more than to wait for the next request (about 19 µs there and back).
+//! So the handler polls for it for a microsecond or two before it ends, as long as there usually is
+//! one. After [`MOST`] requests in a row the computation gets its turn: the thread is not announced
+//! then, and the timer interrupts it again.
 //!
 //! `crates/sched/tests/models/loom_serving.rs` is the model.
 
@@ -47,40 +49,41 @@ use upcall_sched::mask::Mask;
 use upcall_sched::post::Post;
 use upcall_sched::rung::{self, InterruptError, Rung};
 
-/// So often it looks for the next one; and if there was none the last time, only every so often.
+/// Number of polls for the next request. If there was none the last time, only every [`TRIES`]th
+/// end of the handler polls.
 const LOOKS: u32 = 64;
 const TRIES: u32 = 16;
 
-/// After so many the thread has its turn, for so long.
+/// Number of operations after which the computation gets its turn, of length [`TURN`].
 const MOST: u32 = 256;
 const TURN: Duration = SHORTEST;
 
 thread_local! {
-    /// What keeps interrupts off this kernel thread.
+    /// Keeps interrupts off this kernel thread.
     static MASK: Mask = const { Mask::new(()) };
-    /// How it is rung for, while it is.
+    /// What rings for this thread while it can be interrupted.
     static RINGS: RefCell<Option<ObjectRings>> = const { RefCell::new(None) };
 }
 
 struct ObjectRings {
     post: Arc<Post>,
-    /// Has the thread come again for what it has left.
+    /// Interrupts the thread again for the requests that it has left.
     timer: Arc<Timer>,
-    /// So often it has been set in vain.
+    /// Number of times that it was set in a row without an operation run in between.
     pauses: Cell<u32>,
-    /// So often nobody has asked again soon.
+    /// Number of times in a row that no further request followed soon.
     alone: Cell<u32>,
 }
 
-/// No interrupt comes in until this is dropped; then what has come is served.
+/// Keeps interrupts off until this is dropped. Then the requests that have arrived are served.
 #[must_use = "interrupts come in when this is dropped"]
 pub(crate) struct KeptOff {
     counted: bool,
-    /// Of this thread.
+    /// Makes this stay on its thread.
     here: PhantomData<*const ()>,
 }
 
-/// Keeps interrupts off this thread, if any could come.
+/// Keeps interrupts off this thread, if there could be any.
 #[inline]
 pub(crate) fn keep_off() -> KeptOff {
     KeptOff { counted: MASK.with(Mask::begin_operation), here: PhantomData }
@@ -100,13 +103,13 @@ fn let_in() {
     MASK.with(|mask| mask.end_operation(is_announced, serve));
 }
 
-/// Begins a section of the program's in which no interrupt comes in.
+/// Begins a section of the program that keeps interrupts off.
 #[inline]
 pub(crate) fn begin_section() {
     MASK.with(Mask::begin_section);
 }
 
-/// Ends one.
+/// Ends a section.
 #[inline]
 pub(crate) fn end_section() {
     if MASK.with(Mask::end_section) {
@@ -128,12 +131,14 @@ fn is_announced() -> bool {
     with_rings(|rings| rings.post.is_announced()).unwrap_or(true)
 }
 
-/// In the handler of the signal.
+/// The signal handler.
 fn is_signalled() {
     MASK.with(|mask| mask.interrupt(serve));
 }
 
-/// Runs what is fit for it, of all that this thread serves, and has others ring anew, or the timer.
+/// Runs the operations that are fit for an interrupt, of all objects that this thread serves.
+///
+/// Then announces the thread, so that callers ring again, or sets the timer.
 fn serve() {
     let ran = Cell::new(0);
     let is_tired = || ran.get() >= MOST;
@@ -152,7 +157,7 @@ fn serve() {
             if is_tired() {
                 rings.timer.set(TURN);
             } else {
-                // The kernel has been asked before whether it makes the fence.
+                // The kernel was asked before whether it makes the fence.
                 let _ = rings.post.announce_to_be_rung_for();
             }
         });
@@ -166,7 +171,8 @@ fn has_more() -> bool {
     more
 }
 
-/// Whether there is another one within a microsecond or two, if that is to be expected.
+/// Returns `true` if there is another request within a microsecond or two. Polls only if one is to
+/// be expected.
 fn asks_again_soon() -> bool {
     let soon = with_rings(|rings| {
         let alone = rings.alone.get();
@@ -182,7 +188,7 @@ fn asks_again_soon() -> bool {
     soon.unwrap_or(false)
 }
 
-/// Something was left though it is fit: the thread is interrupted again, soon at first.
+/// A request was left although it is fit: interrupts the thread again, soon at first.
 pub(crate) fn come_again() {
     with_rings(|rings| {
         let pauses = rings.pauses.get();
@@ -191,12 +197,12 @@ pub(crate) fn come_again() {
     });
 }
 
-/// Makes the next pause of this thread the shortest: an operation was run.
+/// An operation was run: makes the next pause of this thread the shortest.
 pub(crate) fn has_run() {
     with_rings(|rings| rings.pauses.set(0));
 }
 
-/// While a thread is rung for.
+/// Exists while callers ring for this thread.
 struct ObjectInterrupts {
     #[expect(dead_code, reason = "held for their end")]
     rung: [Rung; 2],
@@ -214,7 +220,7 @@ impl ObjectInterrupts {
         RINGS.set(Some(ObjectRings { post, timer, pauses: Cell::new(0), alone: Cell::new(0) }));
         let on = Self { rung };
         MASK.with(Mask::begin);
-        // Announces, and runs what is there.
+        // Announces the thread, and runs the requests that are there.
         let_in();
         Ok(on)
     }
@@ -229,7 +235,7 @@ impl Drop for ObjectInterrupts {
     }
 }
 
-/// Runs `body`, and has the operations that are fit for it interrupt it: see
+/// Runs `body`, which the operations that are fit for it interrupt: see
 /// [`Serving::interruptible`](crate::Serving::interruptible). The thread sleeps at `post`.
 pub(crate) fn interruptible<R>(
     post: &Arc<Post>,
@@ -243,7 +249,7 @@ pub(crate) fn interruptible<R>(
         return Err(InterruptError::SafePoints);
     }
     rung::can_be()?;
-    // Made at the first use.
+    // The safe doorbell is made at the first use.
     SafeDoorbell::current().map_err(|error| InterruptError::Resource {
         what: "the kernel's help in waking others".into(),
         error,

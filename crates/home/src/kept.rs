@@ -1,11 +1,11 @@
 //! Values that are only ever invoked ([`Kept`]): of any type, in the home's own memory, and without
 //! a lock.
 //!
-//! Source: Psyche, section 3.1 (P4 here): where an object is only touched by invocations, that
-//! these run one after the other at its home is all the synchronisation that it needs. The types
-//! keep it so: nobody but the thread that keeps a value gets at it, and others have an [`Asked`],
-//! by which nothing can be done but ask. The object behind it has no data, and its memory is handed
-//! over to nobody.
+//! Source: Psyche, section 3.1 (P4 here): where an object is only touched by invocations, the fact
+//! that they run one after the other at its home is all the synchronisation that it needs. The
+//! types keep it so: only the thread that keeps a value can get at it, and other processes have an
+//! [`Asked`], which can only request errands. The object behind a value has no data, and its memory
+//! is handed over to no guest.
 
 use crate::builder::HomeBuilder;
 use crate::error::{CreateError, FindError};
@@ -28,8 +28,10 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::time::Duration;
 use upcall_os::socket::Peer;
 
-/// What others can have done with a value: short, for it runs in between what the thread that keeps
-/// it does; it does not block, and invokes nothing.
+/// A short operation on a kept value, which other processes can request.
+///
+/// It runs in between the other work of the thread that keeps the value, so it must not block, and
+/// invokes nothing.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -69,21 +71,21 @@ use upcall_os::socket::Peer;
 pub trait Errand: 'static {
     /// The value's type.
     type Of: 'static;
-    /// What it is given: 1 MiB at most, as postcard encodes it.
+    /// The arguments: at most 1 MiB in postcard's encoding.
     type Args<'a>: Serialize + Deserialize<'a>;
-    /// What it gives back: as much at most.
+    /// The reply: at most 1 MiB in postcard's encoding.
     type Reply: Serialize + DeserializeOwned;
-    /// By this it is found at the home.
+    /// The name by which the home finds the errand.
     const NAME: &'static str;
 
-    /// Runs it.
+    /// Runs the errand.
     ///
     /// # Errors
-    /// What it says is told to who has asked.
+    /// The caller gets the text that it returns.
     fn run(of: &mut Self::Of, args: Self::Args<'_>) -> Result<Self::Reply, String>;
 }
 
-/// What a home does for others with a value.
+/// The errands that a home runs for others on a value.
 #[must_use]
 pub struct Errands<V>(Operations<u64>, PhantomData<fn(V)>);
 
@@ -106,17 +108,18 @@ struct KeptValue<V> {
     torn: Cell<bool>,
 }
 
-const TORN: &str =
-    "an errand has panicked in the midst of it, and its home has not put it right yet";
+const TORN: &str = "an errand panicked in the middle of it, and its home has not repaired it yet";
 
 impl<V: 'static> Errands<V> {
-    /// None yet.
+    /// An empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With one more. In builds with debug assertions who asks for one that blocks is told of it,
-    /// and of this place ([`InvokeError::Blocked`]).
+    /// Adds an errand.
+    ///
+    /// In builds with debug assertions, a caller whose errand blocks gets an error that names this
+    /// place ([`InvokeError::Blocked`]).
     #[track_caller]
     pub fn errand<E: Errand<Of = V>>(self) -> Self {
         let registered = Location::caller();
@@ -146,12 +149,13 @@ impl<V: 'static> Errands<V> {
     }
 }
 
-/// Tells what is kept apart from objects.
+/// Distinguishes kept values from objects.
 const KEPT: u64 = shape("kept 1", &[]);
 
-/// A value that this thread keeps, and does errands with for others, as long as this lives. On a
-/// virtual processor they are done by themselves, at safe points; elsewhere where this thread
-/// [polls](Self::poll), or waits.
+/// A value that this thread keeps, and on which it runs errands for others, as long as this lives.
+///
+/// On a virtual processor errands run by themselves, at safe points; elsewhere where this thread
+/// [polls](Self::poll) or waits.
 #[must_use = "nothing is kept any more when this is dropped"]
 pub struct Kept<V> {
     serving: Serving<u64>,
@@ -167,9 +171,9 @@ impl<V> fmt::Debug for Kept<V> {
 /// Why a value is not kept.
 #[derive(Debug)]
 pub enum KeepError {
-    /// There is no object for it.
+    /// The object behind the value was not made.
     Create(CreateError),
-    /// It is not served.
+    /// The value is not served.
     Serve(ServeError),
 }
 
@@ -185,17 +189,22 @@ impl fmt::Display for KeepError {
 impl std::error::Error for KeepError {}
 
 impl<V: 'static> Kept<V> {
-    /// Keeps a value under a name, for programs of the same user. Blocks for some 0.1 ms, and up to
-    /// 5 s while a process that had the name before is just ending.
+    /// Keeps a value under a name, for programs of the same user.
     ///
     /// # Errors
     /// See [`KeepError`].
+    ///
+    /// # Blocking
+    /// Blocks for about 0.1 ms, and for up to 5 s while a process that had the name before is
+    /// ending.
     pub fn serve(name: &str, value: V, errands: Errands<V>) -> Result<Self, KeepError> {
         Self::make(HomeBuilder::new(name, 8), value, errands)
     }
 
-    /// The same for those that `policy` lets ask. What it says when it refuses is told. It runs on
-    /// the domain's clerk, and may not block.
+    /// Like [`serve`](Self::serve), for the processes that `policy` accepts.
+    ///
+    /// A process that is refused gets the text that `policy` returned. The function runs on the
+    /// domain's clerk, and must not block.
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -212,8 +221,8 @@ impl<V: 'static> Kept<V> {
         )
     }
 
-    /// The same with a mode and a group of the home's socket, as [`HomeBuilder::mode`] and
-    /// [`HomeBuilder::group`] say it: for programs of other users.
+    /// Like [`serve`](Self::serve), with a mode and a group of the home's socket, for programs of
+    /// other users: see [`HomeBuilder::mode`] and [`HomeBuilder::group`].
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -242,24 +251,27 @@ impl<V: 'static> Kept<V> {
         self.serving.state().downcast_ref().expect("what was kept")
     }
 
-    /// Its home's own turn. No errand is done meanwhile; the thread invokes nothing in it
-    /// ([`Serving::mask`]).
+    /// Runs a turn of the home itself on the value.
+    ///
+    /// No errand runs during the turn, and the thread invokes nothing in it ([`Serving::mask`]).
     ///
     /// # Panics
-    /// In a turn of the same thread, or in an errand.
+    /// Panics in a turn of the same thread, or in an errand.
     #[track_caller]
     pub fn with<R>(&self, turn: impl FnOnce(&mut V) -> R) -> R {
         let _masked = self.serving.mask();
         turn(&mut self.kept().value.borrow_mut())
     }
 
-    /// Whether an errand has panicked. Then none is done, and who asks is told so, until its home
-    /// has [put it right](Self::mend).
+    /// Returns `true` if an errand has panicked.
+    ///
+    /// Then no errand runs, and callers get an error, until the home has [repaired](Self::mend) the
+    /// value.
     pub fn is_torn(&self) -> bool {
         self.kept().torn.get()
     }
 
-    /// Has the home put right what an errand may have left half done.
+    /// Runs a turn of the home that repairs what an errand may have left half done.
     ///
     /// # Panics
     /// As [`with`](Self::with).
@@ -270,23 +282,23 @@ impl<V: 'static> Kept<V> {
         done
     }
 
-    /// Does what others wait for: [`Serving::poll`].
+    /// Runs the errands that callers wait for: [`Serving::poll`].
     pub fn poll(&self) -> usize {
         self.serving.poll()
     }
 
-    /// Serves until this is true: [`Serving::run_until`].
+    /// Serves until `done` returns `true`: [`Serving::run_until`].
     pub fn run_until(&self, done: impl FnMut() -> bool) {
         self.serving.run_until(done);
     }
 
-    /// Waits until somebody waits for something: [`Serving::wait`].
+    /// Waits for a request: [`Serving::wait`].
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         self.serving.wait(limit)
     }
 }
 
-/// By this others have errands done with a value of type `V`. Used by one thread at a time.
+/// A handle to a value of type `V` that another process keeps. Used by one thread at a time.
 pub struct Asked<V> {
     handle: Handle,
     of: PhantomData<fn(V)>,
@@ -299,7 +311,7 @@ impl<V> fmt::Debug for Asked<V> {
 }
 
 impl<V: 'static> Asked<V> {
-    /// Finds what is kept under a name. Takes some 0.1 ms, and up to 5 s if its home is stopped.
+    /// Finds the value with this name. Takes about 0.1 ms, and up to 5 s if its home is stopped.
     ///
     /// # Errors
     /// See [`FindError`].
@@ -307,7 +319,7 @@ impl<V: 'static> Asked<V> {
         Ok(Self { handle: Handle::find(name, KEPT)?, of: PhantomData })
     }
 
-    /// Finds what homes keep that `accepts` accepts, in place of those of this user and of root:
+    /// Finds values at homes that `accepts` accepts, in place of those of this user and of root:
     /// see [`Homed::expect`].
     pub fn expect(
         accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
@@ -317,14 +329,16 @@ impl<V: 'static> Asked<V> {
         })
     }
 
-    /// The same, which waits so long at most for a reply; for ever, if nothing else is said.
+    /// Sets the maximum time that requests wait for a reply. By default they wait for ever.
     #[must_use]
     pub fn patience(self, patience: Option<Duration>) -> Self {
         Self { handle: self.handle.patience(patience), of: PhantomData }
     }
 
-    /// Has an errand done, as soon as the thread that keeps the value can, and waits for that: as
-    /// [`Homed::urgent`]. It is done once; if it cannot be known whether it was, the error says so.
+    /// Requests an errand, which runs as soon as the thread that keeps the value can, and waits for
+    /// its reply, as [`Homed::urgent`] does.
+    ///
+    /// The errand is run exactly once; if it is not known whether it was run, the error says so.
     ///
     /// # Errors
     /// See [`InvokeError`].

@@ -1,18 +1,18 @@
-//! The memory by which one who invokes and the home speak, and how each wakes the other.
+//! The memory that a caller and a home share for invocations.
 //!
 //! ```text
 //!        0  slot: the request, and the reply in the same line     both, in turns
-//!     4096  arguments that do not fit there                        who invokes
-//!  1052672  results that do not fit there                          the home
+//!     4096  arguments that do not fit in the slot                 the caller
+//!  1052672  results that do not fit in the slot                   the home
 //! ```
-//! The caller brings it, with a doorbell for each side. Both sleep at posts of their own
-//! ([`upcall_sched::post`]). One invocation is under way at a time, so neither the buffer nor
-//! the line is ever overwritten by another one: a request is there when the slot is on its lap, is
-//! taken once, and answered once (P7; the one slot for all senders that the paper has needs
-//! resending for that: `crates/shm/src/one_slot.rs`, an experiment).
+//! The caller brings the lane, with a doorbell for each side. Both sides sleep at posts of their
+//! own ([`upcall_sched::post`]). One invocation is under way at a time, so neither the buffer nor
+//! the line is ever overwritten by another request. A request exists when the slot is on its lap,
+//! is taken once, and is answered once. (Psyche's single slot for all senders needs requests to be
+//! sent again for that: `crates/shm/src/one_slot.rs`, an experiment.)
 //!
-//! Neither side believes the other: what is in the slot is copied and then used, what lies behind
-//! it is copied by a length that was looked at.
+//! Neither side trusts the other. The slot is copied before it is used, and the bytes outside of it
+//! are copied by a length that was checked.
 
 use crate::wire::InvokeFailure;
 use postcard::ser_flavors::Flavor;
@@ -25,26 +25,27 @@ use upcall_shm::region::{Region, RegionView};
 use upcall_shm::slot::{INLINE, NO_ASTACK, Slot, SlotMessage, ValueLocation};
 use upcall_shm::span::WritableSpan;
 
-/// The most bytes of arguments, and of results.
+/// Maximum length of arguments, and of results, in bytes.
 pub const LONGEST: usize = 1 << 20;
 
 const ARGUMENTS: usize = 4096;
 const RESULTS: usize = ARGUMENTS + LONGEST;
-/// Bytes of a lane. The home may be the first to write to the slot's page and to the results.
+/// Length of a lane, in bytes. The home may be the first to write to the slot's page and to the
+/// results.
 pub(crate) const ALL: usize = RESULTS + LONGEST;
 
 /// Tag of a reply that is the result of the operation.
 pub(crate) const DONE: u16 = 0;
-/// Tag of a reply by which the home says why there is no result.
+/// Tag of a reply that gives the reason why there is no result.
 const FAILED: u16 = 1;
 
-/// See the module.
+/// The memory of a lane; see the module.
 pub(crate) struct InvocationLane {
     file: MemoryFile,
     region: Arc<Region>,
 }
 
-/// Which way values go.
+/// The direction in which values travel.
 #[derive(Clone, Copy)]
 pub(crate) enum LaneDirection {
     There,
@@ -65,7 +66,7 @@ impl InvocationLane {
         Self::map(MemoryFile::create("upcall-lane", ALL)?)
     }
 
-    /// One that came from who invokes.
+    /// Maps a lane that a caller has brought.
     pub(crate) fn join(file: OwnedFd) -> Result<Self, String> {
         let file = MemoryFile::adopt(file, ALL).map_err(|error| error.to_string())?;
         Self::map(file).map_err(|error| error.to_string())
@@ -85,8 +86,9 @@ impl InvocationLane {
         self.region.view(0).expect("a lane begins with a slot")
     }
 
-    /// A message with this tag and value, encoded in the slot or, if that has no room for it, in
-    /// the lane's own. Nothing is sent.
+    /// Encodes a message with this tag and value, and does not send it.
+    ///
+    /// The value is encoded in the slot or, if it does not fit there, in the lane's own memory.
     #[inline]
     pub(crate) fn message(
         &self,
@@ -112,19 +114,19 @@ impl InvocationLane {
         Ok(image)
     }
 
-    /// The message by which the home says why there is no result.
+    /// The reply that gives the reason why there is no result.
     #[cold]
     pub(crate) fn failed(&self, failure: &InvokeFailure) -> SlotMessage {
         let said = self.message(FAILED, failure, LaneDirection::Back).or_else(|_| {
             let shorter =
-                InvokeFailure::Said("it has failed, with more words than can be sent".into());
+                InvokeFailure::Said("it failed, with a text that is too long to send".into());
             self.message(FAILED, &shorter, LaneDirection::Back)
         });
-        // Without values it is no reply, and the caller finds that.
+        // A reply without values is not valid, which the caller notices.
         said.unwrap_or_else(|_| SlotMessage::new(0, FAILED, NO_ASTACK))
     }
 
-    /// Encodes a value in the lane's own room. How many bytes that takes.
+    /// Encodes a value in the lane's own memory. Returns the number of bytes that it takes.
     fn write(&self, value: &impl Serialize, way: LaneDirection) -> Result<usize, MessageError> {
         let room = self.region.room(way.at(), LONGEST).expect("a lane has room for that");
         match postcard::serialize_with_flavor(value, Writing { room, length: 0 }) {
@@ -134,7 +136,7 @@ impl InvocationLane {
         }
     }
 
-    /// The bytes of a message, copied to `copy`. `None`: it cannot be one.
+    /// Copies the bytes of a message to `copy`. Returns `None` if the message is not valid.
     #[inline]
     pub(crate) fn bytes<'a>(
         &self,
@@ -160,7 +162,7 @@ impl InvocationLane {
     }
 }
 
-/// Why there is no message of a value.
+/// Why a value could not be encoded as a message.
 #[derive(Debug)]
 pub(crate) enum MessageError {
     TooLong { bytes: usize },
@@ -174,20 +176,20 @@ pub(crate) struct MessageBuffer {
 }
 
 impl MessageBuffer {
-    /// With memory of this for those that a slot has no room for.
+    /// Uses this memory for messages that do not fit in a slot.
     #[inline]
     pub(crate) fn with(long: Vec<u8>) -> Self {
         Self { short: [0; INLINE], long }
     }
 
-    /// That memory.
+    /// Returns that memory.
     #[inline]
     pub(crate) fn long(self) -> Vec<u8> {
         self.long
     }
 }
 
-/// An encoding under way, of which nothing is ever read back. Counts on behind the end.
+/// An encoding under way, of which nothing is ever read back. It counts bytes also beyond the end.
 struct Writing<'a> {
     room: WritableSpan<'a>,
     length: usize,
@@ -246,9 +248,10 @@ mod tests {
                 other => panic!("{:?}", other.map(|image| image.len())),
             }
             let text = "x".repeat(value.len());
-            assert!(
-                matches!(lane.message(7, &text, LaneDirection::Back), Err(MessageError::TooLong { bytes }) if bytes > LONGEST)
-            );
+            assert!(matches!(
+                lane.message(7, &text, LaneDirection::Back),
+                Err(MessageError::TooLong { bytes }) if bytes > LONGEST
+            ));
         }
     }
 

@@ -1,5 +1,5 @@
-//! An object at its home: who may use it, in which place, and what becomes of it when one of them
-//! dies.
+//! An object at its home: which guests may use it, in which places, and what becomes of it when one
+//! of them dies.
 //!
 //! The clerk takes over the locks and places of dead processes. It does not need the home's own
 //! threads for that. So the waiters for a dead holder's lock wait for the clerk only.
@@ -29,7 +29,7 @@ use upcall_os::poll::Report;
 use upcall_os::socket::Peer;
 use upcall_shm::span::WritableSpan;
 
-/// The place of the clerk, and of who stands in for it.
+/// The place of the clerk and the heir.
 const CLERKS: u16 = 0;
 /// What has happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub enum Torn {
     Panicked,
 }
 
-/// What becomes of it.
+/// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is as it should be, or was made so.
+    /// The data is as it should be, or was repaired.
     Keep,
-    /// It is of no use any more: all operations fail from now on
+    /// The object cannot be used any more: all operations fail from now on
     /// ([`AccessError::Poisoned`](crate::AccessError::Poisoned)).
     Poison,
 }
@@ -60,25 +60,26 @@ pub(crate) type GrantPolicy = Box<dyn Fn(&Peer) -> Result<Grant, String> + Send 
 /// An object whose operation ended in the middle.
 pub(crate) struct Damaged<'a> {
     pub(crate) room: WritableSpan<'a>,
-    /// The pages of it that exist.
+    /// The pages of the object that exist.
     pub(crate) pages: Result<Pages, DataError>,
     /// Returns `true` if the object still has a handle at home. Yields the processor.
     pub(crate) goes_on: Box<dyn FnMut() -> bool>,
 }
 
-/// What somebody may do with an object.
+/// What a guest may do with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// Have its home run operations, as far as that serves it. Its memory is not even handed over.
+    /// Ask the home to run operations, as far as the home serves the object. Its memory is not
+    /// handed over at all.
     Invoke,
-    /// That, and look at all of it ([`Handle::read`](crate::Handle::read)). Its memory is
-    /// mapped for reading only.
+    /// The same, and read all of it ([`Handle::read`](crate::Handle::read)). Its memory is mapped
+    /// for reading only.
     Read,
-    /// Everything; and change all of it at any time, whatever its types say.
+    /// Everything, including a change of any byte of it at any time, regardless of its types.
     ReadWrite,
 }
 
-/// See the module.
+/// An object at its home; see the module.
 pub(crate) struct HomeObject {
     pub(crate) name: String,
     pub(crate) socket: PathBuf,
@@ -91,11 +92,11 @@ pub(crate) struct HomeObject {
     stir: Arc<Stir>,
     /// The last handle at home is gone.
     is_left: Arc<AtomicBool>,
-    /// What the clerk knows its door by.
+    /// The clerk's key for the object's listener.
     door: OnceLock<u64>,
-    /// Where the thread sleeps that serves it.
+    /// The queue of the thread that serves the object.
     desk: KernelMutex<Option<Arc<ServiceQueue>>>,
-    /// So many handles are there at home.
+    /// Number of handles at home.
     pub(crate) handles: AtomicUsize,
 }
 
@@ -131,21 +132,21 @@ impl Stir {
     }
 }
 
-/// What the clerk and the heir settle an object by.
+/// What the clerk and the heir need to settle an object.
 pub(crate) struct Settling {
     party: Ours,
     repair: Repair,
 }
 
 impl Settling {
-    /// Takes the clerk's place in an object. `None`: it is taken.
+    /// Takes the clerk's place in an object. Returns `None` if it is taken.
     pub(crate) fn new(body: &Body, repair: Repair) -> Option<Self> {
         Some(Self { party: body.party(CLERKS)?, repair })
     }
 }
 
 impl HomeObject {
-    /// An object that no guest has found yet, and whose door is not watched yet.
+    /// An object that no guest has found yet, and whose listener is not watched yet.
     pub(crate) fn new(
         name: String,
         socket: PathBuf,
@@ -170,7 +171,7 @@ impl HomeObject {
         }
     }
 
-    /// The clerk watches the object's door, which it knows by `key`.
+    /// The clerk watches the object's listener under this key.
     pub(crate) fn is_watched_as(&self, key: u64) {
         let _ = self.door.set(key);
     }
@@ -179,7 +180,7 @@ impl HomeObject {
         self.inner.lock()
     }
 
-    /// A place, and the party in it. `None`: all are taken.
+    /// Takes a place. Returns the party in it, or `None` if all places are taken.
     pub(crate) fn take_place(&self) -> Option<Ours> {
         let place = self.inner().take_place()?;
         let party = self.body.party(place)?;
@@ -187,12 +188,12 @@ impl HomeObject {
         Some(party)
     }
 
-    /// A place whose party has the lock no more, and does not wait for it.
+    /// Gives back a place whose party does not hold the lock any more, and does not wait for it.
     pub(crate) fn give_place(&self, place: u16) {
         self.leaves(&mut self.inner(), place);
     }
 
-    /// Nobody is in this place any more.
+    /// Frees a place that no party is in any more.
     fn leaves(&self, inner: &mut Register, place: u16) {
         account::keep(&self.body, place);
         if let Some(clerks) = self.body.party(CLERKS) {
@@ -201,7 +202,8 @@ impl HomeObject {
         inner.give_place(place);
     }
 
-    /// Whether somebody is in a place. Of one that nobody is in no lock is waited for.
+    /// Returns `true` if a party is in this place. A lock whose holder is in an empty place is not
+    /// waited for.
     pub(crate) fn is_known(&self, place: u64) -> bool {
         let word = usize::try_from(place / 64).ok();
         let inner = self.inner();
@@ -209,8 +211,8 @@ impl HomeObject {
             .is_some_and(|word| word >> (place % 64) & 1 != 0)
     }
 
-    /// The same in an interrupt, which waits for nobody: true also if somebody is taking or giving
-    /// a place just now.
+    /// Like [`is_known`](Self::is_known), in an interrupt, which must not wait: returns `true` also
+    /// while a place is being taken or given back.
     pub(crate) fn may_be_known(&self, place: u64) -> bool {
         let word = usize::try_from(place / 64).ok();
         let Some(inner) = self.inner.try_lock() else { return true };
@@ -218,7 +220,7 @@ impl HomeObject {
             .is_some_and(|word| word >> (place % 64) & 1 != 0)
     }
 
-    /// Lets in one who has connected.
+    /// Admits a process that has connected.
     pub(crate) fn admit(self: &Arc<Self>, guest: Arc<ObjectPeer>) {
         let Ok(clerk) = Clerk::current() else { return };
         let end: Option<Arc<dyn Watched>> = guest.end().map(|process| {
@@ -232,23 +234,24 @@ impl HomeObject {
         {
             known.keys = [own, end];
         }
-        // A child of the guest's can keep the connection open when the guest has ended.
+        // A child of the guest can keep the connection open after the guest has ended.
         if own.is_none() || end.is_none() && guest.peer().pidfd.is_some() {
             guest.turn_away(
-                "its home cannot watch the connection: no memory or no descriptor is left there",
+                "the home cannot watch the connection: no memory or no descriptor is left there",
             );
             self.lost(&guest);
         }
     }
 
-    /// What one who takes it for this may do.
+    /// What a guest may do that takes the object to be of this shape.
     pub(crate) fn may(&self, guest: &ObjectPeer, shape: u64) -> Result<Grant, String> {
         let grant = (self.policy)(guest.peer())?;
         if shape == self.shape {
             return Ok(grant);
         }
         Err(format!(
-            "it is of another type: its shape is {:016x}, and {shape:016x} was asked for. Both programs are to be built with the same definition",
+            "it is of another type: its shape is {:016x}, but {shape:016x} was requested. Build \
+             both programs with the same definition",
             self.shape
         ))
     }
@@ -257,7 +260,7 @@ impl HomeObject {
         self.desk.lock().clone()
     }
 
-    /// From now on somebody serves it. False: somebody does already.
+    /// Registers the thread that serves the object. Returns `false` if another one does so already.
     pub(crate) fn is_served_by(&self, desk: &Arc<ServiceQueue>) -> bool {
         let mut own = self.desk.lock();
         let free = own.is_none();
@@ -267,7 +270,8 @@ impl HomeObject {
         free
     }
 
-    /// Nobody does any more: who has brought a lane is told, by the end of its connection.
+    /// The object is not served any more. The guests that have brought lanes learn of it by the end
+    /// of their connections.
     pub(crate) fn is_served_no_more(&self) {
         *self.desk.lock() = None;
         let guests =
@@ -278,7 +282,7 @@ impl HomeObject {
             .for_each(|guest| guest.hang_up());
     }
 
-    /// Gives one who asks the memory, and a place, if it may write.
+    /// Grants a guest the memory, and a place if it may write.
     pub(crate) fn open(
         &self,
         guest: &ObjectPeer,
@@ -288,7 +292,9 @@ impl HomeObject {
         let writes = grant == Grant::ReadWrite && !self.body.is_sealed();
         if self.body.state() == BodyState::Poisoned {
             return Err(
-                "a process ended in the middle of an operation, and it could not be repaired: it has to be made anew".into()
+                "a process ended in the middle of an operation, and the home could not repair the \
+                 object: it has to be created again"
+                    .into(),
             );
         }
         if grant == Grant::Invoke {
@@ -308,7 +314,7 @@ impl HomeObject {
         Ok(Some((Some(place), memory)))
     }
 
-    /// One who had connected is gone.
+    /// Handles the end of a guest.
     pub(crate) fn lost(self: &Arc<Self>, guest: &ObjectPeer) {
         if !guest.goes() {
             return;
@@ -340,7 +346,8 @@ impl HomeObject {
 }
 
 impl HomeObject {
-    /// Nobody at home has it any more: its name is free, and others are told.
+    /// Closes the object, which has no handle at home any more: frees its name, and hangs up on its
+    /// guests.
     pub(crate) fn close(&self) {
         self.is_left.store(true, Ordering::Relaxed);
         self.stir.call();
@@ -356,7 +363,7 @@ impl HomeObject {
 }
 
 impl Drop for HomeObject {
-    /// Again, for one that no handle was made for.
+    /// Closes an object again for which no handle was made.
     fn drop(&mut self) {
         self.close();
     }

@@ -1,18 +1,19 @@
-//! The home's side of invocations: it runs operations for others, at its own points.
+//! The home's side of invocations: runs operations for others, at points of its own choice.
 //!
 //! Source: Psyche, sections 2.1 and 3.1 (P1 to P3, P7 here). There an urgent invocation interrupts
-//! the home's processor, unless that masks it, and an ordinary one becomes a process there. Here
-//! one thread of the home serves an object. A virtual processor does so by itself, at its safe
-//! points ([`arrivals`](upcall_sched::arrivals)); what may block is a thread there by that
-//! alone. An ordinary kernel thread does so where it says ([`Serving::poll`],
-//! [`Serving::run_until`]), and while it waits for an invocation of its own; it runs short
-//! operations only, and hands procedures to other threads ([`crew`]). While it
-//! [masks](Serving::mask) nothing is run; what has arrived waits in its lane, and is run at the end
-//! of that. What it computes can be interrupted for some of them, by signal ([`interrupts`]).
+//! the home's processor, unless it masks invocations, and an ordinary one becomes a process there.
 //!
-//! Who invokes has a lane of its own ([`lane`](crate::lane)), which the clerk takes in, and tells
-//! this thread of by news. Short operations take the object's lock as the home does, so they wait
-//! for those only who have it.
+//! Here one thread of the home serves an object. A virtual processor serves by itself, at its safe
+//! points ([`arrivals`](upcall_sched::arrivals)), and a procedure that blocks there is simply a
+//! user-level thread. An ordinary kernel thread serves where it asks for it ([`Serving::poll`],
+//! [`Serving::run_until`]), and while it waits for an invocation of its own. It runs short
+//! operations only, and hands procedures to other threads ([`crew`]). While it
+//! [masks](Serving::mask), nothing is run: requests wait in their lanes, and are run at the end of
+//! the mask. Some operations can also interrupt its computation, by a signal ([`interrupts`]).
+//!
+//! Each caller has a lane of its own ([`lane`](crate::lane)). The clerk accepts the lane, and
+//! passes it to this thread as an event. Short operations take the object's lock as the home does,
+//! so they wait only for its holder.
 
 mod crew;
 mod in_interrupts;
@@ -45,15 +46,15 @@ use upcall_sched::post::Post;
 use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 use upcall_thread::Found;
 
-/// So often it looks before it looks at the clock.
+/// Number of polls before the first look at the clock.
 const LOOKS: u32 = 64;
 
 /// Why an object is not served.
 #[derive(Debug)]
 pub enum ServeError {
-    /// This is not its home.
+    /// This process is not the object's home.
     Elsewhere,
-    /// Another thread serves it already, or this one.
+    /// A thread serves the object already.
     Served,
     /// Two operations have this name.
     Twice(String),
@@ -65,22 +66,22 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Elsewhere => f.write_str(
-                "only its home can run operations for others: serve it where it was made",
+                "only an object's home can serve it: serve it in the process that made it",
             ),
             Self::Served => {
-                f.write_str("a thread serves it already: have that do so, or end it there first")
+                f.write_str("a thread serves the object already: use that one, or end it first")
             }
             Self::Twice(name) => {
                 write!(f, "two operations are called {name:?}: give one of them another name")
             }
-            Self::Resource(error) => write!(f, "it cannot be served: {error}"),
+            Self::Resource(error) => write!(f, "the object cannot be served: {error}"),
         }
     }
 }
 
 impl std::error::Error for ServeError {}
 
-/// An object is served by this thread, as long as this lives.
+/// This thread serves an object as long as this lives.
 #[must_use = "nothing is served any more when this is dropped"]
 pub struct Serving<T: Shared> {
     inner: Rc<ServingState<T>>,
@@ -96,11 +97,11 @@ struct ServingState<T> {
     crew: Crew<T>,
     lanes: RefCell<Rc<[Arc<ServedLane>]>>,
     masked: Cell<u32>,
-    /// For interrupts.
+    /// Memory for interrupts.
     rooms: RefCell<Rooms>,
-    /// For arguments that a slot has no room for.
+    /// Memory for arguments that do not fit in a slot.
     long: Cell<Vec<u8>>,
-    /// How long the next invocation takes to come.
+    /// How long the next invocation takes to arrive.
     reply_timer: Cell<ReplyTimer>,
 }
 
@@ -139,12 +140,14 @@ impl<T: Shared> Drop for Masked<'_, T> {
 }
 
 impl<T: Shared> Homed<T> {
-    /// Has this thread run operations on the object for others, until what this gives is dropped;
-    /// at its home. On a virtual processor they run by themselves, at safe points; elsewhere where
-    /// this thread [polls](Serving::poll), or waits.
+    /// Makes this thread run operations on the object for others, until the result is dropped. Only
+    /// for the object's home.
     ///
-    /// Elsewhere than on a virtual processor, procedures run on threads of their own: 64 of them at
-    /// a time, at most. Dropping the result waits for procedures that are under way.
+    /// On a virtual processor the operations run by themselves, at safe points; elsewhere where
+    /// this thread [polls](Serving::poll) or waits.
+    ///
+    /// Elsewhere than on a virtual processor, procedures run on threads of their own, at most 64 of
+    /// them at a time. Dropping the result waits for procedures that are under way.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -152,7 +155,7 @@ impl<T: Shared> Homed<T> {
         self.serve_with(operations, Box::new(()))
     }
 
-    /// The same, with something beside the object.
+    /// Like [`serve`](Self::serve), with a state beside the object.
     pub(crate) fn serve_with(
         &self,
         operations: Operations<T>,
@@ -171,7 +174,7 @@ impl<T: Shared> Homed<T> {
             return Err(ServeError::Twice(names.swap_remove(at).0));
         }
         let resource = |error: io::Error| ServeError::Resource(error.to_string());
-        // The virtual processor has each in its wake set.
+        // A virtual processor has each post in its wake set.
         let post = match here::post().filter(|_| upcall_thread::on_virtual_processor().is_none()) {
             Some(post) => post,
             None => Arc::new(Post::take().map_err(resource)?),
@@ -204,8 +207,8 @@ impl<T: Shared> Homed<T> {
         Ok(Serving { inner, attended })
     }
 
-    /// Has a kernel thread of its own run operations on the object for others, until what this
-    /// gives is dropped; at its home. Idle, it sleeps.
+    /// Starts a kernel thread that runs operations on the object for others, until the result is
+    /// dropped. Only for the object's home. The thread sleeps while it is idle.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -229,7 +232,7 @@ impl<T: Shared> Homed<T> {
     }
 }
 
-/// A thread that serves an object, as long as this lives.
+/// A thread that serves an object as long as this lives.
 #[must_use = "nothing is served any more when this is dropped"]
 pub struct Background {
     over: Arc<AtomicBool>,
@@ -254,21 +257,23 @@ impl Drop for Background {
 }
 
 impl<T: Shared> Serving<T> {
-    /// What is beside the object.
+    /// The state beside the object.
     pub(crate) fn state(&self) -> &HomeState {
         &*self.inner.state
     }
 
-    /// Runs what others wait for. Returns how many. Nothing is run while this thread
-    /// [masks](Self::mask).
+    /// Runs the operations that callers wait for. Returns their number.
+    ///
+    /// Runs none while this thread [masks](Self::mask).
     pub fn poll(&self) -> usize {
         let _kept_off = keep_off();
         self.inner.serve(true)
     }
 
-    /// Serves, with all else that this thread serves, until `done` is true, which is asked after
-    /// each turn, and after others have come or gone. Spins first, then blocks the kernel thread;
-    /// on a virtual processor others run meanwhile.
+    /// Serves this and all other objects of this thread, until `done` returns `true`.
+    ///
+    /// `done` is called after each turn, and after callers have come or gone. The thread spins
+    /// first, then blocks. On a virtual processor other threads run in between.
     pub fn run_until(&self, mut done: impl FnMut() -> bool) {
         while !done() {
             let ran = {
@@ -281,18 +286,19 @@ impl<T: Shared> Serving<T> {
         }
     }
 
-    /// Waits until somebody waits for something that this thread serves, at most as long as
-    /// `limit`. Whether somebody does. May return before, when others have come or gone.
+    /// Waits for a request to this thread, at most as long as `limit`.
+    ///
+    /// Returns `true` if a request waits. May return earlier if callers have come or gone.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         if self.attended.as_ref().is_some_and(Attended::is_here) {
-            // What comes is run by itself.
+            // Requests are run by themselves.
             upcall_thread::sleep(
                 limit.unwrap_or(Duration::from_millis(1)).min(Duration::from_millis(1)),
             );
             return here::has_work();
         }
         let _kept_off = keep_off();
-        // Most requests come soon, and without a look at the clock.
+        // Most requests arrive soon, and need no look at the clock.
         let mut reply_timer = self.inner.reply_timer.get();
         let soon = reply_timer.await_answer(LOOKS, here::has_work);
         self.inner.reply_timer.set(reply_timer);
@@ -302,9 +308,11 @@ impl<T: Shared> Serving<T> {
         self.inner.desk.post.wait(Pacing::Adaptive, limit, here::has_work)
     }
 
-    /// Nothing is run for others until what this gives is dropped. What comes meanwhile waits, and
-    /// is run then (P2). Takes about a nanosecond; may be nested. Who masks is not to invoke: in
-    /// builds with debug assertions that is an error, which names both places.
+    /// Masks invocations: nothing is run for others until the result is dropped.
+    ///
+    /// Requests that arrive in the meantime wait, and are run then (Psyche, section 3.1). Masking
+    /// takes about a nanosecond and may be nested. A thread that masks must not invoke: in builds
+    /// with debug assertions that is an error, which names both places.
     #[inline]
     #[track_caller]
     pub fn mask(&self) -> Masked<'_, T> {
@@ -358,12 +366,12 @@ impl<T: Shared> ServingState<T> {
         *self.lanes.borrow_mut() = lanes.into();
     }
 
-    /// Whether somebody waits for what may be run now.
+    /// Returns `true` if a request waits that may be run now.
     fn waits(&self) -> bool {
         self.masked.get() == 0 && self.has_deferred()
     }
 
-    /// Whether somebody waits.
+    /// Returns `true` if a request waits.
     #[inline]
     fn has_deferred(&self) -> bool {
         self.lanes.borrow().iter().any(|served| served.waits())
@@ -379,12 +387,12 @@ impl<T: Shared> ServingState<T> {
     }
 
     fn serve_one(&self, served: &Arc<ServedLane>, all: bool) -> bool {
-        // On a virtual processor another thread of it may wait for the lock just now.
+        // On a virtual processor another thread of it may be waiting for the lock.
         if self.on.handle().is_busy() || served.is_ordered.load(Ordering::Acquire) {
             return false;
         }
-        // A procedure that blocks there is a user-level thread by that alone. Elsewhere the crew
-        // runs it.
+        // On a virtual processor a procedure that blocks is simply a user-level thread. Elsewhere
+        // the crew runs it.
         let has_threads = upcall_thread::on_virtual_processor().is_some();
         if !all && has_threads && self.kind_of(served) == Some(OperationKind::MayBlock) {
             return false;
@@ -409,7 +417,7 @@ impl<T: Shared> ServingState<T> {
         true
     }
 
-    /// What the next one is, as far as can be seen without taking it.
+    /// The kind of the next request, as far as it can be seen without taking the request.
     fn kind_of(&self, served: &ServedLane) -> Option<OperationKind> {
         Some(self.operations.get(usize::from(served.server.peek_tag()?))?.kind())
     }
@@ -422,11 +430,12 @@ impl<T: Shared> ServingState<T> {
     ) -> Result<SlotMessage, InvokeFailure> {
         let not_run = |why: &'static str| InvokeFailure::NotRun(why.into());
         let entry = entry.ok_or_else(|| not_run("there is no such operation"))?;
-        // What runs may have others run meanwhile: they find no memory there, and bring their own.
+        // The operation may serve others while it runs: they find no memory here and allocate their
+        // own.
         let mut copy = MessageBuffer::with(self.long.take());
         let args = lane
             .bytes(image, LaneDirection::There, &mut copy)
-            .ok_or_else(|| not_run("its arguments are none"))?;
+            .ok_or_else(|| not_run("its arguments are not valid"))?;
         let reply = match &entry.run {
             OperationBody::Short(run) => run(&self.on, &*self.state, args, lane),
             OperationBody::MayBlock(run) => run(&self.on, args, lane),
@@ -458,7 +467,7 @@ impl<T: Shared> ServedObject for ServingState<T> {
     }
 }
 
-/// What a virtual processor knows of it.
+/// The hook by which a virtual processor serves an object.
 struct ServingHook<T> {
     inner: Weak<ServingState<T>>,
     desk: Arc<ServiceQueue>,

@@ -5,7 +5,7 @@ use crate::operation::{Operation, Operations};
 use crate::types::{DataError, Place};
 use upcall_os::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers that follow from a seed.
 struct Random(u64);
 
 impl Random {
@@ -16,7 +16,7 @@ impl Random {
     }
 }
 
-/// Scribbles over all that it can reach, as a party that may write can.
+/// Scribbles over all memory that it can reach, as a party that may write can.
 fn scribble(hostile: &Handle, seed: u64, over: &AtomicBool) {
     let (room, mut random) = (hostile.writing().unwrap().1.everything(), Random(seed));
     while !over.load(Relaxed) {
@@ -39,7 +39,7 @@ fn scribble(hostile: &Handle, seed: u64, over: &AtomicBool) {
     }
 }
 
-/// Counts up.
+/// Increments the number.
 struct Add;
 
 impl Operation for Add {
@@ -85,7 +85,7 @@ fn a_thread_of_the_home_that_works_in_a_loop_takes_turns_with_urgent_work_from_o
             (last, most) = (now, most.max(in_a_row));
         }
         // The serving thread may take the lock for other work, too.
-        assert!(most <= 2, "{most} turns of the home's own, while the one that serves waited");
+        assert!(most <= 2, "{most} turns of the home's own while the serving thread waited");
     });
 }
 
@@ -114,8 +114,7 @@ fn whoever_scribbles_over_it_neither_holds_its_home_up_nor_ends_it() {
                 while begun.elapsed() < Duration::from_millis(300) {
                     let (turn, before) = (Instant::now(), thread_time());
                     had += u32::from(handle.access(|room| room.u64(0)).is_ok());
-                    // Waiting takes no processor time, and work that a hostile guest makes
-                    // does.
+                    // Waiting takes no processor time, but work that a hostile guest causes does.
                     let (took, worked) = (turn.elapsed(), thread_time() - before);
                     assert!(
                         worked < Duration::from_secs(2),
@@ -130,7 +129,7 @@ fn whoever_scribbles_over_it_neither_holds_its_home_up_nor_ends_it() {
             println!("    {had} operations at home, {} elsewhere", theirs.join().unwrap());
             over.store(true, Relaxed);
         });
-        // What is left of it can be let go of, and the name is free.
+        // What is left can be dropped, and the name is free.
         drop(home);
         drop(HomeBuilder::new(&name, 8).create(7, |_| ()).unwrap());
     }

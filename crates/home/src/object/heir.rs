@@ -17,7 +17,7 @@ use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
 use upcall_shm::hybrid::Inherited;
 
-/// Shortest and longest pause of the heir between two tries for a lock that a live party keeps.
+/// Shortest pause of the heir between two attempts to get a lock that a live party holds.
 const SHORTEST: Duration = Duration::from_micros(50);
 
 const LONGEST: Duration = Duration::from_millis(100);
@@ -31,12 +31,12 @@ enum AttemptOutcome {
     Nothing,
     /// A live party holds the lock, and places of the dead are still to be freed.
     Lock,
-    /// The object is to be repaired, which may take long.
+    /// The object has to be repaired, which may take long.
     Repair,
 }
 
 impl HomeObject {
-    /// Takes over from dead processes, and starts or wakes the heir if a repair is due. Takes some
+    /// Takes over from dead processes, and starts or wakes the heir if work is left. Takes some
     /// microseconds.
     pub(crate) fn settle(self: &Arc<Self>) {
         if self.take_from_the_dead() == AttemptOutcome::Nothing {
@@ -134,13 +134,16 @@ impl HomeObject {
         party.unlock();
         let mut inner = self.inner();
         inner.torn_by = died.or(inner.torn_by);
-        // No holder of the lock, now or since, relies on them.
+        // No holder of the lock, now or since, relies on the dead parties.
         inner.dead.retain(|other| !dead.iter().any(|seen| seen.place == other.place));
         dead.iter().for_each(|dead| self.leaves(&mut inner, dead.place));
         self.left(&inner)
     }
 
-    /// Repairs or poisons an object that is torn. Blocks for as long as that takes.
+    /// Repairs or poisons an object that is torn.
+    ///
+    /// # Blocking
+    /// Blocks for as long as that takes.
     fn repair(&self) -> AttemptOutcome {
         let mut settling = self.settling.lock();
         let Settling { party, repair } = &mut *settling;
@@ -172,8 +175,10 @@ impl HomeObject {
         self.left(&self.inner())
     }
 
-    /// Takes the lock, from a dead holder or otherwise. Returns the process that has ended in the
-    /// middle of an operation, if there is one. `None`: another party has the lock.
+    /// Takes the lock, from a dead holder or otherwise.
+    ///
+    /// Returns the process that has ended in the middle of an operation, if there is one, or `None`
+    /// if another party holds the lock.
     fn inherit(&self, party: &Ours, dead: &[Dead]) -> Option<Option<u32>> {
         for one in dead {
             match party.inherit(one.place, one.waited) {

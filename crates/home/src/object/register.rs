@@ -1,4 +1,4 @@
-//! The users of an object: the places that are taken, the guests, and the dead whose places are not
+//! The users of an object: the taken places, the guests, and the dead parties whose places are not
 //! free yet.
 
 use crate::guest::ObjectPeer;
@@ -8,10 +8,10 @@ use upcall_shm::hybrid::PLACES;
 
 #[derive(Default)]
 pub(super) struct Register {
-    /// Those that are taken, a bit for each.
+    /// The places that are taken, a bit for each.
     pub(super) places: [u64; PLACES as usize / 64],
     pub(super) guests: Vec<KnownGuest>,
-    /// Buried, but not known yet to be out of everybody's mind.
+    /// Dead parties that were buried, but that a holder of the lock may still be about to name.
     pub(super) dead: Vec<Dead>,
     /// The process that ended in the middle of the operation that tore the object.
     pub(super) torn_by: Option<u32>,
@@ -21,7 +21,7 @@ pub(super) struct Register {
 
 pub(super) struct KnownGuest {
     pub(super) guest: Arc<ObjectPeer>,
-    /// What the clerk knows it by, and the end of its process.
+    /// The clerk's keys for the guest's connection and for the end of its process.
     pub(super) keys: [Option<u64>; 2],
 }
 
@@ -42,9 +42,10 @@ impl Register {
         Some(number as u16 * 64 + bit as u16)
     }
 
-    /// Takes a place for a guest. All guests of one user, other than the home's own and root, have
-    /// no more places together than are left for others; those of its dead guests count until they
-    /// are free.
+    /// Takes a place for a guest.
+    ///
+    /// All guests of one user, other than the home's own and root, have no more places together
+    /// than are left for others. The places of a user's dead guests count until they are free.
     pub(super) fn take_place_for(&mut self, user: u32) -> Result<u16, String> {
         if is_bounded(user) {
             let living = self.guests.iter().map(|known| &known.guest);
@@ -57,12 +58,13 @@ impl Register {
             let left = usize::from(PLACES).saturating_sub(taken as usize + 1);
             if theirs > left {
                 return Err(format!(
-                    "the processes of user {user} would have {theirs} of its {} places, more than would be left for others",
+                    "the processes of user {user} would have {theirs} of its {} places, more than \
+                     would be left for others",
                     PLACES - 1
                 ));
             }
         }
-        self.take_place().ok_or_else(|| format!("{} use it already, and no more can", PLACES - 1))
+        self.take_place().ok_or_else(|| format!("all its {} places are taken", PLACES - 1))
     }
 
     pub(super) fn give_place(&mut self, place: u16) {

@@ -37,9 +37,9 @@ fn tear(handle: &Handle, operation: impl FnOnce(WritableSpan<'_>)) {
     assert!(torn.is_err());
 }
 
-/// Writes these words into an object of 16 GiB as a guest that ends in the middle of an
-/// operation. Returns the home's verdict, and the number of bytes that the home's check
-/// allocated in the object.
+/// Writes these words into an object of 16 GiB as a guest that ends in the middle of an operation.
+/// Returns the home's verdict, and the number of bytes that the home's check allocated in the
+/// object.
 fn left_behind<T: Shared>(words: &[(u64, u64)]) -> (Result<(), AccessError>, u64) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let name = name(&format!("left-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
@@ -67,7 +67,7 @@ fn a_list_that_leads_back_into_itself_ends_where_it_does() {
     let (found, touched) = left_behind::<List<u64>>(&words);
     assert_eq!(found, Err(AccessError::Poisoned));
     assert!(touched <= SOME, "{touched} bytes");
-    // The same without that is whole.
+    // Without the loop the same list is whole.
     let (found, touched) =
         left_behind::<List<u64>>(&words.map(|(at, word)| (at, if at == FAR { 0 } else { word })));
     assert_eq!(found, Ok(()));
@@ -123,7 +123,7 @@ fn the_processes_of_one_user_leave_half_of_the_places() {
         assert!(why.contains(&format!("user {user}")) && why.contains("left for others"), "{why}");
         taken += theirs;
     }
-    // The home's own user may take what is left.
+    // The home's own user may take the rest.
     for _ in taken..all {
         inner.take_place_for(stranger - 1).unwrap();
     }
@@ -150,7 +150,7 @@ fn a_repair_that_takes_long_holds_up_nobody_who_has_another_object() {
         (Handle::find(&name("long"), 7).unwrap(), Handle::find(&name("long"), 7).unwrap());
     tear(&guest, |room| room.put_u64(0, 1).unwrap());
     assert_eq!(begins.recv_timeout(GUARD), Ok((Torn::Panicked, Some("upcall-heir".into()))));
-    // A guest leaves, and another one comes.
+    // A guest leaves, and another one arrives.
     drop(lasting);
     let away = Handle::find(&name("beside"), 7).unwrap();
     assert_eq!(away.access(|room| room.u64(0)), Ok(Some(0)));

@@ -56,7 +56,7 @@ struct CrewState<T> {
     over: bool,
 }
 
-/// See the module. Used by the serving thread.
+/// The members and their orders; see the module. Used by the serving thread.
 pub(super) struct Crew<T> {
     board: Arc<Board<T>>,
     threads: RefCell<Vec<JoinHandle<()>>>,
@@ -76,8 +76,8 @@ impl<T: Shared> Default for Crew<T> {
 }
 
 impl<T: Shared> Crew<T> {
-    /// Passes a procedure to a member, which has a hold of its own. Does not wait for it. If there
-    /// is no member and none can be started, the caller gets an error.
+    /// Passes a procedure to a member, which has a handle of its own, and does not wait for it. If
+    /// there is no member and none can be started, the caller gets an error.
     pub(super) fn run(&self, on: &Homed<T>, order: ProcedureOrder<T>) {
         order.served.is_ordered.store(true, Ordering::Relaxed);
         let grows = {
@@ -114,7 +114,7 @@ impl<T: Shared> Crew<T> {
         begun.map(|thread| threads.push(thread)).is_ok()
     }
 
-    /// Begins no more procedures, and waits for those that are under way.
+    /// Starts no more procedures, and waits for those that are under way.
     pub(super) fn end(&self) {
         self.board.state.lock().over = true;
         self.board.changed.notify_all();
@@ -134,8 +134,8 @@ impl<T: Shared> Board<T> {
                 let mut copy = MessageBuffer::with(std::mem::take(&mut long));
                 let args =
                     order.served.end.lane.bytes(&order.image, LaneDirection::There, &mut copy);
-                let args =
-                    args.ok_or_else(|| InvokeFailure::NotRun("its arguments are none".into()))?;
+                let args = args
+                    .ok_or_else(|| InvokeFailure::NotRun("its arguments are not valid".into()))?;
                 let reply = (order.run)(on, args, &order.served.end.lane);
                 long = copy.long();
                 point(Point::InvocationRan);
@@ -145,7 +145,7 @@ impl<T: Shared> Board<T> {
         }
     }
 
-    /// The next order. `None`: this member is not needed any more.
+    /// Waits for the next order. Returns `None` if this member is not needed any more.
     fn next(&self) -> Option<ProcedureOrder<T>> {
         let mut state = self.state.lock();
         loop {
@@ -170,7 +170,7 @@ impl<T: Shared> Board<T> {
 impl<T> ProcedureOrder<T> {
     fn ends(&self, done: Result<SlotMessage, InvokeFailure>) {
         let reply = done.unwrap_or_else(|failure| self.served.end.lane.failed(&failure));
-        // Before the reply: see the module.
+        // Cleared before the reply is sent: see the module.
         self.served.is_ordered.store(false, Ordering::Release);
         self.served.answer(&reply);
     }

@@ -1,4 +1,4 @@
-//! What a serving thread runs in the handler of its signal: see [`interrupts`].
+//! The operations that a serving thread runs in the handler of its signal: see [`interrupts`].
 
 use super::{Serving, ServingState};
 use crate::desk::ServedLane;
@@ -16,25 +16,28 @@ use upcall_os::interrupt::Promise;
 use upcall_sched::rung::InterruptError;
 use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 
-/// Maximum size of the arguments of what runs in interrupts, in bytes.
+/// Maximum size of the arguments of an operation that runs in an interrupt, in bytes.
 const ROOM: usize = 4096;
 
 impl<T: Shared> Serving<T> {
-    /// Runs `body`. Urgent operations that were registered for that
-    /// ([`Operations::on_interrupt`](crate::Operations::on_interrupt)) interrupt it: they run on
-    /// this thread at once, in a signal (SIGURG), for all objects that this thread serves.
+    /// Runs `body`, which urgent operations may interrupt.
     ///
-    /// Four things keep interrupts off until they are done: an operation of `body` on an object, by
-    /// any hold; an invocation that it waits for; a poll; and what it [masks](Self::mask). The
-    /// operations that arrived during that run at its end. All other operations wait for a poll. If
-    /// another process has the object's lock for long, `body` goes on and is interrupted again,
-    /// after 0.05 to 4 ms. Callers that invoke again and again may take most of the thread's time,
-    /// but for 0.05 ms after each 256 operations.
+    /// The operations that were registered for that
+    /// ([`Operations::on_interrupt`](crate::Operations::on_interrupt)) run on this thread at once,
+    /// in a signal (SIGURG), for all objects that this thread serves. All other operations wait for
+    /// a poll.
+    ///
+    /// Four things keep interrupts off until they end: an operation of `body` on an object, by any
+    /// handle; an invocation that `body` waits for; a poll; and a section that it
+    /// [masks](Self::mask). The operations that arrived in the meantime run at that end. If another
+    /// process holds the object's lock for long, `body` goes on and is interrupted again after 0.05
+    /// to 4 ms. Callers that invoke again and again may take most of the thread's time, except for
+    /// 0.05 ms after each 256 operations.
     ///
     /// This is for an ordinary kernel thread: on a virtual processor operations run at safe points.
     /// The promise must hold for the operations that are registered so, of all objects that the
-    /// thread serves. System calls that `body` makes are restarted where the kernel can do so, and
-    /// end with `EINTR` where not (`signal(7)`): sleeps, for example.
+    /// thread serves. System calls of `body` are restarted where the kernel can do so, and end with
+    /// `EINTR` where not (`signal(7)`): sleeps, for example.
     ///
     /// If the process ends in the middle of such an operation, its caller gets an error, as for any
     /// invocation.
@@ -43,7 +46,7 @@ impl<T: Shared> Serving<T> {
     /// See [`InterruptError`]; `body` has not run.
     ///
     /// # Panics
-    /// Those of `body`. An operation that panics in an interrupt ends the process.
+    /// Panics if `body` does. An operation that panics in an interrupt ends the process.
     pub fn interruptible<R>(
         &self,
         promise: Promise,
@@ -63,7 +66,7 @@ impl Default for Rooms {
 }
 
 impl<T: Shared> ServingState<T> {
-    /// The request that waits in a lane, and how it is run, if it is fit for an interrupt.
+    /// The request that waits in a lane, and how to run it, if it is fit for an interrupt.
     fn fit(&self, served: &ServedLane) -> Option<(SlotMessage, RunInInterrupt)> {
         let mut image = SlotMessage::new(0, 0, NO_ASTACK);
         if !served.server.peek(&mut image) || image.len() > ROOM {
@@ -72,7 +75,7 @@ impl<T: Shared> ServingState<T> {
         Some((image, self.operations.get(usize::from(image.tag()))?.in_interrupt?))
     }
 
-    /// All lanes, those of which the thread has not heard yet included.
+    /// Passes all lanes to `with`, including those that the thread has not taken yet.
     fn each_lane(&self, mut with: impl FnMut(&ServedLane)) {
         if let Ok(lanes) = self.lanes.try_borrow() {
             lanes.iter().for_each(|served| with(served));
@@ -80,7 +83,7 @@ impl<T: Shared> ServingState<T> {
         self.desk.look_at_lanes(with);
     }
 
-    /// Returns how many it has run.
+    /// Runs the operations that are fit for an interrupt. Returns their number.
     pub(super) fn serve_lanes_in_interrupt(&self) -> u32 {
         let mut ran = 0;
         self.each_lane(|served| {
@@ -91,18 +94,18 @@ impl<T: Shared> ServingState<T> {
         ran
     }
 
-    /// Whether something is there that was not left.
+    /// Returns `true` if a request is fit for an interrupt and was not left before.
     pub(super) fn has_more_for_interrupts(&self) -> bool {
         let mut more = false;
         self.each_lane(|served| more |= !served.left.load(Relaxed) && self.fit(served).is_some());
         more
     }
 
-    /// Runs it, if the lock can be had. False: it was left.
+    /// Runs an operation if the lock is free soon. Returns `false` if the request was left.
     fn run_at_once(&self, served: &ServedLane, image: &SlotMessage, run: RunInInterrupt) -> bool {
         let Ok(mut rooms) = self.rooms.try_borrow_mut() else { return false };
         let lane = &served.end.lane;
-        // A poll says so.
+        // A poll reports malformed arguments.
         let Some(args) = lane.bytes(image, LaneDirection::There, &mut rooms.0) else {
             return false;
         };
