@@ -80,8 +80,7 @@ fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
-/// The post of a kernel thread that serves nothing. The thread sleeps in this one place whatever it
-/// waits for.
+/// The post of a kernel thread that serves nothing, which the thread uses for all its waits.
 fn own_post() -> io::Result<Arc<Post>> {
     thread_local!(static OWN: RefCell<Weak<Post>> = const { RefCell::new(Weak::new()) });
     OWN.with_borrow_mut(|own| {

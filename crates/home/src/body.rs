@@ -3,7 +3,7 @@
 //! ```text
 //!        0  header: magic, shape, bytes of data           the home writes, once
 //!     4096  the lock, with a sequence number; the state   all write
-//!     8192  stands, one line for each party               the party, and who hands it the lock
+//!     8192  stands, one line for each party               the party, and the lock's holder
 //!    24576  accounts, one line for each party             the party; the home adds up in place 0
 //!                                                         what parties that have left had done
 //!    40960  data

@@ -272,8 +272,8 @@ impl<T: Shared> Serving<T> {
 
     /// Serves this and all other objects of this thread, until `done` returns `true`.
     ///
-    /// `done` is called after each turn, and after callers have come or gone. The thread spins
-    /// first, then blocks. On a virtual processor other threads run in between.
+    /// `done` is called after each turn, and after callers came or left. The thread spins first,
+    /// then blocks. On a virtual processor other threads run in between.
     pub fn run_until(&self, mut done: impl FnMut() -> bool) {
         while !done() {
             let ran = {
@@ -288,7 +288,7 @@ impl<T: Shared> Serving<T> {
 
     /// Waits for a request to this thread, at most as long as `limit`.
     ///
-    /// Returns `true` if a request waits. May return earlier if callers have come or gone.
+    /// Returns `true` if a request waits. May return earlier if callers came or left.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         if self.attended.as_ref().is_some_and(Attended::is_here) {
             // Requests are run by themselves.

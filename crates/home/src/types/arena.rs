@@ -1,37 +1,44 @@
 //! Memory within an object: blocks that are found by their offset from its beginning.
 //!
 //! ```text
-//! words    bytes in use | first level, a bit for each power of two with free blocks | second level, 16 bits for each | first free block of each class | from here on all is zeros
-//! blocks   header: bytes, whether it is free, whether the one before it is | what is in it, a multiple of 16 bytes from a multiple of 16 on, less the header
-//!          a free one: next and previous of its class; its length once more at its end, but for the last one of all, whose end stays untouched
+//! words    bytes in use
+//!          first level, a bit for each power of two with free blocks
+//!          second level, 16 bits for each
+//!          first free block of each class
+//!          where the zeros begin
+//! blocks   header: length, whether the block is free, whether the one before it is
+//!          content: a multiple of 16 bytes from a multiple of 16 on, less the header
+//!          of a free block: next and previous of its class; its length once more at its end,
+//!          except for the last block of all, whose end stays untouched
 //! ```
-//! Both ways take some stores, whatever there is: the class of a size is a power of two and a
-//! sixteenth of it, and bits tell which classes have free blocks (Masmano, Ripoll, Crespo and Real:
-//! *TLSF, a new dynamic memory allocator for real-time systems*, 2004). Neighbours that are free
-//! are one block. From zeros on it is one block, whose header is written when it is first used.
+//! Allocating and freeing take some stores each, however many blocks there are. The class of a
+//! length is a power of two and a sixteenth of it, and bits tell which classes have free blocks
+//! (Masmano, Ripoll, Crespo and Real: *TLSF, a new dynamic memory allocator for real-time systems*,
+//! 2004). Neighbouring free blocks are joined. The memory from which on all is zeros is one block,
+//! whose header is written when it is first used.
 //!
-//! Allocators that can be had keep pointers in their memory, and believe them. Here nothing is
-//! believed: each offset is looked at for lying among the blocks, each header for a length that
-//! fits. Who may write to an object can so make two blocks of one, which he could as well have
-//! overwritten; he cannot make anybody read or write outside of the object, or walk for long.
+//! Existing allocators keep pointers in their memory and trust them. This one trusts nothing: it
+//! checks that each offset lies among the blocks, and that the length in each header fits. A party
+//! that may write to an object can make two blocks overlap, but it could as well have overwritten
+//! them. It cannot make another party read or write outside of the object, or walk for long.
 //!
-//! If an operation ends in the middle, its blocks may be on no list. From what the object's types
-//! lead to all of it can be made anew ([`rebuild`]).
+//! If an operation ends in the middle, its blocks may be on no list. The whole arena can be rebuilt
+//! from what the object's types lead to ([`Arena::rebuild`]).
 
 use super::check::Claims;
 use super::{DataError, Memory, Spot};
 use std::ops::Range;
 
-/// The most bytes of data.
+/// Maximum length of an object's data, in bytes.
 pub const MOST: u64 = 1 << 40;
 
-/// Blocks are multiples of this.
+/// Unit of block lengths, in bytes.
 const GRAIN: u64 = 16;
 
-/// A header, or a length at the end.
+/// Size of a header, and of a length at the end of a block, in bytes.
 const WORD: u64 = 8;
 
-/// A header, two links and a length.
+/// Minimum length of a block, in bytes: a header, two links and a length.
 const LEAST: u64 = 32;
 
 const SECOND: usize = 16;
@@ -45,7 +52,7 @@ const HEADS: usize = BITS + FIRST * 8;
 const TOUCHED: usize = HEADS + FIRST * SECOND * 8;
 const END: usize = TOUCHED + 8;
 
-// In a header, beside the length.
+// Flags in a header, beside the length.
 const FREE: u64 = 1;
 const AFTER_FREE: u64 = 2;
 const FLAGS: u64 = GRAIN - 1;
@@ -61,7 +68,7 @@ struct LengthClass {
 }
 
 impl LengthClass {
-    /// That in which a block of this length is.
+    /// The class of a block of this length.
     fn of(length: u64) -> Self {
         if length < GRAIN * SECOND as u64 {
             return Self { first: 0, second: (length / GRAIN) as usize };
@@ -70,7 +77,7 @@ impl LengthClass {
         Self { first: (log - 7).min(FIRST - 1), second: (length >> (log - 4)) as usize % SECOND }
     }
 
-    /// The first one in which all blocks have this length at least.
+    /// The first class in which all blocks have at least this length.
     fn at_least(length: u64) -> Self {
         let more = if length < GRAIN * SECOND as u64 { 0 } else { (1 << (length.ilog2() - 4)) - 1 };
         Self::of(length + more)
@@ -81,7 +88,7 @@ impl LengthClass {
     }
 }
 
-/// A block, as its header says.
+/// A block, as its header describes it.
 #[derive(Clone, Copy)]
 struct ArenaBlock {
     at: u64,
@@ -89,7 +96,7 @@ struct ArenaBlock {
     flags: u64,
 }
 
-/// See the module.
+/// The arena of an object; see the module.
 #[derive(Clone, Copy)]
 pub(crate) struct Arena<'a> {
     memory: Memory<'a>,
@@ -99,13 +106,13 @@ pub(crate) struct Arena<'a> {
     end: u64,
 }
 
-/// So many bytes a block takes that has room for these.
+/// Length of a block with room for `bytes`.
 const fn whole(bytes: u64) -> u64 {
     let whole = (bytes + WORD).next_multiple_of(GRAIN);
     if whole < LEAST { LEAST } else { whole }
 }
 
-/// Bytes that an arena takes which has room for blocks of these.
+/// Length of an arena that has room for blocks of `bytes`.
 pub(crate) const fn overhead(bytes: u64) -> u64 {
     (END as u64).next_multiple_of(64) + whole(bytes) + 2 * GRAIN
 }
@@ -114,19 +121,19 @@ impl<'a> Arena<'a> {
     #[inline]
     pub(crate) fn new(memory: Memory<'a>) -> Self {
         let words = memory.spot(memory.arena);
-        // Headers are 8 bytes before multiples of 16.
+        // A header lies 8 bytes before a multiple of 16.
         let begin =
             memory.arena.saturating_add(END + 8).next_multiple_of(GRAIN as usize) as u64 + WORD;
         let end = (memory.len() as u64).saturating_sub(WORD) / GRAIN * GRAIN + WORD;
         Self { memory, words, begin, end }
     }
 
-    /// Bytes in use, headers included.
+    /// Number of bytes in use, including headers.
     pub(crate) fn used(self) -> Result<u64, DataError> {
         self.words.word(USED, WORDS)
     }
 
-    /// A block with room for so many bytes, in which anything may be. Gives the offset of those.
+    /// Allocates a block with room for `bytes`, of any content. Returns the offset of its content.
     pub(crate) fn allocate(self, bytes: u64) -> Result<u64, DataError> {
         let full = DataError::Full { asked: bytes };
         if bytes > MOST || self.end < self.begin.saturating_add(LEAST) {
@@ -134,7 +141,7 @@ impl<'a> Arena<'a> {
         }
         let used = self.used()?;
         if used == 0 && self.words.word(LEVELS, WORDS)? == 0 {
-            // The first time: all of it is one block.
+            // The first allocation: the whole arena becomes one block.
             self.put(ArenaBlock { at: self.begin, length: self.end - self.begin, flags: FREE })?;
         }
         let length = whole(bytes);
@@ -150,7 +157,7 @@ impl<'a> Arena<'a> {
         };
         self.spot(block.at).put_word(0, length | block.flags & AFTER_FREE, BLOCK)?;
         self.words.put_word(USED, used.wrapping_add(length), WORDS)?;
-        // The header of what is left, and its links.
+        // Includes the header of the rest, and its links.
         let ends = block.at + length + LEAST;
         if self.words.word(TOUCHED, WORDS)? < ends {
             self.words.put_word(TOUCHED, ends, WORDS)?;
@@ -158,7 +165,7 @@ impl<'a> Arena<'a> {
         Ok(block.at + WORD)
     }
 
-    /// A block of zeros. What was never used is not touched for that.
+    /// Allocates a block of zeros. Memory that was never used is not touched.
     pub(crate) fn allocate_zeros(self, bytes: u64) -> Result<u64, DataError> {
         let touched = self.words.word(TOUCHED, WORDS)?;
         let at = self.allocate(bytes)?;
@@ -167,7 +174,7 @@ impl<'a> Arena<'a> {
         Ok(at)
     }
 
-    /// Where the zeros begin, from the beginning of the object on.
+    /// Offset from the beginning of the object at which the zeros begin.
     pub(crate) fn touched(self) -> Result<usize, DataError> {
         let touched = self.words.word(TOUCHED, WORDS)?.max((self.memory.arena + END) as u64);
         match usize::try_from(touched) {
@@ -176,7 +183,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Gives one back that [`allocate`](Self::allocate) has given.
+    /// Frees a block that [`allocate`](Self::allocate) has returned.
     pub(crate) fn free(self, at: u64) -> Result<(), DataError> {
         let mut block = self.block(at.wrapping_sub(WORD))?;
         if block.flags & FREE != 0 {
@@ -208,7 +215,7 @@ impl<'a> Arena<'a> {
         self.words.put_word(USED, self.used()?.wrapping_sub(freed), WORDS)
     }
 
-    /// A free block of this length at least.
+    /// Finds a free block of at least this length.
     fn find(self, length: u64) -> Result<Option<ArenaBlock>, DataError> {
         let class = LengthClass::at_least(length);
         let bits = self.words.word(BITS + class.first * 8, WORDS)? & (!0 << class.second);
@@ -217,7 +224,7 @@ impl<'a> Arena<'a> {
         } else {
             let levels = self.words.word(LEVELS, WORDS)? & (!0 << (class.first + 1));
             if levels == 0 {
-                // Some of its own class may be long enough.
+                // The first block of its own class may be long enough.
                 return self
                     .first_of(LengthClass::of(length))
                     .map(|found| found.filter(|block| block.length >= length));
@@ -269,7 +276,7 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Puts a free block on its list, and tells the one behind it.
+    /// Puts a free block on its list, and marks the block behind it.
     fn put(self, block: ArenaBlock) -> Result<(), DataError> {
         let class = LengthClass::of(block.length);
         let head = self.words.word(class.head(), WORDS)?;
@@ -292,7 +299,7 @@ impl<'a> Arena<'a> {
         self.words.put_word(LEVELS, levels | 1 << class.first, WORDS)
     }
 
-    /// Tells the block at `at`, if there is one, whether the one before it is free.
+    /// Marks the block at `at`, if there is one, with whether the block before it is free.
     fn tell_next(self, at: u64, free: bool) -> Result<(), DataError> {
         if at >= self.end {
             return Ok(());
@@ -301,12 +308,12 @@ impl<'a> Arena<'a> {
         self.spot(at).put_word(0, header | if free { AFTER_FREE } else { 0 }, BLOCK)
     }
 
-    /// A free block that a link leads to.
+    /// The free block to which a link leads.
     fn free_one(self, at: u64) -> Result<Spot<'a>, DataError> {
         Ok(self.spot(self.block(at)?.at))
     }
 
-    /// The block whose header is at `at`, as far as it can be one.
+    /// Reads the block whose header is at `at`, and checks that there can be such a block.
     fn block(self, at: u64) -> Result<ArenaBlock, DataError> {
         let wrong = || DataError::corrupt(BLOCK, at as usize);
         if at < self.begin || at >= self.end || at % GRAIN != WORD {
@@ -404,7 +411,7 @@ mod tests {
         Arena::new(memory(WritableSpan::of_words(words), 64))
     }
 
-    /// Makes it again of these blocks.
+    /// Rebuilds the arena from these blocks.
     fn rebuild(arena: Arena<'_>, own: &[(u64, u64)]) {
         let mut claims = Claims::default();
         for &(at, bytes) in own {
@@ -413,7 +420,7 @@ mod tests {
         arena.rebuild(&claims, None).unwrap();
     }
 
-    /// Walks over all blocks: so many bytes are free, in so many blocks.
+    /// Walks over all blocks. Returns the number of free bytes and of free blocks.
     fn walk(arena: Arena<'_>) -> (u64, u64) {
         let (mut at, mut free, mut blocks, mut used, mut was_free) = (arena.begin, 0, 0, 0, false);
         while at < arena.end {
@@ -451,7 +458,10 @@ mod tests {
                     match arena.allocate(bytes) {
                         Ok(at) => {
                             assert!(at % 16 == 0 && arena.units(at, bytes).is_some());
-                            assert!(own.iter().all(|&(other, long)| at + bytes <= other || other + long <= at));
+                            assert!(
+                                own.iter()
+                                    .all(|&(other, long)| at + bytes <= other || other + long <= at)
+                            );
                             own.push((at, bytes));
                         }
                         Err(error) => {
@@ -470,8 +480,8 @@ mod tests {
             assert!(full > 0 || size > 1 << 12);
             own.sort_unstable();
             let before = walk(arena);
-            // What is made anew of the same blocks has as much free, or what had been rounded up
-            // for the sake of a block's least length.
+            // An arena that is rebuilt from the same blocks has as much free memory, or more where
+            // a length had been rounded up to that of the smallest block.
             rebuild(arena, &own);
             assert!(walk(arena).0 >= before.0);
             own.iter().for_each(|&(at, _)| arena.free(at).unwrap());
@@ -525,7 +535,7 @@ mod tests {
         }
     }
 
-    /// Whatever stands there, each step ends, and stays within.
+    /// Each step ends and stays within the memory, for any content of it.
     #[test]
     fn nothing_in_it_is_believed() {
         for seed in 0..200 {

@@ -1,4 +1,4 @@
-//! The check of an object: whether all that its types lead to is sound, and the repair of what is
+//! The check of an object: finds whether all that its types lead to is sound, and repairs what is
 //! not.
 //!
 //! The home runs this walk over memory that a guest wrote before it died. The walk is bounded by
@@ -30,7 +30,8 @@ const PAGE: usize = 4096;
 /// Maximum number of bytes that a walk reads for each existing byte.
 const LOOKS: u64 = 8;
 
-/// Number of bytes that a walk may read besides: an object without any page has a root, too.
+/// Number of bytes that a walk may read in addition, because even an object without pages has a
+/// root.
 const LEAST: u64 = 1 << 20;
 
 /// Number of bytes between two pauses of a walk.
@@ -49,7 +50,7 @@ impl Pages {
     /// The pages within `data`, which begins at a page boundary of the file.
     ///
     /// # Errors
-    /// The kernel's, or no memory is left for the answer.
+    /// The kernel's error, or no memory is left for the answer.
     pub(crate) fn of(file: &MemoryFile, data: Range<usize>) -> io::Result<Self> {
         let mut runs = Vec::<(u32, u32)>::new();
         file.each_backed(data.clone(), |run| {
@@ -107,7 +108,7 @@ impl Pages {
 const UNITS: u64 = 8192;
 const WORDS: usize = UNITS as usize / 64;
 
-/// Two bits a unit: whether a block covers it, and whether a block begins there.
+/// Two bits for each unit: whether a block covers it, and whether a block begins there.
 #[derive(Debug)]
 struct Bits(Vec<u64>);
 
@@ -146,8 +147,8 @@ impl Bits {
         self.0[WORDS + unit as usize / 64] >> (unit % 64) & 1 != 0
     }
 
-    /// The next unit from `from` on that is covered; or, `within` a block, the first one that the
-    /// block does not cover.
+    /// The next unit from `from` on that a block covers; or, `within` a block, the first unit that
+    /// the block does not cover.
     fn next(&self, from: u64, within: bool) -> Option<u64> {
         (from / 64..WORDS as u64).find_map(|word| {
             let (has, begins) = (self.0[word as usize], self.0[WORDS + word as usize]);
@@ -158,7 +159,7 @@ impl Bits {
     }
 }
 
-const NO_MEMORY: DataError = DataError::Unchecked { why: "no memory is left for that" };
+const NO_MEMORY: DataError = DataError::Unchecked { why: "no memory is left for the check" };
 
 /// The pieces in which a block begins and ends, with its units there.
 type BlockEnds = [Option<(u64, Range<u64>)>; 2];
@@ -168,7 +169,7 @@ type BlockEnds = [Option<(u64, Range<u64>)>; 2];
 pub(crate) struct Claims {
     /// The pieces in which blocks begin or end.
     pieces: BTreeMap<u64, Bits>,
-    /// Runs of pieces within one block: first piece, and the one after the last.
+    /// Runs of pieces within one block: the first piece, and the one after the last.
     within: BTreeMap<u64, u64>,
 }
 
@@ -188,7 +189,7 @@ impl Claims {
         ([Some(part(first)), other], first + 1..last.max(first + 1))
     }
 
-    /// Returns `false` if a part of the block is claimed already.
+    /// Claims a block. Returns `false` if a part of it is claimed already.
     pub(crate) fn claim(&mut self, units: Range<u64>) -> Result<bool, DataError> {
         let (ends, between) = Self::split(&units);
         for (piece, part) in ends.iter().flatten() {
@@ -274,17 +275,17 @@ impl Claims {
     }
 }
 
-/// Returns `true` if a walk is to go on. Called now and then.
+/// Returns `true` if a walk may go on. Called now and then.
 type GoesOn = Box<dyn FnMut() -> bool>;
 
-/// A walk over an object: each type tells what it holds in the arena, and may put right what an
+/// A walk over an object. Each type claims what it holds in the arena, and may repair what an
 /// operation has left that ended in the middle.
 pub struct Check {
     claims: Claims,
     pages: Arc<Pages>,
-    /// Number of bytes that may still be looked at.
+    /// Number of bytes that may still be read.
     left: u64,
-    /// The same until the next pause.
+    /// Number of bytes until the next pause.
     piece: u64,
     goes_on: Option<GoesOn>,
     mends: bool,
@@ -313,7 +314,7 @@ impl Check {
         }
     }
 
-    /// Whether what is off is to be put right where it can be, in place of being an error.
+    /// Returns `true` if a fault is to be repaired where possible, and not reported as an error.
     pub fn mends(&self) -> bool {
         self.mends
     }
@@ -324,7 +325,7 @@ impl Check {
     /// [`DataError::Unchecked`]: the budget is spent, or the home has dropped the object.
     pub(crate) fn look_at(&mut self, bytes: u64) -> Result<(), DataError> {
         let spent = DataError::Unchecked {
-            why: "that would take longer than what is in use there can need",
+            why: "that would take longer than a sound object of this size needs",
         };
         self.left = self.left.checked_sub(bytes).ok_or(spent)?;
         if self.piece > bytes {
@@ -336,7 +337,7 @@ impl Check {
         if goes_on {
             Ok(())
         } else {
-            Err(DataError::Unchecked { why: "the home has let go of it" })
+            Err(DataError::Unchecked { why: "the home has let go of the object" })
         }
     }
 
@@ -363,7 +364,7 @@ impl Check {
         at.checked_add(bytes).is_some_and(|end| self.pages.has(at..end))
     }
 
-    /// The existing parts of `bytes` from `at` on. All else there is zeros.
+    /// The existing parts of `bytes` from `at` on. All other bytes there are zeros.
     pub(crate) fn parts(
         &self,
         at: usize,
@@ -389,7 +390,7 @@ impl Check {
         self.expect(memory, at, bytes, what)
     }
 
-    /// The same for a block of which only the beginning must exist.
+    /// Like [`claim`](Self::claim), for a block of which only the beginning must exist.
     pub(crate) fn claim_sparse(
         &mut self,
         memory: Memory<'_>,
@@ -399,7 +400,7 @@ impl Check {
     ) -> Result<(), DataError> {
         let wrong = || DataError::corrupt(what, usize::try_from(at).unwrap_or(usize::MAX));
         let units = Arena::new(memory).units(at, bytes).ok_or_else(wrong)?;
-        // With the header, which is 8 bytes before.
+        // Includes the header, which is 8 bytes before.
         self.expect(memory, at - 8, 16, what)?;
         if self.claims.claim(units)? { Ok(()) } else { Err(wrong()) }
     }
@@ -417,8 +418,10 @@ impl Check {
     }
 }
 
-/// Checks an object whose root is a `T`. If it `mends`, the arena is rebuilt, and blocks that
-/// nothing leads to become free. The walk ends early if `goes_on` returns `false`.
+/// Checks an object whose root is a `T`.
+///
+/// If it `mends`, the arena is rebuilt, and blocks to which nothing leads become free. The walk
+/// ends early if `goes_on` returns `false`.
 pub(crate) fn check<T: Shared>(
     memory: Memory<'_>,
     pages: Pages,

@@ -1,11 +1,12 @@
-//! A list that is linked both ways.
+//! A list that is linked in both directions.
 //!
 //! ```text
 //! place      first | last | how many
 //! element    next | previous | value
 //! ```
-//! What the list is, is said by the links forward: an element is in it as soon as the one before it
-//! leads to it, and no longer when that leads on. The rest follows, and can be made anew from them.
+//! The forward links define the list: an element is in the list as soon as the previous one leads
+//! to it, and no longer when the previous one leads past it. The rest follows, and can be rebuilt
+//! from the forward links.
 
 use super::arena::Arena;
 use super::{Check, DataError, Init, Plain, Shared, Spot, Value, after, shape};
@@ -32,7 +33,7 @@ impl<T> fmt::Debug for List<T> {
     }
 }
 
-/// Where a list is.
+/// The place of a [`List`].
 pub struct ListAt<'a, T>(Spot<'a>, PhantomData<fn() -> T>);
 
 impl<T> Clone for ListAt<'_, T> {
@@ -49,11 +50,11 @@ impl<T: Shared> fmt::Debug for ListAt<'_, T> {
     }
 }
 
-/// An element of a list, to be found again: a plain value, that can be kept in the same object, in
-/// a map for example. All zeros are none.
+/// Leads to an element of a list: a plain value that can be kept in the same object, in a map for
+/// example. All zeros lead to none.
 ///
-/// It is of use as long as the element is in the list. After that it leads nowhere, or to an
-/// element that came later; using it is an error at most ([`DataError::Corrupt`]).
+/// A link is valid as long as the element is in the list. After that it leads nowhere, or to a
+/// later element; its use is an error at most ([`DataError::Corrupt`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Link(u64);
 
@@ -72,7 +73,7 @@ impl Plain for Link {
 }
 
 impl<'a, T: Shared> ListAt<'a, T> {
-    /// How many elements it has.
+    /// The number of elements.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -80,7 +81,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
         self.0.word(COUNT, LIST)
     }
 
-    /// Whether it has none.
+    /// Returns `true` if the list is empty.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -96,7 +97,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
         Ok(Some(Link(self.0.word(FIRST, LIST)?)).filter(|link| link.0 != 0))
     }
 
-    /// The last one.
+    /// The last element.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -104,10 +105,10 @@ impl<'a, T: Shared> ListAt<'a, T> {
         Ok(Some(Link(self.0.word(LAST, LIST)?)).filter(|link| link.0 != 0))
     }
 
-    /// What an element holds.
+    /// The value of an element.
     ///
     /// # Errors
-    /// [`DataError::Corrupt`]: it is in no list, as far as can be seen.
+    /// [`DataError::Corrupt`]: the element is in no list, as far as that can be found.
     #[inline]
     pub fn at(self, link: Link) -> Result<T::At<'a>, DataError> {
         self.around(link)?;
@@ -124,7 +125,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
         Ok(Link(node))
     }
 
-    /// Puts an element before all others.
+    /// Inserts an element before all others.
     ///
     /// # Errors
     /// See [`DataError`].
@@ -134,7 +135,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
         Ok(Link(node))
     }
 
-    /// Puts an element that it has before all others.
+    /// Moves an element of the list before all others.
     ///
     /// # Errors
     /// [`DataError::Corrupt`]. An operation that ends in the middle of this may lose the element.
@@ -146,7 +147,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
         self.link(link.0, 0, self.0.word(FIRST, LIST)?)
     }
 
-    /// Takes an element out, with what it holds.
+    /// Removes an element with its value.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -156,7 +157,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
         Arena::new(self.0.memory()).free(link.0)
     }
 
-    /// Takes the first element out, and gives its value. `None`: there is none.
+    /// Removes the first element. Returns its value, or `None` if the list is empty.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -170,7 +171,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
         Ok(Some(value))
     }
 
-    /// Takes the last element out, and gives its value. `None`: there is none.
+    /// Removes the last element. Returns its value, or `None` if the list is empty.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -184,9 +185,9 @@ impl<'a, T: Shared> ListAt<'a, T> {
         Ok(Some(value))
     }
 
-    /// The elements in their order.
+    /// The elements in order.
     pub fn iter(self) -> Elements<'a, T> {
-        // Whatever the links say, there are no more.
+        // The memory holds no more elements than this, even if the links form a cycle.
         Elements {
             list: self,
             next: self.0.word(FIRST, LIST),
@@ -195,7 +196,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
         }
     }
 
-    /// An element that is in no list yet.
+    /// Makes an element that is in no list yet.
     fn make(self, value: impl Init<T>) -> Result<u64, DataError> {
         let arena = Arena::new(self.0.memory());
         let node = arena.allocate((VALUE + T::SIZE) as u64)?;
@@ -209,7 +210,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
         Ok(node)
     }
 
-    /// Puts it between two that are neighbours.
+    /// Inserts an element between two neighbours.
     fn link(self, node: u64, previous: u64, next: u64) -> Result<(), DataError> {
         self.node(node).put_word(PREVIOUS, previous, ELEMENT)?;
         self.node(node).put_word(NEXT, next, ELEMENT)?;
@@ -226,7 +227,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
         self.0.put_word(COUNT, self.len()?.wrapping_sub(1), LIST)
     }
 
-    /// The neighbours of an element, which know it.
+    /// The neighbours of an element, if both of them lead to it.
     fn around(self, link: Link) -> Result<(u64, u64), DataError> {
         let node = self.node(link.0);
         let (next, previous) = (node.word(NEXT, ELEMENT)?, node.word(PREVIOUS, ELEMENT)?);
@@ -264,7 +265,7 @@ impl<'a, T: Shared> ListAt<'a, T> {
     }
 }
 
-/// The elements of a list: [`ListAt::iter`]. After an error there are no more.
+/// The elements of a list: [`ListAt::iter`]. An error ends the iteration.
 pub struct Elements<'a, T> {
     list: ListAt<'a, T>,
     next: Result<u64, DataError>,
@@ -279,11 +280,11 @@ impl<T: Shared> fmt::Debug for Elements<'_, T> {
 }
 
 impl<'a, T: Shared> Elements<'a, T> {
-    /// The next one's neighbours are as they should be; then it is the one before the next.
+    /// Checks the next element's backward link, and moves on to it.
     fn step(&mut self, node: u64) -> Result<T::At<'a>, DataError> {
         let spot = self.list.node(node);
         let previous = spot.word(PREVIOUS, ELEMENT)?;
-        // So a list that leads back into itself is found out where it does.
+        // This finds a list that leads back into itself at the point where it does.
         if self.left == 0 || previous != self.previous {
             return Err(DataError::corrupt(ELEMENT, spot.at()));
         }
@@ -323,7 +324,7 @@ impl<T: Shared> Shared for List<T> {
 
     fn clear(spot: Spot<'_>) -> Result<(), DataError> {
         let list = Self::at(spot);
-        // No more than there can be, though others may put some back.
+        // At most as many as there can be, even if another party adds some.
         for _ in 0..=spot.memory().len() / VALUE {
             let Some(first) = list.first()? else { break };
             list.remove(first)?;
@@ -336,7 +337,7 @@ impl<T: Shared> Shared for List<T> {
         let (mut previous, mut count) = (0, 0_u64);
         loop {
             let at = list.next_of(previous)?;
-            // Before any of it is read. The second claim on an element of a cycle fails.
+            // Claimed before any of it is read. The second claim on an element of a cycle fails.
             if at != 0 {
                 check.claim(spot.memory(), at, (VALUE + T::SIZE) as u64, ELEMENT)?;
             }
@@ -362,5 +363,5 @@ impl<T: Shared> Shared for List<T> {
     }
 }
 
-// So that values begin where they should.
+// Values are aligned.
 const _: () = assert!(after(0, VALUE, 8) == VALUE);

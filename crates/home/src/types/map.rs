@@ -1,19 +1,21 @@
-//! A table by keys.
+//! A hash table.
 //!
 //! ```text
-//! place     offset of the table | offset of the one before it, while it moves, or 0 | buckets moved | how many | seed, two words
+//! place     offset of the table
+//!           offset of the one before it, while entries move, or 0
+//!           buckets moved | how many | seed, two words
 //! table     logarithm of its buckets | 0 … | buckets, from a multiple of 64 on
 //! bucket    how many entries went past it | 7 entries: 16 bits of the hash, 48 of the offset; or 0
 //! entry     hash | bytes of the key | value | key
 //! ```
 //! A bucket is a cache line. An entry is in the bucket of its hash or, if that is full, in one of
-//! those behind it, each of which is told that one went past: so whoever looks for a key ends at
-//! the first bucket that none went past, and after [`WALK`] in any case (the counters are those of
-//! Bronson and Shi: *Open-sourcing F14*, 2019). A table that becomes too full is followed by one
-//! twice as large; each change moves two buckets, so none waits for all.
+//! the next buckets; each bucket that it skipped counts it. So the search for a key ends at the
+//! first bucket that no entry skipped, and after [`WALK`] buckets in any case (the counters are
+//! those of Bronson and Shi: *Open-sourcing F14*, 2019). A table that becomes too full is replaced
+//! by one twice as large. Each change moves two buckets, so no change waits for all of them.
 //!
-//! Keys are compared and hashed as bytes, by SipHash with a seed of the object's own: whoever can
-//! choose keys, and no more than that, cannot fill one bucket.
+//! Keys are compared and hashed as bytes, by SipHash with a seed of the object's own. So a party
+//! that can only choose keys cannot fill a single bucket.
 
 use super::arena::Arena;
 use super::plain::with_bytes;
@@ -36,18 +38,18 @@ const SLOTS: usize = 7;
 const LENGTH: usize = 8;
 const VALUE: usize = 16;
 
-/// So many buckets are looked at, at most.
+/// Maximum number of buckets that a search visits.
 const WALK: u64 = 16;
 
-/// A table's first size, as a logarithm of buckets, and its last.
+/// Sizes of the first and of the largest table, as logarithms of the number of buckets.
 const FIRST: u64 = 0;
 const LAST: u64 = 33;
 
-/// So many old buckets each change moves.
+/// Number of old buckets that each change moves.
 const AT_ONCE: u64 = 2;
 
-/// What a value has in the arena was most likely put right behind its entry: so many bytes of it
-/// are asked for together with that.
+/// Number of bytes behind an entry that are prefetched with it: what a value holds in the arena
+/// most likely lies there.
 const BEHIND: usize = 128;
 
 const OFFSET: u64 = (1 << 48) - 1;
@@ -56,19 +58,19 @@ const MAP: &str = "a map";
 const TABLE: &str = "the table of a map";
 const ENTRY: &str = "an entry of a map";
 
-/// What a [`Map`] can have as keys: text, bytes, and plain values.
+/// The types that a [`Map`] can have as keys: text, bytes, and plain values.
 pub trait Key: 'static {
-    /// Tells keys of different kinds apart.
+    /// Distinguishes keys of different types.
     const SHAPE: u64;
-    /// What is looked for.
+    /// The type by which a key is looked up.
     type Query: ?Sized;
     /// A key, in private memory.
     type Owned;
 
-    /// Its bytes.
+    /// Passes the bytes of a key to `with`.
     fn with_bytes<R>(query: &Self::Query, with: impl FnOnce(&[u8]) -> R) -> R;
 
-    /// The key that has these bytes.
+    /// Copies the key that has these bytes.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -142,7 +144,7 @@ impl Key for Blob {
     }
 }
 
-/// A table by keys `K` of values `V`. Its place is a [`MapAt`].
+/// A table of values `V` by keys `K`. Its place is a [`MapAt`].
 pub struct Map<K, V>(PhantomData<fn() -> (K, V)>);
 
 impl<K, V> fmt::Debug for Map<K, V> {
@@ -151,7 +153,7 @@ impl<K, V> fmt::Debug for Map<K, V> {
     }
 }
 
-/// Where a map is.
+/// The place of a [`Map`].
 pub struct MapAt<'a, K, V>(Spot<'a>, PhantomData<fn() -> (K, V)>);
 
 impl<K, V> Clone for MapAt<'_, K, V> {
@@ -168,7 +170,7 @@ impl<K: Key, V: Shared> fmt::Debug for MapAt<'_, K, V> {
     }
 }
 
-/// A table whose words were looked at.
+/// A table whose words were read and checked.
 #[derive(Clone, Copy)]
 struct MapTable<'a> {
     block: Spot<'a>,
@@ -176,23 +178,23 @@ struct MapTable<'a> {
     mask: u64,
 }
 
-/// Where an entry is, or could be.
+/// A slot that holds an entry, or could hold one.
 #[derive(Clone, Copy)]
 struct MapSlot<'a> {
     table: MapTable<'a>,
-    /// Its bucket is so many behind that of its hash.
+    /// Distance of its bucket from the bucket of the hash.
     walked: u64,
     spot: Spot<'a>,
 }
 
-/// An entry as a slot holds it.
+/// The word by which a slot holds an entry.
 const fn word(hash: u64, entry: u64) -> u64 {
     hash & !OFFSET | entry
 }
 
 impl<'a> MapTable<'a> {
     const fn bytes(log: u64) -> u64 {
-        // From any multiple of 16 there are 48 bytes at most to one of 64.
+        // A multiple of 64 is at most 48 bytes from any multiple of 16.
         ((BUCKET as u64) << log) + 2 * BUCKET as u64
     }
 
@@ -232,7 +234,7 @@ impl<'a> MapTable<'a> {
             .filter(|&at| at != 0)
     }
 
-    /// A place for an entry of this hash, and how far that is.
+    /// Finds a slot for an entry of this hash.
     fn vacant(self, hash: u64) -> Result<Option<MapSlot<'a>>, DataError> {
         for walked in 0..WALK.min(self.mask + 1) {
             let bucket = self.bucket(hash.wrapping_add(walked));
@@ -245,7 +247,7 @@ impl<'a> MapTable<'a> {
         Ok(None)
     }
 
-    /// Tells those that an entry passed, or passes no more.
+    /// Counts an entry in the buckets that it skips, or no longer skips.
     fn tell(self, hash: u64, walked: u64, passes: bool) -> Result<(), DataError> {
         for number in 0..walked {
             let bucket = self.bucket(hash.wrapping_add(number));
@@ -261,20 +263,20 @@ impl<'a> MapTable<'a> {
 }
 
 impl MapSlot<'_> {
-    /// Puts an entry there: from then on it is in the map.
+    /// Puts an entry into the slot. From then on it is in the map.
     fn fill(self, hash: u64, entry: u64) -> Result<(), DataError> {
         self.table.tell(hash, self.walked, true)?;
         self.spot.put_word(0, word(hash, entry), TABLE)
     }
 
-    /// From then on it is not.
+    /// Empties the slot. From then on the entry is not in the map.
     fn empty(self, hash: u64) -> Result<(), DataError> {
         self.spot.put_word(0, 0, TABLE)?;
         self.table.tell(hash, self.walked, false)
     }
 }
 
-/// Whether the bytes from a place on are these.
+/// Returns `true` if a span begins with these bytes.
 #[inline]
 fn are(span: Span<'_>, bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -284,7 +286,7 @@ fn are(span: Span<'_>, bytes: &[u8]) -> bool {
 }
 
 impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
-    /// Where an entry's key begins.
+    /// Offset of the key in an entry.
     const KEY: usize = after(VALUE, V::SIZE, 8);
 
     fn table(self, which: usize) -> Result<Option<MapTable<'a>>, DataError> {
@@ -313,7 +315,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(hasher.finish())
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -321,7 +323,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         self.0.word(COUNT, MAP)
     }
 
-    /// Whether it has none.
+    /// Returns `true` if the map is empty.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -341,7 +343,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         })
     }
 
-    /// Whether it has a key.
+    /// Returns `true` if the map has this key.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -349,7 +351,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// The value of a key, which is made of zeros if it was not there.
+    /// The value of a key, which is added with a value of zeros if the map does not have it.
     ///
     /// # Errors
     /// See [`DataError`].
@@ -364,10 +366,10 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         })
     }
 
-    /// Gives a key a value, in place of the one that it had. True: it had one.
+    /// Sets the value of a key. Returns `true` if the key had a value, which was replaced.
     ///
     /// # Errors
-    /// See [`DataError`]. If it had none, it has none then.
+    /// See [`DataError`]. A key that had no value has none then.
     pub fn insert(self, key: &K::Query, value: impl Init<V>) -> Result<bool, DataError> {
         K::with_bytes(key, |key| {
             let hash = self.hash(key)?;
@@ -378,7 +380,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         })
     }
 
-    /// Takes a key and its value out. False: there is none.
+    /// Removes a key with its value. Returns `false` if the map does not have it.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -395,8 +397,8 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         })
     }
 
-    /// The entries, in no order. Entries that come or go meanwhile may be seen, once or twice, or
-    /// not.
+    /// The entries, in no order. Entries that are added or removed during the iteration may be
+    /// returned once, twice, or not at all.
     pub fn iter(self) -> impl Iterator<Item = Result<(K::Owned, V::At<'a>), DataError>> {
         self.slots().map(move |found| {
             let entry = self.0.memory().spot_at(found?.1);
@@ -405,7 +407,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         })
     }
 
-    /// All slots that hold something, and the offsets of their entries.
+    /// All used slots, and the offsets of their entries.
     fn slots(self) -> impl Iterator<Item = Result<(Spot<'a>, u64), DataError>> {
         let mut broken = None;
         let mut table = |which| match self.table(which) {
@@ -431,7 +433,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         let Some(now) = self.table(NOW)? else { return Ok(None) };
         let old = self.table(OLD)?;
         if let Some(old) = old {
-            // It may be in either, and both are most likely far away.
+            // The entry may be in either bucket, and both are most likely in no cache.
             old.bucket(hash).prefetch(BUCKET);
         }
         if let found @ Some(_) = self.find_in(now, hash, key)? {
@@ -473,7 +475,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(None)
     }
 
-    /// Adds a key that it does not have.
+    /// Adds a key that the map does not have.
     fn add(self, key: &[u8], value: impl Init<V>) -> Result<V::At<'a>, DataError> {
         let memory = self.0.memory();
         // The first table brings the seed.
@@ -490,8 +492,8 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
             entry.part(Self::KEY).write(key, ENTRY)?;
             value.init(V::at(entry.part(VALUE)))
         };
-        // The place is looked for last, for a function that gives the value may have done something
-        // to this very map.
+        // The slot is chosen last, because the function that sets the value may have changed this
+        // very map.
         let slot =
             written().and_then(|()| self.vacant(hash)?.ok_or(DataError::Full { asked: bytes }));
         let slot = slot.inspect_err(|_| {
@@ -504,13 +506,14 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(V::at(entry.part(VALUE)))
     }
 
-    /// A place for an entry of this hash.
+    /// Finds a slot for an entry of this hash, in a larger table if need be.
     fn vacant(self, hash: u64) -> Result<Option<MapSlot<'a>>, DataError> {
         let table = self.with_room()?;
         if let found @ Some(_) = table.vacant(hash)? {
             return Ok(found);
         }
-        // Many in one place, by bad luck. In a table that is almost empty that is no luck any more.
+        // Many entries are in one place, by bad luck. In a table that is almost empty it is not
+        // luck.
         if self.len()? < table.mask {
             Ok(None)
         } else {
@@ -518,7 +521,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         }
     }
 
-    /// A table with room for one more.
+    /// The current table, replaced by a larger one if it has no room for another entry.
     fn with_room(self) -> Result<MapTable<'a>, DataError> {
         let memory = self.0.memory();
         let Some(now) = self.table(NOW)? else {
@@ -533,7 +536,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         if self.len()? < slots - slots / 4 { Ok(now) } else { Ok(self.grow(now)?.unwrap_or(now)) }
     }
 
-    /// A table twice as large in place of this one. `None`: there cannot be one yet.
+    /// Replaces this table by one twice as large. Returns `None` if that is not possible yet.
     #[cold]
     fn grow(self, now: MapTable<'a>) -> Result<Option<MapTable<'a>>, DataError> {
         if self.0.word(OLD, MAP)? != 0 || now.log() == LAST {
@@ -546,7 +549,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(Some(new))
     }
 
-    /// Moves some buckets of a table that was followed by a larger one.
+    /// Moves some buckets, if a table is being replaced by a larger one.
     #[inline]
     fn go_on(self) -> Result<(), DataError> {
         if self.0.word(OLD, MAP)? == 0 { Ok(()) } else { self.move_some() }
@@ -584,14 +587,14 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(())
     }
 
-    /// Asks for what the next change will move, and for the buckets that the one after it will look
-    /// at: each alone would be waited for.
+    /// Prefetches the entries that the next change will move, and the buckets that the change after
+    /// it will read. Otherwise each change would wait for each of them.
     #[inline]
     fn look_ahead(self, old: MapTable<'a>, now: MapTable<'a>, next: u64) {
         old.bucket(next.saturating_add(AT_ONCE)).prefetch(AT_ONCE as usize * BUCKET);
         for number in next..next.saturating_add(AT_ONCE) {
             old.entries(number).for_each(|at| self.0.memory().spot_at(at).prefetch(1));
-            // They go to one of these two, if not behind that.
+            // The entries go to one of these two buckets, or behind them.
             now.bucket(number).prefetch(1);
             now.bucket(number.wrapping_add(old.mask + 1)).prefetch(1);
         }
@@ -775,7 +778,7 @@ impl<K: Key, V: Shared> Shared for Map<K, V> {
                     count += 1;
                     return map.walked(old, spot, number, at).map(drop);
                 }
-                // It was being moved.
+                // The entry was being moved.
                 let (hash, _) = map.walked(old, spot, number, at)?;
                 let moves = check.mends() && map.holds(now, hash, at)?;
                 if moves { Ok(()) } else { Err(DataError::corrupt(ENTRY, spot.at())) }

@@ -8,34 +8,36 @@ use upcall_shm::span::WritableSpan;
 /// A value without pointers, of a fixed size, that is copied as a whole: `#[derive(Plain)]` for
 /// structs and enums.
 ///
-/// All zeros are a value of it.
+/// All zeros are a valid value.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no plain value for memory that processes share",
+    message = "`{Self}` is not a plain value for memory that processes share",
     label = "not plain",
-    note = "plain are numbers, `bool`, `char`, arrays, tuples and `Option`s of such, and types with `#[derive(Plain)]`",
-    note = "pointers, references, handles and what holds them mean nothing in another process, and the size of `usize` is a matter of the machine"
+    note = "numbers, `bool`, `char`, arrays, tuples and `Option`s of these, and types with \
+            `#[derive(Plain)]` are plain",
+    note = "pointers, references, handles and types that hold them mean nothing in another \
+            process, and the size of `usize` depends on the machine"
 )]
 pub trait Plain: Copy + 'static {
-    /// Bytes that it takes.
+    /// Size in bytes.
     const SIZE: usize;
-    /// It begins at a multiple of this, 8 at most.
+    /// Alignment in bytes, at most 8.
     const ALIGN: usize;
-    /// Tells types of different layouts apart: see [`shape`].
+    /// Distinguishes types of different layouts: see [`shape`].
     const SHAPE: u64;
 
-    /// What is at a place.
+    /// Reads the value at a spot.
     ///
     /// # Errors
-    /// [`DataError::Corrupt`]: that is no value of this type.
+    /// [`DataError::Corrupt`]: the bytes there are not a value of this type.
     fn read(spot: Spot<'_>) -> Result<Self, DataError>;
 
-    /// Writes it to a place.
+    /// Writes the value to a spot.
     ///
     /// # Errors
-    /// [`DataError::Corrupt`]: the place lies outside.
+    /// [`DataError::Corrupt`]: the spot lies outside.
     fn write(&self, spot: Spot<'_>) -> Result<(), DataError>;
 
-    /// Several that lie behind each other.
+    /// Reads several values that lie one behind the other.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -58,7 +60,7 @@ pub trait Plain: Copy + 'static {
         Ok(all.map(|value: Option<Self>| value.expect("each was read")))
     }
 
-    /// Writes several behind each other.
+    /// Writes several values one behind the other.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -71,12 +73,12 @@ pub trait Plain: Copy + 'static {
     }
 }
 
-/// From one of several to the next.
+/// Distance from one of several values to the next, in bytes.
 const fn stride<T: Plain>() -> usize {
     after(0, T::SIZE, T::ALIGN)
 }
 
-/// Where a plain value is.
+/// The place of a plain value.
 pub struct Place<'a, T> {
     spot: Spot<'a>,
     of: PhantomData<fn() -> T>,
@@ -97,25 +99,25 @@ impl<T: Plain + fmt::Debug> fmt::Debug for Place<'_, T> {
 }
 
 impl<T: Plain> Place<'_, T> {
-    /// The value.
+    /// Reads the value.
     ///
     /// # Errors
-    /// [`DataError::Corrupt`]: what is there is none of this type.
+    /// [`DataError::Corrupt`]: the bytes there are not a value of this type.
     #[inline]
     pub fn get(self) -> Result<T, DataError> {
         T::read(self.spot)
     }
 
-    /// Writes one.
+    /// Writes the value.
     ///
     /// # Errors
-    /// [`DataError::Corrupt`]: the place lies outside of the object, since an offset was wrong.
+    /// [`DataError::Corrupt`]: the place lies outside of the object, because an offset was wrong.
     #[inline]
     pub fn set(self, value: T) -> Result<(), DataError> {
         value.write(self.spot)
     }
 
-    /// Makes another one of it, which is returned.
+    /// Replaces the value by the result of `change`, which is returned.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -164,7 +166,7 @@ impl<T: Plain> Init<T> for T {
     }
 }
 
-/// The bytes of a value, as they would be in an object.
+/// Passes the bytes of a value to `with`, as they would lie in an object.
 pub(super) fn with_bytes<T: Plain, R>(value: &T, with: impl FnOnce(&[u8]) -> R) -> R {
     const SHORT: usize = 64;
     let (mut short, mut long) = ([0_u64; SHORT / 8], Vec::new());
@@ -196,7 +198,10 @@ macro_rules! number {
 
             #[inline(always)]
             fn read(spot: Spot<'_>) -> Result<Self, DataError> {
-                let raw = spot.all().$load(spot.at()).ok_or_else(|| DataError::corrupt(stringify!($number), spot.at()))?;
+                let raw = spot
+                    .all()
+                    .$load(spot.at())
+                    .ok_or_else(|| DataError::corrupt(stringify!($number), spot.at()))?;
                 let from: fn($raw) -> Option<Self> = $from;
                 from(raw).ok_or_else(|| DataError::corrupt(stringify!($number), spot.at()))
             }
@@ -204,7 +209,9 @@ macro_rules! number {
             #[inline(always)]
             fn write(&self, spot: Spot<'_>) -> Result<(), DataError> {
                 let to: fn(Self) -> $raw = $to;
-                spot.to_write()?.$store(spot.at(), to(*self)).ok_or_else(|| DataError::corrupt(stringify!($number), spot.at()))
+                spot.to_write()?
+                    .$store(spot.at(), to(*self))
+                    .ok_or_else(|| DataError::corrupt(stringify!($number), spot.at()))
             }
         }
     )*};
@@ -289,7 +296,7 @@ impl<T: Plain> Plain for Option<T> {
     }
 }
 
-/// Where an option's value is.
+/// Offset of an option's value.
 trait Optional {
     const VALUE: usize;
 }

@@ -1,11 +1,11 @@
-//! A queue: elements in the order in which they came, in a ring that grows.
+//! A queue: elements in first-in, first-out order, in a ring that grows.
 //!
 //! ```text
 //! place    offset of a block, or 0: nothing
 //! block    how many it has room for, a power of two | taken | put | 0 | elements
 //! ```
-//! The numbers of elements taken and put only grow, so each change is one store, the last one. A
-//! larger ring takes the place of a smaller one by one store, too.
+//! The numbers of elements taken and put only grow. So each change becomes visible by a single
+//! store, which is the last one. A larger ring also replaces a smaller one by a single store.
 
 use super::arena::Arena;
 use super::{Check, DataError, Init, Memory, Shared, Spot, Value, after, shape};
@@ -17,7 +17,7 @@ const TAKEN: usize = 8;
 const PUT: usize = 16;
 const ELEMENTS: usize = 32;
 
-/// So many have room at first.
+/// Number of elements for which the first ring has room.
 const AT_FIRST: u64 = 4;
 
 const QUEUE: &str = "a queue";
@@ -32,7 +32,7 @@ impl<T> fmt::Debug for Queue<T> {
     }
 }
 
-/// Where a queue is.
+/// The place of a [`Queue`].
 pub struct QueueAt<'a, T>(Spot<'a>, PhantomData<fn() -> T>);
 
 impl<T> Clone for QueueAt<'_, T> {
@@ -49,7 +49,7 @@ impl<T: Shared> fmt::Debug for QueueAt<'_, T> {
     }
 }
 
-/// A ring, as its words say, which were looked at.
+/// A ring whose words were read and checked.
 struct QueueRing<'a, T> {
     block: Spot<'a>,
     room: u64,
@@ -82,7 +82,7 @@ impl<'a, T: Shared> QueueRing<'a, T> {
         self.put.wrapping_sub(self.taken)
     }
 
-    /// The place of the element of a number.
+    /// The spot of the element with this number.
     fn element(&self, number: u64) -> Spot<'a> {
         self.block.part(ELEMENTS + ((number & (self.room - 1)) * Self::STRIDE) as usize)
     }
@@ -96,7 +96,7 @@ impl<'a, T: Shared> QueueAt<'a, T> {
         }
     }
 
-    /// How many elements it has.
+    /// The number of elements.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -104,7 +104,7 @@ impl<'a, T: Shared> QueueAt<'a, T> {
         Ok(self.ring()?.map_or(0, |ring| ring.len()))
     }
 
-    /// Whether it has none.
+    /// Returns `true` if the queue is empty.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -112,7 +112,7 @@ impl<'a, T: Shared> QueueAt<'a, T> {
         Ok(self.len()? == 0)
     }
 
-    /// The element of a number, from 0 for the first one on. `None`: there are fewer.
+    /// The element with this number, counted from 0 for the first one. `None` if there are fewer.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -149,19 +149,19 @@ impl<'a, T: Shared> QueueAt<'a, T> {
         ring.block.put_word(PUT, ring.put.wrapping_add(1), RING)
     }
 
-    /// Takes the first element out, with what it holds. False: there is none.
+    /// Removes the first element with its value. Returns `false` if the queue is empty.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
     pub fn remove_front(self) -> Result<bool, DataError> {
         let Some(ring) = self.ring()?.filter(|ring| ring.len() > 0) else { return Ok(false) };
-        // Its place is free before what it holds is given back: so nobody finds half of it.
+        // The element is removed before its value is freed, so that no party finds half of it.
         ring.block.put_word(TAKEN, ring.taken.wrapping_add(1), RING)?;
         T::clear(ring.element(ring.taken))?;
         Ok(true)
     }
 
-    /// Takes the first element out, and gives its value. `None`: there is none.
+    /// Removes the first element. Returns its value, or `None` if the queue is empty.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -175,7 +175,7 @@ impl<'a, T: Shared> QueueAt<'a, T> {
         Ok(Some(value))
     }
 
-    /// The elements in their order.
+    /// The elements in order.
     pub fn iter(self) -> impl Iterator<Item = Result<T::At<'a>, DataError>> {
         let (ring, broken) = match self.ring() {
             Ok(ring) => (ring, None),
@@ -187,7 +187,7 @@ impl<'a, T: Shared> QueueAt<'a, T> {
         broken.into_iter().chain(all)
     }
 
-    /// A ring with more room, in place of a full one.
+    /// Replaces a full ring by one with more room.
     #[cold]
     fn grow(self, full: Option<QueueRing<'a, T>>) -> Result<QueueRing<'a, T>, DataError> {
         let memory = self.0.memory();
@@ -201,7 +201,7 @@ impl<'a, T: Shared> QueueAt<'a, T> {
         }
         let ring = QueueRing { block, room, taken: 0, put, of: PhantomData };
         if let Some(full) = &full {
-            // What they hold in the arena goes with them.
+            // What the elements hold in the arena goes with them.
             for number in 0..put {
                 let from = full.element(full.taken.wrapping_add(number)).bytes(T::SIZE, RING)?;
                 let to = ring.element(number);
@@ -232,7 +232,7 @@ impl<T: Shared> Shared for Queue<T> {
     fn clear(spot: Spot<'_>) -> Result<(), DataError> {
         let queue = Self::at(spot);
         let Some(ring) = queue.ring()? else { return Ok(()) };
-        // No more than there were, though others may put some there.
+        // At most as many as there were, even if another party adds some.
         for _ in 0..ring.len() {
             queue.remove_front()?;
         }
@@ -251,7 +251,7 @@ impl<T: Shared> Shared for Queue<T> {
         if T::SIZE == 0 {
             return Ok(());
         }
-        // `push` writes all of an element, so each one exists.
+        // `push` writes all bytes of an element, so each element exists.
         (0..ring.len()).try_for_each(|number| {
             let element = ring.element(ring.taken.wrapping_add(number));
             check.look_at(QueueRing::<T>::STRIDE)?;

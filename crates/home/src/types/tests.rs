@@ -1,4 +1,5 @@
-//! Types against those of the standard library, ended at each store, and scribbled over.
+//! Tests of the types: compared with those of the standard library, ended at each store, and
+//! overwritten with random words.
 
 use super::check::Pages;
 use super::*;
@@ -10,11 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use upcall_macros::{Plain, Shared};
 
 thread_local! {
-    /// So many stores more, then this thread's operation ends.
+    /// Number of stores after which this thread's operation ends.
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// A store.
+/// Counts a store.
 pub(super) fn count() {
     let left = LEFT.get();
     if left == 0 {
@@ -23,7 +24,7 @@ pub(super) fn count() {
     LEFT.set(left - 1);
 }
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers that follow from a seed.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -57,7 +58,7 @@ struct Point {
     maybe: Option<(u8, u32)>,
 }
 
-/// What there is.
+/// A struct with every kind of type.
 #[derive(Shared)]
 #[shared(crate = "upcall_home")]
 struct Everything {
@@ -166,7 +167,7 @@ fn root(room: WritableSpan<'_>) -> EverythingAt<'_> {
     Everything::at(Memory::of::<Everything>(room).spot(0))
 }
 
-/// All of it, as it is found.
+/// Reads all of it.
 fn read(all: EverythingAt<'_>) -> Result<Model, DataError> {
     let list = all.list().iter().map(|found| found?.1.get()).collect::<Result<Vec<_>, _>>()?;
     let nested = all.nested().iter().map(|found| {
@@ -215,7 +216,7 @@ fn they_are_as_those_of_the_standard_library() {
             assert_eq!(all.map().get(key).unwrap().unwrap().get().as_ref(), Ok(value));
         }
         assert!(!all.map().contains("nowhere").unwrap());
-        // Mended, it is as it was; and cleared, all room is free.
+        // Repaired, it is unchanged; and cleared, all its room is free.
         let before = used(Memory::of::<Everything>(room)).unwrap();
         check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, true, None).unwrap();
         assert!(
@@ -271,14 +272,14 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
                     without.list.remove(number);
                     without
                 };
-                // The list of a key that was not there yet.
+                // The list of a key that was not in the map before.
                 let empty = |key| {
                     let mut with = model.clone();
                     with.nested.entry(key).or_default();
                     with
                 };
                 let other = match op {
-                    // It is on its way.
+                    // The element is on its way.
                     Op::ToFront(number) if number < model.list.len() => found == without(number),
                     // Two operations.
                     Op::Add(key, _) => found == empty(key),
@@ -293,13 +294,13 @@ fn who_ends_at_any_store_leaves_it_as_it_was_or_as_it_was_to_be() {
                 if !ended {
                     break;
                 }
-                // It can be gone on with.
+                // The operation can be run again.
                 op.on(root(room)).unwrap();
                 check::check::<Everything>(Memory::of::<Everything>(room), Pages::All, false, None)
                     .unwrap();
             }
             model = after;
-            // What is left by the one that did not end.
+            // Continues with the state after the whole operation.
             words.clone_from(&before);
             op.on(root(WritableSpan::of_words(&mut words))).unwrap();
         }
@@ -401,7 +402,7 @@ fn keys_are_plain_values_and_bytes_too() {
     let mut keys = outer.iter().map(|found| found.unwrap().0).collect::<Vec<_>>();
     keys.sort_unstable();
     assert_eq!(keys, [(0, 7), (1, 7), (2, 7), (3, 7)]);
-    // There is no more room at some time, and then nothing has changed.
+    // At some point there is no more room, and then nothing has changed.
     let before = inner.len().unwrap();
     let full = (0..1000_u16)
         .find_map(|key| inner.insert(&key.to_le_bytes(), [0; 100]).err().map(|error| (key, error)));

@@ -4,8 +4,8 @@
 //! place    offset of a block, or 0: nothing
 //! block    length | bytes
 //! ```
-//! Another value is another block, and takes the place of the old one by one store: so it is seen
-//! as a whole, and whoever ends in the middle leaves one of both.
+//! A new value gets a new block, which replaces the old one by a single store. So a value is always
+//! seen as a whole, and an operation that ends in the middle leaves the old or the new one.
 
 use super::arena::Arena;
 use super::{Check, DataError, Init, Shared, Spot, Value, shape};
@@ -23,11 +23,11 @@ pub struct Text(());
 #[derive(Debug)]
 pub struct Blob(());
 
-/// Where bytes are.
+/// The place of a [`Blob`].
 #[derive(Clone, Copy)]
 pub struct BlobAt<'a>(Spot<'a>);
 
-/// Where a text is.
+/// The place of a [`Text`].
 #[derive(Clone, Copy)]
 pub struct TextAt<'a>(BlobAt<'a>);
 
@@ -44,7 +44,7 @@ impl fmt::Debug for TextAt<'_> {
 }
 
 impl<'a> BlobAt<'a> {
-    /// The bytes where they lie, which others may change meanwhile.
+    /// The bytes in place. Other parties may change them at any time.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -60,7 +60,7 @@ impl<'a> BlobAt<'a> {
         }
     }
 
-    /// How many they are.
+    /// The number of bytes.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -68,7 +68,7 @@ impl<'a> BlobAt<'a> {
         Ok(self.span()?.len())
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no bytes.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -76,7 +76,7 @@ impl<'a> BlobAt<'a> {
         Ok(self.len()? == 0)
     }
 
-    /// A copy.
+    /// Copies the bytes.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -86,7 +86,7 @@ impl<'a> BlobAt<'a> {
         Ok(bytes)
     }
 
-    /// Appends a copy to others.
+    /// Appends a copy of the bytes to `to`.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -96,10 +96,10 @@ impl<'a> BlobAt<'a> {
         Ok(())
     }
 
-    /// Puts others there, and gives back what was there.
+    /// Replaces the bytes, and frees the old ones.
     ///
     /// # Errors
-    /// See [`DataError`]. What was there stays.
+    /// See [`DataError`]. The old bytes stay.
     pub fn set(self, bytes: &[u8]) -> Result<(), DataError> {
         let memory = self.0.memory();
         let arena = Arena::new(memory);
@@ -116,8 +116,9 @@ impl<'a> BlobAt<'a> {
 }
 
 impl<'a> BlobAt<'a> {
-    /// Claims the bytes for this place. The result is what was claimed, also if a hostile party
-    /// changes the place now.
+    /// Claims the bytes for this place.
+    ///
+    /// The result is what was claimed, even if a hostile party changes the place now.
     fn checked(self, check: &mut Check) -> Result<Span<'a>, DataError> {
         let (memory, at) = (self.0.memory(), self.0.word(0, BYTES)?);
         if at == 0 {
@@ -132,7 +133,7 @@ impl<'a> BlobAt<'a> {
 }
 
 impl TextAt<'_> {
-    /// A copy.
+    /// Copies the text.
     ///
     /// # Errors
     /// [`DataError::Corrupt`], also if it is not UTF-8.
@@ -140,15 +141,15 @@ impl TextAt<'_> {
         self.0.span()?.to_text().ok_or_else(|| DataError::corrupt("text in UTF-8", self.0.0.at()))
     }
 
-    /// Puts another one there.
+    /// Replaces the text.
     ///
     /// # Errors
-    /// See [`DataError`]. What was there stays.
+    /// See [`DataError`]. The old text stays.
     pub fn set(self, text: &str) -> Result<(), DataError> {
         self.0.set(text.as_bytes())
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
@@ -156,7 +157,7 @@ impl TextAt<'_> {
         self.0.len()
     }
 
-    /// Whether it has none.
+    /// Returns `true` if the text is empty.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].
