@@ -1,6 +1,6 @@
-//! What an operation on an object takes where it is, beside a plain spin lock, one that its home
-//! runs, and one on a map of a million entries: `cargo run --release -p upcall-home --example
-//! access`.
+//! Measures an operation on an object in place, beside a plain spin lock; the same operation run by
+//! the home; and operations on a map of a million entries:
+//! `cargo run --release -p upcall-home --example access`.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -44,7 +44,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let at_home = time(|| home.access(|room| _ = black_box(room)).unwrap());
     let elsewhere = time(|| away.access(|room| _ = black_box(room)).unwrap());
     println!(
-        "ns: a spin lock {spin:.1}, at home {at_home:.1} ({:.2} ×), elsewhere {elsewhere:.1} ({:.2} ×)",
+        "ns: a spin lock {spin:.1}, at home {at_home:.1} ({:.2} ×), elsewhere {elsewhere:.1} \
+         ({:.2} ×)",
         at_home / spin,
         elsewhere / spin
     );
@@ -52,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     table(&name)
 }
 
-/// Counts up.
+/// Increments the number.
 struct Add;
 
 impl Operation for Add {
@@ -66,7 +67,7 @@ impl Operation for Add {
     }
 }
 
-/// The same operation where the object is, looked at, and run by a thread of its home.
+/// The same operation in place, as a read, and run by a thread of the home.
 fn urgently(name: &str) -> Result<(), Box<dyn std::error::Error>> {
     let home = Homed::<u64>::create(&format!("{name}-urgent")).with(|_| Ok(()))?;
     let away = Homed::<u64>::find(home.name())?;
@@ -75,14 +76,15 @@ fn urgently(name: &str) -> Result<(), Box<dyn std::error::Error>> {
     let _served = home.serve_in_background(Operations::new().operation::<Add>())?;
     let urgent = time(|| _ = black_box(away.urgent::<Add>(1).unwrap()));
     println!(
-        "ns: an addition where it is {access:.1}, a look {read:.1} ({:.2} ×), by a thread of its home that spins {urgent:.0} ({:.0} ×)",
+        "ns: an addition in place {access:.1}, a read {read:.1} ({:.2} ×), by a thread of the home \
+         that spins {urgent:.0} ({:.0} ×)",
         read / access,
         urgent / access
     );
     Ok(())
 }
 
-/// A map of a million entries of 100 bytes, whose keys come in no order, and one of the standard
+/// A map of a million entries of 100 bytes, whose keys are in no order, and a map of the standard
 /// library in private memory.
 fn table(name: &str) -> Result<(), Box<dyn std::error::Error>> {
     let key = |number: u64| format!("key {}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -129,7 +131,9 @@ fn table(name: &str) -> Result<(), Box<dyn std::error::Error>> {
     }
     let remove = each(begun);
     println!(
-        "a map of {ENTRIES} entries of 100 bytes, {} MiB, ns an entry: insert {insert:.0} (longest {longest:?}), get {get:.0} (std's HashMap {get_private:.0}), check {check:.0}, mend {mend:.0}, remove {remove:.0}",
+        "a map of {ENTRIES} entries of 100 bytes, {} MiB, ns an entry: insert {insert:.0} \
+         (longest {longest:?}), get {get:.0} (std's HashMap {get_private:.0}), check {check:.0}, \
+         mend {mend:.0}, remove {remove:.0}",
         used >> 20
     );
     assert_eq!(got, 200 * ENTRIES);

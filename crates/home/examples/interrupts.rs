@@ -1,7 +1,7 @@
-//! What an urgent invocation takes there and back, of a home that polls and of one that computes
-//! and is interrupted for it, one right after the other or after pauses, beside a line there and
-//! back; and what keeping interrupts off takes: `cargo run --release -p upcall-home --example
-//! interrupts`.
+//! Measures the round trip of an urgent invocation: at a home that polls, and at a home that
+//! computes and is interrupted, with and without pauses between invocations, beside the round trip
+//! of a cache line. Also measures the cost of keeping interrupts off:
+//! `cargo run --release -p upcall-home --example interrupts`.
 
 use std::hint::black_box;
 use std::sync::atomic::{
@@ -15,7 +15,7 @@ const TURNS: u64 = 15;
 const EACH: u64 = 5000;
 const ROUNDS: u64 = 1_000_000;
 
-/// Counts up.
+/// Increments the number.
 struct Add;
 
 impl Operation for Add {
@@ -29,7 +29,7 @@ impl Operation for Add {
     }
 }
 
-/// Between two, where there are pauses; then there are fewer.
+/// Pause between two invocations, and the number of invocations with pauses.
 const PAUSE: Duration = Duration::from_micros(50);
 const SPARSE: u64 = 500;
 
@@ -39,13 +39,13 @@ fn each(rounds: u64, mut operation: impl FnMut(u64)) -> f64 {
     begun.elapsed().as_nanos() as f64 / rounds as f64
 }
 
-/// The median, with the least and the most.
+/// The median, with the minimum and the maximum.
 fn told(mut times: Vec<f64>) -> String {
     times.sort_by(f64::total_cmp);
     format!("{:.1} ({:.1} to {:.1})", times[times.len() / 2], times[0], times[times.len() - 1])
 }
 
-/// A line there and back, between two threads that spin.
+/// Round-trip time of a cache line between two threads that spin.
 fn line() -> f64 {
     let word = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -66,7 +66,7 @@ fn line() -> f64 {
     })
 }
 
-/// Computes until that is over. Returns how many steps.
+/// Computes until `over` returns `true`. Returns the number of steps.
 fn compute(over: impl Fn() -> bool) -> u64 {
     let (mut sum, mut steps) = (0_u64, 0);
     while !over() {
@@ -77,16 +77,16 @@ fn compute(over: impl Fn() -> bool) -> u64 {
     steps
 }
 
-/// What a step takes, in ns.
+/// Time of a step, in ns.
 fn step() -> f64 {
     let (begun, looked) = (Instant::now(), AtomicU64::new(0));
-    // A look at the clock for each hundred steps is nothing.
+    // One reading of the clock for each hundred steps costs nothing.
     let over = || looked.fetch_add(1, Relaxed) % 100 == 99 && begun.elapsed().as_millis() >= 10;
     let steps = compute(over);
     begun.elapsed().as_nanos() as f64 / steps as f64
 }
 
-/// The median of those that come after pauses.
+/// The median time of operations after pauses.
 fn sparsely(operation: impl Fn(u64)) -> f64 {
     let mut times: Vec<f64> = (0..SPARSE)
         .map(|turn| {
@@ -103,8 +103,8 @@ fn sparsely(operation: impl Fn(u64)) -> f64 {
     times[times.len() / 2]
 }
 
-/// Asks a home that does one or the other meanwhile. Returns what each takes, and what each costs
-/// what the home computes, in ns.
+/// Invokes a home that polls or computes. Returns the time of each invocation, and how much of the
+/// home's computing time each invocation takes, in ns.
 fn asked(name: &str, computes: bool, pauses: bool) -> Result<[f64; 2], Box<dyn std::error::Error>> {
     let rounds = if pauses { SPARSE } else { EACH };
     let home = Homed::<u64>::create(name).with(|_| Ok(()))?;
@@ -133,7 +133,7 @@ fn asked(name: &str, computes: bool, pauses: bool) -> Result<[f64; 2], Box<dyn s
                 serving.poll();
             }
         }
-        let taken = asks.join().map_err(|_| "who asks has panicked")?;
+        let taken = asks.join().map_err(|_| "the caller has panicked")?;
         Ok([taken, lost])
     })
 }
@@ -153,15 +153,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             lost.push(own / 1000.0);
         }
     }
-    println!("a line there and back, ns: {}", told(lines));
-    println!("an urgent addition there and back, µs: its home polls {}", told(polled));
+    println!("round trip of a cache line, ns: {}", told(lines));
+    println!("round trip of an urgent addition, µs: the home polls: {}", told(polled));
     println!(
-        "it is interrupted: one after the other {}, of what it computes each takes {}",
+        "the home is interrupted, without pauses: {}, each takes {} of its computing time",
         told(signalled),
         told(lost)
     );
     println!(
-        "after pauses: {}, of what it computes each takes {}",
+        "the home is interrupted, after pauses: {}, each takes {} of its computing time",
         told(sparse),
         told(sparsely_lost)
     );
@@ -179,6 +179,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("a mask, ns: {mask}; an addition at home: {operation}");
     // SAFETY: as above.
     let (mask, operation) = serving.interruptible(unsafe { Promise::given() }, measure)?;
-    println!("the same while interrupts may come: {mask}; {operation}");
+    println!("the same while interrupts may arrive: {mask}; {operation}");
     Ok(())
 }

@@ -1,13 +1,14 @@
-//! The paper's one slot for all requesters, beside lanes of ours: what a request takes there and
-//! back, and how often it has to be sent again.
+//! Measures Psyche's single slot for all requesters beside lanes: the round-trip time of a request,
+//! and how often a request has to be sent again.
 //!
-//! Psyche's home has one location for a pointer to a request; who finds that his was overwritten
-//! sends again after a time-out (`crates/shm/src/one_slot.rs`). With us each requester has a line
-//! of his own, and nothing is ever sent again. Measured are the slot with several time-outs, our
-//! lines in the same way (*lane*), and all of an urgent invocation (*urgent*, with its lock, its
-//! encoding and its sleep), by threads of one process: a home that looks, alone on its processor,
-//! and requesters on the others. `one_slot --help` says what may be said; docs/objects-bench.md has
-//! figures.
+//! Psyche's home has one location for a pointer to a request. A requester whose pointer was
+//! overwritten sends it again after a time-out (`crates/shm/src/one_slot.rs`). In Upcall each
+//! requester has a line of its own, and nothing is ever sent again.
+//!
+//! The example measures the slot with several time-outs, Upcall's lines in the same way (*lane*),
+//! and a whole urgent invocation (*urgent*, with its lock, its encoding and its sleep). All run
+//! between threads of one process: a home that polls, alone on its processor, and requesters on the
+//! others. `one_slot --help` lists the options; docs/objects-bench.md has figures.
 #![forbid(unsafe_code)]
 
 use serde_json::json;
@@ -30,10 +31,10 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const MOST: usize = 8;
 const REQUESTERS: [usize; 4] = [1, 2, 4, MOST];
 
-/// How a request gets there.
+/// How a request gets to the home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// By the one slot; sent again after so long.
+    /// By the single slot; sent again after this time.
     Slot(Duration),
     /// By a line of the requester's own.
     Lane,
@@ -51,8 +52,10 @@ impl Way {
     }
 }
 
-/// All requests of a requester are numbered, whichever way they go; the home finds each one once,
-/// and in order, or counts it as wrong.
+/// Checks that each request is run once.
+///
+/// A requester numbers its requests, independent of how they are sent. The home must find each of
+/// them once and in order, and counts others as wrong.
 struct Once {
     asked: [AtomicU64; MOST],
     done: [AtomicU64; MOST],
@@ -66,14 +69,14 @@ static ONCE: Once = Once {
 };
 
 impl Once {
-    /// The next one of a requester.
+    /// The number of a requester's next request.
     fn ask(&self, number: usize) -> u64 {
         let next = self.asked[number].load(Relaxed) + 1;
         self.asked[number].store(next, Relaxed);
         next
     }
 
-    /// The operation, which takes so many ns and some.
+    /// The operation, which takes a little longer than `ns`.
     fn run(&self, number: usize, turn: u64, ns: u64) -> u64 {
         let Some(done) = self.done.get(number) else { return 0 };
         if done.load(Relaxed) + 1 != turn {
@@ -89,7 +92,7 @@ impl Once {
         turn
     }
 
-    /// How many requests there were, if each was run once.
+    /// The number of requests, if each was run once.
     fn check(&self) -> Outcome<u64> {
         let sum = |of: &[AtomicU64]| of.iter().map(|one| one.load(Acquire)).sum::<u64>();
         let (asked, done, wrong) = (sum(&self.asked), sum(&self.done), self.wrong.load(Acquire));
@@ -120,11 +123,11 @@ impl Operation for Once {
     }
 }
 
-/// So often a requester looks before it looks at the clock, and before others have its processor.
+/// Number of polls of a requester before it reads the clock, and of readings before it yields.
 const LOOKS: u32 = 32;
 const TURNS: u32 = 4;
 
-/// Waits, and does something each time that so much time has passed.
+/// Waits until `there` returns `true`, and calls `again` each time that `after` has passed.
 fn wait(mut there: impl FnMut() -> bool, after: Duration, mut again: impl FnMut()) {
     let (mut since, mut turns) = (Instant::now(), 0_u32);
     loop {
@@ -145,10 +148,10 @@ fn wait(mut there: impl FnMut() -> bool, after: Duration, mut again: impl FnMut(
     }
 }
 
-/// A requester's end: asks for one, and gives what came back, and how often it was sent again.
+/// Sends a request. Returns the reply, and how often the request was sent again.
 type Ask<'a> = Box<dyn FnMut(u64) -> Outcome<(u64, u64)> + 'a>;
 
-/// What all of a turn share.
+/// What all threads of a turn share.
 struct Turn {
     way: Way,
     ns: u64,
@@ -211,14 +214,14 @@ impl Turn {
         })
     }
 
-    /// The home: looks until nobody asks any more.
+    /// The home: polls until all requesters are done.
     fn serve(&self, home: &Homed<u64>, begin: &Barrier) -> Outcome<()> {
         let servers =
             self.lanes.iter().map(|lane| SingleServer::new(lane.clone())).collect::<Vec<_>>();
         let serving = (self.way == Way::Urgent)
             .then(|| home.serve(Operations::new().operation::<Once>()))
             .transpose();
-        // Whoever cannot begin does not keep the others waiting.
+        // A thread that fails to begin does not keep the others waiting.
         begin.wait();
         let serving = serving?;
         while self.asking.load(Acquire) > 0 {
@@ -242,7 +245,8 @@ impl Turn {
         Ok(())
     }
 
-    /// A requester. Gives what each took, in ns, and how often it has sent again.
+    /// A requester. Returns the time of each request, in ns, and how often requests were sent
+    /// again.
     fn ask(&self, number: usize, begin: &Barrier) -> Outcome<(Vec<u32>, u64)> {
         let asks = self.asks(number);
         begin.wait();
@@ -253,11 +257,11 @@ impl Turn {
             let (reply, again) = ask(turn)?;
             let took = begun.elapsed().as_nanos().min(u128::from(u32::MAX)) as u32;
             if reply != turn {
-                return Err(format!("{reply} came back, and {turn} was asked for").into());
+                return Err(format!("the reply is {reply}, but {turn} was expected").into());
             }
             Ok((took, again))
         };
-        // The first one opens what there is to open.
+        // The first request also opens what there is to open.
         once()?;
         while !self.over.load(Relaxed) {
             let (ns, more) = once()?;
@@ -267,7 +271,7 @@ impl Turn {
         Ok((took, again))
     }
 
-    /// Lets all of it go for so long.
+    /// Runs the turn for this time.
     fn go(&self, home: &Homed<u64>, time: Duration) -> Outcome<Found> {
         let requesters = self.lanes.len();
         let (begin, seats) = (&Barrier::new(requesters + 2), Seats::find()?);
@@ -307,7 +311,7 @@ impl Turn {
     }
 }
 
-/// Who is on which processors.
+/// The processors of the home and of the requesters.
 #[derive(Clone)]
 struct Seats {
     home: CpuSet,
@@ -323,12 +327,12 @@ impl Seats {
     }
 }
 
-/// What was found of a way, in all rounds.
+/// The measurements of a method, in all rounds.
 #[derive(Debug, Default)]
 struct Found {
-    /// What each request took.
+    /// Time of each request.
     ns: Vec<u32>,
-    /// In each round.
+    /// Requests per second in each round.
     per_s: Vec<f64>,
     again: u64,
 }
@@ -353,7 +357,7 @@ fn median(of: &[f64]) -> f64 {
     of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// A line there and back between the home's processor and another one, in ns.
+/// Round-trip time of a cache line between the home's processor and another one, in ns.
 fn line() -> Outcome<f64> {
     const EACH: u64 = 5000;
     let (word, seats) = (&AtomicU64::new(0), Seats::find()?);
@@ -391,9 +395,9 @@ fn line() -> Outcome<f64> {
     })
 }
 
-/// What is said on the command line.
+/// The options on the command line.
 struct Plan {
-    /// For each case in a round.
+    /// Time of each case in a round.
     time: Duration,
     rounds: usize,
     after: Vec<u64>,
@@ -401,24 +405,24 @@ struct Plan {
     json: bool,
 }
 
-const HELP: &str = "The paper's one slot for all requesters, beside lanes.
+const HELP: &str = "Measures Psyche's single slot for all requesters beside lanes.
 
 Usage: one_slot [--ms N] [--rounds N] [--after LIST] [--work LIST] [--json]
 
-  --ms N        so long each case is measured in a round (40)
-  --rounds N    in which all cases follow each other (5)
+  --ms N        measuring time of each case in a round, ms (40)
+  --rounds N    number of rounds, each of all cases (5)
   --after LIST  time-outs after which a request is sent again, µs (2,20,200)
-  --work LIST   how long the operation takes at the home, ns (0,2000,20000)
-  --json        records in place of a table
-  --help        this
+  --work LIST   times that the operation takes at the home, ns (0,2000,20000)
+  --json        print records in place of a table
+  --help        print this text
 
 Examples:
   cargo run --release -p upcall-home --example one_slot
   cargo run --release -p upcall-home --example one_slot -- --ms 10 --rounds 1
-  cargo run --release -p upcall-home --example one_slot -- --after 5 --work 500 --json > one-slot.json";
+  cargo run --release -p upcall-home --example one_slot -- --after 5 --work 500 --json > slot.json";
 
 impl Plan {
-    /// None: it is to say what may be said.
+    /// Parses the command line. Returns `None` if it asks for help.
     fn of(mut words: impl Iterator<Item = String>) -> Outcome<Option<Self>> {
         let mut plan = Self {
             time: Duration::from_millis(40),
@@ -434,7 +438,7 @@ impl Plan {
                     .split(',')
                     .map(|number| number.parse().ok().filter(|number| *number >= least));
                 said.collect::<Option<_>>().ok_or_else(|| {
-                    format!("{word} takes numbers from {least} on; see --help").into()
+                    format!("{word} takes numbers of at least {least}; see --help").into()
                 })
             };
             match word.as_str() {
@@ -444,7 +448,7 @@ impl Plan {
                 "--work" => plan.works = numbers(0)?,
                 "--json" => plan.json = true,
                 "--help" | "-h" => return Ok(None),
-                _ => return Err(format!("{word} means nothing here; see --help").into()),
+                _ => return Err(format!("unknown option {word}; see --help").into()),
             }
         }
         Ok(Some(plan))
@@ -460,7 +464,8 @@ impl Plan {
     }
 }
 
-/// How far it is, on standard error: one changing line on a terminal, else one line a round.
+/// Reports progress on standard error: one changing line on a terminal, else one line for each
+/// round.
 fn say(round: usize, rounds: usize, what: &str) {
     if stderr().is_terminal() {
         eprint!("\r\x1b[Kround {} of {rounds}{what}", round + 1);
@@ -516,12 +521,14 @@ fn main() -> Outcome<()> {
                 if let Way::Slot(after) = way { Some(after.as_micros() as u64) } else { None };
             let name = if after.is_some() { "slot".into() } else { way.name() };
             records.push(json!({
-                "work_ns": work, "requesters": requesters, "way": name, "after_us": after, "requests": found.ns.len(), "median_ns": median_ns,
-                "p99_ns": p99, "requests_per_s": per_s, "resends_per_1000": again,
+                "work_ns": work, "requesters": requesters, "way": name, "after_us": after,
+                "requests": found.ns.len(), "median_ns": median_ns, "p99_ns": p99,
+                "requests_per_s": per_s, "resends_per_1000": again,
             }));
         } else {
             println!(
-                "{work:>8} {requesters:>10} {:13} {median_ns:>10} {p99:>10} {per_s:>12.0} {again:>12.2}",
+                "{work:>8} {requesters:>10} {:13} {median_ns:>10} {p99:>10} \
+                 {per_s:>12.0} {again:>12.2}",
                 way.name()
             );
         }

@@ -30,7 +30,7 @@
 //! are not whole. [`Check`] finds what can be found, and repairs all of that.
 //!
 //! Source: Psyche leaves its data structures to the kernel's C++. These types are for its section
-//! 2.1 (data "mapped into the address space of each"), and UPVM has none.
+//! 2.1 (data "mapped into the address space of each"), and for UPVM, which has none.
 
 pub(crate) mod arena;
 pub(crate) mod check;

@@ -1,5 +1,5 @@
-//! Operations in the way that is cheapest: each once, whatever way it goes, and told to those who
-//! look on.
+//! Operations by the cheapest method: each is run once, by any of the methods, and observers see
+//! it.
 
 mod adding;
 
@@ -17,7 +17,7 @@ fn name(of: &str) -> String {
     format!("{of}-{}", std::process::id())
 }
 
-/// Only looks.
+/// Only reads.
 struct Get;
 
 impl Operation for Get {
@@ -70,7 +70,7 @@ fn each_is_run_once_whatever_way_it_goes_and_who_looks_on_sees_them() {
     });
     assert_eq!(home.read(|number| number.get()).unwrap(), 4 * EACH);
     drop(serving);
-    // What has left is kept with what is there; their homes hear of the end by and by.
+    // The counts of handles that are gone are kept. The home learns of their end after a while.
     let mut all = read(&name).all();
     for _ in 0..1000 {
         all = read(&name).all();
@@ -101,7 +101,7 @@ impl Operation for Pretend {
     }
 }
 
-/// In each way in which such an operation runs, reads without the lock stay valid.
+/// By each method by which such an operation can run, reads without the lock stay valid.
 #[test]
 fn an_operation_that_only_looks_changes_no_number_and_tears_nothing() {
     let home = Homed::<u64>::create(&name("looks")).with(|number| number.set(5)).unwrap();
@@ -143,7 +143,7 @@ fn a_home_that_serves_nothing_is_no_error() {
     let away = Homed::<u64>::find(home.name()).unwrap();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // The lock is dear, so that the other way is tried.
+        // The lock is dear, so that the other method is tried.
         let (busy, over) = (home.try_clone().unwrap(), &over);
         scope.spawn(move || {
             while !over.load(SeqCst) {
@@ -151,7 +151,7 @@ fn a_home_that_serves_nothing_is_no_error() {
             }
         });
         let done = (0..EACH).map(|_| away.auto::<Add>(1)).collect::<Vec<_>>();
-        // First, for that thread is joined whatever else is found.
+        // Before any assertion, because the thread is joined even if one fails.
         over.store(true, SeqCst);
         for (at, done) in (0..EACH).zip(done) {
             assert_eq!(done.unwrap(), at + 1);
@@ -173,7 +173,7 @@ fn what_is_granted_is_what_is_done() {
             assert_eq!(away.auto::<Add>(1).unwrap(), at + 1, "{grant:?}, {way}");
         }
         drop(serving);
-        // Nothing else can be done, so that is an error.
+        // No other method is possible, so that is an error.
         let error = away.auto::<Add>(1).unwrap_err();
         assert!(matches!(error, InvokeError::NotServed(_) | InvokeError::Ended { .. }), "{error}");
         let reads = away.auto::<Get>(());

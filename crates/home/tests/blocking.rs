@@ -1,5 +1,5 @@
-//! Short operations do not block (P2): in builds with debug assertions who asks for one that does
-//! is told of it.
+//! Short operations do not block (Psyche, section 3.1): in builds with debug assertions, the caller
+//! of an operation that blocks gets an error.
 
 mod adding;
 
@@ -28,10 +28,10 @@ fn find(home: &Homed<u64>) -> Homed<u64> {
     Homed::find(home.name()).unwrap()
 }
 
-/// More often than it touches new memory.
+/// Number of sleeps: more than the operation touches new pages.
 const SLEEPS: u32 = 50;
 
-/// Counts up, and sleeps, as it should not.
+/// Adds to the number, and sleeps, which it must not.
 struct Sleep;
 
 impl Operation for Sleep {
@@ -46,7 +46,7 @@ impl Operation for Sleep {
     }
 }
 
-/// Counts up, and computes for so many milliseconds.
+/// Increments the number, and computes for this many milliseconds.
 struct Compute;
 
 impl Operation for Compute {
@@ -64,7 +64,7 @@ impl Operation for Compute {
     }
 }
 
-/// Counts up, and touches so many bytes that nobody had before.
+/// Increments the number, and touches this many bytes of fresh memory.
 struct Touch;
 
 impl Operation for Touch {
@@ -87,7 +87,8 @@ fn operations() -> Operations<u64> {
         .operation::<Touch>()
 }
 
-/// It was run there, and is told; or in builds without debug assertions, it is as any other.
+/// Asserts that the operation was run and reported, or, in builds without debug assertions, that it
+/// succeeded.
 #[track_caller]
 fn assert_told(done: Result<u64, InvokeError>, of: &str, value: u64) {
     match done {
@@ -120,7 +121,7 @@ fn an_operation_that_sleeps_is_told_to_who_has_asked_with_both_places_and_was_ru
         assert_told(away.urgent::<Sleep>(1), "sleep", turn);
         assert_eq!(home.read(|number| number.get()), Ok(turn));
     }
-    // Others are not told of it.
+    // Other callers get no error.
     assert_eq!(away.urgent::<Add>(1).unwrap(), 4);
 }
 
@@ -175,7 +176,7 @@ fn so_is_one_that_sleeps_where_the_object_is() {
     );
 }
 
-/// Its user-level thread waits; the virtual processor has nothing else to do, and sleeps.
+/// Blocks its user-level thread; the virtual processor has nothing else to do, and sleeps.
 struct Rest;
 
 impl Operation for Rest {
@@ -255,7 +256,7 @@ fn one_that_waits_for_the_lock_is_not_told() {
             let count = other.perform::<Add>(1).unwrap();
             (count, begun.elapsed())
         });
-        // For longer than anybody spins.
+        // Longer than any party spins.
         let held = home.access(|_| {
             has_it.wait();
             thread::sleep(Duration::from_millis(100));
@@ -272,7 +273,7 @@ fn one_that_waits_for_the_lock_is_not_told() {
     assert_eq!(home.read(|number| number.get()), Ok(2));
 }
 
-/// Sleeps, beside a value that is only invoked.
+/// Sleeps in an errand on a kept value.
 struct Doze;
 
 impl Errand for Doze {

@@ -1,4 +1,4 @@
-//! Objects of a type: made, found, used by several, ended in the middle of.
+//! Objects of a type: made, found, used by several threads, and torn in the middle of an operation.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,7 +21,7 @@ struct Known {
     link: Link,
 }
 
-/// The files used last: a table, and their order.
+/// The most recently used files: a table, and their order.
 #[derive(Shared)]
 #[shared(crate = "upcall_home")]
 struct Recent {
@@ -47,7 +47,7 @@ impl RecentAt<'_> {
         Ok(())
     }
 
-    /// The table and the order have the same files.
+    /// Returns `true` if the table and the order have the same files.
     fn agree(self) -> Result<bool, DataError> {
         for found in self.order().iter() {
             let (link, path) = found?;
@@ -104,7 +104,7 @@ fn one_of_another_type_is_not_found() {
             && full.to_string().contains("make it with more"),
         "{full}"
     );
-    // There is none then.
+    // There is no object then.
     assert!(matches!(Homed::<Recent>::find(&name("small")), Err(FindError::Name(_))));
 }
 
@@ -124,7 +124,7 @@ fn what_an_operation_returns_is_told() {
     home.check().unwrap();
 }
 
-/// Half of an operation is done: its types are mended, and what they mean is put right by the home.
+/// Half of an operation is done: its types are mended, and the home restores what they mean.
 #[test]
 fn an_operation_that_panics_is_mended() {
     static MENDED: AtomicU64 = AtomicU64::new(0);
@@ -160,7 +160,7 @@ fn an_operation_that_panics_is_mended() {
         Ok((true, true))
     );
     home.check().unwrap();
-    // Without such a function it is of no use any more.
+    // Without such a function the object is poisoned.
     let home = Homed::<Recent>::create(&name("poisoned")).with(|_| Ok(())).unwrap();
     assert!(
         catch_unwind(AssertUnwindSafe(
@@ -171,8 +171,7 @@ fn an_operation_that_panics_is_mended() {
     assert_eq!(home.access(|recent| recent.asked().get()), Err(AccessError::Poisoned));
 }
 
-/// Those who look write nothing, so they do not keep each other waiting; and each look is of one
-/// state.
+/// Readers write nothing, so they do not keep each other waiting; and each read is of one state.
 #[test]
 fn looks_are_of_one_state() {
     let home = Homed::<Recent>::create(&name("looks"))
@@ -203,7 +202,7 @@ fn looks_are_of_one_state() {
                 }
                 println!("{looks} looks");
                 assert!(looks > 10);
-                // Within a look nothing else is to be done with the same hold, and nothing written.
+                // Within a read the same handle can do nothing else, and can write nothing.
                 assert_eq!(
                     own.read(|recent| recent.asked().set(0)),
                     Err(AccessError::Data(DataError::ReadOnly))
@@ -242,7 +241,7 @@ fn who_is_granted_reading_only_reads() {
         assert!(away.used().unwrap() > 0);
         let again = away.try_clone().unwrap();
         assert_eq!(again.read(|queue| queue.len()), Ok(2));
-        // Any number may read.
+        // There may be any number of readers.
         let many =
             (0..300).map(|_| Homed::<Queue<u64>>::find(home.name()).unwrap()).collect::<Vec<_>>();
         assert!(many.iter().all(|one| one.read(|queue| queue.len()) == Ok(2)));

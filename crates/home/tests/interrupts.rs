@@ -1,4 +1,4 @@
-//! Operations that run in the middle of what their home computes: homes on ordinary kernel threads,
+//! Operations that run in the middle of the home's computation: homes on ordinary kernel threads,
 //! which do not poll.
 
 mod adding;
@@ -19,13 +19,13 @@ use upcall_home::{
 use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
 
 thread_local! {
-    /// What this thread allocates and frees is counted.
+    /// Whether the allocations of this thread are counted.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
 static COUNTED: AtomicU64 = AtomicU64::new(0);
 
-/// The system's allocator, which counts what is done by threads that are watched.
+/// The system's allocator, which counts allocations and frees of watched threads.
 struct Counting;
 
 fn counts() {
@@ -34,7 +34,7 @@ fn counts() {
     }
 }
 
-// SAFETY: all is left to the system's allocator.
+// SAFETY: everything is left to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         counts();
@@ -63,17 +63,17 @@ fn promise() -> Promise {
     unsafe { Promise::given() }
 }
 
-/// Computes until something is true, which an operation makes. What it computes allocates and
-/// frees, as anything does.
+/// Computes until an operation makes a condition true. The computation allocates and frees memory,
+/// as most code does.
 fn computes_until(mut done: impl FnMut() -> bool) {
     let ends = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < ends, "no operation comes");
+        assert!(Instant::now() < ends, "no operation arrives");
         black_box((0..200_u64).map(|at| at.to_string()).collect::<Vec<_>>());
     }
 }
 
-/// The same, which is not registered for interrupts.
+/// The same operation, which is not registered for interrupts.
 struct AddAtPoint;
 
 impl Operation for AddAtPoint {
@@ -106,7 +106,7 @@ fn number(home: &Homed<u64>) -> u64 {
     home.read(|number| number.get()).unwrap()
 }
 
-/// Without polling for once; those who come later are heard, too.
+/// The home never polls. Callers that arrive later are served, too.
 #[test]
 fn a_home_that_computes_answers_meanwhile() {
     const EACH: u64 = 1000;
@@ -134,7 +134,7 @@ fn a_home_that_computes_answers_meanwhile() {
         serving.interruptible(promise(), || computes_until(|| done.load(SeqCst) == 3)).unwrap();
     });
     assert_eq!(number(&home), 3 * EACH);
-    // It is over.
+    // Interrupts are off again.
     thread::scope(|scope| {
         let away = find(&home);
         let asked = scope.spawn(move || away.urgent::<Add>(1).unwrap());
@@ -146,7 +146,7 @@ fn a_home_that_computes_answers_meanwhile() {
     });
 }
 
-/// One who has been asked for an operation, and whether it was run.
+/// A caller that has requested an operation, and whether the operation was run.
 struct Asks<'scope> {
     done: Arc<AtomicBool>,
     asked: thread::ScopedJoinHandle<'scope, u64>,
@@ -174,7 +174,7 @@ impl<'scope> Asks<'scope> {
     }
 }
 
-/// So long that a signal would have come.
+/// Computes for so long that a signal would have arrived.
 fn a_while() {
     let begun = Instant::now();
     computes_until(|| begun.elapsed() > Duration::from_millis(50));
@@ -197,7 +197,7 @@ fn what_is_masked_is_not_interrupted_until_the_end_of_that() {
             assert_eq!((number(&home), second.is_done()), (1, false));
             drop(masked);
             computes_until(|| second.is_done());
-            // And again by interrupts.
+            // Interrupts are on again.
             let third = Asks::begin(scope, &home);
             computes_until(|| third.is_done());
             assert_eq!([first, second, third].map(|asks| asks.asked.join().unwrap()), [1, 2, 3]);
@@ -206,7 +206,7 @@ fn what_is_masked_is_not_interrupted_until_the_end_of_that() {
     });
 }
 
-/// By whichever hold of the thread's.
+/// By any of the thread's handles.
 #[test]
 fn what_comes_while_the_home_has_the_lock_is_run_when_it_is_free() {
     let home = create();
@@ -230,8 +230,8 @@ fn what_comes_while_the_home_has_the_lock_is_run_when_it_is_free() {
     assert_eq!(number(&home), 3);
 }
 
-/// The home goes on, and comes again: the one who has the lock lets go of it only when the home has
-/// computed for a while after it was asked.
+/// The home goes on, and is interrupted again: the holder of the lock releases it only when the
+/// home has computed for a while after the request.
 #[test]
 fn another_one_that_has_the_lock_for_long_does_not_hold_the_home_up() {
     let home = create();
@@ -264,7 +264,7 @@ fn another_one_that_has_the_lock_for_long_does_not_hold_the_home_up() {
     assert!(turns.load(SeqCst) >= 2000);
 }
 
-/// They go on until it has computed for a while.
+/// The callers go on until the home has computed for a while.
 #[test]
 fn a_home_that_is_asked_again_and_again_computes_all_the_same() {
     let home = create();
@@ -306,8 +306,8 @@ impl Random {
     }
 }
 
-/// Those who ask, by operations that are fit and that are not, beside others who take the lock
-/// themselves; and a home that does anything at all meanwhile.
+/// Callers of operations that are fit for interrupts and that are not, beside parties that take the
+/// lock themselves, at a home that does anything at all in the meantime.
 #[test]
 fn none_is_lost_or_doubled_whatever_the_home_does() {
     const EACH: u64 = 4000;
@@ -340,7 +340,7 @@ fn none_is_lost_or_doubled_whatever_the_home_does() {
             while done.load(SeqCst) < 4 {
                 assert!(
                     Instant::now() < ends,
-                    "{:?} have done, at {} and {}",
+                    "{:?} threads are done, the numbers are {} and {}",
                     done,
                     number(&home),
                     number(&second)
@@ -372,7 +372,7 @@ fn none_is_lost_or_doubled_whatever_the_home_does() {
     assert_eq!((number(&home), number(&second)), (3 * EACH + own.get(), EACH));
 }
 
-/// Each computes, asks the other, and is interrupted by it.
+/// Each home computes, invokes the other, and is interrupted by it.
 #[test]
 fn homes_that_compute_invoke_each_other() {
     const EACH: u64 = 500;
@@ -400,7 +400,7 @@ fn homes_that_compute_invoke_each_other() {
     });
 }
 
-/// How often a key was asked for; new ones make the table grow.
+/// Counts the requests for a key; new keys make the table grow.
 struct Hit;
 
 impl Operation for Hit {
@@ -417,7 +417,7 @@ impl Operation for Hit {
     }
 }
 
-/// In the handler nothing is allocated or freed, whatever the outcome.
+/// The handler allocates and frees nothing, with any outcome.
 #[test]
 fn an_interrupt_allocates_nothing() {
     let home = Homed::<Map<Text, u64>>::create(&name("hits")).with(|_| Ok(())).unwrap();
@@ -427,7 +427,7 @@ fn an_interrupt_allocates_nothing() {
     thread::scope(|scope| {
         scope.spawn(move || {
             for turn in 1..=500 {
-                // In the line of the request, and behind it.
+                // Arguments in the line of the request, and behind it.
                 let count =
                     away.urgent::<Hit>((&format!("/{}", turn / 2), &[0; 1000][..turn])).unwrap();
                 assert_eq!(count, 1 + u64::from(turn % 2 == 1 && turn > 1));
@@ -449,7 +449,7 @@ fn an_interrupt_allocates_nothing() {
     assert_eq!(COUNTED.load(SeqCst), 0);
 }
 
-/// A text of so many bytes.
+/// Returns a text of `length` bytes.
 struct Long;
 
 impl Operation for Long {
@@ -466,7 +466,7 @@ impl Operation for Long {
     }
 }
 
-/// So many zeros, without memory of its own.
+/// A reply of this many zeros, without memory of its own.
 struct Reply(u64);
 
 impl serde::Serialize for Reply {
@@ -492,7 +492,13 @@ fn what_an_interrupt_cannot_do_waits_or_is_told() {
             assert_eq!(away.urgent::<Long>((4000, &[0; 4000])).unwrap().0, 4000);
             assert_eq!(away.urgent::<Long>((10_000, &[])).unwrap().0, 10_000);
             let corrupt = away.urgent::<Long>((10_001, &[])).map(|reply| reply.0);
-            assert!(matches!(&corrupt, Err(InvokeError::Corrupt { what, at: 10_001 }) if what == "a short text"), "{corrupt:?}");
+            assert!(
+                matches!(
+                    &corrupt,
+                    Err(InvokeError::Corrupt { what, at: 10_001 }) if what == "a short text"
+                ),
+                "{corrupt:?}"
+            );
             done.store(1, SeqCst);
             // Too long for an interrupt.
             assert_eq!(away.urgent::<Long>((1, &[0; 4096])).unwrap().0, 1);
@@ -510,7 +516,7 @@ fn what_an_interrupt_cannot_do_waits_or_is_told() {
     });
 }
 
-/// Nobody waits for a home that computes, if the object is of no use any more.
+/// No caller waits for a home that computes if the object is poisoned.
 #[test]
 fn that_an_object_is_poisoned_is_told_from_an_interrupt() {
     let home = Homed::<u64>::create(&name("poisoned")).with(|_| Ok(())).unwrap();
@@ -525,7 +531,10 @@ fn that_an_object_is_poisoned_is_told_from_an_interrupt() {
             }));
             assert!(torn.is_err());
             let not = away.urgent::<Add>(1).unwrap_err();
-            assert!(matches!(&not, InvokeError::NotRun(why) if why.contains("made anew")), "{not}");
+            assert!(
+                matches!(&not, InvokeError::NotRun(why) if why.contains("created again")),
+                "{not}"
+            );
             over.store(true, SeqCst);
         });
         serving.interruptible(promise(), || computes_until(|| over.load(SeqCst))).unwrap();
@@ -541,7 +550,8 @@ fn a_virtual_processor_is_not_interrupted_and_one_in_another_changes_nothing() {
             serving.interruptible(promise(), || ()).unwrap();
             let asks = Asks::begin(scope, &home);
             computes_until(|| asks.is_done());
-            // One that is served from now on interrupts, too; and no more when that has ended.
+            // An object that is served from now on interrupts the computation, too, until its
+            // service ends.
             let second = create();
             let also = serve(&second);
             let asks = Asks::begin(scope, &second);
@@ -563,7 +573,7 @@ fn a_virtual_processor_is_not_interrupted_and_one_in_another_changes_nothing() {
     assert!(ran.is_ok());
 }
 
-/// In whose environment this is, it is the home of an object of that name, which computes.
+/// A process with this environment variable is the home of an object of that name, and computes.
 const HOME_OF: &str = "UPCALL_TEST_HOME_OF";
 
 fn is_a_home(name: &str) {
@@ -615,13 +625,13 @@ fn within_a_minute<R>(mut asks: impl FnMut() -> Option<R>) -> R {
         if let Some(found) = asks() {
             return found;
         }
-        assert!(Instant::now() < ends, "it does not come");
+        assert!(Instant::now() < ends, "the condition never holds");
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Wherever in an operation, and however: who has asked is told, or answered when it goes on; and
-/// the name is free for another home.
+/// The home ends or stops at any point of an operation: the caller gets an error, or its reply when
+/// the home goes on. The name is free for another home.
 #[test]
 fn a_home_that_ends_in_an_interrupt_is_not_waited_for() {
     if let Ok(name) = std::env::var(HOME_OF) {

@@ -1,4 +1,4 @@
-//! Operations that the home runs for others: each once, at its own points.
+//! Operations that the home runs for others: each once, at the home's own points.
 
 mod adding;
 
@@ -31,7 +31,7 @@ impl Operation for Fail {
     }
 }
 
-/// Takes so many milliseconds, in the midst of two operations.
+/// Takes this many milliseconds, between two operations.
 struct Slow;
 
 impl Procedure for Slow {
@@ -97,9 +97,10 @@ fn procedures_may_block_and_say_what_they_want() {
     let away = find(&home);
     assert_eq!(away.invoke::<Slow>(20).unwrap(), 0);
     assert_eq!(home.invoke::<Slow>(0).unwrap(), 1);
-    assert!(
-        matches!(away.invoke::<Slow>(20_000), Err(InvokeError::Said(words)) if words.contains("too long"))
-    );
+    assert!(matches!(
+        away.invoke::<Slow>(20_000),
+        Err(InvokeError::Said(words)) if words.contains("too long")
+    ));
     // A caller whose patience ends learns that the procedure may still run; and it does, once.
     let away = away.patience(Some(Duration::from_millis(20)));
     assert!(matches!(away.invoke::<Meet>(2), Err(InvokeError::Busy { .. })));
@@ -139,7 +140,7 @@ impl Procedure for Meet {
         if met {
             Ok(thread::current().name().unwrap_or_default().into())
         } else {
-            Err("the others have not come".into())
+            Err("the others did not join".into())
         }
     }
 }
@@ -185,7 +186,7 @@ fn procedures_of_one_home_can_wait_for_each_other() {
     });
 }
 
-/// Invokes itself at the other one of two homes, back and forth.
+/// Invokes itself at the other of two homes, back and forth.
 struct ToAndFro;
 
 impl Procedure for ToAndFro {
@@ -234,7 +235,7 @@ fn a_service_that_ends_waits_for_its_procedures() {
     });
 }
 
-/// An echo that is as long as can be.
+/// An echo of any length up to the maximum.
 struct Echo;
 
 impl Operation for Echo {
@@ -260,9 +261,10 @@ fn arguments_and_replies_of_all_lengths_come_whole() {
         assert!(away.urgent::<Echo>(("a", &bytes)).unwrap() == bytes, "{length}");
     }
     let long = vec![0; LONGEST];
-    assert!(
-        matches!(away.urgent::<Echo>(("a", &long)), Err(InvokeError::TooLong { bytes }) if bytes > LONGEST)
-    );
+    assert!(matches!(
+        away.urgent::<Echo>(("a", &long)),
+        Err(InvokeError::TooLong { bytes }) if bytes > LONGEST
+    ));
     assert_eq!(away.urgent::<Echo>(("b", b"x")).unwrap(), b"x");
 }
 
@@ -290,7 +292,7 @@ fn what_is_masked_waits_and_is_run_then() {
         drop(nested);
         assert_eq!((serving.poll(), done.load(SeqCst)), (0, 0));
         drop(masked);
-        // At its end.
+        // Requests are run at the end of the mask.
         assert_eq!(home.read(|number| number.get()), Ok(2));
         serving
             .run_until(|| done.load(SeqCst) == 100 || home.read(|number| number.get()) == Ok(101));
@@ -298,7 +300,7 @@ fn what_is_masked_waits_and_is_run_then() {
     assert_eq!(home.read(|number| number.get()), Ok(101));
 }
 
-/// Each waits for the other, and serves it meanwhile.
+/// Each waits for the other, and serves the other while it waits.
 #[test]
 fn homes_can_invoke_each_other() {
     const EACH: u64 = 2000;
@@ -354,7 +356,7 @@ fn a_virtual_processor_serves_by_itself() {
             let serving = home.serve(operations()).unwrap();
             ready.wait();
             let begun = Instant::now();
-            // It computes, with a safe point now and then; and sleeps.
+            // The processor computes, with a safe point now and then, and sleeps.
             while home.read(|number| number.get()) != Ok(2020) {
                 assert!(
                     begun.elapsed() < Duration::from_secs(60),
@@ -380,7 +382,7 @@ fn what_cannot_be_run_is_told() {
     assert!(matches!(away.serve(operations()), Err(ServeError::Elsewhere)));
     let not = away.urgent::<Add>(1).unwrap_err();
     assert!(
-        matches!(not, InvokeError::NotServed(_)) && not.to_string().contains("is to serve it"),
+        matches!(not, InvokeError::NotServed(_)) && not.to_string().contains("has to serve it"),
         "{not}"
     );
     let twice = home.serve(operations().operation::<Add>()).unwrap_err();
@@ -389,18 +391,18 @@ fn what_cannot_be_run_is_told() {
     assert!(matches!(home.serve(operations()), Err(ServeError::Served)));
     let unknown = away.urgent::<Add>(1).unwrap_err();
     assert!(
-        matches!(unknown, InvokeError::Unknown { .. }) && unknown.to_string().contains("but fail"),
+        matches!(unknown, InvokeError::Unknown { .. }) && unknown.to_string().contains("only fail"),
         "{unknown}"
     );
     assert!(matches!(away.urgent::<Fail>(()), Err(InvokeError::Panicked)));
-    // It was repaired, and goes on.
+    // The object was repaired, and can be used.
     assert_eq!(away.perform::<Add>(7), Ok(7));
     drop(served);
     let begun = Instant::now();
     while !matches!(away.urgent::<Fail>(()), Err(InvokeError::NotServed(_))) {
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
-    // Served anew, it is found anew.
+    // When the object is served again, a lane is opened again.
     let _served = home.serve_in_background(operations()).unwrap();
     assert_eq!(away.urgent::<Add>(1).unwrap(), 8);
     if cfg!(debug_assertions) {
@@ -421,11 +423,11 @@ fn what_cannot_be_run_is_told() {
 }
 
 thread_local! {
-    /// Another object, for those who have to be told that they are not to use it now.
+    /// Another object, for an operation that must not invoke it.
     static OTHER: std::cell::RefCell<Option<Homed<u64>>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Invokes, as it should not: what it is told.
+/// Breaks the rule by an invocation. Returns the text of the error.
 struct Invoke;
 
 impl Operation for Invoke {
@@ -477,7 +479,7 @@ fn who_waits_for_a_home_that_ends_is_told() {
     let serving = home.serve(operations()).unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(move || away.urgent::<Add>(1));
-        // It has asked, and nobody polls.
+        // The request was sent, and the home does not poll.
         let begun = Instant::now();
         while !serving.wait(Some(Duration::from_millis(10)))
             || begun.elapsed() < Duration::from_millis(50)
@@ -516,7 +518,7 @@ fn who_may_only_invoke_invokes() {
     assert_eq!(away.try_clone().unwrap().urgent::<Add>(1).unwrap(), 7);
 }
 
-/// It sleeps where it is rung for by the users of both.
+/// The thread sleeps where the callers of both objects ring.
 #[test]
 fn a_thread_serves_several_objects() {
     let homes = [create("several-1"), create("several-2")];
@@ -529,19 +531,19 @@ fn a_thread_serves_several_objects() {
                 for turn in 1..=300 {
                     assert_eq!(own.urgent::<Add>(1).unwrap(), turn);
                     if turn % 50 == 0 {
-                        // Long enough for its home to fall asleep.
+                        // Long enough for the home to fall asleep.
                         thread::sleep(Duration::from_millis(2));
                     }
                 }
                 done.fetch_add(1, SeqCst);
-                // Something that has it look.
+                // Makes the home look for events.
                 drop(own);
             });
         }
         served[1].run_until(|| done.load(SeqCst) == 2);
     });
     drop(served);
-    // Neither is marked as served any more.
+    // Neither object is marked as served any more.
     drop(homes.each_ref().map(|home| home.serve(operations()).unwrap()));
 }
 

@@ -1,5 +1,5 @@
-//! Values that are only ever invoked: each errand once, by the thread that keeps them, and by no
-//! other way.
+//! Values that are only ever invoked: each errand runs once, on the thread that keeps the value,
+//! and there is no other access.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -8,14 +8,14 @@ use std::thread;
 use std::time::Duration;
 use upcall_home::{Asked, Errand, Errands, FindError, Homed, InvokeError, Kept};
 
-/// Of a type that no other thread could have.
+/// A type that cannot be sent to another thread.
 type Pages = BTreeMap<String, Rc<u64>>;
 
 fn name(of: &str) -> String {
     format!("kept-{of}-{}", std::process::id())
 }
 
-/// Counts a page up.
+/// Increments the count of a page.
 struct Hit;
 
 impl Errand for Hit {
@@ -34,7 +34,7 @@ impl Errand for Hit {
     }
 }
 
-/// Ends in the middle.
+/// Panics in the middle.
 struct Fail;
 
 impl Errand for Fail {
@@ -49,7 +49,7 @@ impl Errand for Fail {
     }
 }
 
-/// Is not registered.
+/// An errand that is not registered.
 struct Other;
 
 impl Errand for Other {
@@ -63,7 +63,7 @@ impl Errand for Other {
     }
 }
 
-/// Does what comes.
+/// Serves until `done` returns `true`.
 fn until(kept: &Kept<Pages>, mut done: impl FnMut() -> bool) {
     while !done() {
         if kept.poll() == 0 {
@@ -96,7 +96,7 @@ fn each_errand_is_done_once_in_between_its_homes_own_turns() {
         }
         let mut own = 0;
         until(&kept, || {
-            // Nothing is done in the midst of this.
+            // No errand runs in the middle of this.
             kept.with(|pages| {
                 let before = pages.get("/").cloned().unwrap_or_default();
                 assert_eq!(kept.poll(), 0);
@@ -158,7 +158,7 @@ fn what_an_errand_leaves_half_done_is_seen_by_nobody_until_its_home_has_put_it_r
         until(&kept, || asks.is_finished());
         assert_eq!(asks.join().unwrap(), 2);
     });
-    // Who waits when it ends is told.
+    // A caller that waits when the service ends gets an error.
     let asks = thread::spawn(move || Asked::<Pages>::find(&name).unwrap().ask::<Hit>("/"));
     thread::sleep(Duration::from_millis(50));
     drop(kept);

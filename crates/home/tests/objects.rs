@@ -1,5 +1,5 @@
-//! Objects within one process: a thread that finds one by name has the way of another process to
-//! it.
+//! Objects within one process: a thread that finds an object by name reaches it as another process
+//! does.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
@@ -15,7 +15,7 @@ fn name(of: &str) -> String {
     format!("{of}-{}", std::process::id())
 }
 
-/// Two words that are to be equal: each operation counts both up.
+/// Increments two words that must be equal.
 fn count(room: WritableSpan<'_>) -> u64 {
     let next = room.u64(0).unwrap() + 1;
     room.put_u64(0, next).unwrap();
@@ -114,14 +114,14 @@ fn who_waits_for_long_is_told_for_whom() {
     assert_eq!((away.access(count), clone.access(count)), (Ok(1), Ok(2)));
 }
 
-/// The processor time that a thread of this process has used, in nanoseconds.
+/// Processor time that a thread of this process has used, in nanoseconds.
 fn processor_time(thread: rustix::process::Pid) -> u64 {
     let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
     std::fs::read_to_string(path).unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// The holder lets go once both waiters have taken little processor time for 400 ms. They never do
-/// if they spin.
+/// The holder releases the lock once both waiters have taken little processor time for 400 ms,
+/// which never happens if they spin.
 #[test]
 fn who_waits_takes_no_processor() {
     const MOST: u64 = 60_000_000;
@@ -191,9 +191,10 @@ fn an_operation_that_panics_leaves_the_object_to_its_home() {
         (home.access(count), away.access(count)),
         (Err(AccessError::Poisoned), Err(AccessError::Poisoned))
     );
-    assert!(
-        matches!(Handle::find(&name("torn"), SHAPE), Err(FindError::Refused { why, .. }) if why.contains("made anew"))
-    );
+    assert!(matches!(
+        Handle::find(&name("torn"), SHAPE),
+        Err(FindError::Refused { why, .. }) if why.contains("created again")
+    ));
     let seen = seen.lock().unwrap();
     assert_eq!(
         *seen,
@@ -214,9 +215,10 @@ fn a_policy_decides_who_uses_it() {
         if own.fetch_add(1, Relaxed) == 0 { Err("come again".into()) } else { Ok(Grant::ReadWrite) }
     };
     let _home = HomeBuilder::new(&name("policy"), 8).policy(policy).create(SHAPE, |_| ()).unwrap();
-    assert!(
-        matches!(Handle::find(&name("policy"), SHAPE), Err(FindError::Refused { why, .. }) if why == "come again")
-    );
+    assert!(matches!(
+        Handle::find(&name("policy"), SHAPE),
+        Err(FindError::Refused { why, .. }) if why == "come again"
+    ));
     drop(find("policy"));
     assert_eq!(asked.load(Relaxed), 2);
 }
@@ -227,13 +229,13 @@ fn places_are_given_back() {
     for _ in 0..3 {
         let all: Vec<Handle> = (0..254).map(|_| find("places")).collect();
         let none = Handle::find(&name("places"), SHAPE).unwrap_err();
-        assert!(none.to_string().contains("no more can") && home.try_clone().is_err(), "{none}");
+        assert!(none.to_string().contains("are taken") && home.try_clone().is_err(), "{none}");
         drop(all);
         let begun = Instant::now();
         while home.try_clone().is_err() || Handle::find(&name("places"), SHAPE).is_err() {
             assert!(begun.elapsed() < Duration::from_secs(60));
         }
-        // All of them.
+        // All places are given back.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -159,7 +159,7 @@ fn a_folder_is_given_by_an_absolute_path() {
     place
         .start_with("serve trial", "UPCALL_DIR", &link)
         .hear()
-        .expect_error("Folder", &[&link, "is no folder"]);
+        .expect_error("Folder", &[&link, "is not a folder"]);
 }
 
 /// As two containers have it that mount one folder.
@@ -240,7 +240,7 @@ fn another_users_mkdir_blocks_nobody_with_a_home() {
     symlink(&home, &squatted.0).unwrap();
     let nowhere = Path::new("/nonexistent");
     let mut refused = start_as(&place, ALICE, nowhere, None, "serve trial");
-    refused.hear().expect_error("Folder", &["is no folder"]);
+    refused.hear().expect_error("Folder", &["is not a folder"]);
     fs::remove_file(&squatted.0).unwrap();
     start_as(&place, ALICE, nowhere, None, "serve trial")
         .hear()

@@ -317,7 +317,7 @@ fn a_server_that_stops_ends_what_it_has_begun() {
     });
     assert!(scene.server.ended().success());
     assert!(start.elapsed() >= Duration::from_millis(300), "it waits for the call");
-    client.hear().expect_error("Failed.Lost", &["said nothing"]);
+    client.hear().expect_error("Failed.Lost", &["without a reason"]);
     client.ask("drop-things").expect_ok("handles of a server that is gone");
 }
 

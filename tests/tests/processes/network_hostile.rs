@@ -172,7 +172,7 @@ fn another_version_is_refused_with_both_named() {
     client
         .ask(&format!("bind {name}"))
         .expect_error("Unreachable", &["does not speak Upcall's protocol"]);
-    client.ask(&format!("bind {name}")).expect_error("Unreachable", &["has closed it"]);
+    client.ask(&format!("bind {name}")).expect_error("Unreachable", &["closed the connection"]);
     other.join().unwrap();
 }
 

@@ -330,7 +330,7 @@ fn one_that_ends_at_any_point_of_an_invocation_harms_no_other() {
             }
             // A panic ends the thread that serves, and no more.
             if at_home && act == Act::Panic {
-                other.ask("add 1").expect_error("NotServed", &["is to serve it"]);
+                other.ask("add 1").expect_error("NotServed", &["has to serve it"]);
                 assert!(home.ask("number").numbers("the number")[0] <= 1);
             }
             for party in [&mut asks, &mut home] {

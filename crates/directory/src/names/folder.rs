@@ -87,7 +87,7 @@ impl fmt::Display for FolderError {
             }
             Self::Owner { path, found, expected } => write!(
                 f,
-                "the folder of names {} does not belong to user {expected}, but to user {found}: \
+                "the folder of names {} is not a folder of user {expected}, but of user {found}: \
                  have it removed, or {OTHER}",
                 path.display()
             ),

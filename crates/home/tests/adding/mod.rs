@@ -1,8 +1,8 @@
-//! The operation that most tests of invocations have.
+//! The operation that most tests of invocations use.
 
 use upcall_home::{DataError, Operation, Place};
 
-/// Counts up; fit for interrupts.
+/// Adds to the number; fit for interrupts.
 pub struct Add;
 
 impl Operation for Add {
