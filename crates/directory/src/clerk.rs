@@ -1,4 +1,4 @@
-//! The clerk: the one kernel thread of a domain that watches its control connections.
+//! The clerk: a domain's one kernel thread that watches its control connections.
 //!
 //! Source: LRPC, section 3.1, where a clerk in the server's runtime answers binders. Here it also
 //! learns of the end of peers, from the kernel (the closing of their sockets, and their pidfds),
@@ -16,11 +16,10 @@ use upcall_os::poll::{PollSet, Report};
 use upcall_os::processor;
 use upcall_os::socket::{Connection, Listener, Received, SocketMessage};
 
-/// Size of the stack of the clerk, and of other threads that ask a server's policy, in bytes.
+/// Stack size in bytes of the clerk, and of other threads that ask a policy.
 pub const STACK: usize = 256 << 10;
 
-/// Maximum number of connections that are accepted, or of messages of one connection that are read,
-/// before the clerk turns to others.
+/// Maximum number of connections or messages that the clerk handles in one turn.
 pub const TURN: usize = 16;
 
 /// Accepts at most `most` waiting connections and passes each to `admit`.
@@ -44,14 +43,15 @@ pub fn let_in(
     }
 }
 
-/// Reads the messages that have arrived on a connection, at most [`TURN`] of them. Never blocks.
-/// Returns `false` if the other side has closed the connection or ended, or if `said` returned
-/// `false` for a message.
+/// Reads the messages that have arrived on a connection, at most [`TURN`] of them.
+///
+/// Never blocks. Returns `false` if the other side has closed the connection or ended, or if `said`
+/// returned `false` for a message.
 pub fn hear(connection: &Connection, said: impl FnMut(SocketMessage) -> bool) -> bool {
     hear_or(connection, said, |_| {})
 }
 
-/// Like [`hear`], but calls `failed` with the error if a message cannot be received.
+/// Like [`hear`], but calls `failed` with the error if receiving fails.
 pub fn hear_or(
     connection: &Connection,
     mut said: impl FnMut(SocketMessage) -> bool,

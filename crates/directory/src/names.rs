@@ -456,7 +456,7 @@ pub fn is_member(socket: &str) -> bool {
     plain && socket.starts_with(Whose::Member.prefix()) && number_in(socket).is_some()
 }
 
-/// Returns `true` if this may be the name of a socket of a member that is process `pid`.
+/// Returns `true` if a socket of process `pid` as a member may have this name.
 ///
 /// `pid` is the number in this PID namespace, or 0 if the process cannot be seen. A number of
 /// another PID namespace in the name is not compared.
@@ -474,7 +474,7 @@ fn folder_of(socket: &Path) -> &Path {
     socket.parent().unwrap_or(Path::new("/"))
 }
 
-/// The process number in the name of a socket, if it is of this process's PID namespace.
+/// The process number in a socket's name, if it is of this process's PID namespace.
 pub fn process_of(socket: &Path) -> Option<u32> {
     let (pid, space) = number_in(socket.file_name()?.to_str()?)?;
     (Some(space) == pid_namespace()).then_some(pid)
@@ -558,7 +558,7 @@ pub fn domains() -> Vec<PathBuf> {
     paths
 }
 
-/// The processes that are members of groups, or want to be, with the number of their sockets.
+/// The processes that have sockets as members of groups, and how many each has.
 ///
 /// Processes of other PID namespaces are left out.
 pub fn members() -> BTreeMap<u32, usize> {
@@ -569,13 +569,13 @@ pub fn members() -> BTreeMap<u32, usize> {
     members
 }
 
-/// The machines of PVM's tasks: the first process of each, and the socket at which to ask it.
+/// The machines of PVM's tasks: the first process of each, and its socket.
 pub fn machines() -> BTreeMap<u32, PathBuf> {
     let of_machines = entries().filter(|(_, name)| name.starts_with(Whose::Machine.prefix()));
     of_machines.filter_map(|(path, _)| Some((process_of(&path)?, path))).collect()
 }
 
-/// The objects with a home in this PID namespace, with the home's process and its socket.
+/// The objects in this PID namespace, with the process and socket of their homes.
 pub fn objects() -> BTreeMap<String, (u32, PathBuf)> {
     let named = entries().filter_map(|(path, entry)| {
         let name = entry.strip_prefix(OBJECT)?.to_string();
@@ -746,7 +746,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Leaves what a process leaves that is killed at any step of listening and entering.
+    /// A process may be killed after any step of listening and entering: others clean up.
     #[test]
     fn each_step_may_be_the_last() {
         let folder = place("steps");

@@ -1,4 +1,4 @@
-//! Ready-made policies: which users a server lets in, and which users' servers a client accepts.
+//! Ready-made policies: which users a server lets in, or a client accepts.
 //!
 //! A policy is a function of a [`Peer`], whose fields are the kernel's word. It accepts the peer,
 //! or gives the reason why it does not. Both sides of a binding have one:
@@ -60,7 +60,7 @@ pub fn users(
     }
 }
 
-/// Accepts peers whose effective group, or one of whose supplementary groups, is one of these.
+/// Accepts peers that have one of these groups, effective or supplementary.
 pub fn groups(
     groups: impl IntoIterator<Item = u32>,
 ) -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {

@@ -1,5 +1,6 @@
-//! What each handle to an object has done, in a line of its own in the object's memory, for people
-//! and programs that observe the object.
+//! What each handle to an object has done, for observers of the object.
+//!
+//! Each handle has a line of its own in the object's memory.
 //!
 //! An operation that is run on the object itself adds nothing here: the lock's sequence counts the
 //! operations of all parties. A line is written by its party, and read by any process that has the
@@ -28,15 +29,16 @@ impl AccessMethod {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Number of operations that `auto` has run under the lock, by reads, and by urgent
-    /// invocations.
+    /// Number of operations that `auto` ran: locked, by reads, by urgent invocations.
     pub chosen: [u64; 3],
     /// Number of urgent invocations, including those by `auto`.
     pub urgent: u64,
     /// Number of ordinary invocations.
     pub invoked: u64,
-    /// Estimated total time, in ns, of the operations that `auto` has run, for each of three
-    /// methods: all under the lock; all by reads; all by urgent invocations.
+    /// Estimated time of `auto`'s operations by each of its three methods, in ns.
+    ///
+    /// The first is the time of all of them under the lock, the second by reads, and the third by
+    /// urgent invocations.
     ///
     /// An operation that one of these methods cannot run counts as run under the lock.
     pub would: [u64; 3],
@@ -67,7 +69,7 @@ impl Counts {
         Self::of(std::array::from_fn(|at| own[at].saturating_add(others[at])))
     }
 
-    /// The difference to an earlier reading.
+    /// The difference from an earlier reading.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         let (own, others) = (self.words(), before.words());

@@ -1,4 +1,4 @@
-//! What was done with the objects of this user, for people and programs that observe them.
+//! What was done with the objects of this user, for observers.
 //!
 //! All of it stands in the objects' memory, before their data. An observer gets that memory from
 //! the kernel, through `/proc`, so it needs nothing from a home, which may be stopped or busy. Any
@@ -14,8 +14,10 @@ use upcall_directory::names;
 use upcall_os::memory;
 use upcall_shm::hybrid::PLACES;
 
-/// Where an object's name leads. Two of these are equal if they lead to the same object, and not to
-/// another object that has taken over the name.
+/// Where an object's name leads.
+///
+/// Two of these are equal if they lead to the same object, and not to another object that has taken
+/// over the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedObject {
     /// The process that is its home.
@@ -97,7 +99,9 @@ pub fn of(pid: u32, name: &str) -> io::Result<Option<PeerObject>> {
 }
 
 impl PeerObject {
-    /// Reads the counts and the condition. Never blocks, and needs nothing from the object's home.
+    /// Reads the counts and the condition.
+    ///
+    /// Never blocks, and needs nothing from the object's home.
     pub fn read(&self) -> ObjectReading {
         let front = &self.0;
         let parties = (1..PLACES).map(|place| front.party(place));

@@ -1,4 +1,4 @@
-//! The caller's side of invocations: asks the home to run an operation, and waits for the reply.
+//! The caller's side of invocations.
 //!
 //! A caller spins for some microseconds and then sleeps at a post. On a virtual processor other
 //! threads run during the wait, and the caller polls again and again, in pauses that grow with the

@@ -33,12 +33,13 @@ impl<T: Shared> Homed<T> {
     /// ([`urgent`](Self::urgent)). Only those are used that the home grants and serves.
     ///
     /// Costs are measured for this handle and this operation. For that a few operations in a row
-    /// take about 50 ns more each, one operation in a hundred or fewer. Now and then some use
-    /// another method, which takes a 128th of the time for each of the others. The first choice is
-    /// based on what `upcall calibrate` has found on this machine. `upcall stat` shows what was
-    /// chosen, and what the other methods would have taken. In all else the operation behaves as by
-    /// the chosen method: it may block as long as that does, with the handle's
-    /// [patience](Self::patience), and it waits for a stopped home that was already asked.
+    /// take about 50 ns more each, one operation in a hundred or fewer. Now and then some
+    /// operations use another method. That may take a 128th of the time for each of the other
+    /// methods. The first choice is based on what `upcall calibrate` has found on this machine.
+    /// `upcall stat` shows what was chosen, and what the other methods would have taken. In all
+    /// else the operation behaves as by the chosen method: it may block as long as that does, with
+    /// the handle's [patience](Self::patience), and it waits for a stopped home that was already
+    /// asked.
     ///
     /// # Errors
     /// See [`InvokeError`].

@@ -97,7 +97,7 @@ impl HomeBuilder {
         Self { mode: Some(mode), ..self }
     }
 
-    /// Sets the group of the home's socket, by number or by name, in place of this process's own.
+    /// Sets the group of the home's socket, in place of this process's own.
     ///
     /// A user other than root can give only a group of its own.
     pub fn group(self, group: impl Into<Group>) -> Self {
@@ -110,15 +110,16 @@ impl HomeBuilder {
         Self { policy: Box::new(move |peer| policy(peer).map(|_| Grant::Invoke)), ..self }
     }
 
-    /// Seals the object's memory, so that the kernel refuses every writer but the home, of any
-    /// user.
+    /// Seals the object's memory, so that only the home can write it.
+    ///
+    /// The kernel refuses every other writer, of any user.
     ///
     /// Guests may read at most, even if the policy grants more.
     pub fn only_home_writes(self) -> Self {
         Self { sealed: true, ..self }
     }
 
-    /// Makes the object, with data that `init` writes before any other process finds the object.
+    /// Makes the object, with data that `init` writes before the object can be found.
     ///
     /// # Errors
     /// See [`CreateError`].

@@ -12,8 +12,9 @@ use crate::types::{DataError, Memory, Shared, touched};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
 impl<T: Shared> Homed<T> {
-    /// Runs an operation on a copy of the object, under the object's lock, and copies the result
-    /// back (bulk transfer).
+    /// Runs an operation on a copy of the object, which is copied back (bulk transfer).
+    ///
+    /// The object is locked during all of this.
     ///
     /// This is for operations that go over much of the data several times, so that each line moves
     /// once in each direction. It is also for operations that must happen as a whole or not at all:

@@ -22,13 +22,13 @@ pub struct Costs {
     pub line: f64,
     /// Cost of acquiring and releasing an object's lock that only this processor uses.
     pub lock: f64,
-    /// The same, if the other processor held the lock before and has changed a line of the object.
+    /// The same, if the other processor had the lock and changed a line of the object.
     pub lock_far: f64,
     /// Cost of an empty urgent invocation at a home that polls.
     pub urgent: f64,
     /// The same, at a home that sleeps.
     pub asleep: f64,
-    /// Cost of an empty ordinary invocation at a home with virtual processors that spin.
+    /// Cost of an empty ordinary invocation; the home's virtual processors spin.
     pub invoke: f64,
 }
 
@@ -48,8 +48,10 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Number of lines changed by the home for which access under the lock takes as long as an
-    /// urgent invocation. With fewer lines access is faster (Psyche, section 3.3).
+    /// Number of lines for which locked access and an urgent invocation cost the same.
+    ///
+    /// These are lines that the home has changed. With fewer of them, access is faster (Psyche,
+    /// section 3.3).
     pub fn even(&self) -> f64 {
         ((self.urgent + self.lock - self.lock_far) / (self.line - self.hit).max(0.1) + 1.0).max(0.0)
     }
@@ -78,8 +80,10 @@ pub struct Pair {
 pub struct Calibration {
     /// The machine: the model of its processors, and their numbers in the kernel.
     pub machine: String,
-    /// `true` if a build with debug assertions measured them, in which everything takes several
-    /// times as long. Each kind of build uses only its own measurements.
+    /// `true` if a build with debug assertions measured them.
+    ///
+    /// In such a build everything takes several times as long. Each kind of build uses only its own
+    /// measurements.
     pub checked: bool,
     /// At least one pair of each kind.
     pub pairs: Vec<Pair>,
@@ -157,7 +161,9 @@ impl fmt::Display for NoCalibration {
 
 impl std::error::Error for NoCalibration {}
 
-/// The file: `$UPCALL_COSTS`, else `upcall/costs.json` in `$XDG_CACHE_HOME` or in `~/.cache`.
+/// The path of the calibration.
+///
+/// It is `$UPCALL_COSTS`, else `upcall/costs.json` in `$XDG_CACHE_HOME` or in `~/.cache`.
 ///
 /// # Errors
 /// [`NoCalibration::Nowhere`].
@@ -213,7 +219,7 @@ impl Calibration {
         }
     }
 
-    /// Stores the calibration for all processes of this user. Returns the path of its file.
+    /// Stores the calibration for all processes of this user. Returns its path.
     ///
     /// # Errors
     /// See [`NoCalibration`].

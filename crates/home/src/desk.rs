@@ -1,5 +1,4 @@
-//! The queue in which the clerk leaves lanes for the thread that serves an object, and the home's
-//! end of a lane.
+//! Lanes that the clerk passes to the thread that serves an object.
 
 use crate::lane::InvocationLane;
 use crate::quota::OfLane;
@@ -16,7 +15,7 @@ use upcall_shm::region::RegionView as View;
 use upcall_shm::single::SingleServer;
 use upcall_shm::slot::{Slot, SlotMessage};
 
-/// The queue of events for a thread that serves, which the clerk shares.
+/// The queue of events that the clerk fills for a thread that serves.
 pub(crate) struct ServiceQueue {
     /// The post of the thread, shared by all objects that it serves.
     pub(crate) post: Arc<Post>,

@@ -153,8 +153,10 @@ impl From<NotFound> for FindError {
     }
 }
 
-/// Why an operation was not run. The object is unchanged, unless the operation was run and returned
-/// [`Data`](Self::Data), or [blocked](Self::Blocked).
+/// Why an operation was not run.
+///
+/// The object is unchanged, unless the operation was run and returned [`Data`](Self::Data), or
+/// [blocked](Self::Blocked).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessError {
     /// The home has ended or has let go of the object: find it again, or create it again.

@@ -126,8 +126,8 @@ impl fmt::Display for InvokeError {
             Self::Malformed(error) => {
                 write!(
                     f,
-                    "the arguments or the reply cannot be encoded or decoded: {error}. Build both \
-                     programs with the same definition"
+                    "the arguments cannot be encoded, or the reply cannot be decoded: {error}. \
+                     Build both programs with the same definition"
                 )
             }
             Self::Nested => f.write_str(

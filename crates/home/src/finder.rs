@@ -6,8 +6,10 @@ use std::sync::Arc;
 use upcall_directory::policy::Policy;
 use upcall_os::socket::Peer;
 
-/// Finds objects, as handles of type `H`, whose homes a policy accepts:
-/// [`Homed::expect`](crate::Homed::expect), [`Asked::expect`](crate::Asked::expect).
+/// Finds objects, as handles of type `H`, whose homes a policy accepts.
+///
+/// It is made by [`Homed::expect`](crate::Homed::expect) and
+/// [`Asked::expect`](crate::Asked::expect).
 pub struct Finder<H> {
     accepts: Arc<Policy>,
     find: fn(&str, Arc<Policy>) -> Result<H, FindError>,
@@ -27,7 +29,9 @@ impl<H> Finder<H> {
         Self { accepts: Arc::new(accepts), find }
     }
 
-    /// Finds the object with this name. Takes about 0.1 ms, and up to 5 s if its home is stopped.
+    /// Finds the object with this name.
+    ///
+    /// Takes about 0.1 ms, and up to 5 s if its home is stopped.
     ///
     /// # Errors
     /// See [`FindError`]; [`FindError::WrongUser`] if the policy does not accept the object's home.

@@ -1,4 +1,6 @@
-//! The guests of an object, which use it from other processes, as the home's clerk sees them.
+//! The guests of an object, as the home's clerk sees them.
+//!
+//! A guest uses the object from another process.
 
 use crate::desk::LaneEnd;
 use crate::lane::InvocationLane;
@@ -36,8 +38,8 @@ impl Watched for ObjectListener {
                         object.admit(guest);
                     }
                 }
-                // A process that has already ended is not known to the kernel any more, and needs
-                // nothing.
+                // The kernel does not know a process that has already ended, and it needs no
+                // answer.
                 Err(error) if says_ended(&error) => {}
                 Err(error) => {
                     _ = say(

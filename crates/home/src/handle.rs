@@ -1,4 +1,4 @@
-//! Handles to objects, at their home or elsewhere, through which operations are run.
+//! Handles to objects, at home or elsewhere, through which operations are run.
 
 mod read;
 
@@ -179,7 +179,9 @@ impl Handle {
         Ok(new)
     }
 
-    /// Sets the maximum time that operations wait for other parties. By default they wait for ever.
+    /// Sets the maximum time that operations wait for other parties.
+    ///
+    /// By default they wait for ever.
     ///
     /// A waiting thread takes no processor time for long, and a party that dies is not waited for.
     #[must_use]

@@ -44,7 +44,8 @@ pub(crate) fn remove(own: *const ()) {
 /// The caller keeps interrupts off, because the handler would find this thread's lists and locks in
 /// use.
 pub(crate) fn serve(all: bool) -> usize {
-    // An operation may begin or end to serve other objects, so the list is not borrowed for long.
+    // An operation may begin or end to serve other objects, so the list is borrowed only to look up
+    // the next one.
     let nth = |at: usize| HERE.with_borrow(|here| here.get(at).map(Weak::upgrade));
     (0..).map_while(nth).flatten().map(|one| one.serve(all)).sum()
 }

@@ -19,7 +19,7 @@ use upcall_shm::span::WritableSpan;
 /// Default room for data that grows, in bytes.
 const USUAL: u64 = 1 << 20;
 
-/// A handle to an object of type `T`, at its home or elsewhere, through which operations are run.
+/// A handle to an object of type `T`, at its home or elsewhere.
 ///
 /// It is used by one thread at a time: other threads have handles of their own
 /// ([`try_clone`](Self::try_clone)). An object has at most 255 handles at a time, of all processes
@@ -59,8 +59,9 @@ pub(crate) const fn shape_of<T: Shared>() -> u64 {
 }
 
 impl<T: Shared> Making<T> {
-    /// Sets the room for data that grows: texts, elements and entries, each with 16 to 40 bytes of
-    /// its own.
+    /// Sets the room for data that grows, in bytes.
+    ///
+    /// Texts, elements and entries grow, and each takes 16 to 40 bytes in addition to its content.
     ///
     /// The default is 1 MiB, and a whole object has at most 1 TiB. Only pages that are touched take
     /// memory, so a larger room does no harm.
@@ -68,8 +69,7 @@ impl<T: Shared> Making<T> {
         Self { room: bytes, ..self }
     }
 
-    /// Sets the function that decides what becomes of the object after an operation ended in the
-    /// middle.
+    /// Sets the function that repairs the object after an operation that did not end.
     ///
     /// Before that, the data structures of its types are put right as far as possible
     /// ([`Check`](crate::types::Check)). `repair` decides whether the data still means what it
@@ -116,15 +116,16 @@ impl<T: Shared> Making<T> {
         Self { creating: self.creating.group(group), ..self }
     }
 
-    /// Seals the object's memory, so that the kernel refuses every writer but the home, of any
-    /// user.
+    /// Seals the object's memory, so that only the home can write it.
+    ///
+    /// The kernel refuses every other writer, of any user.
     ///
     /// Guests may [`read`](Homed::read) at most, even if the policy grants more.
     pub fn only_home_writes(self) -> Self {
         Self { creating: self.creating.only_home_writes(), ..self }
     }
 
-    /// Makes the object: all zeros, which `init` changes before any other process finds the object.
+    /// Makes the object: zeros, which `init` changes before the object can be found.
     ///
     /// # Errors
     /// See [`CreateError`].
@@ -169,7 +170,9 @@ impl<T: Shared> Homed<T> {
         Ok(Self { handle, of: PhantomData })
     }
 
-    /// Finds objects at homes that `accepts` accepts, in place of those of this user and of root.
+    /// Finds objects at homes that `accepts` accepts.
+    ///
+    /// Without it, homes of this user and of root are accepted.
     ///
     /// ```no_run
     /// # use upcall_home::{FindError, Homed};
@@ -200,7 +203,9 @@ impl<T: Shared> Homed<T> {
         Ok(Self { handle: self.handle.try_clone()?, of: PhantomData })
     }
 
-    /// Sets the maximum time that operations wait for other parties. By default they wait for ever.
+    /// Sets the maximum time that operations wait for other parties.
+    ///
+    /// By default they wait for ever.
     ///
     /// A waiting thread takes no processor time for long, and a party that dies is not waited for.
     #[must_use]
@@ -304,8 +309,9 @@ impl<T: Shared> Homed<T> {
         self.handle.grant()
     }
 
-    /// Checks all data of the object, as [`read`](Self::read) does: each offset, length, tag, text
-    /// and count.
+    /// Checks all data of the object, as [`read`](Self::read) does.
+    ///
+    /// It checks each offset, length, tag, text and count.
     ///
     /// Takes time for each of them, up to a µs an element.
     ///
@@ -319,8 +325,9 @@ impl<T: Shared> Homed<T> {
         checked.map_err(AccessError::Data)
     }
 
-    /// Checks all data of the object under the lock, and repairs what can be repaired: counts,
-    /// backward links, elements that no link leads to, and the arena's own lists.
+    /// Checks all data of the object under the lock, and repairs what can be repaired.
+    ///
+    /// These are counts, backward links, elements that no link leads to, and the arena's own lists.
     ///
     /// # Errors
     /// As [`check`](Self::check).

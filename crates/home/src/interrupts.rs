@@ -1,5 +1,7 @@
-//! Urgent invocations by a signal: operations that run in the middle of their home's computation,
-//! for code that has no safe points.
+//! Urgent invocations by a signal.
+//!
+//! These are operations that run in the middle of their home's computation, for code that has no
+//! safe points.
 //!
 //! Source: Psyche, sections 2.1 and 3.1 (P1, P2 here), where an urgent invocation interrupts the
 //! home's processor. Here a thread marks the computation that can be interrupted
@@ -25,8 +27,8 @@
 //! holds the lock for longer than some microseconds, or the object has to be settled. The end of
 //! that is not notified. So the handler sets a timer, which the clerk watches like a doorbell, with
 //! pauses that grow up to 4 ms. The end of any operation checks, too. While the handler tries for
-//! the lock, the other parties stand back, and this does not interrupt the lock's holder. So the
-//! home waits for one operation at a time.
+//! the lock, the other parties stand back and the lock's holder goes on undisturbed. So the home
+//! waits for one operation at a time.
 //!
 //! # Callers that invoke again soon
 //! Another signal would cost more than to wait for the next request (about 19 µs there and back).

@@ -1,5 +1,7 @@
-//! Operations that the home runs for others ([`Homed::urgent`], [`Homed::invoke`]), and named
-//! operations that are run in place ([`Homed::perform`]).
+//! Operations that the home runs for others, and operations that are run by name.
+//!
+//! The home runs them by [`Homed::urgent`] and [`Homed::invoke`]. [`Homed::perform`] runs them in
+//! place.
 
 use crate::error::AccessError;
 use crate::failure::InvokeError;
@@ -38,10 +40,11 @@ impl<T: Shared> Homed<T> {
         done
     }
 
-    /// Makes the home run a short operation as soon as it can, and waits for its reply (Psyche's
-    /// urgent invocation).
+    /// Makes the home run a short operation as soon as it can, and waits for its reply.
     ///
-    /// The operation is run exactly once; if it is not known whether it was run, the error says so.
+    /// This is Psyche's urgent invocation.
+    ///
+    /// The operation is run at most once. If it is not known whether it was run, the error says so.
     /// At home it is run by the caller.
     ///
     /// The home runs it where it serves the object ([`serve`](Self::serve)): on a virtual processor
@@ -63,8 +66,10 @@ impl<T: Shared> Homed<T> {
         self.ask(O::NAME, OperationKind::Short, &args)
     }
 
-    /// Asks the home to run a procedure, which may block, as a thread of its own, and blocks the
-    /// caller's thread until its reply (Psyche's ordinary invocation).
+    /// Makes the home run a procedure as a thread, and waits for its reply.
+    ///
+    /// This is Psyche's ordinary invocation. The procedure may block, and the caller's thread
+    /// blocks until the reply arrives.
     ///
     /// No urgent invocation waits for a procedure. Otherwise this is like [`urgent`](Self::urgent).
     ///

@@ -1,5 +1,6 @@
-//! Values that are only ever invoked ([`Kept`]): of any type, in the home's own memory, and without
-//! a lock.
+//! Values that are only ever invoked ([`Kept`]).
+//!
+//! They are of any type, in the home's own memory, and have no lock.
 //!
 //! Source: Psyche, section 3.1 (P4 here): where an object is only touched by invocations, the fact
 //! that they run one after the other at its home is all the synchronisation that it needs. The
@@ -152,7 +153,9 @@ impl<V: 'static> Errands<V> {
 /// Distinguishes kept values from objects.
 const KEPT: u64 = shape("kept 1", &[]);
 
-/// A value that this thread keeps, and on which it runs errands for others, as long as this lives.
+/// A value that this thread keeps, and on which it runs errands for others.
+///
+/// It is kept as long as this lives.
 ///
 /// On a virtual processor errands run by themselves, at safe points; elsewhere where this thread
 /// [polls](Self::poll) or waits.
@@ -221,8 +224,10 @@ impl<V: 'static> Kept<V> {
         )
     }
 
-    /// Like [`serve`](Self::serve), with a mode and a group of the home's socket, for programs of
-    /// other users: see [`HomeBuilder::mode`] and [`HomeBuilder::group`].
+    /// Like [`serve`](Self::serve), with settings of the home's socket.
+    ///
+    /// Its mode and group admit programs of other users: see [`HomeBuilder::mode`] and
+    /// [`HomeBuilder::group`].
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -298,7 +303,9 @@ impl<V: 'static> Kept<V> {
     }
 }
 
-/// A handle to a value of type `V` that another process keeps. Used by one thread at a time.
+/// A handle to a value of type `V` that another process keeps.
+///
+/// It is used by one thread at a time.
 pub struct Asked<V> {
     handle: Handle,
     of: PhantomData<fn(V)>,
@@ -311,7 +318,9 @@ impl<V> fmt::Debug for Asked<V> {
 }
 
 impl<V: 'static> Asked<V> {
-    /// Finds the value with this name. Takes about 0.1 ms, and up to 5 s if its home is stopped.
+    /// Finds the value with this name.
+    ///
+    /// Takes about 0.1 ms, and up to 5 s if its home is stopped.
     ///
     /// # Errors
     /// See [`FindError`].
@@ -319,8 +328,7 @@ impl<V: 'static> Asked<V> {
         Ok(Self { handle: Handle::find(name, KEPT)?, of: PhantomData })
     }
 
-    /// Finds values at homes that `accepts` accepts, in place of those of this user and of root:
-    /// see [`Homed::expect`].
+    /// Finds values at homes that `accepts` accepts: see [`Homed::expect`].
     pub fn expect(
         accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
     ) -> Finder<Self> {
@@ -329,16 +337,19 @@ impl<V: 'static> Asked<V> {
         })
     }
 
-    /// Sets the maximum time that requests wait for a reply. By default they wait for ever.
+    /// Sets the maximum time that requests wait for a reply.
+    ///
+    /// By default they wait for ever.
     #[must_use]
     pub fn patience(self, patience: Option<Duration>) -> Self {
         Self { handle: self.handle.patience(patience), of: PhantomData }
     }
 
-    /// Requests an errand, which runs as soon as the thread that keeps the value can, and waits for
-    /// its reply, as [`Homed::urgent`] does.
+    /// Requests an errand, and waits for its reply, as [`Homed::urgent`] does.
     ///
-    /// The errand is run exactly once; if it is not known whether it was run, the error says so.
+    /// The thread that keeps the value runs the errand as soon as it can.
+    ///
+    /// The errand is run at most once. If it is not known whether it was run, the error says so.
     ///
     /// # Errors
     /// See [`InvokeError`].

@@ -189,7 +189,7 @@ impl MessageBuffer {
     }
 }
 
-/// An encoding under way, of which nothing is ever read back. It counts bytes also beyond the end.
+/// An encoding under way, of which nothing is ever read back. It also counts bytes beyond the end.
 struct Writing<'a> {
     room: WritableSpan<'a>,
     length: usize,

@@ -1,5 +1,6 @@
-//! Objects with a home: state that several processes share, in memory for which one of them is
-//! responsible.
+//! Objects with a home: state that several processes share.
+//!
+//! One of these processes, the home, is responsible for the memory.
 //!
 //! What: an object lives in memory of its own, which its home has made, and is found by name
 //! ([`Homed`]). Its type must be able to live in shared memory ([`types`]). Other processes work on

@@ -1,5 +1,4 @@
-//! An object at its home: which guests may use it, in which places, and what becomes of it when one
-//! of them dies.
+//! An object at its home: its guests, their places, and what happens when one dies.
 //!
 //! The clerk takes over the locks and places of dead processes. It does not need the home's own
 //! threads for that. So the waiters for a dead holder's lock wait for the clerk only.
@@ -75,7 +74,7 @@ pub enum Grant {
     /// The same, and read all of it ([`Handle::read`](crate::Handle::read)). Its memory is mapped
     /// for reading only.
     Read,
-    /// Everything, including a change of any byte of it at any time, regardless of its types.
+    /// Everything: even change any byte of it at any time, regardless of its types.
     ReadWrite,
 }
 

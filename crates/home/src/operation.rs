@@ -1,5 +1,6 @@
-//! Operations and procedures that the home runs for others, by name. Closures never travel between
-//! processes; names and arguments do.
+//! Operations and procedures that the home runs for others, by name.
+//!
+//! Closures never travel between processes; names and arguments do.
 
 use crate::handle::Does;
 use crate::homed::Homed;
@@ -16,7 +17,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use upcall_shm::slot::SlotMessage;
 use upcall_shm::span::WritableSpan;
 
-/// A short operation, which has the object to itself, does not block, and invokes nothing.
+/// A short operation: it has the object to itself, and must not block or invoke.
 ///
 /// So it can be run on the object in place ([`Homed::perform`]), or at the home in between the
 /// home's own work ([`Homed::urgent`]).
@@ -225,13 +226,14 @@ impl<T: Shared> Operations<T> {
         self
     }
 
-    /// Adds a short operation that may also interrupt the home's computation, while that is
-    /// [interruptible](crate::Serving::interruptible).
+    /// Adds a short operation that may also interrupt the home's computation.
+    ///
+    /// It does so while that computation is [interruptible](crate::Serving::interruptible).
     ///
     /// The operation must be fit for a signal handler: see [`Promise`](crate::Promise). Decoding
     /// and dropping its arguments must neither allocate nor free memory (numbers, `&str`, `&[u8]`,
-    /// arrays and tuples of those), and so must its reply. An error that it returns is passed on as
-    /// usual.
+    /// arrays and tuples of those). The same holds for its reply. An error that it returns is
+    /// passed on as usual.
     ///
     /// It is run in an interrupt only if its arguments have at most 4 KiB in postcard's encoding.
     /// Otherwise it waits until the home polls.

@@ -1,4 +1,4 @@
-//! References to objects ([`Reference`]), which travel through a call or a message as text.
+//! References to objects ([`Reference`]), sent in calls and messages as text.
 
 use crate::error::FindError;
 use crate::homed::{Homed, shape_of};

@@ -1,5 +1,6 @@
-//! Rules about the order of operations, checked in builds with debug assertions (Psyche, section
-//! 3.1).
+//! Rules about the order of operations (Psyche, section 3.1).
+//!
+//! They are checked in builds with debug assertions.
 //!
 //! A thread that masks, or that holds an object's lock, invokes nothing. A thread that holds the
 //! lock of an object at home takes no lock of an object elsewhere. Otherwise two homes could wait
@@ -32,7 +33,9 @@
 use std::fmt;
 use std::panic::Location;
 
-/// A rule was broken. Found only in builds with debug assertions: other builds break it, and may
+/// A rule was broken.
+///
+/// This is found only in builds with debug assertions. In other builds the threads go on, and may
 /// wait for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
@@ -57,7 +60,9 @@ impl fmt::Display for Broken {
     }
 }
 
-/// A short operation has blocked: it slept, or waited for a lock, a descriptor or another thread.
+/// A short operation has blocked.
+///
+/// It slept, or waited for a lock, a descriptor or another thread.
 ///
 /// It was run, and its changes stay, but its result is lost. This is reported only in builds with
 /// debug assertions. In other builds, all callers that need the object or the home's thread wait
@@ -110,8 +115,9 @@ mod checked {
         MASKED.set(None);
     }
 
-    /// The lock of an object is held until this is dropped. Made only when the lock has been
-    /// acquired, because a thread that waits for the lock may let other threads have the processor.
+    /// Marks that an object's lock is held, until this is dropped. It is made only when the lock
+    /// has been acquired, because a thread that waits for the lock may let other threads have the
+    /// processor.
     pub(crate) struct Holds(
         &'static std::thread::LocalKey<Place>,
         Option<&'static Location<'static>>,

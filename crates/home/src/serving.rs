@@ -1,11 +1,11 @@
-//! The home's side of invocations: runs operations for others, at points of its own choice.
+//! The home's side of invocations: runs operations for others, at its own points.
 //!
 //! Source: Psyche, sections 2.1 and 3.1 (P1 to P3, P7 here). There an urgent invocation interrupts
 //! the home's processor, unless it masks invocations, and an ordinary one becomes a process there.
 //!
 //! Here one thread of the home serves an object. A virtual processor serves by itself, at its safe
 //! points ([`arrivals`](upcall_sched::arrivals)), and a procedure that blocks there is simply a
-//! user-level thread. An ordinary kernel thread serves where it asks for it ([`Serving::poll`],
+//! user-level thread. An ordinary kernel thread serves at explicit points ([`Serving::poll`],
 //! [`Serving::run_until`]), and while it waits for an invocation of its own. It runs short
 //! operations only, and hands procedures to other threads ([`crew`]). While it
 //! [masks](Serving::mask), nothing is run: requests wait in their lanes, and are run at the end of
@@ -140,8 +140,9 @@ impl<T: Shared> Drop for Masked<'_, T> {
 }
 
 impl<T: Shared> Homed<T> {
-    /// Makes this thread run operations on the object for others, until the result is dropped. Only
-    /// for the object's home.
+    /// Makes this thread run operations on the object for others.
+    ///
+    /// It does so until the result is dropped. Only the object's home can do this.
     ///
     /// On a virtual processor the operations run by themselves, at safe points; elsewhere where
     /// this thread [polls](Serving::poll) or waits.
@@ -207,8 +208,10 @@ impl<T: Shared> Homed<T> {
         Ok(Serving { inner, attended })
     }
 
-    /// Starts a kernel thread that runs operations on the object for others, until the result is
-    /// dropped. Only for the object's home. The thread sleeps while it is idle.
+    /// Starts a kernel thread that runs operations on the object for others.
+    ///
+    /// It does so until the result is dropped, and sleeps while it is idle. Only the object's home
+    /// can do this.
     ///
     /// # Errors
     /// See [`ServeError`].

@@ -53,8 +53,9 @@ mod tests;
 use std::fmt;
 use upcall_shm::span::{Span, WritableSpan};
 
-/// Why an operation on an object's data failed. It has changed nothing then, except where the
-/// documentation says otherwise.
+/// Why an operation on an object's data failed.
+///
+/// It has changed nothing then, except where the documentation says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DataError {
@@ -175,8 +176,9 @@ pub(crate) const fn room_for<T: Shared>() -> usize {
     after(0, T::SIZE, 64)
 }
 
-/// A position in an object's memory, where a value of some type lies. It may be outside of the
-/// memory; then nothing can be read or written there.
+/// A position in an object's memory, where a value of some type lies.
+///
+/// It may be outside of the memory; then nothing can be read or written there.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot<'a> {
     memory: Memory<'a>,
@@ -332,8 +334,10 @@ pub trait Value: Shared {
     fn copy(at: Self::At<'_>) -> Result<Self::Owned, DataError>;
 }
 
-/// What a place of type `T` can be set to: its values, `&str` for a [`Text`], `&[u8]` for a
-/// [`Blob`]; or [`With`] a function.
+/// What a place of type `T` can be set to.
+///
+/// This can be a value of the type, `&str` for a [`Text`], `&[u8]` for a [`Blob`]; or [`With`] a
+/// function.
 pub trait Init<T: Shared> {
     /// Sets the value at a place.
     ///

@@ -3,8 +3,7 @@
 //! A party first stands aside. It checks a few times, at growing intervals, whether the lock is
 //! free, and the previous holder can take it again and again in between. If operations are much
 //! shorter than the time that a cache line takes to move from one processor to another, many of
-//! them are run for each such move (as with the locks of Dice, Marathe and Shavit 2012, which
-//! cohorts keep).
+//! them are run for each such move (as with the cohort locks of Dice, Marathe and Shavit, 2012).
 //!
 //! Then the party joins the set of waiting parties. It polls its own line for some microseconds,
 //! then offers the processor to others, and then sleeps for longer and longer times, up to 4 ms. It

@@ -47,7 +47,7 @@ pub enum NoConnection {
     NoThread(io::Error),
 }
 
-/// The calling end of a connection, which ends when this is dropped; see the module.
+/// The calling end of a connection, which ends when this is dropped.
 pub struct NetworkCaller {
     wire: Arc<Wire>,
     table: KernelMutex<PendingCalls>,

@@ -20,13 +20,13 @@ use upcall_os::memory::free_in_pieces;
 use upcall_sched::PIECE;
 use upcall_shm::span::Span;
 
-/// The version of the messages. Sides with different versions do not talk to each other.
+/// The version of the messages. Sides with different versions do not talk.
 pub const VERSION: u32 = 3;
 
 /// Maximum length of a body, in bytes. A longer one is not sent.
 pub const MOST_BODY: usize = 256 << 20;
 
-/// Maximum length of a farewell, and of an answer to a request that is not a call, in bytes.
+/// Maximum length of an answer that is not a reply, or of a farewell, in bytes.
 pub const MOST_ANSWER: usize = 16 << 20;
 
 /// Length of a preamble, in bytes.
@@ -338,7 +338,7 @@ impl Default for Deframer {
 }
 
 impl Deframer {
-    /// Takes bytes off the front of `bytes`, up to the end of a message or of all of them.
+    /// Takes bytes off the front of `bytes`, up to the end of a message.
     ///
     /// As soon as a message's header is complete, `wants` is called and returns `true` if the body
     /// is wanted. Otherwise the message is returned without its body.

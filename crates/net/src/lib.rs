@@ -10,8 +10,8 @@
 //!
 //! Source: LRPC, section 5.1: a call to a truly remote server takes the branch to a more
 //! conventional RPC stub; and for that stub Birrell and Nelson, 1984. Their protocol repeats a call
-//! when no answer arrives, and so has to distinguish a repeated call from a new one. This one
-//! leaves that to TCP: a call is sent once.
+//! when no answer arrives, and so has to distinguish a repeated call from a new one. Upcall leaves
+//! that to TCP: a call is sent once.
 //!
 //! # Threads
 //! A server has one kernel thread for all connections whose first message has not arrived yet

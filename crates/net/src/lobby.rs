@@ -1,5 +1,6 @@
-//! Connections that are not admitted yet: the bytes of each one's first message so far, and the
-//! deadline for the rest.
+//! Connections that are not admitted yet.
+//!
+//! The lobby has the bytes of each one's first message so far, and the deadline for the rest.
 //!
 //! A connection here costs its descriptor, a slot, and the bytes that it has sent, of which at most
 //! [`FIRST`] are kept. It has no thread, and its time limit starts when it connects. When all slots
@@ -13,7 +14,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
-/// Maximum number of bytes of a first message that are kept; the rest is left in the kernel.
+/// Maximum number of bytes of a first message that are kept.
+///
+/// The rest is left in the kernel.
 pub const FIRST: usize = 16 << 10;
 
 /// The account that is charged with a connection.
@@ -133,7 +136,7 @@ impl<T> Lobby<T> {
         Some((waiting.guest, bytes))
     }
 
-    /// Drops the bytes of a connection, and from now on awaits only its end, until `ends`.
+    /// Drops the bytes of a connection, and awaits only its end, until `ends`.
     pub fn dismiss(&mut self, number: u64, ends: Instant) {
         if let Some(waiting) = self.waiting.get_mut(&number) {
             (waiting.awaits, waiting.ends) = (Awaits::End, ends);

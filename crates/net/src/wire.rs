@@ -1,5 +1,6 @@
-//! A connection: one kernel thread reads its bytes, and another writes those that the kernel does
-//! not take at once.
+//! A connection, with a kernel thread that reads and one that writes.
+//!
+//! The writing thread writes only the bytes that the kernel does not take at once.
 //!
 //! # How the end of the other side is noticed
 //! When a process ends, its kernel closes its connections, which the other side notices at once.
@@ -30,7 +31,9 @@ use upcall_os::memory::free_in_pieces;
 pub const IDLE: Duration = Duration::from_secs(10);
 /// Interval between further probes.
 pub const AGAIN: Duration = Duration::from_secs(5);
-/// Time after which a peer is lost that answers no probe or acknowledges no sent bytes.
+/// Time after which a peer that answers no probe is lost.
+///
+/// The same holds for a peer that does not acknowledge bytes.
 pub const SILENT: Duration = Duration::from_secs(25);
 /// Time that a message may take, plus a second for each [`SLOWEST`] bytes.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -174,7 +177,9 @@ impl Wire {
         self.stream.local_addr()
     }
 
-    /// Exchanges preambles, until `deadline` at most. To be called before [`Wire::start`].
+    /// Exchanges preambles, until `deadline` at most.
+    ///
+    /// This comes before [`Wire::start`].
     ///
     /// # Errors
     /// The reason why the connection cannot be used.
@@ -223,7 +228,9 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads on the calling kernel thread until the connection ends. `first` was read already.
+    /// Reads on the calling kernel thread until the connection ends.
+    ///
+    /// `first` was read already.
     pub fn attend(&self, first: &[u8], mut attend: Box<dyn Attend>) {
         let why = self.read(first, &mut *attend);
         self.hang_up();
@@ -280,7 +287,9 @@ impl Wire {
         }
     }
 
-    /// Sends bytes: as many as the kernel takes at once, the rest by the writing thread.
+    /// Sends bytes, as many as the kernel takes at once.
+    ///
+    /// The writing thread sends the rest.
     ///
     /// Never blocks. `kept` is dropped when all bytes are written, or when the connection has
     /// ended. A connection that has ended drops the bytes.

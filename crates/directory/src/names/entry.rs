@@ -1,4 +1,6 @@
-//! One name: a folder that holds one symbolic link, named like the socket that the link leads to.
+//! One name: a folder that holds one symbolic link.
+//!
+//! The link is named like the socket to which it leads:
 //!
 //! ```text
 //!   files/domain.4711.effffffc.9f3a01b2 -> ../domain.4711.effffffc.9f3a01b2

@@ -131,13 +131,12 @@ fn hint(error: &io::Error) -> &'static str {
 
 /// The folder of names of this process.
 ///
-/// This is the first that applies:
-/// 1. `$UPCALL_DIR`, an absolute path;
-/// 2. `upcall` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, if that folder is this user's;
-/// 3. `.upcall` in the home folder, if that is this user's and on this machine;
-/// 4. `/tmp/upcall-UID`.
+/// This is the first of these that applies: 1. `$UPCALL_DIR`, an absolute path; 2. `upcall` in
+/// `$XDG_RUNTIME_DIR` or `/run/user/UID`, if that folder is this user's; 3. `.upcall` in the home
+/// folder, if that is this user's and on this machine; 4. `/tmp/upcall-UID`.
 ///
-/// Only the last one can be made first by another user, so only users without a home use it.
+/// Only the last one could be created beforehand by another user, so only users without a home use
+/// it.
 ///
 /// # Errors
 /// `UPCALL_DIR` is empty or relative, or `/tmp/upcall-UID` belongs to another user or is not a

@@ -18,7 +18,7 @@ fn entry_of(name: &str) -> String {
     format!("{NAMED}{name}")
 }
 
-/// Enters the name of a job for the supervisor with this socket, as [`super::enter`] does.
+/// Enters the name of a job, as [`super::enter`] does.
 ///
 /// # Errors
 /// A running job has the name, the text cannot be a name, or the folder cannot be written.
@@ -62,7 +62,7 @@ pub fn all() -> Vec<(String, PathBuf)> {
     jobs
 }
 
-/// Finds the supervisor that lets the jobs take turns, or makes the one with this socket do it.
+/// Finds the supervisor that lets the jobs take turns, or appoints this one.
 ///
 /// Never waits. Returns `None` if the folder of names gives no answer yet; try again soon.
 pub fn try_lead(supervisor: &Path) -> Option<Leader> {

@@ -1,5 +1,6 @@
-//! What becomes of an object when a process that used it has died: the clerk takes over its lock
-//! and its places, and the *heir* does the rest.
+//! What becomes of an object when a process that used it has died.
+//!
+//! The clerk takes over the dead process's lock and places, and the *heir* does the rest.
 //!
 //! The heir is a thread of one object that exists only while there is work for it. It repairs an
 //! object whose operation ended in the middle. It also frees the places of the dead if a live party

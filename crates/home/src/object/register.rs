@@ -1,5 +1,6 @@
-//! The users of an object: the taken places, the guests, and the dead parties whose places are not
-//! free yet.
+//! The users of an object: taken places, guests, and dead parties.
+//!
+//! The places of dead parties are not free yet.
 
 use crate::guest::ObjectPeer;
 use std::sync::Arc;

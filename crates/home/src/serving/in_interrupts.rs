@@ -1,4 +1,4 @@
-//! The operations that a serving thread runs in the handler of its signal: see [`interrupts`].
+//! Operations that a serving thread runs in its signal handler: see [`interrupts`].
 
 use super::{Serving, ServingState};
 use crate::desk::ServedLane;

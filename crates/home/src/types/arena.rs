@@ -1,4 +1,4 @@
-//! Memory within an object: blocks that are found by their offset from its beginning.
+//! Memory within an object: blocks that are found by their offset.
 //!
 //! ```text
 //! words    bytes in use

@@ -1,5 +1,4 @@
-//! The check of an object: finds whether all that its types lead to is sound, and repairs what is
-//! not.
+//! The check of an object: finds what is not sound in it, and repairs that.
 //!
 //! The home runs this walk over memory that a guest wrote before it died. The walk is bounded by
 //! the memory that the guest has touched and paid for, and not by the values in it:
@@ -278,8 +277,10 @@ impl Claims {
 /// Returns `true` if a walk may go on. Called now and then.
 type GoesOn = Box<dyn FnMut() -> bool>;
 
-/// A walk over an object. Each type claims what it holds in the arena, and may repair what an
-/// operation has left that ended in the middle.
+/// A walk over an object.
+///
+/// Each type claims what it holds in the arena, and may repair what an operation has left that
+/// ended in the middle.
 pub struct Check {
     claims: Claims,
     pages: Arc<Pages>,
@@ -314,7 +315,9 @@ impl Check {
         }
     }
 
-    /// Returns `true` if a fault is to be repaired where possible, and not reported as an error.
+    /// Returns `true` if a fault is to be repaired where possible.
+    ///
+    /// Otherwise it is reported as an error.
     pub fn mends(&self) -> bool {
         self.mends
     }

@@ -50,8 +50,9 @@ impl<T: Shared> fmt::Debug for ListAt<'_, T> {
     }
 }
 
-/// Leads to an element of a list: a plain value that can be kept in the same object, in a map for
-/// example. All zeros lead to none.
+/// Leads to an element of a list. All zeros lead to none.
+///
+/// A link is a plain value that can be kept in the same object, in a map for example.
 ///
 /// A link is valid as long as the element is in the list. After that it leads nowhere, or to a
 /// later element; its use is an error at most ([`DataError::Corrupt`]).

@@ -351,7 +351,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// The value of a key, which is added with a value of zeros if the map does not have it.
+    /// The value of a key, which is added with zeros if the map does not have it.
     ///
     /// # Errors
     /// See [`DataError`].
@@ -366,7 +366,7 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         })
     }
 
-    /// Sets the value of a key. Returns `true` if the key had a value, which was replaced.
+    /// Sets the value of a key. Returns `true` if this replaced a value.
     ///
     /// # Errors
     /// See [`DataError`]. A key that had no value has none then.
@@ -397,8 +397,10 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         })
     }
 
-    /// The entries, in no order. Entries that are added or removed during the iteration may be
-    /// returned once, twice, or not at all.
+    /// The entries, in no order.
+    ///
+    /// Entries that are added or removed during the iteration may be returned once, twice, or not
+    /// at all.
     pub fn iter(self) -> impl Iterator<Item = Result<(K::Owned, V::At<'a>), DataError>> {
         self.slots().map(move |found| {
             let entry = self.0.memory().spot_at(found?.1);
@@ -512,8 +514,8 @@ impl<'a, K: Key, V: Shared> MapAt<'a, K, V> {
         if let found @ Some(_) = table.vacant(hash)? {
             return Ok(found);
         }
-        // Many entries are in one place, by bad luck. In a table that is almost empty it is not
-        // luck.
+        // Many entries are in one place, by bad luck. In a table that is almost empty that is no
+        // accident.
         if self.len()? < table.mask {
             Ok(None)
         } else {

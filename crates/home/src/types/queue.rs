@@ -112,7 +112,7 @@ impl<'a, T: Shared> QueueAt<'a, T> {
         Ok(self.len()? == 0)
     }
 
-    /// The element with this number, counted from 0 for the first one. `None` if there are fewer.
+    /// The element with this number, counted from 0. `None` if there are fewer.
     ///
     /// # Errors
     /// [`DataError::Corrupt`].

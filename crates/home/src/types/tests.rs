@@ -1,5 +1,7 @@
-//! Tests of the types: compared with those of the standard library, ended at each store, and
-//! overwritten with random words.
+//! Tests of the types.
+//!
+//! They are compared with those of the standard library, ended at each store, and overwritten with
+//! random words.
 
 use super::check::Pages;
 use super::*;
