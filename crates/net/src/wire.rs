@@ -1,4 +1,4 @@
-//! A connection, with a kernel thread that reads and one that writes.
+//! A connection: read by one kernel thread, and written by another.
 //!
 //! The writing thread writes only the bytes that the kernel does not take at once.
 //!
