@@ -1,20 +1,21 @@
-//! An account: what a member of a group has sent and taken, counted while it runs, where others may
-//! read it and nobody else can write.
+//! Accounts: what a member of a group has sent and taken, for its peers to read.
 //!
-//! Source: UDM, sections 3.3 and 5 (D10, D12): how many messages were buffered, for whom, and who
-//! is stopped for it, is what the paper's scheduler acts on, and what its Table 6 counts. The
-//! memory is sealed like a station ([`station`](crate::station)). Each pair has a line in the
-//! accounts of both its members, of which each writes what it knows itself; who reads both knows
-//! what lies between them. It costs the sender one store a message, and the receiver some when it
-//! tells its sender anyway.
+//! Source: UDM, sections 3.3 and 5 (D10, D12): the number of buffered messages, their receivers and
+//! the members that are stopped for them are what the paper's scheduler acts on, and what its Table
+//! 6 counts. The member counts while it runs, and only the member can write its account: the memory
+//! is sealed like a station ([`station`](crate::station)). Each pair of members has a line in the
+//! account of either member, which writes what it knows itself. A reader of both lines knows what
+//! lies between the two. Accounting costs the sender one store per message, and the receiver a few
+//! stores whenever it reports its progress to the sender anyway.
 //!
 //! ```text
-//! 0       magic | process | members | rank | group | formed | share | door | name | overflow
+//! 0       magic | process | members | rank | group | formed | share | refused | name | stops
 //! 4096    the pair with member 0: sent | diverted … | taken …
 //! + 64    the pair with member 1; and so on
 //! ```
-//! Each word is read by itself: no two are of one moment. What is taken is told as late as the
-//! sender is told of it: a quarter of the queue behind, and exactly when nothing waits.
+//! Each word is read by itself, so no two are of one moment. `taken` is as late as the receiver's
+//! report to the sender: up to a quarter of the queue behind while messages wait, and exact when
+//! none waits.
 
 use crate::region::{Cells, ReadOnlyRegion, Region, RegionView};
 use crate::text;
@@ -26,10 +27,10 @@ use std::sync::Arc;
 use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 
-/// What its memory is called in `/proc/PID/fd`.
+/// Name of an account's memory in `/proc/PID/fd`.
 pub const NAME: &str = "upcall-account";
 
-/// The most members of a group that has one.
+/// Maximum number of members of a group with accounts.
 pub const MOST: usize = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ACCOUNT\x01");
@@ -43,19 +44,19 @@ struct MemberStatsHeader {
     size: AtomicU64,
     rank: AtomicU64,
     group: AtomicU64,
-    /// When the group had formed; 0 until then.
+    /// Time at which the group formed; 0 until then.
     formed: AtomicU64,
-    /// Bytes that it may buffer.
+    /// Bytes that the member may buffer.
     share: AtomicU64,
-    /// Connections, queues and messages that were refused.
+    /// Number of connections, queues and messages that the member refused.
     refused: AtomicU64,
     name: [AtomicU64; NAME_WORDS],
-    /// How often it was stopped because it had buffered all that it may; since when it is, or 0;
-    /// and for whom.
+    /// How often the member was stopped because it had buffered all that it may; the time of the
+    /// stop that lasts, or 0; and the receiver of that stop.
     stops: AtomicU64,
     stopped: AtomicU64,
     stopped_for: AtomicU64,
-    /// Not by its share, but because little memory is left.
+    /// 1 if memory is low, 0 if the member's share is used up.
     memory_is_low: AtomicU64,
     rest: [AtomicU64; 4],
 }
@@ -63,21 +64,21 @@ struct MemberStatsHeader {
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
 unsafe impl Cells for MemberStatsHeader {}
 
-/// What a member knows of the pair that it is with another.
+/// One member's counts for the pair that it forms with another member.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct PairStats {
     sent: AtomicU64,
-    /// How often it went from the direct way to the buffer.
+    /// How often the sender went from the direct path to the buffer.
     diversions: AtomicU64,
-    /// Messages that were buffered and came home; and those sent before it diverted last, and one
-    /// more; 0 while they go the direct way.
+    /// `came_home`: messages buffered before the sender last came home. `away`: one more than the
+    /// messages sent before the last diversion; 0 on the direct path.
     came_home: AtomicU64,
     away: AtomicU64,
-    /// Segments that it has used so far.
+    /// Segments used so far.
     segments: AtomicU64,
     taken: AtomicU64,
-    /// Segments of the other's that are left.
+    /// Segments of the other member that this one has left.
     left: AtomicU64,
     rest: AtomicU64,
 }
@@ -88,20 +89,20 @@ unsafe impl Cells for PairStats {}
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<PairStats>() == 64 && size_of::<MemberStatsHeader>() <= PAIRS_AT);
 
-/// Only one thread writes each count, so to read and then write it is enough.
+/// Adds to a count that only one thread writes, so a load and a store are enough.
 fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 impl PairStats {
-    /// So many messages were sent.
+    /// Records the number of messages sent.
     #[inline(always)]
     pub fn sent(&self, messages: u64) {
         self.sent.store(messages, Ordering::Relaxed);
     }
 
-    /// So many were sent when they began to go to segments, or to go home again; so many segments
-    /// were used.
+    /// Records that messages began to go to segments, or to go home again: `sent` messages were
+    /// sent and `segments` segments used before.
     pub(crate) fn moved(&self, sent: u64, is_away: bool, segments: u64) {
         let away = self.away.load(Ordering::Relaxed);
         if is_away && away == 0 {
@@ -114,7 +115,7 @@ impl PairStats {
         self.segments.store(segments, Ordering::Relaxed);
     }
 
-    /// So many of the other's were taken, and so many of its segments are left.
+    /// Records how many messages of the other member were taken, and how many of its segments left.
     pub(crate) fn took(&self, taken: u64, left: u64) {
         self.taken.store(taken, Ordering::Relaxed);
         self.left.store(left, Ordering::Relaxed);
@@ -134,22 +135,23 @@ impl fmt::Debug for MemberStats {
     }
 }
 
-/// Bytes of the account of a member of so many.
+/// Bytes of the account of a member of a group of `size`.
 fn bytes(size: usize) -> usize {
     PAIRS_AT + (size * size_of::<PairStats>()).next_multiple_of(4096)
 }
 
 impl MemberStats {
-    /// Opens the account of one who waits for a group of this name, with so many members, of which
-    /// it may buffer so many bytes.
+    /// Opens the account of a member that waits for a group to form.
+    ///
+    /// The group has the name `name` and `size` members, and the member may buffer `share` bytes.
     ///
     /// # Errors
-    /// No descriptor or no memory left.
+    /// No descriptor or no memory is left.
     ///
     /// # Panics
-    /// More members than [`MOST`].
+    /// The group has more members than [`MOST`].
     pub fn open(name: &str, size: usize, share: u64) -> io::Result<Self> {
-        assert!(size <= MOST, "a group of {size}");
+        assert!(size <= MOST, "a group of {size} members, more than {MOST}");
         let (file, map) = MemoryFile::create_for_one_writer(NAME, bytes(size))?;
         let unable = || io::Error::other("the memory of an account cannot be viewed");
         let region = Region::new(map).ok_or_else(unable)?;
@@ -162,8 +164,9 @@ impl MemberStats {
         Ok(Self { file, region, head })
     }
 
-    /// The group has formed, at this moment of `upcall_os::clock`; all its members know it by this
-    /// number, and this one has a rank in it.
+    /// Records that the group formed at the time `at` of `upcall_os::clock`.
+    ///
+    /// All its members know the group by the number `group`; this member has the rank `rank`.
     pub fn formed(&self, rank: usize, group: u64, at: u64) {
         self.head.rank.store(rank as u64, Ordering::Relaxed);
         self.head.group.store(group, Ordering::Relaxed);
@@ -173,18 +176,20 @@ impl MemberStats {
     /// The line of the pair with another member.
     ///
     /// # Panics
-    /// There is none of this rank.
+    /// No member has this rank.
     pub fn pair(&self, rank: usize) -> RegionView<PairStats> {
         self.region.view(PAIRS_AT + rank * size_of::<PairStats>()).expect("a rank of the group")
     }
 
-    /// Something that somebody brought or sent was refused. By any thread.
+    /// Counts a refused connection, queue or message. Any thread may call it.
     pub fn refuses(&self) {
         self.head.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has buffered all that it may, or what is left of the memory permits, and waits, at this
-    /// moment, until another member takes some.
+    /// Records that the member is stopped since `at`, until member `rank` takes messages.
+    ///
+    /// The member has buffered all that its share, or with `memory_is_low` the remaining memory,
+    /// permits.
     pub fn stops(&self, rank: usize, at: u64, memory_is_low: bool) {
         self.head.memory_is_low.store(memory_is_low.into(), Ordering::Relaxed);
         if self.head.stopped.load(Ordering::Relaxed) == 0 {
@@ -194,67 +199,68 @@ impl MemberStats {
         }
     }
 
-    /// It goes on.
+    /// Records that the member is no longer stopped.
     pub fn goes_on(&self) {
         self.head.stopped.store(0, Ordering::Relaxed);
     }
 }
 
-/// What a member says of the pair that it is with another.
+/// What a member reports of the pair that it forms with another member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PairReading {
-    /// Messages that it has sent there.
+    /// Messages that it has sent to the other member.
     pub sent: u64,
-    /// Those of them that went by the buffer.
+    /// Those of them that went through the buffer.
     pub buffered: u64,
-    /// How often they went over to it.
+    /// How often messages went from the direct path to the buffer.
     pub diversions: u64,
-    /// Whether they go there now.
+    /// `true` if messages go to the buffer now.
     pub is_diverted: bool,
-    /// Segments that it has used for that, from the beginning of time.
+    /// Segments used for buffering so far.
     pub segments: u64,
-    /// Messages of the other's that it has taken.
+    /// Messages of the other member that it has taken.
     pub taken: u64,
-    /// Segments of the other's that it has left.
+    /// Segments of the other member that it has left.
     pub left: u64,
 }
 
-/// Since when, and for whom, a member is stopped that has buffered all that it may.
+/// Since when, and by which receiver, a member is stopped that has buffered all it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberStop {
-    /// A moment of `upcall_os::clock`.
+    /// Time of the stop, of `upcall_os::clock`.
     pub since: u64,
-    /// Who does not take its messages.
+    /// Rank of the member that does not take its messages.
     pub rank: u64,
-    /// Not by its share, but because the machine or a control group has little memory left.
+    /// `true` if the machine or a control group has little memory left; `false` if the share is
+    /// used up.
     pub memory_is_low: bool,
 }
 
-/// What a member has done, by its own word.
+/// What a member has done, as it reports itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatsReading {
-    /// What its group is called.
+    /// Name of the group.
     pub name: String,
-    /// Its process, by its own word.
+    /// Process of the member, as it reports itself.
     pub pid: u64,
-    /// Its rank, and the number that all members know the group by; `None`: it waits for the
-    /// others.
+    /// Rank of the member, and the number that all members know the group by; `None` while it waits
+    /// for the others.
     pub place: Option<(u64, u64)>,
-    /// Since when.
+    /// Time at which the group formed, of `upcall_os::clock`; 0 until then.
     pub formed: u64,
-    /// Bytes that it may buffer.
+    /// Bytes that the member may buffer.
     pub share: u64,
-    /// Connections, queues and messages that it has refused.
+    /// Number of connections, queues and messages that it has refused.
     pub refused: u64,
     /// How often it was stopped at its limit.
     pub stops: u64,
-    /// It is, at present.
+    /// The stop that lasts at present, if any.
     pub stopped: Option<MemberStop>,
-    /// By rank.
+    /// Its pairs with the members, by rank.
     pub pairs: Vec<PairReading>,
 }
 
-/// Another member's account.
+/// Another member's account, mapped for reading.
 #[derive(Debug)]
 pub struct PeerMemberStats {
     seen: ReadOnlyRegion,
@@ -264,13 +270,13 @@ pub struct PeerMemberStats {
 /// Why a descriptor is not that of an account.
 #[derive(Debug)]
 pub enum NoMemberStats {
-    /// Not a file that its owner alone can write.
+    /// It is not a file that only its owner can write.
     File(AdoptError),
     /// It cannot be mapped.
     Map(io::Error),
-    /// It begins with another word: another version of Upcall, or something else.
+    /// It begins with another word: it is of another version of Upcall, or something else.
     Magic(u64),
-    /// It tells of so many members: none, or more than there can be.
+    /// It reports this number of members: none, or more than [`MOST`].
     Size(u64),
 }
 
@@ -282,10 +288,13 @@ impl fmt::Display for NoMemberStats {
             Self::Magic(found) => {
                 write!(
                     f,
-                    "an account begins with {MAGIC:#x}, found {found:#x}: use the same version on both sides"
+                    "an account begins with {MAGIC:#x}, found {found:#x}: \
+                     use the same version on both sides"
                 )
             }
-            Self::Size(found) => write!(f, "an account of a group of {found}: 1 to {MOST} can be"),
+            Self::Size(found) => {
+                write!(f, "an account of {found} members, not of 1 to {MOST}")
+            }
         }
     }
 }
@@ -293,7 +302,7 @@ impl fmt::Display for NoMemberStats {
 impl std::error::Error for NoMemberStats {}
 
 impl PeerMemberStats {
-    /// Maps what somebody else writes, for reading.
+    /// Maps the account that another member writes.
     ///
     /// # Errors
     /// See [`NoMemberStats`].
@@ -316,12 +325,12 @@ impl PeerMemberStats {
         Mapping::read_only(&file).map(ReadOnlyRegion::new).map_err(NoMemberStats::Map)
     }
 
-    /// What stands there now. Never blocks, and asks nothing of the member.
+    /// Reads the account as it is now. Never blocks, and needs nothing of the member.
     pub fn read(&self) -> MemberStatsReading {
         let word = |at| self.seen.word(at);
         let name: [u64; NAME_WORDS] =
             std::array::from_fn(|at| word(offset_of!(MemberStatsHeader, name) + at * 8));
-        // What was written before it is there.
+        // Read first: if this is set, the words written before it are there.
         let formed = word(offset_of!(MemberStatsHeader, formed));
         let since = word(offset_of!(MemberStatsHeader, stopped));
         MemberStatsReading {
@@ -426,7 +435,7 @@ mod tests {
         let take = |incoming: &mut Incoming<Mailbag>, all: u64| {
             (0..all).for_each(|_| incoming.peek().unwrap().unwrap().dispose());
         };
-        // Four find room at home.
+        // Four fit at home.
         assert_eq!(send(4), 0);
         assert_eq!((read().0.sent, read().0.buffered, read().1.taken), (4, 0, 0));
         let segments = send(400);
@@ -448,7 +457,7 @@ mod tests {
         );
         take(&mut incoming, 204);
         let (theirs, ours) = read();
-        // The last segment is left when the sender goes home.
+        // The receiver leaves the last segment when the sender goes home.
         assert_eq!((ours.taken, theirs.segments - ours.left), (404, 1));
         assert_eq!(send(1), 0);
         take(&mut incoming, 1);
@@ -481,7 +490,7 @@ mod tests {
         ));
     }
 
-    /// What a hostile member may have written.
+    /// A hostile member may have written any of these words.
     #[test]
     fn nonsense_is_read_as_some_numbers() {
         let account = MemberStats::open("g", 1, 0).unwrap();

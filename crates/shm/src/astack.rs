@@ -1,32 +1,32 @@
-//! A-stacks: the memory that a call's arguments and results travel in, allocated pairwise at bind,
-//! contiguous per interface.
+//! A-stacks: the memory in which a call's arguments and results travel.
 //!
-//! Source: LRPC, sections 3.1 and 5.2. Procedures whose blocks have a similar size (the same power
-//! of two) share a class of A-stacks. A class is handed out lowest number first, which keeps the
-//! same few lines warm, like the paper's LIFO, by one atomic operation on one word. From the
-//! procedure descriptor list that the server tells a binder both sides compute the same
-//! [`AStackPlan`], so an A-stack is named by a number, and a range check validates it.
+//! Source: LRPC, sections 3.1 and 5.2. A-stacks are allocated pairwise at bind, contiguous per
+//! interface. Procedures whose blocks have a similar size (the same power of two) share a class of
+//! A-stacks. The lowest free number of a class is handed out first, by one atomic operation on one
+//! word; like the paper's LIFO, this keeps the same few lines warm. Both sides compute the same
+//! [`AStackPlan`] from the procedure descriptor list that the server sends at bind, so a number
+//! names an A-stack, and a range check validates it.
 
 use upcall_os::atomic::{AtomicU64, Ordering};
 
-/// The most A-stacks of one class: one word of bits.
+/// Maximum number of A-stacks of one class: the bits of one word.
 pub const MOST: u16 = 64;
 
-/// The most classes of an interface: 64 bytes to 1 MiB in powers of two.
+/// Maximum number of classes of an interface: 64 bytes to 1 MiB in powers of two.
 pub const CLASSES: usize = 15;
 
-/// The smallest A-stack: a cache line.
+/// Size of the smallest A-stack, in bytes: a cache line.
 const SMALLEST: u32 = 64;
 
-/// The largest A-stack. What is longer goes by an out-of-band segment.
+/// Size of the largest A-stack, in bytes. Longer values go through an out-of-band segment.
 pub const LARGEST: u32 = 1 << 20;
 
-/// A class of equal A-stacks.
+/// A class of A-stacks of equal size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AStackClass {
-    /// Bytes of each, a power of two.
+    /// Bytes of each A-stack, a power of two.
     pub size: u32,
-    /// How many.
+    /// Number of A-stacks.
     pub count: u16,
 }
 
@@ -34,13 +34,13 @@ pub struct AStackClass {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AStackPlan {
     classes: Vec<AStackClass>,
-    /// By A-stack number: offset and size in bytes.
+    /// Offset and size in bytes, by A-stack number.
     places: Vec<(u32, u32)>,
     bytes: usize,
 }
 
 impl AStackPlan {
-    /// The plan for these classes, whose sizes are powers of two, none twice.
+    /// The plan for these classes, whose sizes are distinct powers of two.
     fn new(classes: Vec<AStackClass>) -> Self {
         let mut places = Vec::new();
         let mut at = 0u32;
@@ -54,9 +54,10 @@ impl AStackPlan {
         Self { classes, places, bytes: at as usize }
     }
 
-    /// The plan for procedures that need blocks of these sizes, each for so many simultaneous
-    /// calls. A procedure that needs no A-stack has size 0. Procedures of one class share the
-    /// largest number asked for.
+    /// The plan for procedures given as (bytes of a block, simultaneous calls).
+    ///
+    /// A procedure that needs no A-stack has size 0. Procedures of one class share the largest
+    /// number of calls that one of them asks for.
     pub fn for_procedures(needs: impl IntoIterator<Item = (u32, u16)>) -> Self {
         let mut classes: Vec<AStackClass> = Vec::new();
         for (bytes, calls) in needs {
@@ -71,12 +72,13 @@ impl AStackPlan {
         Self::new(classes)
     }
 
-    /// Its classes, in the order of their A-stacks' numbers.
+    /// The classes, in the order of their A-stacks' numbers.
     pub fn classes(&self) -> &[AStackClass] {
         &self.classes
     }
 
-    /// The class that a block of `bytes` goes to; `None` if it needs none, or is too long for any.
+    /// The class for a block of `bytes`; `None` if the block needs none, or the plan has no such
+    /// class.
     pub fn class_for(&self, bytes: u32) -> Option<usize> {
         let size = class_size(bytes)?;
         self.classes.iter().position(|class| class.size == size)
@@ -87,14 +89,15 @@ impl AStackPlan {
         self.classes[..class].iter().map(|class| class.count).sum()
     }
 
-    /// Offset and size of an A-stack; `None` for a number that does not exist: the range check of
-    /// LRPC's kernel.
+    /// Offset and size of an A-stack; `None` if there is no such number.
+    ///
+    /// This is the range check of LRPC's kernel.
     #[inline]
     pub fn place(&self, astack: u16) -> Option<(usize, usize)> {
         self.places.get(usize::from(astack)).map(|&(at, size)| (at as usize, size as usize))
     }
 
-    /// How many bytes they take together.
+    /// Bytes of all A-stacks together.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -104,16 +107,17 @@ fn class_size(bytes: u32) -> Option<u32> {
     (bytes > 0).then(|| bytes.clamp(SMALLEST, LARGEST).next_power_of_two())
 }
 
-/// Numbers 0 to `count` − 1 to be handed out and given back, lowest first; at most [`MOST`]. Never
-/// blocks.
+/// Numbers 0 to `count` − 1 to hand out and take back, lowest first.
+///
+/// There are at most [`MOST`]. No operation blocks.
 #[derive(Debug)]
 pub struct Numbers(AtomicU64);
 
 impl Numbers {
-    /// All of them free.
+    /// A set of `count` free numbers.
     ///
     /// # Panics
-    /// More than [`MOST`].
+    /// `count` is more than [`MOST`].
     pub fn new(count: u16) -> Self {
         assert!(count <= MOST, "{count} numbers, more than {MOST}");
         Self(AtomicU64::new(if count == MOST { u64::MAX } else { (1 << count) - 1 }))
@@ -138,13 +142,14 @@ impl Numbers {
         None
     }
 
-    /// How many are free at the moment.
+    /// Number of free numbers at the moment.
     pub fn free(&self) -> usize {
         self.0.load(Ordering::Relaxed).count_ones() as usize
     }
 
-    /// Gives a number back, or adds a new one. What was done with the number before happens before
-    /// its next taking.
+    /// Gives a number back, or adds a new one.
+    ///
+    /// What was done with the number before happens before it is next taken.
     #[inline]
     pub fn give(&self, number: u16) {
         self.0.fetch_or(1 << number, Ordering::Release);

@@ -2,16 +2,16 @@
 //!
 //! Source: URPC, sections 3.2 and 3.2.1. A channel has lanes. Each virtual processor of the client,
 //! and each kernel thread while it calls, has a lane to itself, so no lock is needed between them.
-//! A lane is a ring of requests, a ring of replies and a line of control words. A kernel thread,
-//! which has one call at a time, uses the first slot alone, for request and reply.
+//! A lane is a ring of requests, a ring of replies and a line of control words. A kernel thread has
+//! one call at a time and uses only the first slot, for request and reply.
 //!
 //! ```text
 //!      0   header: magic, version, lanes, depth                     client writes, once
-//!   4096   lane 0 control, lane 1 control, … one line each           both write, when somebody sleeps
+//!   4096   lane 0 control, lane 1 control, … one line each           both write, when either sleeps
 //!   8192   lane 0: requests (64 lines, client writes), replies (64 lines, server writes)
 //!  16384   lane 1: …
 //! ```
-//! Pages of lanes that nobody uses are never touched and take no memory.
+//! Pages of unused lanes are never touched and take no memory.
 
 use crate::region::{Cells, Region, RegionView};
 use crate::slot::Slot;
@@ -19,17 +19,18 @@ use std::fmt;
 use std::sync::Arc;
 use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The most lanes of a channel.
+/// Maximum number of lanes of a channel.
 pub const LANES: u16 = 64;
 
-/// Slots of each ring: the most calls outstanding on a lane. Small under a model checker.
+/// Number of slots of each ring, and so of calls outstanding on a lane. Small under a model
+/// checker.
 pub const DEPTH: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// Bytes of a channel's memory file.
 pub const BYTES: usize = RINGS + LANES as usize * LANE_BYTES;
 
 const CONTROLS: usize = 4096;
-/// Bytes before the lanes: the header and the control words.
+/// Number of bytes before the lanes: the header and the control words.
 pub const HEAD_BYTES: usize = RINGS;
 
 const RINGS: usize = 8192;
@@ -50,16 +51,17 @@ struct ChannelHeader {
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
 unsafe impl Cells for ChannelHeader {}
 
-/// The control words of a lane: whether the caller sleeps, and where the server is to park. Both
-/// sides read this line on every call, and write it only when one of them sleeps.
+/// The control words of a lane: whether the caller sleeps, and where the server should park.
+///
+/// Both sides read this line on every call. They write it only when the caller sleeps,
+/// or wants the server at another CPU.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct LaneControl {
-    /// 1 while the kernel thread that calls on this lane sleeps, or is about to, on this very
-    /// word.
+    /// 1 while the kernel thread that calls on this lane sleeps on this word, or is about to.
     pub sleeper: AtomicU32,
-    /// The CPU near which the caller wishes the server to park, plus one; 0 if it has no such
-    /// wish. Written by the caller, read by the server before it parks.
+    /// The CPU near which the caller wants the server to park, plus one; 0 for no preference.
+    /// Written by the caller, read by the server before it parks.
     pub near: AtomicU32,
 }
 
@@ -78,10 +80,10 @@ const _: () = {
 pub enum NotAChannel {
     /// It is too short.
     Short {
-        /// Its bytes.
+        /// Number of bytes found.
         found: usize,
     },
-    /// Its header is another one: another version of Upcall, or something else.
+    /// Its header differs: it is of another version of Upcall, or something else.
     Header {
         /// The magic word.
         magic: u64,
@@ -96,7 +98,8 @@ impl fmt::Display for NotAChannel {
             Self::Short { found } => write!(f, "{found} bytes, but a channel has {BYTES}"),
             Self::Header { magic, shape } => write!(
                 f,
-                "a channel begins with {MAGIC:#x}, {LANES} lanes, depth {DEPTH}; found {magic:#x}, {} lanes, depth {}: use the same version on both sides",
+                "a channel begins with {MAGIC:#x}, {LANES} lanes, depth {DEPTH}; found {magic:#x}, \
+                 {} lanes, depth {}: use the same version on both sides",
                 shape.0, shape.1
             ),
         }
@@ -112,7 +115,7 @@ pub struct Channel(Arc<Region>);
 /// The parts of one lane.
 #[derive(Debug)]
 pub struct Lane {
-    /// Who sleeps.
+    /// The control words.
     pub control: RegionView<LaneControl>,
     /// The ring from client to server.
     pub requests: RegionView<[Slot]>,
@@ -135,8 +138,7 @@ impl Channel {
         Ok(Self(region))
     }
 
-    /// Joins the channel that a peer laid out. Only the header is believed, and only as far as it
-    /// equals ours.
+    /// Joins the channel that a peer laid out. The header is trusted only if it equals ours.
     ///
     /// # Errors
     /// See [`NotAChannel`].
@@ -191,7 +193,7 @@ mod tests {
         let (ours, theirs) = pair(BYTES);
         let client = Channel::create(ours).unwrap();
         let server = Channel::join(theirs).unwrap();
-        // All lanes are written before one is read, so that none may lie on another.
+        // All lanes are written before one is read, so that the test finds lanes that overlap.
         let both = |number| (number, client.lane(number).unwrap(), server.lane(number).unwrap());
         let lanes = || (0..LANES).map(both);
         for (number, near, far) in lanes() {

@@ -1,9 +1,9 @@
 //! A ring of slots: one direction of a lane, without locks and without shared indices.
 //!
-//! Source: URPC's bidirectional shared-memory queue (section 3.2.1), with the locks taken away: the
-//! paper's rule that nobody ever spins on a busy queue is kept by having no queue that can be busy.
-//! Each side counts for itself; a slot says by its lap whether it holds the message of that count.
-//! The receiver reads in order.
+//! Source: URPC's bidirectional shared-memory queue (section 3.2.1), without the locks. The paper's
+//! rule that no processor ever spins on a busy queue is kept by having no queue that can be busy.
+//! Each side counts for itself, and the lap in a slot shows whether the slot holds the message of
+//! that count. The receiver reads in order.
 //!
 //! # Why a ring cannot overflow
 //! A lane of depth N has at most N calls outstanding; the caller keeps count. Request p goes to
@@ -22,7 +22,7 @@ use upcall_os::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 struct SlotRing<S> {
     slots: S,
-    /// Depth is a power of two: a lap is a shift away.
+    /// The binary logarithm of the depth: a position shifted by it is the lap.
     shift: u32,
 }
 
@@ -36,7 +36,7 @@ impl<S: Deref<Target = [Slot]>> SlotRing<S> {
         Self { shift: slots.len().trailing_zeros(), slots }
     }
 
-    /// The slot of a position and the lap that makes it valid.
+    /// The slot of a position, and the lap that makes it valid.
     #[inline(always)]
     fn at(&self, position: u64) -> (&Slot, u16) {
         (
@@ -63,8 +63,8 @@ impl<S: Deref<Target = [Slot]>> SlotRing<S> {
         slot.holds(lap)
     }
 
-    /// Under load the message after the next is there or soon will be; its line can travel while
-    /// the next one is worked on.
+    /// Prefetches a slot. Under load the message after the next is there or soon will be, and its
+    /// line can travel while the next one is worked on.
     #[inline(always)]
     fn prefetch(&self, position: u64) {
         self.at(position).0.prefetch();
@@ -79,7 +79,7 @@ pub struct RingSender<S> {
 }
 
 impl<S: Deref<Target = [Slot]>> RingSender<S> {
-    /// The sending end of a ring that nothing was sent through yet.
+    /// The sending end of a new ring, through which nothing was sent yet.
     ///
     /// # Panics
     /// The number of slots is not a power of two.
@@ -95,15 +95,17 @@ impl<S: Deref<Target = [Slot]>> RingSender<S> {
         self.ring.write(position, image);
     }
 
-    /// How many messages fit.
+    /// Number of messages that fit.
     pub fn depth(&self) -> usize {
         self.ring.slots.len()
     }
 }
 
-/// The sending end, for several senders of one domain. They do not wait for each other; the
-/// receiver takes their messages in the order in which they reserved, so one that is held up
-/// between reserving and publishing (some ten instructions) delays those behind it.
+/// The sending end, for several senders of one domain.
+///
+/// Senders do not wait for each other. The receiver takes their messages in the order in which they
+/// reserved a slot, so a sender that is held up between reserving and publishing (some ten
+/// instructions) delays those behind it.
 #[derive(Debug)]
 pub struct SharedSender<S> {
     ring: SlotRing<S>,
@@ -111,7 +113,7 @@ pub struct SharedSender<S> {
 }
 
 impl<S: Deref<Target = [Slot]>> SharedSender<S> {
-    /// The sending end of a ring that nothing was sent through yet.
+    /// The sending end of a new ring, through which nothing was sent yet.
     ///
     /// # Panics
     /// The number of slots is not a power of two.
@@ -126,8 +128,9 @@ impl<S: Deref<Target = [Slot]>> SharedSender<S> {
         self.ring.write(position, image);
     }
 
-    /// The same for a caller who knows that no other processor sends at the same time: without a
-    /// locked operation.
+    /// Sends a message without a locked operation.
+    ///
+    /// The caller knows that no other processor sends at the same time.
     #[inline]
     pub fn send_alone(&self, image: &SlotMessage) {
         let position = self.next.load(Ordering::Relaxed);
@@ -135,7 +138,7 @@ impl<S: Deref<Target = [Slot]>> SharedSender<S> {
         self.ring.write(position, image);
     }
 
-    /// How many messages were sent, or are about to be.
+    /// Number of messages that were sent, or are about to be.
     #[inline]
     pub fn sent(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
@@ -150,7 +153,7 @@ pub struct RingReceiver<S> {
 }
 
 impl<S: Deref<Target = [Slot]>> RingReceiver<S> {
-    /// The receiving end of a ring that nothing was taken from yet.
+    /// The receiving end of a new ring, from which nothing was taken yet.
     ///
     /// # Panics
     /// The number of slots is not a power of two.
@@ -158,23 +161,25 @@ impl<S: Deref<Target = [Slot]>> RingReceiver<S> {
         Self { ring: SlotRing::new(slots), next: Cell::new(0) }
     }
 
-    /// Whether a message waits. One load of a line that stays in this processor's cache until the
-    /// sender writes it.
+    /// Returns `true` if a message waits.
+    ///
+    /// It is one load of a line that stays in this processor's cache until the sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {
         let position = self.next.get();
         self.ring.holds(position)
     }
 
-    /// Takes the next message. What it says is the peer's word: nothing of it has been checked.
+    /// Takes the next message. It comes from the peer and is unchecked.
     #[inline]
     pub fn take(&self) -> Option<SlotMessage> {
         let mut image = SlotMessage::new(0, 0, 0);
         self.take_into(&mut image).then_some(image)
     }
 
-    /// Takes the next message into `image`, if it is there. Values that a message does not have
-    /// stay as they were.
+    /// Takes the next message into `image`. Returns `false` if there is none.
+    ///
+    /// Values that the message does not have stay as they were.
     #[inline]
     pub fn take_into(&self, image: &mut SlotMessage) -> bool {
         let position = self.next.get();
@@ -185,17 +190,19 @@ impl<S: Deref<Target = [Slot]>> RingReceiver<S> {
         true
     }
 
-    /// Asks that the line of the message so many after the next be brought near while the caller
-    /// does something else. Of use if the message is there or nearly so; the line of one that is
-    /// not must be taken from its sender twice.
+    /// Prefetches the line of the message `after_next` places after the next one.
+    ///
+    /// This helps if the message is there or nearly so. The line of one that is not must be taken
+    /// from its sender twice.
     #[inline]
     pub fn prefetch(&self, after_next: u64) {
         self.ring.prefetch(self.next.get() + after_next);
     }
 }
 
-/// The receiving end, for several processors of one domain. None waits for another: who loses the
-/// race for a message goes on to something else.
+/// The receiving end, for several processors of one domain.
+///
+/// None waits for another: a processor that loses the race for a message goes on to something else.
 #[derive(Debug)]
 pub struct SharedReceiver<S> {
     ring: SlotRing<S>,
@@ -203,7 +210,7 @@ pub struct SharedReceiver<S> {
 }
 
 impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
-    /// The receiving end of a ring that nothing was taken from yet.
+    /// The receiving end of a new ring, from which nothing was taken yet.
     ///
     /// # Panics
     /// The number of slots is not a power of two.
@@ -211,20 +218,21 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
         Self { ring: SlotRing::new(slots), next: AtomicU64::new(0) }
     }
 
-    /// Whether a message waits. One load of a line that stays in this processor's cache until the
-    /// sender writes it.
+    /// Returns `true` if a message waits.
+    ///
+    /// It is one load of a line that stays in this processor's cache until the sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {
         let position = self.next.load(Ordering::Relaxed);
         self.ring.holds(position)
     }
 
-    /// Takes the next message into `image`; false if there is none, or another processor was
-    /// faster.
+    /// Takes the next message into `image`. Returns `false` if there is none, or if another
+    /// processor was faster.
     ///
     /// The copy is made first and claimed then. The sender writes the slot again only after this
-    /// message's reply, hence only after somebody claimed it; so a copy that could be torn is
-    /// one whose claim fails.
+    /// message's reply, hence only after some processor claimed the message. So a copy that could
+    /// be torn is one whose claim fails.
     #[inline]
     pub fn take(&self, image: &mut SlotMessage) -> bool {
         let position = self.next.load(Ordering::Relaxed);
@@ -232,15 +240,16 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
             return false;
         }
         self.ring.prefetch(position + 2);
-        // Acquire, release: what the winner of position n did to private state happens before the
-        // winner of n + 1.
+        // AcqRel: what the winner of position n did to private state happens before the winner of n
+        // + 1.
         self.next
             .compare_exchange(position, position + 1, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// The same for a caller who knows that no other processor takes at the same time: without a
-    /// locked operation.
+    /// Takes the next message into `image` without a locked operation.
+    ///
+    /// The caller knows that no other processor takes at the same time.
     #[inline]
     pub fn take_alone(&self, image: &mut SlotMessage) -> bool {
         let position = self.next.load(Ordering::Relaxed);
@@ -252,7 +261,7 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
         true
     }
 
-    /// How many messages were taken. Loads made after this see what came before the last taking.
+    /// Number of messages taken. Loads after this see what came before the last message was taken.
     #[inline]
     pub fn taken(&self) -> u64 {
         self.next.load(Ordering::Acquire)
@@ -268,7 +277,8 @@ mod tests {
         (0..depth).map(|_| Slot::default()).collect()
     }
 
-    /// More than a lap's number counts to; under Miri, which takes a minute for that, a few.
+    /// More laps than a slot's lap number can count. Miri, which takes a minute for that, runs
+    /// fewer.
     const LAPS: u64 = if cfg!(miri) { 300 } else { 70_000 };
 
     #[test]

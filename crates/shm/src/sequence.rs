@@ -1,25 +1,24 @@
-//! A sequence number, by which one who only looks finds out that somebody has changed something
-//! meanwhile.
+//! A sequence number, by which a reader detects that a writer changed something while it read.
 //!
-//! Who changes, one at a time, makes it odd before and even after; who looks takes what was found
-//! for valid if it was even before, and is the same after. So looking writes nothing, and any
-//! number can do it at once; Lameter: *Effective synchronization on Linux/NUMA systems*, 2005 (the
-//! kernel's seqlock). The order of accesses is that of Boehm: *Can seqlocks get along with
-//! programming language memory models?*, 2012: who has read one of the changes has also read,
-//! behind its fence, the odd number that was stored before the changer's fence; and who has read
-//! the even number has all that came before it. What is looked at is read by relaxed atomics or
-//! opaque copies ([`span`](crate::span)), for it may change in between.
+//! Writers take turns: each makes the number odd before its changes and even after. What a reader
+//! found is valid if the number was even before and is the same after. So reading writes nothing,
+//! and any number of readers can read at once; Lameter: *Effective synchronization on Linux/NUMA
+//! systems*, 2005 (the kernel's seqlock). The order of accesses is that of Boehm: *Can seqlocks get
+//! along with programming language memory models?*, 2012. A reader that has read one of the changes
+//! also reads, after its fence, the odd number that was stored before the writer's fence. A reader
+//! that has read the even number also reads all changes that came before it. Readers use relaxed
+//! atomics or opaque copies ([`span`](crate::span)), since the data may change while they read.
 //!
 //! `tests/models/loom_sequence.rs` is the model.
 
 use upcall_os::atomic::{AtomicU64, Ordering, fence};
 
-/// See the module.
+/// A sequence number; see the module.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Sequence(AtomicU64);
 
-/// The number of changes under way.
+/// The odd number of the changes under way.
 #[derive(Clone, Copy, Debug)]
 pub struct Changing(u64);
 
@@ -30,8 +29,9 @@ impl Default for Sequence {
 }
 
 impl Sequence {
-    /// Changes follow, until [`end`](Self::end) is given what this returns. By one at a time;
-    /// another one may have ended in the midst of its own.
+    /// Begins changes, which last until [`end`](Self::end) is called with the result.
+    ///
+    /// Only one writer at a time may change. A writer that died amid its own changes does no harm.
     #[inline]
     #[must_use]
     pub fn begin(&self) -> Changing {
@@ -41,27 +41,29 @@ impl Sequence {
         Changing(odd)
     }
 
-    /// They are done. Stores what follows from the beginning, whatever stands there now: a load
-    /// would wait for that store.
+    /// Ends changes.
+    ///
+    /// It stores the number that follows `changing`, whatever the word holds now: a load would wait
+    /// for the store of [`begin`](Self::begin).
     #[inline]
     pub fn end(&self, changing: Changing) {
         self.0.store(changing.0.wrapping_add(1), Ordering::Release);
     }
 
-    /// What it is, for [`look`] and [`held`].
+    /// The number, for [`look`] and [`held`].
     #[inline]
     pub fn word(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// A look begins, with the word as it was just read. `None`: somebody is changing something.
+/// Begins a read, with the word as it was just loaded. `None` if changes are under way.
 #[inline]
 pub fn look(word: u64) -> Option<u64> {
     word.is_multiple_of(2).then_some(word)
 }
 
-/// Whether nothing was changed since a look began: then what was read since is valid.
+/// Returns `true` if nothing was changed since the read began: then what was read is valid.
 #[inline]
 pub fn held(began: u64, word: impl FnOnce() -> u64) -> bool {
     fence(Ordering::Acquire);

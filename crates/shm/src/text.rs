@@ -1,8 +1,8 @@
-//! Short texts in words that others read.
+//! Short texts in shared words.
 
 use upcall_os::atomic::{AtomicU64, Ordering};
 
-/// Writes as much of a text as has room, in whole characters. The rest is 0.
+/// Writes as many whole characters of a text as fit. The rest is 0.
 pub(crate) fn write(words: &[AtomicU64], text: &str) {
     let mut end = text.len().min(words.len() * 8);
     while !text.is_char_boundary(end) {
@@ -17,7 +17,7 @@ pub(crate) fn write(words: &[AtomicU64], text: &str) {
     }
 }
 
-/// What somebody wrote, to be shown to people: nothing in it steers a terminal.
+/// Reads a text that a peer wrote, for display: it contains no control characters.
 pub(crate) fn read(words: impl IntoIterator<Item = u64>) -> String {
     let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());

@@ -12,9 +12,9 @@ use super::*;
 use crate::span::Span;
 use upcall_os::atomic::Ordering;
 
-/// Maximum number of words that lead elsewhere which the receiver follows in one look. An honest
-/// sender leads it to a message by two: more come only if it diverts and goes back at the same
-/// time, and a hostile one could lead in a circle.
+/// Maximum number of words that the receiver follows in one probe. An honest sender leads it to a
+/// message by two; more follow only if the sender diverts and goes back at the same time. A hostile
+/// sender could lead it in a circle.
 pub(super) const MOVES: usize = 4;
 
 /// The receiving end.
@@ -25,23 +25,23 @@ pub struct Incoming<M: QueueMemory> {
     /// Where the next header is.
     next: u64,
     taken: u64,
-    /// What the sender was told of, of this area.
+    /// The position in this area that was last reported to the sender.
     said: u64,
-    /// Words of the longest message that comes from here.
+    /// Words of the longest message in this area.
     longest: u64,
     told: M::Told,
-    /// There while messages come from a segment.
+    /// Set while messages come from a segment.
     away: Option<DivertedHome<M::Words>>,
-    /// The number of the next segment, and the one that messages come from.
+    /// Number of the next segment; `run` is the segment that messages come from.
     segments: u64,
     run: SegmentRun,
-    /// How often it has led from home to a segment.
+    /// How often the queue has led from home to a segment.
     diversions: u64,
     memory: M,
 }
 
 impl<M: QueueMemory> Incoming<M> {
-    /// The receiving end of a queue that nothing was taken from yet.
+    /// The receiving end of a new queue, from which nothing was taken yet.
     ///
     /// # Panics
     /// Home has fewer than four words, more than 2^29, or not a power of two.
@@ -63,30 +63,32 @@ impl<M: QueueMemory> Incoming<M> {
         }
     }
 
-    /// How many messages were disposed of.
+    /// Number of messages disposed of.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// How often its messages have gone over to the buffer, as far as they were followed.
+    /// How often the messages went over to the buffer, as far as they were followed.
     pub fn diversions(&self) -> u64 {
         self.diversions
     }
 
-    /// Its memory.
+    /// The memory of the queue.
     pub fn memory_mut(&mut self) -> &mut M {
         &mut self.memory
     }
 
-    /// Whether a message is there, or a word that leads to where one will be. One load, of a line
-    /// that stays in this processor's cache until the sender writes it.
+    /// Returns `true` if a message is there, or a word that leads to the place of one.
+    ///
+    /// It is one load, of a line that stays in this processor's cache until the sender writes it.
     #[inline]
     pub fn waits(&self) -> bool {
         self.area.word(self.next).load(Ordering::Acquire) != 0
     }
 
-    /// The next message, where it lies; `None` if none is there. It stays the next one until it is
-    /// disposed of.
+    /// The next message, where it lies; `None` if none is there.
+    ///
+    /// The message stays the next one until it is disposed of.
     ///
     /// # Errors
     /// The sender breaks the rules, and from then on nothing else is received; or memory cannot be
@@ -96,8 +98,9 @@ impl<M: QueueMemory> Incoming<M> {
         self.peek_as(false)
     }
 
-    /// The same, for where nothing may be allocated or freed, as in a handler of a signal: `None`
-    /// also where the next message lies behind a segment that is not [at
+    /// Like [`peek`](Self::peek), but neither allocates nor frees, for use in a signal handler.
+    ///
+    /// It also returns `None` if the next message lies behind a segment that is not [at
     /// hand](QueueMemory::is_at_hand), now or next.
     ///
     /// # Errors
@@ -128,7 +131,7 @@ impl<M: QueueMemory> Incoming<M> {
         Ok(Some(Arrived { queue: self, handler, len, size }))
     }
 
-    /// For who counts.
+    /// Reports the counts to the memory, for statistics.
     fn count(&self) {
         let left = if self.away.is_some() { self.run.first } else { self.segments };
         self.memory.receiver_told(self.taken, left);
@@ -145,20 +148,22 @@ impl<M: QueueMemory> Incoming<M> {
         }
     }
 
-    /// Disposes of the next message, which has so many words.
+    /// Disposes of the next message, which has `size` words.
     #[inline(always)]
     fn pass(&mut self, size: u64) {
         self.next += size;
         self.taken += 1;
-        // Who was diverted is to learn at once that this was the last one.
+        // A diverted sender must learn at once that this was the last message.
         let last = || self.away.is_some() && self.area.word(self.next).load(Ordering::Relaxed) == 0;
         if self.next - self.said > self.area.mask / 4 || last() {
             self.tell();
         }
     }
 
-    /// Tells the sender of all that was disposed of: to be done when nothing waits, and when the
-    /// sender waits for room. Costs it the line with that word, so not more often.
+    /// Reports to the sender all that was disposed of.
+    ///
+    /// To be called when no message waits, and when the sender waits for room. It takes the line
+    /// with that word from the sender, so it should not be called more often.
     #[inline]
     pub fn tell(&mut self) {
         if self.said != self.next {
@@ -175,7 +180,7 @@ impl<M: QueueMemory> Incoming<M> {
     }
 }
 
-/// A message that has arrived, where it lies: its sender can still write there.
+/// A message that has arrived, where it lies. The sender can still write there.
 #[derive(Debug)]
 pub struct Arrived<'a, M: QueueMemory> {
     queue: &'a mut Incoming<M>,
@@ -185,7 +190,7 @@ pub struct Arrived<'a, M: QueueMemory> {
 }
 
 impl<M: QueueMemory> Arrived<'_, M> {
-    /// The handler that it names, by the sender's word.
+    /// The handler that the sender named, unchecked.
     #[inline]
     pub fn handler(&self) -> u16 {
         self.handler
@@ -197,13 +202,13 @@ impl<M: QueueMemory> Arrived<'_, M> {
         self.len as usize
     }
 
-    /// Whether it has no payload.
+    /// Returns `true` if it has no payload.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A word of the payload; `None` beyond its end. The last one may be a part of one.
+    /// A word of the payload; `None` beyond its end. The last word may be partly used.
     #[inline]
     pub fn word(&self, at: usize) -> Option<u64> {
         let at = at as u64;
@@ -221,7 +226,7 @@ impl<M: QueueMemory> Arrived<'_, M> {
         unsafe { Span::new(payload, self.len as usize) }
     }
 
-    /// Disposes of it: the next one appears, and what it took is the sender's again.
+    /// Disposes of the message: the next one appears, and its memory is the sender's again.
     #[inline]
     pub fn dispose(self) {
         self.queue.pass(self.size);

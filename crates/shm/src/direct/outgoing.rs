@@ -1,4 +1,4 @@
-//! The sending end: a message is described where there is room for it, and launched by one store.
+//! The sending end: a message is described where there is room, and launched by one store.
 
 mod divert;
 
@@ -14,25 +14,25 @@ pub struct Outgoing<M: QueueMemory> {
     area: Area<M::Words>,
     /// Where the next header goes.
     next: u64,
-    /// What lies before may be written: as of the last look at the receiver's word. In a segment
-    /// 0, so that each message looks whether it is time to go home.
+    /// Positions below this may be written, as of the last read of the receiver's word. In a
+    /// segment it is 0, so that each message checks whether the queue can go home.
     until: u64,
     sent: u64,
     /// Words of the longest message.
     longest: u64,
     told: M::Told,
-    /// There while messages go to a segment.
+    /// Set while messages go to a segment.
     away: Option<DivertedHome<M::Words>>,
-    /// The number of the next segment, and the one that messages go to.
+    /// Number of the next segment; `run` is the segment that messages go to.
     segments: u64,
     run: SegmentRun,
-    /// It does not go home.
+    /// `true` if the queue does not go home any more once it is diverted.
     stays: bool,
-    /// What the receiver has said last of those.
+    /// The receiver's place in the segments, as it was last read.
     diverted: u64,
     spares: Box<[Spare]>,
-    /// Messages that were sent before it diverted last; and those that have gone to segments,
-    /// without those since then.
+    /// `direct`: messages sent before the last diversion. `came_home`: messages that went to
+    /// segments before the queue last came home.
     direct: u64,
     came_home: u64,
     memory: M,
@@ -40,21 +40,20 @@ pub struct Outgoing<M: QueueMemory> {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Spare {
-    /// The number of the segment after the one that it was last.
+    /// Number of the segment after the one that the spare last was.
     free_at: u64,
-    /// It may have pages.
+    /// `true` if it may have pages.
     touched: bool,
 }
 
 impl<M: QueueMemory> Outgoing<M> {
-    /// The sending end of a queue that nothing was sent through yet: all words of its home are 0,
-    /// and so are the receiver's.
+    /// The sending end of a new queue: all words of its home and of its receiver are 0.
     ///
     /// # Panics
     /// Home has fewer than four words, more than 2^29, or not a power of two.
     pub fn new(memory: M) -> Self {
         // The last segment may still be read when the next one is needed.
-        const { assert!(M::SEGMENTS >= 2 && M::SPARES < 255, "a queue has two segments at least") };
+        const { assert!(M::SEGMENTS >= 2 && M::SPARES < 255, "a queue has at least two segments") };
         let area = Area::new(memory.home());
         let (until, longest) = (area.capacity(), longest(area.capacity()));
         let told = memory.told();
@@ -82,12 +81,12 @@ impl<M: QueueMemory> Outgoing<M> {
         &self.memory
     }
 
-    /// The most bytes of payload that go the direct way.
+    /// Maximum number of bytes of payload that go the direct path.
     pub fn most_directly(&self) -> usize {
         (self.longest as usize - 1) * 8
     }
 
-    /// A count that grows when the receiver has told that it has taken something.
+    /// A count that grows when the receiver reports that it has taken something.
     pub fn progress(&self) -> u64 {
         self.told
             .disposed
@@ -95,18 +94,17 @@ impl<M: QueueMemory> Outgoing<M> {
             .wrapping_add(self.told.diverted.load(Ordering::Acquire))
     }
 
-    /// Whether messages go to segments now.
+    /// Returns `true` if messages go to segments now.
     pub fn is_diverted(&self) -> bool {
         self.away.is_some()
     }
 
-    /// So many segments hold messages that the receiver has not disposed of, for all that it has
-    /// said.
+    /// Number of segments with messages that the receiver has not reported as disposed of.
     pub fn buffered(&self) -> u64 {
         match self.away {
             None => 0,
-            // The receiver leaves the last one when it is led on, and who diverts always waits for
-            // nothing else.
+            // The receiver leaves the last segment only when it is led on, and a sender that always
+            // diverts waits for that alone.
             Some(_) if self.is_empty() => 0,
             Some(_) => {
                 self.segments
@@ -115,20 +113,22 @@ impl<M: QueueMemory> Outgoing<M> {
         }
     }
 
-    /// So many messages were sent.
+    /// Number of messages sent.
     #[inline(always)]
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// So many messages have gone to segments so far. By counts that are kept anyway, so that no
-    /// message pays for it.
+    /// Number of messages that have gone to segments so far.
+    ///
+    /// It is computed from counts that are kept anyway, so that no message pays for it.
     pub fn ever_buffered(&self) -> u64 {
         self.came_home + if self.away.is_some() { self.sent - self.direct } else { 0 }
     }
 
-    /// Whether all that was launched has been disposed of, for all that the receiver has said. It
-    /// does not say so at once ([`Incoming::tell`]).
+    /// Returns `true` if the receiver has reported all launched messages as disposed of.
+    ///
+    /// The receiver does not report at once ([`Incoming::tell`]).
     pub fn is_empty(&self) -> bool {
         match self.away {
             None => self.told.disposed.load(Ordering::Acquire) == self.next,
@@ -148,7 +148,7 @@ impl<M: QueueMemory> Outgoing<M> {
         Ok(())
     }
 
-    /// Finds room for a message of so many bytes, to be written there and launched. Never blocks.
+    /// Finds room for a message of `len` bytes, to be written there and launched. Never blocks.
     ///
     /// # Errors
     /// See [`SendRefusal`].
@@ -166,7 +166,7 @@ impl<M: QueueMemory> Outgoing<M> {
         Ok(Draft { queue: self, handler, len: len as u32, begin, end })
     }
 
-    /// Where a message of so many words would lie.
+    /// Where a message of `size` words would lie.
     #[inline(always)]
     fn place(&self, size: u64) -> (u64, u64) {
         let left = self.area.left(self.next);
@@ -178,8 +178,8 @@ impl<M: QueueMemory> Outgoing<M> {
         place(self.run.first, self.next)
     }
 
-    /// Stores go out in order: one to a line that the receiver has read last would hold up those
-    /// after it, until the line has come. So it is asked for two lines before.
+    /// Prefetches the line two ahead for writing. Stores leave the processor in order, so a store
+    /// to a line that the receiver read last would hold up those after it until the line arrives.
     #[inline(always)]
     fn bring_near(&self, end: u64) {
         const LINE: u64 = 8;
@@ -189,9 +189,9 @@ impl<M: QueueMemory> Outgoing<M> {
     }
 }
 
-/// A message that is being described. Dropped, it was never there.
+/// A message that is being described. If it is dropped, nothing was sent.
 #[derive(Debug)]
-#[must_use = "it is launched, or nobody sees it"]
+#[must_use = "a draft that is not launched is not sent"]
 pub struct Draft<'a, M: QueueMemory> {
     queue: &'a mut Outgoing<M>,
     handler: u16,
@@ -204,7 +204,7 @@ impl<M: QueueMemory> Draft<'_, M> {
     /// Writes a word of the payload.
     ///
     /// # Panics
-    /// It is none of the payload's.
+    /// `at` is beyond the payload.
     #[inline]
     pub fn put(&self, at: usize, word: u64) {
         let words = self.end - self.begin - 1;
@@ -215,7 +215,7 @@ impl<M: QueueMemory> Draft<'_, M> {
     /// Writes the whole payload.
     ///
     /// # Panics
-    /// It has another number of words.
+    /// The payload has another number of words.
     #[inline]
     pub fn put_all(&self, words: &[u64]) {
         let first = self.queue.area.index(self.begin) + 1;
@@ -231,7 +231,7 @@ impl<M: QueueMemory> Draft<'_, M> {
         }
     }
 
-    /// Where the payload goes, for writing bytes.
+    /// The place of the payload, for writing bytes.
     #[cfg(not(loom))]
     pub fn room(&self) -> WritableSpan<'_> {
         let payload = self.queue.area.payload(self.begin, self.end - self.begin);
@@ -241,7 +241,7 @@ impl<M: QueueMemory> Draft<'_, M> {
         unsafe { WritableSpan::new(payload, self.len as usize) }
     }
 
-    /// Launches it: with one store it is there, as a whole.
+    /// Launches the message: one store makes it visible as a whole.
     #[inline]
     pub fn launch(self) {
         let Self { queue, handler, len, begin, end } = self;
@@ -262,8 +262,8 @@ impl<M: QueueMemory> Draft<'_, M> {
 #[inline(always)]
 fn prefetch_to_write(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    // SAFETY: a prefetch has no effect that a program can see, whatever the address; where the
-    // processor does not know this one it does nothing.
+    // SAFETY: a prefetch has no effect that a program can see, whatever the address. A processor
+    // that does not know this instruction does nothing.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
             (&raw const *word).cast(),

@@ -1,5 +1,4 @@
-//! Both ends in one process: what is sent is taken, whatever the order of steps, and who breaks the
-//! rules is found.
+//! Both ends in one process: messages arrive whatever the order of steps, and violations are found.
 
 use super::incoming::MOVES;
 use super::*;
@@ -22,27 +21,27 @@ impl Deref for Words {
     }
 }
 
-/// What both ends have.
+/// The memory that both ends share.
 #[derive(Clone, Debug)]
 struct Ours {
     home: Words,
     told: Arc<ReceiverProgress>,
-    /// The places of all segments, and behind them the spares.
+    /// The places of all segments, followed by the spares.
     places: Arc<[AtomicU64]>,
-    /// How many belong together, by number.
+    /// Length of each segment in use, by number.
     segments: Arc<KernelMutex<BTreeMap<u64, u64>>>,
-    /// So often each spare was entered and left, and given back.
+    /// How often each spare was entered, left, and given back.
     spares: Arc<KernelMutex<[(u64, u64, u64); 2]>>,
-    /// The sender's.
+    /// `true` for the sender's end.
     sends: bool,
-    /// There is no more memory.
+    /// `true` if there is no more memory.
     none_left: Arc<AtomicBool>,
 }
 
 impl Ours {
     fn new(capacity: usize) -> Self {
         let home = Words((0..capacity).map(|_| AtomicU64::new(0)).collect(), 0..capacity);
-        // What lies there is what lay there before.
+        // Segments begin with arbitrary old contents.
         let places = (0..capacity * (Self::SEGMENTS as usize + Self::SPARES))
             .map(|at| AtomicU64::new(MESSAGE | at as u64))
             .collect();
@@ -92,8 +91,8 @@ impl QueueMemory for Ours {
             SegmentLocation::Row { number, many } => (number, many),
             SegmentLocation::Spare(spare) => {
                 let (entered, left, _) = &mut self.spares.lock()[usize::from(spare)];
-                // By the sender, and then by the receiver, which leaves it before the sender comes
-                // again.
+                // The sender enters it, then the receiver, which leaves it before the sender enters
+                // it again.
                 assert_eq!(*entered, 2 * *left + u64::from(!self.sends), "spare {spare} is in use");
                 *entered += 1;
                 return Ok(self.place(place));
@@ -146,7 +145,7 @@ fn dice() -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// What is wrong with the sender.
+/// The violation of the sender.
 fn broken(incoming: &mut Receiving) -> Violation {
     match incoming.peek() {
         Err(Unreadable::Violation(violation)) => violation,
@@ -212,7 +211,8 @@ fn what_always_fits_fits_wherever_it_begins() {
     }
 }
 
-/// A message of each length, those that need several segments included, between others that do not.
+/// Messages of each length, between others: those that need several segments, and those that do
+/// not.
 #[test]
 fn what_does_not_fit_at_home_fits_into_segments() {
     let (mut outgoing, mut incoming, ours) = queue(16);
@@ -303,7 +303,7 @@ fn a_kept_message_stays_until_it_is_disposed_of_and_its_memory_longer() {
     outgoing.try_send(4, &[5]).unwrap();
     let first = incoming.peek().unwrap().unwrap().keep();
     let again = incoming.peek().unwrap().unwrap().keep();
-    // It is what its sender said first.
+    // A kept message is what its sender described first.
     ours.home[0].store(header(9, 1 << 20, 0), Ordering::Relaxed);
     assert_eq!(
         (first.handler(), first.len(), first.payload().u64(8), first.payload().u64(16)),
@@ -338,7 +338,7 @@ fn a_sender_that_breaks_the_rules_is_found() {
             assert_eq!(broken(&mut incoming), violation, "{word:#x}");
         }
     }
-    // What lies elsewhere is to be there.
+    // A wrapped message must be at the beginning of home.
     for elsewhere in [0, WRAP, 5] {
         let (mut outgoing, mut incoming, ours) = queue(8);
         outgoing.try_send(0, &[]).unwrap();
@@ -355,14 +355,14 @@ fn a_receiver_that_breaks_the_rules_is_found() {
         let (mut outgoing, _, ours) = queue(4);
         ours.told.disposed.store(said, Ordering::Release);
         let sent = (0..8).map(|_| outgoing.try_send(0, &[])).find(Result::is_err);
-        // Three may have been sent before it is asked; one may have been taken by then.
+        // The sender may send three before it reads the word; one may have been taken by then.
         assert!(
             matches!(sent, Some(Err(SendRefusal::Violation | SendRefusal::Full))),
             "{said}: {sent:?}"
         );
         assert!(said == 1 || sent == Some(Err(SendRefusal::Violation)), "{said}: {sent:?}");
     }
-    // What was told is not taken back.
+    // The receiver may not take back what it has reported.
     let (mut outgoing, mut incoming, ours) = queue(4);
     for _ in 0..4 {
         outgoing.try_send(0, &[]).unwrap();
@@ -405,7 +405,7 @@ fn diverted_at_random_nothing_is_lost_doubled_or_out_of_order() {
                 9..11 => incoming.tell(),
                 _ => {
                     let mut found = receive(&mut incoming);
-                    // Many words may lead on, one to the next.
+                    // Several words in a row may lead on.
                     for _ in 0..Ours::SEGMENTS {
                         found = found.or_else(|| receive(&mut incoming));
                     }
@@ -459,7 +459,7 @@ fn a_drained_queue_goes_home_and_its_segments_are_left() {
 #[test]
 fn a_sender_may_divert_and_go_back_before_the_receiver_looks() {
     let (mut outgoing, mut incoming, _) = queue(8);
-    // All has been disposed of, but nobody has followed the word that leads away.
+    // All has been disposed of, but the receiver has not followed the word that leads away.
     outgoing.try_send(0, &[]).unwrap();
     receive(&mut incoming).unwrap();
     incoming.tell();
@@ -497,7 +497,7 @@ fn words_that_lead_in_a_circle_lead_nowhere() {
     outgoing.divert().unwrap();
     outgoing.try_send(1, &[]).unwrap();
     assert_eq!(receive(&mut incoming), Some((1, vec![])));
-    // Home, and from there on to one segment after another that lead on at once.
+    // Home, and from there to one segment after another, each of which leads on at once.
     ours.place(SegmentLocation::Spare(0))[1].store(HOME, Ordering::Release);
     ours.home[0].store(SEGMENT | 1, Ordering::Release);
     for round in 0..3 {
@@ -507,7 +507,7 @@ fn words_that_lead_in_a_circle_lead_nowhere() {
         }
         assert!(incoming.peek().unwrap().is_none());
     }
-    // Numbers are never those of before.
+    // A segment's number never repeats.
     let (_, mut incoming, ours) = queue(8);
     ours.home[0].store(SEGMENT, Ordering::Release);
     ours.place(SegmentLocation::Row { number: 0, many: 1 })[0].store(SEGMENT, Ordering::Release);

@@ -1,10 +1,10 @@
-//! The receiving end follows its sender: round the end of home, to a segment, and back.
+//! How the receiving end follows its sender: around the end of home, to a segment, and back.
 
 use super::*;
 use upcall_os::fault::{Point, point};
 
 impl<M: QueueMemory> Incoming<M> {
-    /// Goes where a word leads that is no message's header. Returns the header there: a message's,
+    /// Follows a word that is no message header. Returns the header that it leads to: a message's,
     /// or 0.
     #[cold]
     pub(super) fn follow(&mut self, mut header: u64, lightly: bool) -> Result<u64, Unreadable> {
@@ -13,7 +13,7 @@ impl<M: QueueMemory> Incoming<M> {
                 WRAP if self.away.is_none()
                     && self.area.left(self.next) != self.area.capacity() =>
                 {
-                    // Published with what sent us there.
+                    // Published with the word that led here.
                     let first = self.area.word(0).load(Ordering::Relaxed);
                     if first & MESSAGE == 0 {
                         return Err(Unreadable::Violation(Violation::NoHeader(first)));
@@ -46,7 +46,7 @@ impl<M: QueueMemory> Incoming<M> {
                 return Ok(header);
             }
         }
-        // Another time.
+        // The next probe follows the rest.
         Ok(0)
     }
 
@@ -80,12 +80,12 @@ impl<M: QueueMemory> Incoming<M> {
         }
     }
 
-    /// A segment was left.
+    /// Leaves a segment.
     fn left(&mut self, run: SegmentRun, area: Area<M::Words>) {
         drop(area);
         self.memory.leave(run.place());
         point(Point::MemberLeaves);
-        // From here on the sender may use the memory again.
+        // From here on the sender may reuse the memory.
         self.told.diverted.store(run.end(), Ordering::Release);
     }
 }

@@ -1,9 +1,9 @@
-//! A message that has arrived, and is kept beside the queue until it is disposed of.
+//! A message that has arrived, kept beside the queue until it is disposed of.
 
 use super::*;
 
 impl<M: QueueMemory> Incoming<M> {
-    /// Disposes of a message that was kept. False: it is not the next one any more.
+    /// Disposes of a kept message. Returns `false` if it is no longer the next one.
     pub fn dispose_of(&mut self, kept: &ReceivedMessage<M::Words>) -> bool {
         let is_next = self.taken == kept.count;
         if is_next {
@@ -14,7 +14,8 @@ impl<M: QueueMemory> Incoming<M> {
 }
 
 impl<M: QueueMemory> Arrived<'_, M> {
-    /// Keeps it for a while, beside the queue: to be disposed of later ([`Incoming::dispose_of`]).
+    /// Keeps the message beside the queue, to dispose of it later ([`Incoming::dispose_of`]).
+    ///
     /// Until then the queue is not read.
     pub fn keep(&self) -> ReceivedMessage<M::Words>
     where
@@ -33,23 +34,24 @@ impl<M: QueueMemory> Arrived<'_, M> {
     }
 }
 
-/// A message that has arrived, with the memory that it lies in: that stays mapped as long as this
-/// lives, also without the queue. What describes the message was read once; the sender can
-/// still write the rest.
+/// A message that has arrived, with the memory that it lies in.
+///
+/// The memory stays mapped while this lives, even without the queue. The description of the message
+/// was read once; the sender can still write the rest.
 #[derive(Debug)]
 pub struct ReceivedMessage<W> {
     words: W,
-    /// Where its payload begins.
+    /// Index of the payload's first word.
     first: usize,
     handler: u16,
     len: u32,
     size: u64,
-    /// Messages that were taken before it.
+    /// Number of messages taken before it.
     count: u64,
 }
 
 impl<W: Deref<Target = [AtomicU64]>> ReceivedMessage<W> {
-    /// The handler that it names, by the sender's word.
+    /// The handler that the sender named, unchecked.
     pub fn handler(&self) -> u16 {
         self.handler
     }
@@ -59,7 +61,7 @@ impl<W: Deref<Target = [AtomicU64]>> ReceivedMessage<W> {
         self.len as usize
     }
 
-    /// Whether it has no payload.
+    /// Returns `true` if it has no payload.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,11 +1,13 @@
-//! The sending end without room at home: it looks how far the receiver is, goes on in a segment,
-//! and comes home when the receiver has taken all.
+//! The sending end without room at home.
+//!
+//! It reads how far the receiver is, goes on in a segment, and comes home when the receiver has
+//! taken all.
 
 use super::*;
 use upcall_os::fault::{Point, point};
 
 impl<M: QueueMemory> Outgoing<M> {
-    /// The most bytes of payload that it takes.
+    /// Maximum number of bytes of payload of a message.
     pub fn most(&self) -> usize {
         let words = self.memory.segment_words();
         (SegmentRun::most(words, M::SEGMENTS) * words) as usize * 8 - 16
@@ -36,8 +38,8 @@ impl<M: QueueMemory> Outgoing<M> {
         len: usize,
     ) -> Result<Draft<'_, M>, SendRefusal> {
         if self.away.is_some() && self.is_drained()? && !self.stays {
-            // Where it is now need not be left otherwise before the place of a long segment is
-            // free.
+            // Otherwise the receiver need not leave the current segment before a long one needs its
+            // place.
             self.go_home()?;
         }
         let (begin, end) = (self.next, self.next + words_of(len));
@@ -50,7 +52,7 @@ impl<M: QueueMemory> Outgoing<M> {
         }
     }
 
-    /// Looks how far the receiver is at home.
+    /// Reads how far the receiver is at home.
     fn look(&mut self) -> Result<(), SendRefusal> {
         let disposed = self.told.disposed.load(Ordering::Acquire);
         let until = disposed.wrapping_add(self.area.capacity());
@@ -61,7 +63,7 @@ impl<M: QueueMemory> Outgoing<M> {
         Ok(())
     }
 
-    /// Whether the receiver has disposed of all that was sent. Only while messages go to a segment.
+    /// Returns `true` if the receiver has disposed of all that was sent. Only for a diverted queue.
     fn is_drained(&mut self) -> Result<bool, SendRefusal> {
         let (said, here) = (self.told.diverted.load(Ordering::Acquire), self.place_in_segments());
         if said > here || said < self.diverted {
@@ -71,20 +73,22 @@ impl<M: QueueMemory> Outgoing<M> {
         Ok(said == here)
     }
 
-    /// Goes on in a segment: that of the next number. To be used when there is no room, or the
-    /// receiver wants it. What was sent before is taken before.
+    /// Goes on in the next segment.
+    ///
+    /// To be used when there is no room, or when the receiver asks for it. What was sent before is
+    /// taken before.
     ///
     /// # Errors
-    /// There is no segment: the machine gives none, or the receiver has left none of the most that
-    /// there can be. Nothing has changed.
+    /// There is no segment: the machine has no memory for one, or the receiver has left none of the
+    /// [`QueueMemory::SEGMENTS`]. Nothing has changed.
     pub fn divert(&mut self) -> io::Result<()> {
         self.divert_for(0)
     }
 
-    /// The same, with room for a message of so many bytes.
+    /// Like [`divert`](Self::divert), with room for a message of `len` bytes.
     ///
     /// # Errors
-    /// As [`divert`](Self::divert); it is longer than [`most`](Self::most).
+    /// As [`divert`](Self::divert); or the message is longer than [`most`](Self::most).
     #[cold]
     pub fn divert_for(&mut self, len: usize) -> io::Result<()> {
         let run =
@@ -100,7 +104,7 @@ impl<M: QueueMemory> Outgoing<M> {
         let area = Area::new(self.memory.segment(run.place())?);
         assert!(
             area.capacity() >= 2 * self.longest,
-            "a segment has as many words as home at least"
+            "a segment has at least as many words as home"
         );
         area.word(0).store(0, Ordering::Relaxed);
         point(Point::MemberDiverts);
@@ -120,7 +124,7 @@ impl<M: QueueMemory> Outgoing<M> {
         Ok(())
     }
 
-    /// Hears what the receiver says of the segments, if it can be so.
+    /// Reads the receiver's word about the segments, and ignores a value that cannot be true.
     fn hear(&mut self) {
         let said = self.told.diverted.load(Ordering::Acquire);
         if (self.diverted..=self.run.end()).contains(&said) {
@@ -128,13 +132,15 @@ impl<M: QueueMemory> Outgoing<M> {
         }
     }
 
-    /// Whether the receiver has left a spare.
+    /// Returns `true` if the receiver has left the spare.
     fn is_free(&self, spare: &Spare) -> bool {
         spare.free_at <= self.diverted / STRIDE
     }
 
-    /// Gives the memory of spares that are not in use back to the machine. To be done where there
-    /// is time for it. Whether there is none left to give back.
+    /// Gives the memory of unused spares back to the machine. Returns `true` if none is left to
+    /// give.
+    ///
+    /// To be called where there is time for it.
     pub fn shrink(&mut self) -> bool {
         self.hear();
         for number in 0..self.spares.len() {
@@ -146,7 +152,7 @@ impl<M: QueueMemory> Outgoing<M> {
         self.spares.iter().all(|spare| !spare.touched)
     }
 
-    /// From now on, once it has diverted it does not go home.
+    /// Makes the queue stay in segments, from the next diversion on.
     pub fn stay_diverted(&mut self) {
         self.stays = true;
     }
@@ -159,7 +165,7 @@ impl<M: QueueMemory> Outgoing<M> {
         self.area.word(self.next).store(HOME, Ordering::Release);
         (self.area, self.next, self.until) = (home, next, next);
         self.memory.sender_moved(self.sent, false, self.segments);
-        // The segment is left, too.
+        // The receiver must have left home at exactly this word.
         if self.told.disposed.load(Ordering::Acquire) == next {
             Ok(())
         } else {
