@@ -292,9 +292,7 @@ impl fmt::Display for NoMemberStats {
                      use the same version on both sides"
                 )
             }
-            Self::Size(found) => {
-                write!(f, "an account of {found} members, not of 1 to {MOST}")
-            }
+            Self::Size(found) => write!(f, "an account of {found} members, not of 1 to {MOST}"),
         }
     }
 }

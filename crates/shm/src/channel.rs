@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!      0   header: magic, version, lanes, depth                     client writes, once
-//!   4096   lane 0 control, lane 1 control, … one line each           both write, when either sleeps
+//!   4096   lane 0 control, lane 1 control, … one line each          both write, when either sleeps
 //!   8192   lane 0: requests (64 lines, client writes), replies (64 lines, server writes)
 //!  16384   lane 1: …
 //! ```
@@ -53,8 +53,8 @@ unsafe impl Cells for ChannelHeader {}
 
 /// The control words of a lane: whether the caller sleeps, and where the server should park.
 ///
-/// Both sides read this line on every call. They write it only when the caller sleeps,
-/// or wants the server at another CPU.
+/// Both sides read this line on every call. They write it only when the caller sleeps, or
+/// wants the server at another CPU.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct LaneControl {

@@ -1,28 +1,30 @@
-//! The hybrid lock: for data that others touch where they are and that its home touches, too, also
-//! while it serves what is urgent.
+//! The hybrid lock: for data that parties elsewhere access in place, and that its home accesses
+//! too.
 //!
-//! Source: Psyche, section 3.1 and Figure 1 (P5 here). The home says that it needs the lock
-//! urgently, and the others stand back, so it waits for those only who had it, or were just taking
-//! it. Under contention each of the others waits on a line of its own, and the lock is handed over,
-//! as by Mellor-Crummey and Scott's lock, which the paper names. That has a list of those who wait,
-//! which one that was killed would cut; here they are a set, from which anybody can be taken.
+//! Source: Psyche, section 3.1 and Figure 1 (P5 here). The home accesses the data even while it
+//! serves urgent invocations. It announces that it needs the lock urgently, and the others stand
+//! back, so it waits only for those that hold the lock or are just taking it. Under contention each
+//! of the others waits on a line of its own, and the lock is handed over, as by Mellor-Crummey and
+//! Scott's lock, which the paper names. That lock has a list of waiters, which the death of one
+//! would cut. Here the waiters are a set, from which any party can be removed.
 //!
 //! # How it is handed over
 //! ```text
 //!   party p waits                              holder g leaves
 //!   stand[p] = waits, of a new turn
 //!   waiting |= p                               p: the next in `waiting` after g; waiting &= !p
-//!   until stand[p] == granted:                 stand[p]: waits → granted, by compare-and-swap; else the next one
-//!     now and then: held: free → p             held = p;   if nobody is left, held = free
+//!   until stand[p] == granted:                 stand[p]: waits → granted by CAS, or next p
+//!     now and then: held: free → p             held = p;   if no party is left, held = free
 //!   until held == p
 //!   stand[p] = outside; waiting &= !p
 //! ```
-//! **One at a time.** `held` is changed from free by compare-and-swap, and else by who it names, or
-//! by the home when that has died. A party goes in when it names that party and in no other case.
+//! **One at a time.** `held` is changed from free by compare-and-swap, and else by the party that
+//! it names, or by the home when that party has died. A party enters only when `held` names it.
 //!
-//! **Nobody is forgotten.** The set is a hint: a party that is not in it, because it came when the
-//! holder had looked already or because that died, finds `held` free when it looks there itself,
-//! and enters itself in the set again when it has waited for long ([`Party::look`]).
+//! **No party is forgotten.** The set is a hint. A party may be missing from it because it came
+//! after the holder had looked, or because the holder died. Such a party finds `held` free when it
+//! checks there itself, and enters itself in the set again when it has waited for long
+//! ([`Party::look`]).
 //!
 //! **The home comes first, one party after the other.** Waiting parties at the home form a set of
 //! their own, and get the lock before all others. While a party at the home needs the lock, no
@@ -33,20 +35,23 @@
 //! each [`IN_A_ROW`]th turn goes to a waiting party elsewhere. A party at the home waits for one
 //! more operation because of that, at most.
 //!
-//! **Who gives up** does so by compare-and-swap from waits to outside, so the holder's fails, and
-//! it goes on to the next. Who was granted already has to take it.
+//! **A party gives up** by compare-and-swap from waits to outside. The holder's own
+//! compare-and-swap then fails, and the holder goes on to the next party. A party that was granted
+//! the lock already has to take it.
 //!
 //! # When a party dies
-//! Its home puts its stand to outside ([`Party::bury`]), so that nobody grants it anything any
-//! more, and takes the lock: either from whoever has it in the ordinary way, or from the dead party
-//! itself, if `held` names it ([`Party::inherit`]). Only then is its place free for others, for
-//! until then a holder may be about to name it. Whom `held` names, and whose stand did not say that
-//! it waits, may have left something half done: the kernel ends a process between two of its
-//! instructions, and what comes before in the program's order is done.
+//! The home sets the dead party's stand to outside ([`Party::bury`]), so that no holder grants it
+//! anything any more. Then the home takes the lock: either from its holder in the ordinary way, or
+//! from the dead party itself, if `held` names it ([`Party::inherit`]). Only then is the place free
+//! for others, since until then a holder may be about to name it. If `held` names a dead party
+//! whose stand did not say that it waits, that party may have left something half done. The kernel
+//! ends a process between two of its instructions, and what comes before in the program's order is
+//! done.
 //!
-//! Nothing here waits; the caller decides how. Everything lies in memory that the parties can
-//! write: one that does not keep to this takes the lock from others, or keeps it. It makes no other
-//! one loop here: each function ends after a number of steps that does not depend on what it reads.
+//! Nothing here waits; the caller decides how. All words lie in memory that the parties can write.
+//! A party that breaks the protocol can take the lock from others, or keep it, but it cannot make
+//! another party loop here: each function ends after a number of steps that does not depend on what
+//! it reads.
 
 use crate::region::Cells;
 use crate::sequence::Sequence;
@@ -54,7 +59,7 @@ use std::cell::Cell;
 use std::ops::Deref;
 use upcall_os::atomic::{AtomicU64, Ordering, fence};
 
-/// So many parties at most.
+/// Maximum number of parties.
 pub const PLACES: u16 = 256;
 
 const WORDS: usize = PLACES as usize / 64;
@@ -62,27 +67,27 @@ const WORDS: usize = PLACES as usize / 64;
 /// Number of turns after which a waiting party elsewhere gets the lock though the home needs it.
 pub const IN_A_ROW: u64 = 16;
 
-/// The word of a lock that nobody holds.
+/// The word of a free lock.
 const FREE: u64 = 0;
 
-/// What a stand says, below the number of the turn.
+/// States of a stand, in the bits below the number of the turn.
 const OUTSIDE: u64 = 0;
 const WAITS: u64 = 1;
 const GRANTED: u64 = 2;
 const STATE: u64 = 3;
 const TURN: u64 = 4;
 
-/// What all parties change, in one line.
+/// The words that all parties change, in one line.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Lock {
-    /// Free, or the place of who holds it, and one.
+    /// [`FREE`], or the place of the holder plus one.
     held: AtomicU64,
-    /// So many at the home need it now.
+    /// Number of parties at the home that need the lock now.
     urgent: AtomicU64,
-    /// The places of those who wait.
+    /// The places of the waiting parties elsewhere.
     waiting: [AtomicU64; WORDS],
-    /// Odd while somebody changes what the lock is for.
+    /// Odd while the holder changes the data that the lock protects.
     sequence: Sequence,
     home: AtHome,
 }
@@ -97,12 +102,13 @@ struct AtHome {
     turns: AtomicU64,
 }
 
-/// Where one party waits: a line that is written by it, and by who hands over to it.
+/// The line on which one party waits. It is written by that party, and by the holder that hands
+/// over to it.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Stand {
     state: AtomicU64,
-    /// The process of its party, for people.
+    /// The process of its party, for display.
     process: AtomicU64,
 }
 
@@ -112,9 +118,9 @@ unsafe impl Cells for Lock {}
 unsafe impl Cells for Stand {}
 
 impl Lock {
-    /// Where its sequence is, in bytes.
+    /// Offset of the sequence, in bytes.
     pub const SEQUENCE: usize = std::mem::offset_of!(Self, sequence);
-    /// Where the place of who holds it is, and one; 0 if nobody does.
+    /// Offset, in bytes, of the holder's place plus one; 0 stands there if the lock is free.
     pub const HELD: usize = std::mem::offset_of!(Self, held);
 
     /// See [`Party::sequence`].
@@ -125,7 +131,7 @@ impl Lock {
 }
 
 impl Stand {
-    /// Where the process of its party is, in bytes; 0 if nobody has the place.
+    /// Offset, in bytes, of the process of the stand's party; 0 stands there if the place is free.
     pub const PROCESS: usize = std::mem::offset_of!(Self, process);
 }
 
@@ -150,15 +156,15 @@ impl Default for Stand {
     }
 }
 
-/// What became of the lock of one who has died.
+/// What became of the lock when a party died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inherited {
-    /// It did not hold it, and does not now; it may be about to be named, until the lock was had by
-    /// the caller once.
+    /// The dead party did not hold the lock, which was free. The caller holds it now.
     Nothing,
-    /// It was named, and had not begun: the caller holds it now, and nothing is half done.
+    /// The dead party was named, and had not begun. The caller holds the lock now, and nothing is
+    /// half done.
     Whole,
-    /// It held it, and the caller does now. Something may be half done.
+    /// The dead party held the lock, and the caller does now. Something may be half done.
     Torn,
 }
 
@@ -168,15 +174,14 @@ pub struct Party<L, S> {
     lock: L,
     stands: S,
     place: u16,
-    /// What its stand says of the turn. Kept here, too, so that no store to it has to be waited
-    /// for.
+    /// The turn in its stand, kept here as well so that no store to the stand has to be waited for.
     turn: Cell<u64>,
-    /// This party waits as one at the home.
+    /// `true` if the party waits as one at the home.
     at_home: Cell<bool>,
 }
 
 impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
-    /// The party in a place that no other one has. `None` if there is no such place.
+    /// The party in a place that no other party has. `None` if there is no such place.
     pub fn new(lock: L, stands: S, place: u16) -> Option<Self> {
         let turn = stands.get(usize::from(place))?.state.load(Ordering::Relaxed) & !STATE;
         (place < PLACES).then_some(Self {
@@ -188,8 +193,10 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         })
     }
 
-    /// By which those who only look find out that something has changed: who has the lock begins
-    /// and ends its changes by it. In the lock's own line, which is here then.
+    /// The sequence by which readers without the lock detect a change.
+    ///
+    /// The holder begins and ends its changes by it. It lies in the lock's own line, which the
+    /// holder has in its cache then.
     #[inline]
     pub fn sequence(&self) -> &Sequence {
         &self.lock.sequence
@@ -226,8 +233,9 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         self.lock.urgent.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns `true` if [`unlock`](Self::unlock) would now hand over to a party at the home. A
-    /// party needs the lock a moment before that.
+    /// Returns `true` if [`unlock`](Self::unlock) would now hand over to a party at the home.
+    ///
+    /// A party needs the lock a moment before it waits.
     pub fn has_waiting_at_home(&self) -> bool {
         self.lock.home.waiting.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
@@ -247,26 +255,32 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
             .is_ok()
     }
 
-    /// The home needs the lock now: until [`need_no_more`](Self::need_no_more) nobody else takes it
-    /// who has not begun to.
+    /// Announces that the home needs the lock now.
+    ///
+    /// Until [`need_no_more`](Self::need_no_more) no other party takes the lock, except for those
+    /// that have begun to.
     pub fn need(&self) {
         self.lock.urgent.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The home has it, or has given up.
+    /// Ends the need: the home has the lock, or has given up.
     pub fn need_no_more(&self) {
         self.lock.urgent.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Begins to wait for the lock. Until it has it, or has given up, its thread looks again and
-    /// again: [`is_granted`](Self::is_granted), and now and then [`look`](Self::look).
+    /// Begins to wait for the lock.
+    ///
+    /// Until the party has the lock or has given up, its thread polls
+    /// [`is_granted`](Self::is_granted), and now and then [`look`](Self::look).
     pub fn wait(&self) {
         self.at_home.set(false);
         self.wait_anew();
         self.enter_set();
     }
 
-    /// The same at the home, which [needs](Self::need) the lock until it has it or has given up.
+    /// Begins to wait at the home.
+    ///
+    /// The home [needs](Self::need) the lock until it has it or has given up.
     pub fn wait_at_home(&self) {
         self.need();
         self.at_home.set(true);
@@ -274,7 +288,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         self.enter_set();
     }
 
-    /// Another turn begins: who was about to hand over in the one before does not.
+    /// Begins another turn, so that a holder about to hand over in the turn before does not.
     fn wait_anew(&self) {
         self.turn.set(self.turn.get().wrapping_add(TURN));
         self.own().store(self.turn.get() | WAITS, Ordering::Release);
@@ -285,8 +299,9 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         word.fetch_or(bit, Ordering::SeqCst);
     }
 
-    /// Whether the lock was handed over: then it is had. Looks at a line that nobody else writes
-    /// meanwhile.
+    /// Returns `true` if the lock was handed over: then this party has it.
+    ///
+    /// It polls a line that no other party writes while this one waits.
     #[inline]
     pub fn is_granted(&self) -> bool {
         self.own().load(Ordering::Acquire) & STATE == GRANTED && self.is_named()
@@ -302,7 +317,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
 
     fn end_wait(&self) {
         self.own().store(self.turn.get() | OUTSIDE, Ordering::Relaxed);
-        // Whoever finds what comes now finds that, too.
+        // A party that sees what follows sees that store, too.
         fence(Ordering::Release);
         Self::leave_set(self.own_set(), self.place);
     }
@@ -314,9 +329,10 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         }
     }
 
-    /// The other look, at the lock itself. Takes a free lock if this party is at the home, or if
-    /// the home does not need the lock. Enters this party in its set again if it is missing there.
-    /// Returns `true` if this party has the lock.
+    /// Polls the lock itself. Returns `true` if this party has the lock.
+    ///
+    /// It takes a free lock if this party is at the home, or if the home does not need the lock. It
+    /// enters this party in its set again if it is missing there.
     pub fn look(&self) -> bool {
         if self.is_named() {
             return true;
@@ -326,7 +342,8 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
             return true;
         }
         if self.own().load(Ordering::Relaxed) & STATE == GRANTED {
-            // By one who has not named it yet, or has died before it could: it can still be named.
+            // The granting holder has not named this party yet, or died before it could. It can
+            // still be named.
             self.wait_anew();
         }
         let (word, bit) = Self::place_in(self.own_set(), self.place);
@@ -336,7 +353,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         false
     }
 
-    /// Waits no longer. False if the lock was granted: it is to be taken, by looking on.
+    /// Stops waiting. Returns `false` if the lock was granted: then poll until it is taken.
     #[must_use]
     pub fn give_up(&self) -> bool {
         let turn = self.turn.get();
@@ -350,7 +367,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         left
     }
 
-    /// Lets go of the lock, which this party has.
+    /// Releases the lock, which this party holds.
     #[inline]
     pub fn unlock(&self) {
         let waits =
@@ -385,7 +402,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         let first = usize::from(self.place) + 1;
         for at in 0..=WORDS {
             let number = (first / 64 + at) % WORDS;
-            // The word that this begins in comes twice: at first only what is after this place.
+            // The first word is visited twice: at first only for the places after this one.
             let mut bits = set[number].load(Ordering::Relaxed);
             if at == 0 {
                 bits &= u64::MAX << (first % 64);
@@ -407,7 +424,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
             return false;
         };
         let now = stand.load(Ordering::Relaxed);
-        // What the holder has written is there for who finds itself named.
+        // What the holder has written is visible to the party that finds itself named.
         let granted = place != self.place
             && now & STATE == WAITS
             && stand
@@ -419,9 +436,10 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         granted
     }
 
-    /// At the home: nobody hands over to a place any more whose party has died. To be called once,
-    /// and then [`inherit`](Self::inherit) with what it returns, until the lock was had by the
-    /// caller. True if it waited, and so had begun nothing.
+    /// At the home: stops all hand-overs to a place whose party has died.
+    ///
+    /// Returns `true` if the party waited, and so had begun nothing. To be called once, and
+    /// followed by [`inherit`](Self::inherit) with the result, until the caller has had the lock.
     pub fn bury(&self, place: u16) -> bool {
         let Some(Stand { state: stand, .. }) = self.stands.get(usize::from(place)) else {
             return true;
@@ -431,8 +449,11 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         was & STATE != OUTSIDE
     }
 
-    /// At the home: takes the lock from one who has died, was buried, and waited or not. Or in the
-    /// ordinary way, if it is free. `None` if another one has it now: to be asked again.
+    /// At the home: takes the lock from a dead party that was buried, or in the ordinary way if it
+    /// is free.
+    ///
+    /// `waited` is what [`bury`](Self::bury) returned. `None` if another party has the lock now:
+    /// call it again.
     pub fn inherit(&self, place: u16, waited: bool) -> Option<Inherited> {
         if self.seize(u64::from(place)) {
             return Some(if waited { Inherited::Whole } else { Inherited::Torn });
@@ -440,25 +461,25 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         self.try_lock_at_home().then_some(Inherited::Nothing)
     }
 
-    /// The place of who holds it now, which is no place if somebody has written what is none.
+    /// The place of the holder. It may be no place, if a party has written nonsense.
     pub fn holder(&self) -> Option<u64> {
         self.lock.held.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// At the home: says whose a place is.
+    /// At the home: records the process that has a place.
     pub fn is_of(&self, place: u16, process: u32) {
         if let Some(stand) = self.stands.get(usize::from(place)) {
             stand.process.store(u64::from(process), Ordering::Relaxed);
         }
     }
 
-    /// The process of who holds it now, for people: anybody could have written it.
+    /// The process of the holder, for display. Any party could have written it.
     pub fn holder_process(&self) -> Option<u32> {
         let stand = self.stands.get(usize::try_from(self.holder()?).ok()?)?;
         u32::try_from(stand.process.load(Ordering::Relaxed)).ok().filter(|&process| process != 0)
     }
 
-    /// At the home: takes the lock from a holder that is none, as read by [`holder`](Self::holder).
+    /// At the home: takes the lock from an invalid holder, as read by [`holder`](Self::holder).
     pub fn seize(&self, holder: u64) -> bool {
         let theirs = holder.wrapping_add(1);
         let seized = self
@@ -473,7 +494,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
     }
 }
 
-/// The lock's promises, step by step on one thread.
+/// The promises of the lock, step by step on one thread.
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -484,7 +505,7 @@ mod tests {
     fn parties<const N: usize>() -> [Ours; N] {
         let lock = Arc::new(Lock::default());
         let stands: Arc<[Stand]> = (0..PLACES).map(|_| Stand::default()).collect();
-        // In different words of the sets, and in one.
+        // In different words of the sets, and in the same word.
         std::array::from_fn(|number| {
             Party::new(lock.clone(), stands.clone(), number as u16 * 37 + 1).unwrap()
         })
@@ -502,7 +523,7 @@ mod tests {
         home.unlock();
         assert!(
             home.holder().is_none() && !waits.is_granted() && !waits.look(),
-            "it is needed still"
+            "the home still needs it"
         );
         home.need_no_more();
         assert!(waits.look() && !comes.try_lock());
@@ -569,7 +590,7 @@ mod tests {
                 away.unlock();
                 away.wait();
             }
-            assert!(waits.is_granted(), "it waited for one other at most");
+            assert!(waits.is_granted(), "it waited for at most one other party");
             waits.need_no_more();
             (own, since) = (own + 1, since + 1);
             std::mem::swap(&mut holder, &mut waits);

@@ -1,22 +1,22 @@
 //! Memory shared by two domains.
 //!
-//! What: typed views of words that both sides change ([`region`]), bytes that are not interpreted
-//! ([`span`]), the queues of a lane ([`slot`], [`ring`], [`single`]), the queue of messages without
-//! an answer ([`direct`]) and its memory ([`mailbag`]), the words beside it for barriers and
-//! reductions ([`steps`]), the layout of a channel ([`channel`]) and of A-stacks ([`astack`]), and
-//! the page on which a domain tells its peers what its processors do ([`station`]), what each
-//! binding of a server has done ([`tally`]), and each member of a group ([`account`]); a lock
-//! ([`hybrid`]), and a number by which one who only looks finds out that something has changed
+//! This crate has typed views of words that both sides change ([`region`]), bytes that are not
+//! interpreted ([`span`]), the queues of a lane ([`slot`], [`ring`], [`single`]), the queue of
+//! messages without an answer ([`direct`]) and its memory ([`mailbag`]), and the words beside it
+//! for barriers and reductions ([`steps`]). It also has the layout of a channel ([`channel`]) and
+//! of A-stacks ([`astack`]), the page on which a domain reports to its peers what its processors do
+//! ([`station`]), the statistics of each binding of a server ([`tally`]) and of each member of a
+//! group ([`account`]), a lock ([`hybrid`]), and a number by which a reader detects a change
 //! ([`sequence`]).
 //!
-//! What not: waiting, waking, threads, calls. Nothing here blocks or makes a system call after the
-//! mapping is made.
+//! It has no waiting, waking, threads or calls. Nothing here blocks or makes a system call after
+//! the mapping is made.
 //!
 //! The rule of this crate, and the reason why it exists: **memory that a peer can write is never
-//! seen through a plain reference.** Control words are atomics; values are copied out with relaxed
-//! loads, and only the copy is checked and used; bytes that nobody interprets are copied by
-//! instructions that the compiler cannot look into. A peer that scribbles over everything it can
-//! reach makes values wrong, never the program.
+//! seen through a plain reference.** Control words are atomics. Values are copied out with relaxed
+//! loads, and only the copy is checked and used. Uninterpreted bytes are copied by instructions
+//! that the compiler cannot see into. A peer that scribbles over everything it can reach makes
+//! values wrong, never the program.
 //!
 //! ```
 //! use upcall_shm::ring::{RingReceiver, RingSender};

@@ -1,8 +1,8 @@
-//! The memory of a direct queue: one file, most of which is address space and nothing else.
+//! The memory of a direct queue: one file, most of which is only address space.
 //!
 //! Source: UDM, section 3.3, virtual buffering (D11 here): the buffer lies in virtual memory, grows
-//! page by page, and only what is used takes memory. The sender makes the file; each side maps
-//! home, and of the segments those that it writes or reads. No word has to pass between them for
+//! page by page, and only what is used takes memory. The sender makes the file. Each side maps
+//! home, and those segments that it writes or reads. No word has to pass between the sides for
 //! another segment, so a sender can go on while its receiver is stopped.
 //!
 //! ```text
@@ -11,13 +11,13 @@
 //!      128  the sender's barriers and reductions (written by it alone)
 //!     4096  home, 32 KiB
 //!    1 MiB  two spare segments, 1 MiB each
-//!    3 MiB  segment 0, 1 MiB;  segment 1;  …  so many that the file has 1 TiB; then over again
+//!    3 MiB  segment 0, 1 MiB;  segment 1;  …  to the end of the file at 1 TiB; then over again
 //! ```
 //! Spares stay mapped, and have their pages until the sender gives them back.
 //!
-//! Both sides may write all of it, and nobody can resize it. A receiver that writes where it should
-//! read makes its own messages wrong. Neither side can make an access of the other's fault: pages
-//! that were given back are there again, as zeros, when they are touched.
+//! Both sides may write all of it, and neither can resize it. A receiver that writes where it
+//! should read makes its own messages wrong. Neither side can make an access of the other side
+//! fault: pages that were given back are there again, as zeros, when they are touched.
 
 use crate::account::PairStats;
 use crate::direct::{QueueMemory, ReceiverProgress, SegmentLocation};
@@ -41,10 +41,10 @@ const SPARES_AT: usize = SEGMENT_BYTES;
 const SPARES: usize = 2;
 const SEGMENTS_AT: usize = SPARES_AT + SPARES * SEGMENT_BYTES;
 
-/// Bytes of a segment.
+/// Number of bytes of a segment.
 pub const SEGMENT_BYTES: usize = 1 << 20;
 
-/// Bytes of the file.
+/// Number of bytes of the file.
 const BYTES: usize = 1 << 40;
 
 #[repr(C, align(64))]
@@ -62,27 +62,27 @@ const _: () = assert!(
     TOLD_AT + size_of::<ReceiverProgress>() == STEPS_AT && STEPS_AT + size_of::<Steps>() <= HOME_AT
 );
 
-/// The memory of a queue, in the hands of one of its ends.
+/// The memory of a queue, as one of its ends holds it.
 #[derive(Debug)]
 pub struct Mailbag {
     file: MemoryFile,
     home: RegionView<[AtomicU64]>,
     told: RegionView<ReceiverProgress>,
     steps: RegionView<Steps>,
-    /// Those that were used.
+    /// The spares that this end has mapped.
     spares: [Option<RegionView<[AtomicU64]>>; SPARES],
-    /// Where its end counts.
+    /// The line in which this end counts.
     pair: Option<RegionView<PairStats>>,
 }
 
 /// Why a descriptor that a peer sent is not the memory of a queue.
 #[derive(Debug)]
 pub enum NotAMailbag {
-    /// Not a file of the size, or somebody could resize it.
+    /// It is not a file of the size, or it can be resized.
     File(AdoptError),
     /// It cannot be mapped.
     Map(io::Error),
-    /// It begins with other words: another version of Upcall, or something else.
+    /// It begins with other words: it is of another version of Upcall, or something else.
     Header {
         /// The first word.
         magic: u64,
@@ -98,7 +98,8 @@ impl fmt::Display for NotAMailbag {
             Self::Map(error) => write!(f, "it cannot be mapped: {error}"),
             Self::Header { magic, home } => write!(
                 f,
-                "a queue begins with {MAGIC:#x} and has {HOME_WORDS} words, found {magic:#x} and {home}: use the same version on both sides"
+                "a queue begins with {MAGIC:#x} and has {HOME_WORDS} words, found {magic:#x} and \
+                 {home}: use the same version on both sides"
             ),
         }
     }
@@ -110,7 +111,8 @@ impl Mailbag {
     /// Makes the memory of a queue, for its sender.
     ///
     /// # Errors
-    /// No descriptor, memory or mapping left, or files may not be so long (`EFBIG`: `ulimit -f`).
+    /// No descriptor, memory or mapping is left, or files may not be so long (`EFBIG`:
+    /// `ulimit -f`).
     pub fn create() -> io::Result<Self> {
         let file = MemoryFile::create("upcall-messages", BYTES)?;
         let (bag, header) = Self::map(file)?;
@@ -119,8 +121,7 @@ impl Mailbag {
         Ok(bag)
     }
 
-    /// Takes the memory that a sender made. Only the header is believed, and only as far as it
-    /// equals ours.
+    /// Takes the memory that a sender made. The header is trusted only if it equals ours.
     ///
     /// # Errors
     /// See [`NotAMailbag`].
@@ -155,18 +156,18 @@ impl Mailbag {
     /// Maps the spares, so that they are at hand for the receiver.
     ///
     /// # Errors
-    /// No memory or mapping left.
+    /// No memory or mapping is left.
     pub fn bring_spares(&mut self) -> io::Result<()> {
         (0..SPARES as u8)
             .try_for_each(|spare| self.segment(SegmentLocation::Spare(spare)).map(drop))
     }
 
-    /// From now on its end counts there.
+    /// Makes this end count in `pair` from now on.
     pub fn count_in(&mut self, pair: RegionView<PairStats>) {
         self.pair = Some(pair);
     }
 
-    /// Where a segment begins, and how long it is.
+    /// Offset and length of a segment, in bytes.
     fn place(place: SegmentLocation) -> (usize, usize) {
         match place {
             SegmentLocation::Spare(spare) => {
@@ -223,7 +224,7 @@ impl QueueMemory for Mailbag {
     fn leave(&mut self, place: SegmentLocation) {
         if let SegmentLocation::Row { .. } = place {
             let (at, bytes) = Self::place(place);
-            // If the kernel refuses, the memory goes with the queue.
+            // If the kernel refuses, the memory is freed with the queue.
             let _ = self.file.give_back(at, bytes);
         }
     }
@@ -284,7 +285,7 @@ mod tests {
         incoming.tell();
         outgoing.try_send(1, &[]).unwrap();
         assert!(!outgoing.is_diverted() && incoming.peek().unwrap().is_some());
-        // All but the spares.
+        // Only the spares are left.
         assert!(file.allocated() < 3 << 20, "{}", file.allocated());
         assert!(outgoing.shrink() && file.allocated() < 100_000, "{}", file.allocated());
     }
@@ -313,8 +314,8 @@ mod tests {
             }
             taken - before
         };
-        // No segment is; then both spares are, and not the one behind them, neither to enter nor to
-        // leave.
+        // At first no segment is at hand. Then both spares are, but not the segment after them,
+        // neither to enter nor to leave.
         assert_eq!(take(&mut incoming, true), 4);
         incoming.memory_mut().bring_spares().unwrap();
         assert_eq!(take(&mut incoming, true), sent - 4);

@@ -1,41 +1,42 @@
-//! One slot for all, as in the paper: an experiment. Nothing of ours uses it: each invoker has a
-//! lane of its own (`crates/home/src/lane.rs`), and needs none of this. It is here, and not in the
-//! example that measures it (`crates/home/examples/one_slot.rs`), so that a model checks the same
-//! lines (`tests/models/loom_one_slot.rs`).
+//! One slot for all requesters, as in the paper: an experiment.
 //!
-//! Source: Psyche, section 2.1 (P7 here). Who requires an operation writes it to a buffer of its
-//! own, a pointer to that to the one location that the home has, and rings; then it waits for the
-//! mark *received*, and for *completed*. Another one may write its pointer over that: then the home
-//! serves the other, and who has waited for *received* for some time sends again, that is, writes
-//! its pointer anew. The home ignores a buffer that is marked as received. Ringing, waiting and the
-//! time are the program's: the home here is one that looks.
+//! Nothing in Upcall uses it: each invoker has a lane of its own (`crates/home/src/lane.rs`). It is
+//! here, and not in the example that measures it (`crates/home/examples/one_slot.rs`), so that a
+//! model checks the same lines (`tests/models/loom_one_slot.rs`).
+//!
+//! Source: Psyche, section 2.1 (P7 here). A requester writes an operation to a buffer of its own,
+//! writes a pointer to that buffer to the one location that the home has, and rings. Then it waits
+//! for the mark *received*, and for *completed*. Another requester may overwrite the pointer: then
+//! the home serves that one. A requester that has waited for *received* for some time sends again,
+//! that is, writes its pointer again. The home ignores a buffer that is marked as received.
+//! Notification, waiting and time-outs are the program's: the home here polls.
 //!
 //! # Each request is run once
-//! At least once: who waits for *received* writes its pointer again and again, and the home looks
-//! again and again, so one of its looks finds a pointer that nobody has overwritten yet. Nothing
-//! says when: others may be quicker each time, for ever. That is what lanes are for.
+//! At least once: a requester that waits for *received* writes its pointer again and again, and the
+//! home polls again and again, so one of its probes finds a pointer that is not overwritten yet. No
+//! bound holds: other requesters may be quicker each time, for ever. That is what lanes are for.
 //!
 //! At most once: the pointer is a hint, and may be late, or come twice. What counts is the mark,
-//! which lies in the buffer, where nobody else writes:
+//! which lies in the buffer, where no other requester writes:
 //! * It goes *asked*, *received*, *completed*, and round again. The requester takes the step to
-//!   *asked*, and only from *completed* (or a buffer that is new); the home takes the other two. So
-//!   at any time one of both may write, and knows what it finds.
-//! * One thread is the home. It goes on only if it finds *asked*, and leaves that at once, before
-//!   it runs the operation. The next time *asked* stands there is after the requester has seen
-//!   *completed*: another request. To send again changes no mark, so it begins nothing.
-//! * A pointer that is late (its request was completed, and the next one is there already) leads to
-//!   the next one, which is then run before it was sent. That is no harm: it was asked for. Its own
-//!   pointer is ignored later.
+//!   *asked*, and only from *completed* (or a new buffer); the home takes the other two. So at any
+//!   time one of both may write, and knows what it finds.
+//! * One thread is the home. It goes on only if it finds *asked*, and leaves that state at once,
+//!   before it runs the operation. The next time *asked* stands there is after the requester has
+//!   seen *completed*: another request. To send again changes no mark, so it begins nothing.
+//! * A late pointer, whose request was completed and followed by the next one, leads to that next
+//!   request. The request is then run before its own pointer was sent. This is harmless, since it
+//!   was asked for. Its own pointer is ignored later.
 //!
-//! What is run, and what is given back, is whole: the words are written before the mark by which
-//! they are passed on (release), and read behind it (acquire). The pointer orders nothing.
+//! What is run, and what is returned, is whole: the words are written before the mark that passes
+//! them on (release), and read after it (acquire). The pointer orders nothing.
 //!
-//! Both sides are believed; a requester that dies leaves a buffer that nobody waits for.
+//! Both sides are trusted; a requester that dies leaves a buffer for which no requester waits.
 
 use upcall_os::atomic::{AtomicU64, Ordering};
 
-/// Of an operation and what it is given, and of what it gives back: with the mark one line. Fewer
-/// where a model is checked.
+/// Number of words of an operation and its arguments, and of its result: with the mark, one line.
+/// Fewer under a model checker.
 pub const WORDS: usize = if cfg!(loom) { 2 } else { 7 };
 
 /// A requester's buffer: see the module.
@@ -49,20 +50,20 @@ pub struct Buffer {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Buffer>() == 64);
 
-/// How far a request is. A buffer that is new is completed.
+/// State of a request. A new buffer is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Mark {
-    /// Nobody waits for anything.
+    /// The requester waits for nothing.
     Completed = 0,
-    /// To be run.
+    /// The request is to be run.
     Asked = 1,
     /// The home runs it.
     Received = 2,
 }
 
 impl Buffer {
-    /// How far it is, and what was written before.
+    /// The state; acquires what was written before it.
     #[inline]
     pub fn mark(&self) -> Mark {
         match self.mark.load(Ordering::Acquire) {
@@ -72,13 +73,13 @@ impl Buffer {
         }
     }
 
-    /// Passes on what was written.
+    /// Sets the state, and passes on what was written before.
     #[inline]
     pub fn set_mark(&self, mark: Mark) {
         self.mark.store(mark as u64, Ordering::Release);
     }
 
-    /// By whose turn it is.
+    /// Writes the words. For the side whose turn it is.
     #[inline]
     pub fn write(&self, words: &[u64; WORDS]) {
         for (to, word) in self.words.iter().zip(words) {
@@ -86,7 +87,7 @@ impl Buffer {
         }
     }
 
-    /// What was passed on.
+    /// The words that were passed on.
     #[inline]
     pub fn read(&self) -> [u64; WORDS] {
         std::array::from_fn(|at| self.words[at].load(Ordering::Relaxed))
@@ -98,27 +99,27 @@ impl Buffer {
 #[repr(align(128))]
 struct PaddedWord(AtomicU64);
 
-/// A home's one location, and the buffers of those that may ask it.
+/// A home's one location, and the buffers of its requesters.
 #[derive(Debug)]
 pub struct OneSlot {
-    /// The number of a buffer, and one; 0 at first.
+    /// The number of a buffer plus one; 0 at first.
     location: PaddedWord,
     buffers: Box<[Buffer]>,
 }
 
-/// What the home has found at a look.
+/// What a probe of the home found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeOutcome {
-    /// Nobody has ever asked.
+    /// No request was ever sent.
     Nothing,
-    /// A pointer to what is marked as received, or completed.
+    /// A pointer to a buffer that is marked as received or completed.
     Ignored,
     /// A request of this requester, which was run.
     Ran(usize),
 }
 
 impl OneSlot {
-    /// For so many requesters.
+    /// A slot for this number of requesters.
     pub fn new(requesters: usize) -> Self {
         Self {
             location: PaddedWord::default(),
@@ -129,25 +130,25 @@ impl OneSlot {
     /// The buffer of a requester.
     ///
     /// # Panics
-    /// There are not so many.
+    /// There is no requester of this number.
     #[inline]
     pub fn buffer(&self, number: usize) -> &Buffer {
         &self.buffers[number]
     }
 
-    /// Writes the pointer to a requester's buffer, over whatever stands there.
+    /// Writes the pointer to a requester's buffer, over the previous pointer.
     #[inline]
     pub fn point_to(&self, number: usize) {
         self.location.0.store(number as u64 + 1, Ordering::Relaxed);
     }
 
-    /// Whose buffer the pointer leads to.
+    /// The requester whose buffer the pointer leads to.
     #[inline]
     pub fn pointed(&self) -> Option<usize> {
         (self.location.0.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// The home looks once, and runs what it finds. By one thread only.
+    /// Probes once, and runs the request found. Only one thread, the home, may call it.
     #[inline]
     pub fn look(&self, run: impl FnOnce(usize, [u64; WORDS]) -> [u64; WORDS]) -> ProbeOutcome {
         let Some(number) = self.pointed() else { return ProbeOutcome::Nothing };
@@ -161,7 +162,7 @@ impl OneSlot {
         ProbeOutcome::Ran(number)
     }
 
-    /// A requester asks. What it asked for before is completed.
+    /// Sends a request. The requester's previous request is completed.
     #[inline]
     pub fn send(&self, number: usize, words: &[u64; WORDS]) {
         let buffer = self.buffer(number);
@@ -170,19 +171,20 @@ impl OneSlot {
         self.point_to(number);
     }
 
-    /// It asks again for the same, for that has not been received for some time.
+    /// Sends the same request again, if it was not received for some time.
     #[inline]
     pub fn resend(&self, number: usize) {
         self.point_to(number);
     }
 
-    /// Whether it was received: from then on it is waited for, and not sent again.
+    /// Returns `true` if the request was received: from then on it is waited for, and not sent
+    /// again.
     #[inline]
     pub fn is_received(&self, number: usize) -> bool {
         self.buffer(number).mark() != Mark::Asked
     }
 
-    /// What it has given back, once it is completed.
+    /// The result, once the request is completed.
     #[inline]
     pub fn take(&self, number: usize) -> Option<[u64; WORDS]> {
         let buffer = self.buffer(number);

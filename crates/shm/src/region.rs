@@ -28,17 +28,17 @@ impl Region {
         mapping.writable().then(|| Arc::new(Self(mapping)))
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Never: a region has at least one byte.
+    /// Returns `false`: a region has at least one byte.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The bytes from `at`, `len` of them; `None` if they do not lie within.
+    /// The `len` bytes from `at`; `None` if they do not lie within.
     #[inline]
     pub fn room(&self, at: usize, len: usize) -> Option<WritableSpan<'_>> {
         let end = at.checked_add(len)?;
@@ -58,7 +58,7 @@ impl Region {
         Some(RegionView { cells: start, region: self.clone() })
     }
 
-    /// Views `count` of them.
+    /// Views `count` consecutive `T` at `at`; `None` as for [`view`](Self::view).
     pub fn view_slice<T: Cells>(
         self: &Arc<Self>,
         at: usize,
@@ -78,7 +78,7 @@ impl Region {
     }
 }
 
-/// Shared memory that somebody else writes, and that this side only reads.
+/// Shared memory that a peer writes, and that this side only reads.
 #[derive(Debug)]
 pub struct ReadOnlyRegion(Mapping);
 
@@ -88,7 +88,7 @@ impl ReadOnlyRegion {
         Self(mapping)
     }
 
-    /// The bytes from `at`, `len` of them; `None` if they do not lie within.
+    /// The `len` bytes from `at`; `None` if they do not lie within.
     #[inline]
     pub fn span(&self, at: usize, len: usize) -> Option<Span<'_>> {
         // SAFETY: the mapping lives as long as `self`; others write to it from other processes, or
@@ -96,10 +96,10 @@ impl ReadOnlyRegion {
         unsafe { Span::new(self.0.start(), self.0.len()) }.part(at, len)
     }
 
-    /// What the word at byte `at` is now; what was written before it is there then.
+    /// Loads the word at byte `at` with acquire, so that what was written before it is visible.
     ///
     /// # Panics
-    /// It does not lie within, or `at` is no multiple of 8.
+    /// The word does not lie within, or `at` is not a multiple of 8.
     pub fn word(&self, at: usize) -> u64 {
         assert!(
             at.is_multiple_of(8) && at < self.0.len() && self.0.len() - at >= 8,

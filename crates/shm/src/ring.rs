@@ -192,8 +192,8 @@ impl<S: Deref<Target = [Slot]>> RingReceiver<S> {
 
     /// Prefetches the line of the message `after_next` places after the next one.
     ///
-    /// This helps if the message is there or nearly so. The line of one that is not must be taken
-    /// from its sender twice.
+    /// This helps if the message is there or nearly so. Otherwise its line must be taken from the
+    /// sender twice.
     #[inline]
     pub fn prefetch(&self, after_next: u64) {
         self.ring.prefetch(self.next.get() + after_next);

@@ -43,7 +43,7 @@ impl Sequence {
 
     /// Ends changes.
     ///
-    /// It stores the number that follows `changing`, whatever the word holds now: a load would wait
+    /// It stores the number that follows `changing`, without a look at the word: a load would wait
     /// for the store of [`begin`](Self::begin).
     #[inline]
     pub fn end(&self, changing: Changing) {

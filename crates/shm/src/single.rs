@@ -1,9 +1,10 @@
-//! A single slot: one call at a time, whose reply comes back in the line that the request went in.
+//! A single slot: one call at a time, whose reply comes back in the line of the request.
 //!
 //! A line that its reader writes next moves between processors as a whole, in one transfer each
-//! way. A request line and a reply line would have to be claimed again by their writers on each
-//! call, which costs half as much again. So a kernel thread, which has one call at a time, uses a
-//! single slot; a virtual processor, which has many, uses the rings of [`ring`](crate::ring).
+//! way. With a request line and a reply line, each writer would have to claim its line again on
+//! each call, which costs half as much again. So a kernel thread, which has one call at a time,
+//! uses a single slot. A virtual processor, which has many, uses the rings of
+//! [`ring`](crate::ring).
 //!
 //! ```text
 //!             lap 1          lap 2         lap 3          lap 4
@@ -12,7 +13,7 @@
 //! ```
 //!
 //! The request of call n has lap 2n + 1, and its reply has lap 2n + 2 (`turns`). Each side counts
-//! the calls for itself, so the slot says by its lap whose turn it is.
+//! the calls for itself, so the lap in the slot shows whose turn it is.
 
 use crate::slot::{Slot, SlotMessage};
 use std::cell::Cell;
@@ -33,24 +34,24 @@ pub struct SingleCaller<S> {
 }
 
 impl<S: Deref<Target = Slot>> SingleCaller<S> {
-    /// The calling end of a slot that nothing was sent through yet.
+    /// The calling end of a new slot, through which nothing was sent yet.
     pub fn new(slot: S) -> Self {
         Self { slot, calls: Cell::new(0) }
     }
 
-    /// Sends a request. The reply to the one before was taken.
+    /// Sends a request. The reply to the previous request was taken.
     #[inline]
     pub fn send(&self, image: &SlotMessage) {
         self.slot.write(image, turns(self.calls.get()).0);
     }
 
-    /// Whether the reply is there.
+    /// Returns `true` if the reply is there.
     #[inline]
     pub fn waits(&self) -> bool {
         self.slot.holds(turns(self.calls.get()).1)
     }
 
-    /// Takes the reply into `image`; false if it is not there yet.
+    /// Takes the reply into `image`. Returns `false` if it is not there yet.
     #[inline]
     pub fn take(&self, image: &mut SlotMessage) -> bool {
         let there = self.slot.read(turns(self.calls.get()).1, image);
@@ -68,27 +69,29 @@ pub struct SingleServer<S> {
 }
 
 impl<S: Deref<Target = Slot>> SingleServer<S> {
-    /// The serving end of a slot that nothing was taken from yet.
+    /// The serving end of a new slot, from which nothing was taken yet.
     pub fn new(slot: S) -> Self {
         Self { slot, taken: AtomicU64::new(0), answered: AtomicU64::new(0) }
     }
 
-    /// Whether a request waits.
+    /// Returns `true` if a request waits.
     #[inline]
     pub fn waits(&self) -> bool {
         self.slot.holds(turns(self.taken.load(Ordering::Relaxed)).0)
     }
 
-    /// The tag of the request that waits. What is taken later may have another one, if its sender
-    /// wants to deceive.
+    /// The tag of the waiting request. A deceitful sender can change it before the request is
+    /// taken.
     #[inline]
     pub fn peek_tag(&self) -> Option<u16> {
         self.slot.tag(turns(self.taken.load(Ordering::Relaxed)).0)
     }
 
-    /// Takes the request into `image`; false if there is none, or another processor was faster. As
-    /// for [`SharedReceiver::take`](crate::ring::SharedReceiver::take), the claim comes after the
-    /// copy.
+    /// Takes the request into `image`. Returns `false` if there is none, or another processor was
+    /// faster.
+    ///
+    /// As for [`SharedReceiver::take`](crate::ring::SharedReceiver::take), the claim comes after
+    /// the copy.
     #[inline]
     pub fn take(&self, image: &mut SlotMessage) -> bool {
         let call = self.taken.load(Ordering::Relaxed);
@@ -99,8 +102,9 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
                 .is_ok()
     }
 
-    /// The same for a caller who knows that no other processor takes at the same time: without a
-    /// locked operation.
+    /// Takes the request into `image` without a locked operation. Returns `false` if there is none.
+    ///
+    /// The caller knows that no other processor takes at the same time.
     #[inline]
     pub fn take_alone(&self, image: &mut SlotMessage) -> bool {
         let call = self.taken.load(Ordering::Relaxed);
@@ -109,15 +113,16 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
         there
     }
 
-    /// Copies the request into `image`, and leaves it there; false if there is none.
+    /// Copies the request into `image`, and leaves it there. Returns `false` if there is none.
     #[inline]
     pub fn peek(&self, image: &mut SlotMessage) -> bool {
         self.slot.read(turns(self.taken.load(Ordering::Relaxed)).0, image)
     }
 
-    /// Takes the request that was [looked at](Self::peek), by a caller who knows that no other
-    /// processor takes at the same time. Its copy is what was taken: what is in the slot by now may
-    /// differ, if its sender wants to deceive.
+    /// Takes the [peeked](Self::peek) request.
+    ///
+    /// The caller knows that no other processor takes at the same time. The peeked copy is the
+    /// request: a deceitful sender may have changed the slot since.
     #[inline]
     pub fn take_peeked(&self) {
         let call = self.taken.load(Ordering::Relaxed);
@@ -132,10 +137,10 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
         self.slot.write(image, turns(call).1);
     }
 
-    /// How many requests were taken and not answered: 0 or 1 unless the caller breaks the protocol.
+    /// Number of requests taken and not answered: 0 or 1 unless the caller breaks the protocol.
     #[inline]
     pub fn under_way(&self) -> i64 {
-        // In this order: an answer that comes between makes the difference smaller, never larger.
+        // In this order, an answer that comes between makes the difference smaller, never larger.
         let taken = self.taken.load(Ordering::Acquire);
         taken.wrapping_sub(self.answered.load(Ordering::Relaxed)).cast_signed()
     }
@@ -146,7 +151,8 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// More than a lap's number counts to; under Miri, which takes a minute for that, a few.
+    /// More laps than a slot's lap number can count. Miri, which takes a minute for that, runs
+    /// fewer.
     const LAPS: u64 = if cfg!(miri) { 300 } else { 70_000 };
 
     #[test]

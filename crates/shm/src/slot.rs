@@ -2,28 +2,29 @@
 //!
 //! ```text
 //!           63      48 47      32 31      16 15       0
-//!  word 0  |v|  lap   |   call   |    tag   |  astack  |   the control word: stored last, with release
-//!  word 1  |dst place| segment |        length       |   where the values are and how long they are
+//!  word 0  |v|  lap   |   call   |    tag   |  astack  |   the control word: released last
+//!  word 1  |dstr place| segment |       length       |   where the values are, and how long
 //!  words 2 to 7   the values themselves, when they fit in 48 bytes
 //! ```
 //!
-//! `v` says whether the other words mean anything: a message without values is one store. `lap`
-//! says how often the ring has gone round, which makes the slot valid: the reader knows which lap
-//! it expects, so no index is shared. `call` is the caller's number of the call, echoed in the
-//! reply. `tag` is the procedure in a request and the outcome in a reply. A null call moves this
-//! one line to the server and one back, which is the least that two processors can do. `d` says
-//! that the sender's processor comes with the message, `s` asks the receiver to stay at it, `t`
-//! says that the last word is the moment at which the caller gives the call up; then the slot has
-//! room for 40 bytes of values.
+//! `v` is set if the other words are valid: a message without values is one store. `lap` is how
+//! often the ring has gone round, which makes the slot valid: the reader knows which lap it
+//! expects, so no index is shared. `call` is the caller's number of the call, echoed in the reply.
+//! `tag` is the procedure in a request and the outcome in a reply. A null call moves this one line
+//! to the server and one back, which is the least that two processors can do.
+//!
+//! `d` says that the sender's processor comes with the message, and `s` asks the receiver to stay
+//! at it. `t` says that the last word is the time at which the caller gives the call up; then the
+//! slot has room for 40 bytes of values. `r` asks the receiver to rest when all is answered.
 
 use crate::region::Cells;
 use std::hint::black_box;
 use upcall_os::atomic::{AtomicU64, Ordering};
 
-/// Bytes of values that a slot carries itself.
+/// Maximum number of bytes of values in a slot.
 pub const INLINE: usize = 48;
 
-/// The same for one that says when its caller gives up.
+/// Maximum number of bytes of values in a slot that has a deadline.
 pub const TIMED_INLINE: usize = INLINE - 8;
 
 const INLINE_WORDS: usize = INLINE / 8;
@@ -54,12 +55,12 @@ pub enum ValueLocation {
     Segment = 2,
 }
 
-/// A private copy of a slot: read once, and what is checked is what is used.
+/// A private copy of a slot. The slot is read once, so what is checked is what is used.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotMessage {
     control: u64,
     extent: u64,
-    /// The values, when their place is the slot itself.
+    /// The values, if they are in the slot.
     pub values: [u64; INLINE_WORDS],
 }
 
@@ -69,13 +70,13 @@ const TIMED: u64 = 1 << 61;
 const REST: u64 = 1 << 60;
 const FLAGS: u64 = DONATED | STAY | TIMED | REST;
 
-/// In the control word: there are values.
+/// Set in the control word if there are values.
 const VALUES: u64 = 1 << 63;
 
-/// The bits of a lap.
+/// Mask of a lap.
 const LAP: u16 = 0x7fff;
 
-/// The A-stack number that means: none.
+/// The A-stack number that means none.
 pub const NO_ASTACK: u16 = u16::MAX;
 
 impl SlotMessage {
@@ -86,69 +87,72 @@ impl SlotMessage {
         Self { control, extent: 0, values: [0; INLINE_WORDS] }
     }
 
-    /// Says where its values are, how many bytes they have, and which segment goes with it (0:
-    /// none).
+    /// Sets where the values are, their length in bytes, and the segment that goes with them.
+    ///
+    /// Segment 0 means none.
     #[inline]
     pub const fn place(&mut self, place: ValueLocation, segment: u16, len: u32) {
         self.extent = (place as u64) << 48 | (segment as u64) << 32 | len as u64;
     }
 
-    /// Gives it the caller's number of the call.
+    /// Sets the caller's number of the call.
     #[inline]
     pub fn set_call(&mut self, call: u16) {
-        // The whole word: a store of the part that changes would make the load of the whole, which
-        // comes next, wait until all stores before are out.
+        // Stores the whole word. After a store of only the part that changes, the load of the whole
+        // word that follows would wait until all earlier stores are out.
         self.control = black_box(self.control & !(0xffff << 32) | u64::from(call) << 32);
     }
 
-    /// Says when the caller gives the call up (`upcall_os::clock`). To be said last, and only with
-    /// at most [`TIMED_INLINE`] bytes of values in the slot.
+    /// Sets the time at which the caller gives the call up, of `upcall_os::clock`.
+    ///
+    /// To be called last, and only with at most [`TIMED_INLINE`] bytes of values in the slot.
     #[inline]
     pub const fn set_deadline(&mut self, stamp: u64) {
         self.values[INLINE_WORDS - 1] = stamp;
         self.extent |= TIMED;
     }
 
-    /// When the caller gives the call up, if it says.
+    /// The time at which the caller gives the call up, if any.
     #[inline]
     pub const fn deadline(&self) -> Option<u64> {
         if self.extent & TIMED == 0 { None } else { Some(self.values[INLINE_WORDS - 1]) }
     }
 
-    /// Says that the sender brought the receiver to its own processor and sleeps until it is
-    /// answered.
+    /// Flags that the sender brought the receiver to its own processor, and sleeps until the reply.
     #[inline]
     pub const fn donate(&mut self) {
         self.extent |= DONATED;
     }
 
-    /// Whether the sender's processor came with it.
+    /// Returns `true` if the sender's processor came with the message.
     #[inline]
     pub const fn donated(&self) -> bool {
         self.extent & DONATED != 0
     }
 
-    /// Asks the receiver, which runs on the sender's processor, to give way when all is answered
-    /// rather than to sleep.
+    /// Asks the receiver to yield, rather than sleep, when all is answered.
+    ///
+    /// The receiver runs on the sender's processor.
     #[inline]
     pub const fn ask_to_stay(&mut self) {
         self.extent |= STAY;
     }
 
-    /// Whether the receiver is asked to give way rather than to sleep.
+    /// Returns `true` if the receiver is asked to yield rather than sleep.
     #[inline]
     pub const fn asks_to_stay(&self) -> bool {
         self.extent & STAY != 0
     }
 
-    /// Asks the receiver not to look for further messages on a processor of its own when all is
-    /// answered: others have more use for that.
+    /// Asks the receiver not to poll for further messages when all is answered.
+    ///
+    /// Others have more use for the receiver's own processor.
     #[inline]
     pub const fn ask_to_rest(&mut self) {
         self.extent |= REST;
     }
 
-    /// Whether the receiver is asked to rest rather than to look for further messages.
+    /// Returns `true` if the receiver is asked to rest rather than poll for further messages.
     #[inline]
     pub const fn asks_to_rest(&self) -> bool {
         self.extent & REST != 0
@@ -183,19 +187,19 @@ impl SlotMessage {
         }
     }
 
-    /// The segment that goes with the message, 0 if none.
+    /// The segment that goes with the message; 0 if none.
     #[inline]
     pub const fn segment(&self) -> u16 {
         (self.extent >> 32) as u16
     }
 
-    /// How many bytes of values there are, in the slot or the A-stack.
+    /// Number of bytes of values, in the slot or the A-stack.
     #[inline]
     pub const fn len(&self) -> usize {
         self.extent as u32 as usize
     }
 
-    /// So many words behind the extent say something.
+    /// Number of words after the extent that are valid.
     #[inline]
     const fn words(&self) -> usize {
         if self.extent & TIMED == 0
@@ -208,7 +212,7 @@ impl SlotMessage {
         }
     }
 
-    /// Whether there are no values.
+    /// Returns `true` if there are no values.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -216,7 +220,7 @@ impl SlotMessage {
 }
 
 impl Slot {
-    /// Whether it holds the message of this lap; acquires it if so.
+    /// Returns `true` if the slot holds the message of this lap; acquires it then.
     #[inline]
     pub(crate) fn holds(&self, lap: u16) -> bool {
         (self.control.load(Ordering::Acquire) >> 48) as u16 & LAP == lap & LAP
@@ -229,12 +233,14 @@ impl Slot {
         ((control >> 48) as u16 & LAP == lap & LAP).then_some((control >> 16) as u16)
     }
 
-    /// Copies the message of this lap into `image`; false, and nothing done, if it is not there
-    /// yet. Where the message has no values, those of `image` stay; behind the last one that it has
-    /// is what a message before had there.
+    /// Copies the message of this lap into `image`. Returns `false`, and does nothing, if it is not
+    /// there.
     ///
-    /// In place, because an image that was written word by word and is then moved by vectors makes
-    /// the processor wait for its own stores.
+    /// If the message has no values, those of `image` stay. After its last value, `image` may hold
+    /// what an earlier message had there.
+    ///
+    /// The copy is made in place: an image that is written word by word and then moved by vectors
+    /// makes the processor wait for its own stores.
     #[inline]
     pub(crate) fn read(&self, lap: u16, image: &mut SlotMessage) -> bool {
         let control = self.control.load(Ordering::Acquire);
@@ -257,8 +263,8 @@ impl Slot {
     pub(crate) fn write(&self, image: &SlotMessage, lap: u16) {
         let mut control = image.control | ((lap & LAP) as u64) << 48;
         if image.extent != 0 {
-            // The receiver reads this line all the time. Stores that it could see one by one would
-            // cost a transfer each; so no more than needed.
+            // The receiver reads this line all the time. Each store that it could see by itself
+            // would cost a transfer, so only the valid words are stored.
             control |= VALUES;
             self.rest[0].store(image.extent, Ordering::Relaxed);
             for (word, value) in self.rest[1..].iter().zip(&image.values).take(image.words()) {
@@ -268,11 +274,11 @@ impl Slot {
         self.control.store(control, Ordering::Release);
     }
 
-    /// Where the control word is, for asking that its line be brought near.
+    /// Prefetches the line.
     #[inline]
     pub(crate) fn prefetch(&self) {
         #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-        // SAFETY: a prefetch has no effect that a program can see, whatever the address.
+        // SAFETY: a prefetch of any address has no effect that a program can see.
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
                 (&raw const self.control).cast(),
@@ -281,14 +287,14 @@ impl Slot {
     }
 }
 
-/// A message at rest, in memory of its reader's own.
+/// A message at rest, in its reader's own memory.
 ///
-/// It is copied word by word. A copy by larger pieces would load what had just been stored by
-/// words, and for that a processor waits until all its stores are out: those of messages among
-/// them, whose lines it does not have.
+/// It is copied word by word. A copy in larger pieces would load what was just stored in words. For
+/// that the processor would wait until all its stores are out, among them those of messages, whose
+/// lines it does not have.
 #[derive(Debug, Default)]
 pub struct StoredMessage {
-    // Atomics are what a compiler does not put together.
+    // The compiler does not merge accesses to atomics.
     control: StoredWord,
     extent: StoredWord,
     values: [StoredWord; INLINE_WORDS],
@@ -298,7 +304,7 @@ type StoredWord = std::sync::atomic::AtomicU64;
 const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
 
 impl StoredMessage {
-    /// Keeps `image`.
+    /// Stores `image`.
     #[inline]
     pub fn write(&self, image: &SlotMessage) {
         self.control.store(image.control, RELAXED);
@@ -310,7 +316,7 @@ impl StoredMessage {
         }
     }
 
-    /// What is kept; values that it does not have stay as they were in `image`.
+    /// Loads the message into `image`. Values that the message does not have stay as they were.
     #[inline]
     pub fn read(&self, image: &mut SlotMessage) {
         image.control = self.control.load(RELAXED);

@@ -1,10 +1,10 @@
-//! Bytes that a peer may change while we look: uninterpreted until they are copied.
+//! Bytes that a peer may change at any time: uninterpreted until they are copied.
 //!
 //! Numbers are read and written with relaxed atomics of their own size: one access, so a value is
 //! checked and used as it was read once. Runs of bytes are moved by [`copy_out`](Span::copy_out)
-//! and [`copy_in`](WritableSpan::copy_in): short ones word by word, longer ones by vectors or `rep
-//! movsb` in assembly blocks, which to the compiler are effects that it knows nothing of, so that a
-//! peer's concurrent stores cannot contradict any assumption of its. No run of bytes goes into or
+//! and [`copy_in`](WritableSpan::copy_in). Short ones are moved word by word, longer ones by
+//! vectors or `rep movsb` in assembly blocks. The compiler cannot see into these blocks, so a
+//! peer's concurrent stores cannot contradict any of its assumptions. No run of bytes goes into or
 //! out of shared memory by another way, so a build with debug assertions can count what was copied
 //! ([`copied`]).
 
@@ -15,24 +15,24 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// From this length on, copies use vectors: many lines are on their way from the other processor at
-/// once.
+/// Length from which copies use vectors, in bytes. Many lines are then under way from the other
+/// processor at once.
 const VECTOR_COPY: usize = 64;
 
-/// From this length on, copies into private memory use the processor's string instruction, which
-/// writes whole lines without reading them first.
+/// Length from which copies into private memory use the processor's string instruction, in bytes.
+/// The instruction writes whole lines without reading them first.
 const STRING_COPY: usize = 256 << 10;
 
-/// From this length on, copies into shared memory do. The peer has read the lines since they were
-/// last written, and a vector's store has to take each of them back first: of 64 KiB that lie in
-/// the other processor's cache, vectors made 9.5 µs where the string instruction made 1.4 µs
-/// (EPYC, lines of 360 ns; at 2 KiB they were alike).
+/// Length from which copies into shared memory use the string instruction, in bytes. The peer has
+/// read the lines since they were last written, and a vector's store has to take each of them back
+/// first. For 64 KiB that lay in the other processor's cache, vectors took 9.5 µs and the string
+/// instruction 1.4 µs (EPYC, lines of 360 ns; at 2 KiB they were alike).
 const STRING_SHARE: usize = 2 << 10;
 
-/// Text is copied and checked in pieces of this length.
+/// Length of the pieces in which text is copied and checked, in bytes.
 const TEXT_PIECE: usize = if cfg!(test) { 64 } else { 16 << 10 };
 
-/// So many bytes are asked for before they are read.
+/// Maximum number of bytes that are prefetched before a read.
 #[cfg(not(miri))]
 const AHEAD: usize = 4096;
 
@@ -42,10 +42,11 @@ static COPIED: AtomicU64 = AtomicU64::new(0);
 #[cfg(debug_assertions)]
 static READ_SINGLY: AtomicU64 = AtomicU64::new(0);
 
-/// The bytes that this process has copied by spans and rooms so far, in all its threads: into
-/// shared memory, out of it, and within it. For tests of who copies what. Not counted: numbers read
-/// or written one by one, which are used where they are, and what the kernel takes
-/// ([`Span::write_to`]).
+/// Number of bytes that this process has copied by spans so far, in all its threads.
+///
+/// It counts copies into shared memory, out of it, and within it, to test which code copies. It
+/// does not count numbers that are read or written one by one, which are used in place, nor what
+/// the kernel takes ([`Span::write_to`]).
 ///
 /// `None` in builds without debug assertions, which do not count.
 pub fn copied() -> Option<u64> {
@@ -55,10 +56,11 @@ pub fn copied() -> Option<u64> {
     return None;
 }
 
-/// Bytes that this process has read from spans as single numbers, in all its threads.
+/// Number of bytes that this process has read from spans as single numbers, in all its threads.
 ///
-/// The complement of [`copied`]: a copy made word by word shows here. Words that [`Span::words`]
-/// gives out count as read. `None` in builds without debug assertions, which do not count.
+/// It is the complement of [`copied`]: a copy made word by word shows here. Words that
+/// [`Span::words`] gives out count as read. `None` in builds without debug assertions, which do not
+/// count.
 pub fn read_singly() -> Option<u64> {
     #[cfg(debug_assertions)]
     return Some(READ_SINGLY.load(Relaxed));
@@ -66,7 +68,7 @@ pub fn read_singly() -> Option<u64> {
     return None;
 }
 
-/// Why bytes did not become text.
+/// Why bytes could not become text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoText {
     /// They are not UTF-8.
@@ -75,8 +77,9 @@ pub enum NoText {
     NoMemory,
 }
 
-/// A run of bytes that others may change; see the module. Copying it copies the view, not the
-/// bytes.
+/// A run of bytes that others may change; see the module.
+///
+/// Copying a span copies the view, not the bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     start: NonNull<u8>,
@@ -97,7 +100,7 @@ macro_rules! load {
             let cell = self.cell::<$atomic>(at)?;
             #[cfg(debug_assertions)]
             READ_SINGLY.fetch_add(size_of::<$plain>() as u64, Relaxed);
-            // SAFETY: `cell` checked bounds and alignment, and nobody holds a plain reference to
+            // SAFETY: `cell` checked bounds and alignment, and no code holds a plain reference to
             // the bytes of a span.
             Some(unsafe { cell.as_ref() }.load(Relaxed))
         }
@@ -110,7 +113,7 @@ macro_rules! store {
         #[inline(always)]
         pub fn $store(&self, at: usize, value: $plain) -> Option<()> {
             let cell = self.0.cell::<$atomic>(at)?;
-            // SAFETY: as for the load; a room is writable by construction.
+            // SAFETY: as for the load; a `WritableSpan` is writable by construction.
             unsafe { cell.as_ref() }.store(value, Relaxed);
             Some(())
         }
@@ -121,15 +124,16 @@ impl<'a> Span<'a> {
     /// A view of `len` bytes at `start`.
     ///
     /// # Safety
-    /// The range is mapped and stays so for `'a`, and whoever writes to it meanwhile does so by
-    /// atomics or opaque copies, or is another process.
+    /// The range is mapped and stays so for `'a`. During that time it is written only by atomics,
+    /// by opaque copies, or by another process.
     #[inline]
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len, life: PhantomData }
     }
 
-    /// A view of private bytes, which nobody changes while it lives. Number accesses in it may be
-    /// unaligned and then fail; byte copies always work.
+    /// A view of private bytes, which do not change while it lives.
+    ///
+    /// Number accesses fail if they are unaligned; byte copies always work.
     #[inline]
     pub const fn of_bytes(bytes: &'a [u8]) -> Self {
         // SAFETY: a reference is not null.
@@ -138,7 +142,7 @@ impl<'a> Span<'a> {
         unsafe { Self::new(start, bytes.len()) }
     }
 
-    /// A view of private words, which nobody changes while it lives.
+    /// A view of private words, which do not change while it lives.
     #[inline]
     pub const fn of_words(words: &'a [u64]) -> Self {
         // SAFETY: a reference is not null.
@@ -147,13 +151,13 @@ impl<'a> Span<'a> {
         unsafe { Self::new(start, words.len() * 8) }
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns `true` if it has no bytes.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -164,14 +168,15 @@ impl<'a> Span<'a> {
         self.start
     }
 
-    /// Where it begins, for other languages, and for the kernel. Whoever reads there finds what a
-    /// peer has just written, and perhaps something else the next time.
+    /// Address of its beginning, for other languages and for the kernel.
+    ///
+    /// A read there finds what a peer has just written, and may find something else the next time.
     #[inline]
     pub const fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
     }
 
-    /// A part of it; `None` if it does not lie within.
+    /// A part of the span; `None` if the part does not lie within.
     #[inline]
     pub fn part(&self, at: usize, len: usize) -> Option<Self> {
         if at > self.len || len > self.len - at {
@@ -198,16 +203,17 @@ impl<'a> Span<'a> {
     load!(u32, AtomicU32, u32);
     load!(u64, AtomicU64, u64);
 
-    /// Asks for its first lines all at once, and changes nothing. What the peer has just written
-    /// lies in its processor's cache, and comes from there almost one line after the other if
-    /// nothing asks for it before it is needed (4 KiB: 893 ns, asked for 640). Further on the
-    /// processor sees the direction and asks by itself.
+    /// Prefetches its first lines all at once.
+    ///
+    /// What the peer has just written lies in its processor's cache. Without a prefetch the lines
+    /// come from there almost one after the other (4 KiB: 893 ns, with a prefetch 640). Further on,
+    /// the processor detects the direction and prefetches by itself.
     #[inline]
     pub fn prefetch(&self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         for at in (0..self.len.min(AHEAD)).step_by(64) {
             let line = self.start.as_ptr().wrapping_add(at);
-            // SAFETY: a prefetch has no effect that a program can see, whatever the address.
+            // SAFETY: a prefetch of any address has no effect that a program can see.
             unsafe {
                 std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast())
             };
@@ -229,8 +235,7 @@ impl<'a> Span<'a> {
         Some(unsafe { words.as_ref() })
     }
 
-    /// Copies the bytes from `at` on into `to`; `None`, and nothing done, if they do not lie
-    /// within.
+    /// Copies the bytes from `at` into `to`. `None`, and no copy, if they do not lie within.
     #[inline]
     pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
         let from = self.part(at, to.len())?;
@@ -243,30 +248,33 @@ impl<'a> Span<'a> {
         Some(())
     }
 
-    /// Appends all its bytes to `to`. The only copy of a variable-sized value on its way to its
-    /// owner.
+    /// Appends all its bytes to `to`.
+    ///
+    /// This is the only copy of a variable-sized value on its way to its owner.
     pub fn append_to(&self, to: &mut Vec<u8>) {
         self.prefetch();
         to.reserve(self.len);
         let room = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
         // SAFETY: the spare capacity's pointer is not null, even if it is empty.
         let target = unsafe { NonNull::new_unchecked(room) };
-        // SAFETY: `reserve` made room for `len` bytes that nobody else sees.
+        // SAFETY: `reserve` made room for `len` bytes that no other code can reach.
         unsafe { move_bytes(self.start, target, self.len, STRING_COPY) };
         let len = to.len() + self.len;
         // SAFETY: these bytes have just been written.
         unsafe { to.set_len(len) };
     }
 
-    /// A copy of it as text; `None` if that is not UTF-8. Each piece is checked just behind its
-    /// copy, while it is near: the check of a value that is interpreted is part of its copy
-    /// (LRPC, section 3.5).
+    /// A copy as text; `None` if the bytes are not UTF-8.
+    ///
+    /// Each piece is checked right after its copy, while it is in the cache: the check of a value
+    /// that is interpreted is part of its copy (LRPC, section 3.5).
     pub fn to_text(&self) -> Option<String> {
         self.try_to_text(|_| {}).ok()
     }
 
-    /// The same, which also says why there is no text, and calls `copied` after each piece of at
-    /// most 16 KiB with its length.
+    /// Like [`to_text`](Self::to_text), but also returns why there is no text.
+    ///
+    /// It calls `copied` after each piece of at most 16 KiB, with the piece's length.
     ///
     /// # Errors
     /// See [`NoText`].
@@ -279,7 +287,7 @@ impl<'a> Span<'a> {
             piece.append_to(&mut bytes);
             checked += match std::str::from_utf8(&bytes[checked..]) {
                 Ok(piece) => piece.len(),
-                // A character that goes on in the next piece.
+                // A character that continues in the next piece.
                 Err(error) if error.error_len().is_none() => error.valid_up_to(),
                 Err(_) => return Err(NoText::NotUtf8),
             };
@@ -288,13 +296,14 @@ impl<'a> Span<'a> {
         if checked != bytes.len() {
             return Err(NoText::NotUtf8);
         }
-        // SAFETY: the pieces, which end where characters end, were each found to be UTF-8, in our
-        // own memory; and there is nothing behind them.
+        // SAFETY: each piece, which ends where a character ends, was found to be UTF-8 in our own
+        // memory, and the pieces are all there is.
         Ok(unsafe { String::from_utf8_unchecked(bytes) })
     }
 
-    /// Returns `true` if the bytes are UTF-8. Copies them to the stack piece by piece, and
-    /// allocates nothing.
+    /// Returns `true` if the bytes are UTF-8.
+    ///
+    /// It copies them to the stack piece by piece, and allocates nothing.
     pub fn is_text(&self) -> bool {
         const PIECE: usize = if cfg!(test) { 61 } else { 4096 };
         let (mut piece, mut carried) = ([0; PIECE + 3], 0);
@@ -305,7 +314,7 @@ impl<'a> Span<'a> {
             }
             carried = match std::str::from_utf8(&piece[..there]) {
                 Ok(_) => 0,
-                // A character that goes on in the next piece.
+                // A character that continues in the next piece.
                 Err(error) if error.error_len().is_none() => {
                     piece.copy_within(error.valid_up_to()..there, 0);
                     there - error.valid_up_to()
@@ -316,24 +325,25 @@ impl<'a> Span<'a> {
         carried == 0
     }
 
-    /// Copies all of it to the start of `to`; `None`, and nothing done, if `to` is shorter.
+    /// Copies all bytes to the start of `to`. `None`, and no copy, if `to` is shorter.
     pub fn copy_to(&self, to: WritableSpan<'_>) -> Option<()> {
         let to = to.part(0, self.len)?;
-        // SAFETY: both ranges have `len` valid bytes. A span and a room may overlap, and then the
-        // result is some mixture of their bytes, which is what uninterpreted bytes may be.
+        // SAFETY: both ranges have `len` valid bytes. The spans may overlap, and then the result is
+        // some mixture of their bytes, which is what uninterpreted bytes may be.
         unsafe { move_bytes(self.start, to.start, self.len, STRING_SHARE) };
         Some(())
     }
 
-    /// Gives the bytes to the kernel to write to a descriptor, from where they are. Returns how
-    /// many it took.
+    /// Writes the bytes to a descriptor in place, without a copy in user space.
+    ///
+    /// Returns the number of bytes that the kernel took.
     ///
     /// # Errors
-    /// The kernel's, of `write`; an interrupted one is tried again.
+    /// Those of `write`; an interrupted one is tried again.
     pub fn write_to(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         loop {
-            // SAFETY: the range is mapped for `'a`; the kernel copies it as it finds it, whoever
-            // writes meanwhile.
+            // SAFETY: the range is mapped for `'a`; the kernel copies it as it finds it, even if a
+            // peer writes at the same time.
             let done = unsafe { libc::write(fd.as_raw_fd(), self.start.as_ptr().cast(), self.len) };
             if let Ok(done) = usize::try_from(done) {
                 return Ok(done);
@@ -363,7 +373,7 @@ impl<'a> WritableSpan<'a> {
     /// A writable view of `len` bytes at `start`.
     ///
     /// # Safety
-    /// As [`Span::new`]; also the range is writable, and for `'a` nobody in this process holds a
+    /// As [`Span::new`]; also the range is writable, and for `'a` no code in this process holds a
     /// plain reference to it.
     #[inline]
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
@@ -371,7 +381,7 @@ impl<'a> WritableSpan<'a> {
         Self(unsafe { Span::new(start, len) })
     }
 
-    /// A view of private words, which nobody else can touch while it lives.
+    /// A view of private words, which no other code can reach while it lives.
     #[inline]
     pub const fn of_words(words: &'a mut [u64]) -> Self {
         let len = words.len() * 8;
@@ -381,7 +391,7 @@ impl<'a> WritableSpan<'a> {
         unsafe { Self::new(start, len) }
     }
 
-    /// A part of it that may be written; `None` if it does not lie within.
+    /// A writable part of the span; `None` if the part does not lie within.
     #[inline]
     pub fn within(&self, at: usize, len: usize) -> Option<Self> {
         self.part(at, len).map(Self)
@@ -392,21 +402,20 @@ impl<'a> WritableSpan<'a> {
     store!(put_u32, AtomicU32, u32);
     store!(put_u64, AtomicU64, u64);
 
-    /// Copies `from` to the bytes from `at` on; `None`, and nothing done, if they do not lie
-    /// within.
+    /// Copies `from` to the bytes from `at`. `None`, and no copy, if they do not lie within.
     #[inline]
     pub fn copy_in(&self, at: usize, from: &[u8]) -> Option<()> {
         let to = self.part(at, from.len())?;
         let source = NonNull::from(from).cast::<u8>();
         // SAFETY: both ranges have `from.len()` valid bytes; `from` is immutable, so the writable
-        // room cannot overlap it.
+        // span cannot overlap it.
         unsafe { move_bytes(source, to.start, from.len(), STRING_SHARE) };
         Some(())
     }
 }
 
-/// Copies `len` bytes between ranges that a peer may be writing or reading; by the string
-/// instruction if they are at least `string`.
+/// Copies `len` bytes between ranges that a peer may be writing or reading. Uses the string
+/// instruction from `string` bytes on.
 ///
 /// # Safety
 /// Both ranges are valid for `len` bytes, and each is either private to the caller or a span's.
@@ -426,7 +435,8 @@ unsafe fn move_bytes(from: NonNull<u8>, to: NonNull<u8>, len: usize, string: usi
     }
 }
 
-/// 64 bytes at a time, and the last 64 once more where they do not fall even; `len >= 64`.
+/// Copies 64 bytes at a time. If `len` is not a multiple of 64, the last step copies the last 64
+/// bytes, and overlaps the step before. `len >= 64`.
 #[cfg(target_arch = "x86_64")]
 unsafe fn vector_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
     // SAFETY: the caller vouches for both ranges; every access lies within them, since the loop
@@ -477,8 +487,13 @@ unsafe fn string_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
     // SAFETY: the caller vouches for both ranges; the direction flag is clear by the calling
     // convention.
     unsafe {
-        std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rsi") from.as_ptr() => _, inout("rdi") to.as_ptr() => _,
-            options(nostack, preserves_flags));
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") len => _,
+            inout("rsi") from.as_ptr() => _,
+            inout("rdi") to.as_ptr() => _,
+            options(nostack, preserves_flags)
+        );
     }
 }
 
@@ -488,7 +503,7 @@ unsafe fn string_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
     unsafe { word_copy(from, to, len) }
 }
 
-/// Eight bytes at a time where both ends are aligned alike at eight, byte by byte otherwise.
+/// Copies eight bytes at a time if both ends are aligned at eight, and else byte by byte.
 #[inline]
 unsafe fn word_copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
     let mut done = 0;
@@ -524,7 +539,7 @@ mod tests {
 
     #[test]
     fn text_is_checked_piece_by_piece() {
-        // Characters of one to four bytes, so that they lie across the ends of pieces in every way.
+        // Characters of one to four bytes lie across the ends of pieces in every way.
         for start in 0..4 {
             let text = "x".repeat(start) + &"aä€😀".repeat(60);
             assert_eq!(Span::of_bytes(text.as_bytes()).to_text().as_deref(), Some(text.as_str()));

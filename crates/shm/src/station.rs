@@ -1,11 +1,10 @@
-//! The station page: what a domain's virtual processors are doing, for its peers to read and for
-//! nobody else to write.
+//! The station page: what a domain's virtual processors are doing, for its peers to read.
 //!
-//! Source: URPC, sections 3.1 and 3.1.2: who decides on a processor reallocation has to know
-//! whether the other domain has a processor, and may not ask the kernel each time. One line for
-//! each virtual processor. The page is sealed so that only its domain can ever write it; a peer
-//! that could write it could make others believe that a sleeping processor is awake, and so silence
-//! every doorbell.
+//! Source: URPC, sections 3.1 and 3.1.2: a domain that decides on a processor reallocation has to
+//! know whether the other domain has a processor, and may not ask the kernel each time. There is
+//! one line for each virtual processor. The page is sealed so that only its domain can ever write
+//! it. A peer that could write it could make others believe that a sleeping processor is awake, and
+//! so silence every doorbell.
 
 use std::fmt;
 use std::io;
@@ -14,10 +13,10 @@ use std::ptr::NonNull;
 use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering};
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 
-/// The most virtual processors of a domain.
+/// Maximum number of virtual processors of a domain.
 pub const MOST: u16 = 63;
 
-/// Bytes of a station's memory file.
+/// Number of bytes of a station's memory file.
 pub const BYTES: usize = 8192;
 
 /// "STATION" and the version of this layout.
@@ -30,23 +29,24 @@ pub enum Awake {
     /// It runs threads or calls.
     #[default]
     Running = 0,
-    /// It has nothing to run, and looks for calls and replies.
+    /// It has nothing to run, and polls for calls and replies.
     Polling = 1,
     /// It has nothing to run, and has given its processor to a server until a reply is there.
     Gave = 2,
 }
 
-/// What a virtual processor does, by its domain's word (URPC, section 3.1.2).
+/// What a virtual processor does, as its domain publishes it (URPC, section 3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessorState {
-    /// It is awake. Whether the kernel lets it run is another matter.
+    /// It is awake. The kernel may still not let it run.
     Awake(Awake),
-    /// It sleeps or is about to, until somebody rings.
+    /// It sleeps or is about to, until a peer rings its doorbell.
     Parked,
 }
 
-/// What one virtual processor does, as its peers ask with every call. Written by itself, read by
-/// everybody.
+/// The part of a virtual processor's state that its peers read with every call.
+///
+/// The virtual processor writes it; all peers read it.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct StationLine {
@@ -54,23 +54,23 @@ pub struct StationLine {
     pub asleep: AtomicU32,
     /// The processor it last ran on.
     pub cpu: AtomicU32,
-    /// Its kernel thread's number; 0 if it may not be moved by others.
+    /// The number of its kernel thread; 0 if others may not move it.
     pub tid: AtomicU32,
-    /// How often it has fallen asleep. Goes up before `asleep` is set, so that who finds it asleep
-    /// knows which sleep that is.
+    /// How often it has fallen asleep. It is incremented before `asleep` is set, so that a peer
+    /// that finds it asleep knows which sleep that is.
     pub sleeps: AtomicU64,
 }
 
 impl StationLine {
-    /// Which sleep its virtual processor sleeps or is about to; `None` while it is awake.
+    /// The number of the present sleep, which may be about to begin; `None` while awake.
     #[inline]
     pub fn sleep(&self) -> Option<u64> {
         (self.asleep.load(Ordering::Acquire) != 0).then(|| self.sleeps.load(Ordering::Relaxed))
     }
 }
 
-/// What it does while it is awake: changes with every call, so it is in a line that nobody asks for
-/// with every call.
+/// What a virtual processor does while it is awake. It changes with every call, so it is in a line
+/// that peers do not read with every call.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct AwakeState {
@@ -82,7 +82,7 @@ struct AwakeState {
 #[repr(C, align(64))]
 struct Page {
     magic: AtomicU64,
-    /// On so many processors its virtual processors may run.
+    /// Number of processors on which its virtual processors may run.
     places: AtomicU32,
     lines: [StationLine; MOST as usize],
     doing: [AwakeState; MOST as usize + 1],
@@ -91,7 +91,7 @@ struct Page {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Page>() == BYTES && size_of::<StationLine>() == 64);
 
-/// Our own station.
+/// A domain's own station.
 pub struct Station {
     file: MemoryFile,
     page: NonNull<Page>,
@@ -114,10 +114,10 @@ unsafe impl Send for PeerStation {}
 unsafe impl Sync for PeerStation {}
 
 impl Station {
-    /// Makes a station whose processors all are awake.
+    /// Makes a station whose processors are all awake.
     ///
     /// # Errors
-    /// No descriptor or no memory left.
+    /// No descriptor or no memory is left.
     pub fn new() -> io::Result<Self> {
         let (file, map) = MemoryFile::create_for_one_writer("upcall-station", BYTES)?;
         let station = Self { file, page: map.start().cast(), _map: map };
@@ -134,21 +134,21 @@ impl Station {
     /// The line of a virtual processor.
     ///
     /// # Panics
-    /// There is no such line: more than [`MOST`].
+    /// `vp` is [`MOST`] or more.
     #[inline]
     pub fn line(&self, vp: usize) -> &StationLine {
         &self.page().lines[vp]
     }
 
-    /// Says on how many processors ours may run.
+    /// Publishes the number of processors on which this domain may run.
     pub fn say_places(&self, places: u32) {
         self.page().places.store(places, Ordering::Relaxed);
     }
 
-    /// Says what a virtual processor does; to be said by itself.
+    /// Publishes what a virtual processor does. Only that virtual processor may call it.
     ///
     /// # Panics
-    /// There is no such processor: more than [`MOST`].
+    /// `vp` is more than [`MOST`].
     #[inline]
     pub fn say(&self, vp: usize, awake: Awake) {
         self.page().doing[vp].awake.store(awake as u32, Ordering::Release);
@@ -157,13 +157,13 @@ impl Station {
     /// Number of probes of a virtual processor's lanes. It wraps around.
     ///
     /// # Panics
-    /// There is no such processor: more than [`MOST`].
+    /// `vp` is more than [`MOST`].
     #[inline]
     pub fn probes(&self, vp: usize) -> &AtomicU32 {
         &self.page().doing[vp].probes
     }
 
-    /// What a virtual processor of ours does. One that does not exist runs.
+    /// What a virtual processor of this domain does. A nonexistent one counts as running.
     #[inline]
     pub fn state(&self, vp: usize) -> ProcessorState {
         self.page().state(vp)
@@ -200,11 +200,11 @@ impl fmt::Debug for Station {
 /// Why a descriptor that a peer sent is not a station.
 #[derive(Debug)]
 pub enum NotAStation {
-    /// Not a file that its owner alone can write.
+    /// It is not a file that only its owner can write.
     File(AdoptError),
     /// It cannot be mapped.
     Map(io::Error),
-    /// It begins with another word: another version of Upcall, or something else.
+    /// It begins with another word: it is of another version of Upcall, or something else.
     Magic(u64),
 }
 
@@ -216,7 +216,8 @@ impl fmt::Display for NotAStation {
             Self::Magic(found) => {
                 write!(
                     f,
-                    "a station begins with {MAGIC:#x}, found {found:#x}: use the same version on both sides"
+                    "a station begins with {MAGIC:#x}, found {found:#x}: \
+                     use the same version on both sides"
                 )
             }
         }
@@ -246,8 +247,9 @@ impl PeerStation {
         unsafe { self.page.as_ref() }
     }
 
-    /// Whether the processor sleeps or is about to. A processor that does not exist is awake:
-    /// nobody rings for it.
+    /// Returns `true` if the processor sleeps or is about to.
+    ///
+    /// A processor that does not exist counts as awake, so that no caller rings for it.
     #[inline]
     pub fn asleep(&self, vp: u16) -> bool {
         self.page()
@@ -256,14 +258,16 @@ impl PeerStation {
             .is_some_and(|line| line.asleep.load(Ordering::Acquire) != 0)
     }
 
-    /// Which sleep the processor sleeps or is about to; `None` while it is awake.
+    /// The number of the processor's present sleep, which may be about to begin; `None` while
+    /// awake.
     #[inline]
     pub fn sleep(&self, vp: u16) -> Option<u64> {
         self.page().lines.get(usize::from(vp))?.sleep()
     }
 
-    /// What the processor does, by the peer's word; what makes no sense is taken for `Running`, of
-    /// which nobody expects anything.
+    /// What the processor does, as the peer publishes it.
+    ///
+    /// A value that makes no sense counts as `Running`, of which a reader expects nothing.
     #[inline]
     pub fn state(&self, vp: u16) -> ProcessorState {
         self.page().state(usize::from(vp))
@@ -277,19 +281,20 @@ impl PeerStation {
         doing.map_or(0, |doing| doing.probes.load(Ordering::Relaxed))
     }
 
-    /// The processor that it last ran on, by the peer's word.
+    /// The CPU that the processor last ran on, as the peer publishes it.
     #[inline]
     pub fn cpu(&self, vp: u16) -> Option<u32> {
         Some(self.page().lines.get(usize::from(vp))?.cpu.load(Ordering::Relaxed))
     }
 
-    /// On how many processors the peer's may run, by its own word; 0 before any has begun.
+    /// Number of CPUs on which the peer may run, as the peer publishes it; 0 before any has begun.
     pub fn places(&self) -> u32 {
         self.page().places.load(Ordering::Relaxed)
     }
 
-    /// Its kernel thread by the peer's word, to be checked against the peer's process before use;
-    /// `None` if it may not be moved.
+    /// The kernel thread of the processor, as the peer publishes it; `None` if it may not be moved.
+    ///
+    /// Check it against the peer's process before use.
     pub fn tid(&self, vp: u16) -> Option<u32> {
         Some(self.page().lines.get(usize::from(vp))?.tid.load(Ordering::Relaxed))
             .filter(|&tid| tid != 0)

@@ -1,4 +1,4 @@
-//! The words in which a member of a group reports its barriers and reductions to another one.
+//! The words in which a member of a group reports its barriers and reductions to another.
 //!
 //! Source: UDM, section 3.3: control traffic has a second network, which data cannot block. Here
 //! each queue's memory has one set of these words, beside the messages, which the queue's sender
@@ -7,41 +7,42 @@
 //! report that is repeated changes nothing, so a step that was interrupted starts again.
 //!
 //! # Ordering
-//! A report is one release store, behind the words that belong to it; its reader acquires it first.
-//! The count of changes is stored last: a reader that finds the count as it was has seen all
-//! reports. The waking follows the rule of messages: the sender looks whether the reader sleeps
-//! after the report, and the reader looks at these words after it has announced its sleep.
+//! A report is one release store, after the words that belong to it; its reader acquires it first.
+//! The count of changes is stored last: a reader that finds the count unchanged has seen all
+//! reports. The wake-up follows the rule of messages: the sender checks whether the reader sleeps
+//! after the report, and the reader polls these words after it has announced its sleep.
 //!
 //! # Peers
-//! The reader believes nothing but that its peer said so: a false report can make a step end too
-//! early or never, as a peer can anyway that reports too early or never. No word is used as an
-//! index.
+//! The reader trusts only that its peer made the report. A false report can make a step end too
+//! early or never, but so can a peer that reports too early or never. No word is used as an index.
 //!
-//! `crates/sched/tests/models/loom_steps.rs` is the model of barriers that are made of these
-//! words.
+//! `crates/sched/tests/models/loom_steps.rs` is the model of barriers that are made of these words.
 
 use crate::region::Cells;
 use upcall_os::atomic::{AtomicU64, Ordering};
 
-/// How far away in the ring of members the partners of a barrier are, round by round. No two of
-/// them are the same member.
+/// Distances in the ring of members to a barrier's partners, round by round.
+///
+/// No two partners are the same member.
 pub fn rounds(size: usize) -> impl Iterator<Item = usize> {
     (0..usize::BITS).map(|round| 1 << round).take_while(move |step| *step < size)
 }
 
-/// What is found of a report that is waited for.
+/// The outcome of a poll for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportPoll<R, N> {
     /// The report.
     Came(R),
-    /// Nothing yet.
+    /// No report yet.
     Nothing,
-    /// It never comes, for this reason.
+    /// The report never comes, for this reason.
     Never(N),
 }
 
-/// Looks for a report, after a look whether it can never come. In this order a report that was made
-/// before its sender's death counts: a reader that knows of the death finds all that came before.
+/// Polls for a report, after a check whether it can never come.
+///
+/// In this order a report that was made before its sender's death counts: a reader that knows of
+/// the death finds all reports that came before.
 pub fn find<R, N>(
     never: impl FnOnce() -> Option<N>,
     report: impl FnOnce() -> Option<R>,
@@ -54,19 +55,20 @@ pub fn find<R, N>(
     }
 }
 
-/// The words. All are 0 at first.
+/// The words of a queue's sender. All are 0 at first.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Steps {
     changes: AtomicU64,
-    /// The rank of a member that a barrier or reduction lacks, plus 1.
+    /// The rank of a member that a barrier or reduction lacks, plus 1; 0 for none.
     missing: AtomicU64,
     /// The number of the last barrier.
     barrier: AtomicU64,
-    /// Messages that were sent before the last barrier of an even number, and of an odd one: a
-    /// sender that has passed a barrier may be at the next one before its reader has passed.
+    /// Messages sent before the last barrier of an even number, and of an odd number: a sender that
+    /// has passed a barrier may be at the next one before its reader has passed.
     before_barrier: [AtomicU64; 2],
-    /// The number of the last reduction, the value for it, and the messages that were sent before.
+    /// The number of the last reduction. `value` is its value, and `before_value` the messages that
+    /// were sent before.
     reduction: AtomicU64,
     value: AtomicU64,
     before_value: AtomicU64,
@@ -77,16 +79,18 @@ unsafe impl Cells for Steps {}
 
 /// For the sender.
 impl Steps {
-    /// Reports that the sender has reached the barrier of this number, after it has sent so many
-    /// messages. The reader has passed the last but one.
+    /// Reports that the sender has reached barrier `number`, after it has sent `sent` messages.
+    ///
+    /// The reader has passed the last barrier but one.
     pub fn report_barrier(&self, number: u64, sent: u64) {
         self.before_barrier[(number % 2) as usize].store(sent, Ordering::Relaxed);
         self.barrier.store(number, Ordering::Release);
         self.count();
     }
 
-    /// Reports a value for the reduction of this number, after so many messages. The reader has
-    /// used the one before.
+    /// Reports a value for reduction `number`, after `sent` messages.
+    ///
+    /// The reader has used the previous value.
     pub fn report_value(&self, number: u64, value: u64, sent: u64) {
         self.before_value.store(sent, Ordering::Relaxed);
         self.value.store(value, Ordering::Relaxed);
@@ -94,14 +98,14 @@ impl Steps {
         self.count();
     }
 
-    /// Reports that a member of this rank will never come.
+    /// Reports that the member of this rank will never come.
     pub fn report_missing(&self, rank: usize) {
         self.missing.store(rank as u64 + 1, Ordering::Release);
         self.count();
     }
 
     fn count(&self) {
-        // The reader could write here, too, and would mislead itself only.
+        // The reader could write this word, too, but would only mislead itself.
         let changes = self.changes.load(Ordering::Relaxed);
         self.changes.store(changes.wrapping_add(1), Ordering::Release);
     }
@@ -115,14 +119,13 @@ impl Steps {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// If the sender has reached the barrier of this number, how many messages it had sent before.
+    /// Number of messages that the sender had sent before barrier `number`, if it has reached it.
     pub fn barrier(&self, number: u64) -> Option<u64> {
         let came = self.barrier.load(Ordering::Acquire) >= number;
         came.then(|| self.before_barrier[(number % 2) as usize].load(Ordering::Relaxed))
     }
 
-    /// The value for the reduction of this number, if it was reported, and how many messages had
-    /// been sent before.
+    /// The value for reduction `number`, if reported, and the number of messages sent before.
     pub fn value(&self, number: u64) -> Option<(u64, u64)> {
         let came = self.reduction.load(Ordering::Acquire) >= number;
         came.then(|| {
@@ -130,7 +133,7 @@ impl Steps {
         })
     }
 
-    /// The rank of a member that will never come, if one was reported. There may be no such rank.
+    /// The rank of a member that will never come, if reported. No member may have this rank.
     pub fn missing(&self) -> Option<usize> {
         let missing = self.missing.load(Ordering::Acquire);
         usize::try_from(missing.checked_sub(1)?).ok()
@@ -150,7 +153,7 @@ mod tests {
         );
         steps.report_barrier(1, 70);
         assert_eq!((steps.changes(), steps.barrier(1), steps.barrier(2)), (1, Some(70), None));
-        // The reader may look for the first one still.
+        // The reader may still poll for the first one.
         steps.report_barrier(2, 75);
         assert_eq!((steps.changes(), steps.barrier(1), steps.barrier(2)), (2, Some(70), Some(75)));
         steps.report_value(2, u64::MAX, 71);

@@ -1,23 +1,25 @@
-//! Tallies: what each binding of a server has done, counted while it runs, where others may read it
-//! and nobody else can write.
+//! Tallies: statistics of each binding of a server, for other processes to read.
 //!
 //! Source: LRPC, section 2: what calls cross domains, and how large they are (Table I, Figure 1),
-//! is what its design rests on; here a running system says it of itself. The memory is sealed like
-//! a station ([`station`](crate::station)): whoever is let in maps it for reading and looks as
-//! often as he likes, which costs the server nothing, and goes on while that is stopped.
+//! is what its design rests on. Here a running system reports it of itself. The server counts while
+//! it runs, and only the server can write the memory, which is sealed like a station
+//! ([`station`](crate::station)). A permitted reader maps it for reading and reads it at any rate.
+//! Reading costs the server nothing, and works while the server is stopped.
 //!
 //! ```text
 //! 0       magic | process | bindings that found no slot | processors that count
 //! 64      what clients hold, by kind | the most that they may | how often more was refused
-//! 4096    slot 0: generation (odd: in use) | client | since | name | interface | counts | the client's address, if it is on another machine
+//! 4096    slot 0: generation (odd: in use) | client | since | name | interface |
+//!         counts | the client's address, if it is on another machine
 //! + 2048  slot 0 of the second processor that counts: only its counts; and so on for each
 //!         slot 1
 //! ```
-//! Counting a call is two additions in lines that the server's processor has at hand, and a third
-//! one in the same lines if the call did not come as most do ([`Arrival`]); what takes more is done
-//! for one call in [`SAMPLED`]. The counts are exact, and no two processors write one line: each
-//! that serves has counts of its own, and a reader adds them up. He sees each count by itself, not
-//! all at one moment; a slot whose generation has changed meanwhile is read again.
+//! Counting a call is two additions in lines that the server's processor has at hand. A third
+//! addition in the same lines follows if the call did not come as most do ([`Arrival`]). What takes
+//! more is done for one call in [`SAMPLED`]. The counts are exact, and no two processors write one
+//! line: each serving processor has counts of its own, and a reader adds them up. A reader sees
+//! each count by itself, not all at one moment. It reads a slot again if the slot's generation has
+//! changed during the read.
 
 mod reading;
 
@@ -37,18 +39,18 @@ use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use upcall_os::lock::KernelMutex;
 use upcall_os::memory::MemoryFile;
 
-/// Bindings that are counted at a time. Those beyond are not.
+/// Maximum number of bindings that are counted at a time.
 pub const SLOTS: usize = 4096;
-/// The time is taken of one call in so many of each procedure.
+/// Number of calls of a procedure of which one is timed.
 pub const SAMPLED: u64 = 64;
-/// Procedures that are counted by themselves; those beyond share the last count.
+/// Number of procedures of an interface with counts; procedures beyond share the last count.
 pub const PROCEDURES: usize = 152;
-/// Sizes and times are counted by powers of two, up to this one.
+/// Number of powers of two by which sizes and times are counted.
 pub const POWERS: usize = 32;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x05");
 const HEAD: usize = 4096;
-/// Where the holdings lie.
+/// Offset of the holdings, in bytes.
 const HOLDINGS: usize = 64;
 const NAME: usize = 8;
 const INTERFACE: usize = 13;
@@ -63,58 +65,59 @@ pub enum CallOutcome {
     Refused,
     /// The procedure panicked, or did not answer.
     Panicked,
-    /// No such procedure, or no such handle.
+    /// There is no such procedure, or no such handle.
     Unknown,
 }
 
-/// Ways of ending that are counted.
+/// Number of outcomes that are counted.
 pub const OUTCOMES: usize = 4;
 
-/// How the server came to a request, as it knows when it takes it. Each call is counted as one of
-/// these, when it is answered: together they are the calls.
+/// How a request reached the server, as the server knows when it takes the request.
+///
+/// Each call is counted as one of these when it is answered, so their sum is the number of calls.
 ///
 /// | | the request was found | by a processor of the server that |
 /// |---|---|---|
-/// | spin | by a look | was awake, on a processor that it had not from the caller: the call took no system call on the server's side, unless it gives way while it polls |
-/// | donation | by a look | was awake on the caller's processor, which the caller gave it with the call: both gave way, neither slept |
-/// | hand-off | by the first look after a sleep | was brought to the caller's processor and woken there |
-/// | wake | by the first look after a sleep | was woken, wherever that was, and not given the caller's processor |
-/// | wait | when something else was done | had run another call or thread when the request was there already, or had no stack left for it |
+/// | spin | by a probe | was awake, on a processor that it had not from the caller: the call took no system call on the server's side, unless it gives way while it polls |
+/// | donation | by a probe | was awake on the caller's processor, which the caller gave it with the call: both gave way, neither slept |
+/// | hand-off | by the first probe after a sleep | was brought to the caller's processor and woken there |
+/// | wake | by the first probe after a sleep | was woken elsewhere, or there without being given the caller's processor |
+/// | wait | after other work | had run another call or thread when the request was there already, or had no stack left for it |
 /// | network | in a message from another machine | runs it on a thread that was started for it |
 ///
 /// Donations and hand-offs are both what the glossary calls control transfer by hand-off, and
-/// donating; what is called donation here is the one that takes two yields in place of a wake and
-/// two sleeps. A call that waited is counted as a wait, whatever it brought: so of several calls
+/// donating. A donation here is the kind that takes two yields in place of a wake and two sleeps. A
+/// call that waited is counted as a wait, even if it brought a processor. So of several calls
 /// for which one processor was given, one is a hand-off and the others are waits.
 ///
 /// *Exact*: that each call is counted once. *Approximate*:
-/// - a call has waited if the first look after another one's end finds it, though it may have come
-///   in the 0.1 µs between (unless its lane was seen to be empty);
-/// - of several that are there when the server wakes up, the one that is found first is taken for
-///   the one that woke it, and the others for waits;
-/// - a call from another machine whose results turn out too long for a message is counted as done,
-///   though its client is refused them;
-/// - whether the caller gave its processor is its own word, and a user-level thread's is taken from
-///   its station: a client that lies deceives those who read of its own binding.
+/// - A call counts as a wait if the first probe after another call's end finds it, though it may
+///   have arrived in the 0.1 µs between (unless its lane was seen to be empty).
+/// - If several calls are there when the server wakes up, the first call found counts as the call
+///   behind the wake-up, and the others as waits.
+/// - A call from another machine whose results turn out too long for a message is counted as done,
+///   though its client is refused them.
+/// - Only the caller states whether it gave its processor, and a user-level thread's statement is
+///   taken from its station. A client that lies deceives the readers of its own binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(usize)]
 pub enum Arrival {
-    /// A look found it.
+    /// A probe found the request.
     #[default]
     Spin,
-    /// A look found it, on the caller's processor.
+    /// A probe found the request, on the caller's processor.
     Donation,
-    /// It woke the server on the caller's processor.
+    /// The request woke the server on the caller's processor.
     HandOff,
-    /// It woke the server otherwise.
+    /// The request woke the server otherwise.
     Wake,
-    /// Others came first.
+    /// Other work came first.
     Wait,
-    /// From another machine: a remote call, as all others are local ones (LRPC, Table I).
+    /// The request came from another machine: a remote call; all others are local (LRPC, Table I).
     Network,
 }
 
-/// Ways of coming that are counted.
+/// Number of arrivals that are counted.
 pub const WAYS: usize = 6;
 
 #[repr(C, align(64))]
@@ -128,19 +131,20 @@ struct CallStatsHeader {
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
 unsafe impl Cells for CallStatsHeader {}
 
-/// Kinds of what clients can hold, of which there may be fewer.
+/// Maximum number of kinds of what clients can hold.
 pub const KINDS: usize = 8;
 
-/// What all clients of a server hold, by kind. The server's own account: it counts here, and others
-/// may read.
+/// What all clients of a server hold, by kind.
+///
+/// This is the server's own account, which others may read.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Holdings {
-    /// What they hold.
+    /// Number held.
     pub held: [AtomicU64; KINDS],
-    /// The most that they may hold together.
+    /// Maximum that all clients together may hold.
     pub most: [AtomicU64; KINDS],
-    /// How often a client asked for more than it might have.
+    /// How often a client asked for more than it may have.
     pub refused: [AtomicU64; KINDS],
 }
 
@@ -155,7 +159,7 @@ struct BindingSlot {
     since: AtomicU64,
     name: [AtomicU64; NAME],
     interface: [AtomicU64; INTERFACE],
-    /// But for [`Arrival::Spin`], whose number is what remains: the quickest calls pay nothing.
+    /// Without [`Arrival::Spin`], whose number is what remains: the quickest calls pay nothing.
     came: [AtomicU64; WAYS - 1],
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
@@ -163,11 +167,11 @@ struct BindingSlot {
     sizes: [AtomicU64; POWERS],
     /// Sampled calls by the power of two of their nanoseconds in the server.
     times: [AtomicU64; POWERS],
-    /// But for [`CallOutcome::Done`], whose number is what remains.
+    /// Without [`CallOutcome::Done`], whose number is what remains.
     outcomes: [AtomicU64; OUTCOMES],
     procedures: [AtomicU64; PROCEDURES],
-    /// [`FAR`] and the port, then the address, of IPv4 as IPv6 has it; 0 for a client on this
-    /// machine.
+    /// [`FAR`] and the port, then the address as IPv6, into which IPv4 is mapped; 0 for a client on
+    /// this machine.
     address: [AtomicU64; 3],
     rest: [AtomicU64; 2],
 }
@@ -184,7 +188,7 @@ impl BindingSlot {
     }
 }
 
-/// Says that there is an address; its port is below it.
+/// Set if there is an address; its port is in the bits below.
 const FAR: u64 = 1 << 16;
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
@@ -196,23 +200,23 @@ const _: () = assert!(size_of::<BindingSlot>() == 2048 && size_of::<CallStatsHea
 const _: () = assert!(
     HOLDINGS + size_of::<Holdings>() <= HEAD && HOLDINGS.is_multiple_of(align_of::<Holdings>())
 );
-// What most calls add to is in one line, but for the procedure's own count: how it came, its bytes,
-// and the size of one without any.
+// Most calls add only to one line and to the procedure's own count. The line has the arrivals, the
+// bytes, and the count of calls without any bytes.
 #[cfg(not(loom))]
 const _: () = assert!(
     offset_of!(BindingSlot, came) % 64 == 0
         && offset_of!(BindingSlot, sizes) + 8 - offset_of!(BindingSlot, came) == 64
 );
 
-/// The most processors that count.
+/// Maximum number of processors that count.
 pub const WRITERS: usize = 64;
 
-/// Bytes of tallies of so many processors.
+/// Bytes of the tallies of `writers` processors.
 fn bytes(writers: usize) -> usize {
     HEAD + SLOTS * writers * size_of::<BindingSlot>()
 }
 
-/// Where a processor's part of a slot lies.
+/// Offset of a processor's part of a slot, in bytes.
 fn place(number: u16, writer: usize, writers: usize) -> usize {
     HEAD + (usize::from(number) * writers + writer) * size_of::<BindingSlot>()
 }
@@ -222,7 +226,7 @@ pub struct DomainCallStats {
     file: MemoryFile,
     region: Arc<Region>,
     head: RegionView<CallStatsHeader>,
-    /// Numbers of free slots, and which parts of each were used before.
+    /// The numbers of free slots, and which parts of each were used before.
     free: KernelMutex<Vec<(u16, Used)>>,
     /// Number of parts of a slot: one for each processor that counts alone, and a shared one.
     writers: usize,
@@ -267,12 +271,13 @@ fn write_address(words: &[AtomicU64; 3], address: Option<SocketAddr>) {
 }
 
 impl DomainCallStats {
-    /// Makes the memory for `alone` processors, 1 to [`WRITERS`] - 1, and a part that further
-    /// processors share. Each part has 8 MiB of address space; a binding uses half a page of each
-    /// part in which it is counted.
+    /// Makes the memory for `alone` processors, 1 to [`WRITERS`] - 1, and a shared part.
+    ///
+    /// All further processors share that part. Each part has 8 MiB of address space; a binding uses
+    /// half a page of each part in which it is counted.
     ///
     /// # Errors
-    /// No descriptor or no memory left.
+    /// No descriptor or no memory is left.
     pub fn new(alone: usize) -> io::Result<Arc<Self>> {
         let writers = alone.clamp(1, WRITERS - 1) + 1;
         let (file, map) = MemoryFile::create_for_one_writer("upcall-tallies", bytes(writers))?;
@@ -287,8 +292,9 @@ impl DomainCallStats {
         Ok(Arc::new(Self { file, region, head, free, writers }))
     }
 
-    /// Where the server counts what its clients hold. `None`: the memory is too short, which it is
-    /// not.
+    /// The words in which the server counts what its clients hold.
+    ///
+    /// `None` would mean that the memory is too short, which it is not.
     pub fn holdings(&self) -> Option<RegionView<Holdings>> {
         self.region.view(HOLDINGS)
     }
@@ -304,7 +310,9 @@ impl DomainCallStats {
         self.begin([name, interface], client, None, since)
     }
 
-    /// The same for a binding of a client on another machine, which comes from this address.
+    /// Begins to count for a binding of a client on another machine, with this address.
+    ///
+    /// `None` if all slots are taken.
     pub fn open_far(
         self: &Arc<Self>,
         name: &str,
@@ -330,14 +338,15 @@ impl DomainCallStats {
         let view = |writer| self.region.view::<BindingSlot>(place(number, writer, self.writers));
         let slots: Box<[_]> = (0..self.writers).map(view).collect::<Option<_>>()?;
         let slot = &slots[0];
-        // Who reads anything of what follows finds the generation changed that the last one left.
+        // A reader that reads any of what follows sees that the generation differs from the last
+        // binding's.
         fence(Ordering::Release);
         text::write(&slot.name, name);
         text::write(&slot.interface, interface);
         slot.client.store(client.into(), Ordering::Relaxed);
         slot.since.store(since, Ordering::Relaxed);
         write_address(&slot.address, far);
-        // Memory that nobody has used is zero, and is not there yet.
+        // Unused memory is zero, and has no pages yet.
         let (shared, alone) = slots.split_last()?;
         alone
             .iter()
@@ -356,14 +365,14 @@ impl DomainCallStats {
     }
 }
 
-/// One binding's count. Dropped, it is over.
+/// The statistics of one binding. They end when this is dropped.
 pub struct CallStats {
     /// One part for each processor that counts alone, followed by the shared part.
     slots: Box<[RegionView<BindingSlot>]>,
     number: u16,
     tallies: Arc<DomainCallStats>,
     ended: AtomicBool,
-    /// The shared part was used.
+    /// `true` if the shared part was used.
     shared: AtomicBool,
 }
 
@@ -374,8 +383,10 @@ impl fmt::Debug for CallStats {
 }
 
 impl CallStats {
-    /// The counts of processor `number`. A processor that counts alone must not use them twice at
-    /// the same time. All further numbers share the last part.
+    /// The counts of processor `number`.
+    ///
+    /// A processor that counts alone must not use them twice at the same time. All further numbers
+    /// share the last part.
     #[inline]
     pub fn of(&self, number: usize) -> BindingCounts<'_> {
         let last = self.slots.len() - 1;
@@ -392,7 +403,7 @@ impl CallStats {
 #[derive(Clone, Copy)]
 pub struct BindingCounts<'a> {
     slot: &'a BindingSlot,
-    /// Other processors count there too.
+    /// `true` if other processors count in the same slot.
     shared: bool,
 }
 
@@ -408,13 +419,13 @@ impl BindingCounts<'_> {
         &self.slot.procedures[usize::from(procedure).min(PROCEDURES - 1)]
     }
 
-    /// Whether the time of the next call of this procedure is to be taken.
+    /// Returns `true` if the next call of this procedure is to be timed.
     #[inline]
     pub fn is_sampled(&self, procedure: u16) -> bool {
         self.of(procedure).load(Ordering::Relaxed) % SAMPLED == SAMPLED - 1
     }
 
-    /// A call that has ended, with so many bytes of arguments and results.
+    /// Counts a call that has ended, with the bytes of its arguments and results.
     #[inline]
     pub fn count(
         &self,
@@ -457,7 +468,7 @@ impl BindingCounts<'_> {
         }
     }
 
-    /// How long a call took whose time was to be taken.
+    /// Records the duration of a sampled call.
     #[cold]
     pub fn time(&self, took: Duration) {
         let times = &self.slot.times[power(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))];
@@ -476,7 +487,7 @@ fn add(count: &AtomicU64, more: u64) {
 }
 
 impl CallStats {
-    /// The binding has ended: it is shown no more. Calls that still run may go on counting.
+    /// Ends the binding: it is shown no more. Calls that still run may go on counting.
     pub fn end(&self) {
         if !self.ended.swap(true, Ordering::Relaxed) {
             self.slots[0].generation.fetch_add(1, Ordering::Release);
@@ -537,7 +548,7 @@ mod tests {
     #[test]
     fn several_processors_lose_no_count() {
         let tallies = DomainCallStats::new(4).unwrap();
-        // The slot is another binding's first.
+        // In the second turn the slot was used by another binding before.
         for turn in 0..2 {
             let tally = tallies.open("x", "y", 1, 0).unwrap();
             std::thread::scope(|scope| {
@@ -589,7 +600,7 @@ mod tests {
             assert_eq!((read.client, read.address), (0, Some(told.parse().unwrap())), "{came}");
             assert_eq!((read.calls(), read.remote(), read.came), (2, 2, [0, 0, 0, 0, 0, 2]));
         }
-        // The slot's next client is another one's.
+        // The next client of the slot has no address.
         let _tally = tallies.open("x", "y", 7, 0).unwrap();
         assert_eq!(
             (peer.read()[0].client, peer.read()[0].address, peer.read()[0].remote()),
@@ -597,7 +608,7 @@ mod tests {
         );
     }
 
-    /// The memory is its server's, who may write what he likes.
+    /// The memory belongs to the server, which may write anything.
     #[test]
     fn nonsense_is_read_as_some_numbers() {
         let tallies = DomainCallStats::new(1).unwrap();

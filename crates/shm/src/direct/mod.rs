@@ -47,7 +47,7 @@
 //!
 //! A message that does not fit into home goes to a segment of its own, made of as many usual
 //! segments in a row as it needs: a power of two, given by the word that leads there. So its
-//! payload is written once and read where it lies, whatever its length.
+//! payload is written once and read where it lies, at any length.
 //!
 //! Some segments ([`QueueMemory::SPARES`]) are *spares*. A sender prefers a spare, and neither side
 //! gives up a spare's pages or mapping after each use, which would cost more than all that is
@@ -229,10 +229,9 @@ impl fmt::Display for SendRefusal {
                 "the message is longer than {most} bytes; \
                  send it in parts"
             ),
-            Self::Violation => f.write_str(
-                "the receiver reports that it has taken what was never sent; \
-                 it is faulty or hostile, so stop sending to it",
-            ),
+            Self::Violation => {
+                f.write_str("the receiver reports taking what was never sent; do not trust it")
+            }
         }
     }
 }
@@ -335,8 +334,8 @@ impl<W: Deref<Target = [AtomicU64]>> Area<W> {
     }
 }
 
-/// Words of the longest message, its header included. It fits into an empty home, wherever the next
-/// message begins.
+/// Words of the longest message, its header included. It fits into an empty home, at any position
+/// of the next message.
 const fn longest(home: u64) -> u64 {
     home / 2
 }
@@ -386,8 +385,8 @@ impl SegmentRun {
         fits.then(|| Self { first: first_of(next, many, segments), many, spare: None })
     }
 
-    /// Maximum number of segments in a row. The next row has room beside one that is still read,
-    /// wherever that begins.
+    /// Maximum number of segments in a row. The next row then has room beside the row that is
+    /// still read, at any position of that row.
     fn most(words: u64, segments: u64) -> u64 {
         let most = (segments / 4).min(LONGEST_SEGMENT / words).max(1);
         1 << most.ilog2()

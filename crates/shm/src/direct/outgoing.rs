@@ -40,7 +40,7 @@ pub struct Outgoing<M: QueueMemory> {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Spare {
-    /// Number of the segment after the one that the spare last was.
+    /// Number of the segment after the segment that the spare last was.
     free_at: u64,
     /// `true` if it may have pages.
     touched: bool,
@@ -262,7 +262,7 @@ impl<M: QueueMemory> Draft<'_, M> {
 #[inline(always)]
 fn prefetch_to_write(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    // SAFETY: a prefetch has no effect that a program can see, whatever the address. A processor
+    // SAFETY: a prefetch of any address has no effect that a program can see. A processor
     // that does not know this instruction does nothing.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(

@@ -31,7 +31,7 @@ fn values_of_all_lengths_arrive_over_those_of_a_longer_message() {
         let words = length.div_ceil(8) as usize;
         assert_eq!((read.len(), &read.values[..words]), (length as usize, &image.values[..words]));
     }
-    // The last word of what is given up at a moment is that moment.
+    // With a deadline, the last word is the deadline.
     image.place(ValueLocation::Inline, 0, 1);
     image.set_deadline(77);
     slot.write(&image, 100);

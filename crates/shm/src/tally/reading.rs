@@ -1,5 +1,4 @@
-//! Tallies as others read them: nothing of what stands there is believed to be anything but
-//! numbers.
+//! Tallies as a peer reads them: any content is taken as numbers, and nothing else is assumed.
 
 use super::{
     Arrival, BindingSlot, CallStatsHeader, FAR, HOLDINGS, Holdings, KINDS, MAGIC, OUTCOMES, POWERS,
@@ -14,39 +13,39 @@ use std::ptr::NonNull;
 use upcall_os::atomic::{AtomicU64, Ordering, fence};
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 
-/// What a binding has done, as read at some moment.
+/// The statistics of a binding, as read at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The slot and its generation: the same for the same binding, as long as it lasts.
+    /// The slot and its generation: the same for the same binding, while it lasts.
     pub id: (u16, u64),
-    /// The name that is bound, and its interface.
+    /// The name that is bound.
     pub name: String,
-    /// See `name`.
+    /// The interface that is bound.
     pub interface: String,
     /// The client's process; 0 if it is on another machine.
     pub client: u32,
-    /// The address that it comes from then. That is as the server sees it: of a tunnel the end on
-    /// its machine.
+    /// The address of a client on another machine, as the server sees it. For a tunnel it is the
+    /// tunnel's end on the server's machine.
     pub address: Option<SocketAddr>,
-    /// When it was bound, as a moment of `upcall_os::clock`.
+    /// Time at which it was bound, of `upcall_os::clock`.
     pub since: u64,
     /// Calls by how they ended, in the order of [`CallOutcome`](super::CallOutcome).
     pub outcomes: [u64; OUTCOMES],
-    /// The same calls by how the server came to them, in the order of [`Arrival`].
+    /// The same calls by how they reached the server, in the order of [`Arrival`].
     pub came: [u64; WAYS],
     /// Bytes of arguments and of results.
     pub bytes: [u64; 2],
-    /// Calls whose arguments and results together have less than two to the power of the index
-    /// bytes, and at least half of that.
+    /// Calls by the bytes of their arguments and results together: fewer than two to the power of
+    /// the index, and at least half of that.
     pub sizes: [u64; POWERS],
     /// Sampled calls by their time in the server, in nanoseconds, likewise.
     pub times: [u64; POWERS],
-    /// Calls by procedure, in the interface's order.
+    /// Calls by procedure, in the order of the interface.
     pub procedures: Vec<u64>,
 }
 
 impl Reading {
-    /// What was done since an earlier reading of the same binding.
+    /// The difference from an earlier reading of the same binding.
     #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         let counts = self
@@ -67,18 +66,18 @@ impl Reading {
         self
     }
 
-    /// Calls in all.
+    /// Number of all calls.
     pub fn calls(&self) -> u64 {
         self.outcomes.iter().fold(0, |sum, &calls| sum.wrapping_add(calls))
     }
 
-    /// Those that came from another machine.
+    /// Number of calls from other machines.
     pub fn remote(&self) -> u64 {
         self.came[Arrival::Network as usize]
     }
 }
 
-/// Another domain's tallies.
+/// Another domain's tallies, mapped for reading.
 pub struct PeerTallies {
     start: NonNull<u8>,
     writers: usize,
@@ -91,13 +90,13 @@ unsafe impl Send for PeerTallies {}
 /// Why a descriptor that a peer sent holds no tallies.
 #[derive(Debug)]
 pub enum NoTallies {
-    /// Not a file that its owner alone can write.
+    /// It is not a file that only its owner can write.
     File(AdoptError),
     /// It cannot be mapped.
     Map(io::Error),
-    /// It begins with another word: another version of Upcall, or something else.
+    /// It begins with another word: it is of another version of Upcall, or something else.
     Magic(u64),
-    /// It tells of so many processors that count: none, or more than there can be.
+    /// It reports this number of processors that count: none, or more than [`WRITERS`].
     Writers(u64),
 }
 
@@ -109,11 +108,12 @@ impl fmt::Display for NoTallies {
             Self::Magic(found) => {
                 write!(
                     f,
-                    "tallies begin with {MAGIC:#x}, found {found:#x}: use the same version on both sides"
+                    "tallies begin with {MAGIC:#x}, found {found:#x}: \
+                     use the same version on both sides"
                 )
             }
             Self::Writers(found) => {
-                write!(f, "tallies of {found} processors: 1 to {WRITERS} can count")
+                write!(f, "tallies of {found} processors, not of 1 to {WRITERS}")
             }
         }
     }
@@ -122,7 +122,7 @@ impl fmt::Display for NoTallies {
 impl std::error::Error for NoTallies {}
 
 impl PeerTallies {
-    /// Maps what a peer sent, for reading.
+    /// Maps the tallies that a peer sent, for reading.
     ///
     /// # Errors
     /// See [`NoTallies`].
@@ -139,7 +139,7 @@ impl PeerTallies {
         }
     }
 
-    /// Maps it as tallies of so many processors, for which it must be long enough.
+    /// Maps the file as tallies of `writers` processors, for which it must be long enough.
     fn map(fd: OwnedFd, writers: usize) -> Result<Self, NoTallies> {
         let file = MemoryFile::adopt_read_only(fd, bytes(writers)).map_err(NoTallies::File)?;
         let map = Mapping::read_only(&file).map_err(NoTallies::Map)?;
@@ -153,10 +153,11 @@ impl PeerTallies {
         unsafe { head.as_ref() }
     }
 
-    /// What all clients of the domain hold, by kind: that, the most that they may, and how often
-    /// more was refused.
+    /// What all clients of the domain hold, by kind.
+    ///
+    /// For each kind: the number held, the maximum, and how often more was refused.
     pub fn holdings(&self) -> [[u64; 3]; KINDS] {
-        // SAFETY: the head's page, which is mapped whole, has room for the holdings there.
+        // SAFETY: the head's page, which is mapped as a whole, has room for the holdings there.
         let holdings = unsafe { self.start.add(HOLDINGS) }.cast::<Holdings>();
         // SAFETY: as for `head`; `HOLDINGS` is a multiple of their alignment.
         let Holdings { held, most, refused } = unsafe { holdings.as_ref() };
@@ -174,19 +175,19 @@ impl PeerTallies {
         unsafe { slot.as_ref() }
     }
 
-    /// Bindings that found no slot so far.
+    /// Number of bindings that found no slot so far.
     pub fn uncounted(&self) -> u64 {
         self.head().uncounted.load(Ordering::Relaxed)
     }
 
-    /// What all bindings that stand have done. Never blocks, and asks nothing of the domain.
+    /// Reads the statistics of all present bindings. Never blocks, and needs nothing of the domain.
     pub fn read(&self) -> Vec<Reading> {
         (0..SLOTS as u16).filter_map(|number| self.read_slot(number)).collect()
     }
 
     fn read_slot(&self, number: u16) -> Option<Reading> {
         let slot = self.slot(number, 0);
-        // A slot that changes hands again and again is left out.
+        // A slot that changes owners at each try is left out.
         for _ in 0..4 {
             let generation = slot.generation.load(Ordering::Acquire);
             if generation.is_multiple_of(2) {
@@ -194,14 +195,14 @@ impl PeerTallies {
             }
             let sum =
                 |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
-            // Of all processors that count together.
+            // The sum over all processors that count.
             let all = |count: &dyn Fn(&BindingSlot) -> u64| {
                 (0..self.writers)
                     .fold(0_u64, |sum, writer| sum.wrapping_add(count(self.slot(number, writer))))
             };
             let one = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            // Read before the procedures, to which a call is added first: what remains is not too
-            // small for long.
+            // Read before the procedures, to which a call is added first, so that the remainder is
+            // not too small for long.
             let mut came = [0; WAYS];
             came[1..]
                 .iter_mut()
@@ -240,7 +241,7 @@ fn read_text(words: &[AtomicU64]) -> String {
     text::read(words.iter().map(|word| word.load(Ordering::Relaxed)))
 }
 
-/// Whatever stands there is an address, or none.
+/// Any content reads as an address, or as none.
 fn read_address(words: &[AtomicU64; 3]) -> Option<SocketAddr> {
     let [first, high, low] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
     let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));

@@ -8,12 +8,12 @@ use upcall_shm::direct::{
     Incoming, Outgoing, QueueMemory, ReceiverProgress, SegmentLocation, SendRefusal,
 };
 
-/// loom's `Arc` is not made of a slice; this is the same for a piece of four words.
+/// loom's `Arc` cannot hold a slice; this stands in for a piece of four words.
 #[derive(Clone, Debug)]
 struct Words(Arc<[AtomicU64; 4]>);
 
 impl Words {
-    /// The sender finds there what lay there before.
+    /// Words that hold old contents, `before`.
     fn new(before: u64) -> Self {
         Self(Arc::new(std::array::from_fn(|_| AtomicU64::new(before))))
     }
@@ -26,7 +26,7 @@ impl std::ops::Deref for Words {
     }
 }
 
-/// A queue with memory for two segments at a time, one of which is a spare if there is one.
+/// A queue with memory for two segments at a time. One of them is a spare if `SPARES` is 1.
 #[derive(Clone, Debug)]
 struct Ours<const SPARES: usize> {
     home: Words,
@@ -58,7 +58,7 @@ impl<const SPARES: usize> QueueMemory for Ours<SPARES> {
     }
     fn leave(&mut self, _: SegmentLocation) {}
     fn shrink(&mut self, _: u8) {
-        // As the machine does.
+        // The machine zeroes pages that were given back, too.
         self.spare.iter().for_each(|word| word.store(0, Relaxed));
     }
 }
@@ -67,7 +67,7 @@ type Sending<const SPARES: usize> = Outgoing<Ours<SPARES>>;
 type Receiving<const SPARES: usize> = Incoming<Ours<SPARES>>;
 
 fn queue<const SPARES: usize>() -> (Sending<SPARES>, Receiving<SPARES>) {
-    // A message's header, of a count that was long ago.
+    // An old message's header, with a count of long ago.
     let stale = 1 << 63 | 99 << 48;
     let segments = std::array::from_fn(|_| Words::new(stale));
     let ours = Ours {
@@ -79,7 +79,7 @@ fn queue<const SPARES: usize>() -> (Sending<SPARES>, Receiving<SPARES>) {
     (Outgoing::new(ours.clone()), Incoming::new(ours))
 }
 
-/// Sends messages of these lengths in words, each of the message's own number. Where there is no
+/// Sends messages of these lengths in words, each with the message's own number as payload. Without
 /// room it diverts, or waits.
 fn send<const SPARES: usize>(outgoing: &mut Sending<SPARES>, lengths: &[usize], divert: bool) {
     for (number, len) in lengths.iter().enumerate() {
@@ -93,7 +93,7 @@ fn send<const SPARES: usize>(outgoing: &mut Sending<SPARES>, lengths: &[usize], 
     }
 }
 
-/// Takes them, and tells the sender of each.
+/// Takes the messages, and reports each to the sender.
 fn take<const SPARES: usize>(incoming: &mut Receiving<SPARES>, lengths: &[usize]) {
     for (number, len) in lengths.iter().enumerate() {
         loop {
@@ -118,8 +118,8 @@ fn check<const SPARES: usize>(lengths: &'static [usize], divert: bool) {
     });
 }
 
-/// Round the memory, with and without a message that lies elsewhere: each is whole, in order, and
-/// not overwritten before it was read.
+/// Around the memory, with and without a wrapped message: each message is whole, in order, and not
+/// overwritten before it was read.
 #[test]
 fn what_is_taken_is_whole_and_in_order() {
     for lengths in [&[1, 1, 1][..], &[0, 1, 1], &[0, 0, 0, 1]] {
@@ -127,7 +127,7 @@ fn what_is_taken_is_whole_and_in_order() {
     }
 }
 
-/// The same by way of segments, and home again if the receiver is quick.
+/// The same through segments, and home again if the receiver is quick.
 #[test]
 fn what_is_diverted_is_whole_and_in_order() {
     for lengths in [&[1, 1][..], &[0, 0, 0, 1], &[1, 1, 1]] {
@@ -136,15 +136,15 @@ fn what_is_diverted_is_whole_and_in_order() {
     }
 }
 
-/// There and back, whenever the receiver looks: home is not left before it has seen where the queue
-/// went on, nor a segment used anew before it was left.
+/// There and back, whenever the receiver probes: the receiver does not leave home before it has
+/// seen where the queue went on, and no segment is reused before it was left.
 #[test]
 fn a_sender_that_diverts_each_message_keeps_the_order() {
     diverting_each::<0>(2, false, 3);
 }
 
-/// The same with a spare, which is used anew only when it was left, and may lose its pages whenever
-/// the sender thinks that it is free.
+/// The same with a spare. It is reused only after it was left, and may lose its pages whenever the
+/// sender finds it free.
 #[test]
 fn a_spare_is_used_anew_when_it_was_left() {
     diverting_each::<1>(3, false, 1);
@@ -159,7 +159,7 @@ fn long_a_spare_is_used_anew_when_it_was_left() {
 
 fn diverting_each<const SPARES: usize>(messages: usize, shrinks: bool, preemptions: usize) {
     let mut model = loom::model::Builder::new();
-    // The builder's own bound is that of the environment.
+    // An environment's lower bound is kept.
     model.preemption_bound =
         Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
     model.check(move || {
@@ -167,7 +167,8 @@ fn diverting_each<const SPARES: usize>(messages: usize, shrinks: bool, preemptio
         let sender = thread::spawn(move || {
             for number in 0..messages {
                 while outgoing.divert().is_err() {
-                    // Only a look at the receiver's words finds that it has left one.
+                    // The sender learns that the receiver has left a segment only when it reads the
+                    // receiver's words.
                     drop(outgoing.describe(0, 0));
                     thread::yield_now();
                 }
@@ -182,7 +183,7 @@ fn diverting_each<const SPARES: usize>(messages: usize, shrinks: bool, preemptio
     });
 }
 
-/// A receiver that looks now and then sees what was launched, or nothing; never a part.
+/// A receiver that probes once sees what was launched, or nothing; never a part.
 #[test]
 fn a_glance_sees_all_or_nothing() {
     loom::model(|| {

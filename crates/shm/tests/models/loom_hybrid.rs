@@ -7,7 +7,7 @@ use upcall_shm::hybrid::{Inherited, Lock, Party, Stand};
 
 const PARTIES: usize = 3;
 
-/// loom's `Arc` is not made of a slice; this is the same for three stands.
+/// loom's `Arc` cannot hold a slice; this stands in for three stands.
 #[derive(Clone)]
 struct Stands(Arc<[Stand; PARTIES]>);
 
@@ -20,17 +20,17 @@ impl std::ops::Deref for Stands {
 
 type Ours = Party<Arc<Lock>, Stands>;
 
-/// What the lock is for: two accesses at once are an error to loom.
+/// The data that the lock protects. Two accesses at once are an error to loom.
 struct Data(UnsafeCell<u32>);
 
-// SAFETY: who holds the lock touches it, and nobody else, or loom finds it.
+// SAFETY: only the holder of the lock accesses it, and loom reports any other access.
 unsafe impl Sync for Data {}
 // SAFETY: as above.
 unsafe impl Send for Data {}
 
 impl Data {
     fn count(&self) {
-        // SAFETY: loom checks that nobody else has a pointer to it now.
+        // SAFETY: loom checks that no other thread has a pointer to it now.
         self.0.with_mut(|data| unsafe { *data += 1 });
     }
 
@@ -47,7 +47,7 @@ fn parties() -> ([Ours; PARTIES], Arc<Data>) {
     (std::array::from_fn(party), Arc::new(Data(UnsafeCell::new(0))))
 }
 
-/// As one that is not at home does.
+/// Locks as a party elsewhere does.
 fn lock(party: &Ours) {
     if party.try_lock() {
         return;
@@ -62,7 +62,7 @@ fn until_had(party: &Ours) {
     }
 }
 
-/// As the home does.
+/// Locks as a party at the home does.
 fn lock_at_home(party: &Ours) {
     if party.try_lock_at_home() {
         return;
@@ -78,8 +78,8 @@ fn once(party: Ours, data: &Data, lock: impl Fn(&Ours)) {
     party.unlock();
 }
 
-/// Who has it lets go while another one waits and the home says that it needs it: each has it once,
-/// by being handed it or by taking it.
+/// The holder unlocks while another party waits and the home announces its need: each has the lock
+/// once, by hand-over or by taking it.
 #[test]
 fn another_one_and_the_home_have_their_turns() {
     loom::model(|| {
@@ -143,7 +143,7 @@ fn others_stand_back_for_the_home() {
     });
 }
 
-/// Two threads of the home, one of which wants the lock twice.
+/// Two threads of the home, of which the first wants the lock twice.
 #[test]
 fn two_of_the_home_have_their_turns() {
     loom::model(|| {
@@ -161,7 +161,7 @@ fn two_of_the_home_have_their_turns() {
     });
 }
 
-/// The home hands over to a party of its own that gives up: exactly one of both has the lock.
+/// The home hands over to a party of its own that gives up: exactly one of the two has the lock.
 #[test]
 fn one_of_the_home_that_gives_up_is_not_handed_anything() {
     loom::model(|| {
@@ -183,7 +183,7 @@ fn one_of_the_home_that_gives_up_is_not_handed_anything() {
         data.count();
         holder.unlock();
         let hasty = other.join().unwrap();
-        assert!(hasty.holder().is_none() && !hasty.is_needed(), "nobody has it");
+        assert!(hasty.holder().is_none() && !hasty.is_needed(), "the lock is free");
         once(holder, &data, lock_at_home);
     });
 }
@@ -208,7 +208,7 @@ fn who_comes_again_finds_the_other_one_in_between() {
     });
 }
 
-/// Who holds it hands over to one that gives up: one of both has it.
+/// The holder hands over to a party that gives up: exactly one of the two has the lock.
 #[test]
 fn who_gives_up_is_not_handed_anything() {
     loom::model(|| {
@@ -229,13 +229,13 @@ fn who_gives_up_is_not_handed_anything() {
         data.count();
         holder.unlock();
         let hasty = other.join().unwrap();
-        assert!(hasty.holder().is_none(), "nobody has it");
+        assert!(hasty.holder().is_none(), "the lock is free");
         once(holder, &data, lock);
     });
 }
 
-/// One dies while it waits, at any moment of the handing over; the home takes its place away, and
-/// the lock goes on.
+/// A party dies while it waits, at any moment of the hand-over. The home takes its place away, and
+/// the lock remains usable.
 #[test]
 fn one_that_dies_waiting_is_passed_over() {
     loom::model(|| {
@@ -275,7 +275,8 @@ fn one_that_dies_waiting_is_passed_over() {
     });
 }
 
-/// One dies inside while another one waits: the home finds it torn, and the other one has its turn.
+/// A holder dies while another party waits: the home finds the data torn, and the other party has
+/// its turn.
 #[test]
 fn one_that_dies_inside_leaves_the_lock_to_its_home() {
     loom::model(|| {

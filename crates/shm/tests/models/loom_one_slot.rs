@@ -1,37 +1,36 @@
 //! Models of one slot for all, checked by loom: `make models`.
 //!
-//! Two requesters and the home: each request is run once, with what was asked for, and given back
-//! whole. A time-out may come at any moment, so a requester that still waits for *received* sends
-//! again at each of its steps. Without faults all is the product's own; a fault is put in by the
-//! parts that it is made of.
+//! Two requesters and the home: each request is run once, with the operation that was requested,
+//! and its result is whole. A time-out may come at any moment, so a requester that still waits for
+//! *received* sends again at each of its steps. Without a fault the models run the product's own
+//! code. A fault replaces one of its operations by another order of the parts.
 use loom::thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use upcall_shm::one_slot::{Mark, OneSlot, WORDS};
 
-/// What is left out, or done wrongly.
+/// The step that is left out, or done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
     /// A request that was overwritten is not sent again.
     NotResent,
-    /// One that is marked as received is not ignored.
+    /// The home does not ignore a request that is marked as received.
     NotIgnored,
     /// The home is two threads.
     TwoHomes,
-    /// Who sends again asks anew.
+    /// A requester that sends again marks its request as asked again.
     AsksAnew,
-    /// What is asked for is written behind the mark.
+    /// The operation is written after the mark.
     MarkFirst,
-    /// What is given back is.
+    /// The result is written after the mark.
     CompletedFirst,
 }
 
 const REQUESTERS: usize = 2;
 
-/// What is done at the same time: each requester takes so many steps, and the home looks so often.
-/// What is left to be done then is done in turns; a request that has not come through after so many
-/// is lost.
+/// Number of concurrent steps of each requester, and of probes of the home. The remaining steps are
+/// taken in turns; a request that is not done after [`TURNS`] of these is lost.
 #[derive(Clone, Copy)]
 struct Size {
     steps: usize,
@@ -40,7 +39,7 @@ struct Size {
 
 const TURNS: usize = 8;
 
-/// What a requester asks for at its turn: words that belong together.
+/// The operation that a requester requests at its turn: words that belong together.
 fn words(number: usize, turn: u32) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     words[0] = 10 * (number as u64 + 1) + u64::from(turn);
@@ -51,7 +50,7 @@ fn words(number: usize, turn: u32) -> [u64; WORDS] {
 struct Model {
     slot: OneSlot,
     fault: Fault,
-    /// How often the requests of each were run.
+    /// How often the requests of each requester were run.
     runs: [AtomicU32; REQUESTERS],
     wrong: Arc<AtomicBool>,
 }
@@ -61,7 +60,7 @@ impl Model {
         self.wrong.store(true, SeqCst);
     }
 
-    /// The operation. It gives back what it was given, and one more.
+    /// The operation. Its result is the next turn's words.
     fn run(&self, number: usize, asked: [u64; WORDS]) -> [u64; WORDS] {
         let turn = self.runs[number].fetch_add(1, SeqCst);
         if asked != words(number, turn) {
@@ -113,9 +112,10 @@ impl Model {
         }
     }
 
-    /// A requester with so many replies does one thing: asks for the first time, or looks whether a
-    /// reply is there, and asks for the next; or sends again, for a time-out may come at any
-    /// moment.
+    /// One step of a requester that has had `asks.had` replies.
+    ///
+    /// It sends the first request, or takes a reply if one is there and sends the next. Otherwise
+    /// it sends again, since a time-out may come at any moment.
     fn step(&self, number: usize, asks: &mut Asks) {
         if asks.had == asks.all {
             return;
@@ -139,7 +139,7 @@ impl Model {
     }
 }
 
-/// How far a requester is.
+/// The progress of a requester.
 #[derive(Clone, Copy)]
 struct Asks {
     asked: bool,
@@ -147,7 +147,7 @@ struct Asks {
     all: u32,
 }
 
-/// Whether a request can be lost, run twice or torn, if each asks so often.
+/// Returns `true` if a request can be lost, run twice or torn, with this number of requests each.
 fn is_wrong(fault: Fault, turns: [u32; REQUESTERS], size: Size) -> bool {
     let ever = Arc::new(AtomicBool::new(false));
     let found = ever.clone();

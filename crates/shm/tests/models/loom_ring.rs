@@ -6,7 +6,7 @@ use upcall_shm::ring::{RingReceiver, RingSender, SharedReceiver, SharedSender};
 use upcall_shm::single::{SingleCaller, SingleServer};
 use upcall_shm::slot::{Slot, SlotMessage, ValueLocation};
 
-/// loom's `Arc` is not made of a slice; this is the same for a ring of two.
+/// loom's `Arc` cannot hold a slice; this stands in for a ring of two.
 #[derive(Clone)]
 struct Ring(Arc<[Slot; 2]>);
 

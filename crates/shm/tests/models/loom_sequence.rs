@@ -1,11 +1,11 @@
-//! A model of a reader that looks while a writer changes, checked by loom: `make models`.
+//! A model of a reader that reads while a writer changes, checked by loom: `make models`.
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread;
 use upcall_shm::hybrid::{Lock, Party, Stand};
 use upcall_shm::sequence::{Sequence, held, look};
 
-/// Two words that are to be equal.
+/// Two words that must be equal.
 #[derive(Default)]
 struct Data {
     sequence: Sequence,
@@ -21,7 +21,7 @@ impl Data {
         self.sequence.end(changing);
     }
 
-    /// One look, in the order in which it finds most.
+    /// One read, of the words in this order.
     fn look(&self, order: [usize; 2]) -> Option<u64> {
         let began = look(self.sequence.word())?;
         let mut found = [0; 2];
@@ -57,9 +57,10 @@ fn who_looks_sees_all_of_a_change_or_nothing() {
     }
 }
 
-/// The same where the changes come first, and each look chooses between all that it may still find.
-/// loom follows only the last access to a word when it looks for another order of steps: in the
-/// model above that is the changer's own read of the number, which hides the look before it.
+/// The same where the changes come first, and each read chooses between all that it may still find.
+/// When loom looks for another order of steps it follows only the last access to a word. In the
+/// model above that is the writer's own read of the number, which hides the reader's access before
+/// it.
 #[test]
 fn who_looks_after_the_changes_finds_no_part_of_one() {
     for order in [[0, 1], [1, 0]] {
@@ -74,7 +75,7 @@ fn who_looks_after_the_changes_finds_no_part_of_one() {
     }
 }
 
-/// The next one makes good for it: what was half done is never seen.
+/// The next writer repairs the change: a half-done change is never seen.
 #[test]
 fn who_ends_in_the_midst_is_followed_by_another() {
     loom::model(|| {
@@ -83,7 +84,7 @@ fn who_ends_in_the_midst_is_followed_by_another() {
         let changers = thread::spawn(move || {
             let _ended = other.sequence.begin();
             other.words[0].store(1, Relaxed);
-            // It has ended there; whoever has the lock next puts it right.
+            // The first writer ended there; the next holder of the lock puts it right.
             let changing = other.sequence.begin();
             other.words[1].store(1, Relaxed);
             other.sequence.end(changing);
@@ -94,8 +95,8 @@ fn who_ends_in_the_midst_is_followed_by_another() {
     });
 }
 
-/// One thread changes under the lock, and one reads under it, which leaves the number as it is. A
-/// read without the lock finds one state, and the number counts changes only.
+/// One thread changes under the lock, and another reads under it, which leaves the number
+/// unchanged. A read without the lock finds one state, and the number counts changes only.
 #[test]
 fn who_looks_under_the_lock_disturbs_nobody_who_looks_without() {
     loom::model(|| {
@@ -134,7 +135,7 @@ fn who_looks_under_the_lock_disturbs_nobody_who_looks_without() {
     });
 }
 
-/// loom's `Arc` is not made of a slice.
+/// loom's `Arc` cannot hold a slice.
 #[derive(Clone)]
 struct Stands(Arc<[Stand; 2]>);
 
