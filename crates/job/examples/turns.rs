@@ -1,8 +1,8 @@
-//! What turns cost: two jobs that compute, once as gangs with slices of 10 ms and once as a batch,
-//! in turns; and how far apart the members of one job are when they are switched.
+//! The cost of turns: two jobs compute, in turn as gangs with slices of 10 ms and as a batch. It
+//! also shows how far apart the members of one job are switched.
 //!
-//! `cargo run --release -p upcall-job --example turns -- [ROUNDS [STEPS]]`, on a machine that has
-//! nothing else to do.
+//! `cargo run --release -p upcall-job --example turns -- [ROUNDS [STEPS]]`, on an otherwise idle
+//! machine.
 #![forbid(unsafe_code)]
 
 use std::process::{Child, Command};
@@ -36,7 +36,7 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Computes, and writes down when it ran: what is longer than 1 ms between two steps is a pause.
+/// Computes, and records when it ran: more than 1 ms between two steps is a pause.
 fn member(steps: u64, path: &str) {
     let mut state = 1_u64;
     let mut spans = vec![[now(); 2]];
@@ -106,7 +106,7 @@ fn measure(rounds: usize, steps: &str) {
             let jobs = ["a", "b"]
                 .map(|job| [0, 1].map(|rank| spans(&format!("{folder}/gang.{job}"), rank)));
             for [first, second] in &jobs {
-                // The same turn: they differ by less than a third of it.
+                // Two spans are of the same turn if they differ by less than a third of it.
                 for (side, skews) in [(0, &mut begins), (1, &mut ends)] {
                     let nearest = |at: u64| second.iter().map(|span| span[side].abs_diff(at)).min();
                     skews.extend(
@@ -142,7 +142,8 @@ fn measure(rounds: usize, steps: &str) {
         );
         println!("  skew at the begin of a turn: {}; at its end: {}", micros(begins), micros(ends));
         println!(
-            "  from the last step of one job to the first of the next: {}; both ran for {together} ns",
+            "  from the last step of one job to the first of the next: {}; \
+             both ran for {together} ns",
             micros(gaps)
         );
     }

@@ -1,4 +1,4 @@
-//! Asking the supervisors of jobs, from outside.
+//! Requests to the supervisors of jobs, from outside.
 
 use crate::error::JobRequestError;
 use crate::freezer;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use upcall_directory::names::{self, jobs};
 use upcall_os::socket::{Connection, Received};
 
-/// So long a supervisor may take for an answer: it may be starting a thousand members.
+/// Maximum wait for a supervisor's reply: it may be starting a thousand members.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 struct JobConnection<'a> {
@@ -42,7 +42,7 @@ impl<'a> JobConnection<'a> {
         self.connection.send(&pack(ask), &[]).map_err(|error| self.failed(error))
     }
 
-    /// The next answer; `None` if the supervisor has ended.
+    /// The next reply; `None` if the supervisor has ended.
     fn hear(&self, patience: Duration) -> Result<Option<JobReply>, JobRequestError> {
         let end = Instant::now() + patience;
         loop {
@@ -77,14 +77,16 @@ impl<'a> JobConnection<'a> {
     }
 }
 
-/// Removes what killed supervisors have left.
+/// Removes what killed supervisors left behind.
 fn sweep() {
     names::sweep();
     freezer::sweep();
 }
 
-/// All jobs of this user, as they show themselves; and what is wrong with those that do not. Blocks
-/// for 5 s at most for each that does not answer.
+/// Lists all jobs of this user, and the errors of those that do not reply.
+///
+/// # Blocks
+/// For at most 5 s for each supervisor that does not reply.
 pub fn list() -> (Vec<ShownJob>, Vec<JobRequestError>) {
     sweep();
     let (mut shown, mut silent) = (Vec::new(), Vec::new());
@@ -103,17 +105,19 @@ pub fn list() -> (Vec<ShownJob>, Vec<JobRequestError>) {
     (shown, silent)
 }
 
-/// Suspends all members of a job. When this returns they run no more of their programs. On a busy
-/// machine the kernel may show one as running for some moments still: it stops when it has a
-/// processor next. A job that is stopped already stays so.
+/// Suspends all members of a job.
+///
+/// When this returns, no member runs any more of its program. On a busy machine the kernel may
+/// still show a member as running for a moment: it stops when it next has a processor. A job that
+/// is stopped already stays so.
 ///
 /// # Errors
-/// There is no such job, it is being ended, or its supervisor does not answer within 5 s.
+/// There is no such job, it is being ended, or its supervisor does not reply within 5 s.
 pub fn stop(name: &str) -> Result<(), JobRequestError> {
     JobConnection::ask(name, &JobRequest::Stop)
 }
 
-/// Lets a job go on that was stopped: at once, or when its turn comes.
+/// Resumes a stopped job: at once, or when its turn comes.
 ///
 /// # Errors
 /// As [`stop`].
@@ -121,8 +125,9 @@ pub fn cont(name: &str) -> Result<(), JobRequestError> {
     JobConnection::ask(name, &JobRequest::Cont)
 }
 
-/// Ends a job: its members get SIGTERM, and SIGKILL after its period of grace. Returns when all
-/// have ended.
+/// Ends a job: its members get SIGTERM, and SIGKILL after its grace period.
+///
+/// Returns when all members have ended.
 ///
 /// # Errors
 /// As [`stop`].

@@ -1,4 +1,4 @@
-//! What can go wrong, for each operation: what was tried, what was found, what to do.
+//! Errors of each operation: what was tried, what was found, what to do.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,16 +10,16 @@ use upcall_directory::names::{FolderError, NotEntered, NotFound};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError {
-    /// No group has so many members.
+    /// No group has this number of members.
     BadSize {
-        /// So many.
+        /// The number.
         size: usize,
     },
-    /// The name of the job cannot be one.
+    /// The name is not valid for a job.
     BadName {
         /// The name.
         name: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// Another job has the name.
@@ -29,27 +29,27 @@ pub enum JobError {
         /// Its supervisor.
         pid: u32,
     },
-    /// A member could not be started. Those that were are killed.
+    /// A member could not be started. Members that were started are killed.
     NotStarted {
         /// The member.
         rank: usize,
-        /// What it was to be.
+        /// The program that it was to run.
         program: OsString,
-        /// The kernel's word.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The freezer was asked for, and cannot be had.
+    /// The freezer was requested, and is not available.
     NoFreezer {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// There is no usable folder of names.
     Folder(FolderError),
-    /// A descriptor, a name, or another resource could not be had.
+    /// A descriptor, a name, or another resource is not available.
     Resource {
-        /// What for.
+        /// What it was needed for.
         what: String,
-        /// The kernel's word.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -67,7 +67,8 @@ impl fmt::Display for JobError {
             Self::BadName { name, why } => write!(f, "{name:?} cannot be the name of a job: {why}"),
             Self::Taken { name, pid } => write!(
                 f,
-                "there is a job {name:?} already (its supervisor is process {pid}): choose another --name, or end it (upcall job kill {name})"
+                "there is a job {name:?} already (its supervisor is process {pid}): choose another \
+                 --name, or end it (upcall job kill {name})"
             ),
             Self::NotStarted { rank, program, error } => {
                 write!(f, "member {rank}, {}, could not be started: {error}", program.display())?;
@@ -80,7 +81,8 @@ impl fmt::Display for JobError {
             Self::NoFreezer { why } => {
                 write!(
                     f,
-                    "the cgroup freezer cannot be had: {why}; leave --suspend out, or say --suspend signals"
+                    "the cgroup freezer is not available: {why}; omit --suspend, or use --suspend \
+                     signals"
                 )
             }
             Self::Folder(error) => error.fmt(f),
@@ -106,51 +108,50 @@ impl From<NotEntered> for JobError {
     }
 }
 
-/// Why a job did not do what it was asked.
+/// Why a job did not carry out a request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobRequestError {
-    /// The name cannot be one.
+    /// The name is not valid for a job.
     BadName {
         /// The name.
         name: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// There is no such job.
     NoJob {
         /// The name.
         name: String,
-        /// The folder that was looked into.
+        /// The folder that was searched.
         folder: PathBuf,
     },
     /// There is no usable folder of names.
     Folder(FolderError),
-    /// There was one, but its supervisor was killed, and its members with it. What it had left is
-    /// removed.
+    /// The job's supervisor was killed, and its members with it. What it left behind is removed.
     Gone {
         /// The name.
         name: String,
     },
-    /// Its supervisor does not answer.
+    /// Its supervisor does not reply.
     Silent {
         /// The name.
         name: String,
         /// The supervisor.
         pid: u32,
     },
-    /// It refuses.
+    /// Its supervisor refuses the request.
     Refused {
         /// The name.
         name: String,
-        /// In its words.
+        /// The supervisor's reason.
         reason: String,
     },
     /// The connection to its supervisor failed.
     Connection {
         /// The name.
         name: String,
-        /// The kernel's word.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -171,11 +172,12 @@ impl fmt::Display for JobRequestError {
             }
             Self::Silent { name, pid } => write!(
                 f,
-                "the supervisor of the job {name:?}, process {pid}, does not answer: if it is stopped, `kill -CONT {pid}` lets it go on, and `kill -9 {pid}` ends it with all members"
+                "the supervisor of the job {name:?}, process {pid}, does not answer: \
+                 if it is stopped, `kill -CONT {pid}` resumes it, and `kill -9 {pid}` ends it with all members"
             ),
             Self::Refused { name, reason } => write!(f, "the job {name:?} refuses: {reason}"),
             Self::Connection { name, error } => {
-                write!(f, "asking the supervisor of the job {name:?}: {error}")
+                write!(f, "the request to the supervisor of the job {name:?} failed: {error}")
             }
         }
     }

@@ -1,10 +1,9 @@
-//! The freezer of cgroup v2: all processes of a job, with all that they start, suspended by one
-//! write.
+//! The freezer of cgroup v2: one write suspends all processes of a job, with all that they start.
 //!
-//! It takes a cgroup below our own that this user may make, and put processes into: root has that,
-//! and whoever was given one (`systemd-run --user --scope`). Nothing is mounted or changed above
-//! it. A supervisor that is killed leaves an empty cgroup behind; its name tells of which process
-//! it was, and the next one removes it.
+//! It takes a cgroup below our own that this user may create and move processes into. Root has one,
+//! and so has a user who was given one (`systemd-run --user --scope`). Nothing is mounted or
+//! changed above it. A supervisor that is killed leaves an empty cgroup behind. Its name identifies
+//! the process, and the next supervisor removes it.
 
 use std::fs;
 use std::io;
@@ -17,22 +16,21 @@ use upcall_os::socket::has_ended;
 
 const PREFIX: &str = "upcall-job-";
 
-/// A job's cgroup. Dropping it ends what is in there, and removes it.
+/// A job's cgroup. Dropping it ends the processes in it, and removes it.
 #[derive(Debug)]
 pub(crate) struct Freezer(PathBuf);
 
 impl Freezer {
-    /// Makes a cgroup of our own. Why there can be none, in words.
+    /// Makes a cgroup of our own. The error is the reason why there can be none, in words.
     pub(crate) fn new() -> Result<Self, String> {
-        let above =
-            cgroup::own().ok_or("no cgroup of version 2 is mounted that this process is in")?;
+        let above = cgroup::own().ok_or("this process is in no mounted cgroup of version 2")?;
         sweep_in(&above);
         let pid = std::process::id();
         let folder = above.join(format!("{PREFIX}{pid}-{}", process::born(pid).unwrap_or(0)));
         let why = |what: &Path, error: io::Error| format!("{}: {error}", what.display());
         fs::create_dir(&folder).map_err(|error| why(&folder, error))?;
         let freezer = Self(folder);
-        // Who is moved into it has to be let out of where it is, too.
+        // A process that is moved into it also has to be moved out of its present cgroup.
         for needed in [
             freezer.0.join("cgroup.freeze"),
             freezer.0.join("cgroup.procs"),
@@ -46,17 +44,17 @@ impl Freezer {
         Ok(freezer)
     }
 
-    /// Where a process writes itself in.
+    /// The file by which a process joins.
     pub(crate) fn door(&self) -> io::Result<OwnedFd> {
         Ok(fs::OpenOptions::new().write(true).open(self.0.join("cgroup.procs"))?.into())
     }
 
-    /// Suspends all of it, or lets it go on.
+    /// Suspends or resumes the whole cgroup.
     pub(crate) fn set(&self, frozen: bool) -> io::Result<()> {
         fs::write(self.0.join("cgroup.freeze"), if frozen { "1" } else { "0" })
     }
 
-    /// Whether all of it is suspended.
+    /// Returns `true` if the whole cgroup is suspended.
     pub(crate) fn is_frozen(&self) -> bool {
         fs::read_to_string(self.0.join("cgroup.events"))
             .is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
@@ -73,7 +71,7 @@ fn remove(folder: &Path) {
     let _ = fs::write(folder.join("cgroup.kill"), "1");
     for _ in 0..100 {
         match fs::remove_dir(folder) {
-            // Who was killed is in there until it is gone.
+            // A killed process stays in the cgroup until it is gone.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 std::thread::sleep(Duration::from_millis(1))
             }
@@ -82,7 +80,7 @@ fn remove(folder: &Path) {
     }
 }
 
-/// Removes what killed supervisors have left where this process could make cgroups.
+/// Removes what killed supervisors left behind, where this process can make cgroups.
 pub(crate) fn sweep() {
     if let Some(above) = cgroup::own() {
         sweep_in(&above);

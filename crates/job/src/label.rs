@@ -1,5 +1,7 @@
-//! Output of members with their ranks before each line. On a thread of its own: whoever reads our
-//! output may take its time, and meanwhile the job is to be looked after.
+//! Output of members, with their ranks before each line.
+//!
+//! It has a thread of its own: a slow reader of our output must not keep the supervisor from its
+//! job.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fs::File;
@@ -7,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 
-/// A line that is longer is cut into several.
+/// Maximum length of a line, in bytes. A longer one is cut into several.
 const LONGEST: usize = 64 * 1024;
 
 struct OutputSource {
@@ -21,11 +23,11 @@ impl OutputSource {
         let mut text = format!("[{}] ", self.rank).into_bytes();
         text.append(&mut self.line);
         text.push(b'\n');
-        // Nobody reads it any more: then it goes nowhere, and the members go on.
+        // If the output has no reader any more, the text is dropped and the members go on.
         let _ = out.write_all(&text);
     }
 
-    /// Passes on what is there. False at its end.
+    /// Passes on the bytes that are there. Returns `false` at the end of the pipe.
     fn pass(&mut self, out: &mut impl Write) -> bool {
         let mut bytes = [0; 16 * 1024];
         let read = self.pipe.read(&mut bytes).unwrap_or(0);
@@ -44,8 +46,9 @@ impl OutputSource {
     }
 }
 
-/// Passes on what comes by the pipes of the ranks, line by line, until all are closed. What is
-/// returned hears when they are.
+/// Passes on the output of the ranks' pipes, line by line, until all are closed.
+///
+/// The receiver that it returns is notified then.
 pub(crate) fn pass(
     pipes: Vec<(usize, OwnedFd)>,
     mut out: impl Write + Send + 'static,

@@ -1,27 +1,30 @@
 //! Jobs: the processes of a group, started, stopped and scheduled together.
 //!
-//! What: [`Job::run`] starts the members of a group on this machine and looks after them to their
-//! end: one that dies is told of, and takes the others along or not; they can be suspended and let
-//! go on, all together ([`stop`], [`cont`], [`kill`], [`list`]); several jobs take turns on the
-//! same processors if they say so ([`JobSchedule`]). No user needs to be root, and no daemon runs:
-//! each job has a supervisor, which is the process that calls [`Job::run`]. If that is killed the
-//! kernel kills the members.
+//! [`Job::run`] starts the members of a group on this machine and supervises them to their end. It
+//! reports a member that dies, and ends the others or not. All members can be suspended and resumed
+//! together ([`stop`], [`cont`], [`kill`], [`list`]). Several jobs take turns on the same
+//! processors if they ask for it ([`JobSchedule`]). No user needs to be root, and no daemon runs:
+//! each job has a supervisor, which is the process that calls [`Job::run`]. If the supervisor is
+//! killed, the kernel kills the members.
 //!
 //! ```no_run
 //! use upcall_job::{Job, JobSchedule};
 //!
 //! // Each of the four finds its group by `GroupBuilder::from_environment()`.
-//! let code = Job::new(4, "./sieve").arguments(["1000000"]).schedule(JobSchedule::Gang).run(|what| eprintln!("{what}"))?;
+//! let code = Job::new(4, "./sieve")
+//!     .arguments(["1000000"])
+//!     .schedule(JobSchedule::Gang)
+//!     .run(|what| eprintln!("{what}"))?;
 //! std::process::exit(code.into());
 //! # Ok::<(), upcall_job::JobError>(())
 //! ```
 //!
-//! What not: other machines; messages (`upcall-message`); limits on processor time, or on other
-//! memory than that of messages.
+//! This crate does not deal with other machines, with messages (`upcall-message`), or with limits
+//! on processor time or on memory other than that of messages.
 //!
 //! Source: UDM, sections 4.2 and 4.3 (the global scheduler, of which a job is a unit; gang and
-//! loose co-scheduling). No global scheduler is there: one of the supervisors takes its part
-//! (`supervisor/part.rs`), by rules that stand in `turns.rs`.
+//! loose co-scheduling). There is no global scheduler here: one of the supervisors takes its part
+//! (`supervisor/part.rs`), by the rules in `turns.rs`.
 #![forbid(unsafe_code)]
 
 mod ask;
@@ -45,19 +48,21 @@ use std::path::Path;
 use std::time::Duration;
 use upcall_message::MOST_MEMBERS;
 
-/// Times are not longer than this, so that there is a moment when they are over.
+/// Maximum length of a time, so that its end can be computed.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What becomes of the others when a member dies: ends with another code than 0, or by a signal.
+/// What happens to the other members when one dies.
+///
+/// A member dies if it ends with a code other than 0, or by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDeath {
-    /// They are ended: by SIGTERM, and by SIGKILL after the period of grace.
+    /// They are ended: by SIGTERM, and by SIGKILL after the grace period.
     End,
-    /// They go on. Their group tells them.
+    /// They go on. Their group reports the death to them.
     GoOn,
 }
 
-/// A job that is to be run.
+/// A job to run.
 #[derive(Clone, Debug)]
 pub struct Job {
     name: Option<String>,
@@ -76,7 +81,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job of `size` members that all run this program.
+    /// A job of `size` members that all run `program`.
     pub fn new(size: usize, program: impl Into<OsString>) -> Self {
         Self {
             name: None,
@@ -95,48 +100,52 @@ impl Job {
         }
     }
 
-    /// Another number of members.
+    /// Sets the number of members.
     #[must_use]
     pub fn size(self, size: usize) -> Self {
         Self { size, ..self }
     }
 
-    /// The arguments of the program.
+    /// Sets the arguments of the program.
     #[must_use]
     pub fn arguments(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self { arguments: arguments.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// The name by which it can be stopped. If none is given: the program's, and the number of this
-    /// process.
+    /// Sets the name by which the job can be stopped.
+    ///
+    /// Default: the name of the program and the number of this process.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// What becomes of the others when a member dies. If nothing is said they are ended.
+    /// Sets what happens to the others when a member dies. Default: they are ended.
     #[must_use]
     pub fn on_death(self, on_death: OnDeath) -> Self {
         Self { on_death, ..self }
     }
 
-    /// How long members have to end by themselves after SIGTERM: 5 s, if nothing is said; a year at
-    /// most.
+    /// Sets how long members have to end by themselves after SIGTERM.
+    ///
+    /// Default: 5 s; maximum: a year.
     #[must_use]
     pub fn grace(self, grace: Duration) -> Self {
         Self { grace: grace.min(LONGEST), ..self }
     }
 
-    /// Whether each member is confined to one processor, rank i to the i-th of those that this
-    /// process may use, and around. It is, if nothing is said.
+    /// Sets whether each member is confined to one processor. Default: it is.
+    ///
+    /// Rank i gets the i-th of the processors that this process may use, modulo their number.
     #[must_use]
     pub fn pin(self, pin: bool) -> Self {
         Self { pin, ..self }
     }
 
-    /// So many bytes at most its group buffers for members that do not take their messages
-    /// ([`GroupBuilder::limit`](upcall_message::GroupBuilder::limit)): a quarter of the machine's
-    /// memory, if nothing is said. Members that join by
+    /// Sets how many bytes its group buffers for members that do not take their messages.
+    ///
+    /// See [`GroupBuilder::limit`](upcall_message::GroupBuilder::limit). Default: a quarter of the
+    /// machine's memory. Members that join by
     /// [`GroupBuilder::from_environment`](upcall_message::GroupBuilder::from_environment) keep to
     /// it.
     #[must_use]
@@ -144,42 +153,47 @@ impl Job {
         Self { limit: Some(bytes), ..self }
     }
 
-    /// Puts each line that members write behind the rank of who wrote it.
+    /// Sets whether each line that a member writes begins with the member's rank.
     #[must_use]
     pub fn label(self, label: bool) -> Self {
         Self { label, ..self }
     }
 
-    /// Gives the standard input of this process to rank 0. Otherwise no member has any.
+    /// Sets whether rank 0 gets the standard input of this process. All other members have none.
     #[must_use]
     pub fn input(self, input: bool) -> Self {
         Self { input, ..self }
     }
 
-    /// Has it take turns with other jobs of this user that do.
+    /// Makes it take turns with the other jobs of this user that have a schedule.
     #[must_use]
     pub fn schedule(self, kind: JobSchedule) -> Self {
         Self { schedule: Some(kind), ..self }
     }
 
-    /// The length of its turns: 10 ms, if nothing is said; 1 ms at the least, a year at most.
+    /// Sets the length of its turns. Default: 10 ms; from 1 ms to a year.
     #[must_use]
     pub fn slice(self, slice: Duration) -> Self {
         Self { slice: slice.clamp(Duration::from_millis(1), LONGEST), ..self }
     }
 
-    /// How its members are suspended. If nothing is said: by the freezer, where it can be had and
-    /// the job is not co-scheduled.
+    /// Sets how its members are suspended.
+    ///
+    /// Default: by the freezer, if it is available and the job is not co-scheduled.
     #[must_use]
     pub fn way(self, way: SuspendMethod) -> Self {
         Self { way: Some(way), ..self }
     }
 
-    /// Runs it to its end, and tells what happens. Blocks the kernel thread; the members are killed
-    /// when that thread ends. SIGINT, SIGTERM and SIGHUP of this process are passed on meanwhile.
+    /// Runs the job to its end, and reports what happens to `tell`.
     ///
-    /// The code is that of the first member that failed, or 128 and the signal by which it died; 0
-    /// if none did. A job that was ended by [`kill`] has 143.
+    /// Returns the code of the first member that failed, or 128 and the signal by which it died; 0
+    /// if none failed. A job that was ended by [`kill`] has 143.
+    ///
+    /// SIGINT, SIGTERM and SIGHUP of this process are passed on to the members while it runs.
+    ///
+    /// # Blocks
+    /// The kernel thread. The members are killed when that thread ends.
     ///
     /// # Errors
     /// See [`JobError`]. Then no member is left.
@@ -196,13 +210,13 @@ impl Job {
                 Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
             let plain: String =
                 program.chars().filter(|c| c.is_ascii_alphanumeric()).take(40).collect();
-            // No dot: with one it might be a name of Upcall's own.
+            // No dot: names with a dot may be Upcall's own.
             format!("{}-{}", if plain.is_empty() { "run" } else { &plain }, std::process::id())
         })
     }
 }
 
-/// How a member has ended.
+/// How a member ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberExit {
     /// With a code.
@@ -223,7 +237,7 @@ impl fmt::Display for MemberExit {
     }
 }
 
-/// What a user may want to know while a job runs.
+/// An event of interest to the user while a job runs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Happening {
@@ -240,9 +254,9 @@ pub enum Happening {
         rank: usize,
         /// Its process.
         pid: u32,
-        /// Of what.
+        /// How it ended.
         how: MemberExit,
-        /// The others are ended for that.
+        /// `true` if the others are ended because of it.
         ends: bool,
     },
 }

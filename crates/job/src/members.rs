@@ -1,9 +1,10 @@
-//! The members of a job as processes: started, suspended, let go on, signalled, ended.
+//! The members of a job as processes: started, suspended, resumed, signalled, ended.
 //!
-//! A member is our child, known by a pidfd from its start, and not waited for before it has ended;
-//! so no number of it is ever another process's. The kernel kills it when we end, whatever becomes
-//! of us ([`upcall_os::process::bind`]). Suspending returns when all have stopped, which the kernel
-//! says: a signal is sent at once, but stops a process only when one of its threads has seen it.
+//! A member is our child, known by a pidfd from its start, and not waited for before it has ended.
+//! So its process number is never another process's. The kernel kills it when the supervisor ends,
+//! however that happens ([`upcall_os::process::bind`]). Suspending returns when the kernel reports
+//! that all have stopped: a signal is sent at once, but stops a process only when one of its
+//! threads has seen it.
 
 use crate::error::JobError;
 use crate::freezer::Freezer;
@@ -23,21 +24,21 @@ use upcall_os::processor::{self, CpuSet};
 /// How members are suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SuspendMethod {
-    /// The freezer of cgroup v2: all that belongs to the job at once, with what its members have
+    /// The freezer of cgroup v2: the whole job at once, with the processes that its members have
     /// started.
     Freezer,
     /// SIGSTOP and SIGCONT, to each member's process.
     Signals,
 }
 
-/// Maximum wait for the kernel to suspend all of them. A member that has not stopped by then sleeps
+/// Maximum wait for the kernel to suspend all members. A member that has not stopped by then sleeps
 /// in the kernel, or has had no processor since; it runs no more of its program.
 const LONGEST_STOP: Duration = Duration::from_millis(50);
 
-/// Between two looks whether they have stopped.
+/// Interval between two checks whether they have stopped.
 const LOOK: Duration = Duration::from_micros(10);
 
-/// What members are started as.
+/// What members are started with.
 pub(crate) struct Program {
     pub(crate) path: OsString,
     pub(crate) arguments: Vec<OsString>,
@@ -45,9 +46,9 @@ pub(crate) struct Program {
     pub(crate) size: usize,
     pub(crate) limit: Option<u64>,
     pub(crate) pin: bool,
-    /// Rank 0 reads from a pipe; else all have nothing to read.
+    /// `true` if rank 0 reads from a pipe; all others have nothing to read.
     pub(crate) input: bool,
-    /// Their output goes to pipes; else where ours goes.
+    /// `true` if their output goes to pipes, `false` if it goes where ours goes.
     pub(crate) pipes: bool,
 }
 
@@ -72,14 +73,14 @@ impl JobMember {
     }
 
     fn signal(&self, signal: Signal) {
-        // Who has ended meanwhile needs none.
+        // A member that has just ended needs no signal.
         let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
-    /// Whether it has stopped, as it was told. Tells the same again.
+    /// Returns `true` if it has stopped on our signal, or has ended. Can be repeated.
     fn has_stopped(&self) -> bool {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // An error: it has ended.
+        // On an error the member has ended.
         waitid(WaitId::PidFd(self.pidfd.as_fd()), options).map_or(true, |found| found.is_some())
     }
 }
@@ -131,13 +132,14 @@ impl JobMembers {
         ));
         match program.limit {
             Some(bytes) => command.env(GroupBuilder::LIMIT, bytes.to_string()),
-            // Who starts them may be a member of another job.
+            // The supervisor may itself be a member of another job.
             None => command.env_remove(GroupBuilder::LIMIT),
         };
         let output = || if program.pipes { Stdio::piped() } else { Stdio::inherit() };
         let input = if program.input && rank == 0 { Stdio::piped() } else { Stdio::null() };
         command.stdin(input).stdout(output()).stderr(output());
-        // A group of their own: what the terminal sends to ours reaches them once, by us.
+        // They have a process group of their own, so that the terminal's signals to ours reach them
+        // once, through us.
         let first = self.all.first().filter(|first| first.lives());
         command.process_group(first.map_or(0, |first| first.pid().cast_signed()));
         let cgroup = self.freezer.as_ref().map(Freezer::door).transpose()?;
@@ -177,7 +179,7 @@ impl JobMembers {
         self.all.get_mut(rank)
     }
 
-    /// Those that have not ended, with their ranks.
+    /// Members that have not ended, with their ranks.
     pub(crate) fn living(&self) -> impl Iterator<Item = (usize, &JobMember)> {
         self.all.iter().enumerate().filter(|(_, member)| member.lives())
     }
@@ -190,11 +192,11 @@ impl JobMembers {
         self.living().for_each(|(_, member)| member.signal(signal));
     }
 
-    /// Suspends and lets go on, so that those run, and no others, whose processor `may` run.
-    /// Returns when it is so.
+    /// Resumes the members whose processor `may` run, and suspends all others. Returns when that is
+    /// done.
     pub(crate) fn let_run(&mut self, may: impl Fn(Option<u32>) -> bool) {
         if let Some(freezer) = &self.freezer {
-            // The freezer takes all or none.
+            // The freezer suspends all or none.
             let freeze =
                 !self.all.is_empty() && !self.all.iter().any(|member| may(member.processor));
             if freeze != self.frozen && freezer.set(freeze).is_ok() {
@@ -208,7 +210,8 @@ impl JobMembers {
             }
             return;
         }
-        // Whoever is let go on where this thread runs may take its processor; so those come last.
+        // A member that is resumed where this thread runs may take its processor, so those come
+        // last.
         let here = Some(processor::current() as u32);
         let (near, far): (Vec<_>, Vec<_>) =
             self.all.iter_mut().partition(|member| member.processor == here);
@@ -226,8 +229,10 @@ impl JobMembers {
         });
     }
 
-    /// Where members work: of those that are suspended, where they did. A member works that has
-    /// used a fiftieth of the time since the last look, or would run if it could.
+    /// The processors on which members work; for suspended members, those on which they worked
+    /// before.
+    ///
+    /// A member works if it has used a fiftieth of the time since the last check, or is runnable.
     pub(crate) fn look(&mut self) -> BTreeSet<u32> {
         for member in
             self.all.iter_mut().filter(|member| member.ended.is_none() && !member.suspended)
@@ -251,7 +256,7 @@ impl JobMember {
     }
 }
 
-/// Waits for the kernel, but not for ever.
+/// Waits for a condition, but at most [`LONGEST_STOP`].
 fn until(mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() && start.elapsed() < LONGEST_STOP {

@@ -1,4 +1,4 @@
-//! Members that are started, suspended and let go on, by each way that is there.
+//! Members are started, suspended and resumed, by each method that is available.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn it_is_seen_where_members_work() {
     std::thread::sleep(Duration::from_millis(50));
     let first = members.all[0].processor.unwrap();
     assert_eq!(members.look(), [first].into());
-    // Who is suspended keeps its mark.
+    // A suspended member keeps its mark.
     members.let_run(|_| false);
     assert_eq!(members.look(), [first].into());
 }
@@ -78,7 +78,8 @@ fn times_to_stop_and_to_continue() {
         for (size, freezer) in
             [2, 8, 32].into_iter().flat_map(|size| ways().into_iter().map(move |way| (size, way)))
         {
-            // On a thread of its own, so that its wishes for exactness are not the next members'.
+            // On a thread of its own, so that its settings for exact timing do not pass to the next
+            // members.
             std::thread::scope(|scope| {
                 scope.spawn(move || time(script, size, freezer));
             });

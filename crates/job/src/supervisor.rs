@@ -1,10 +1,10 @@
-//! The supervisor of a job: one thread that waits for what its members, its user, those who ask and
-//! the other supervisors have to say.
+//! The supervisor of a job: one thread that serves its members, its user, its clients and its
+//! peers.
 //!
-//! There are two reasons to suspend members: somebody said stop, or it is another job's turn. They
-//! run when there is neither, or when the job is being ended. Whatever ends this thread ends them
-//! ([`JobMembers`]), and nothing that others do can keep them suspended: a supervisor that hears
-//! nothing from the leader for too long lets its members run.
+//! Members are suspended for two reasons: a request to stop, or another job's turn. They run when
+//! there is neither, or when the job is being ended. Any end of this thread ends them, too
+//! ([`JobMembers`]). No other process can keep them suspended: a supervisor that receives nothing
+//! from the leader for too long lets its members run.
 
 mod asks;
 mod part;
@@ -30,26 +30,26 @@ use upcall_os::poll::{PollSet, Ready, Report};
 use upcall_os::processor;
 use upcall_os::socket::{Connection, Listener};
 
-/// Keys of the set of descriptors. Members follow, then those who ask.
+/// Keys of the set of descriptors. Members follow, then the connections of clients.
 const LISTENER: u64 = 0;
 const LEADER: u64 = 1;
 const SIGNALS: u64 = 2;
 const MEMBERS: u64 = 16;
 const GUESTS: u64 = 1 << 32;
 
-/// So long output that was written is waited for after the last member has ended: what it has
-/// started may have the pipe still.
+/// Maximum wait for the last output after the last member has ended. Processes that it started may
+/// still have the pipe.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The job is being ended.
 struct JobShutdown {
-    /// When the members that are left are killed.
+    /// When the remaining members are killed.
     kill_at: Option<Instant>,
 }
 
 pub(crate) struct Supervisor<'a> {
     job: Job,
-    /// Dropped first: what follows waits for nobody who may be suspended.
+    /// Dropped first, so that the fields that follow do not wait for a suspended process.
     members: JobMembers,
     entered: RegisteredName,
     since: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Supervisor<'a> {
     ending: Option<JobShutdown>,
     failed: Option<MemberExit>,
     part: Participation,
-    /// When members are looked at next, whether they work.
+    /// When to check next whether members work.
     look_at: Option<Instant>,
     works: BTreeSet<u32>,
 }
@@ -78,7 +78,7 @@ pub(crate) fn run(job: Job, tell: &mut dyn FnMut(&Happening)) -> Result<u8, JobE
     Supervisor::new(job, tell)?.run()
 }
 
-/// Our name and our socket in the folder of names, taken out again at the end.
+/// Our name and our socket in the folder of names, removed at the end.
 struct RegisteredName {
     name: String,
     socket: PathBuf,
@@ -101,7 +101,7 @@ impl<'a> Supervisor<'a> {
         let poll = PollSet::new().map_err(unable("a set of descriptors"))?;
         let signals = Signals::new(&poll, SIGNALS).map_err(unable("signals"))?;
         let freezer = match (job.way, job.schedule) {
-            // Single members are suspended there, and the freezer takes all.
+            // Co-scheduling suspends single members, and the freezer suspends all.
             (Some(SuspendMethod::Signals), _) | (None, Some(JobSchedule::Co)) => None,
             (Some(SuspendMethod::Freezer), Some(JobSchedule::Co)) => {
                 return Err(JobError::NoFreezer {
@@ -122,7 +122,7 @@ impl<'a> Supervisor<'a> {
         let program = Program {
             path: job.program.clone(),
             arguments: job.arguments.clone(),
-            // No other run has it, of this name or another.
+            // No other run has this name.
             group: format!("run.{}.{since:x}", std::process::id()),
             size: job.size,
             limit: job.limit,
@@ -187,8 +187,8 @@ impl<'a> Supervisor<'a> {
                 match key {
                     LISTENER => self.let_in(),
                     LEADER => self.hear_leader(),
-                    // Who is not there for the answer is not obeyed any more: it was told that
-                    // nobody answers.
+                    // The request of a client that has gone is not carried out: the client reported
+                    // that the supervisor does not reply.
                     GUESTS.. if hung_up => self.see_off(key),
                     GUESTS.. => self.hear(key),
                     MEMBERS.. => self.look_after((key - MEMBERS) as usize)?,
@@ -202,7 +202,7 @@ impl<'a> Supervisor<'a> {
         if self.started { self.members.living().next().is_none() } else { self.ending.is_some() }
     }
 
-    /// When something is to be done even if nobody says anything.
+    /// The next time at which something is due without any event.
     fn due(&self) -> Option<Instant> {
         let kill = self.ending.as_ref().and_then(|ending| ending.kill_at);
         [kill, self.look_at, self.part.due(&self.grant)].into_iter().flatten().min()
@@ -218,7 +218,7 @@ impl<'a> Supervisor<'a> {
                 error,
             })?;
         }
-        // After the start: what is asked for here members would have as well.
+        // After the start, since members would inherit these settings.
         processor::ask_for_short_slices();
         upcall_os::timer::be_exact();
         (self.tell)(&Happening::Started { name: self.entered.name.clone() });
@@ -251,7 +251,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Suspends members and lets them go on, so that it is as it should be by now.
+    /// Suspends and resumes members, as is now required.
     fn apply(&mut self) {
         let (ending, stopped, grant) = (self.ending.is_some(), self.stopped, &self.grant);
         let may = |processor| ending || (!stopped && grant.permits(processor));
@@ -259,7 +259,7 @@ impl<'a> Supervisor<'a> {
         self.plan_look();
     }
 
-    /// A member has said something by its pidfd: it has ended.
+    /// Handles the end of a member, which its pidfd reports.
     fn look_after(&mut self, rank: usize) -> Result<(), JobError> {
         let Some(member) = self.members.get(rank) else { return Ok(()) };
         let unable =
@@ -294,11 +294,11 @@ impl<'a> Supervisor<'a> {
         self.apply();
     }
 
-    /// Our user wants something.
+    /// Handles the signals of our user.
     fn obey(&mut self) {
         for signal in self.signals.take() {
             if self.ending.is_some() || !self.started {
-                // The second one: it is to end, whatever the members do about it.
+                // The second signal ends the job, even against the members' will.
                 self.failed.get_or_insert(MemberExit::Signal(signal.as_raw()));
                 self.end();
                 continue;
@@ -332,7 +332,7 @@ impl MemberExit {
         }
     }
 
-    /// As a shell has it: 128 and the signal, if it was one.
+    /// The code as a shell reports it: for a signal, 128 and the signal.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Code(code) => code as u8,

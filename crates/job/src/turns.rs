@@ -1,19 +1,20 @@
-//! Which jobs run when several share the processors: the rules, without processes, sockets or
-//! clocks. The moment is an argument.
+//! Which jobs run when several share the processors: the rules alone, without processes or sockets.
 //!
-//! Jobs that have something to do hold the turn one after another, in the order in which they were
-//! started. What the others may do meanwhile depends on their kind (UDM, section 4.3, and
-//! requirement D13):
+//! The time is an argument. Jobs that have something to do hold the turn one after another, in the
+//! order in which they were started. What the others may do during that turn depends on their kind
+//! (UDM, section 4.3; D13 here):
 //!
 //! - *batch*: all batch jobs together are one in the round, by their oldest; so each runs to its
 //!   end before the next begins.
 //! - *gang*: a turn is a slice, and all members of all others are suspended.
 //! - *co*: a turn is a slice, or ends when all members sleep. Where no member of the holder works,
 //!   those of the next co-scheduled job that has work there run. A job that only sleeps is not
-//!   suspended, for it takes nothing from anybody; it takes part again when it is seen to work.
+//!   suspended, since it takes nothing from the others; it takes part again when it is seen to
+//!   work.
 //!
-//! A change is made in two steps: who has to be suspended is, and says so; then who may run is
-//! told. Who does not answer is not waited for again until it speaks.
+//! A change is made in two steps: first the jobs that must stop are suspended and confirm it, then
+//! the jobs that may run get their orders. A job that does not confirm is not waited for again until it
+//! sends a message.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 /// How a job shares the processors with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobSchedule {
-    /// To its end.
+    /// One job after another, each to its end.
     Batch,
     /// Slices, on all processors at once.
     Gang,
@@ -35,14 +36,14 @@ pub enum JobSchedule {
 pub enum RunGrant {
     /// None.
     Nothing,
-    /// Those whose place is one of these processors.
+    /// Members with one of these processors.
     On(BTreeSet<u32>),
     /// All.
     All,
 }
 
 impl RunGrant {
-    /// Whether the member with this processor may run, or one without.
+    /// Returns `true` if a member with this processor, or without one, may run.
     pub fn permits(&self, processor: Option<u32>) -> bool {
         match self {
             Self::Nothing => false,
@@ -51,7 +52,7 @@ impl RunGrant {
         }
     }
 
-    /// What both permit.
+    /// What both grants permit.
     fn and(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::All, grant) | (grant, Self::All) => grant.clone(),
@@ -68,40 +69,40 @@ impl RunGrant {
 /// The place of a member that may run on any processor.
 pub(crate) const ANYWHERE: u32 = u32::MAX;
 
-/// A job, as it comes to take part.
+/// A job that joins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Newcomer {
     pub(crate) kind: JobSchedule,
     pub(crate) slice: Duration,
-    /// When it was started, by the clock that all processes share, in nanoseconds.
+    /// When it was started, in nanoseconds of the clock that all processes share.
     pub(crate) since: u64,
     /// The processors of its members, or [`ANYWHERE`].
     pub(crate) places: BTreeSet<u32>,
-    /// What it does now.
+    /// What its members may do now.
     pub(crate) grant: RunGrant,
-    /// Whether it is to run at all: nobody has stopped it.
+    /// `true` if it is to run at all: it is not stopped.
     pub(crate) wants: bool,
 }
 
-/// What one job is told.
+/// An order to one job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TurnOrder {
     pub(crate) number: u64,
     pub(crate) grant: RunGrant,
-    /// Whether it is to say where its members work.
+    /// `true` if the job is to report where its members work.
     pub(crate) watch: bool,
 }
 
-/// So long one who was to suspend its members is waited for.
+/// Maximum wait for a job that has to suspend its members.
 const LIMIT: Duration = Duration::from_millis(500);
 
 struct Seat {
     id: u64,
     job: Newcomer,
-    /// Where its members work, as far as is known.
+    /// The processors on which its members work, as far as is known.
     busy: BTreeSet<u32>,
     told: TurnOrder,
-    /// Since when it is waited for.
+    /// Since when its confirmation is awaited.
     waited_for: Option<Instant>,
     silent: bool,
 }
@@ -139,21 +140,21 @@ impl JobTurns {
         self.seats.retain(|seat| seat.id != id);
     }
 
-    /// Whether the job is to run at all.
+    /// Records whether the job is to run at all.
     pub(crate) fn wants(&mut self, id: u64, wants: bool) {
         if let Some(seat) = self.speaks(id) {
             seat.job.wants = wants;
         }
     }
 
-    /// Where its members work.
+    /// Records where the job's members work.
     pub(crate) fn busy(&mut self, id: u64, busy: BTreeSet<u32>) {
         if let Some(seat) = self.speaks(id) {
             seat.busy = busy;
         }
     }
 
-    /// An order was carried out.
+    /// Records that an order was carried out.
     pub(crate) fn done(&mut self, id: u64, number: u64) {
         if let Some(seat) = self.speaks(id)
             && seat.told.number == number
@@ -162,34 +163,34 @@ impl JobTurns {
         }
     }
 
-    /// It had not heard anything for long, and lets all members run.
+    /// Records that the job received nothing for too long, and lets all its members run.
     pub(crate) fn loose(&mut self, id: u64) {
         if let Some(seat) = self.speaks(id) {
             seat.told.grant = RunGrant::All;
         }
     }
 
-    /// Whoever speaks is there.
+    /// The seat of a job that has sent a message, which is therefore not silent any more.
     fn speaks(&mut self, id: u64) -> Option<&mut Seat> {
         let seat = self.seats.iter_mut().find(|seat| seat.id == id)?;
         if std::mem::take(&mut seat.silent) {
-            // It may have done anything of what it was told.
+            // It may have carried out any of its orders.
             (seat.told.grant, seat.waited_for) = (RunGrant::All, None);
         }
         Some(seat)
     }
 
-    /// Whether this is one who takes part.
+    /// Returns `true` if this job takes part.
     pub(crate) fn seats(&self, id: u64) -> bool {
         self.seats.iter().any(|seat| seat.id == id)
     }
 
-    /// How many take part.
+    /// Number of jobs that take part.
     pub(crate) fn len(&self) -> usize {
         self.seats.len()
     }
 
-    /// Who takes turns: of the batch jobs only the oldest.
+    /// The jobs that take turns: of the batch jobs only the oldest.
     fn round(&self) -> Vec<u64> {
         let mut batch = false;
         let first = |seat: &&Seat| {
@@ -212,7 +213,7 @@ impl JobTurns {
         }
     }
 
-    /// What each may do as things are.
+    /// What each job may do at present.
     fn wanted(&self) -> Vec<RunGrant> {
         let holder =
             self.holder.and_then(|holder| self.seats.iter().position(|seat| seat.id == holder));
@@ -250,8 +251,7 @@ impl JobTurns {
         wanted
     }
 
-    /// What is to be told to whom at this moment. To be asked after each change, and at
-    /// [`JobTurns::next`].
+    /// The orders to send now. To be called after each change, and at the time [`JobTurns::next`].
     pub(crate) fn orders(&mut self, now: Instant) -> Vec<(u64, TurnOrder)> {
         for seat in &mut self.seats {
             if seat.waited_for.is_some_and(|since| now >= since + LIMIT) {
@@ -288,7 +288,7 @@ impl JobTurns {
         orders
     }
 
-    /// When to ask again, if nothing happens before.
+    /// The time of the next call of [`JobTurns::orders`], if nothing happens before.
     pub(crate) fn next(&self) -> Option<Instant> {
         match self.seats.iter().filter_map(|seat| seat.waited_for).min() {
             Some(since) => Some(since + LIMIT),

@@ -1,4 +1,4 @@
-//! The rules of taking turns, step by step, with a clock of the test's own.
+//! The rules of taking turns, step by step, with the test's own clock.
 
 use super::*;
 use JobSchedule::{Batch, Co, Gang};
@@ -8,7 +8,7 @@ const SLICE: Duration = Duration::from_millis(10);
 struct Table {
     turns: JobTurns,
     now: Instant,
-    /// What each job does.
+    /// What each job may do.
     grants: Vec<RunGrant>,
 }
 
@@ -36,7 +36,7 @@ impl Table {
         table
     }
 
-    /// All do as they are told, until nobody is told anything any more.
+    /// All jobs carry out their orders, until there are no more.
     fn settle(&mut self) {
         loop {
             let orders = self.turns.orders(self.now);
@@ -74,7 +74,7 @@ fn gangs_run_one_after_another() {
         assert_eq!(table.running(), [expected]);
         table.pass(Duration::from_millis(1));
     }
-    // Who is stopped, or has ended, takes no turns.
+    // A job that is stopped, or has ended, takes no turns.
     table.turns.wants(1, false);
     table.settle();
     assert_eq!(table.running(), [2]);
@@ -95,7 +95,8 @@ fn batch_jobs_run_to_their_ends() {
     table.grants[0] = RunGrant::Nothing;
     table.pass(SLICE);
     assert_eq!(table.running(), [1]);
-    // Who is stopped gives its turn to the next one, and has it again afterwards: it is older.
+    // A stopped job gives its turn to the next one. It has the turn again afterwards, since it is
+    // older.
     table.turns.wants(1, false);
     table.settle();
     assert_eq!(table.running(), [2]);
@@ -118,7 +119,7 @@ fn a_co_scheduled_job_that_sleeps_gives_its_turn_away() {
     let mut table = Table::of(&[Co, Co]);
     assert_eq!(table.running(), [0]);
     table.pass(Duration::from_millis(2));
-    // It sleeps: then it need not be suspended.
+    // It sleeps, so it need not be suspended.
     table.busy(0, []);
     assert_eq!((table.running(), table.turns.next()), (vec![0, 1], None));
     // It works again, and waits for its turn.
@@ -126,7 +127,7 @@ fn a_co_scheduled_job_that_sleeps_gives_its_turn_away() {
     assert_eq!((table.running(), table.grants[0].clone()), (vec![1], RunGrant::Nothing));
     table.pass(SLICE);
     assert_eq!(table.running(), [0]);
-    // Its member on processor 0 sleeps, so the other job's runs there.
+    // Its member on processor 0 sleeps, so the other job's member runs there.
     assert_eq!(table.grants[1], RunGrant::On([0].into()));
     table.busy(0, []);
     table.busy(1, []);
@@ -154,7 +155,7 @@ fn nobody_runs_before_the_last_one_is_suspended() {
         [(0, RunGrant::Nothing)]
     );
     assert!(table.turns.orders(table.now + LIMIT / 2).is_empty());
-    // Whoever does not answer is left out, until it speaks.
+    // A job that does not confirm is left out, until it sends a message.
     table.now += LIMIT;
     let orders = table.turns.orders(table.now);
     assert_eq!(
@@ -169,8 +170,8 @@ fn nobody_runs_before_the_last_one_is_suspended() {
     assert_eq!(table.running(), [0]);
 }
 
-/// Whatever happens: gangs are never granted anything together, and somebody always runs who has
-/// work and is heard of.
+/// In any order of events, gangs are never granted anything together, and a job that has work and
+/// is not silent always runs.
 #[test]
 fn at_random() {
     let mut seed = 0x5eed_u64;

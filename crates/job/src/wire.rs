@@ -1,5 +1,6 @@
-//! What supervisors are asked and answer, and tell each other, over their control sockets, in
-//! postcard's encoding. Both ends are this user's.
+//! Messages between supervisors, and between them and their clients, in postcard's encoding.
+//!
+//! They travel over the supervisors' control sockets. Both ends are this user's.
 
 use crate::members::SuspendMethod;
 use crate::turns::{JobSchedule, Newcomer, TurnOrder};
@@ -10,7 +11,7 @@ use std::time::Duration;
 /// The version of these messages.
 pub(crate) const VERSION: u32 = 1;
 
-/// What a supervisor is asked.
+/// A request to a supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum JobRequest {
     Show {
@@ -19,71 +20,71 @@ pub(crate) enum JobRequest {
     Stop,
     Cont,
     Kill,
-    /// Another supervisor's job wants to take turns, where this one leads.
+    /// Another supervisor's job wants to take turns; this supervisor leads.
     Join(Newcomer),
-    /// It has carried out an order.
+    /// The follower has carried out an order.
     Done {
         number: u64,
     },
     /// Whether its job is to run at all.
     Wants(bool),
-    /// Where its members work.
+    /// The processors on which its members work.
     Busy(BTreeSet<u32>),
-    /// It had not heard anything for too long, and lets all its members run.
+    /// The follower received nothing for too long, and lets all its members run.
     Loose,
 }
 
-/// What it answers.
+/// A supervisor's reply.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum JobReply {
     Shown(Box<ShownJob>),
     Done,
-    /// It is being ended; at the latest after so long by force.
+    /// The job is being ended; after `grace` at the latest, by force.
     Ending {
         grace: Duration,
     },
     Refused(String),
-    /// To who takes turns.
+    /// To a follower: what its job may do.
     Order(TurnOrder),
-    /// It still leads.
+    /// To a follower: this supervisor still leads.
     Still,
 }
 
-/// What a job does.
+/// What a job is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobState {
     /// Its members run.
     Running,
     /// They are suspended until `cont`.
     Stopped,
-    /// They are suspended, all or some, or not started yet, while others have their turn.
+    /// Some or all members are suspended, or not started yet, while other jobs have their turn.
     Waiting,
     /// They are being ended.
     Ending,
 }
 
-/// A job, as it shows itself.
+/// A job, as its supervisor reports it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShownJob {
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// Its supervisor.
+    /// Process of its supervisor.
     pub pid: u32,
     /// The program of its members.
     pub program: String,
-    /// How many members it is started with.
+    /// Number of members that it is started with.
     pub size: usize,
-    /// Those that have not ended.
+    /// Members that have not ended.
     pub members: Vec<ShownMember>,
-    /// What it does.
+    /// What it is doing.
     pub state: JobState,
     /// How it suspends its members.
     pub way: SuspendMethod,
-    /// How it shares processors with other jobs; `None`: as the kernel sees fit.
+    /// How it shares processors with other jobs; `None` if only the kernel schedules it.
     pub schedule: Option<JobSchedule>,
-    /// The length of its turns.
+    /// Length of its turns.
     pub slice: Duration,
-    /// Its supervisor lets the jobs take turns.
+    /// `true` if its supervisor leads the jobs that take turns.
     pub leads: bool,
 }
 
@@ -96,17 +97,17 @@ pub struct ShownMember {
     pub pid: u32,
     /// The processor that it runs on, if it was given one.
     pub processor: Option<u32>,
-    /// Suspended by its supervisor.
+    /// `true` if its supervisor has suspended it.
     pub suspended: bool,
 }
 
 pub(crate) fn pack<T: Serialize>(message: &T) -> Vec<u8> {
-    // Of these types it cannot fail but for memory.
+    // For these types it fails only if there is no memory.
     postcard::to_stdvec(message).unwrap_or_default()
 }
 
 pub(crate) fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     postcard::from_bytes(bytes).map_err(|error| {
-        format!("a control message cannot be read: {error}; is it another version's?")
+        format!("a control message cannot be read: {error}; is it from another version?")
     })
 }

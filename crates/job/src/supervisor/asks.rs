@@ -1,5 +1,4 @@
-//! Those who ask a supervisor for something: `upcall job`, and the supervisors whose jobs take
-//! turns where it leads.
+//! The clients of a supervisor: `upcall job`, and the followers if it leads.
 
 use super::{GUESTS, Supervisor};
 use crate::MemberExit;
@@ -9,7 +8,7 @@ use rustix::process::Signal;
 use upcall_os::poll::Report;
 use upcall_os::socket::{self, Received};
 
-/// So many at once. More wait in the socket's queue.
+/// Maximum number of connections. Further clients wait in the socket's queue.
 const MOST: usize = 1024;
 
 impl Supervisor<'_> {
@@ -17,7 +16,7 @@ impl Supervisor<'_> {
         while self.guests.len() < MOST
             && let Ok(Some(connection)) = self.listener.accept()
         {
-            // The folder lets in nobody else; root may go anywhere.
+            // The folder admits only this user; root can enter any folder.
             let known =
                 connection.peer().is_ok_and(|peer| peer.uid == socket::own_user() || peer.uid == 0);
             let key = GUESTS + self.guests_so_far;
@@ -46,7 +45,7 @@ impl Supervisor<'_> {
         self.unseat(key);
     }
 
-    /// Who does not read its answers is left.
+    /// Replies to a client, and disconnects it if it does not read its replies.
     pub(super) fn reply(&mut self, key: u64, answer: &JobReply) {
         if self.guests.get(&key).is_some_and(|guest| guest.send(&pack(answer), &[]).is_err()) {
             self.see_off(key);
@@ -57,7 +56,7 @@ impl Supervisor<'_> {
         let answer = match ask {
             JobRequest::Show { version: VERSION } => JobReply::Shown(Box::new(self.show())),
             JobRequest::Show { version } => JobReply::Refused(format!(
-                "it has version {VERSION} of the protocol of jobs, and is asked by version {version}"
+                "its job protocol has version {VERSION}, the request has version {version}"
             )),
             JobRequest::Stop | JobRequest::Cont if self.ending.is_some() => {
                 JobReply::Refused("it is being ended".into())

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!   follower               leader (its socket is entered as turns.now)
-//!   Join(job)      ──►     seats it
+//!   Join(job)      ──►     gives it a seat
 //!            ◄──  Order    run: nothing, on some processors, all
-//!   Done           ──►     once it is so; only then others are told to run
-//!   Busy, Wants    ──►     where its members work; whether somebody has stopped it
+//!   Done           ──►     once it is so; only then the others may run
+//!   Busy, Wants    ──►     where its members work; whether the job is stopped
 //!            ◄──  Still    four times a second
 //! ```
-//! The lock is the folder's, and held only to enter and to look: who leads is whose socket stands
-//! there and is listened at. A leader that ends or is killed closes its connections; each follower
-//! then tries to enter itself, one is first, and the others join it. A leader that says nothing (it
-//! is stopped, or in a debugger) is not obeyed any more after a second, and again when it speaks.
-//! Members are only ever suspended by their own supervisor, so none of this can leave any
-//! suspended.
+//! The lock is the folder's, and held only to enter and to check. The leader is the supervisor
+//! whose socket stands there and is listened at. A leader that ends or is killed closes its
+//! connections. Each follower then tries to enter itself, one is first, and the others join it. A
+//! leader that sends nothing (it is stopped, or in a debugger) is no longer obeyed after a second,
+//! and again when it sends something. Only a member's own supervisor suspends it, so nothing here
+//! can leave a member suspended.
 
 use super::{LEADER, Supervisor};
 use crate::turns::{JobSchedule, JobTurns, Newcomer, RunGrant, TurnOrder};
@@ -25,22 +25,22 @@ use upcall_directory::names::jobs;
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Received};
 
-/// How often a leader says that it is there.
+/// Interval between a leader's messages that it still leads.
 const STILL: Duration = Duration::from_millis(250);
 
-/// So long it is obeyed without a word.
+/// Maximum time for which a silent leader is obeyed.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Between two attempts to find who leads.
+/// Interval between two attempts to find the leader.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// The own job's seat.
+/// The seat of the leader's own job.
 const OWN: u64 = 0;
 
 pub(super) enum Role {
     /// The job takes no turns.
     None,
-    /// It does, and nobody is known yet who leads.
+    /// It takes turns, and the leader is not known yet.
     Seeking,
     Following(Connection),
     Leading {
@@ -51,9 +51,9 @@ pub(super) enum Role {
 
 pub(super) struct Participation {
     role: Role,
-    /// When something is to be done next.
+    /// When something is due next.
     at: Option<Instant>,
-    /// When the leader was heard last, or looked for first.
+    /// When the leader's last message arrived, or the search for a leader began.
     heard: Instant,
     watch: bool,
 }
@@ -165,7 +165,7 @@ impl Supervisor<'_> {
                 self.tell_leader(&JobRequest::Done { number });
             }
             Ok(_) => {}
-            // Another version leads; it goes as if nobody did.
+            // The leader is of another version: go on as if there were no leader.
             Err(_) => self.lose_leader(),
         }
     }
@@ -178,7 +178,7 @@ impl Supervisor<'_> {
         self.apply();
     }
 
-    /// Tells everybody what to do, as long as there is something to tell.
+    /// Sends all seats their orders, until there are none left.
     fn lead(&mut self) {
         loop {
             let now = Instant::now();
@@ -220,10 +220,11 @@ impl Supervisor<'_> {
         }
     }
 
-    /// What another supervisor says to the leader.
+    /// Handles a follower's message to the leader.
     pub(super) fn seated(&mut self, key: u64, ask: JobRequest) {
         let Role::Leading { turns, .. } = &mut self.part.role else {
-            // It takes us for the leader that we are no more; it will see that, and look again.
+            // The follower takes us for the leader, which we no longer are. It sees the
+            // disconnection, and seeks the leader again.
             return self.see_off(key);
         };
         match ask {
@@ -244,7 +245,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Somebody has stopped the job, or let it go on.
+    /// Reports that the job was stopped or resumed.
     pub(super) fn tell_wants(&mut self) {
         let wants = !self.stopped;
         match &mut self.part.role {
@@ -256,8 +257,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The job takes no more turns: it is being ended, and all its members run for that. If it
-    /// leads, it goes on with that: another can only lead when its socket is gone.
+    /// Ends the job's turns: the job is being ended, and all its members run for that.
+    ///
+    /// If this supervisor leads, it goes on leading: another can lead only when its socket is gone.
     pub(super) fn leave_turns(&mut self) {
         match &mut self.part.role {
             Role::Leading { turns, .. } => {
@@ -288,7 +290,7 @@ impl Supervisor<'_> {
         (self.job.slice / 4).clamp(Duration::from_millis(1), Duration::from_millis(50))
     }
 
-    /// Tells the leader where members work, if that has changed.
+    /// Reports to the leader where members work, if that has changed.
     pub(super) fn look(&mut self) {
         self.look_at = Some(Instant::now() + self.look_after_so_long());
         let works: BTreeSet<u32> = self.members.look();

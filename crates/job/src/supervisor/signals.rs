@@ -1,4 +1,4 @@
-//! The signals by which a user ends a job, as something to wait for.
+//! The signals by which a user ends a job, as descriptors to wait for.
 
 use rustix::process::Signal;
 use signal_hook::SigId;
@@ -11,8 +11,8 @@ const ALL: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 pub(super) struct Signals(Vec<(Signal, UnixStream, SigId)>);
 
 impl Signals {
-    /// Has them reported under a key. Those that this process was started without (`nohup`, and
-    /// what a shell starts in the background) stay ignored.
+    /// Reports them under a key. Signals that were ignored when this process started (`nohup`, and
+    /// a shell's background processes) stay ignored.
     pub(super) fn new(poll: &PollSet, key: u64) -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = status
@@ -30,7 +30,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Those that have come.
+    /// Signals that arrived since the last call.
     pub(super) fn take(&mut self) -> Vec<Signal> {
         let come = self.0.iter_mut().filter_map(|(signal, pipe, _)| {
             (pipe.read(&mut [0; 64]).unwrap_or(0) > 0).then_some(*signal)
