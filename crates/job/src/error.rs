@@ -173,7 +173,8 @@ impl fmt::Display for JobRequestError {
             Self::Silent { name, pid } => write!(
                 f,
                 "the supervisor of the job {name:?}, process {pid}, does not answer: \
-                 if it is stopped, `kill -CONT {pid}` resumes it, and `kill -9 {pid}` ends it with all members"
+                 if it is stopped, `kill -CONT {pid}` resumes it, and `kill -9 {pid}` ends it with \
+                 all members"
             ),
             Self::Refused { name, reason } => write!(f, "the job {name:?} refuses: {reason}"),
             Self::Connection { name, error } => {

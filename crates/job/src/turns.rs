@@ -13,8 +13,8 @@
 //!   work.
 //!
 //! A change is made in two steps: first the jobs that must stop are suspended and confirm it, then
-//! the jobs that may run get their orders. A job that does not confirm is not waited for again until it
-//! sends a message.
+//! the jobs that may run get their orders. A job that does not confirm is not waited for
+//! again until it sends a message.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -1,8 +1,7 @@
-//! The one door to atomics, and to the mutexes of modelled protocols: `std`'s, or loom's when a
-//! model is being checked.
+//! The one source of atomics and of modelled protocols' mutexes: `std`'s, or loom's in a model.
 //!
-//! Every layer above takes its atomics, its fences and its spin hint from here, so that `--cfg
-//! loom` reaches all of them; but for `thread`, which has a shim of its own.
+//! Every layer above takes its atomics, its fences and its spin hint from here, so that
+//! `--cfg loom` reaches all of them. The exception is `thread`, which has a shim of its own.
 
 #[cfg(not(loom))]
 pub use crate::lock::{KernelMutex, MutexGuard};
@@ -44,8 +43,8 @@ impl<T> ModelMutex<T> {
 
 /// A fence, as [`std::sync::atomic::fence`].
 ///
-/// On x86-64 a SeqCst fence is a locked instruction that changes nothing, on a word of the stack:
-/// for ordinary memory it orders as `mfence` does, which compilers emit, and takes a quarter of its
+/// On x86-64 a SeqCst fence is a locked instruction that changes nothing, on a word of the stack.
+/// For ordinary memory it orders as `mfence` does, which compilers emit, and takes a quarter of its
 /// time (5 and 21 ns on the machine of docs/lrpc.md).
 #[cfg(not(loom))]
 #[inline(always)]
@@ -53,8 +52,8 @@ pub fn fence(order: Ordering) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(upcall_kernel_threads)))]
     if order == Ordering::SeqCst {
         let mut word = 0u32;
-        // SAFETY: the word is ours, and aligned. To the compiler this may read and write any
-        // memory, so it moves no access across it.
+        // SAFETY: the word is ours, and aligned. As far as the compiler knows, this may read and
+        // write any memory, so it moves no access across it.
         return unsafe {
             std::arch::asm!("lock or dword ptr [{}], 0", in(reg) &raw mut word, options(nostack))
         };
@@ -62,8 +61,9 @@ pub fn fence(order: Ordering) {
     std::sync::atomic::fence(order);
 }
 
-/// A SeqCst fence directly after a read-modify-write of this thread, which on x86-64 has been one
-/// already.
+/// A SeqCst fence directly after a read-modify-write of this thread.
+///
+/// On x86-64 the read-modify-write is such a fence already.
 #[inline(always)]
 pub fn fence_after_update() {
     if cfg!(all(not(loom), target_arch = "x86_64", not(miri), not(upcall_kernel_threads))) {
@@ -78,10 +78,10 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    /// Two threads each write one word and read the other's, again and again, from the same start:
-    /// how often did both miss the other's write?
+    /// Two threads each write one word and read the other's, round after round, from the same
+    /// start. Returns how often both missed the other's write.
     ///
-    /// Where other programs want the processors, a round can take some slices of them: then there
+    /// If other programs want the processors, a round can take several of their slices. Then there
     /// are as many rounds as 5 s have room for.
     fn both_missed(write: impl Fn(&AtomicU32) + Sync, fence: impl Fn() + Sync) -> u32 {
         const ROUNDS: u32 = 100_000;
@@ -92,7 +92,7 @@ mod tests {
         let missed = AtomicU32::new(0);
         let side = |own: usize| {
             for round in 1..=ROUNDS {
-                // The other side sees it when it has seen this turn.
+                // The other side sees this when it has seen the turn.
                 if own == 0 && begun.elapsed() > MOST {
                     last.store(round, Ordering::SeqCst);
                 }
@@ -104,7 +104,7 @@ mod tests {
                 write(&words[own]);
                 fence();
                 let read = words[1 - own].load(Ordering::Relaxed);
-                // The second of the two sums up, and prepares the next round.
+                // The second of the two evaluates the round, and prepares the next one.
                 let sum =
                     reads.fetch_add(1 + 2 * read.min(1), Ordering::SeqCst) + 1 + 2 * read.min(1);
                 if sum % 2 == 0 {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Its folder; `None` where version 2 is not mounted.
+/// The folder of the cgroup; `None` if version 2 is not mounted.
 pub fn own() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -11,13 +11,14 @@ pub fn own() -> Option<PathBuf> {
     folder_of(path, &mounts)
 }
 
-/// The limit of memory of the control group of version 1 that this process is in, with those around
-/// it, and what the group uses of it, both in bytes; `None` where there is none.
+/// Memory limit and use of this process's cgroup of version 1, in bytes; `None` if there is none.
+///
+/// The limit is the smallest of the cgroup's own and those around it.
 pub fn memory() -> Option<(u64, u64)> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path)?;
     let mounted = Path::new("/sys/fs/cgroup/memory");
-    // In a container the own group may be what is mounted.
+    // In a container, the mounted folder may be that of our own cgroup.
     let folders = [mounted.join(own.trim_start_matches('/')), mounted.into()];
     folders.iter().find_map(|folder| {
         let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
@@ -29,13 +30,13 @@ pub fn memory() -> Option<(u64, u64)> {
             .trim()
             .parse::<u64>()
             .ok()?;
-        // Pages of files that nothing uses go before any process is ended.
+        // The kernel drops unused pages of files before it ends a process.
         let idle = number("total_inactive_file ").unwrap_or(0);
         Some((number("hierarchical_memory_limit ")?, used.saturating_sub(idle)))
     })
 }
 
-/// Where a cgroup is found, by proc_pid_mountinfo(5).
+/// The folder of a cgroup, by proc_pid_mountinfo(5).
 fn folder_of(path: &str, mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;

@@ -1,8 +1,8 @@
-//! Moments that another process of this machine understands: nanoseconds of `CLOCK_MONOTONIC`,
-//! which `Instant` counts too but does not say.
+//! Times that another process of this machine understands: nanoseconds of `CLOCK_MONOTONIC`.
 //!
-//! A process in another time namespace counts from another moment; no two that share a user's
-//! folder of names are apart so, as a rule.
+//! `Instant` counts the same nanoseconds, but does not give them out. A process in another time
+//! namespace counts from another time. Processes that share a user's folder of names are, as a
+//! rule, in the same one.
 
 use std::time::{Duration, Instant};
 
@@ -17,20 +17,21 @@ fn nanoseconds(time: rustix::time::Timespec) -> u64 {
         .saturating_add(time.tv_nsec.cast_unsigned())
 }
 
-/// The number for a moment; that of now for one that has passed.
+/// The number of a time; that of now if the time has passed.
 pub fn stamp(at: Instant) -> u64 {
     let ahead = at.saturating_duration_since(Instant::now());
     now().saturating_add(u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The moment with this number; now for one that has passed. `None`: later than the clock can say.
+/// The time with this number; now if it has passed. `None` if it is beyond the clock's range.
 pub fn moment(stamp: u64) -> Option<Instant> {
     let ahead = Duration::from_nanos(stamp.saturating_sub(now()));
     Instant::now().checked_add(ahead)
 }
 
-/// The moment of the kernel's last tick, in nanoseconds: every 1 to 10 ms another. Some ns, where
-/// the exact clock takes some tens.
+/// The time of the kernel's last tick, in nanoseconds. It changes every 1 to 10 ms.
+///
+/// Reading it takes some ns; the exact clock takes some tens.
 #[inline]
 pub fn tick() -> u64 {
     nanoseconds(rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse))

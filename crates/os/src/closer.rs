@@ -1,15 +1,15 @@
-//! Closes what a peer has sent and nobody asked for.
+//! Closes descriptors that a peer sent unasked.
 //!
-//! Closing a descriptor may take as long as its sender likes: a socket that lingers, a file of a
-//! file system that is a program. So descriptors that are neither memory files nor doorbells are
-//! closed by threads of their own, which no other thread waits for. There is one for each closing
-//! that waits, [`MOST`] at most, so a sender that holds up one does not hold up what others have
-//! sent.
+//! Closing a descriptor may take as long as its sender likes: a socket may linger, and a file may
+//! lie in a file system that is a program. So descriptors that are neither memory files nor
+//! doorbells are closed by threads of their own, which no other thread waits for. There is one
+//! thread for each close that waits, [`MOST`] at most. So a sender that holds up one thread does
+//! not hold up what others have sent.
 //!
-//! What is to be closed takes places in the descriptor table until then. So there is a bound for
-//! each user ([`is_crowded`]): from a user whose descriptors wait in such numbers nothing more is
-//! received, and its connections are [hung up](hang_up) with all that they carry. The process's own
-//! user and root have none: they can end it anyhow.
+//! Until then the descriptors take places in the descriptor table. So there is a bound for each
+//! user ([`is_crowded`]). From a user with so many descriptors waiting, nothing more is received,
+//! and its connections are [hung up](hang_up) with all that they carry. The process's own user and
+//! root have no bound: they can end the process anyway.
 
 use crate::doorbell::is_eventfd;
 use crate::interrupt::{Interruptible, Promise, interruptible};
@@ -22,28 +22,29 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Maximum number of threads that close. What is to be closed while all of them are held up stays
+/// Maximum number of threads that close. While all of them are held up, further descriptors stay
 /// open.
 pub(crate) const MOST: usize = 16;
 
-/// From so many descriptors of a user on that wait to be closed, nothing is received from it.
+/// Number of a user's descriptors waiting to be closed from which nothing is received from the
+/// user.
 const CROWDED: usize = 64;
 
-/// How long the kernel may wait in a closing by [`hang_up`] before it is interrupted.
+/// Time after which a close by [`hang_up`] that waits in the kernel is interrupted.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 struct CloserState {
-    /// What one message brought, and whose it was.
+    /// The descriptors of each message, with the message's user.
     queue: VecDeque<(u32, Vec<OwnedFd>)>,
     threads: usize,
-    /// How many descriptors of each user are not closed yet. Users without any are not in it.
+    /// Number of each user's descriptors that are not closed yet. Users without any are not listed.
     users: Vec<(u32, usize)>,
 }
 
 static STATE: KernelMutex<CloserState> =
     KernelMutex::new(CloserState { queue: VecDeque::new(), threads: 0, users: Vec::new() });
 
-/// Descriptors that are not closed yet, of all users.
+/// Number of descriptors that are not closed yet, of all users.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 fn state() -> MutexGuard<'static, CloserState> {
@@ -68,15 +69,17 @@ impl CloserState {
     }
 }
 
-/// Whether a descriptor is one of those that the protocol knows, and closed at once: a memory file,
-/// or an eventfd.
+/// Returns `true` if a descriptor is of a kind that the protocol uses and that closes at once.
+///
+/// These are memory files and eventfds.
 pub(crate) fn is_plain(fd: &OwnedFd) -> bool {
     // Only files in memory have seals.
     rustix::fs::fcntl_get_seals(fd).is_ok() || is_eventfd(fd)
 }
 
-/// Whether so many descriptors of a user wait to be closed that nothing more is to be received from
-/// it. `user` is not asked for where nothing waits.
+/// Returns `true` if a user has so many descriptors to be closed that nothing more is received.
+///
+/// `user` is not called if no descriptors wait.
 pub(crate) fn is_crowded(user: impl FnOnce() -> u32) -> bool {
     if OPEN.load(Ordering::Relaxed) < CROWDED {
         return false;
@@ -86,13 +89,13 @@ pub(crate) fn is_crowded(user: impl FnOnce() -> u32) -> bool {
     !is_exempt && state().users.iter().any(|&(of, open)| of == user && open >= CROWDED)
 }
 
-/// Closes them, at some time. They came from `user`.
+/// Closes descriptors from `user` at some later time.
 pub(crate) fn close(all: Vec<OwnedFd>, user: u32) {
     if all.is_empty() {
         return;
     }
     for fd in &all {
-        // Its sender may switch this on again, but then only the closer waits.
+        // The sender may switch this on again, but then only the closer waits.
         let _ = rustix::net::sockopt::set_socket_linger(fd, None);
     }
     let mut state = state();
@@ -112,7 +115,7 @@ fn thread(name: &str) -> std::thread::Builder {
     std::thread::Builder::new().name(name.into()).stack_size(64 * 1024)
 }
 
-/// Counts one thread less, if there is another one. Without any the caller closes what there is.
+/// Gives up one thread if another remains. Returns `false` if not: then the caller has to close.
 fn leave_to_others() -> bool {
     let mut state = state();
     let others = state.threads > 1;
@@ -120,7 +123,7 @@ fn leave_to_others() -> bool {
     others
 }
 
-/// Closes what there is to close.
+/// Closes all descriptors in the queue.
 fn empty() {
     loop {
         let next = {
@@ -137,7 +140,7 @@ fn empty() {
     }
 }
 
-/// Connections that are to be hung up.
+/// Connections to hang up.
 struct Hanging {
     queue: VecDeque<OwnedFd>,
     running: bool,
@@ -150,12 +153,12 @@ fn hanging() -> MutexGuard<'static, Hanging> {
     HANGING.lock()
 }
 
-/// Closes a connection with unread messages, beside the caller.
+/// Closes a connection with unread messages, without holding up the caller.
 ///
-/// The kernel closes what they bring. It does not ask a FUSE file system then, as it does when a
-/// process closes a descriptor. It waits for a socket that lingers until a signal comes: one is
-/// sent every [`PATIENCE`]. Where the program has a handler of its own for that signal, [`MOST`]
-/// such sockets hold up all connections that are to be hung up.
+/// The kernel closes the descriptors that the messages carry. It does not ask a FUSE file system
+/// then, as it does when a process closes a descriptor. It waits for a lingering socket until a
+/// signal arrives: one is sent every [`PATIENCE`]. If the program has a handler of its own for that
+/// signal, [`MOST`] such sockets hold up all connections that are to be hung up.
 pub(crate) fn hang_up(connection: OwnedFd) {
     let mut all = hanging();
     all.queue.push_back(connection);
@@ -164,7 +167,7 @@ pub(crate) fn hang_up(connection: OwnedFd) {
     }
     drop(all);
     if thread("upcall-hang-up").spawn(hang_up_all).is_err() {
-        // They wait for the next one.
+        // The connections wait for the next call.
         hanging().running = false;
     }
 }
@@ -172,12 +175,12 @@ pub(crate) fn hang_up(connection: OwnedFd) {
 /// A thread that closes one connection.
 struct Closing {
     thread: JoinHandle<()>,
-    /// Empty before it begins.
+    /// Empty before the thread begins.
     waits: Arc<OnceLock<Arc<Interruptible>>>,
 }
 
 impl Closing {
-    /// Begins to close a connection; gives it back where no thread can be started.
+    /// Begins to close a connection. Gives it back if no thread can be started.
     fn begin(connection: OwnedFd) -> Result<Self, OwnedFd> {
         let (waits, given) =
             (Arc::new(OnceLock::new()), Arc::new(KernelMutex::new(Some(connection))));
@@ -190,7 +193,7 @@ impl Closing {
                 let _ = told.set(me);
                 drop(take(&taken));
             });
-            // Not interruptible, where the signal is the program's own.
+            // If the signal is the program's own, this close cannot be interrupted.
             drop(take(&taken));
         };
         match thread("upcall-hang-up").spawn(close) {
@@ -208,7 +211,7 @@ fn hang_up_all() {
             let Some(connection) = hanging().queue.pop_front() else { break };
             match Closing::begin(connection) {
                 Ok(closing) => closings.push(closing),
-                // It is tried again: a thread may have ended by then.
+                // It is tried again, when a thread may have ended.
                 Err(connection) => {
                     hanging().queue.push_front(connection);
                     break;

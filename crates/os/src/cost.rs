@@ -1,4 +1,4 @@
-//! What the kernel takes on this machine, measured once.
+//! The cost of a system call on this machine, measured once.
 
 use crate::atomic::AtomicU32;
 use crate::futex::{self, FutexScope};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// The time of a system call that finds nothing to do: the least of sixteen, at the first use.
 ///
-/// The call wakes a futex at which no thread waits: every process with Upcall makes such calls.
+/// The call wakes a futex on which no thread waits: every process with Upcall makes such calls.
 pub fn system_call() -> Duration {
     static COST: OnceLock<Duration> = OnceLock::new();
     *COST.get_or_init(|| {

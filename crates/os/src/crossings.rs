@@ -1,21 +1,23 @@
-//! Crossings into the kernel that calls take, counted so that a test can say how many there are
-//! (LRPC, section 2.3: what a call costs at the least is told in crossings and switches).
+//! A count of the crossings into the kernel that calls make, for tests.
 //!
-//! Counted is every system call of this crate that a call may take once its channel is open: giving
-//! way, waiting and waking, rings, timers, and who may run where. Not counted: what sets up and
-//! takes down (memory, sockets, descriptors), and whatever a process asks of the kernel without
-//! this crate. The kernel's own count (`perf stat -e raw_syscalls:sys_enter`, which takes
-//! privileges) was the same for calls on one processor, but for those system calls by which the
-//! test tells both sides what to do. A tracer would count all without privileges, but every stop
-//! for it takes longer than a whole call, and callers learn from times which way to take.
+//! LRPC, section 2.3, states the least cost of a call in crossings and switches. Counted is every
+//! system call of this crate that a call may make once its channel is open: yielding, waiting and
+//! waking, doorbells, timers, and affinity. Not counted are set-up and tear-down (memory, sockets,
+//! descriptors), and system calls that a process makes without this crate.
 //!
-//! Only in builds with debug assertions; in others this is nothing.
+//! The kernel's own count (`perf stat -e raw_syscalls:sys_enter`, which takes privileges) was the
+//! same for calls on one processor, except for the system calls by which the test controls both
+//! sides. A tracer would count all without privileges, but each of its stops takes longer than a
+//! whole call, and callers choose their way by measured times.
+//!
+//! Only builds with debug assertions count.
 
 #[cfg(debug_assertions)]
 static MADE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// Those that this process has made so far, in all its threads. `None` in builds without debug
-/// assertions, which do not count.
+/// Number of crossings that this process has made so far, in all its threads.
+///
+/// `None` in builds without debug assertions, which do not count.
 pub fn made() -> Option<u64> {
     #[cfg(debug_assertions)]
     return Some(MADE.load(std::sync::atomic::Ordering::Relaxed));
@@ -23,7 +25,7 @@ pub fn made() -> Option<u64> {
     return None;
 }
 
-/// Another one is about to be made.
+/// Counts a crossing that is about to be made.
 #[inline(always)]
 pub(crate) fn another() {
     #[cfg(debug_assertions)]

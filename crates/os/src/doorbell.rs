@@ -1,8 +1,7 @@
-//! A doorbell: an eventfd. Ringing it wakes the threads that wait on it, and a ring before the wait
-//! is not lost.
+//! A doorbell: an eventfd. Ringing it wakes the threads that wait on it.
 //!
-//! One doorbell per ringer. A doorbell shared by several could be drained by one of them and so
-//! silenced for the others.
+//! A ring before the wait is not lost. Each ringer has a doorbell of its own: if several shared
+//! one, one of them could drain it and so silence it for the others.
 
 use crate::crossings;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
@@ -15,15 +14,15 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub struct Doorbell(OwnedFd);
 
-/// The link of an eventfd.
+/// Target of an eventfd's link in /proc.
 const EVENTFD: &str = "anon_inode:[eventfd]";
 
-/// What the kernel calls the thing behind a descriptor.
+/// Reads a descriptor's link in /proc.
 fn link_of(fd: &OwnedFd) -> io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// Whether a descriptor is an eventfd.
+/// Returns `true` if a descriptor is an eventfd.
 pub(crate) fn is_eventfd(fd: &OwnedFd) -> bool {
     link_of(fd).is_ok_and(|link| link.as_os_str() == EVENTFD)
 }
@@ -32,12 +31,12 @@ impl Doorbell {
     /// Makes a silent doorbell.
     ///
     /// # Errors
-    /// No descriptor left (`EMFILE`, `ENFILE`), or no memory.
+    /// No descriptor (`EMFILE`, `ENFILE`) or no memory is left.
     pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Takes a doorbell that a peer sent; only an eventfd is accepted.
+    /// Takes a doorbell that a peer sent. Only an eventfd is accepted.
     ///
     /// # Errors
     /// It is something else, or the kernel refuses to make it non-blocking.
@@ -45,7 +44,7 @@ impl Doorbell {
         let link = link_of(&fd)?;
         if link.as_os_str() != EVENTFD {
             return Err(io::Error::other(format!(
-                "the doorbell is no eventfd but {}",
+                "the doorbell is not an eventfd but {}",
                 link.display()
             )));
         }
@@ -54,18 +53,22 @@ impl Doorbell {
         Ok(Self(fd))
     }
 
-    /// Rings it. Costs one system call, a write. Does not block if only this process has the
-    /// doorbell, or an honest peer: a doorbell whose counter is full (after 2^64 rings) already
-    /// rings. A hostile peer can fill the counter of its doorbell and make it blocking again, which
-    /// blocks the calling kernel thread until the doorbell is silenced. A thread that must not
-    /// block rings by [`crate::safe_doorbell::SafeDoorbell::notify`].
+    /// Rings the doorbell. Costs one system call, a write.
+    ///
+    /// # Blocks
+    /// Not if only this process or an honest peer has the doorbell: one with a full counter (after
+    /// 2^64 rings) rings already. A hostile peer can fill the counter of its doorbell and make it
+    /// blocking again. That blocks the calling kernel thread until the doorbell is silenced. A
+    /// thread that must not block uses [`crate::safe_doorbell::SafeDoorbell::notify`].
     pub fn notify(&self) {
         crossings::another();
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Silences it; returns whether it had rung. Never blocks, whoever holds it and whatever they
-    /// make of its flags (before Linux 5.8: unless they read it at the same moment).
+    /// Silences the doorbell. Returns `true` if it had rung.
+    ///
+    /// Never blocks, even if a hostile holder changes its flags. Before Linux 5.8 it may block if a
+    /// holder reads the doorbell at the same moment.
     pub fn silence(&self) -> bool {
         let mut count = [0; 8];
         crossings::another();

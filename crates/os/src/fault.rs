@@ -1,11 +1,12 @@
-//! Points of the path at which a test has this process die, stop or panic.
+//! Points of the path at which a test makes this process die, stop or panic.
 //!
-//! What users must never meet shows when a process ends in the middle of something: so each step of
-//! binding and calling that leaves something behind has a [`Point`], and a test walks through all
-//! of them, with each way of ending. A process that is started with `UPCALL_FAULT=point:act` does
-//! the act when it comes to the point; `point:act:n` when it comes there for the nth time.
+//! A process that ends in the middle of an operation shows what users must never meet. So each step
+//! of binding and calling that leaves something behind has a [`Point`], and a test walks through
+//! all of them, with each way of ending. A process that is started with `UPCALL_FAULT=point:act`
+//! does the act when it reaches the point; with `point:act:n` it does so when it reaches the point
+//! for the nth time.
 //!
-//! Only in builds with debug assertions; in others a point is nothing.
+//! Only builds with debug assertions have points.
 
 use std::fmt;
 use std::os::unix::process::CommandExt;
@@ -19,10 +20,10 @@ macro_rules! points {
         pub enum Point { $($(#[doc = $doc])* $name),* }
 
         impl Point {
-            /// All of them.
+            /// All points.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// Its name, as in `UPCALL_FAULT`.
+            /// The name of the point, as in `UPCALL_FAULT`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $label),* }
             }
@@ -31,9 +32,9 @@ macro_rules! points {
 }
 
 points! {
-    /// A client has connected, and asked for nothing yet.
+    /// A client has connected, and requested nothing yet.
     ClientConnected = "client-connected",
-    /// It has asked for a channel.
+    /// It has requested a channel.
     ClientAsked = "client-asked",
     /// The channel is open, the binding is not known yet.
     ClientOpened = "client-opened",
@@ -47,31 +48,31 @@ points! {
     ClientWrote = "client-wrote",
     /// The request is sent, and the server not woken.
     ClientSent = "client-sent",
-    /// A kernel thread that calls, or a virtual processor of either side, has said that it sleeps.
+    /// A kernel thread that calls, or a virtual processor of either side, has announced its sleep.
     Sleeps = "sleeps",
     /// The reply is there, the results are not read.
     ClientAnswered = "client-answered",
-    /// The results are read; what was taken is not given back.
+    /// The results are read; the A-stack or segment is not given back.
     ClientRead = "client-read",
-    /// It has made a segment, and not told of it.
+    /// It has made a segment, and not reported it.
     ClientMadeSegment = "client-made-segment",
-    /// It has told of a segment.
+    /// It has reported a segment.
     ClientToldSegment = "client-told-segment",
     /// It is about to fetch a result that had no room.
     ClientFetches = "client-fetches",
-    /// It is about to let go of an object.
+    /// It is about to release an object.
     ClientReleases = "client-releases",
     /// It leaves a call to its late reply.
     ClientLeaves = "client-leaves",
     /// It is about to give up a binding.
     ClientUnbinds = "client-unbinds",
-    /// A server's socket is there, a name is not.
+    /// A server's socket is there, its name is not.
     ServerEntersName = "server-enters-name",
     /// The name is there too.
     ServerEntered = "server-entered",
     /// It has accepted a connection.
     ServerAccepted = "server-accepted",
-    /// It has mapped a channel, and not answered.
+    /// It has mapped a channel, and not replied.
     ServerMapped = "server-mapped",
     /// It is about to enter a binding.
     ServerBinds = "server-binds",
@@ -91,7 +92,7 @@ points! {
     ServerHolds = "server-holds",
     /// It is about to give such a result.
     ServerGives = "server-gives",
-    /// It is about to let go of an object.
+    /// It is about to release an object.
     ServerReleases = "server-releases",
     /// The result is written, the reply not sent.
     ServerReplies = "server-replies",
@@ -99,23 +100,23 @@ points! {
     ServerReplied = "server-replied",
     /// It is about to drop what a client left.
     ServerDrops = "server-drops",
-    /// A member of a group that forms has its socket, and has not looked who leads.
+    /// A member of a forming group has its socket, and has not looked up the leader.
     MemberForms = "member-forms",
     /// It leads, and has the name.
     MemberFormsLeads = "member-forms-leads",
-    /// It has connected to the leader, and has not asked it.
+    /// It has connected to the leader, and has not sent its request.
     MemberFormsFinds = "member-forms-finds",
-    /// It has asked the leader.
+    /// It has sent its request to the leader.
     MemberFormsAsked = "member-forms-asked",
-    /// All are there, and the leader has told nobody.
+    /// All members are there, and the leader has notified none.
     MemberFormsAll = "member-forms-all",
-    /// A member is about to bring its queue to another one.
+    /// A member is about to bring its queue to another member.
     MemberBrings = "member-brings",
-    /// It has brought it, and has no answer.
+    /// It has brought the queue, and has no reply.
     MemberBrought = "member-brought",
-    /// It is about to take a queue in that another one brings.
+    /// A member is about to take in a queue that another member brings.
     MemberTakesIn = "member-takes-in",
-    /// It has taken it in, and not answered.
+    /// It has taken the queue in, and not replied.
     MemberTookIn = "member-took-in",
     /// A message is written, and not launched.
     MemberDescribed = "member-described",
@@ -123,56 +124,56 @@ points! {
     MemberLaunched = "member-launched",
     /// A segment is mapped, and no word leads there.
     MemberDiverts = "member-diverts",
-    /// Messages go there now.
+    /// Messages go to the segment now.
     MemberDiverted = "member-diverted",
     /// A message is read, and not disposed of.
     MemberReads = "member-reads",
     /// It is disposed of, and its handler has not run.
     MemberTook = "member-took",
-    /// A segment is left, and its sender not told.
+    /// A segment is left, and its sender not notified.
     MemberLeaves = "member-leaves",
     /// A home has made an object, and not entered its name.
     ObjectMade = "object-made",
-    /// It has entered it.
+    /// It has entered the name.
     ObjectNamed = "object-named",
-    /// One who wants to use it has asked for that.
+    /// A peer has requested to use the object.
     ObjectAsked = "object-asked",
-    /// It has its memory, and has not looked at it.
+    /// The peer has the object's memory, and has not read it.
     ObjectOpened = "object-opened",
-    /// It has the lock of an object, and has changed nothing.
+    /// A party has the lock of an object, and has changed nothing.
     ObjectLocked = "object-locked",
-    /// It has done what it wanted, and has the lock still.
+    /// It has done what it wanted, and still has the lock.
     ObjectDone = "object-done",
-    /// The home is about to repair one.
+    /// The home is about to repair an object.
     ObjectRepairs = "object-repairs",
-    /// A request is in its lane, and the home was not told.
+    /// A request is in its lane, and the home is not notified.
     InvocationSent = "invocation-sent",
-    /// The home has taken a request, and not begun with it.
+    /// The home has taken a request, and not begun to run it.
     InvocationTaken = "invocation-taken",
-    /// The home has run an operation, and not answered.
+    /// The home has run an operation, and not replied.
     InvocationRan = "invocation-ran",
 }
 
 /// What a process does at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// As by `kill -9`.
+    /// It is killed, as by `kill -9`.
     Kill,
-    /// Ends by `exit`.
+    /// It ends by `exit`.
     Exit,
-    /// Panics there.
+    /// It panics at the point.
     Panic,
-    /// Becomes another program, which keeps the process's number.
+    /// It becomes another program, which keeps the process's number.
     Exec,
-    /// Stops, until somebody has it continue.
+    /// It stops, until another process resumes it.
     Stop,
 }
 
 impl Act {
-    /// All of them.
+    /// All acts.
     pub const ALL: &[Self] = &[Self::Kill, Self::Exit, Self::Panic, Self::Exec, Self::Stop];
 
-    /// Its name, as in `UPCALL_FAULT`.
+    /// The name of the act, as in `UPCALL_FAULT`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -185,14 +186,14 @@ impl Act {
 
     fn happens(self, point: Point) {
         let signal = |signal| {
-            // It is our own process, which may be sent what it likes.
+            // A process may send any signal to itself.
             let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
         };
         match self {
             Self::Kill => signal(rustix::process::Signal::KILL),
             Self::Stop => signal(rustix::process::Signal::STOP),
             Self::Exit => std::process::exit(3),
-            Self::Panic => panic!("a fault at {point}, as it was asked for"),
+            Self::Panic => panic!("a fault at {point}, as the test demands"),
             Self::Exec => drop(std::process::Command::new("sleep").arg("1000").exec()),
         }
     }
@@ -223,18 +224,19 @@ impl Armed {
     }
 }
 
-/// Whether points are there.
+/// `true` in builds that have points.
 pub const POINTS_ARE_THERE: bool = cfg!(debug_assertions);
 
 static ARMED: OnceLock<Armed> = OnceLock::new();
 
-/// Does from now on what `UPCALL_FAULT` with this text would have done from the beginning. False if
-/// the text says nothing, or something was asked for before.
+/// Arms a fault from now on, as `UPCALL_FAULT` with this text does from the start.
+///
+/// Returns `false` if the text is not valid, or a fault was armed before.
 pub fn arm(text: &str) -> bool {
     Armed::parse(text).is_some_and(|armed| ARMED.set(armed).is_ok())
 }
 
-/// Here is `point`.
+/// Marks that `point` is reached.
 #[inline(always)]
 pub fn point(point: Point) {
     if POINTS_ARE_THERE {

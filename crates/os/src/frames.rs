@@ -1,12 +1,12 @@
-//! From a stack to the calls that are under way on it, by the call frame information in
-//! `.eh_frame`, which compilers write for all code on x86-64, and Rust programs always have.
+//! Finds the calls under way on a stack, by the call frame information in `.eh_frame`.
 //!
-//! Why not the crate framehop: it knows three registers and guesses where there is no information;
-//! this knows all sixteen, and would rather end a backtrace than guess. The parser (gimli) is
+//! Compilers write this information for all code on x86-64, and Rust programs always have it. The
+//! crate framehop is not used: it knows three registers and guesses where there is no information.
+//! This module knows all sixteen, and ends a backtrace rather than guess. The parser (gimli) is
 //! needed for lines in any case.
 //!
-//! Whose stack, and whose code, is the caller's matter: it reads words of the one, and says how to
-//! unwind from an address of the other ([`UnwindTable::row`]).
+//! The caller supplies the words of the stack, and how to unwind from an address of the code
+//! ([`UnwindTable::row`]).
 
 #![forbid(unsafe_code)]
 
@@ -20,26 +20,28 @@ use std::borrow::Borrow;
 type SectionBytes<'a> = EndianSlice<'a, LittleEndian>;
 
 const MOST_STEPS: u32 = 1000;
-/// Registers in the order of DWARF on x86-64 (System V ABI, figure 3.36): rax, rdx, rcx, rbx, rsi,
+/// Number of registers.
+///
+/// They are in the order of DWARF on x86-64 (System V ABI, figure 3.36): rax, rdx, rcx, rbx, rsi,
 /// rdi, rbp, rsp, r8 to r15, and the instruction pointer.
 pub const REGISTERS: usize = 17;
-/// Where rbx is in that order.
+/// Index of rbx in that order.
 pub const RBX: usize = 3;
-/// Where rbp is in that order.
+/// Index of rbp in that order.
 pub const RBP: usize = 6;
-/// Where the stack pointer is in that order.
+/// Index of the stack pointer in that order.
 pub const RSP: usize = 7;
-/// Where the instruction pointer is in that order.
+/// Index of the instruction pointer in that order.
 pub const RIP: usize = 16;
 
-/// What of a file says who calls whom: each section's address in the file, and what is in it.
+/// The sections of a file that unwinding needs, each with its address in the file and its contents.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sections<'a> {
-    /// Where `.text` is.
+    /// Address of `.text`.
     pub text: u64,
     /// `.eh_frame`.
     pub frames: (u64, &'a [u8]),
-    /// `.eh_frame_hdr`, by which an address is found at once, if there is one.
+    /// `.eh_frame_hdr`, an index by address, if there is one.
     pub sorted: Option<(u64, &'a [u8])>,
 }
 
@@ -56,14 +58,14 @@ pub struct UnwindTable<'a> {
 pub struct UnwindRow<'a> {
     cfa: CfaRule<usize>,
     registers: Vec<(Register, RegisterRule<usize>)>,
-    /// The kernel put this frame here for a signal, so its caller did not call: it was
+    /// `true` if the kernel put this frame here for a signal. Then its caller did not call: it was
     /// interrupted.
     signal: bool,
     section: EhFrame<SectionBytes<'a>>,
 }
 
 impl<'a> UnwindTable<'a> {
-    /// Of a file with these.
+    /// The table of a file with these sections.
     pub fn new(Sections { text, frames, sorted }: Sections<'a>) -> Self {
         let mut bases = BaseAddresses::default().set_text(text).set_eh_frame(frames.0);
         let header = sorted.and_then(|(at, bytes)| {
@@ -73,10 +75,10 @@ impl<'a> UnwindTable<'a> {
         Self { section: EhFrame::new(frames.1, LittleEndian), header, bases }
     }
 
-    /// For the instruction at an address in the file.
+    /// The row for the instruction at an address in the file.
     ///
     /// # Errors
-    /// Nothing is said of it, or what is said cannot be read.
+    /// There is no information for the address, or it cannot be read.
     pub fn row(&self, inside: u64) -> Result<UnwindRow<'a>, gimli::Error> {
         let cie = EhFrame::cie_from_offset;
         let fde = match self.header.as_ref().and_then(ParsedEhFrameHdr::table) {
@@ -94,33 +96,33 @@ impl<'a> UnwindTable<'a> {
     }
 }
 
-/// Where a thread stands: the registers as far as they are known.
+/// The registers of a thread at a frame, as far as they are known.
 #[derive(Clone, Debug)]
 pub struct UnwindRegisters {
     registers: [Option<u64>; REGISTERS],
-    /// Its address is one that a call returns to.
+    /// `true` if the address is one to which a call returns.
     returns: bool,
 }
 
 impl UnwindRegisters {
-    /// Where one was stopped.
+    /// The registers of a stopped thread.
     pub fn stopped(registers: [Option<u64>; REGISTERS]) -> Self {
         Self { registers, returns: false }
     }
 
-    /// The instruction.
+    /// The address of the instruction.
     pub fn address(&self) -> Option<u64> {
         self.registers[RIP]
     }
 
-    /// As if it had popped so many words.
+    /// The registers after `words` words were popped.
     pub fn popped(&self, words: u64) -> Self {
         let mut place = self.clone();
         place.registers[RSP] = self.registers[RSP].and_then(|sp| sp.checked_add(8 * words));
         place
     }
 
-    /// As if the function that it is in, which has done nothing yet, had returned.
+    /// The registers after the present function, which has done nothing yet, has returned.
     pub fn returned(&self, stack: &impl Fn(u64) -> Option<u64>) -> Self {
         let mut place = self.popped(1);
         place.registers[RIP] = self.registers[RSP].and_then(stack);
@@ -132,14 +134,15 @@ impl UnwindRegisters {
 /// The calls on a stack, the innermost first.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CallStack {
-    /// Addresses, and whether each is one that a call returns to.
+    /// Addresses, each with `true` if a call returns to it.
     pub at: Vec<(u64, bool)>,
-    /// Why it ends before the stack does. `None`: the last one was called by nobody.
+    /// Why the list ends before the stack does; `None` if the last function was called by no other.
     pub cut: Option<String>,
 }
 
-/// Follows the calls from `place`, so many at most, on a `stack` of which words can be read; `rows`
-/// says how to unwind from an instruction.
+/// Follows the calls from `place`, at most `most`, on a `stack` whose words can be read.
+///
+/// `rows` returns how to unwind from an instruction.
 pub fn unwind<'a, R: Borrow<UnwindRow<'a>>, E: ToString>(
     rows: impl Fn(u64) -> Result<R, E>,
     mut place: UnwindRegisters,
@@ -153,7 +156,7 @@ pub fn unwind<'a, R: Borrow<UnwindRow<'a>>, E: ToString>(
             break;
         }
         calls.at.push((address, place.returns));
-        // The address behind a call may belong to the next function, or to other rows.
+        // The address after a call may belong to the next function, or to another row.
         let row =
             rows(address.wrapping_sub(u64::from(place.returns))).map_err(|why| why.to_string());
         match row.and_then(|row| step(row.borrow(), address, &place, stack)) {
@@ -167,7 +170,7 @@ pub fn unwind<'a, R: Borrow<UnwindRow<'a>>, E: ToString>(
     calls
 }
 
-/// From a frame to its caller's. A caller without an address: there is none.
+/// Unwinds from a frame to its caller's. Without a caller, the result has no address.
 fn step(
     row: &UnwindRow<'_>,
     address: u64,
@@ -187,7 +190,7 @@ fn step(
     }
     let mut caller = UnwindRegisters { registers: place.registers, returns: !row.signal };
     caller.registers[RSP] = Some(cfa);
-    // No rule for the return address: nobody called.
+    // Without a rule for the return address there is no caller.
     caller.registers[RIP] = None;
     for (register, rule) in &row.registers {
         let Some(known) = caller.registers.get_mut(usize::from(register.0)) else { continue };
@@ -207,7 +210,7 @@ fn step(
             && known.is_none()
             && !matches!(rule, RegisterRule::Undefined);
         if lost {
-            return Err(format!("what the call of 0x{address:x} returns to was not read"));
+            return Err(format!("the return address of the frame of 0x{address:x} was not read"));
         }
     }
     Ok(caller)
@@ -224,7 +227,7 @@ impl<S: Fn(u64) -> Option<u64>> UnwindFrame<'_, S> {
         self.place.registers.get(usize::from(register.0)).copied().flatten()
     }
 
-    /// Runs a DWARF expression. `None`: it needs what is not known.
+    /// Evaluates a DWARF expression. `None` if it needs a value that is not known.
     fn evaluate(&self, expression: &UnwindExpression<usize>, initial: Option<u64>) -> Option<u64> {
         let expression = expression.get(&self.row.section).ok()?;
         let encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 4 };

@@ -1,28 +1,29 @@
-//! Waiting on a word in memory. The word may lie in shared memory; it is compared by the kernel
-//! when the wait begins, so a change made before is never slept over.
+//! Waiting on a word in memory, which may be shared.
+//!
+//! The kernel compares the word when the wait begins, so a change made before is never slept over.
 
 use crate::crossings;
 use rustix::thread::futex::{self, Flags};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Why a wait ended. None of them says that the awaited thing has happened: look again.
+/// Why a wait ended. None of the reasons means that the awaited event has happened: check again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// Somebody woke us, or a signal arrived.
+    /// A waker woke this thread, or a signal arrived.
     Woken,
     /// The word was already different.
     Changed,
-    /// The time was up.
+    /// The timeout expired.
     TimedOut,
 }
 
-/// Whether the word is used by this process alone.
+/// The processes that use the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FutexScope {
-    /// By this process alone: the kernel's look-up is cheaper.
+    /// This process alone: the kernel's look-up is cheaper.
     Private,
-    /// By every process that maps it.
+    /// Every process that maps it.
     Shared,
 }
 
@@ -35,8 +36,10 @@ impl FutexScope {
     }
 }
 
-/// Blocks the kernel thread while `*word == expected`, until [`wake`], a signal, or `timeout`
-/// (monotonic; none waits for ever).
+/// Waits while `*word == expected`, until [`wake`], a signal, or `timeout`.
+///
+/// # Blocks
+/// The kernel thread; without a `timeout` (monotonic) for ever.
 pub fn wait(
     word: &AtomicU32,
     expected: u32,
@@ -52,8 +55,9 @@ pub fn wait(
     }
 }
 
-/// Wakes at most `count` of the threads that wait on `word`; returns how many. Costs one system
-/// call even if nobody waits.
+/// Wakes at most `count` of the threads that wait on `word`; returns their number.
+///
+/// Costs one system call even if no thread waits.
 pub fn wake(word: &AtomicU32, count: u32, scope: FutexScope) -> usize {
     crossings::another();
     futex::wake(word, scope.flags(), count).unwrap_or(0)

@@ -4,11 +4,12 @@ use std::ffi::{CString, c_char};
 use std::io;
 use std::ptr;
 
-/// The largest record of a group that is read, in bytes.
+/// Maximum size of a group's record that is read, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// The number of the group with this name, from where the system keeps its groups
-/// (nsswitch.conf(5)).
+/// The number of the group with this name.
+///
+/// It is looked up where the system keeps its groups (nsswitch.conf(5)).
 ///
 /// # Errors
 /// There is no such group (`NotFound`), or the system's list of groups cannot be read.

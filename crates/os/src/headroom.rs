@@ -1,21 +1,20 @@
-//! How much memory is left: of the machine's, and of what the control groups of this process may
-//! have.
+//! How much memory is left: on the machine, and in the cgroups of this process.
 
 use crate::cgroup;
 use std::fs;
 use std::path::Path;
 
-/// What is left of some memory, in bytes.
+/// The memory that is left of some total, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headroom {
-    /// So much can be had without taking it from anybody.
+    /// Bytes that can be had without taking them from another process.
     pub left: u64,
-    /// Of so much in all.
+    /// Total number of bytes.
     pub of: u64,
 }
 
 impl Headroom {
-    /// Whether a sixteenth or less is left.
+    /// Returns `true` if a sixteenth or less is left.
     pub fn is_low(self) -> bool {
         self.left <= self.of / 16
     }
@@ -25,16 +24,20 @@ impl Headroom {
     }
 }
 
-/// Where it is tightest: the machine, or one of the control groups (cgroup v2) from that of this
-/// process upwards which have a limit. Takes some 30 µs. `None` if the kernel does not say.
+/// The headroom where it is tightest; `None` if the kernel does not report it.
+///
+/// Considered are the machine, and those cgroups (cgroup v2) from this process's upwards that have
+/// a limit. Takes some 30 µs.
 pub fn headroom() -> Option<Headroom> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text));
     let groups = cgroup::own().into_iter().flat_map(|own| of_groups(&own));
     machine.into_iter().chain(groups).min_by(|a, b| a.share().total_cmp(&b.share()))
 }
 
-/// The memory that this process can have, in bytes: the machine's, or the least of the limits of
-/// its control groups, of either version. What the kernel does not say is no limit.
+/// The memory that this process can have, in bytes.
+///
+/// It is the machine's, or the least of the limits of its cgroups, of either version. A limit that
+/// the kernel does not report is not considered.
 pub fn limit() -> u64 {
     all().map(|headroom| headroom.of).min().unwrap_or(u64::MAX)
 }
@@ -47,7 +50,7 @@ fn all() -> impl Iterator<Item = Headroom> {
     machine.into_iter().chain(groups).chain(first)
 }
 
-/// A number of KiB in proc_meminfo(5), in bytes.
+/// A number of proc_meminfo(5), which is in KiB, in bytes.
 fn in_meminfo(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
@@ -57,9 +60,10 @@ fn of_machine(text: &str) -> Option<Headroom> {
     Some(Headroom { left: in_meminfo(text, "MemAvailable")?, of: in_meminfo(text, "MemTotal")? })
 }
 
-/// The bytes that this process can have without taking them from others: the machine's, or the
-/// least that its control groups have left, of either version. What the kernel does not say is no
-/// limit.
+/// Bytes that this process can have without taking them from other processes.
+///
+/// They are what the machine has left, or the least that its cgroups have left, of either version.
+/// A limit that the kernel does not report is not considered.
 pub fn available() -> u64 {
     all().map(|headroom| headroom.left).min().unwrap_or(u64::MAX)
 }
@@ -71,14 +75,14 @@ fn of_groups(own: &Path) -> Vec<Headroom> {
         .collect()
 }
 
-/// `None`: it has no limit.
+/// The headroom of a cgroup; `None` if it has no limit.
 fn of_group(folder: &Path) -> Option<Headroom> {
     let number =
         |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-    // "max" is no number.
+    // "max" is not a number.
     let of = number("memory.max")?;
     let used = number("memory.current")?;
-    // Pages of files that nobody uses go before anybody is ended.
+    // The kernel drops unused pages of files before it ends a process.
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
     let inactive = stat
         .lines()

@@ -1,17 +1,17 @@
-//! Interrupts: a function that runs on a kernel thread in the middle of whatever that computes,
-//! when another thread of the process says so.
+//! Interrupts: a function that runs on a computing kernel thread at another thread's request.
 //!
-//! A thread says for how long it can be interrupted, and by what ([`interruptible`]); others
-//! interrupt it ([`Interruptible::interrupt`]). The signal is SIGURG: by default it is ignored, so
-//! one that comes late, or to a thread that was not to be interrupted, does nothing. Signals of one
-//! number that wait are one signal, so what interrupts must say elsewhere what there is to do.
+//! A thread declares how long it can be interrupted, and by what function ([`interruptible`]);
+//! others interrupt it ([`Interruptible::interrupt`]). The signal is SIGURG. By default it is
+//! ignored, so a signal that is late, or that reaches a thread which is not to be interrupted, does
+//! nothing. Pending signals of one number are one signal, so the interrupting thread must record
+//! elsewhere what there is to do.
 //!
 //! # Why no interrupt is lost
-//! One that is asked for after [`interruptible`] has begun, and before it ends, runs the function
-//! after that moment: the kernel keeps the signal until it has called the handler, and calls it
-//! again if the signal came while it ran. The asker names the thread, and the thread cannot be
-//! another one of that number: the number is good as long as `interruptible` has not returned,
-//! which a lock sees to.
+//! An interrupt that is requested after [`interruptible`] has begun, and before it ends, runs the
+//! function after the request. The kernel keeps the signal until it has called the handler, and
+//! calls it again if the signal arrived while it ran. The requesting thread names the thread by its
+//! number, and the number cannot be another thread's: it is valid as long as `interruptible` has
+//! not returned, which a lock ensures.
 
 use crate::lock::KernelMutex;
 use std::cell::Cell;
@@ -21,37 +21,38 @@ use std::ptr;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Arc, OnceLock};
 
-/// The caller's word that what runs in interrupts is fit for it.
+/// The caller's promise that a function may run in interrupts.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise(());
 
 impl Promise {
-    /// Gives it.
+    /// Gives the promise.
     ///
     /// # Safety
-    /// What the promise is given for runs in a signal handler, between any two instructions of a
-    /// thread. So it neither allocates nor frees, takes no lock, does not panic, calls only what
-    /// POSIX names async-signal-safe, and touches nothing that the thread which it interrupts
-    /// may be changing, other than by atomics.
+    /// The function for which the promise is given runs in a signal handler, between any two
+    /// instructions of a thread. So it neither allocates nor frees, takes no lock, does not panic,
+    /// and calls only what POSIX names async-signal-safe. Other than by atomics, it accesses
+    /// nothing that the interrupted thread may be changing.
     pub unsafe fn given() -> Self {
         Self(())
     }
 }
 
-/// A thread that can be interrupted, for others.
+/// A handle by which other threads interrupt a thread.
 #[derive(Debug)]
 pub struct Interruptible {
-    /// Its number, while it can be.
+    /// The number of the thread, while it can be interrupted.
     thread: KernelMutex<Option<libc::pid_t>>,
 }
 
 impl Interruptible {
-    /// Has its function run soon, if it can still be interrupted. Never blocks for long.
+    /// Makes the thread run its function soon, if it can still be interrupted. Never blocks for
+    /// long.
     pub fn interrupt(&self) {
         let thread = self.thread.lock();
         if let Some(thread) = *thread {
             let process = std::process::id();
-            // SAFETY: a system call on numbers. The thread is one of this process, and lives: it
+            // SAFETY: a system call on numbers. The thread is one of this process, and alive: it
             // takes the lock before it goes on.
             unsafe { libc::syscall(libc::SYS_tgkill, process, thread, SIGNAL) };
         }
@@ -60,25 +61,27 @@ impl Interruptible {
 
 const SIGNAL: c_int = libc::SIGURG;
 
-/// What runs in an interrupt of a thread, and what ran before that.
+/// The function of a thread's interrupts, and the frame around it.
 struct InterruptFrame {
     run: *const dyn Fn(),
     before: *const InterruptFrame,
 }
 
 thread_local! {
-    /// The innermost of those that run now.
+    /// The innermost frame.
     static TOP: Cell<*const InterruptFrame> = const { Cell::new(ptr::null()) };
 }
 
-/// Runs `body`, which is told by what others interrupt it; whenever they do, `run`. May be nested:
-/// an interrupt runs all functions of its thread, the innermost first.
+/// Runs `body`, and `run` whenever another thread interrupts this one.
+///
+/// `body` gets the handle by which others do so. Calls may be nested: an interrupt runs all
+/// functions of its thread, the innermost first.
 ///
 /// # Errors
 /// The program has a handler of its own for SIGURG.
 ///
 /// # Panics
-/// Those of `body`. One of `run` ends the process.
+/// Those of `body`. A panic of `run` ends the process.
 pub fn interruptible<R>(
     _promise: Promise,
     run: &dyn Fn(),
@@ -87,8 +90,8 @@ pub fn interruptible<R>(
     install()?;
     // SAFETY: a system call without arguments.
     let number = unsafe { libc::gettid() };
-    // SAFETY: only the lifetime is changed, of a reference that `frame` below is the only one to
-    // have; it is taken out of reach before `run` ends, by `ending`, also if `body` panics.
+    // SAFETY: only the lifetime of the reference is changed. `frame` below is the only holder of
+    // the result, and `ending` makes it unreachable before `run` ends, even if `body` panics.
     let run: *const dyn Fn() =
         unsafe { std::mem::transmute::<*const (dyn Fn() + '_), *const (dyn Fn() + 'static)>(run) };
     let frame = InterruptFrame { run, before: TOP.get() };
@@ -99,14 +102,14 @@ pub fn interruptible<R>(
         blocked: mask(libc::SIG_UNBLOCK),
     };
     TOP.set(&raw const frame);
-    // A handler that runs on this thread from here on sees the frame whole.
+    // A handler that runs on this thread from here on sees the complete frame.
     compiler_fence(Ordering::SeqCst);
     let result = body(thread);
     drop(ending);
     Ok(result)
 }
 
-/// Takes a frame away.
+/// Removes a frame when dropped.
 struct FrameGuard {
     before: *const InterruptFrame,
     thread: Arc<Interruptible>,
@@ -125,7 +128,7 @@ impl Drop for FrameGuard {
     }
 }
 
-/// Blocks the signal for this thread, or lets it through. Whether it was blocked.
+/// Blocks or unblocks the signal for this thread. Returns `true` if it was blocked.
 fn mask(how: c_int) -> bool {
     // SAFETY: a set of signals is integers only, for which zero is a value.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -150,7 +153,7 @@ fn install() -> io::Result<()> {
 }
 
 fn try_install() -> io::Result<()> {
-    // SAFETY: a signal's action is integers and an address that may be none.
+    // SAFETY: a signal's action is integers and an address that may be zero.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: `action` is valid for a write.
     if unsafe { libc::sigaction(SIGNAL, ptr::null(), &raw mut action) } != 0 {
@@ -162,28 +165,26 @@ fn try_install() -> io::Result<()> {
         ));
     }
     action.sa_sigaction = handle as extern "C" fn(c_int) as libc::sighandler_t;
-    // On the thread's own stack: the one for faults is a few pages.
+    // On the thread's own stack: the stack for faults has only a few pages.
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: `action` is valid for a read, and its function is a handler that keeps to what
-    // handlers may do.
+    // SAFETY: `action` is valid for a read, and its function does only what a handler may do.
     if unsafe { libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
 }
 
-/// The handler. A panic in it ends the process: it cannot leave a function of C.
+/// The handler. A panic in it ends the process, since it cannot leave a C function.
 extern "C" fn handle(_: c_int) {
-    // SAFETY: the address of this thread's word, which always is one.
+    // SAFETY: returns the address of this thread's `errno`, which always exists.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: valid for a read, by this thread.
     let before = unsafe { errno.read() };
     let mut at = TOP.get();
-    // SAFETY: a frame that is in reach lies on this thread's stack, in a function that has not
-    // returned.
+    // SAFETY: a reachable frame lies on this thread's stack, in a function that has not returned.
     while let Some(frame) = unsafe { at.as_ref() } {
-        // SAFETY: as the frame, and the caller of `interruptible` borrows the function for as long.
-        // It is fit for a handler, by the promise.
+        // SAFETY: as the frame; the caller of `interruptible` borrows the function for as long. By
+        // the promise it may run in a handler.
         let run = unsafe { &*frame.run };
         run();
         at = frame.before;
@@ -228,7 +229,7 @@ mod tests {
             thread
         })
         .unwrap();
-        // It is over.
+        // It can no longer be interrupted.
         let before = outer.load(SeqCst);
         thread.interrupt();
         std::thread::sleep(Duration::from_millis(5));

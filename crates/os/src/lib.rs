@@ -1,20 +1,20 @@
 //! The kernel, as Upcall uses it.
 //!
-//! What: sealed memory files and their mappings ([`memory`]), doorbells ([`doorbell`]) and what
-//! rings them safely ([`safe_doorbell`]), waiting on a word or on many doorbells ([`futex`],
-//! [`poll`]) or for a time ([`timer`]), private memory by the page ([`pages`]), handlers of signals
-//! ([`signal`]), the control socket that carries descriptors and the peer's
-//! identity ([`socket`]), processors ([`processor`]), a fence for all of them ([`membarrier`]), a
-//! function that interrupts a thread ([`interrupt`]), moments ([`clock`]), what memory is left
+//! This crate has sealed memory files and their mappings ([`memory`]), doorbells ([`doorbell`]) and
+//! their safe notification ([`safe_doorbell`]), and waiting on a word or on many doorbells
+//! ([`futex`], [`poll`]) or for a time ([`timer`]). It has private memory by the page ([`pages`]),
+//! handlers of signals ([`signal`]), the control socket that carries descriptors and the peer's
+//! identity ([`socket`]), processors ([`processor`]), a fence for all of them ([`membarrier`]), and
+//! interrupts of a thread ([`interrupt`]). It has times ([`clock`]), the memory that is left
 //! ([`headroom`]), other processes ([`process`]) and how they look from outside ([`trace`]), the
-//! control group of this one ([`cgroup`]), the atomics that a model checker can replace
-//! ([`atomic`]), and for tests the points at which a process ends ([`fault`]) and a count of what
-//! calls ask of the kernel ([`crossings`]). The feature `testing` adds system calls that a test
-//! answers (`seccomp`), and an allocator that refuses (`ration`); the feature `frames` adds
-//! backtraces by call frame information (`frames`).
+//! cgroup of this one ([`cgroup`]), and the atomics that a model checker can replace ([`atomic`]).
+//! For tests it has the points at which a process ends ([`fault`]) and a count of the system calls
+//! that calls make ([`crossings`]). The feature `testing` adds system calls that a test answers
+//! (`seccomp`), and an allocator that refuses (`ration`); the feature `frames` adds backtraces by
+//! call frame information (`frames`).
 //!
-//! What not: policy. Nothing here decides when to wait, whom to trust, or how long to spin; every
-//! call is one or a few system calls with a typed result. Nothing here logs.
+//! It has no policy. Nothing here decides when to wait, which peer to trust, or how long to spin;
+//! every call is one or a few system calls with a typed result. Nothing here logs.
 //!
 //! ```
 //! use upcall_os::memory::{Mapping, MemoryFile};

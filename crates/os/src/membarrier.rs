@@ -1,22 +1,26 @@
 //! A fence that one thread makes for all: `membarrier(2)`.
 //!
-//! Who looks for messages seldom and who sends often need a fence each to agree on who has seen
-//! what (see `sleep` in `upcall-sched`). With this, the one who is about to sleep pays for both:
-//! the kernel has every processor that runs a thread of a registered process make a full fence
-//! before the call returns, and a thread that does not run has made one when it was switched out.
-//! It takes some µs for each such processor, and next to nothing if there is none.
+//! A thread that seldom polls for messages and a thread that often sends need a fence each to agree
+//! on what each has seen (see `sleep` in `upcall-sched`). With `membarrier` the thread that is
+//! about to sleep pays for both. The kernel makes every processor that runs a thread of a
+//! registered process execute a full fence before the call returns. A thread that does not run made
+//! one when it was switched out. The call takes some µs for each such processor, and next to
+//! nothing if there is none.
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::io;
 use std::sync::OnceLock;
 
-/// Registers this process: from now on [`everywhere`], called by any process, is a fence in its
-/// threads too. Returns `false` if the kernel has no such call, or a sandbox refuses it: then this
-/// process's threads have to make fences themselves.
+/// Registers this process: from now on [`everywhere`], called by any process, fences its threads
+/// too.
 ///
-/// Returns at once in a process with one thread. In any other the first call waits until the kernel
-/// has seen all processors switch (`synchronize_rcu`): for 10 to 30 ms as a rule, and for 200 ms on
-/// a machine that starts and kills processes without a pause.
+/// Returns `false` if the kernel has no such call, or a sandbox refuses it: then this process's
+/// threads have to make fences themselves.
+///
+/// # Blocks
+/// Not in a process with one thread. In any other the first call waits until the kernel has seen
+/// all processors switch (`synchronize_rcu`): for 10 to 30 ms as a rule, and for 200 ms on a
+/// machine that starts and kills processes without a pause.
 pub fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| {
@@ -24,19 +28,21 @@ pub fn register() -> bool {
     })
 }
 
-/// A full fence in all threads of registered processes, and in this one. False if the kernel
-/// refuses: then there was none.
+/// Makes a full fence in all threads of registered processes, and in this one.
+///
+/// Returns `false` if the kernel refuses: then there was none.
 pub fn everywhere() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// Registers this process for [`in_this_process`]. Returns `false` if the kernel has no such call,
-/// or a sandbox refuses it.
+/// Registers this process for [`in_this_process`].
+///
+/// Returns `false` if the kernel has no such call, or a sandbox refuses it.
 pub fn register_for_this_process() -> bool {
     membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
 }
 
-/// A full fence in all threads of this process, which is registered.
+/// Makes a full fence in all threads of this process, which is registered.
 ///
 /// # Errors
 /// The kernel refuses: then there was none.
@@ -51,11 +57,11 @@ mod tests {
     use crate::processor::CpuSet;
     use std::sync::atomic::compiler_fence;
 
-    /// One thread writes a word and reads the other's without a fence; the other one does so with
-    /// the fence for both. Never do both miss the other's write.
+    /// One thread writes a word and reads the other's without a fence; the other thread does so
+    /// with the fence for both. Both never miss the other's write.
     #[test]
     fn one_fence_serves_both() {
-        assert!(register() && register(), "the kernel of this machine has it");
+        assert!(register() && register(), "the kernel of this machine has the call");
         const ROUNDS: u32 = 3000;
         let (words, turns, reads) =
             ([const { AtomicU32::new(0) }; 2], [const { AtomicU32::new(0) }; 2], AtomicU32::new(0));

@@ -1,10 +1,9 @@
-//! Memory files: anonymous memory that is handed over by descriptor, with a size that nobody can
-//! change any more.
+//! Memory files: anonymous memory of fixed size that is handed over by descriptor.
 //!
 //! A peer that could shrink a file under our mapping would kill us with SIGBUS. So a file is sealed
 //! against growing and shrinking before it is handed over, and [`MemoryFile::adopt`] checks the
-//! seals again on receipt. Nothing appears in any directory, and the kernel frees the pages with
-//! the last descriptor and mapping, also after `kill -9`.
+//! seals on receipt. Nothing appears in any directory, and the kernel frees the pages with the last
+//! descriptor and mapping, also after `kill -9`.
 //!
 //! # Who pays for a page
 //! The kernel charges a page to the process that touches it first. A sealed file can still have
@@ -34,10 +33,10 @@ const BOTH_WRITE: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(Sea
 /// The seals of a file that only its maker may write.
 const ONE_WRITES: SealFlags = BOTH_WRITE.union(SealFlags::FUTURE_WRITE);
 
-/// The seals of a file whose receiver adds the others, once it has mapped it.
+/// The seals of a file whose receiver adds the others, after it has mapped the file.
 const TO_BE_SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// The file system that memory files without huge pages lie in, as `statfs` names it.
+/// The file system of memory files without huge pages, as `statfs` names it.
 const TMPFS: u64 = 0x0102_1994;
 
 /// A sealed memory file. Its length is fixed and at least one byte.
@@ -52,26 +51,26 @@ pub struct MemoryFile {
 pub enum AdoptError {
     /// The seals are not exactly the agreed ones: the peer could still resize the file and kill us.
     Seals {
-        /// What the descriptor carries, as `F_SEAL_*` bits.
+        /// The seals of the file, as `F_SEAL_*` bits.
         found: u32,
-        /// What it must carry.
+        /// The seals that it must have.
         expected: u32,
     },
-    /// The file is shorter than the peer said.
+    /// The file is shorter than the peer announced.
     Short {
         /// Its length in bytes.
         found: u64,
-        /// The length in bytes that it must have at least.
+        /// Its minimum length in bytes.
         expected: u64,
     },
     /// The file has holes: the first process to touch one would pay for its page.
     Holes {
-        /// Bytes of the file that have memory.
+        /// Number of bytes of the file that have memory.
         found: u64,
         /// Its length in bytes, in whole pages.
         expected: u64,
     },
-    /// The descriptor is no memory file, or the kernel refused to look at it.
+    /// The descriptor is not a memory file, or the kernel refused to inspect it.
     Kernel(io::Error),
 }
 
@@ -81,7 +80,8 @@ impl fmt::Display for AdoptError {
             Self::Seals { found, expected } => {
                 write!(
                     f,
-                    "the memory file carries the seals {found:#x}, not {expected:#x}: its owner could resize it"
+                    "the memory file has the seals {found:#x}, not {expected:#x}: \
+                     its owner could resize it"
                 )
             }
             Self::Short { found, expected } => {
@@ -90,7 +90,8 @@ impl fmt::Display for AdoptError {
             Self::Holes { found, expected } => {
                 write!(
                     f,
-                    "the memory file has memory for {found} of its {expected} bytes: allocate it before it is sent"
+                    "the memory file has memory for {found} of its {expected} bytes: \
+                     allocate it before it is sent"
                 )
             }
             Self::Kernel(error) => write!(f, "the descriptor is not a memory file: {error}"),
@@ -101,20 +102,22 @@ impl fmt::Display for AdoptError {
 impl std::error::Error for AdoptError {}
 
 impl MemoryFile {
-    /// Makes a file of `len` zero bytes that both sides may write and nobody may resize. `name`
-    /// shows in `/proc/PID/maps`.
+    /// Makes a file of `len` zero bytes that both sides may write and neither may resize.
+    ///
+    /// `name` shows in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// No descriptor or no memory left (`EMFILE`, `ENFILE`, `ENOMEM`), as the kernel says it.
+    /// No descriptor or no memory is left (`EMFILE`, `ENFILE`, `ENOMEM`).
     pub fn create(name: &str, len: usize) -> io::Result<Self> {
         let file = Self::unsealed(name, len)?;
         fs::fcntl_add_seals(&file.fd, BOTH_WRITE)?;
         Ok(file)
     }
 
-    /// Makes a file of `len` bytes with memory for all of them, and maps it, for a peer that takes
-    /// it by [`MemoryFile::adopt_filled`]: only that peer can write it as well, and only if it maps
-    /// it before it seals it.
+    /// Makes and maps a file of `len` bytes with memory for all of them.
+    ///
+    /// It is for a peer that takes it by [`MemoryFile::adopt_filled`]. Only that peer can write it
+    /// as well, and only if it maps the file before it seals it.
     ///
     /// # Errors
     /// As [`MemoryFile::create`] and [`MemoryFile::allocate`].
@@ -127,8 +130,9 @@ impl MemoryFile {
         Ok((file, map))
     }
 
-    /// Makes a file of `len` bytes and maps it, then seals it so that no later mapping, by anyone,
-    /// can write. The returned mapping is the only one that ever can.
+    /// Makes a file of `len` bytes and maps it, then seals it so that no later mapping can write.
+    ///
+    /// No mapping but the returned one can ever write, in any process.
     ///
     /// # Errors
     /// As [`MemoryFile::create`]; also `EINVAL` before Linux 5.1, which lacks the seal.
@@ -139,7 +143,7 @@ impl MemoryFile {
         Ok((file, map))
     }
 
-    /// Makes a sealed file with these bytes that nobody can write any more.
+    /// Makes a sealed file with these bytes that no process can write any more.
     ///
     /// # Errors
     /// As [`MemoryFile::create`].
@@ -154,8 +158,8 @@ impl MemoryFile {
     }
 
     fn unsealed(name: &str, len: usize) -> io::Result<Self> {
-        // Beyond this (`ulimit -f`) the kernel would not only refuse, but send a signal that ends
-        // the process.
+        // Beyond this limit (`ulimit -f`) the kernel would not only refuse, but also send a signal
+        // that ends the process.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| len as u64 > limit) {
             return Err(rustix::io::Errno::FBIG.into());
@@ -165,8 +169,9 @@ impl MemoryFile {
         Ok(Self { fd, len })
     }
 
-    /// Takes a descriptor from a peer: checks the seals (both sides write), and that it has at
-    /// least `len` bytes; only these are used.
+    /// Takes a descriptor from a peer, for a file that both sides write.
+    ///
+    /// It checks the seals, and that the file has at least `len` bytes; only these are used.
     ///
     /// # Errors
     /// See [`AdoptError`].
@@ -174,7 +179,7 @@ impl MemoryFile {
         Self::adopt_with(fd, len, BOTH_WRITE)
     }
 
-    /// The same for a file that only its maker writes.
+    /// Takes a descriptor from a peer, for a file that only its maker writes.
     ///
     /// # Errors
     /// See [`AdoptError`].
@@ -182,24 +187,25 @@ impl MemoryFile {
         Self::adopt_with(fd, len, ONE_WRITES)
     }
 
-    /// Takes a file from a peer that [created it filled](Self::create_filled), and maps `len` bytes
-    /// of it for reading and writing. Afterwards the file has no hole and cannot get one, so no
-    /// access can cost this process a page.
+    /// Takes a file from a peer that [created it filled](Self::create_filled), and maps it.
+    ///
+    /// `len` bytes are mapped for reading and writing. Afterwards the file has no hole and cannot
+    /// get one, so no access can cost this process a page.
     ///
     /// # Errors
     /// See [`AdoptError`].
     ///
-    /// # Blocking
+    /// # Blocks
     /// Sealing waits for the file's lock in the kernel, which its owner can hold for as long as an
     /// `fallocate` takes.
     pub fn adopt_filled(fd: OwnedFd, len: usize) -> Result<Mapping, AdoptError> {
         let kernel = |error: rustix::io::Errno| AdoptError::Kernel(error.into());
         let file = Self::adopt_with(fd, len, TO_BE_SEALED)?;
-        // Mapped first, sealed then: the seal forbids later mappings that write.
+        // The file is mapped before it is sealed: the seal forbids later mappings that write.
         let map = Mapping::shared(&file).map_err(AdoptError::Kernel)?;
         fs::fcntl_add_seals(&file.fd, ONE_WRITES).map_err(kernel)?;
-        // Its owner may have allocated pages beyond the end (FALLOC_FL_KEEP_SIZE), which would be
-        // counted for holes within. To truncate a file to the length that it has removes these, and
+        // The owner may have allocated pages beyond the end (FALLOC_FL_KEEP_SIZE), which would make
+        // up for holes in the count. Truncating a file to its own length removes these pages, and
         // the seals permit it.
         let size = fs::fstat(&file.fd).map_err(kernel)?.st_size as u64;
         fs::ftruncate(&file.fd, size).map_err(kernel)?;
@@ -208,13 +214,14 @@ impl MemoryFile {
         if found == expected { Ok(map) } else { Err(AdoptError::Holes { found, expected }) }
     }
 
-    /// A descriptor of the file by which it can only be read and mapped for reading; and from now
-    /// on nobody can open it anew to write. A program of the same user could change
-    /// that, or one of root: what nobody at all is to write is [for one
+    /// A descriptor of the file for reading and for read-only mappings only.
+    ///
+    /// From now on no process can reopen the file to write. A program of the same user, or of root,
+    /// could change that: memory that no other process at all may write is [for one
     /// writer](Self::create_for_one_writer).
     ///
     /// # Errors
-    /// No descriptor left, or no /proc.
+    /// No descriptor is left, or there is no /proc.
     pub fn for_readers(&self) -> io::Result<OwnedFd> {
         fs::fchmod(&self.fd, Mode::RUSR)?;
         let own = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
@@ -224,17 +231,17 @@ impl MemoryFile {
     fn adopt_with(fd: OwnedFd, len: usize, expected: SealFlags) -> Result<Self, AdoptError> {
         let kernel = |error: rustix::io::Errno| AdoptError::Kernel(error.into());
         let found = fs::fcntl_get_seals(&fd).map_err(kernel)?;
-        // EXEC is set by the kernel itself where the administrator asks for memory files without
-        // execution.
+        // The kernel itself sets EXEC if the administrator requires memory files without execution.
         if found.difference(SealFlags::from_bits_retain(0x20)) != expected {
             return Err(AdoptError::Seals { found: found.bits(), expected: expected.bits() });
         }
-        // Huge pages can be taken away by punching holes whatever these seals say; only plain
-        // shared memory is accepted.
+        // Huge pages can be removed by punching holes even with these seals, so only plain shared
+        // memory is accepted.
         if fs::fstatfs(&fd).map_err(kernel)?.f_type as u64 != TMPFS {
             return Err(AdoptError::Kernel(io::Error::other("it is not plain shared memory")));
         }
-        // Sealed first, measured then: the other order would leave a moment for shrinking.
+        // The seals are checked before the length: the other order would leave a moment for
+        // shrinking.
         let found = fs::fstat(&fd).map_err(kernel)?.st_size as u64;
         if found < len as u64 || len == 0 {
             return Err(AdoptError::Short { found, expected: len as u64 });
@@ -242,11 +249,12 @@ impl MemoryFile {
         Ok(Self { fd, len })
     }
 
-    /// Reads a whole frozen file that a peer sent, at most `limit` bytes. The bytes are a private
-    /// copy.
+    /// Reads a whole frozen file that a peer sent, at most `limit` bytes.
+    ///
+    /// The bytes are a private copy.
     ///
     /// # Errors
-    /// Too long, or the kernel's refusal.
+    /// The file is too long, or the kernel refuses.
     pub fn read_all(fd: &OwnedFd, limit: usize) -> io::Result<Vec<u8>> {
         let size = fs::fstat(fd)?.st_size as usize;
         if size > limit {
@@ -264,39 +272,41 @@ impl MemoryFile {
         Ok(bytes)
     }
 
-    /// Allocates all its pages now: what the machine has no memory for is an error here, not a
-    /// fault at the first touch.
+    /// Allocates all its pages now.
+    ///
+    /// If the machine lacks the memory, that is an error here and not a fault at the first touch.
     ///
     /// # Errors
     /// `ENOSPC` or `ENOMEM`: not enough memory.
     pub fn allocate(&self) -> io::Result<()> {
-        // The kernel would go on until the machine has nothing left, and then end some process.
+        // The kernel would go on until the machine has no memory left, and then end some process.
         if self.len > LARGE && self.len as u64 > headroom::available() {
             return Err(rustix::io::Errno::NOMEM.into());
         }
         Ok(fs::fallocate(&self.fd, fs::FallocateFlags::empty(), 0, self.len as u64)?)
     }
 
-    /// Gives pages back to the machine: they are zero afterwards, for everybody who has them
-    /// mapped. `at` and `len` are whole pages.
+    /// Gives pages back to the machine: they are zero afterwards, in all mappings of the file.
+    ///
+    /// `at` and `len` are whole pages.
     ///
     /// # Errors
-    /// The file is one that only its maker may write, or the kernel refuses.
+    /// Only its maker may write the file, or the kernel refuses.
     pub fn give_back(&self, at: usize, len: usize) -> io::Result<()> {
         let flags = fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE;
         Ok(fs::fallocate(&self.fd, flags, at as u64, len as u64)?)
     }
 
-    /// The memory that it takes, in bytes.
+    /// Bytes of memory that the file has.
     pub fn allocated(&self) -> u64 {
         fs::fstat(&self.fd).map_or(0, |stat| stat.st_blocks as u64 * 512)
     }
 
-    /// Calls `found` with the offset and length of each run of pages in a range that exist, in
-    /// ascending order. All other pages are zeros that no process has allocated. This call does not
-    /// allocate them.
+    /// Calls `found` with the offset and length of each run of existing pages in a range.
     ///
-    /// Takes two system calls a run. Other processes may allocate or free pages at the same time.
+    /// The runs come in ascending order. All other pages are zeros that no process has allocated,
+    /// and this call does not allocate them. It takes two system calls for each run. Other
+    /// processes may allocate or free pages at the same time.
     ///
     /// # Errors
     /// The kernel's, of `lseek`; or that of `found`, which ends the search.
@@ -324,30 +334,33 @@ impl MemoryFile {
         Ok(())
     }
 
-    /// The length in bytes; fixed.
+    /// Length in bytes, which is fixed.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never: a memory file has at least one byte.
+    /// Returns `false`: a memory file has at least one byte.
     pub fn is_empty(&self) -> bool {
         false
     }
 }
 
-/// The memory files of this name that a process has open, as this process may read them: asks
-/// nothing of that, which may be stopped. From /proc: some µs for each descriptor that it has.
+/// The memory files of this name that a process has open, opened for reading.
+///
+/// They are found through /proc, which takes some µs for each descriptor of the process. The
+/// process takes no part, and may be stopped.
 ///
 /// # Errors
-/// There is no such process, or this one may not look into it (another user's, or one that has made
-/// itself unreadable).
+/// There is no such process, or this one may not inspect it (another user's, or a process that has
+/// made itself unreadable).
 pub fn files_of(pid: u32, name: &str) -> io::Result<Vec<OwnedFd>> {
     let wanted = format!("/memfd:{name} (deleted)");
     let mut files = Vec::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
         let path = entry.path();
         if std::fs::read_link(&path).is_ok_and(|target| target.as_os_str() == wanted.as_str()) {
-            // Another file may have the number by now: nothing is to come of opening it.
+            // Another file may have the number by now, so these flags keep the open free of side
+            // effects.
             let flags = fs::OFlags::RDONLY
                 | fs::OFlags::CLOEXEC
                 | fs::OFlags::NONBLOCK
@@ -362,7 +375,8 @@ pub fn files_of(pid: u32, name: &str) -> io::Result<Vec<OwnedFd>> {
     Ok(files)
 }
 
-/// From here on it is looked first whether the machine has so much.
+/// Size of a file, in bytes, above which [`MemoryFile::allocate`] first checks the machine's
+/// memory.
 const LARGE: usize = 16 << 20;
 
 impl AsFd for MemoryFile {
@@ -371,8 +385,10 @@ impl AsFd for MemoryFile {
     }
 }
 
-/// A shared mapping of a memory file. It gives out no references: what lies in it may change at any
-/// time, and the layer above (`shm`) says how it may be touched.
+/// A shared mapping of a memory file.
+///
+/// It gives out no references: its contents may change at any time, and the layer above (`shm`)
+/// defines how they may be accessed.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -405,17 +421,19 @@ impl Mapping {
         Self::map(file, ProtFlags::READ)
     }
 
-    /// Keeps `held` until the range is unmapped, which may be some time after the mapping was
-    /// dropped: for a count of what is mapped. Replaces what was kept before.
+    /// Keeps `held` until the range is unmapped, for a count of what is mapped.
+    ///
+    /// That may be some time after the mapping was dropped. Replaces what was kept before.
     #[must_use]
     pub fn with(mut self, held: impl Any + Send + Sync) -> Self {
         self.held = Some(Box::new(held));
         self
     }
 
-    /// Enters all pages of the mapping in the page table, [piece](PIECE) by piece, so that no
-    /// access faults later. Only for files that have all their pages: this would allocate those
-    /// that are missing.
+    /// Enters all pages of the mapping in the page table, so that no access faults later.
+    ///
+    /// It does so [piece](PIECE) by piece. Only for files that have all their pages: this would
+    /// allocate those that are missing.
     ///
     /// # Errors
     /// The kernel's. Before Linux 5.14, and in a sandbox that refuses it, nothing is entered, and
@@ -424,7 +442,7 @@ impl Mapping {
         for at in (0..self.len).step_by(PIECE) {
             // SAFETY: `at < len`.
             let start = unsafe { self.start.add(at) };
-            // SAFETY: the range lies within this mapping; to populate it changes no byte of it.
+            // SAFETY: the range lies within this mapping; populating it changes no byte of it.
             let entered = unsafe {
                 mm::madvise(
                     start.as_ptr().cast(),
@@ -443,11 +461,12 @@ impl Mapping {
         Ok(())
     }
 
-    /// Maps a part of the file, from `at` on, for reading and writing. `at` is a whole number of
-    /// pages, and the part lies within the file.
+    /// Maps a part of the file, from `at` on, for reading and writing.
+    ///
+    /// `at` is a whole number of pages.
     ///
     /// # Errors
-    /// As [`Mapping::shared`]; `EINVAL`: the part is none.
+    /// As [`Mapping::shared`]; `EINVAL`: the part is empty, or does not lie within the file.
     pub fn part(file: &MemoryFile, at: usize, len: usize) -> io::Result<Self> {
         if len == 0 || at.checked_add(len).is_none_or(|end| end > file.len) {
             return Err(rustix::io::Errno::INVAL.into());
@@ -460,7 +479,7 @@ impl Mapping {
     }
 
     fn map_part(file: &MemoryFile, (at, len): (usize, usize), prot: ProtFlags) -> io::Result<Self> {
-        // SAFETY: no address is asked for, so no existing mapping is replaced; the file outlives
+        // SAFETY: no address is requested, so no existing mapping is replaced; the file outlives
         // the call, and the kernel keeps its pages for the mapping.
         let start = unsafe {
             mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file.fd, at as u64)
@@ -470,22 +489,23 @@ impl Mapping {
         Ok(Self { start, len, writable: prot.contains(ProtFlags::WRITE), held: None })
     }
 
-    /// Where it starts; page-aligned; valid for [`Mapping::len`] bytes while `self` lives.
+    /// Address of the first byte: page-aligned, valid for [`Mapping::len`] bytes while `self`
+    /// lives.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never: a mapping has at least one byte.
+    /// Returns `false`: a mapping has at least one byte.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Whether stores to it are permitted; one to a read-only mapping ends the process.
+    /// Returns `true` if stores are permitted. A store to a read-only mapping ends the process.
     pub fn writable(&self) -> bool {
         self.writable
     }
@@ -504,19 +524,21 @@ impl Drop for Mapping {
     }
 }
 
-/// The most bytes of an allocation that the C library may keep for the next one when it is freed
+/// Maximum number of bytes of a freed allocation that the C library may keep for the next one
 /// (`M_MMAP_THRESHOLD` in mallopt(3)).
 const MOST_KEPT: usize = 32 << 20;
 
-/// Whether an allocation of so many bytes goes back to the kernel as a whole when it is freed. To
-/// [`discard`] it piece by piece before costs nothing more, and never takes long.
+/// Returns `true` if an allocation of `bytes` goes back to the kernel as a whole when freed.
+///
+/// Calling [`discard`] on it piece by piece before costs nothing more, and never takes long.
 pub fn returns_to_the_kernel(bytes: usize) -> bool {
     bytes > MOST_KEPT
 }
 
-/// Drops a list. Memory that [would return to the kernel](returns_to_the_kernel) as a whole returns
-/// `piece` bytes at a time: `mmap` in other threads waits for one piece at most. `between` gets the
-/// bytes of each piece.
+/// Drops a list, and returns its memory to the kernel in pieces of `piece` bytes.
+///
+/// This applies to memory that [would return](returns_to_the_kernel) as a whole: so `mmap` in other
+/// threads waits for one piece at most. `between` gets the bytes of each piece.
 pub fn free_in_pieces<T>(mut list: Vec<T>, piece: usize, mut between: impl FnMut(usize)) {
     list.clear();
     if !returns_to_the_kernel(list.capacity().saturating_mul(size_of::<T>())) {
@@ -528,11 +550,11 @@ pub fn free_in_pieces<T>(mut list: Vec<T>, piece: usize, mut between: impl FnMut
     }
 }
 
-/// Makes the C library merge small blocks that were freed. They stay in memory.
+/// Makes the C library merge small freed blocks. They stay in memory.
 ///
 /// The GNU library puts blocks of up to 128 bytes into lists, and merges all of them when a larger
-/// block is next freed (`M_MXFAST` in mallopt(3)): 250,000 blocks of 32 bytes take 2.6 ms then. A
-/// request for a block of 1 KiB or more merges them as well.
+/// block is next freed (`M_MXFAST` in mallopt(3)): for 250,000 blocks of 32 bytes that takes 2.6
+/// ms. A request for a block of 1 KiB or more merges them as well.
 pub fn merge_freed() {
     let mut block = Vec::<u8>::new();
     // Without memory nothing is merged.
@@ -540,25 +562,28 @@ pub fn merge_freed() {
     drop(hint::black_box(block));
 }
 
-/// Bytes of a request that makes the C library merge. A smaller one, of up to 1,032 bytes, could
-/// come from the cache of the thread.
+/// Size of a request that makes the C library merge, in bytes. A smaller request, of up to 1,032
+/// bytes, could come from the thread's cache.
 const MERGES: usize = 4096;
 
-/// Gives the whole pages within `room` back to the kernel. They are allocated again when they are
-/// next touched. Where the kernel refuses, nothing happens.
+/// Gives the whole pages within `room` back to the kernel.
+///
+/// They are allocated again when they are next touched. If the kernel refuses, nothing happens.
 pub fn discard<T>(room: &mut [MaybeUninit<T>]) {
     let page = rustix::param::page_size();
     let range = room.as_mut_ptr_range();
     let (start, end) = (range.start.addr().next_multiple_of(page), range.end.addr() & !(page - 1));
     if start < end {
         let first = range.start.with_addr(start);
-        // SAFETY: whole pages of memory that is borrowed exclusively, and in which no value is.
+        // SAFETY: these are whole pages of memory that is borrowed exclusively, and that holds no
+        // value.
         let _ = unsafe { mm::madvise(first.cast(), end - start, mm::Advice::LinuxDontNeed) };
     }
 }
 
-/// How many mappings a process may have (`vm.max_map_count`); the kernel's default where it does
-/// not say.
+/// Maximum number of mappings of a process (`vm.max_map_count`).
+///
+/// If /proc does not show it, this is the kernel's default.
 pub fn most_mappings() -> usize {
     let said = std::fs::read_to_string("/proc/sys/vm/max_map_count");
     said.ok().and_then(|said| said.trim().parse().ok()).unwrap_or(65_530)
@@ -581,7 +606,7 @@ mod tests {
         unsafe extern "C" {
             fn mallinfo2() -> Counts;
         }
-        // SAFETY: it takes nothing, and may be called at any time by any thread.
+        // SAFETY: it takes no arguments, and any thread may call it at any time.
         unsafe { mallinfo2() }.fsmblks
     }
 
@@ -590,7 +615,7 @@ mod tests {
     fn freed_blocks_are_merged() {
         const BYTES: usize = 24;
         let blocks: Vec<_> = (0..100_000_u32).map(|_| Box::new([0_u8; BYTES])).collect();
-        // The list itself is kept: its end would merge them.
+        // The list itself is kept: freeing it would merge the blocks.
         let mut blocks: Vec<_> = blocks.into_iter().map(Some).collect();
         blocks.iter_mut().for_each(|block| drop(block.take()));
         let all = blocks.len() * BYTES;
@@ -611,7 +636,10 @@ mod tests {
         fs::fcntl_add_seals(&fd, TO_BE_SEALED).unwrap();
         let refused = MemoryFile::adopt_filled(fd, 2 << 20).unwrap_err();
         assert!(
-            matches!(&refused, AdoptError::Kernel(error) if error.to_string().contains("plain shared memory")),
+            matches!(
+                &refused,
+                AdoptError::Kernel(error) if error.to_string().contains("plain shared memory")
+            ),
             "{refused:?}"
         );
     }
@@ -681,12 +709,12 @@ mod tests {
             holes(&make(&|fd| fill(fd, none, 4096, 1 << 19))),
             Err(AdoptError::Holes { .. })
         ));
-        // As many pages as the file has bytes for, but all of them behind its end.
+        // As many pages as the file has bytes for, but all of them beyond its end.
         assert!(matches!(
             holes(&make(&|fd| fill(fd, beyond, 1 << 20, 1 << 20))),
             Err(AdoptError::Holes { found: 0, .. })
         ));
-        // The part that was announced has none.
+        // The announced part has no pages.
         let longer = |fd: &OwnedFd| {
             fs::ftruncate(fd, 2 << 20).unwrap();
             fill(fd, none, 1 << 20, 1 << 20);

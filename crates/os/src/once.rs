@@ -1,5 +1,6 @@
-//! A value that is made at its first use, by something that may fail: then the next use tries
-//! again.
+//! A value that is made at its first use, by a function that may fail.
+//!
+//! If it fails, the next use tries again.
 
 use crate::lock::KernelMutex;
 use std::io;
@@ -13,12 +14,12 @@ pub struct OnceValue<T> {
 }
 
 impl<T> OnceValue<T> {
-    /// Not made yet.
+    /// An empty value.
     pub const fn new() -> Self {
         Self { value: OnceLock::new(), making: KernelMutex::new(()) }
     }
 
-    /// The value; `make` makes it if there is none, and others who want it wait meanwhile.
+    /// The value. `make` makes it if there is none, and other threads that want it wait.
     ///
     /// # Errors
     /// Those of `make`.

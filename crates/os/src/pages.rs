@@ -25,8 +25,8 @@ pub fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // A huge page behind 30 stacks would commit all of them at the first touch. A refusal costs
-    // memory only. SAFETY: the range was mapped just above; the advice changes no contents.
+    // A huge page under 30 stacks would commit all of them at the first touch. A refusal only costs
+    // memory. SAFETY: the range was mapped just above; the advice changes no contents.
     let _ = unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
     NonNull::new(at.cast())
         .ok_or_else(|| io::Error::other("mmap returned address 0: raise vm.mmap_min_addr above 0"))

@@ -1,5 +1,6 @@
-//! Waiting for any of many descriptors: one epoll set, in which each descriptor has a number of the
-//! caller's choice.
+//! Waiting for any of many descriptors: one epoll set.
+//!
+//! Each descriptor in the set has a number that the caller chooses.
 
 use crate::crossings;
 use rustix::buffer::spare_capacity;
@@ -8,35 +9,35 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How a descriptor reports.
+/// When a descriptor reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// As long as there is something to read.
+    /// While there is something to read.
     WhileReadable,
-    /// Once for each new ring; nothing has to be read.
+    /// Once for each new ring; no read is needed.
     EachRing,
-    /// The same, to one of the sets that it is in whose waiter sleeps; the others learn of it when
-    /// they wait the next time.
+    /// Once for each new ring, to one of the descriptor's sets whose waiter sleeps. The other sets
+    /// report it when they are next waited for.
     OneOfUs,
     /// Only when its other end is gone.
     HangUp,
 }
 
-/// A descriptor that has something to say.
+/// A descriptor that reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The number that it was added under.
+    /// The number under which it was added.
     pub key: u64,
-    /// Its other end is gone.
+    /// `true` if its other end is gone.
     pub hung_up: bool,
 }
 
-/// Who had something to say.
+/// Which descriptors report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollReady {
-    /// The one that was asked for.
+    /// `true` if the descriptor of the requested key does.
     pub key: bool,
-    /// Others.
+    /// `true` if others do.
     pub others: bool,
 }
 
@@ -54,12 +55,12 @@ impl PollSet {
     /// Makes an empty set.
     ///
     /// # Errors
-    /// No descriptor left, or no memory.
+    /// No descriptor or no memory is left.
     pub fn new() -> io::Result<Self> {
         Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
     }
 
-    /// Adds a descriptor under the number `key`. Closing its last duplicate takes it out again.
+    /// Adds a descriptor under the number `key`. Closing its last duplicate removes it.
     ///
     /// # Errors
     /// It is in the set already (`EEXIST`), cannot be waited for (`EPERM`), or no memory is left.
@@ -73,13 +74,15 @@ impl PollSet {
         Ok(epoll::add(&self.0, fd, EventData::new_u64(key), flags)?)
     }
 
-    /// Takes a descriptor out.
+    /// Removes a descriptor.
     pub fn remove(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Blocks the kernel thread until a descriptor has something to say, a signal, or `timeout`
-    /// (none waits for ever). Fills `ready`.
+    /// Waits until a descriptor reports, a signal arrives, or `timeout` expires. Fills `ready`.
+    ///
+    /// # Blocks
+    /// The kernel thread; without a `timeout` for ever.
     pub fn wait(&self, ready: &mut Vec<Ready>, timeout: Option<Duration>) {
         ready.clear();
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
@@ -97,7 +100,7 @@ impl PollSet {
         }
     }
 
-    /// The same, when it does not matter who had something to say, but for `key`.
+    /// Like [`wait`](Self::wait), if only the descriptor of `key` matters.
     pub fn wait_any(&self, timeout: Option<Duration>, key: u64) -> PollReady {
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];

@@ -1,5 +1,7 @@
-//! Other processes, by number and the moment at which they began: a number alone may be another
-//! process's tomorrow. And children that do not outlive their parent.
+//! Other processes, and children that do not outlive their parent.
+//!
+//! A process is identified by its number and the time at which it began, since the number alone may
+//! later be another process's.
 
 use crate::processor::CpuSet;
 use rustix::io::Errno;
@@ -12,41 +14,43 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// When a process began, in the kernel's ticks since the machine did. `None` if it has ended, or
-/// cannot be seen (/proc).
+/// Time at which a process began, in ticks since the machine started.
+///
+/// `None` if the process has ended, or is not shown by /proc.
 pub fn born(pid: u32) -> Option<u64> {
     stat(pid, BORN)
 }
 
-/// The place of a process's beginning in proc_pid_stat(5).
+/// Index of the start time in proc_pid_stat(5).
 const BORN: usize = 22;
 
-/// A number of proc_pid_stat(5), by its place there, from the fourth on.
+/// A number of proc_pid_stat(5), by its index there, from the fourth on.
 pub(crate) fn stat(pid: u32, place: usize) -> Option<u64> {
     read_stat(pid, place).ok()?
 }
 
-/// The same, with the kernel's error.
+/// Like [`stat`], with the kernel's error.
 fn read_stat(pid: u32, place: usize) -> io::Result<Option<u64>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The second word is the program's name in parentheses, which may hold anything; what follows
-    // begins with the third.
+    // The second word is the program's name in parentheses, which may contain anything. The rest
+    // begins with the third word.
     let rest = stat.rsplit_once(')').map(|(_, rest)| rest);
     Ok(rest.and_then(|rest| rest.split_ascii_whitespace().nth(place - 3)?.parse().ok()))
 }
 
-/// A descriptor that becomes readable when the process ends; `None` if that process, the one which
-/// began then, has ended already or cannot be seen.
+/// A descriptor that becomes readable when the process ends.
+///
+/// `None` if the process that began at `at` has ended already, or is not shown by /proc.
 ///
 /// # Errors
 /// No descriptor or no memory is left to find out.
 pub fn open(pid: u32, at: u64) -> io::Result<Option<OwnedFd>> {
     let Some(fd) = open_any(pid)? else { return Ok(None) };
-    // Opened first, looked at then: whoever has the number now had it before.
+    // The descriptor is opened before the check: a process that has the number now had it before.
     match read_stat(pid, BORN) {
         Ok(Some(began)) => Ok((began == at).then_some(fd)),
         _ if crate::socket::has_ended(&fd) => Ok(None),
-        Ok(None) => Err(io::Error::other("when the process began cannot be read")),
+        Ok(None) => Err(io::Error::other("the start time of the process cannot be read")),
         Err(error) => Err(error),
     }
 }
@@ -64,20 +68,21 @@ pub fn open_any(pid: u32) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// What tells a process apart from all others of this machine.
+/// A value that distinguishes a process from all others of this machine.
 ///
-/// Two are equal only if they are of the same process. It is a key, not a number to show: processes
-/// in any namespace have one, and it is never another process's again.
+/// Two values are equal only if they are of the same process. It is a key, not a number to show:
+/// processes in any namespace have one, and it is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
     /// The inode of its pidfds, from Linux 6.9 on.
     Pidfd(u64),
-    /// On older kernels: its number in our PID namespace, and when it began.
+    /// On older kernels, its number in our PID namespace and the time at which it began.
     Numbered(u32, u64),
 }
 
-/// The identity of a pidfd's process; `None` on kernels before 6.9, where pidfds cannot be
-/// compared.
+/// The identity of a pidfd's process.
+///
+/// `None` on kernels before 6.9, where pidfds cannot be compared.
 pub fn identity(pidfd: impl AsFd) -> Option<Identity> {
     /// `PID_FS_MAGIC` of linux/magic.h.
     const PIDFS: i64 = 0x5049_4446;
@@ -86,16 +91,17 @@ pub fn identity(pidfd: impl AsFd) -> Option<Identity> {
     Some(Identity::Pidfd(stat.st_ino))
 }
 
-/// The identity of the process with this number in our PID namespace; `None` if it is 0, or is not
-/// shown by /proc.
+/// The identity of the process with this number in our PID namespace.
+///
+/// `None` if the number is 0, or /proc does not show the process.
 pub fn identity_of_number(pid: u32) -> Option<Identity> {
     Some(Identity::Numbered(pid, born(pid).filter(|_| pid != 0)?))
 }
 
-/// The identity of this process; `None` if neither its pidfd nor its number in /proc can be had.
+/// The identity of this process; `None` if neither its pidfd nor its number in /proc is available.
 ///
 /// # Errors
-/// No descriptor or no memory left. Then the number would do for this process only: others compare
+/// No descriptor or no memory is left. The number would not do then: other processes compare
 /// pidfds.
 pub fn own() -> io::Result<Option<Identity>> {
     let pidfd = match pidfd_open(rustix::process::getpid(), PidfdFlags::empty()) {
@@ -113,7 +119,8 @@ pub fn own_user() -> u32 {
 /// Returns `true` if `uid` is the number of one user only.
 ///
 /// The kernel shows every user without a number in our user namespace under the overflow number
-/// (user_namespaces(7)). In a namespace that has a number for every user, that one is a user's own.
+/// (user_namespaces(7)). In a namespace that has a number for every user, the overflow number is
+/// that of a single user, too.
 pub fn is_known_user(uid: u32) -> bool {
     static OVERFLOW: OnceLock<u32> = OnceLock::new();
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -127,8 +134,9 @@ fn maps_all_users(map: &str) -> bool {
     map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// The PID namespace in which process numbers mean what they mean to this process, by the number of
-/// its inode. `None` where /proc is not mounted, or shows the processes of another namespace.
+/// The PID namespace in which this process's view of process numbers holds, by its inode.
+///
+/// `None` if /proc is not mounted, or shows the processes of another namespace.
 pub fn pid_namespace() -> Option<u32> {
     static FOUND: OnceLock<Option<u32>> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -139,26 +147,26 @@ pub fn pid_namespace() -> Option<u32> {
     })
 }
 
-/// What a child does before it becomes its program.
+/// Restrictions that a child applies before it executes its program.
 #[derive(Debug, Default)]
 pub struct Bounds {
-    /// Confines itself to these processors.
+    /// The processors to which it confines itself.
     pub processors: Option<CpuSet>,
-    /// Enters a cgroup: its `cgroup.procs`, open for writing.
+    /// The cgroup that it enters: its `cgroup.procs`, open for writing.
     pub cgroup: Option<OwnedFd>,
 }
 
-/// The child that this command starts is killed by the kernel when the kernel thread ends that
-/// starts it: also by SIGKILL, also if the child is stopped by then. A program that changes its
-/// user when it starts (set-user-ID) gets out of that.
+/// Makes the kernel kill the command's child when the kernel thread that starts it ends.
 ///
-/// Where a bound cannot be kept the start fails, with the kernel's word.
+/// That holds for an end by SIGKILL, too, and for a child that is stopped. A program that changes
+/// its user when it starts (set-user-ID) escapes it. If a restriction cannot be applied, the start
+/// fails with the kernel's error.
 pub fn bind(command: &mut Command, bounds: Bounds) {
     let parent = rustix::process::getpid();
     let before_exec = move || {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Who ended before that line is not told of by the kernel; but then the child has another
-        // parent already.
+        // The kernel does not report a parent that ended before that line, but then the child
+        // already has another parent.
         if rustix::process::getppid() != Some(parent) {
             return Err(rustix::io::Errno::SRCH.into());
         }
@@ -170,14 +178,15 @@ pub fn bind(command: &mut Command, bounds: Bounds) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only what is safe in a signal handler may run. The closure
-    // makes system calls on values that were there before, and counts them in an atomic; it neither
+    // SAFETY: between fork and exec only code that is safe in a signal handler may run. The closure
+    // makes system calls on values that existed before, and counts them in an atomic. It neither
     // allocates, frees nor locks (an error of the kernel is a number).
     unsafe { command.pre_exec(before_exec) };
 }
 
-/// The processor time that all threads of a process have used so far. Exact, and ten times as fast
-/// to have as what /proc says; `None` if there is no such process.
+/// The processor time that all threads of a process have used so far.
+///
+/// It is exact, and ten times as fast as reading /proc. `None` if there is no such process.
 pub fn processor_time(pid: u32) -> Option<Duration> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: `clock` is valid for writes.
@@ -185,7 +194,7 @@ pub fn processor_time(pid: u32) -> Option<Duration> {
         return None;
     }
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writes; a clock of a process that has ended meanwhile is an
+    // SAFETY: `time` is valid for writes; for the clock of an ended process the kernel returns an
     // error.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return None;
@@ -193,8 +202,9 @@ pub fn processor_time(pid: u32) -> Option<Duration> {
     Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
-/// Whether any thread of a process runs, or would if it had a processor. From /proc: about 10 µs
-/// for each thread.
+/// Returns `true` if any thread of a process runs, or would if it had a processor.
+///
+/// It reads /proc, which takes about 10 µs for each thread.
 pub fn is_runnable(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());

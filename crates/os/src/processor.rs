@@ -1,11 +1,12 @@
-//! Processors: which ones a kernel thread may run on, where it runs now, who it is, and how often
-//! it has given its processor away.
+//! Processors: where a kernel thread may run and where it runs now.
+//!
+//! Also its number, and how often it has given its processor away.
 
 use crate::crossings;
 use rustix::thread::{CpuSet as KernelSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::io;
 
-/// The most processors that the kernel's set can name.
+/// Maximum number of processors that the kernel's set can name.
 pub const MAX: usize = KernelSet::MAX_CPU;
 
 /// A set of processors.
@@ -19,28 +20,28 @@ impl std::fmt::Debug for CpuSet {
 }
 
 impl CpuSet {
-    /// The set with just this one.
+    /// The set with only `cpu`.
     pub fn only(cpu: usize) -> Self {
         let mut set = KernelSet::new();
         set.set(cpu.min(MAX - 1));
         Self(set)
     }
 
-    /// Those that the calling kernel thread may run on.
+    /// The processors on which the calling kernel thread may run.
     ///
     /// # Errors
-    /// More processors than the set can name.
+    /// There are more processors than the set can name.
     pub fn allowed() -> io::Result<Self> {
         crossings::another();
         Ok(Self(sched_getaffinity(None)?))
     }
 
-    /// How many they are.
+    /// Number of processors in the set.
     pub fn count(&self) -> usize {
         self.0.count() as usize
     }
 
-    /// Whether `cpu` is one of them.
+    /// Returns `true` if `cpu` is in the set.
     pub fn contains(&self, cpu: usize) -> bool {
         cpu < MAX && self.0.is_set(cpu)
     }
@@ -65,24 +66,25 @@ impl CpuSet {
         Self(set)
     }
 
-    /// Their numbers, ascending.
+    /// The numbers of the processors, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         (0..MAX).filter(|&cpu| self.0.is_set(cpu))
     }
 
-    /// Confines the calling kernel thread to them.
+    /// Confines the calling kernel thread to the set.
     ///
     /// # Errors
-    /// None of them is permitted to this process (`EINVAL`).
+    /// This process may use none of the processors (`EINVAL`).
     pub fn confine(&self) -> io::Result<()> {
         crossings::another();
         Ok(sched_setaffinity(None, &self.0)?)
     }
 
-    /// Confines the kernel thread `tid` of any process of the same user to them.
+    /// Confines the kernel thread `tid`, of any process of the same user, to the set.
     ///
     /// # Errors
-    /// No such thread (`ESRCH`), another user's (`EPERM`), none of them permitted to it (`EINVAL`).
+    /// There is no such thread (`ESRCH`), it is another user's (`EPERM`), or it may use none of the
+    /// processors (`EINVAL`).
     pub fn confine_thread(&self, tid: u32) -> io::Result<()> {
         let tid = i32::try_from(tid).ok().and_then(Pid::from_raw);
         let tid = tid.ok_or(rustix::io::Errno::SRCH)?;
@@ -91,23 +93,24 @@ impl CpuSet {
     }
 }
 
-/// The processor that the calling kernel thread runs on at this moment. A hint: it may be another
-/// one by the time of its use.
+/// The processor on which the calling kernel thread runs at this moment.
+///
+/// It is a hint: the thread may run on another one by the time the hint is used.
 #[inline]
 pub fn current() -> usize {
     rustix::thread::sched_getcpu()
 }
 
-/// The calling kernel thread's number, as its own process and its processes' namespace see it.
+/// The number of the calling kernel thread, in its own PID namespace.
 pub fn thread_id() -> u32 {
     crossings::another();
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// Returns `true` if `tid` is a kernel thread of the process `pid`, both as numbered in our PID
-/// namespace.
+/// Returns `true` if `tid` is a kernel thread of the process `pid`.
 ///
-/// Not by /proc, which may show another PID namespace than ours.
+/// Both are numbers in our PID namespace. /proc is not used, since it may show another PID
+/// namespace.
 ///
 /// # Errors
 /// `PermissionDenied`: this process may not signal that thread, or is not told.
@@ -116,7 +119,7 @@ pub fn thread_belongs_to(tid: u32, pid: u32) -> io::Result<bool> {
     let (Ok(tid), Ok(pid)) = (libc::pid_t::try_from(tid), libc::pid_t::try_from(pid)) else {
         return Ok(false);
     };
-    // SAFETY: signal 0 is not sent; the kernel only checks the two numbers and our right to them.
+    // SAFETY: signal 0 is not sent; the kernel only checks the two numbers and our permission.
     if unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) } == 0 {
         return Ok(true);
     }
@@ -124,24 +127,25 @@ pub fn thread_belongs_to(tid: u32, pid: u32) -> io::Result<bool> {
     if error.kind() == io::ErrorKind::PermissionDenied { Err(error) } else { Ok(false) }
 }
 
-/// What the calling kernel thread has waited for in the kernel so far, as that counts
-/// (`getrusage(2)`).
+/// Counts of the calling kernel thread's waits in the kernel (`getrusage(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelWaits {
-    /// So often it has let go of its processor because it had to wait: slept, waited for a lock, a
-    /// descriptor or a disk, or was stopped. Not when another thread took the processor, nor when
-    /// it offered that itself.
+    /// How often it has released its processor because it had to wait: it slept, waited for a lock,
+    /// a descriptor or a disk, or was stopped. Preemption by another thread and offers of the
+    /// processor do not count.
     pub blocked: u64,
-    /// So often it has touched memory that had to be brought from a disk first, for which it has
+    /// How often it has touched memory that had to be read from a disk first. Each time it has
     /// waited, maybe more than once.
     pub read: u64,
-    /// So often it has touched memory that was not mapped yet. For that it may have waited, where
+    /// How often it has touched memory that was not mapped yet. It may have waited for that, if
     /// other threads were changing the process's mappings.
     pub mapped: u64,
 }
 
-/// See [`KernelWaits`]. Does not block; takes some 0.1 µs, and can be used in a handler of a
-/// signal. `None`: the kernel does not say (another one than Linux, or a filter of system calls).
+/// Reads the [`KernelWaits`] of the calling kernel thread.
+///
+/// Does not block, takes some 0.1 µs, and can be used in a signal handler. `None` if the kernel
+/// does not report them (not Linux, or a filter of system calls).
 pub fn waits() -> Option<KernelWaits> {
     crossings::another();
     // SAFETY: `rusage` is integers only, for which zero is a value.
@@ -153,9 +157,10 @@ pub fn waits() -> Option<KernelWaits> {
     (found == 0).then_some(KernelWaits { blocked, read, mapped })
 }
 
-/// Returns `true` if the kernel thread `tid` of this process sleeps or waits in the kernel, and
-/// `false` if it runs or could run. `None` if the kernel does not tell: the thread has ended, or
-/// there is no `/proc`.
+/// Returns `true` if the kernel thread `tid` of this process sleeps or waits in the kernel.
+///
+/// Returns `false` if it runs or could run. `None` if the kernel does not report it: the thread has
+/// ended, or there is no `/proc`.
 pub fn is_blocked(tid: u32) -> Option<bool> {
     let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
     // The name, in parentheses, may contain anything.
@@ -167,31 +172,32 @@ pub fn is_blocked(tid: u32) -> Option<bool> {
 #[inline]
 pub fn give_way() {
     crossings::another();
-    // Not by rustix, which asserts that the call does not fail: a filter may refuse it.
+    // rustix is not used, since it asserts that the call does not fail, and a filter may refuse it.
     // SAFETY: no pointers.
     unsafe { libc::sched_yield() };
 }
 
-/// Asks the kernel to let the calling thread run in short slices (0.1 ms, from Linux 6.12): then
-/// one that wakes need not wait until another thread of its processor, which spins, has used up its
-/// own slice of some milliseconds. Its share of the processor stays the same. Where the kernel does
-/// not know it, nothing happens.
+/// Asks the kernel to let the calling thread run in short slices (0.1 ms, from Linux 6.12).
+///
+/// Then a thread that wakes need not wait until a spinning thread of its processor has used up its
+/// own slice of some milliseconds. Its share of the processor stays the same. If the kernel does
+/// not support it, nothing happens.
 pub fn ask_for_short_slices() {
     let size = size_of::<libc::sched_attr>();
     // SAFETY: `sched_attr` is integers only, for which zero is a value.
     let mut wish: libc::sched_attr = unsafe { std::mem::zeroed() };
-    // SAFETY: `wish` is valid for writes of the size that is told, and 0 means the calling thread.
+    // SAFETY: `wish` is valid for writes of the size passed, and 0 means the calling thread.
     let found = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut wish, size, 0) };
     if found != 0 || wish.sched_policy != libc::SCHED_OTHER.cast_unsigned() {
         return;
     }
-    // All else, the nice value above all, as it was found.
+    // All other attributes, above all the nice value, are kept.
     (wish.size, wish.sched_flags, wish.sched_runtime) = (size as u32, 0, SHORT_SLICE);
-    // SAFETY: `wish` is valid for reads of the size that it tells.
+    // SAFETY: `wish` is valid for reads of the size in its `size` field.
     let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wish, 0) };
 }
 
-/// 0.1 ms, the shortest there is.
+/// Length of a slice, in nanoseconds: the shortest that the kernel permits.
 const SHORT_SLICE: u64 = 100_000;
 
 #[cfg(all(test, not(miri)))]
@@ -207,7 +213,7 @@ mod tests {
     #[test]
     fn who_sleeps_has_waited_and_who_computes_has_not() {
         use std::time::{Duration, Instant};
-        // Once more than is measured: what is mapped at the first time is there then.
+        // The first run is not measured: it maps what the second one needs.
         let of = |work: &dyn Fn()| {
             work();
             let before = waits().unwrap();

@@ -1,10 +1,10 @@
-//! An allocator that refuses one allocation, and counts what is held, for tests.
+//! An allocator that refuses one allocation, and counts live allocations, for tests.
 //!
-//! A test's program has [`Rationed`] as its global allocator. [`refuse`] says which allocation
-//! fails: the n-th from then on of those that have at least a given number of bytes. Rust's
-//! collections abort where a small node of theirs cannot be had, so tests set a lower bound.
-//! [`held`] says how much the program has allocated and not freed: unlike the memory that the
-//! kernel counts, that is the same each time: pages that the system's allocator keeps do not count.
+//! A test's program has [`Rationed`] as its global allocator. [`refuse`] selects the allocation
+//! that fails: the n-th from then on of those that have at least a given number of bytes. Rust's
+//! collections abort if they cannot allocate a small node, so tests set a lower bound. [`held`]
+//! returns how much the program has allocated and not freed. Unlike the memory that the kernel
+//! counts, that is the same each time, since pages that the system's allocator keeps do not count.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rationed;
 
-/// Bytes from which on an allocation counts.
+/// Minimum size of an allocation that counts, in bytes.
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The number of the allocation that fails, from 1.
 static NTH: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -23,7 +23,7 @@ static REFUSED: AtomicBool = AtomicBool::new(false);
 static BLOCKS: AtomicIsize = AtomicIsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
 
-/// What a program has allocated and not freed.
+/// The allocations of a program that are not freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveAllocations {
     /// Number of blocks.
@@ -32,13 +32,13 @@ pub struct LiveAllocations {
     pub bytes: usize,
 }
 
-/// What this program holds now; nothing if [`Rationed`] is not its allocator.
+/// The live allocations of this program; none if [`Rationed`] is not its allocator.
 pub fn held() -> LiveAllocations {
     let read = |counter: &AtomicIsize| counter.load(Ordering::Relaxed).max(0) as usize;
     LiveAllocations { blocks: read(&BLOCKS), bytes: read(&BYTES) }
 }
 
-/// Counts a block that was made (1), freed (-1) or resized (0), unless it could not be had.
+/// Counts a block that was made (1), freed (-1) or resized (0), unless the allocation failed.
 fn count(block: *mut u8, blocks: isize, bytes: isize) -> *mut u8 {
     if !block.is_null() {
         BLOCKS.fetch_add(blocks, Ordering::Relaxed);
@@ -47,17 +47,18 @@ fn count(block: *mut u8, blocks: isize, bytes: isize) -> *mut u8 {
     block
 }
 
-/// What has happened since [`refuse`].
+/// What happened since [`refuse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RationOutcome {
     /// Number of allocations that counted.
     pub seen: usize,
-    /// Whether one was refused.
+    /// `true` if one was refused.
     pub refused: bool,
 }
 
-/// Refuses the `nth` allocation (from 1) of at least `least` bytes, in any thread. Growing counts
-/// with the new size.
+/// Refuses the `nth` allocation (from 1) of at least `least` bytes, in any thread.
+///
+/// A growing block counts with its new size.
 pub fn refuse(nth: usize, least: usize) {
     lift();
     NTH.store(nth, Ordering::SeqCst);
@@ -84,14 +85,14 @@ fn is_refused(bytes: usize) -> bool {
     is_it
 }
 
-// SAFETY: each block comes from the system's allocator and goes back to it, with the layout that
-// the caller gave; a null pointer says that there is no memory, and no block was made or changed.
+// SAFETY: each block comes from the system's allocator and goes back to it, with the caller's
+// layout. A null pointer means that there is no memory, and no block was made or changed.
 unsafe impl GlobalAlloc for Rationed {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_refused(layout.size()) {
             return ptr::null_mut();
         }
-        // SAFETY: what the caller promises of `layout` is what the system's allocator asks for.
+        // SAFETY: the caller promises of `layout` what the system's allocator requires.
         count(unsafe { System.alloc(layout) }, 1, layout.size() as isize)
     }
 

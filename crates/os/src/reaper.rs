@@ -1,10 +1,10 @@
-//! Gives memory back on a thread that nothing waits for.
+//! Gives memory back on a thread that no other thread waits for.
 //!
-//! To unmap or free 1 GiB takes the kernel up to 0.2 s, and how much there is was decided by a
-//! peer. So ranges beyond [`PIECE`] are unmapped by the reaper, a kernel thread that exists while
-//! there is something to unmap: in pieces, since `mmap` in other threads of the process waits for
-//! each. The descriptors of large memory files, and large values, go the same way, because the last
-//! holder frees the pages.
+//! Unmapping or freeing 1 GiB takes the kernel up to 0.2 s, and a peer decides how much there is.
+//! So ranges larger than [`PIECE`] are unmapped by the reaper, a kernel thread that exists while
+//! there is something to unmap. It works in pieces, since `mmap` in other threads of the process
+//! waits for each. The descriptors of large memory files, and large values, go the same way,
+//! because the last holder frees the pages.
 //!
 //! The reaper is not the closer (`closer.rs`), which a peer's file system can hold up for ever.
 //! Freeing memory takes a time that is proportional to its size.
@@ -15,14 +15,14 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
-/// Maximum number of bytes that are unmapped or freed at once, by the thread that drops them.
+/// Maximum number of bytes that the dropping thread itself unmaps or frees at once.
 pub const PIECE: usize = 2 << 20;
 
-/// Maximum number of bytes of memory files that the thread frees that closes a message's
+/// Maximum number of bytes of memory files that are freed by the thread that closes a message's
 /// descriptors. A clerk closes those of many messages in a row.
 const FILES: usize = 256 << 10;
 
-/// From so many bytes on, pages leave the page table before their mapping goes.
+/// Length of a range, in bytes, above which pages leave the page table before their mapping goes.
 const PAGES_FIRST: usize = 64 << 10;
 
 /// The nice value of the reaper: threads that peers wait for run before it.
@@ -37,10 +37,10 @@ pub(crate) struct AddressRange {
 // SAFETY: an address range belongs to the process, not to a thread.
 unsafe impl Send for AddressRange {}
 
-/// Something that is dropped when the memory that it stands for has been given back.
+/// A value that is dropped when the memory it accounts for has been given back.
 pub(crate) type MemoryCharge = Option<Box<dyn Any + Send + Sync>>;
 
-/// What is to be given back.
+/// A resource to give back.
 pub(crate) enum Waste {
     Range(AddressRange, MemoryCharge),
     File(OwnedFd),
@@ -49,7 +49,7 @@ pub(crate) enum Waste {
 
 struct WasteQueue {
     queue: VecDeque<Waste>,
-    /// A thread empties the queue.
+    /// `true` while a thread empties the queue.
     running: bool,
 }
 
@@ -60,7 +60,7 @@ fn state() -> MutexGuard<'static, WasteQueue> {
     STATE.lock()
 }
 
-/// Gives `waste` back soon. Where no thread can be started, the caller does it.
+/// Gives `waste` back soon. If no thread can be started, the caller does it.
 pub(crate) fn take(waste: Waste) {
     let mut all = state();
     all.queue.push_back(waste);
@@ -70,7 +70,7 @@ pub(crate) fn take(waste: Waste) {
     drop(all);
     let started =
         std::thread::Builder::new().name("upcall-reaper".into()).stack_size(64 << 10).spawn(|| {
-            // A thread may always become less urgent.
+            // A thread may always lower its priority.
             let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
             empty();
         });
@@ -99,17 +99,17 @@ fn empty() {
     }
 }
 
-/// Drops a value. Its drop is not expected to panic; if it does, the others are still given back.
+/// Drops a value. If the drop panics, which is not expected, the other values are still given back.
 fn let_go<T>(value: T) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(value)));
 }
 
 /// Unmaps a range, [`PIECE`] by piece, the last one first.
 ///
-/// The kernel changes the map of a process under a lock for which `mmap` in its other threads
-/// waits. The reaper is less urgent than others, and while it has the lock it may have to wait for
-/// its processor. So it takes the pages out of the page table first, which since Linux 6.17 needs
-/// no lock of the whole map, and has the lock only for a moment.
+/// The kernel changes the memory map of a process under a lock, and `mmap` in its other threads
+/// waits for that lock. The reaper has a low priority, and may have to wait for its processor while
+/// it holds the lock. So it first takes the pages out of the page table, which since Linux 6.17
+/// needs no lock of the whole map, and holds the lock only for a moment.
 pub(crate) fn unmap(AddressRange { start, len }: AddressRange) {
     let mut left = len;
     while left > 0 {
@@ -121,47 +121,48 @@ pub(crate) fn unmap(AddressRange { start, len }: AddressRange) {
             // SAFETY: the owner of the mapping has given up the range, so no access to it follows.
             let _ = unsafe { rustix::mm::madvise(at, piece, rustix::mm::Advice::LinuxDontNeed) };
         }
-        // SAFETY: the owner of the mapping has given up the range, of which this part is mapped
-        // still.
+        // SAFETY: the owner of the mapping has given up the range, of which this part is still
+        // mapped.
         let _ = unsafe { rustix::mm::munmap(at, piece) };
     }
 }
 
-/// Drops `value`, which holds `bytes` of memory: here if they are few, else on the reaper. For
-/// values whose size a peer decided, and whose drop only frees memory.
+/// Drops `value`, which holds `bytes` of memory: here if they are few, else on the reaper.
+///
+/// For values whose size a peer decided, and whose drop only frees memory.
 pub fn free<T: Send + 'static>(value: T, bytes: usize) {
     if bytes > PIECE {
         take(Waste::Value(Box::new(value)));
     }
 }
 
-/// Bytes of memory that a file has.
+/// Number of bytes of memory that a file has.
 fn held_by(fd: &OwnedFd) -> usize {
     // A block is 512 bytes.
     rustix::fs::fstat(fd)
         .map_or(0, |stat| usize::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512))
 }
 
-/// Whether these memory files together have more memory than one thread frees at once.
+/// Returns `true` if these memory files together exceed what one thread frees at once.
 fn are_large(files: &[OwnedFd]) -> bool {
     files.iter().map(held_by).fold(0, usize::saturating_add) > FILES
 }
 
-/// Closes memory files that a peer has sent: here if they have little memory, else on the reaper.
+/// Closes memory files that a peer sent: here if they have little memory, else on the reaper.
 pub(crate) fn close(files: Vec<OwnedFd>) {
     if are_large(&files) {
         files.into_iter().for_each(|fd| take(Waste::File(fd)));
     }
 }
 
-/// Second descriptors of what a peer sent. While these are open, to close the first ones frees
-/// nothing.
+/// Second descriptors of the memory files that a peer sent. While these are open, closing the first
+/// ones frees nothing.
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorCopies(Vec<OwnedFd>);
 
 impl DescriptorCopies {
-    /// Keeps memory files that are large together. Where the descriptor table is full, the thread
-    /// that closes the first descriptor frees the memory.
+    /// Keeps memory files that are large together. If the descriptor table is full, the thread that
+    /// closes the first descriptor frees the memory.
     pub(crate) fn of(files: &[OwnedFd]) -> Self {
         let all = if are_large(files) { files } else { &[] };
         Self(all.iter().filter_map(|fd| fd.try_clone().ok()).collect())
@@ -248,7 +249,7 @@ mod tests {
         let copy = |file: &MemoryFile| std::os::fd::AsFd::as_fd(file).try_clone_to_owned().unwrap();
         assert_eq!(DescriptorCopies::of(&[copy(&small)]).0.len(), 0);
         assert_eq!(DescriptorCopies::of(&[copy(&large)]).0.len(), 1);
-        // Many small ones take as long as a large one.
+        // Many small files take as long as a large one.
         assert_eq!(
             DescriptorCopies::of(&[copy(&small), copy(&file(4096)), copy(&small)]).0.len(),
             3

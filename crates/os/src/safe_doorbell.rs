@@ -1,27 +1,27 @@
 //! The safe doorbell: rings the doorbell of a peer without ever waiting for that peer.
 //!
 //! A doorbell is an eventfd, and `write` to an eventfd waits while its counter is full, unless
-//! `O_NONBLOCK` is set. That flag belongs to the open file, which its owner and its ringer share: a
-//! hostile owner fills the counter and clears the flag whenever he likes, and who writes then hangs
-//! until somebody reads. A virtual processor must not hang for one of its peers, so it does not
-//! write. It has the kernel ring. When an asynchronous read (`io_submit(2)`) is done whose request
-//! names an eventfd in `aio_resfd`, the kernel adds one to that counter by itself: under a spin
-//! lock, without a look at flags, and a full counter stays full. The read is of no bytes, from an
-//! eventfd of our own; it is done before `io_submit` returns.
+//! `O_NONBLOCK` is set. That flag belongs to the open file, which the owner and the ringer share. A
+//! hostile owner fills the counter and clears the flag whenever it likes, and a writer then hangs
+//! until the counter is read. A virtual processor must not hang for one of its peers, so it does
+//! not write, but makes the kernel ring. When an asynchronous read (`io_submit(2)`) completes whose
+//! request names an eventfd in `aio_resfd`, the kernel itself adds one to that counter: under a
+//! spin lock, without a look at flags, and a full counter stays full. The read is of no bytes, from
+//! an eventfd of our own; it completes before `io_submit` returns.
 //!
 //! # Why no wake is lost
-//! For the sleeper nothing differs from a write: the counter went up, and its waiters were told,
-//! before [`SafeDoorbell::notify`] returned; so the argument beside the sleep protocol holds as it
-//! stands. A request is refused only for lack of room among those whose results were not fetched
-//! (`EAGAIN`); they are fetched then, and it is made again.
+//! For the sleeper nothing differs from a write: the counter went up, and its waiters were
+//! notified, before [`SafeDoorbell::notify`] returned. So the argument beside the sleep protocol
+//! holds as it stands. A request is refused only for lack of room among requests whose results were
+//! not fetched (`EAGAIN`). Then the results are fetched, and the request is made again.
 //!
 //! # What else was tried
-//! One stroke costs 0.95 µs on a machine where a `write` costs 0.35 µs and a hand-off there and
-//! back 6.5 µs. A datagram to a socket pair cannot block either, but costs 2.4 µs more than a
-//! write, and its reader has to read. An epoll set that holds a private eventfd and is given to the
-//! peer costs only 0.35 µs more, but whoever has a set can hold its lock, by an `epoll_wait` whose
-//! result falls on a page that never comes; then the sleeper hangs in its own set, and the ringer
-//! in closing the eventfd. Pipes have such a lock as well.
+//! One ring costs 0.95 µs on a machine where a `write` costs 0.35 µs and a hand-off there and back
+//! 6.5 µs. A datagram to a socket pair cannot block either, but costs 2.4 µs more than a write, and
+//! its reader has to read. An epoll set that holds a private eventfd and is given to the peer costs
+//! only 0.35 µs more. But a holder of the set can hold its lock, by an `epoll_wait` whose result
+//! falls on a page that never comes. Then the sleeper hangs in its own set, and the ringer in
+//! closing the eventfd. Pipes have such a lock as well.
 
 use crate::crossings;
 use crate::doorbell::Doorbell;
@@ -31,30 +31,30 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// So many requests may be under way or not fetched yet. The machine has 65536 for all processes
-/// (`fs.aio-max-nr`), so a process takes few.
+/// Maximum number of requests that are under way or not fetched yet. The machine has 65536 for all
+/// processes (`fs.aio-max-nr`), so a process takes few.
 const REQUESTS: usize = 32;
 
-/// After so many strokes their results are fetched, and thrown away.
+/// Number of rings after which their results are fetched, and thrown away.
 const FETCH_AFTER: u32 = 16;
 
-/// The kernel's words (`linux/aio_abi.h`) for "read at a place" and "name an eventfd".
+/// The kernel's constants (`linux/aio_abi.h`) for "read at an offset" and "name an eventfd".
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
 
 /// The safe doorbell of this process; see the module.
 #[derive(Debug)]
 pub struct SafeDoorbell {
-    /// `None` where the kernel has no asynchronous requests, or a sandbox does not let them
-    /// through: then it writes, and can be held up.
+    /// `None` if the kernel has no asynchronous requests, or a sandbox refuses them. Then this
+    /// doorbell writes, and can be held up.
     requests: Option<Requests>,
 }
 
 #[derive(Debug)]
 struct Requests {
-    /// The kernel's name for them. They end with the process.
+    /// The kernel's identifier of the requests, which end with the process.
     context: libc::c_ulong,
-    /// What is read from: nobody else has it.
+    /// The eventfd that is read. No other process has it.
     still: OwnedFd,
     strokes: AtomicU32,
 }
@@ -63,15 +63,16 @@ impl SafeDoorbell {
     /// This process's safe doorbell, made at the first use. It is of no use in a forked child.
     ///
     /// # Errors
-    /// No descriptor or no memory left, or all of the machine's asynchronous requests are taken
+    /// No descriptor or no memory is left, or all of the machine's asynchronous requests are taken
     /// (`EAGAIN`, see `fs.aio-max-nr`).
     pub fn current() -> io::Result<&'static Self> {
         static CLAPPER: OnceValue<SafeDoorbell> = OnceValue::new();
         CLAPPER.get(|| Ok(Self { requests: Requests::new()? }))
     }
 
-    /// Rings a doorbell, also a hostile peer's. One system call, sometimes two. Never blocks,
-    /// unless the system call that it is made of is missing (see CAVEATS.md).
+    /// Rings a doorbell, even a hostile peer's, by one system call or sometimes two.
+    ///
+    /// Never blocks, unless the underlying system call is missing (see CAVEATS.md).
     pub fn notify(&self, doorbell: &Doorbell) {
         if !self.requests.as_ref().is_some_and(|requests| requests.strike(doorbell)) {
             doorbell.notify();
@@ -80,11 +81,11 @@ impl SafeDoorbell {
 }
 
 impl Requests {
-    /// `None`: there is no such system call here, or it does not ring.
+    /// `None` if the system call is missing here, or does not ring.
     fn new() -> io::Result<Option<Self>> {
         let still = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mut context: libc::c_ulong = 0;
-        // SAFETY: `context` is zero and valid for a write of its size, as io_setup wants it.
+        // SAFETY: `context` is zero and valid for a write of its size, as io_setup requires.
         let done = unsafe { libc::syscall(libc::SYS_io_setup, REQUESTS, &raw mut context) };
         if done != 0 {
             let error = io::Error::last_os_error();
@@ -94,12 +95,12 @@ impl Requests {
             };
         }
         let requests = Self { context, still, strokes: AtomicU32::new(0) };
-        // Rather than believe it of every kernel: a doorbell is rung and looked at.
+        // Not every kernel can be trusted to ring, so a doorbell is rung and checked.
         let doorbell = Doorbell::new()?;
         Ok((requests.strike(&doorbell) && doorbell.silence()).then_some(requests))
     }
 
-    /// One stroke. False if the kernel refuses it.
+    /// Rings once. Returns `false` if the kernel refuses.
     fn strike(&self, doorbell: &Doorbell) -> bool {
         for _ in 0..8 {
             match self.submit(doorbell) {
@@ -125,7 +126,7 @@ impl Requests {
         request.aio_resfd = doorbell.as_fd().as_raw_fd().cast_unsigned();
         let mut list = [&raw mut request];
         crossings::another();
-        // SAFETY: `list` points to one request, which the kernel copies; it asks for no bytes, so
+        // SAFETY: `list` points to one request, which the kernel copies. It requests no bytes, so
         // none are written anywhere. Both descriptors are open.
         let taken = unsafe {
             libc::syscall(libc::SYS_io_submit, self.context, list.len(), list.as_mut_ptr())
@@ -139,11 +140,11 @@ impl Requests {
 
     /// Makes room for further requests. Never blocks.
     fn fetch(&self) {
-        // Four words each: what the request was, and how it ended.
+        // Four words each: the request, and how it ended.
         let mut results = [[0_u64; 4]; REQUESTS];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         crossings::another();
-        // SAFETY: `results` is valid for writes of as many results as are asked for, of 32 bytes
+        // SAFETY: `results` is valid for writes of as many results as are requested, of 32 bytes
         // each, and `now` for a read.
         unsafe {
             libc::syscall(
@@ -160,7 +161,7 @@ impl Requests {
 
 impl Drop for Requests {
     fn drop(&mut self) {
-        // SAFETY: the context was made by `new`, and is used by nobody any more.
+        // SAFETY: the context was made by `new`, and is not used any more.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }
@@ -171,7 +172,7 @@ mod tests {
     use crate::poll::{PollSet, Ready, Report};
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-    /// What a hostile owner makes of his doorbell.
+    /// Makes a doorbell block, as a hostile owner can.
     fn block(doorbell: &Doorbell) {
         doorbell.silence();
         rustix::io::write(doorbell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
@@ -205,7 +206,7 @@ mod tests {
             }
         });
         assert!(doorbell.silence());
-        // Nor does the look at a doorbell that is silent.
+        // Nor does the check of a doorbell that is silent.
         assert!(!doorbell.silence());
     }
 

@@ -14,8 +14,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// Maximum number of system calls on a list: a jump of the filter skips at most 255 instructions.
 const MOST: usize = 200;
 
-/// Makes each system call of `numbers` wait for an answer, in this thread and in threads that it
-/// starts from now on. No program that this process executes gets more rights than it has.
+/// Makes each system call of `numbers` wait for a reply of the supervisor.
+///
+/// This holds in this thread and in threads that it starts from now on. No program that this
+/// process executes gets more rights than it has.
 ///
 /// # Errors
 /// The list is too long, or the kernel has no such filter.
@@ -49,7 +51,7 @@ pub fn listen(numbers: &[u32]) -> io::Result<SeccompListener> {
     Ok(SeccompListener(unsafe { OwnedFd::from_raw_fd(made as i32) }))
 }
 
-/// Loads the call's number, compares it with each of `numbers`, and returns what is to be done.
+/// Loads the call's number, compares it with each of `numbers`, and returns the action.
 fn filter(numbers: &[u32]) -> Vec<libc::sock_filter> {
     let instruction =
         |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
@@ -79,7 +81,7 @@ pub struct PendingSyscall {
     pub thread: u32,
 }
 
-/// What becomes of a system call.
+/// What happens to a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The kernel does it.
@@ -104,7 +106,7 @@ impl SeccompListener {
     /// Waits for a system call. `None` when all threads under the filter have ended.
     ///
     /// # Errors
-    /// The kernel's; the descriptor is no listener.
+    /// The kernel's; or the descriptor is not a listener.
     pub fn next(&self) -> io::Result<Option<PendingSyscall>> {
         loop {
             let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
@@ -146,7 +148,7 @@ impl SeccompListener {
         }
     }
 
-    /// Answers a system call. A thread that no longer waits is none of the supervisor's business.
+    /// Replies to a system call. A reply to a thread that no longer waits is dropped.
     pub fn answer(&self, waiting: &PendingSyscall, reply: Reply) {
         let (error, flags) = match reply {
             Reply::Continue => (0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),

@@ -1,4 +1,4 @@
-//! Handlers of signals, the stack that they run on, and what they may write to.
+//! Signal handlers, their stack, and what they may write to.
 
 use crate::pages::{self, PAGE};
 use std::io;
@@ -43,8 +43,7 @@ pub unsafe fn handle(
     done(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) })
 }
 
-/// Lets a signal take the course that it took before our handler: the handler of that time, or the
-/// kernel's default.
+/// Passes a signal on to the handler that was installed before ours, or to the kernel's default.
 ///
 /// # Safety
 /// Called in a handler with its own arguments.
@@ -75,10 +74,10 @@ pub unsafe fn hand_on(
             }
         }
         _ => {
-            // SAFETY: the default action is no code.
+            // The default action runs no code.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
-            // A fault comes again when the handler returns; a signal of another process has to be
-            // sent again. SAFETY: the kernel passed a valid record to the handler.
+            // A fault is raised again when the handler returns; a signal of another process has to
+            // be sent again. SAFETY: the kernel passed a valid record to the handler.
             if unsafe { (*info).si_code } <= 0 {
                 // SAFETY: no memory operands.
                 unsafe { libc::raise(signal) };
@@ -87,9 +86,9 @@ pub unsafe fn hand_on(
     }
 }
 
-/// Writes to standard error, from anywhere, a signal handler included.
+/// Writes to standard error, also in a signal handler.
 pub fn write_to_stderr(text: &[u8]) {
-    // SAFETY: the bytes are live; the kernel only reads them. Where standard error is closed the
+    // SAFETY: the bytes are live, and the kernel only reads them. If standard error is closed, the
     // text has no reader.
     let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
 }
@@ -104,8 +103,9 @@ pub struct SignalStack {
 const SIGNAL_STACK: usize = 64 * 1024;
 
 impl SignalStack {
-    /// Gives the calling kernel thread an alternate stack. `None`: the thread has one already, or
-    /// cannot have one.
+    /// Gives the calling kernel thread an alternate stack.
+    ///
+    /// `None` if the thread has one already, or cannot have one.
     pub fn provide() -> Option<Self> {
         // SAFETY: plain numbers and pointers, for which zero is a valid value.
         let mut now: libc::stack_t = unsafe { std::mem::zeroed() };

@@ -1,9 +1,8 @@
-//! The control socket: a Unix socket that keeps message boundaries, carries descriptors, and tells
-//! who is at the other end.
+//! The control socket: a Unix socket that carries messages, descriptors and the peer's identity.
 //!
-//! It is used to bind and for rare events only; no call passes through it. The identity comes from
-//! the kernel (`SO_PEERCRED`, `SO_PEERPIDFD`), so a peer cannot choose it, and the pidfd stays
-//! right when the process number is reused.
+//! It keeps message boundaries. It is used to bind and for rare events only; no call passes through
+//! it. The identity comes from the kernel (`SO_PEERCRED`, `SO_PEERPIDFD`), so a peer cannot choose
+//! it, and the pidfd stays right when the process number is reused.
 
 use crate::closer;
 use crate::lock::{KernelCondvar, KernelMutex, MutexGuard};
@@ -23,18 +22,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The longest message, in bytes. It fits the kernel's default socket buffer.
+/// Maximum length of a message, in bytes. It fits the kernel's default socket buffer.
 pub const LONGEST: usize = 160 * 1024;
 
-/// The most descriptors that one message carries.
+/// Maximum number of descriptors in one message.
 pub const MOST_DESCRIPTORS: usize = 8;
 
-/// The most that the kernel lets one message carry (`SCM_MAX_FD`).
+/// Maximum number of descriptors that the kernel permits in one message (`SCM_MAX_FD`).
 const MOST_THAT_COME: usize = 253;
 
-/// The identity of the process at the other end of a connection, by the kernel's word.
+/// The identity of the process at the other end of a connection, as the kernel reports it.
 ///
-/// All of it dates from the moment at which that process connected or called `listen`.
+/// All of it dates from the time at which that process connected or called `listen`.
 #[derive(Debug)]
 pub struct Peer {
     /// The process's number in our PID namespace; 0 if the process is not visible there. Use it
@@ -43,24 +42,26 @@ pub struct Peer {
     /// The effective user, as numbered in our user namespace. A user without a number there has
     /// the overflow number, 65534 as a rule: see [`Peer::user`].
     pub uid: u32,
-    /// The effective group likewise.
+    /// The effective group, likewise.
     pub gid: u32,
-    /// The supplementary groups likewise.
+    /// The supplementary groups, likewise.
     pub groups: Vec<u32>,
     /// A descriptor that becomes readable when the process ends. `None` on kernels before 6.5.
     pub pidfd: Option<OwnedFd>,
 }
 
 impl Peer {
-    /// What tells the peer's process apart from all others of this machine, in any namespace.
+    /// The value that distinguishes the peer's process from all others, in any namespace.
+    ///
     /// `None` if the kernel shows neither a comparable pidfd nor a number.
     pub fn process(&self) -> Option<process::Identity> {
         let by_pidfd = self.pidfd.as_ref().and_then(process::identity);
         by_pidfd.or_else(|| process::identity_of_number(self.pid))
     }
 
-    /// The effective user, if it has a number in our user namespace. `None` for the overflow
-    /// number, under which the kernel shows every user without one.
+    /// The effective user, if it has a number in our user namespace.
+    ///
+    /// `None` for the overflow number, under which the kernel shows every user without one.
     pub fn user(&self) -> Option<u32> {
         process::is_known_user(self.uid).then_some(self.uid)
     }
@@ -73,19 +74,18 @@ pub struct SocketMessage {
     pub bytes: Vec<u8>,
     /// The descriptors, closed on drop.
     pub descriptors: Vec<OwnedFd>,
-    /// There were more, which are lost: the descriptor table is full.
+    /// `true` if there were more descriptors, which are lost because the descriptor table is full.
     pub lost: bool,
-    /// Dropped last, so that the thread that handles the message does not free what the sender
-    /// made.
+    /// Dropped last, so that the thread that handles the message does not free the sender's memory.
     _kept: DescriptorCopies,
 }
 
-/// What a look for a message found.
+/// The result of a poll for a message.
 #[derive(Debug)]
 pub enum Received {
     /// A message.
     Message(SocketMessage),
-    /// Nothing yet.
+    /// No message yet.
     Nothing,
     /// The other end is closed.
     Closed,
@@ -96,12 +96,14 @@ pub enum Received {
 pub struct Listener(OwnedFd);
 
 impl Listener {
-    /// Listens at `path`, which must not exist. The file stays behind when the process is killed;
-    /// whoever finds it and is refused may remove it.
+    /// Listens at `path`, which must not exist.
+    ///
+    /// The file stays behind if the process is killed. A process whose connection to it is refused
+    /// may remove it.
     ///
     /// # Errors
-    /// It exists (`EADDRINUSE`), it is too long for a socket address (more than 107 bytes,
-    /// `ENAMETOOLONG`), or the folder cannot be written.
+    /// The path exists (`EADDRINUSE`), is too long for a socket address (more than 107 bytes,
+    /// `ENAMETOOLONG`), or its folder cannot be written.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let socket = seqpacket()?;
         net::bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -112,7 +114,7 @@ impl Listener {
     /// Takes the next connection, if one waits. Never blocks.
     ///
     /// # Errors
-    /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the queue.
+    /// No descriptor is left (`EMFILE`, `ENFILE`): the connection stays in the queue.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
         match net::accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(fd) => Ok(Some(Connection::from(fd))),
@@ -124,7 +126,7 @@ impl Listener {
     }
 }
 
-/// Lets those in that wait, and hangs up: the kernel would close here what they have sent.
+/// Accepts the waiting connections and hangs up: the kernel would close here what they carry.
 impl Drop for Listener {
     fn drop(&mut self) {
         // No process connects after this, so that the loop ends.
@@ -141,19 +143,22 @@ impl AsFd for Listener {
     }
 }
 
-/// Whether [`Connection::peer`] failed because the process at the other end has ended. Some kernels
-/// know it all the same.
+/// Returns `true` if [`Connection::peer`] failed because the process at the other end has ended.
+///
+/// On some kernels it does not fail then.
 pub fn says_ended(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH))
 }
 
-/// Whether [`Connection::connect`] failed because no process listens at that path any more.
+/// Returns `true` if [`Connection::connect`] failed because no process listens there any more.
 pub fn is_shut(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
 
-/// A place in the descriptor table, kept for need: a full table then still lets one connection be
-/// taken and told so, and one descriptor through that is closed again soon.
+/// A place in the descriptor table, kept in reserve.
+///
+/// With it, a process with a full table can still accept one connection and reject it with a
+/// reason, and can open one descriptor that it closes again soon.
 #[derive(Debug)]
 pub struct Reserve {
     place: KernelMutex<ReservedDescriptor>,
@@ -163,12 +168,12 @@ pub struct Reserve {
 #[derive(Debug)]
 struct ReservedDescriptor {
     held: Option<OwnedFd>,
-    /// How many descriptors other threads have that they are about to close. Any of them may be in
-    /// the place. Only those of this epoch count.
+    /// Number of descriptors that other threads are about to close. Any of them may be in the
+    /// place. Only those of this epoch count.
     lent: usize,
-    /// Number of waits that were in vain. After each the descriptors that were lent are given up.
+    /// Number of waits in vain. Each gives up the descriptors that were lent before.
     epoch: u64,
-    /// When the last wait was in vain.
+    /// When the last wait in vain ended.
     in_vain: Option<Instant>,
 }
 
@@ -178,32 +183,36 @@ pub struct Loan {
     epoch: u64,
 }
 
-/// How long [`Reserve::spend`] waits for a descriptor that another thread is about to close.
+/// Maximum time for which [`Reserve::spend`] waits for a descriptor that another thread closes.
 const RETURN: Duration = Duration::from_millis(50);
 
-/// How long nothing is waited for after a wait in vain. Peers decide how long their descriptors are
-/// kept, and can so take one part in twenty of the waiting thread's time at most.
+/// Time without waiting after a wait in vain. Peers decide how long their descriptors are kept, and
+/// with this limit can take at most one part in twenty of the waiting thread's time.
 const IN_VAIN: Duration = Duration::from_secs(1);
 
 impl Reserve {
     /// Takes the place.
     ///
     /// # Errors
-    /// There is none left.
+    /// No descriptor is left.
     pub fn new() -> io::Result<Self> {
         let place =
             ReservedDescriptor { held: Some(Self::hold()?), lent: 0, epoch: 0, in_vain: None };
         Ok(Self { place: KernelMutex::new(place), returned: KernelCondvar::new() })
     }
 
-    /// A file of its own: the machine's table has a place for it as well.
+    /// Opens a file of its own, so that the place also counts in the machine's table of open files.
     fn hold() -> io::Result<OwnedFd> {
         Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?)
     }
 
-    /// Frees the place while `work` is done, and takes it again afterwards if it is free, else the
-    /// next time. Where another thread may have the place ([`Reserve::lend`]), this waits for that
-    /// thread: for 50 ms at most, and not within a second after a wait in vain.
+    /// Frees the place while `work` runs, and takes it again afterwards.
+    ///
+    /// If the place is not free then, the next call takes it.
+    ///
+    /// # Blocks
+    /// If another thread may have the place ([`Reserve::lend`]), this waits for that thread: for 50
+    /// ms at most, and not within a second after a wait in vain.
     pub fn spend<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut place = self.awaited();
         drop(place.held.take());
@@ -213,7 +222,7 @@ impl Reserve {
         done
     }
 
-    /// The place, with a descriptor in it if one can be had.
+    /// The place, with a descriptor in it if one is available.
     fn awaited(&self) -> MutexGuard<'_, ReservedDescriptor> {
         let mut place = self.place();
         let now = Instant::now();
@@ -234,16 +243,16 @@ impl Reserve {
         place
     }
 
-    /// Says that another thread has a descriptor that it will close soon, and that it may be in the
-    /// place. [`Reserve::give_back`] says that it has closed it.
+    /// Records that another thread has a descriptor that it will close soon.
+    ///
+    /// The descriptor may be in the place. [`Reserve::give_back`] records that it is closed.
     pub fn lend(&self) -> Loan {
         let mut place = self.place();
         place.lent += 1;
         Loan { epoch: place.epoch }
     }
 
-    /// Says that a descriptor is closed for which [`Reserve::lend`] was called, and takes the place
-    /// again.
+    /// Records that a lent descriptor is closed, and takes the place again.
     pub fn give_back(&self, loan: Loan) {
         let mut place = self.place();
         if loan.epoch == place.epoch {
@@ -264,8 +273,10 @@ impl Reserve {
     }
 }
 
-/// One end of a control connection. All operations are non-blocking but
-/// [`Connection::receive_within`].
+/// One end of a control connection.
+///
+/// All operations are non-blocking except [`Connection::receive_within`] and the others with a time
+/// limit.
 #[derive(Debug)]
 pub struct Connection(ManuallyDrop<OwnedFd>);
 
@@ -278,9 +289,9 @@ impl Connection {
     /// Connects to the process that listens at `path`.
     ///
     /// # Errors
-    /// `ENOENT`: there is no such file; `ECONNREFUSED`: the process that called `listen` has ended,
-    /// also if others hold its socket and the kernel would connect; `EAGAIN`: its queue is full;
-    /// `EACCES`: this user may not connect.
+    /// `ENOENT`: there is no such file. `ECONNREFUSED`: the process that called `listen` has ended,
+    /// even if other processes hold its socket and the kernel would connect. `EAGAIN`: its queue is
+    /// full. `EACCES`: this user may not connect.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = seqpacket()?;
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -291,11 +302,15 @@ impl Connection {
         }
     }
 
-    /// The same, and waits until `deadline` for a place in a full queue: who listens is busy with
-    /// others, or stopped. Blocks the kernel thread meanwhile.
+    /// Connects, and waits until `deadline` for a place in a full queue.
+    ///
+    /// A queue is full if the listening process is busy or stopped.
+    ///
+    /// # Blocks
+    /// The kernel thread, until then.
     ///
     /// # Errors
-    /// As [`Connection::connect`]; `EAGAIN`: its queue was full until then.
+    /// As [`Connection::connect`]; `EAGAIN`: the queue was full until then.
     pub fn connect_until(path: &Path, deadline: Instant) -> io::Result<Self> {
         loop {
             match Self::connect(path) {
@@ -312,18 +327,18 @@ impl Connection {
     /// Two connected ends, for tests.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// No descriptor is left.
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         Ok((Self::from(a), Self::from(b)))
     }
 
-    /// Sends one message, whole or not at all.
+    /// Sends one message, as a whole or not at all.
     ///
     /// # Errors
-    /// `EPIPE` or `ECONNRESET`: the other end is closed; `EAGAIN`: its buffer is full; `EMSGSIZE`:
-    /// longer than the buffer.
+    /// `EPIPE` or `ECONNRESET`: the other end is closed. `EAGAIN`: its buffer is full. `EMSGSIZE`:
+    /// the message is longer than the buffer.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -336,13 +351,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request, whose answer is received next.
+    /// Sends a request, whose reply is received next.
     ///
-    /// The other end may have hung up before it has read the request. That is no error: what it has
-    /// said before, and then the end of the connection, is the answer.
+    /// The other end may have hung up before it has read the request. That is no error: the reply
+    /// is what it sent before, and then the end of the connection.
     ///
     /// # Errors
-    /// As [`send`](Self::send), but for `EPIPE` and `ECONNRESET`.
+    /// As [`send`](Self::send), except for `EPIPE` and `ECONNRESET`.
     pub fn ask(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         match self.send(bytes, descriptors) {
             Err(error)
@@ -357,17 +372,17 @@ impl Connection {
         }
     }
 
-    /// Looks for a message. Never blocks.
+    /// Polls for a message. Never blocks.
     ///
     /// # Errors
     /// A message longer than [`LONGEST`], with more descriptors than [`MOST_DESCRIPTORS`], or with
-    /// a descriptor that is neither a memory file nor an eventfd: it is lost, and the connection is
-    /// of no more use. So it is where there is no memory for a message, and where many descriptors
-    /// that the peer's user has sent cannot be closed.
+    /// a descriptor that is neither a memory file nor an eventfd. The message is lost, and the
+    /// connection is of no more use. The same holds if there is no memory for a message, or if many
+    /// descriptors of the peer's user cannot be closed.
     pub fn receive(&self) -> io::Result<Received> {
         if self.is_crowded() {
             return Err(io::Error::other(
-                "descriptors that processes of its user have sent cannot be closed",
+                "descriptors that processes of the peer's user sent cannot be closed",
             ));
         }
         thread_local! {
@@ -383,8 +398,9 @@ impl Connection {
     }
 
     fn receive_by(&self, bytes: &mut [u8]) -> io::Result<Received> {
-        // Room for all that can come: what had none would be closed by the kernel here and now.
-        // Credentials come before the descriptors, once `has_unread` has asked for them.
+        // There is room for all that can arrive: descriptors without room would be closed by the
+        // kernel here and now. Credentials come before the descriptors, once `has_unread` has
+        // enabled them.
         let mut space = [MaybeUninit::uninit();
             rustix::cmsg_space!(ScmRights(MOST_THAT_COME), ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -396,8 +412,8 @@ impl Connection {
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
                     return Ok(Received::Nothing);
                 }
-                // The other end closed without reading all. The kernel tells this once, and before
-                // what that end had sent until then.
+                // The other end closed without reading all. The kernel reports this once, and
+                // before what that end had sent until then.
                 Err(rustix::io::Errno::CONNRESET) if !reset => reset = true,
                 Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
                 Err(error) => return Err(error.into()),
@@ -439,14 +455,15 @@ impl Connection {
                 _kept: kept,
             }));
         };
-        // Their sender may have closed them already, and then this frees their memory.
+        // The sender may have closed them already, and then this frees their memory.
         reaper::close(descriptors);
         useless
     }
 
-    /// Waits for a message: looks again and again for `eager`, then blocks the kernel thread, until
-    /// `limit` has passed in all. A thread that may run on one processor only gives way between
-    /// looks: the sender may have none but the same.
+    /// Waits for a message: polls for `eager`, then blocks, until `limit` has passed in all.
+    ///
+    /// A thread that may run on one processor only yields between polls: the sender may have only
+    /// the same processor.
     ///
     /// # Errors
     /// As [`Connection::receive`].
@@ -473,11 +490,11 @@ impl Connection {
         }
     }
 
-    /// Returns `true` if a message waits, also one without a byte, which nothing else tells from
-    /// the end of the connection.
+    /// Returns `true` if a message waits.
     ///
-    /// From here on the kernel adds its sender's credentials to each message. There is no room for
-    /// them here, which it reports.
+    /// This includes a message without bytes, which otherwise looks like the end of the connection.
+    /// From here on the kernel adds its sender's credentials to each message. This call has no room
+    /// for them, which the kernel reports.
     fn has_unread(&self) -> bool {
         let _ = net::sockopt::set_socket_passcred(&*self.0, true);
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -507,7 +524,7 @@ impl Connection {
         let credentials = self.credentials()?;
         let pidfd = match self.peer_pidfd() {
             Ok(fd) => Some(fd),
-            // Linux before 6.5. Without the pidfd, the closing of the socket alone tells of the
+            // Linux before 6.5. Without the pidfd, only the closing of the socket reports the
             // peer's end.
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => None,
             // The other end of a pair made by `pair` is ourselves and has no recorded process.
@@ -524,18 +541,19 @@ impl Connection {
         })
     }
 
-    /// The peer's user; a number that no user has where the kernel does not say.
+    /// The peer's user, or a number that no user has if the kernel does not report it.
     fn user(&self) -> u32 {
         self.credentials().map_or(u32::MAX, |credentials| credentials.uid)
     }
 
-    /// Whether too much of what the peer's user has sent waits to be closed.
+    /// Returns `true` if too many descriptors of the peer's user wait to be closed.
     fn is_crowded(&self) -> bool {
         closer::is_crowded(|| self.user())
     }
 
-    /// The peer's credentials. The kernel gives the number 0 for a process in a PID namespace that
-    /// ours does not contain.
+    /// The peer's credentials.
+    ///
+    /// The kernel reports the number 0 for a process in a PID namespace that ours does not contain.
     fn credentials(&self) -> io::Result<libc::ucred> {
         let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -554,14 +572,14 @@ impl Connection {
             return Err(io::Error::last_os_error());
         }
         if len as usize != size_of::<libc::ucred>() {
-            return Err(io::Error::other("the kernel gives other credentials than it should"));
+            return Err(io::Error::other("the kernel returned credentials of another size"));
         }
         Ok(found)
     }
 
     /// The peer's supplementary groups.
     fn groups(&self) -> io::Result<Vec<u32>> {
-        // As most processes have; the kernel says how many there are if these are too few.
+        // Enough for most processes; if not, the kernel reports the number of groups.
         let mut groups = vec![0_u32; 64];
         loop {
             let mut len =
@@ -611,24 +629,25 @@ impl Connection {
         if done != 0 || fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made this descriptor for us, and nobody else owns it.
+        // SAFETY: the kernel has just made this descriptor for us, and it has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Returns `true` if the process at the other end has ended: the process that connected, or the
-    /// process that called `listen`.
+    /// Returns `true` if the process at the other end has ended.
     ///
-    /// Descriptors of that process may live on in others, which it forked or gave them to, and then
-    /// the kernel connects all the same. On kernels before 6.5 this is not known, and `false`.
+    /// That is the process that connected, or the process that called `listen`. Its descriptors may
+    /// live on in other processes, which it forked or gave them to, and then the kernel connects
+    /// all the same. On kernels before 6.5 the end is not known, and the result is `false`.
     fn peer_has_ended(&self) -> bool {
         self.peer_ends_within(Duration::ZERO)
     }
 
-    /// Returns `true` if the process at the other end has ended or ends within `patience`. A
-    /// process that is killed closes its connections some moments before it has ended.
+    /// Returns `true` if the process at the other end has ended or ends within `patience`.
     ///
-    /// # Blocking
-    /// Blocks the kernel thread for as long as `patience` if the process lives.
+    /// A process that is killed closes its connections some moments before it has ended.
+    ///
+    /// # Blocks
+    /// The kernel thread, for as long as `patience` if the process lives.
     pub fn peer_ends_within(&self, patience: Duration) -> bool {
         match self.peer_pidfd() {
             Ok(process) => ends_within(process, patience),
@@ -636,8 +655,9 @@ impl Connection {
         }
     }
 
-    /// Waits for a message as [`Connection::receive_within`] does, and for the end of `process`,
-    /// which is found to be `Closed`: another process may hold the other end open after that.
+    /// Waits for a message as [`Connection::receive_within`] does, and for the end of `process`.
+    ///
+    /// That end is reported as `Closed`: another process may hold the other end open after that.
     ///
     /// # Errors
     /// As [`Connection::receive`].
@@ -671,11 +691,11 @@ impl Connection {
     }
 }
 
-/// What the other end has sent and nobody has read is taken out before, for the kernel would close
-/// its descriptors here, which may take as long as the sender likes.
+/// Unread messages are taken out first. Otherwise the kernel would close their descriptors here,
+/// which may take as long as the sender likes.
 impl Drop for Connection {
     fn drop(&mut self) {
-        // From here on nothing more comes.
+        // From here on nothing more arrives.
         self.shut_down();
         while self.has_unread() {
             if self.is_crowded() {
@@ -683,7 +703,7 @@ impl Drop for Connection {
                 // returns.
                 return closer::hang_up(unsafe { ManuallyDrop::take(&mut self.0) });
             }
-            // Cut short, as it is meant to be here.
+            // The short buffer cuts the message off, as is intended here.
             drop(self.receive_by(&mut [0; 16]));
         }
         // SAFETY: the field is not used any more: `self` is being dropped.
@@ -703,22 +723,23 @@ impl AsFd for Connection {
     }
 }
 
-/// How many descriptors this process may have open: its soft limit (`ulimit -n`). The largest
-/// number if there is none.
+/// Maximum number of descriptors of this process: its soft limit (`ulimit -n`).
+///
+/// The largest number if there is no limit.
 pub fn most_descriptors() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
-/// Whether the process behind a pidfd has ended. Never blocks.
+/// Returns `true` if the process behind a pidfd has ended. Never blocks.
 pub fn has_ended(pidfd: impl AsFd) -> bool {
     ends_within(pidfd, Duration::ZERO)
 }
 
 /// Returns `true` if a process has ended or ends within `patience`.
 ///
-/// # Blocking
-/// Blocks the kernel thread until the process ends, for as long as `patience` at most.
+/// # Blocks
+/// The kernel thread until the process ends, for as long as `patience` at most.
 pub fn ends_within(pidfd: impl AsFd, patience: Duration) -> bool {
     let ends = Instant::now() + patience;
     loop {
@@ -735,9 +756,11 @@ pub fn ends_within(pidfd: impl AsFd, patience: Duration) -> bool {
     }
 }
 
-/// Whether a process can do nothing but end: it was killed (SIGKILL is on its way), or is at its
-/// end. That takes a while where it has much memory, and until then its sockets look alive. False
-/// if it cannot be seen (/proc), or has ended.
+/// Returns `true` if a process can do nothing but end.
+///
+/// Such a process was killed (SIGKILL is on its way), or is already exiting. That takes a while if
+/// it has much memory, and until then its sockets look alive. Returns `false` if /proc does not
+/// show the process, or it has ended.
 pub fn is_ending(pid: u32) -> bool {
     const EXITING: u64 = 0x4; // PF_EXITING of linux/sched.h, in the ninth word of proc_pid_stat(5)
     const KILL: u64 = 1 << (9 - 1);
@@ -778,7 +801,7 @@ mod tests {
         let Received::Message(message) = b.receive().unwrap() else { panic!("no message") };
         assert_eq!(message.bytes, b"farewell");
         assert!(matches!(b.receive().unwrap(), Received::Closed));
-        // Told to a send first, the end does not hide what came before it either.
+        // Even if a send reports the end first, that does not hide what was sent before it.
         let (a, b) = Connection::pair().unwrap();
         b.send(b"not read", &[]).unwrap();
         a.send(b"farewell", &[]).unwrap();
@@ -804,7 +827,7 @@ mod tests {
         assert_eq!(b.ask(&vec![0; 1 << 24], &[]).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
     }
 
-    /// Whether this process has a memory file of this name open.
+    /// Returns `true` if this process has a memory file of this name open.
     fn is_open(name: &str) -> bool {
         let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         entries
@@ -814,7 +837,7 @@ mod tests {
 
     #[test]
     fn memory_of_useless_messages_is_not_freed_by_who_hears_them() {
-        /// Holds up the reaper until a message comes.
+        /// Holds up the reaper until a message arrives.
         struct Holds(std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>);
         impl Drop for Holds {
             fn drop(&mut self) {
@@ -839,17 +862,17 @@ mod tests {
             let both = [file.as_fd(), null.as_fd()];
             a.send(bytes, if strange { &both } else { &both[..1] }).unwrap();
             drop((a, file));
-            assert!(!is_open(&name), "only the message has it");
+            assert!(!is_open(&name), "only the message holds it");
             if is_heard {
                 assert!(matches!(b.receive(), Err(_) | Ok(Received::Closed)), "{at}");
             } else {
                 drop(b);
             }
-            assert!(is_open(&name), "{at}: who heard the message has freed its memory");
+            assert!(is_open(&name), "{at}: the receiver of the message has freed its memory");
             go.send(()).unwrap();
             let start = Instant::now();
             while is_open(&name) {
-                assert!(start.elapsed() < Duration::from_secs(60), "{at}: nobody closes it");
+                assert!(start.elapsed() < Duration::from_secs(60), "{at}: it is not closed");
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -874,7 +897,7 @@ mod tests {
                 );
             }
             assert!(!b.has_unread() && matches!(b.receive().unwrap(), Received::Closed));
-            // And where it is dropped without having been read.
+            // The same if the connection is dropped without having been read.
             let (a, b) = Connection::pair().unwrap();
             let (mut other, writer) = std::io::pipe().unwrap();
             a.send(bytes, &[]).unwrap();
@@ -903,7 +926,7 @@ mod tests {
             b
         };
         let (mut first, writer) = std::io::pipe().unwrap();
-        // One for each thread that closes, so that none is left for the last connection.
+        // One for each closing thread, so that none is left for the last connection.
         let (slow, mute): (Vec<_>, Vec<_>) = (0..closer::MOST).map(|_| lingering()).unzip();
         let carried = slow.iter().map(|socket| socket as &dyn AsFd).chain([&writer as &dyn AsFd]);
         let connections: Vec<_> = carried.map(connection).map(ManuallyDrop::new).collect();

@@ -1,4 +1,4 @@
-//! A timer: a timerfd that goes off once, in whichever poll sets it is.
+//! A timer: a timerfd that expires once, and reports to each poll set that it is in.
 
 use crate::crossings;
 use rustix::time::{
@@ -14,10 +14,10 @@ use std::time::Duration;
 pub struct Timer(OwnedFd);
 
 impl Timer {
-    /// Makes one that is not set.
+    /// Makes a timer that is not set.
     ///
     /// # Errors
-    /// No descriptor left (`EMFILE`, `ENFILE`), or no memory.
+    /// No descriptor (`EMFILE`, `ENFILE`) or no memory is left.
     pub fn new() -> io::Result<Self> {
         Ok(Self(timerfd_create(
             TimerfdClockId::Monotonic,
@@ -25,10 +25,11 @@ impl Timer {
         )?))
     }
 
-    /// Sets it to go off once, `after` so long; what it was set to before is forgotten, and whether
-    /// it had gone off. Costs one system call, about 0.4 µs.
+    /// Makes the timer expire once, in `after`. Costs one system call, about 0.4 µs.
+    ///
+    /// The previous setting is dropped, and so is an expiry that was not read.
     pub fn set(&self, after: Duration) {
-        // Zero would not set it.
+        // Zero would disarm it.
         let after = after.max(Duration::from_nanos(1));
         let (Ok(it_value), it_interval) =
             (Timespec::try_from(after), Timespec { tv_sec: 0, tv_nsec: 0 })
@@ -50,8 +51,10 @@ impl AsFd for Timer {
     }
 }
 
-/// Asks the kernel to end the calling thread's waits when they are over, and not up to 50 µs later
-/// so that several end together. Where it cannot be had nothing happens.
+/// Asks the kernel to end the calling thread's timed waits exactly.
+///
+/// By default the kernel ends them up to 50 µs later, so that several end together. If the kernel
+/// refuses, nothing happens.
 pub fn be_exact() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }

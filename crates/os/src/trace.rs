@@ -1,41 +1,42 @@
-//! Another process seen from outside: its memory, and its kernel threads held still for a moment,
-//! as a debugger does it.
+//! Another process seen from outside: its memory, and its kernel threads while they are held.
 //!
-//! A kernel thread is *held* by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`, which send no signal that
-//! the process could see. It goes on when its [`HeldThread`] is dropped, and at the latest when the
-//! kernel thread that holds it ends, however that ends: kill -9 of the holder lets go too. A signal
-//! that was on its way when the thread stopped is delivered then, whatever its number (which is why
-//! this is not the crate `nix`: that knows no real-time signals here, and would lose them).
+//! A kernel thread is *held*, as a debugger does it, by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`,
+//! which send no signal that the process could see. It goes on when its [`HeldThread`] is dropped,
+//! and at the latest when the kernel thread that holds it ends, in any way: kill -9 of the holder
+//! releases it too. A signal that was on its way when the thread stopped is delivered then, with
+//! any number. (This is why the crate `nix` is not used: it knows no real-time signals here, and
+//! would lose them.)
 //!
-//! What a holder cannot hide: a few system calls (`epoll_wait`, `semop`, … see signal(7)) return
-//! `EINTR` after any stop.
+//! A holder cannot hide one thing: a few system calls (`epoll_wait`, `semop`, … see signal(7))
+//! return `EINTR` after any stop.
 
 use std::io;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// The most spans that one [`read`] takes: the kernel's `IOV_MAX`.
+/// Maximum number of spans of one [`read`]: the kernel's `IOV_MAX`.
 pub const MOST_SPANS: usize = 1024;
 
-/// Some memory of another process.
+/// A range of memory of another process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessSpan {
-    /// Where it begins, there.
+    /// Its address in that process.
     pub at: u64,
-    /// In bytes.
+    /// Its length in bytes.
     pub len: usize,
 }
 
-/// Copies `spans` of process `pid` into `into`, one behind the other, by one system call. Returns
-/// how many bytes were copied: it ends early, without an error, at the first byte that cannot be
-/// read, unless that is the very first.
+/// Copies `spans` of process `pid` into `into`, one after another, by one system call.
+///
+/// Returns the number of bytes copied. The copy ends early, without an error, at the first byte
+/// that cannot be read, unless that is the very first.
 ///
 /// # Errors
 /// `EFAULT` if the first byte cannot be read, `ESRCH` if there is no such process, `EPERM` if the
 /// caller may not trace it.
 ///
 /// # Panics
-/// For more than [`MOST_SPANS`], and if `into` has not as many bytes as the spans together.
+/// There are more than [`MOST_SPANS`] spans, or `into` has another length than the spans together.
 pub fn read(pid: u32, spans: &[ProcessSpan], into: &mut [u8]) -> io::Result<usize> {
     assert!(
         spans.len() <= MOST_SPANS,
@@ -52,8 +53,8 @@ pub fn read(pid: u32, spans: &[ProcessSpan], into: &mut [u8]) -> io::Result<usiz
         })
         .collect();
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    // SAFETY: the kernel writes into the one local vector, which is `into`; the remote ones it
-    // checks itself.
+    // SAFETY: the kernel writes into the one local vector, which is `into`; it checks the remote
+    // ones itself.
     let copied = unsafe {
         libc::process_vm_readv(
             pid as libc::pid_t,
@@ -75,38 +76,40 @@ pub struct Registers {
     pub general: [u64; 16],
     /// The instruction pointer.
     pub instruction: u64,
-    /// The number of the system call that it is in, if it is in one.
+    /// The number of the system call that the thread is in, if any.
     pub system_call: Option<u64>,
 }
 
-/// What has become of a kernel thread that is to be held.
+/// State of a kernel thread that is to be held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HoldState {
-    /// It has not stopped yet: it is on its way, or in a system call that nothing interrupts.
+    /// It has not stopped yet: it runs, or is in a system call that cannot be interrupted.
     Coming,
-    /// It stands still.
+    /// It is stopped.
     Stopped,
     /// It has ended.
     Gone,
 }
 
-/// A kernel thread of another process, held or about to be. Dropping it lets go, if it has stopped;
-/// one that has not is let go of when the kernel thread that called [`seize`](Self::seize) ends. So
-/// hold threads on a kernel thread of its own.
+/// A kernel thread of another process, held or about to be.
+///
+/// Dropping it releases the thread if it has stopped. A thread that has not is released when the
+/// kernel thread that called [`seize`](Self::seize) ends. So hold threads on a kernel thread of its
+/// own.
 #[derive(Debug)]
 pub struct HeldThread {
     tid: libc::pid_t,
     hold: HoldState,
-    /// To be delivered when it goes on; 0 if none.
+    /// The signal to deliver when the thread goes on; 0 for none.
     signal: libc::c_int,
-    /// Only the kernel thread that has seized it may do anything with it.
+    /// Only the kernel thread that seized it may operate on it.
     not_send: PhantomData<*const ()>,
 }
 
 fn request(request: libc::c_uint, tid: libc::pid_t, data: usize) -> io::Result<()> {
     let no_address = ptr::null_mut::<libc::c_void>();
-    // SAFETY: the requests made through here take numbers for data and write nothing to this
-    // process.
+    // SAFETY: the requests that are made through here take numbers for data and write nothing to
+    // this process.
     let done = unsafe {
         libc::ptrace(request, tid, no_address, ptr::without_provenance_mut::<libc::c_void>(data))
     };
@@ -117,23 +120,23 @@ impl HeldThread {
     /// Asks the kernel thread `tid` to stop. It does so soon; see [`look`](Self::look).
     ///
     /// # Errors
-    /// `ESRCH` if it has ended, `EPERM` if the caller may not trace it, somebody else does, or it
-    /// has ended and waits to be waited for.
+    /// `ESRCH` if it has ended. `EPERM` if the caller may not trace it, if another process does, or
+    /// if it has ended and waits to be waited for.
     pub fn seize(tid: u32) -> io::Result<Self> {
         let tid = tid as libc::pid_t;
         request(libc::PTRACE_SEIZE, tid, 0)?;
-        // From here on a drop lets go.
+        // From here on a drop releases the thread.
         let held = Self { tid, hold: HoldState::Coming, signal: 0, not_send: PhantomData };
         request(libc::PTRACE_INTERRUPT, tid, 0)?;
         Ok(held)
     }
 
-    /// Which one it is.
+    /// Number of the kernel thread.
     pub fn tid(&self) -> u32 {
         self.tid as u32
     }
 
-    /// Whether it has stopped. Never waits.
+    /// Polls whether the thread has stopped. Never blocks.
     pub fn look(&mut self) -> HoldState {
         if self.hold != HoldState::Coming {
             return self.hold;
@@ -145,8 +148,8 @@ impl HeldThread {
         self.hold = match known {
             0 => HoldState::Coming,
             tid if tid == self.tid && libc::WIFSTOPPED(status) => {
-                // Either the stop that was asked for, or that of a signal which was faster: then it
-                // stands still as well.
+                // Either the requested stop, or that of a signal which was faster: then the thread
+                // is stopped as well.
                 if status >> 16 != libc::PTRACE_EVENT_STOP {
                     self.signal = libc::WSTOPSIG(status);
                 }
@@ -157,13 +160,13 @@ impl HeldThread {
         self.hold
     }
 
-    /// The registers of a thread that has stopped.
+    /// The registers of a stopped thread.
     ///
     /// # Errors
-    /// `ESRCH` if it has not stopped, or was killed meanwhile.
+    /// `ESRCH` if it has not stopped, or was killed in between.
     pub fn registers(&self) -> io::Result<Registers> {
         let mut all = std::mem::MaybeUninit::<libc::user_regs_struct>::uninit();
-        // SAFETY: the kernel writes one such struct to the place given.
+        // SAFETY: the kernel writes one such struct to this place.
         let done = unsafe {
             libc::ptrace(
                 libc::PTRACE_GETREGS,
@@ -175,7 +178,7 @@ impl HeldThread {
         if done == -1 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has said that it has written it.
+        // SAFETY: the kernel has reported that it wrote it.
         let r = unsafe { all.assume_init() };
         let general = [
             r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11,
@@ -192,7 +195,7 @@ impl HeldThread {
 impl Drop for HeldThread {
     fn drop(&mut self) {
         if self.look() == HoldState::Stopped {
-            // Fails only if it was killed meanwhile.
+            // Fails only if the thread was killed in between.
             let _ = request(libc::PTRACE_DETACH, self.tid, self.signal as usize);
         }
     }

@@ -1,5 +1,7 @@
-//! Processes that can do nothing but end. By itself, for a process that starts another one shares
-//! its descriptors with that for a moment.
+//! Processes that can do nothing but end.
+//!
+//! The test has a process of its own, since a process that starts another one shares its
+//! descriptors with it for a moment.
 #![cfg(not(miri))]
 
 use std::process::Command;
@@ -10,7 +12,7 @@ use upcall_os::socket::is_ending;
 fn a_process_that_lives_is_not_ending_and_one_that_has_ended_is() {
     assert!(!is_ending(std::process::id()));
     let mut child = Command::new("true").spawn().unwrap();
-    // It stays, at its end, until it is waited for.
+    // The child stays in its ended state until it is waited for.
     let start = Instant::now();
     while !is_ending(child.id()) {
         assert!(start.elapsed().as_secs() < 60);
