@@ -1,4 +1,4 @@
-//! Output of members, with their ranks before each line.
+//! Output of members, with the member's rank before each line.
 //!
 //! It has a thread of its own: a slow reader of our output must not keep the supervisor from its
 //! job.

@@ -185,7 +185,7 @@ impl Job {
         Self { way: Some(way), ..self }
     }
 
-    /// Runs the job to its end, and reports what happens to `tell`.
+    /// Runs the job to its end, and reports events to `tell`.
     ///
     /// Returns the code of the first member that failed, or 128 and the signal by which it died; 0
     /// if none failed. A job that was ended by [`kill`] has 143.

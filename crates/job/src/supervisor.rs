@@ -2,9 +2,9 @@
 //! peers.
 //!
 //! Members are suspended for two reasons: a request to stop, or another job's turn. They run when
-//! there is neither, or when the job is being ended. Any end of this thread ends them, too
-//! ([`JobMembers`]). No other process can keep them suspended: a supervisor that receives nothing
-//! from the leader for too long lets its members run.
+//! there is neither, or when the job is being ended. When this thread ends, for any reason, they
+//! end too ([`JobMembers`]). No other process can keep them suspended: a supervisor that receives
+//! nothing from the leader for too long lets its members run.
 
 mod asks;
 mod part;
@@ -187,8 +187,8 @@ impl<'a> Supervisor<'a> {
                 match key {
                     LISTENER => self.let_in(),
                     LEADER => self.hear_leader(),
-                    // The request of a client that has gone is not carried out: the client reported
-                    // that the supervisor does not reply.
+                    // The request of a client that has gone is not carried out: the client has
+                    // reported that the supervisor does not reply.
                     GUESTS.. if hung_up => self.see_off(key),
                     GUESTS.. => self.hear(key),
                     MEMBERS.. => self.look_after((key - MEMBERS) as usize)?,
@@ -298,7 +298,7 @@ impl<'a> Supervisor<'a> {
     fn obey(&mut self) {
         for signal in self.signals.take() {
             if self.ending.is_some() || !self.started {
-                // The second signal ends the job, even against the members' will.
+                // A second signal ends the job, even if its members ignore signals.
                 self.failed.get_or_insert(MemberExit::Signal(signal.as_raw()));
                 self.end();
                 continue;

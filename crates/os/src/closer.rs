@@ -26,8 +26,7 @@ use std::time::Duration;
 /// open.
 pub(crate) const MOST: usize = 16;
 
-/// Number of a user's descriptors waiting to be closed from which nothing is received from the
-/// user.
+/// Number of a user's descriptors that wait to be closed at which receiving from that user stops.
 const CROWDED: usize = 64;
 
 /// Time after which a close by [`hang_up`] that waits in the kernel is interrupted.

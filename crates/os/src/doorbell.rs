@@ -56,10 +56,10 @@ impl Doorbell {
     /// Rings the doorbell. Costs one system call, a write.
     ///
     /// # Blocks
-    /// Not if only this process or an honest peer has the doorbell: one with a full counter (after
-    /// 2^64 rings) rings already. A hostile peer can fill the counter of its doorbell and make it
-    /// blocking again. That blocks the calling kernel thread until the doorbell is silenced. A
-    /// thread that must not block uses [`crate::safe_doorbell::SafeDoorbell::notify`].
+    /// Never if only this process or an honest peer has the doorbell: one with a full counter
+    /// (after 2^64 rings) rings already. A hostile peer can fill the counter of its doorbell and
+    /// make it blocking again. That blocks the calling kernel thread until the doorbell is
+    /// silenced. A thread that must not block uses [`crate::safe_doorbell::SafeDoorbell::notify`].
     pub fn notify(&self) {
         crossings::another();
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());

@@ -1,10 +1,10 @@
 //! Points of the path at which a test makes this process die, stop or panic.
 //!
-//! A process that ends in the middle of an operation shows what users must never meet. So each step
-//! of binding and calling that leaves something behind has a [`Point`], and a test walks through
-//! all of them, with each way of ending. A process that is started with `UPCALL_FAULT=point:act`
-//! does the act when it reaches the point; with `point:act:n` it does so when it reaches the point
-//! for the nth time.
+//! Behaviour that users must never meet shows when a process ends in the middle of an operation. So
+//! each step of binding and calling that leaves something behind has a [`Point`], and a test walks
+//! through all of them, with each way of ending. A process that is started with
+//! `UPCALL_FAULT=point:act` does the act when it reaches the point; with `point:act:n` it does so
+//! when it reaches the point for the nth time.
 //!
 //! Only builds with debug assertions have points.
 

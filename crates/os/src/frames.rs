@@ -2,7 +2,7 @@
 //!
 //! Compilers write this information for all code on x86-64, and Rust programs always have it. The
 //! crate framehop is not used: it knows three registers and guesses where there is no information.
-//! This module knows all sixteen, and ends a backtrace rather than guess. The parser (gimli) is
+//! This module knows all sixteen, and ends a backtrace rather than guessing. The parser (gimli) is
 //! needed for lines in any case.
 //!
 //! The caller supplies the words of the stack, and how to unwind from an address of the code

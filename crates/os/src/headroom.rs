@@ -26,7 +26,7 @@ impl Headroom {
 
 /// The headroom where it is tightest; `None` if the kernel does not report it.
 ///
-/// Considered are the machine, and those cgroups (cgroup v2) from this process's upwards that have
+/// It considers the machine, and those cgroups (cgroup v2) from this process's upwards that have
 /// a limit. Takes some 30 µs.
 pub fn headroom() -> Option<Headroom> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text));

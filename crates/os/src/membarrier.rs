@@ -58,7 +58,7 @@ mod tests {
     use std::sync::atomic::compiler_fence;
 
     /// One thread writes a word and reads the other's without a fence; the other thread does so
-    /// with the fence for both. Both never miss the other's write.
+    /// with the fence for both. They never both miss the other's write.
     #[test]
     fn one_fence_serves_both() {
         assert!(register() && register(), "the kernel of this machine has the call");

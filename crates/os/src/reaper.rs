@@ -127,7 +127,7 @@ pub(crate) fn unmap(AddressRange { start, len }: AddressRange) {
     }
 }
 
-/// Drops `value`, which holds `bytes` of memory: here if they are few, else on the reaper.
+/// Drops `value`, which holds `bytes` of memory: here if that is little, else on the reaper.
 ///
 /// For values whose size a peer decided, and whose drop only frees memory.
 pub fn free<T: Send + 'static>(value: T, bytes: usize) {

@@ -20,7 +20,7 @@
 //! 6.5 µs. A datagram to a socket pair cannot block either, but costs 2.4 µs more than a write, and
 //! its reader has to read. An epoll set that holds a private eventfd and is given to the peer costs
 //! only 0.35 µs more. But a holder of the set can hold its lock, by an `epoll_wait` whose result
-//! falls on a page that never comes. Then the sleeper hangs in its own set, and the ringer in
+//! falls on a page that never arrives. Then the sleeper hangs in its own set, and the ringer in
 //! closing the eventfd. Pipes have such a lock as well.
 
 use crate::crossings;

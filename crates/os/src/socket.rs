@@ -462,8 +462,8 @@ impl Connection {
 
     /// Waits for a message: polls for `eager`, then blocks, until `limit` has passed in all.
     ///
-    /// A thread that may run on one processor only yields between polls: the sender may have only
-    /// the same processor.
+    /// A thread that is confined to one processor yields between polls, since the sender may have
+    /// only that processor.
     ///
     /// # Errors
     /// As [`Connection::receive`].

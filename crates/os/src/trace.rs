@@ -3,9 +3,9 @@
 //! A kernel thread is *held*, as a debugger does it, by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`,
 //! which send no signal that the process could see. It goes on when its [`HeldThread`] is dropped,
 //! and at the latest when the kernel thread that holds it ends, in any way: kill -9 of the holder
-//! releases it too. A signal that was on its way when the thread stopped is delivered then, with
-//! any number. (This is why the crate `nix` is not used: it knows no real-time signals here, and
-//! would lose them.)
+//! releases it too. A signal that was on its way when the thread stopped is delivered then,
+//! real-time signals included. (This is why the crate `nix` is not used: it knows no real-time
+//! signals here, and would lose them.)
 //!
 //! A holder cannot hide one thing: a few system calls (`epoll_wait`, `semop`, … see signal(7))
 //! return `EINTR` after any stop.

@@ -101,8 +101,9 @@ impl PairStats {
         self.sent.store(messages, Ordering::Relaxed);
     }
 
-    /// Records that messages began to go to segments, or to go home again: `sent` messages were
-    /// sent and `segments` segments used before.
+    /// Records that messages began to go to segments, or to go home again.
+    ///
+    /// `sent` messages were sent before, and `segments` segments are used by now.
     pub(crate) fn moved(&self, sent: u64, is_away: bool, segments: u64) {
         let away = self.away.load(Ordering::Relaxed);
         if is_away && away == 0 {

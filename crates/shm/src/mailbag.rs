@@ -78,7 +78,7 @@ pub struct Mailbag {
 /// Why a descriptor that a peer sent is not the memory of a queue.
 #[derive(Debug)]
 pub enum NotAMailbag {
-    /// It is not a file of the size, or it can be resized.
+    /// It is not a file of the right size, or it can be resized.
     File(AdoptError),
     /// It cannot be mapped.
     Map(io::Error),

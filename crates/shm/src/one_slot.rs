@@ -20,7 +20,7 @@
 //! which lies in the buffer, where no other requester writes:
 //! * It goes *asked*, *received*, *completed*, and round again. The requester takes the step to
 //!   *asked*, and only from *completed* (or a new buffer); the home takes the other two. So at any
-//!   time one of both may write, and knows what it finds.
+//!   time exactly one of the two may write, and knows what it finds.
 //! * One thread is the home. It goes on only if it finds *asked*, and leaves that state at once,
 //!   before it runs the operation. The next time *asked* stands there is after the requester has
 //!   seen *completed*: another request. To send again changes no mark, so it begins nothing.

@@ -240,8 +240,8 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
             return false;
         }
         self.ring.prefetch(position + 2);
-        // AcqRel: what the winner of position n did to private state happens before the winner of n
-        // + 1.
+        // AcqRel: what the winner of a position did to private state happens before the next
+        // position is won.
         self.next
             .compare_exchange(position, position + 1, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()

@@ -31,7 +31,7 @@ impl Default for Sequence {
 impl Sequence {
     /// Begins changes, which last until [`end`](Self::end) is called with the result.
     ///
-    /// Only one writer at a time may change. A writer that died amid its own changes does no harm.
+    /// Only one writer at a time may make changes. An earlier one may have died amid its own.
     #[inline]
     #[must_use]
     pub fn begin(&self) -> Changing {
@@ -43,7 +43,7 @@ impl Sequence {
 
     /// Ends changes.
     ///
-    /// It stores the number that follows `changing`, without a look at the word: a load would wait
+    /// It stores the number that follows `changing`, without a load of the word, which would wait
     /// for the store of [`begin`](Self::begin).
     #[inline]
     pub fn end(&self, changing: Changing) {

@@ -13,9 +13,10 @@
 //! `tag` is the procedure in a request and the outcome in a reply. A null call moves this one line
 //! to the server and one back, which is the least that two processors can do.
 //!
-//! `d` says that the sender's processor comes with the message, and `s` asks the receiver to stay
-//! at it. `t` says that the last word is the time at which the caller gives the call up; then the
-//! slot has room for 40 bytes of values. `r` asks the receiver to rest when all is answered.
+//! `d` says that the sender's processor comes with the message, and `s` asks the receiver to yield
+//! rather than sleep when all is answered. `t` says that the last word is the time at which the
+//! caller gives the call up; then the slot has room for 40 bytes of values. `r` asks the receiver
+//! to rest when all is answered.
 
 use crate::region::Cells;
 use std::hint::black_box;
@@ -263,7 +264,7 @@ impl Slot {
     pub(crate) fn write(&self, image: &SlotMessage, lap: u16) {
         let mut control = image.control | ((lap & LAP) as u64) << 48;
         if image.extent != 0 {
-            // The receiver reads this line all the time. Each store that it could see by itself
+            // The receiver reads this line all the time. Each store that it can see separately
             // would cost a transfer, so only the valid words are stored.
             control |= VALUES;
             self.rest[0].store(image.extent, Ordering::Relaxed);

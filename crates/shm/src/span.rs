@@ -235,7 +235,7 @@ impl<'a> Span<'a> {
         Some(unsafe { words.as_ref() })
     }
 
-    /// Copies the bytes from `at` into `to`. `None`, and no copy, if they do not lie within.
+    /// Fills `to` with the bytes from `at` on. `None`, and no copy, if they do not lie within.
     #[inline]
     pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
         let from = self.part(at, to.len())?;
@@ -297,7 +297,7 @@ impl<'a> Span<'a> {
             return Err(NoText::NotUtf8);
         }
         // SAFETY: each piece, which ends where a character ends, was found to be UTF-8 in our own
-        // memory, and the pieces are all there is.
+        // memory, and the pieces make up all of `bytes`.
         Ok(unsafe { String::from_utf8_unchecked(bytes) })
     }
 
@@ -334,7 +334,7 @@ impl<'a> Span<'a> {
         Some(())
     }
 
-    /// Writes the bytes to a descriptor in place, without a copy in user space.
+    /// Writes the bytes to a descriptor, without a copy in user space.
     ///
     /// Returns the number of bytes that the kernel took.
     ///
@@ -402,7 +402,7 @@ impl<'a> WritableSpan<'a> {
     store!(put_u32, AtomicU32, u32);
     store!(put_u64, AtomicU64, u64);
 
-    /// Copies `from` to the bytes from `at`. `None`, and no copy, if they do not lie within.
+    /// Copies `from` to the bytes from `at` on. `None`, and no copy, if they do not lie within.
     #[inline]
     pub fn copy_in(&self, at: usize, from: &[u8]) -> Option<()> {
         let to = self.part(at, from.len())?;

@@ -1,7 +1,7 @@
 //! The station page: what a domain's virtual processors are doing, for its peers to read.
 //!
 //! Source: URPC, sections 3.1 and 3.1.2: a domain that decides on a processor reallocation has to
-//! know whether the other domain has a processor, and may not ask the kernel each time. There is
+//! know whether the other domain has a processor, and must not ask the kernel each time. There is
 //! one line for each virtual processor. The page is sealed so that only its domain can ever write
 //! it. A peer that could write it could make others believe that a sleeping processor is awake, and
 //! so silence every doorbell.

@@ -133,7 +133,7 @@ impl Steps {
         })
     }
 
-    /// The rank of a member that will never come, if reported. No member may have this rank.
+    /// The rank of a member that will never come, if reported. The rank may be out of range.
     pub fn missing(&self) -> Option<usize> {
         let missing = self.missing.load(Ordering::Acquire);
         usize::try_from(missing.checked_sub(1)?).ok()

@@ -3,8 +3,8 @@
 //! Source: LRPC, section 2: what calls cross domains, and how large they are (Table I, Figure 1),
 //! is what its design rests on. Here a running system reports it of itself. The server counts while
 //! it runs, and only the server can write the memory, which is sealed like a station
-//! ([`station`](crate::station)). A permitted reader maps it for reading and reads it at any rate.
-//! Reading costs the server nothing, and works while the server is stopped.
+//! ([`station`](crate::station)). A permitted reader maps it for reading and reads it as often as
+//! it likes. Reading costs the server nothing, and works while the server is stopped.
 //!
 //! ```text
 //! 0       magic | process | bindings that found no slot | processors that count
@@ -41,11 +41,11 @@ use upcall_os::memory::MemoryFile;
 
 /// Maximum number of bindings that are counted at a time.
 pub const SLOTS: usize = 4096;
-/// Number of calls of a procedure of which one is timed.
+/// Sampling interval: one in this number of calls of each procedure is timed.
 pub const SAMPLED: u64 = 64;
 /// Number of procedures of an interface with counts; procedures beyond share the last count.
 pub const PROCEDURES: usize = 152;
-/// Number of powers of two by which sizes and times are counted.
+/// Number of power-of-two classes of sizes and times; the last one takes all larger values.
 pub const POWERS: usize = 32;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x05");
@@ -78,7 +78,7 @@ pub const OUTCOMES: usize = 4;
 ///
 /// | | the request was found | by a processor of the server that |
 /// |---|---|---|
-/// | spin | by a probe | was awake, on a processor that it had not from the caller: the call took no system call on the server's side, unless it gives way while it polls |
+/// | spin | by a probe | was awake, on a processor that the caller had not given it: the call took no system call on the server's side, unless it gives way while it polls |
 /// | donation | by a probe | was awake on the caller's processor, which the caller gave it with the call: both gave way, neither slept |
 /// | hand-off | by the first probe after a sleep | was brought to the caller's processor and woken there |
 /// | wake | by the first probe after a sleep | was woken elsewhere, or there without being given the caller's processor |
@@ -131,7 +131,7 @@ struct CallStatsHeader {
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
 unsafe impl Cells for CallStatsHeader {}
 
-/// Maximum number of kinds of what clients can hold.
+/// Maximum number of kinds of resources that clients can hold.
 pub const KINDS: usize = 8;
 
 /// What all clients of a server hold, by kind.

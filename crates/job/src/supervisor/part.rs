@@ -12,8 +12,8 @@
 //! whose socket stands there and is listened at. A leader that ends or is killed closes its
 //! connections. Each follower then tries to enter itself, one is first, and the others join it. A
 //! leader that sends nothing (it is stopped, or in a debugger) is no longer obeyed after a second,
-//! and again when it sends something. Only a member's own supervisor suspends it, so nothing here
-//! can leave a member suspended.
+//! and obeyed again when it sends something. Only a member's own supervisor suspends it, so nothing
+//! here can leave a member suspended.
 
 use super::{LEADER, Supervisor};
 use crate::turns::{JobSchedule, JobTurns, Newcomer, RunGrant, TurnOrder};

@@ -96,7 +96,7 @@ const HOME: u64 = 1 << 61;
 /// length is above them.
 const SEGMENT: u64 = 1 << 60;
 const SEGMENT_LENGTH: u32 = 52;
-/// Position, above the segment's number, of 0 or of one more than the number of the spare used.
+/// Bit position of the spare that the segment lies in: 0 for none, or its number plus one.
 const SEGMENT_SPARE: u32 = 44;
 /// Mask of the message count in a header.
 const SEQUENCE: u64 = 0x3fff;
@@ -156,7 +156,7 @@ pub trait QueueMemory {
 
     /// Notes that the sender has gone to a segment or home, for statistics.
     ///
-    /// `sent` messages were sent before, and `segments` segments used.
+    /// `sent` messages were sent before, and `segments` segments are used by now.
     fn sender_moved(&self, _sent: u64, _is_away: bool, _segments: u64) {}
 
     /// Notes that the receiver has reported progress or moved, for statistics.
@@ -172,7 +172,7 @@ pub enum SegmentLocation {
     /// numbers are equal modulo [`SEGMENTS`](QueueMemory::SEGMENTS) share a place. A long segment
     /// does not wrap around the end.
     Row {
-        /// Its number since the queue was made.
+        /// Its number, counted since the queue was made.
         number: u64,
         /// Number of usual segments it is made of.
         many: u64,
@@ -185,7 +185,7 @@ pub enum SegmentLocation {
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ReceiverProgress {
-    /// Words at home since the queue was made.
+    /// Number of words disposed of at home since the queue was made.
     disposed: AtomicU64,
     /// The place in the segments; see [`place`].
     diverted: AtomicU64,

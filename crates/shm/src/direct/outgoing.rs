@@ -103,8 +103,8 @@ impl<M: QueueMemory> Outgoing<M> {
     pub fn buffered(&self) -> u64 {
         match self.away {
             None => 0,
-            // The receiver leaves the last segment only when it is led on, and a sender that always
-            // diverts waits for that alone.
+            // The receiver leaves the last segment only when it is led on. A sender that stays
+            // diverted does not lead it on, so an empty queue counts as 0.
             Some(_) if self.is_empty() => 0,
             Some(_) => {
                 self.segments

@@ -159,7 +159,7 @@ fn long_a_spare_is_used_anew_when_it_was_left() {
 
 fn diverting_each<const SPARES: usize>(messages: usize, shrinks: bool, preemptions: usize) {
     let mut model = loom::model::Builder::new();
-    // An environment's lower bound is kept.
+    // A lower bound of the environment is kept.
     model.preemption_bound =
         Some(model.preemption_bound.map_or(preemptions, |most| preemptions.min(most)));
     model.check(move || {

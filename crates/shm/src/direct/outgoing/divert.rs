@@ -38,8 +38,8 @@ impl<M: QueueMemory> Outgoing<M> {
         len: usize,
     ) -> Result<Draft<'_, M>, SendRefusal> {
         if self.away.is_some() && self.is_drained()? && !self.stays {
-            // Otherwise the receiver need not leave the current segment before a long one needs its
-            // place.
+            // Otherwise the receiver need not leave the current segment, whose place a long one may
+            // need.
             self.go_home()?;
         }
         let (begin, end) = (self.next, self.next + words_of(len));
