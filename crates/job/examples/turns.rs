@@ -1,5 +1,6 @@
-//! The cost of turns: two jobs compute, in turn as gangs with slices of 10 ms and as a batch. It
-//! also shows how far apart the members of one job are switched.
+//! The cost of turns, and how far apart the members of one job are switched.
+//!
+//! Two jobs compute, in turn as gangs with slices of 10 ms and as a batch.
 //!
 //! `cargo run --release -p upcall-job --example turns -- [ROUNDS [STEPS]]`, on an otherwise idle
 //! machine.

@@ -1,9 +1,10 @@
-//! The freezer of cgroup v2: one write suspends all processes of a job, with all that they start.
+//! The freezer of cgroup v2: one write suspends all processes of a job.
 //!
-//! It takes a cgroup below our own that this user may create and move processes into. Root has one,
-//! and so has a user who was given one (`systemd-run --user --scope`). Nothing is mounted or
-//! changed above it. A supervisor that is killed leaves an empty cgroup behind. Its name identifies
-//! the process, and the next supervisor removes it.
+//! That includes the processes that the members start. It takes a cgroup below our own that this
+//! user may create and move processes into. Root has one, and so has a user who was given one
+//! (`systemd-run --user --scope`). Nothing is mounted or changed above it. A supervisor that is
+//! killed leaves an empty cgroup behind. Its name identifies the process, and the next supervisor
+//! removes it.
 
 use std::fs;
 use std::io;
@@ -21,7 +22,9 @@ const PREFIX: &str = "upcall-job-";
 pub(crate) struct Freezer(PathBuf);
 
 impl Freezer {
-    /// Makes a cgroup of our own. The error is the reason why there can be none, in words.
+    /// Makes a cgroup of our own.
+    ///
+    /// The error is the reason why there can be none, in words.
     pub(crate) fn new() -> Result<Self, String> {
         let above = cgroup::own().ok_or("this process is in no mounted cgroup of version 2")?;
         sweep_in(&above);
@@ -80,7 +83,7 @@ fn remove(folder: &Path) {
     }
 }
 
-/// Removes what killed supervisors left behind, where this process can make cgroups.
+/// Removes what killed supervisors left, where this process can make cgroups.
 pub(crate) fn sweep() {
     if let Some(above) = cgroup::own() {
         sweep_in(&above);

@@ -142,9 +142,10 @@ impl Job {
         Self { pin, ..self }
     }
 
-    /// Sets how many bytes its group buffers for members that do not take their messages.
+    /// Sets the maximum number of bytes that its group buffers.
     ///
-    /// See [`GroupBuilder::limit`](upcall_message::GroupBuilder::limit). Default: a quarter of the
+    /// The group buffers for members that do not take their messages. See
+    /// [`GroupBuilder::limit`](upcall_message::GroupBuilder::limit). Default: a quarter of the
     /// machine's memory. Members that join by
     /// [`GroupBuilder::from_environment`](upcall_message::GroupBuilder::from_environment) keep to
     /// it.
@@ -159,7 +160,9 @@ impl Job {
         Self { label, ..self }
     }
 
-    /// Sets whether rank 0 gets the standard input of this process. All other members have none.
+    /// Sets whether rank 0 gets the standard input of this process.
+    ///
+    /// All other members have none.
     #[must_use]
     pub fn input(self, input: bool) -> Self {
         Self { input, ..self }

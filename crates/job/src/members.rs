@@ -1,4 +1,4 @@
-//! The members of a job as processes: started, suspended, resumed, signalled, ended.
+//! The members of a job as processes: start, suspend, resume, signal, end.
 //!
 //! A member is our child, known by a pidfd from its start, and not waited for before it has ended.
 //! So its process number is never another process's. The kernel kills it when the supervisor ends,
@@ -192,8 +192,9 @@ impl JobMembers {
         self.living().for_each(|(_, member)| member.signal(signal));
     }
 
-    /// Resumes the members whose processor `may` run, and suspends all others. Returns when that is
-    /// done.
+    /// Resumes the members whose processor `may` run, and suspends all others.
+    ///
+    /// Returns when that is done.
     pub(crate) fn let_run(&mut self, may: impl Fn(Option<u32>) -> bool) {
         if let Some(freezer) = &self.freezer {
             // The freezer suspends all or none.
@@ -229,8 +230,7 @@ impl JobMembers {
         });
     }
 
-    /// The processors on which members work; for suspended members, those on which they worked
-    /// before.
+    /// The processors on which members work, or worked before they were suspended.
     ///
     /// A member works if it has used a fiftieth of the time since the last check, or is runnable.
     pub(crate) fn look(&mut self) -> BTreeSet<u32> {

@@ -1,10 +1,10 @@
-//! The supervisor of a job: one thread that serves its members, its user, its clients and its
-//! peers.
+//! The supervisor of a job: one thread that serves all its events.
 //!
-//! Members are suspended for two reasons: a request to stop, or another job's turn. They run when
-//! there is neither, or when the job is being ended. When this thread ends, for any reason, they
-//! end too ([`JobMembers`]). No other process can keep them suspended: a supervisor that receives
-//! nothing from the leader for too long lets its members run.
+//! The events come from its members, its user, its clients and other supervisors. Members are
+//! suspended for two reasons: a request to stop, or another job's turn. They run when there is
+//! neither, or when the job is being ended. When this thread ends, for any reason, they end too
+//! ([`JobMembers`]). No other process can keep them suspended: a supervisor that receives nothing
+//! from the leader for too long lets its members run.
 
 mod asks;
 mod part;

@@ -1,4 +1,4 @@
-//! Which jobs run when several share the processors: the rules alone, without processes or sockets.
+//! The rules by which jobs share the processors, without processes or sockets.
 //!
 //! The time is an argument. Jobs that have something to do hold the turn one after another, in the
 //! order in which they were started. What the others may do during that turn depends on their kind
@@ -13,8 +13,8 @@
 //!   work.
 //!
 //! A change is made in two steps: first the jobs that must stop are suspended and confirm it, then
-//! the jobs that may run get their orders. A job that does not confirm is not waited for
-//! again until it sends a message.
+//! the jobs that may run get their orders. A job that does not confirm is not waited for again
+//! until it sends a message.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -163,7 +163,7 @@ impl JobTurns {
         }
     }
 
-    /// Records that the job received nothing for too long, and lets all its members run.
+    /// Records that the job has heard nothing for too long, and runs all members.
     pub(crate) fn loose(&mut self, id: u64) {
         if let Some(seat) = self.speaks(id) {
             seat.told.grant = RunGrant::All;
@@ -251,7 +251,9 @@ impl JobTurns {
         wanted
     }
 
-    /// The orders to send now. To be called after each change, and at the time [`JobTurns::next`].
+    /// The orders to send now.
+    ///
+    /// To be called after each change, and at the time [`JobTurns::next`].
     pub(crate) fn orders(&mut self, now: Instant) -> Vec<(u64, TurnOrder)> {
         for seat in &mut self.seats {
             if seat.waited_for.is_some_and(|since| now >= since + LIMIT) {

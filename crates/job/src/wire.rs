@@ -1,4 +1,4 @@
-//! Messages between supervisors, and between them and their clients, in postcard's encoding.
+//! Messages of supervisors and their clients, in postcard's encoding.
 //!
 //! They travel over the supervisors' control sockets. Both ends are this user's.
 

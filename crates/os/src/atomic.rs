@@ -1,7 +1,8 @@
-//! The one source of atomics and of modelled protocols' mutexes: `std`'s, or loom's in a model.
+//! The one source of atomics, and of mutexes for modelled protocols.
 //!
-//! Every layer above takes its atomics, its fences and its spin hint from here, so that
-//! `--cfg loom` reaches all of them. The exception is `thread`, which has a shim of its own.
+//! They are `std`'s, or loom's when a model is checked. Every layer above takes its atomics, its
+//! fences and its spin hint from here, so that `--cfg loom` reaches all of them. The exception is
+//! `thread`, which has a shim of its own.
 
 #[cfg(not(loom))]
 pub use crate::lock::{KernelMutex, MutexGuard};
@@ -35,7 +36,9 @@ impl<T> ModelMutex<T> {
         Self(loom::sync::Mutex::new(value))
     }
 
-    /// Waits until no other thread holds the lock, and holds it until the guard is dropped.
+    /// Waits until no other thread holds the lock, and holds it.
+    ///
+    /// The guard releases it when dropped.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -11,7 +11,9 @@ pub fn own() -> Option<PathBuf> {
     folder_of(path, &mounts)
 }
 
-/// Memory limit and use of this process's cgroup of version 1, in bytes; `None` if there is none.
+/// Memory limit and use of this process's cgroup of version 1, in bytes.
+///
+/// `None` if there is none.
 ///
 /// The limit is the smallest of the cgroup's own and those around it.
 pub fn memory() -> Option<(u64, u64)> {

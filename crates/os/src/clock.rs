@@ -1,8 +1,8 @@
-//! Times that another process of this machine understands: nanoseconds of `CLOCK_MONOTONIC`.
+//! Times that another process of this machine understands.
 //!
-//! `Instant` counts the same nanoseconds, but does not give them out. A process in another time
-//! namespace counts from another time. Processes that share a user's folder of names are, as a
-//! rule, in the same one.
+//! They are nanoseconds of `CLOCK_MONOTONIC`. `Instant` counts the same nanoseconds, but does not
+//! give them out. A process in another time namespace counts from another time. Processes that
+//! share a user's folder of names are, as a rule, in the same one.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,9 @@ pub fn stamp(at: Instant) -> u64 {
     now().saturating_add(u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The time with this number; now if it has passed. `None` if it is beyond the clock's range.
+/// The time with this number; now if it has passed.
+///
+/// `None` if it is beyond the clock's range.
 pub fn moment(stamp: u64) -> Option<Instant> {
     let ahead = Duration::from_nanos(stamp.saturating_sub(now()));
     Instant::now().checked_add(ahead)

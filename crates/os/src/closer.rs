@@ -22,8 +22,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Maximum number of threads that close. While all of them are held up, further descriptors stay
-/// open.
+/// Maximum number of threads that close.
+///
+/// While all of them are held up, further descriptors stay open.
 pub(crate) const MOST: usize = 16;
 
 /// Number of a user's descriptors that wait to be closed at which receiving from that user stops.
@@ -68,7 +69,7 @@ impl CloserState {
     }
 }
 
-/// Returns `true` if a descriptor is of a kind that the protocol uses and that closes at once.
+/// Returns `true` if a descriptor is of the protocol's kinds, which close at once.
 ///
 /// These are memory files and eventfds.
 pub(crate) fn is_plain(fd: &OwnedFd) -> bool {
@@ -76,9 +77,9 @@ pub(crate) fn is_plain(fd: &OwnedFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok() || is_eventfd(fd)
 }
 
-/// Returns `true` if a user has so many descriptors to be closed that nothing more is received.
+/// Returns `true` if a user has too many descriptors that wait to be closed.
 ///
-/// `user` is not called if no descriptors wait.
+/// Nothing more is received from that user then. `user` is not called if no descriptors wait.
 pub(crate) fn is_crowded(user: impl FnOnce() -> u32) -> bool {
     if OPEN.load(Ordering::Relaxed) < CROWDED {
         return false;

@@ -5,9 +5,10 @@ use crate::futex::{self, FutexScope};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The time of a system call that finds nothing to do: the least of sixteen, at the first use.
+/// The time of a system call that finds nothing to do.
 ///
-/// The call wakes a futex on which no thread waits: every process with Upcall makes such calls.
+/// It is the least of sixteen, measured at the first use. The call wakes a futex on which no thread
+/// waits: every process with Upcall makes such calls.
 pub fn system_call() -> Duration {
     static COST: OnceLock<Duration> = OnceLock::new();
     *COST.get_or_init(|| {

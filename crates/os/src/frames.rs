@@ -1,4 +1,4 @@
-//! Finds the calls under way on a stack, by the call frame information in `.eh_frame`.
+//! Finds the calls on a stack, by the call frame information in `.eh_frame`.
 //!
 //! Compilers write this information for all code on x86-64, and Rust programs always have it. The
 //! crate framehop is not used: it knows three registers and guesses where there is no information.
@@ -34,7 +34,7 @@ pub const RSP: usize = 7;
 /// Index of the instruction pointer in that order.
 pub const RIP: usize = 16;
 
-/// The sections of a file that unwinding needs, each with its address in the file and its contents.
+/// The sections of a file that unwinding needs: addresses and contents.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sections<'a> {
     /// Address of `.text`.
@@ -122,7 +122,7 @@ impl UnwindRegisters {
         place
     }
 
-    /// The registers after the present function, which has done nothing yet, has returned.
+    /// The registers after the present function, which has just begun, returned.
     pub fn returned(&self, stack: &impl Fn(u64) -> Option<u64>) -> Self {
         let mut place = self.popped(1);
         place.registers[RIP] = self.registers[RSP].and_then(stack);
@@ -140,9 +140,9 @@ pub struct CallStack {
     pub cut: Option<String>,
 }
 
-/// Follows the calls from `place`, at most `most`, on a `stack` whose words can be read.
+/// Follows the calls from `place` on a `stack` whose words can be read.
 ///
-/// `rows` returns how to unwind from an instruction.
+/// It follows at most `most` calls. `rows` returns how to unwind from an instruction.
 pub fn unwind<'a, R: Borrow<UnwindRow<'a>>, E: ToString>(
     rows: impl Fn(u64) -> Result<R, E>,
     mut place: UnwindRegisters,

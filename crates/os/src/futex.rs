@@ -7,7 +7,9 @@ use rustix::thread::futex::{self, Flags};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Why a wait ended. None of the reasons means that the awaited event has happened: check again.
+/// Why a wait ended.
+///
+/// None of the reasons means that the awaited event has happened: check again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
     /// A waker woke this thread, or a signal arrived.

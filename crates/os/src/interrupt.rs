@@ -1,4 +1,4 @@
-//! Interrupts: a function that runs on a computing kernel thread at another thread's request.
+//! Interrupts: functions that run on a computing thread at another's request.
 //!
 //! A thread declares how long it can be interrupted, and by what function ([`interruptible`]);
 //! others interrupt it ([`Interruptible::interrupt`]). The signal is SIGURG. By default it is
@@ -46,8 +46,9 @@ pub struct Interruptible {
 }
 
 impl Interruptible {
-    /// Makes the thread run its function soon, if it can still be interrupted. Never blocks for
-    /// long.
+    /// Makes the thread run its function soon, if it can still be interrupted.
+    ///
+    /// Never blocks for long.
     pub fn interrupt(&self) {
         let thread = self.thread.lock();
         if let Some(thread) = *thread {

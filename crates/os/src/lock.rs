@@ -24,7 +24,9 @@ impl<T> KernelMutex<T> {
         Self(sync::Mutex::new(value))
     }
 
-    /// Waits until no other thread holds the lock, and holds it until the guard is dropped.
+    /// Waits until no other thread holds the lock, and holds it.
+    ///
+    /// The guard releases it when dropped.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -84,8 +86,9 @@ impl KernelCondvar {
         Self(sync::Condvar::new())
     }
 
-    /// Releases the lock, waits for a notification, and takes the lock again. May return without a
-    /// notification.
+    /// Releases the lock, waits for a notification, and takes the lock again.
+    ///
+    /// May return without a notification.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// The user whose process holds the end at `theirs` of an open connection to `ours`.
+/// The user that holds the end at `theirs` of an open connection to `ours`.
 ///
 /// Both ends are on this machine. `None` if there is no such connection (any more), or the kernel
 /// does not report it.

@@ -11,11 +11,10 @@ use rustix::thread::{MembarrierCommand, membarrier};
 use std::io;
 use std::sync::OnceLock;
 
-/// Registers this process: from now on [`everywhere`], called by any process, fences its threads
-/// too.
+/// Registers this process, so that [`everywhere`] fences its threads too.
 ///
-/// Returns `false` if the kernel has no such call, or a sandbox refuses it: then this process's
-/// threads have to make fences themselves.
+/// That holds for calls of [`everywhere`] by any process. Returns `false` if the kernel has no such
+/// call, or a sandbox refuses it: then this process's threads have to make fences themselves.
 ///
 /// # Blocks
 /// Not in a process with one thread. In any other the first call waits until the kernel has seen

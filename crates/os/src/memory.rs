@@ -102,7 +102,7 @@ impl fmt::Display for AdoptError {
 impl std::error::Error for AdoptError {}
 
 impl MemoryFile {
-    /// Makes a file of `len` zero bytes that both sides may write and neither may resize.
+    /// Makes a file of `len` zero bytes that both sides may write, of fixed size.
     ///
     /// `name` shows in `/proc/PID/maps`.
     ///
@@ -130,7 +130,7 @@ impl MemoryFile {
         Ok((file, map))
     }
 
-    /// Makes a file of `len` bytes and maps it, then seals it so that no later mapping can write.
+    /// Makes and maps a file of `len` bytes, and seals it against other writers.
     ///
     /// No mapping but the returned one can ever write, in any process.
     ///
@@ -187,7 +187,7 @@ impl MemoryFile {
         Self::adopt_with(fd, len, ONE_WRITES)
     }
 
-    /// Takes a file from a peer that [created it filled](Self::create_filled), and maps it.
+    /// Maps a file from a peer that [created it filled](Self::create_filled).
     ///
     /// `len` bytes are mapped for reading and writing. Afterwards the file has no hole and cannot
     /// get one, so no access can cost this process a page.
@@ -286,9 +286,9 @@ impl MemoryFile {
         Ok(fs::fallocate(&self.fd, fs::FallocateFlags::empty(), 0, self.len as u64)?)
     }
 
-    /// Gives pages back to the machine: they are zero afterwards, in all mappings of the file.
+    /// Gives pages back to the machine.
     ///
-    /// `at` and `len` are whole pages.
+    /// They are zero afterwards, in all mappings of the file. `at` and `len` are whole pages.
     ///
     /// # Errors
     /// Only its maker may write the file, or the kernel refuses.
@@ -302,11 +302,12 @@ impl MemoryFile {
         fs::fstat(&self.fd).map_or(0, |stat| stat.st_blocks as u64 * 512)
     }
 
-    /// Calls `found` with the offset and length of each run of existing pages in a range.
+    /// Calls `found` for each run of existing pages in a range.
     ///
-    /// The runs come in ascending order. All other pages are zeros that no process has allocated,
-    /// and this call does not allocate them. It takes two system calls for each run. Other
-    /// processes may allocate or free pages at the same time.
+    /// It passes the offset and length of the run. The runs come in ascending order. All other
+    /// pages are zeros that no process has allocated, and this call does not allocate them. It
+    /// takes two system calls for each run. Other processes may allocate or free pages at the same
+    /// time.
     ///
     /// # Errors
     /// The kernel's, of `lseek`; or that of `found`, which ends the search.
@@ -430,7 +431,7 @@ impl Mapping {
         self
     }
 
-    /// Enters all pages of the mapping in the page table, so that no access faults later.
+    /// Enters all pages in the page table, so that no access faults later.
     ///
     /// It does so [piece](PIECE) by piece. Only for files that have all their pages: this would
     /// allocate those that are missing.
@@ -489,8 +490,9 @@ impl Mapping {
         Ok(Self { start, len, writable: prot.contains(ProtFlags::WRITE), held: None })
     }
 
-    /// Address of the first byte: page-aligned, valid for [`Mapping::len`] bytes while `self`
-    /// lives.
+    /// Address of the first byte, which is page-aligned.
+    ///
+    /// It is valid for [`Mapping::len`] bytes while `self` lives.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -505,7 +507,9 @@ impl Mapping {
         false
     }
 
-    /// Returns `true` if stores are permitted. A store to a read-only mapping ends the process.
+    /// Returns `true` if stores are permitted.
+    ///
+    /// A store to a read-only mapping ends the process.
     pub fn writable(&self) -> bool {
         self.writable
     }
@@ -528,7 +532,7 @@ impl Drop for Mapping {
 /// (`M_MMAP_THRESHOLD` in mallopt(3)).
 const MOST_KEPT: usize = 32 << 20;
 
-/// Returns `true` if an allocation of `bytes` goes back to the kernel as a whole when freed.
+/// Returns `true` if an allocation of `bytes` is freed to the kernel as a whole.
 ///
 /// Calling [`discard`] on it piece by piece before costs nothing more, and never takes long.
 pub fn returns_to_the_kernel(bytes: usize) -> bool {

@@ -19,7 +19,9 @@ impl<T> OnceValue<T> {
         Self { value: OnceLock::new(), making: KernelMutex::new(()) }
     }
 
-    /// The value. `make` makes it if there is none, and other threads that want it wait.
+    /// The value, made by `make` if there is none.
+    ///
+    /// Other threads that want it wait for `make`.
     ///
     /// # Errors
     /// Those of `make`.

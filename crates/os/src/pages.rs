@@ -1,4 +1,4 @@
-//! Private memory by the page: reserved without commitment, guarded, and given back.
+//! Private memory by the page: reserved, not committed, guarded, given back.
 //!
 //! Stacks lie in such memory. The kernel commits a page when it is first touched, and never merges
 //! pages into a huge one.
@@ -12,7 +12,9 @@ pub const PAGE: usize = 4096;
 /// Linux 6.13; the C library's header does not name it yet.
 const MADV_GUARD_INSTALL: i32 = 102;
 
-/// Maps `bytes` of zeroed private memory: reserved, not committed, small pages only.
+/// Maps `bytes` of zeroed private memory: reserved, not committed.
+///
+/// It has small pages only.
 ///
 /// # Errors
 /// No address space is left, or the process has too many mappings.
@@ -46,7 +48,9 @@ pub unsafe fn install_guard(at: *mut u8) -> io::Result<()> {
     done(unsafe { libc::madvise(at.cast(), PAGE, MADV_GUARD_INSTALL) })
 }
 
-/// Makes a page fault on every access, at the price of one more entry in the process's memory map.
+/// Makes a page fault on every access, and splits the mapping.
+///
+/// This costs one more entry in the process's memory map.
 ///
 /// # Safety
 /// `at` begins a page of a mapping made by [`reserve`] that nothing uses.
@@ -58,7 +62,9 @@ pub unsafe fn protect(at: *mut u8) -> io::Result<()> {
     done(unsafe { libc::mprotect(at.cast(), PAGE, libc::PROT_NONE) })
 }
 
-/// Gives the memory of a range back to the kernel; the range reads as zero afterwards.
+/// Gives the memory of a range back to the kernel.
+///
+/// The range reads as zero afterwards.
 ///
 /// # Safety
 /// The range lies in a mapping made by [`reserve`], and nothing relies on its contents.

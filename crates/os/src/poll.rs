@@ -79,7 +79,9 @@ impl PollSet {
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Waits until a descriptor reports, a signal arrives, or `timeout` expires. Fills `ready`.
+    /// Waits until a descriptor reports, a signal arrives, or `timeout` expires.
+    ///
+    /// Fills `ready`.
     ///
     /// # Blocks
     /// The kernel thread; without a `timeout` for ever.

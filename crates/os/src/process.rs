@@ -55,7 +55,9 @@ pub fn open(pid: u32, at: u64) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// A pidfd of the process that has this number in our PID namespace now; `None` if there is none.
+/// A pidfd of the process that has this number in our PID namespace now.
+///
+/// `None` if there is none.
 ///
 /// # Errors
 /// No descriptor or no memory is left to find out.
@@ -98,7 +100,9 @@ pub fn identity_of_number(pid: u32) -> Option<Identity> {
     Some(Identity::Numbered(pid, born(pid).filter(|_| pid != 0)?))
 }
 
-/// The identity of this process; `None` if neither its pidfd nor its number in /proc is available.
+/// The identity of this process.
+///
+/// `None` if neither its pidfd nor its number in /proc is available.
 ///
 /// # Errors
 /// No descriptor or no memory is left. The number would not do then: other processes compare
@@ -134,7 +138,7 @@ fn maps_all_users(map: &str) -> bool {
     map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// The PID namespace in which this process's view of process numbers holds, by its inode.
+/// The inode of the PID namespace in which this process sees process numbers.
 ///
 /// `None` if /proc is not mounted, or shows the processes of another namespace.
 pub fn pid_namespace() -> Option<u32> {
@@ -156,7 +160,7 @@ pub struct Bounds {
     pub cgroup: Option<OwnedFd>,
 }
 
-/// Makes the kernel kill the command's child when the kernel thread that starts it ends.
+/// Makes the kernel kill the command's child when the starting thread ends.
 ///
 /// That holds for an end by SIGKILL, too, and for a child that is stopped. A program that changes
 /// its user when it starts (set-user-ID) escapes it. If a restriction cannot be applied, the start

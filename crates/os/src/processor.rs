@@ -157,7 +157,7 @@ pub fn waits() -> Option<KernelWaits> {
     (found == 0).then_some(KernelWaits { blocked, read, mapped })
 }
 
-/// Returns `true` if the kernel thread `tid` of this process sleeps or waits in the kernel.
+/// Returns `true` if kernel thread `tid` of this process sleeps or waits.
 ///
 /// Returns `false` if it runs or could run. `None` if the kernel does not report it: the thread has
 /// ended, or there is no `/proc`.
@@ -168,7 +168,9 @@ pub fn is_blocked(tid: u32) -> Option<bool> {
     Some(state != 'R')
 }
 
-/// Offers the processor to any other runnable kernel thread. Does nothing if the kernel refuses.
+/// Offers the processor to any other runnable kernel thread.
+///
+/// Does nothing if the kernel refuses.
 #[inline]
 pub fn give_way() {
     crossings::another();
@@ -177,11 +179,11 @@ pub fn give_way() {
     unsafe { libc::sched_yield() };
 }
 
-/// Asks the kernel to let the calling thread run in short slices (0.1 ms, from Linux 6.12).
+/// Asks the kernel to run the calling thread in short slices.
 ///
-/// Then a thread that wakes need not wait until a spinning thread of its processor has used up its
-/// own slice of some milliseconds. Its share of the processor stays the same. If the kernel does
-/// not support it, nothing happens.
+/// The slices are 0.1 ms long, from Linux 6.12 on. Then a thread that wakes need not wait until a
+/// spinning thread of its processor has used up its own slice of some milliseconds. Its share of
+/// the processor stays the same. If the kernel does not support it, nothing happens.
 pub fn ask_for_short_slices() {
     let size = size_of::<libc::sched_attr>();
     // SAFETY: `sched_attr` is integers only, for which zero is a value.

@@ -1,4 +1,4 @@
-//! An allocator that refuses one allocation, and counts live allocations, for tests.
+//! An allocator for tests that refuses one allocation, and counts live ones.
 //!
 //! A test's program has [`Rationed`] as its global allocator. [`refuse`] selects the allocation
 //! that fails: the n-th from then on of those that have at least a given number of bytes. Rust's

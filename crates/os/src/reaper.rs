@@ -127,7 +127,7 @@ pub(crate) fn unmap(AddressRange { start, len }: AddressRange) {
     }
 }
 
-/// Drops `value`, which holds `bytes` of memory: here if that is little, else on the reaper.
+/// Drops `value`, which holds `bytes` of memory; on the reaper if they are many.
 ///
 /// For values whose size a peer decided, and whose drop only frees memory.
 pub fn free<T: Send + 'static>(value: T, bytes: usize) {
@@ -148,21 +148,24 @@ fn are_large(files: &[OwnedFd]) -> bool {
     files.iter().map(held_by).fold(0, usize::saturating_add) > FILES
 }
 
-/// Closes memory files that a peer sent: here if they have little memory, else on the reaper.
+/// Closes memory files that a peer sent; on the reaper if they have much memory.
 pub(crate) fn close(files: Vec<OwnedFd>) {
     if are_large(&files) {
         files.into_iter().for_each(|fd| take(Waste::File(fd)));
     }
 }
 
-/// Second descriptors of the memory files that a peer sent. While these are open, closing the first
-/// ones frees nothing.
+/// Second descriptors of the memory files that a peer sent.
+///
+/// While these are open, closing the first ones frees nothing.
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorCopies(Vec<OwnedFd>);
 
 impl DescriptorCopies {
-    /// Keeps memory files that are large together. If the descriptor table is full, the thread that
-    /// closes the first descriptor frees the memory.
+    /// Keeps memory files that are large together.
+    ///
+    /// If the descriptor table is full, the thread that closes the first descriptor frees the
+    /// memory.
     pub(crate) fn of(files: &[OwnedFd]) -> Self {
         let all = if are_large(files) { files } else { &[] };
         Self(all.iter().filter_map(|fd| fd.try_clone().ok()).collect())

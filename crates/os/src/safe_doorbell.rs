@@ -1,4 +1,4 @@
-//! The safe doorbell: rings the doorbell of a peer without ever waiting for that peer.
+//! The safe doorbell: rings the doorbell of a peer without waiting for the peer.
 //!
 //! A doorbell is an eventfd, and `write` to an eventfd waits while its counter is full, unless
 //! `O_NONBLOCK` is set. That flag belongs to the open file, which the owner and the ringer share. A
@@ -60,7 +60,9 @@ struct Requests {
 }
 
 impl SafeDoorbell {
-    /// This process's safe doorbell, made at the first use. It is of no use in a forked child.
+    /// This process's safe doorbell, made at the first use.
+    ///
+    /// It is of no use in a forked child.
     ///
     /// # Errors
     /// No descriptor or no memory is left, or all of the machine's asynchronous requests are taken

@@ -65,7 +65,9 @@ fn filter(numbers: &[u32]) -> Vec<libc::sock_filter> {
     std::iter::once(load).chain(compare).chain(ends).collect()
 }
 
-/// The supervisor's end of a filter. Without one the calls of the list fail with `ENOSYS`.
+/// The supervisor's end of a filter.
+///
+/// Without one the calls of the list fail with `ENOSYS`.
 #[derive(Debug)]
 pub struct SeccompListener(OwnedFd);
 

@@ -4,7 +4,9 @@ use crate::pages::{self, PAGE};
 use std::io;
 use std::ptr::{self, NonNull};
 
-/// A handler of a signal, with the kernel's record of the signal and the interrupted context.
+/// A handler of a signal.
+///
+/// It gets the kernel's record of the signal, and the interrupted context.
 pub type SignalHandler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
 fn done(result: i32) -> io::Result<()> {
@@ -43,7 +45,7 @@ pub unsafe fn handle(
     done(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) })
 }
 
-/// Passes a signal on to the handler that was installed before ours, or to the kernel's default.
+/// Passes a signal on to the handler before ours, or to the kernel's default.
 ///
 /// # Safety
 /// Called in a handler with its own arguments.
@@ -93,7 +95,7 @@ pub fn write_to_stderr(text: &[u8]) {
     let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
 }
 
-/// The alternate stack for signal handlers of a kernel thread, until this is dropped.
+/// The alternate stack of a kernel thread for signal handlers, until dropped.
 #[derive(Debug)]
 pub struct SignalStack {
     memory: NonNull<u8>,

@@ -1,8 +1,9 @@
-//! The control socket: a Unix socket that carries messages, descriptors and the peer's identity.
+//! The control socket: a Unix socket for messages and descriptors.
 //!
-//! It keeps message boundaries. It is used to bind and for rare events only; no call passes through
-//! it. The identity comes from the kernel (`SO_PEERCRED`, `SO_PEERPIDFD`), so a peer cannot choose
-//! it, and the pidfd stays right when the process number is reused.
+//! It also reports the identity of the peer. It keeps message boundaries. It is used to bind and
+//! for rare events only; no call passes through it. The identity comes from the kernel
+//! (`SO_PEERCRED`, `SO_PEERPIDFD`), so a peer cannot choose it, and the pidfd stays right when the
+//! process number is reused.
 
 use crate::closer;
 use crate::lock::{KernelCondvar, KernelMutex, MutexGuard};
@@ -22,7 +23,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Maximum length of a message, in bytes. It fits the kernel's default socket buffer.
+/// Maximum length of a message, in bytes.
+///
+/// It fits the kernel's default socket buffer.
 pub const LONGEST: usize = 160 * 1024;
 
 /// Maximum number of descriptors in one message.
@@ -31,7 +34,7 @@ pub const MOST_DESCRIPTORS: usize = 8;
 /// Maximum number of descriptors that the kernel permits in one message (`SCM_MAX_FD`).
 const MOST_THAT_COME: usize = 253;
 
-/// The identity of the process at the other end of a connection, as the kernel reports it.
+/// The identity of the process at the other end, as the kernel reports it.
 ///
 /// All of it dates from the time at which that process connected or called `listen`.
 #[derive(Debug)]
@@ -51,9 +54,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The value that distinguishes the peer's process from all others, in any namespace.
+    /// The value that distinguishes the peer's process from all others.
     ///
-    /// `None` if the kernel shows neither a comparable pidfd nor a number.
+    /// It does so in any namespace. `None` if the kernel shows neither a comparable pidfd nor a
+    /// number.
     pub fn process(&self) -> Option<process::Identity> {
         let by_pidfd = self.pidfd.as_ref().and_then(process::identity);
         by_pidfd.or_else(|| process::identity_of_number(self.pid))
@@ -143,14 +147,14 @@ impl AsFd for Listener {
     }
 }
 
-/// Returns `true` if [`Connection::peer`] failed because the process at the other end has ended.
+/// Returns `true` if [`Connection::peer`] failed because the peer has ended.
 ///
 /// On some kernels it does not fail then.
 pub fn says_ended(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH))
 }
 
-/// Returns `true` if [`Connection::connect`] failed because no process listens there any more.
+/// Returns `true` if [`Connection::connect`] failed for lack of a listener.
 pub fn is_shut(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
@@ -460,10 +464,10 @@ impl Connection {
         useless
     }
 
-    /// Waits for a message: polls for `eager`, then blocks, until `limit` has passed in all.
+    /// Waits for a message: polls for `eager`, then blocks until `limit`.
     ///
-    /// A thread that is confined to one processor yields between polls, since the sender may have
-    /// only that processor.
+    /// `limit` counts from the beginning. A thread that is confined to one processor yields between
+    /// polls, since the sender may have only that processor.
     ///
     /// # Errors
     /// As [`Connection::receive`].
@@ -642,7 +646,7 @@ impl Connection {
         self.peer_ends_within(Duration::ZERO)
     }
 
-    /// Returns `true` if the process at the other end has ended or ends within `patience`.
+    /// Returns `true` if the peer's process has ended or ends within `patience`.
     ///
     /// A process that is killed closes its connections some moments before it has ended.
     ///
@@ -655,9 +659,10 @@ impl Connection {
         }
     }
 
-    /// Waits for a message as [`Connection::receive_within`] does, and for the end of `process`.
+    /// Waits for a message, and for the end of `process`.
     ///
-    /// That end is reported as `Closed`: another process may hold the other end open after that.
+    /// It waits as [`Connection::receive_within`] does. The end of `process` is reported as
+    /// `Closed`: another process may hold the other end open after that.
     ///
     /// # Errors
     /// As [`Connection::receive`].

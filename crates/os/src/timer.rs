@@ -1,4 +1,4 @@
-//! A timer: a timerfd that expires once, and reports to each poll set that it is in.
+//! A timer: a timerfd that expires once, and reports to its poll sets.
 
 use crate::crossings;
 use rustix::time::{

@@ -1,4 +1,4 @@
-//! Another process seen from outside: its memory, and its kernel threads while they are held.
+//! Another process seen from outside: its memory, and its held threads.
 //!
 //! A kernel thread is *held*, as a debugger does it, by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`,
 //! which send no signal that the process could see. It goes on when its [`HeldThread`] is dropped,
@@ -26,10 +26,10 @@ pub struct ProcessSpan {
     pub len: usize,
 }
 
-/// Copies `spans` of process `pid` into `into`, one after another, by one system call.
+/// Copies `spans` of process `pid` into `into`, by one system call.
 ///
-/// Returns the number of bytes copied. The copy ends early, without an error, at the first byte
-/// that cannot be read, unless that is the very first.
+/// They follow one another in `into`. Returns the number of bytes copied. The copy ends early,
+/// without an error, at the first byte that cannot be read, unless that is the very first.
 ///
 /// # Errors
 /// `EFAULT` if the first byte cannot be read, `ESRCH` if there is no such process, `EPERM` if the

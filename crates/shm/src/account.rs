@@ -116,7 +116,9 @@ impl PairStats {
         self.segments.store(segments, Ordering::Relaxed);
     }
 
-    /// Records how many messages of the other member were taken, and how many of its segments left.
+    /// Records how many of the other member's messages were taken.
+    ///
+    /// `left` is the number of its segments that this member has left.
     pub(crate) fn took(&self, taken: u64, left: u64) {
         self.taken.store(taken, Ordering::Relaxed);
         self.left.store(left, Ordering::Relaxed);
@@ -187,10 +189,10 @@ impl MemberStats {
         self.head.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that the member is stopped since `at`, until member `rank` takes messages.
+    /// Records that the member is stopped until member `rank` takes messages.
     ///
-    /// The member has buffered all that its share, or with `memory_is_low` the remaining memory,
-    /// permits.
+    /// `at` is the time of the stop. The member has buffered all that its share, or with
+    /// `memory_is_low` the remaining memory, permits.
     pub fn stops(&self, rank: usize, at: u64, memory_is_low: bool) {
         self.head.memory_is_low.store(memory_is_low.into(), Ordering::Relaxed);
         if self.head.stopped.load(Ordering::Relaxed) == 0 {
@@ -225,7 +227,7 @@ pub struct PairReading {
     pub left: u64,
 }
 
-/// Since when, and by which receiver, a member is stopped that has buffered all it may.
+/// A stop of a member that has buffered all it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberStop {
     /// Time of the stop, of `upcall_os::clock`.

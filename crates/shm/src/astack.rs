@@ -18,7 +18,9 @@ pub const CLASSES: usize = 15;
 /// Size of the smallest A-stack, in bytes: a cache line.
 const SMALLEST: u32 = 64;
 
-/// Size of the largest A-stack, in bytes. Longer values go through an out-of-band segment.
+/// Size of the largest A-stack, in bytes.
+///
+/// Longer values go through an out-of-band segment.
 pub const LARGEST: u32 = 1 << 20;
 
 /// A class of A-stacks of equal size.
@@ -77,8 +79,9 @@ impl AStackPlan {
         &self.classes
     }
 
-    /// The class for a block of `bytes`; `None` if the block needs none, or the plan has no such
-    /// class.
+    /// The class for a block of `bytes`.
+    ///
+    /// `None` if the block needs none, or the plan has no such class.
     pub fn class_for(&self, bytes: u32) -> Option<usize> {
         let size = class_size(bytes)?;
         self.classes.iter().position(|class| class.size == size)

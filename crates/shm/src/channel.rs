@@ -1,4 +1,4 @@
-//! The layout of a channel: one memory file for exactly two domains, a client and a server.
+//! The layout of a channel: one memory file for a client and a server domain.
 //!
 //! Source: URPC, sections 3.2 and 3.2.1. A channel has lanes. Each virtual processor of the client,
 //! and each kernel thread while it calls, has a lane to itself, so no lock is needed between them.
@@ -22,8 +22,9 @@ use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Maximum number of lanes of a channel.
 pub const LANES: u16 = 64;
 
-/// Number of slots of each ring, and so of calls outstanding on a lane. Small under a model
-/// checker.
+/// Number of slots of each ring, and so of calls outstanding on a lane.
+///
+/// Small under a model checker.
 pub const DEPTH: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// Bytes of a channel's memory file.
@@ -51,10 +52,10 @@ struct ChannelHeader {
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
 unsafe impl Cells for ChannelHeader {}
 
-/// The control words of a lane: whether the caller sleeps, and where the server should park.
+/// The control words of a lane: whether the caller sleeps, and where to park.
 ///
-/// Both sides read this line on every call. They write it only when the caller sleeps, or
-/// wants the server at another CPU.
+/// Both sides read this line on every call. They write it only when the caller sleeps, or wants the
+/// server at another CPU.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct LaneControl {
@@ -138,7 +139,9 @@ impl Channel {
         Ok(Self(region))
     }
 
-    /// Joins the channel that a peer laid out. The header is trusted only if it equals ours.
+    /// Joins the channel that a peer laid out.
+    ///
+    /// The header is trusted only if it equals ours.
     ///
     /// # Errors
     /// See [`NotAChannel`].

@@ -1,5 +1,4 @@
-//! The hybrid lock: for data that parties elsewhere access in place, and that its home accesses
-//! too.
+//! The hybrid lock: for data that its home and other parties access in place.
 //!
 //! Source: Psyche, section 3.1 and Figure 1 (P5 here). The home accesses the data even while it
 //! serves urgent invocations. It announces that it needs the lock urgently, and the others stand
@@ -64,7 +63,7 @@ pub const PLACES: u16 = 256;
 
 const WORDS: usize = PLACES as usize / 64;
 
-/// Number of turns after which a waiting party elsewhere gets the lock though the home needs it.
+/// Number of turns after which a waiter elsewhere goes before the home.
 pub const IN_A_ROW: u64 = 16;
 
 /// The word of a free lock.
@@ -102,8 +101,9 @@ struct AtHome {
     turns: AtomicU64,
 }
 
-/// The line on which one party waits. It is written by that party, and by the holder that hands
-/// over to it.
+/// The line on which one party waits.
+///
+/// It is written by that party, and by the holder that hands over to it.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Stand {
@@ -120,7 +120,9 @@ unsafe impl Cells for Stand {}
 impl Lock {
     /// Offset of the sequence, in bytes.
     pub const SEQUENCE: usize = std::mem::offset_of!(Self, sequence);
-    /// Offset, in bytes, of the holder's place plus one; 0 stands there if the lock is free.
+    /// Offset of the holder's place plus one, in bytes.
+    ///
+    /// 0 stands there if the lock is free.
     pub const HELD: usize = std::mem::offset_of!(Self, held);
 
     /// See [`Party::sequence`].
@@ -131,7 +133,9 @@ impl Lock {
 }
 
 impl Stand {
-    /// Offset, in bytes, of the process of the stand's party; 0 stands there if the place is free.
+    /// Offset of the process of the stand's party, in bytes.
+    ///
+    /// 0 stands there if the place is free.
     pub const PROCESS: usize = std::mem::offset_of!(Self, process);
 }
 
@@ -233,7 +237,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         self.lock.urgent.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns `true` if [`unlock`](Self::unlock) would now hand over to a party at the home.
+    /// Returns `true` if [`unlock`](Self::unlock) would hand over at the home.
     ///
     /// A party needs the lock a moment before it waits.
     pub fn has_waiting_at_home(&self) -> bool {
@@ -353,7 +357,9 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         false
     }
 
-    /// Stops waiting. Returns `false` if the lock was granted: then poll until it is taken.
+    /// Stops waiting.
+    ///
+    /// Returns `false` if the lock was granted: then poll until it is taken.
     #[must_use]
     pub fn give_up(&self) -> bool {
         let turn = self.turn.get();
@@ -449,11 +455,10 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         was & STATE != OUTSIDE
     }
 
-    /// At the home: takes the lock from a dead party that was buried, or in the ordinary way if it
-    /// is free.
+    /// At the home: takes the lock from a dead party that was buried.
     ///
-    /// `waited` is what [`bury`](Self::bury) returned. `None` if another party has the lock now:
-    /// call it again.
+    /// It takes a free lock in the ordinary way. `waited` is what [`bury`](Self::bury) returned.
+    /// `None` if another party has the lock now: call it again.
     pub fn inherit(&self, place: u16, waited: bool) -> Option<Inherited> {
         if self.seize(u64::from(place)) {
             return Some(if waited { Inherited::Whole } else { Inherited::Torn });
@@ -479,7 +484,7 @@ impl<L: Deref<Target = Lock>, S: Deref<Target = [Stand]>> Party<L, S> {
         u32::try_from(stand.process.load(Ordering::Relaxed)).ok().filter(|&process| process != 0)
     }
 
-    /// At the home: takes the lock from an invalid holder, as read by [`holder`](Self::holder).
+    /// At the home: takes the lock from an invalid [`holder`](Self::holder).
     pub fn seize(&self, holder: u64) -> bool {
         let theirs = holder.wrapping_add(1);
         let seized = self

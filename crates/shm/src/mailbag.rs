@@ -121,7 +121,9 @@ impl Mailbag {
         Ok(bag)
     }
 
-    /// Takes the memory that a sender made. The header is trusted only if it equals ours.
+    /// Takes the memory that a sender made.
+    ///
+    /// The header is trusted only if it equals ours.
     ///
     /// # Errors
     /// See [`NotAMailbag`].
@@ -148,7 +150,7 @@ impl Mailbag {
         ))
     }
 
-    /// The words beside the messages in which the sender reports barriers and reductions.
+    /// The words in which the sender reports barriers and reductions.
     pub fn steps(&self) -> RegionView<Steps> {
         self.steps.clone()
     }

@@ -35,8 +35,9 @@
 
 use upcall_os::atomic::{AtomicU64, Ordering};
 
-/// Number of words of an operation and its arguments, and of its result: with the mark, one line.
-/// Fewer under a model checker.
+/// Number of words of an operation and its arguments, and of its result.
+///
+/// With the mark they fill one line. There are fewer under a model checker.
 pub const WORDS: usize = if cfg!(loom) { 2 } else { 7 };
 
 /// A requester's buffer: see the module.
@@ -177,8 +178,9 @@ impl OneSlot {
         self.point_to(number);
     }
 
-    /// Returns `true` if the request was received: from then on it is waited for, and not sent
-    /// again.
+    /// Returns `true` if the request was received.
+    ///
+    /// From then on the requester waits, and does not send it again.
     #[inline]
     pub fn is_received(&self, number: usize) -> bool {
         self.buffer(number).mark() != Mark::Asked

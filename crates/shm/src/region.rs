@@ -96,7 +96,7 @@ impl ReadOnlyRegion {
         unsafe { Span::new(self.0.start(), self.0.len()) }.part(at, len)
     }
 
-    /// Loads the word at byte `at` with acquire, so that what was written before it is visible.
+    /// Loads the word at byte `at` with acquire.
     ///
     /// # Panics
     /// The word does not lie within, or `at` is not a multiple of 8.

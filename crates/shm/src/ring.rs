@@ -1,4 +1,4 @@
-//! A ring of slots: one direction of a lane, without locks and without shared indices.
+//! A ring of slots: one direction of a lane, without locks or shared indices.
 //!
 //! Source: URPC's bidirectional shared-memory queue (section 3.2.1), without the locks. The paper's
 //! rule that no processor ever spins on a busy queue is kept by having no queue that can be busy.
@@ -87,7 +87,9 @@ impl<S: Deref<Target = [Slot]>> RingSender<S> {
         Self { ring: SlotRing::new(slots), next: Cell::new(0) }
     }
 
-    /// Sends a message. Never blocks; the caller keeps within the depth (see the module).
+    /// Sends a message.
+    ///
+    /// Never blocks; the caller keeps within the depth (see the module).
     #[inline]
     pub fn send(&self, image: &SlotMessage) {
         let position = self.next.get();
@@ -227,8 +229,9 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
         self.ring.holds(position)
     }
 
-    /// Takes the next message into `image`. Returns `false` if there is none, or if another
-    /// processor was faster.
+    /// Takes the next message into `image`.
+    ///
+    /// Returns `false` if there is none, or if another processor was faster.
     ///
     /// The copy is made first and claimed then. The sender writes the slot again only after this
     /// message's reply, hence only after some processor claimed the message. So a copy that could
@@ -261,7 +264,9 @@ impl<S: Deref<Target = [Slot]>> SharedReceiver<S> {
         true
     }
 
-    /// Number of messages taken. Loads after this see what came before the last message was taken.
+    /// Number of messages taken.
+    ///
+    /// Loads after this see what came before the last message was taken.
     #[inline]
     pub fn taken(&self) -> u64 {
         self.next.load(Ordering::Acquire)

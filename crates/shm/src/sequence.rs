@@ -1,4 +1,4 @@
-//! A sequence number, by which a reader detects that a writer changed something while it read.
+//! A sequence number, by which a reader detects a change during its read.
 //!
 //! Writers take turns: each makes the number odd before its changes and even after. What a reader
 //! found is valid if the number was even before and is the same after. So reading writes nothing,
@@ -57,13 +57,15 @@ impl Sequence {
     }
 }
 
-/// Begins a read, with the word as it was just loaded. `None` if changes are under way.
+/// Begins a read, with the word as it was just loaded.
+///
+/// `None` if changes are under way.
 #[inline]
 pub fn look(word: u64) -> Option<u64> {
     word.is_multiple_of(2).then_some(word)
 }
 
-/// Returns `true` if nothing was changed since the read began: then what was read is valid.
+/// Returns `true` if what was read is valid: nothing changed since it began.
 #[inline]
 pub fn held(began: u64, word: impl FnOnce() -> u64) -> bool {
     fence(Ordering::Acquire);

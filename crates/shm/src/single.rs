@@ -1,4 +1,4 @@
-//! A single slot: one call at a time, whose reply comes back in the line of the request.
+//! A single slot: one call at a time, with the reply in the request's line.
 //!
 //! A line that its reader writes next moves between processors as a whole, in one transfer each
 //! way. With a request line and a reply line, each writer would have to claim its line again on
@@ -80,15 +80,17 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
         self.slot.holds(turns(self.taken.load(Ordering::Relaxed)).0)
     }
 
-    /// The tag of the waiting request. A deceitful sender can change it before the request is
-    /// taken.
+    /// The tag of the waiting request.
+    ///
+    /// A deceitful sender can change it before the request is taken.
     #[inline]
     pub fn peek_tag(&self) -> Option<u16> {
         self.slot.tag(turns(self.taken.load(Ordering::Relaxed)).0)
     }
 
-    /// Takes the request into `image`. Returns `false` if there is none, or another processor was
-    /// faster.
+    /// Takes the request into `image`.
+    ///
+    /// Returns `false` if there is none, or another processor was faster.
     ///
     /// As for [`SharedReceiver::take`](crate::ring::SharedReceiver::take), the claim comes after
     /// the copy.
@@ -102,7 +104,9 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
                 .is_ok()
     }
 
-    /// Takes the request into `image` without a locked operation. Returns `false` if there is none.
+    /// Takes the request into `image` without a locked operation.
+    ///
+    /// Returns `false` if there is none.
     ///
     /// The caller knows that no other processor takes at the same time.
     #[inline]
@@ -113,7 +117,9 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
         there
     }
 
-    /// Copies the request into `image`, and leaves it there. Returns `false` if there is none.
+    /// Copies the request into `image`, and leaves it there.
+    ///
+    /// Returns `false` if there is none.
     #[inline]
     pub fn peek(&self, image: &mut SlotMessage) -> bool {
         self.slot.read(turns(self.taken.load(Ordering::Relaxed)).0, image)
@@ -137,7 +143,9 @@ impl<S: Deref<Target = Slot>> SingleServer<S> {
         self.slot.write(image, turns(call).1);
     }
 
-    /// Number of requests taken and not answered: 0 or 1 unless the caller breaks the protocol.
+    /// Number of requests taken and not answered.
+    ///
+    /// It is 0 or 1 unless the caller breaks the protocol.
     #[inline]
     pub fn under_way(&self) -> i64 {
         // In this order, an answer that comes between makes the difference smaller, never larger.

@@ -56,7 +56,9 @@ pub enum ValueLocation {
     Segment = 2,
 }
 
-/// A private copy of a slot. The slot is read once, so what is checked is what is used.
+/// A private copy of a slot.
+///
+/// The slot is read once, so what is checked is what is used.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotMessage {
     control: u64,
@@ -88,7 +90,7 @@ impl SlotMessage {
         Self { control, extent: 0, values: [0; INLINE_WORDS] }
     }
 
-    /// Sets where the values are, their length in bytes, and the segment that goes with them.
+    /// Sets where the values are, their length in bytes, and their segment.
     ///
     /// Segment 0 means none.
     #[inline]
@@ -119,7 +121,9 @@ impl SlotMessage {
         if self.extent & TIMED == 0 { None } else { Some(self.values[INLINE_WORDS - 1]) }
     }
 
-    /// Flags that the sender brought the receiver to its own processor, and sleeps until the reply.
+    /// Flags that the sender gave the receiver its processor.
+    ///
+    /// The sender sleeps until the reply.
     #[inline]
     pub const fn donate(&mut self) {
         self.extent |= DONATED;
@@ -153,7 +157,7 @@ impl SlotMessage {
         self.extent |= REST;
     }
 
-    /// Returns `true` if the receiver is asked to rest rather than poll for further messages.
+    /// Returns `true` if the receiver is asked to rest rather than poll.
     #[inline]
     pub const fn asks_to_rest(&self) -> bool {
         self.extent & REST != 0
@@ -234,8 +238,9 @@ impl Slot {
         ((control >> 48) as u16 & LAP == lap & LAP).then_some((control >> 16) as u16)
     }
 
-    /// Copies the message of this lap into `image`. Returns `false`, and does nothing, if it is not
-    /// there.
+    /// Copies the message of this lap into `image`.
+    ///
+    /// Returns `false`, and does nothing, if it is not there.
     ///
     /// If the message has no values, those of `image` stay. After its last value, `image` may hold
     /// what an earlier message had there.
@@ -317,7 +322,9 @@ impl StoredMessage {
         }
     }
 
-    /// Loads the message into `image`. Values that the message does not have stay as they were.
+    /// Loads the message into `image`.
+    ///
+    /// Values that the message does not have stay as they were.
     #[inline]
     pub fn read(&self, image: &mut SlotMessage) {
         image.control = self.control.load(RELAXED);

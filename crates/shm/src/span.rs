@@ -42,7 +42,7 @@ static COPIED: AtomicU64 = AtomicU64::new(0);
 #[cfg(debug_assertions)]
 static READ_SINGLY: AtomicU64 = AtomicU64::new(0);
 
-/// Number of bytes that this process has copied by spans so far, in all its threads.
+/// Number of bytes that this process has copied by spans, in all its threads.
 ///
 /// It counts copies into shared memory, out of it, and within it, to test which code copies. It
 /// does not count numbers that are read or written one by one, which are used in place, nor what
@@ -56,11 +56,11 @@ pub fn copied() -> Option<u64> {
     return None;
 }
 
-/// Number of bytes that this process has read from spans as single numbers, in all its threads.
+/// Number of bytes that this process has read from spans as single numbers.
 ///
-/// It is the complement of [`copied`]: a copy made word by word shows here. Words that
-/// [`Span::words`] gives out count as read. `None` in builds without debug assertions, which do not
-/// count.
+/// It counts all threads. It is the complement of [`copied`]: a copy made word by word shows here.
+/// Words that [`Span::words`] gives out count as read. `None` in builds without debug assertions,
+/// which do not count.
 pub fn read_singly() -> Option<u64> {
     #[cfg(debug_assertions)]
     return Some(READ_SINGLY.load(Relaxed));
@@ -94,7 +94,9 @@ unsafe impl Sync for Span<'_> {}
 
 macro_rules! load {
     ($load:ident, $atomic:ty, $plain:ty) => {
-        /// Reads a number at `at`, once; `None` if it does not lie within or is not aligned.
+        /// Reads a number at `at`, once.
+        ///
+        /// `None` if it does not lie within or is not aligned.
         #[inline(always)]
         pub fn $load(&self, at: usize) -> Option<$plain> {
             let cell = self.cell::<$atomic>(at)?;
@@ -220,7 +222,9 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Its whole words of eight bytes; `None` if it does not begin at a multiple of eight.
+    /// Its whole words of eight bytes.
+    ///
+    /// `None` if it does not begin at a multiple of eight.
     #[inline]
     pub fn words(&self) -> Option<&'a [AtomicU64]> {
         let start = self.start.cast::<AtomicU64>();
@@ -235,7 +239,9 @@ impl<'a> Span<'a> {
         Some(unsafe { words.as_ref() })
     }
 
-    /// Fills `to` with the bytes from `at` on. `None`, and no copy, if they do not lie within.
+    /// Fills `to` with the bytes from `at` on.
+    ///
+    /// `None`, and no copy, if they do not lie within.
     #[inline]
     pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
         let from = self.part(at, to.len())?;
@@ -402,7 +408,9 @@ impl<'a> WritableSpan<'a> {
     store!(put_u32, AtomicU32, u32);
     store!(put_u64, AtomicU64, u64);
 
-    /// Copies `from` to the bytes from `at` on. `None`, and no copy, if they do not lie within.
+    /// Copies `from` to the bytes from `at` on.
+    ///
+    /// `None`, and no copy, if they do not lie within.
     #[inline]
     pub fn copy_in(&self, at: usize, from: &[u8]) -> Option<()> {
         let to = self.part(at, from.len())?;

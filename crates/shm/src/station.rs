@@ -1,4 +1,4 @@
-//! The station page: what a domain's virtual processors are doing, for its peers to read.
+//! The station page: the states of a domain's processors, for its peers to read.
 //!
 //! Source: URPC, sections 3.1 and 3.1.2: a domain that decides on a processor reallocation has to
 //! know whether the other domain has a processor, and must not ask the kernel each time. There is
@@ -62,7 +62,9 @@ pub struct StationLine {
 }
 
 impl StationLine {
-    /// The number of the present sleep, which may be about to begin; `None` while awake.
+    /// The number of the present sleep, which may be about to begin.
+    ///
+    /// `None` while awake.
     #[inline]
     pub fn sleep(&self) -> Option<u64> {
         (self.asleep.load(Ordering::Acquire) != 0).then(|| self.sleeps.load(Ordering::Relaxed))
@@ -145,7 +147,9 @@ impl Station {
         self.page().places.store(places, Ordering::Relaxed);
     }
 
-    /// Publishes what a virtual processor does. Only that virtual processor may call it.
+    /// Publishes what a virtual processor does.
+    ///
+    /// Only that virtual processor may call it.
     ///
     /// # Panics
     /// `vp` is more than [`MOST`].
@@ -163,7 +167,9 @@ impl Station {
         &self.page().doing[vp].probes
     }
 
-    /// What a virtual processor of this domain does. A nonexistent one counts as running.
+    /// What a virtual processor of this domain does.
+    ///
+    /// A nonexistent one counts as running.
     #[inline]
     pub fn state(&self, vp: usize) -> ProcessorState {
         self.page().state(vp)
@@ -258,8 +264,9 @@ impl PeerStation {
             .is_some_and(|line| line.asleep.load(Ordering::Acquire) != 0)
     }
 
-    /// The number of the processor's present sleep, which may be about to begin; `None` while
-    /// awake.
+    /// The number of the processor's present sleep, which may be about to begin.
+    ///
+    /// `None` while awake.
     #[inline]
     pub fn sleep(&self, vp: u16) -> Option<u64> {
         self.page().lines.get(usize::from(vp))?.sleep()
@@ -273,8 +280,9 @@ impl PeerStation {
         self.page().state(usize::from(vp))
     }
 
-    /// Number of probes of the processor's lanes, as the peer publishes it; 0 for a processor that
-    /// does not exist.
+    /// Number of probes of the processor's lanes, as the peer publishes it.
+    ///
+    /// 0 for a processor that does not exist.
     #[inline]
     pub fn probes(&self, vp: u16) -> u32 {
         let doing = self.page().doing.get(usize::from(vp));
@@ -287,12 +295,16 @@ impl PeerStation {
         Some(self.page().lines.get(usize::from(vp))?.cpu.load(Ordering::Relaxed))
     }
 
-    /// Number of CPUs on which the peer may run, as the peer publishes it; 0 before any has begun.
+    /// Number of CPUs on which the peer may run, as the peer publishes it.
+    ///
+    /// 0 before any processor has begun.
     pub fn places(&self) -> u32 {
         self.page().places.load(Ordering::Relaxed)
     }
 
-    /// The kernel thread of the processor, as the peer publishes it; `None` if it may not be moved.
+    /// The kernel thread of the processor, as the peer publishes it.
+    ///
+    /// `None` if it may not be moved.
     ///
     /// Check it against the peer's process before use.
     pub fn tid(&self, vp: u16) -> Option<u32> {

@@ -1,4 +1,4 @@
-//! The words in which a member of a group reports its barriers and reductions to another.
+//! The words in which a group member reports barriers and reductions to another.
 //!
 //! Source: UDM, section 3.3: control traffic has a second network, which data cannot block. Here
 //! each queue's memory has one set of these words, beside the messages, which the queue's sender
@@ -79,7 +79,7 @@ unsafe impl Cells for Steps {}
 
 /// For the sender.
 impl Steps {
-    /// Reports that the sender has reached barrier `number`, after it has sent `sent` messages.
+    /// Reports that the sender has reached a barrier, after `sent` messages.
     ///
     /// The reader has passed the last barrier but one.
     pub fn report_barrier(&self, number: u64, sent: u64) {
@@ -119,13 +119,17 @@ impl Steps {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Number of messages that the sender had sent before barrier `number`, if it has reached it.
+    /// Number of messages that the sender had sent before it reached a barrier.
+    ///
+    /// `None` if it has not reached the barrier yet.
     pub fn barrier(&self, number: u64) -> Option<u64> {
         let came = self.barrier.load(Ordering::Acquire) >= number;
         came.then(|| self.before_barrier[(number % 2) as usize].load(Ordering::Relaxed))
     }
 
-    /// The value for reduction `number`, if reported, and the number of messages sent before.
+    /// The value for a reduction, and the number of messages sent before.
+    ///
+    /// `None` if the value is not reported yet.
     pub fn value(&self, number: u64) -> Option<(u64, u64)> {
         let came = self.reduction.load(Ordering::Acquire) >= number;
         came.then(|| {
@@ -133,7 +137,9 @@ impl Steps {
         })
     }
 
-    /// The rank of a member that will never come, if reported. The rank may be out of range.
+    /// The rank of a member that will never come, if reported.
+    ///
+    /// The rank may be out of range.
     pub fn missing(&self) -> Option<usize> {
         let missing = self.missing.load(Ordering::Acquire);
         usize::try_from(missing.checked_sub(1)?).ok()

@@ -43,9 +43,13 @@ use upcall_os::memory::MemoryFile;
 pub const SLOTS: usize = 4096;
 /// Sampling interval: one in this number of calls of each procedure is timed.
 pub const SAMPLED: u64 = 64;
-/// Number of procedures of an interface with counts; procedures beyond share the last count.
+/// Number of counts of an interface's procedures.
+///
+/// Procedures beyond it share the last count.
 pub const PROCEDURES: usize = 152;
-/// Number of power-of-two classes of sizes and times; the last one takes all larger values.
+/// Number of power-of-two classes of sizes and times.
+///
+/// The last class takes all larger values.
 pub const POWERS: usize = 32;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TALLIES\x05");
@@ -271,10 +275,10 @@ fn write_address(words: &[AtomicU64; 3], address: Option<SocketAddr>) {
 }
 
 impl DomainCallStats {
-    /// Makes the memory for `alone` processors, 1 to [`WRITERS`] - 1, and a shared part.
+    /// Makes the memory for 1 to [`WRITERS`] - 1 processors, and a shared part.
     ///
-    /// All further processors share that part. Each part has 8 MiB of address space; a binding uses
-    /// half a page of each part in which it is counted.
+    /// `alone` processors count alone. All further processors share that part. Each part has 8 MiB
+    /// of address space; a binding uses half a page of each part in which it is counted.
     ///
     /// # Errors
     /// No descriptor or no memory is left.
@@ -299,7 +303,9 @@ impl DomainCallStats {
         self.region.view(HOLDINGS)
     }
 
-    /// Begins to count for a binding of process `client`. `None` if all slots are taken.
+    /// Begins to count for a binding of process `client`.
+    ///
+    /// `None` if all slots are taken.
     pub fn open(
         self: &Arc<Self>,
         name: &str,

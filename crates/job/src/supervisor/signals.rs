@@ -11,8 +11,10 @@ const ALL: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 pub(super) struct Signals(Vec<(Signal, UnixStream, SigId)>);
 
 impl Signals {
-    /// Reports them under a key. Signals that were ignored when this process started (`nohup`, and
-    /// a shell's background processes) stay ignored.
+    /// Reports them under a key.
+    ///
+    /// Signals that were ignored when this process started (`nohup`, and a shell's background
+    /// processes) stay ignored.
     pub(super) fn new(poll: &PollSet, key: u64) -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = status

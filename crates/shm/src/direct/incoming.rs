@@ -12,9 +12,10 @@ use super::*;
 use crate::span::Span;
 use upcall_os::atomic::Ordering;
 
-/// Maximum number of words that the receiver follows in one probe. An honest sender leads it to a
-/// message by two; more follow only if the sender diverts and goes back at the same time. A hostile
-/// sender could lead it in a circle.
+/// Maximum number of words that the receiver follows in one probe.
+///
+/// An honest sender leads it to a message by two; more follow only if the sender diverts and goes
+/// back at the same time. A hostile sender could lead it in a circle.
 pub(super) const MOVES: usize = 4;
 
 /// The receiving end.
@@ -98,10 +99,10 @@ impl<M: QueueMemory> Incoming<M> {
         self.peek_as(false)
     }
 
-    /// Like [`peek`](Self::peek), but neither allocates nor frees, for use in a signal handler.
+    /// Like [`peek`](Self::peek), but without allocation, for a signal handler.
     ///
-    /// It also returns `None` if the next message lies behind a segment that is not [at
-    /// hand](QueueMemory::is_at_hand), now or next.
+    /// It neither allocates nor frees. It also returns `None` if the next message lies behind a
+    /// segment that is not [at hand](QueueMemory::is_at_hand), now or next.
     ///
     /// # Errors
     /// As [`peek`](Self::peek).
@@ -226,7 +227,9 @@ impl<M: QueueMemory> Arrived<'_, M> {
         unsafe { Span::new(payload, self.len as usize) }
     }
 
-    /// Disposes of the message: the next one appears, and its memory is the sender's again.
+    /// Disposes of the message: the next one appears.
+    ///
+    /// Its memory is the sender's again.
     #[inline]
     pub fn dispose(self) {
         self.queue.pass(self.size);

@@ -181,7 +181,7 @@ pub enum SegmentLocation {
     Spare(u8),
 }
 
-/// What the receiver has disposed of: written by the receiver alone, in a line of its own.
+/// What the receiver has disposed of, in a line that it alone writes.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ReceiverProgress {

@@ -1,4 +1,4 @@
-//! The sending end: a message is described where there is room, and launched by one store.
+//! The sending end: it describes a message in place, and launches it by a store.
 
 mod divert;
 
@@ -99,7 +99,7 @@ impl<M: QueueMemory> Outgoing<M> {
         self.away.is_some()
     }
 
-    /// Number of segments with messages that the receiver has not reported as disposed of.
+    /// Number of segments whose messages are not reported as disposed of.
     pub fn buffered(&self) -> u64 {
         match self.away {
             None => 0,
@@ -126,7 +126,7 @@ impl<M: QueueMemory> Outgoing<M> {
         self.came_home + if self.away.is_some() { self.sent - self.direct } else { 0 }
     }
 
-    /// Returns `true` if the receiver has reported all launched messages as disposed of.
+    /// Returns `true` if all launched messages are reported as disposed of.
     ///
     /// The receiver does not report at once ([`Incoming::tell`]).
     pub fn is_empty(&self) -> bool {
@@ -148,7 +148,9 @@ impl<M: QueueMemory> Outgoing<M> {
         Ok(())
     }
 
-    /// Finds room for a message of `len` bytes, to be written there and launched. Never blocks.
+    /// Finds room for a message of `len` bytes, to be written there and launched.
+    ///
+    /// Never blocks.
     ///
     /// # Errors
     /// See [`SendRefusal`].

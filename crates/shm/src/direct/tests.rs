@@ -1,4 +1,4 @@
-//! Both ends in one process: messages arrive in every order of steps, and violations are found.
+//! Both ends in one process: messages arrive, and violations are found.
 
 use super::incoming::MOVES;
 use super::*;

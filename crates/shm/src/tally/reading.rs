@@ -1,4 +1,4 @@
-//! Tallies as a peer reads them: any content is taken as numbers, and nothing else is assumed.
+//! Tallies as a peer reads them: any content is taken as numbers.
 
 use super::{
     Arrival, BindingSlot, CallStatsHeader, FAR, HOLDINGS, Holdings, KINDS, MAGIC, OUTCOMES, POWERS,
@@ -180,7 +180,9 @@ impl PeerTallies {
         self.head().uncounted.load(Ordering::Relaxed)
     }
 
-    /// Reads the statistics of all present bindings. Never blocks, and needs nothing of the domain.
+    /// Reads the statistics of all present bindings.
+    ///
+    /// Never blocks, and needs nothing of the domain.
     pub fn read(&self) -> Vec<Reading> {
         (0..SLOTS as u16).filter_map(|number| self.read_slot(number)).collect()
     }

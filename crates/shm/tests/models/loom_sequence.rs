@@ -1,4 +1,4 @@
-//! A model of a reader that reads while a writer changes, checked by loom: `make models`.
+//! A model of a reader during a writer's change, checked by loom: `make models`.
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread;

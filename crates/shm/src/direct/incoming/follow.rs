@@ -1,11 +1,12 @@
-//! How the receiving end follows its sender: around the end of home, to a segment, and back.
+//! How the receiving end follows its sender: around home, away, and back.
 
 use super::*;
 use upcall_os::fault::{Point, point};
 
 impl<M: QueueMemory> Incoming<M> {
-    /// Follows a word that is no message header. Returns the header that it leads to: a message's,
-    /// or 0.
+    /// Follows a word that is no message header.
+    ///
+    /// Returns the header that it leads to: a message's, or 0.
     #[cold]
     pub(super) fn follow(&mut self, mut header: u64, lightly: bool) -> Result<u64, Unreadable> {
         for _ in 0..MOVES {

@@ -14,7 +14,7 @@ impl<M: QueueMemory> Incoming<M> {
 }
 
 impl<M: QueueMemory> Arrived<'_, M> {
-    /// Keeps the message beside the queue, to dispose of it later ([`Incoming::dispose_of`]).
+    /// Keeps the message, to dispose of it later ([`Incoming::dispose_of`]).
     ///
     /// Until then the queue is not read.
     pub fn keep(&self) -> ReceivedMessage<M::Words>

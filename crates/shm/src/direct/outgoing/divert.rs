@@ -137,8 +137,9 @@ impl<M: QueueMemory> Outgoing<M> {
         spare.free_at <= self.diverted / STRIDE
     }
 
-    /// Gives the memory of unused spares back to the machine. Returns `true` if none is left to
-    /// give.
+    /// Gives the memory of unused spares back to the machine.
+    ///
+    /// Returns `true` if none is left to give.
     ///
     /// To be called where there is time for it.
     pub fn shrink(&mut self) -> bool {
