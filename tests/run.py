@@ -9,9 +9,10 @@ Stages, in this order (`--list` prints them):
   soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
   models   the lock-free protocols under loom: all interleavings with at most two preemptions, or as
            many as a model asks for
-  lint     rustfmt, clippy, whether each test that docs/threat-model.md names exists, whether each
-           break of tests/mutants.toml still applies, the structure of the crates
-           (tests/structure.py), and the lock files beside the main one (tests/locks.py)
+  lint     rustfmt, clippy, the prose of comments and documents (tests/prose.py), whether each
+           test that docs/threat-model.md names exists, whether each break of tests/mutants.toml
+           still applies, the structure of the crates (tests/structure.py), and the lock files beside
+           the main one (tests/locks.py)
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
 
 One failure hides nothing: a stage runs to its end, and so do the stages after it. The models, the
@@ -403,6 +404,7 @@ def lint(report: Report, low: bool, checked: bool) -> None:
     report.add(run_command("breaks of tests/mutants.toml", [sys.executable, "tests/mutants.py", "--check"], low=low))
     report.add(run_command("structure", [sys.executable, "tests/structure.py"], low=low))
     report.add(run_command("lock files", [sys.executable, "tests/locks.py"], low=low))
+    report.add(run_command("prose", [sys.executable, "tests/prose.py"], low=low))
     report.add(run_command("rustfmt", [CARGO, "fmt", "--all", "--check"], low=low))
     if not checked:
         words = [CARGO, "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]
