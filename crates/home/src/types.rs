@@ -8,9 +8,9 @@
 //!
 //! | type | what it is |
 //! |---|---|
-//! | numbers, `bool`, `char`, arrays, tuples, `Option`, `#[derive(Plain)]` | values that are read and written as a whole ([`Plain`]) |
+//! | [`Plain`] | numbers, `bool`, `char`, arrays, tuples, `Option`: read and written as a whole |
 //! | [`Text`], [`Blob`] | text and bytes of any length, replaced as a whole |
-//! | [`List`] | linked in both directions; a [`Link`] finds an element again, to move or remove it |
+//! | [`List`] | linked in both directions; a [`Link`] finds an element to move or remove it |
 //! | [`Queue`] | a ring that grows; elements are also found by their number |
 //! | [`Map`] | a table with keys of any kind, which grows a little with each change |
 //! | `#[derive(Shared)]` | a struct of such types |

@@ -19,7 +19,8 @@ build() {
 }
 
 number() {
-    sed -n "s/^ *\([0-9.e+]*\) states, stored.*/\1/p; s/^pan: elapsed time \([0-9.]*\) seconds/in \1 s/p" pan.log | tr '\n' ' '
+    sed -n -e "s/^ *\([0-9.e+]*\) states, stored.*/\1/p" \
+        -e "s/^pan: elapsed time \([0-9.]*\) seconds/in \1 s/p" pan.log | tr '\n' ' '
 }
 
 say() {
@@ -30,7 +31,8 @@ say() {
 # passes NAME CHECKER'S-OPTIONS
 passes() {
     ./pan -n -m100000 $2 >pan.log 2>&1 || true
-    if grep -q 'errors: 0$' pan.log && ! grep -q -e 'not completed' -e 'too small' -e 'out of memory' pan.log; then
+    if grep -q 'errors: 0$' pan.log &&
+        ! grep -q -e 'not completed' -e 'too small' -e 'out of memory' pan.log; then
         say "$1" "passes: states and time $(number)"
     else
         say "$1" "FAILED"

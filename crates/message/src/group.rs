@@ -157,7 +157,10 @@ impl Group {
 
     /// The event by which a member was lost, if it was.
     pub(crate) fn lost(&self, member: Rank) -> Option<Event> {
-        let of = |event: &&Event| matches!(**event, Event::Ended { rank } | Event::Violation { rank, .. } if rank == member);
+        let of = |event: &&Event| match **event {
+            Event::Ended { rank } | Event::Violation { rank, .. } => rank == member,
+            _ => false,
+        };
         self.0.lost.borrow().iter().find(of).cloned()
     }
 

@@ -78,10 +78,10 @@ pub struct Quota {
 /// | descriptors | 512 | three quarters of the process's (`ulimit -n`) |
 /// | mappings | 8192 | three quarters of the process's (`vm.max_map_count`) |
 /// | bytes mapped | 64 GiB | 16 TiB |
-/// | objects | half of all, 1 048 576 at most | one for each 128 bytes of an eighth of memory, 16 777 216 at most |
+/// | objects | half of all, 1 048 576 at most | one for each KiB of memory, 16 777 216 at most |
 /// | bytes of results not fetched | half of all, 1 GiB at most | one eighth of memory |
 /// | bytes of argument values | half of all, 256 MiB at most | one eighth of memory |
-/// | bytes of shared memory that may have no pages yet | half of all, 64 MiB at most | one eighth of memory |
+/// | bytes of memory that may lack pages | half of all, 64 MiB at most | one eighth of memory |
 ///
 /// Memory is the machine's, or the limit of the process's control group if that is less. An eighth
 /// is at least 16 MiB. If an interface permits larger values for one call, the limits on values are

@@ -16,22 +16,28 @@
 //! |---|---|---|---|
 //! | any | a request is served that came with its caller's CPU | `Borrowed` | |
 //! | any | wakes on another CPU than it said, confined there by another | `Borrowed` | |
-//! | `Kept`, `Near`, `Refuge` | wakes where it parked, and a caller says that it gave that CPU | `Borrowed` | |
+//! | parked (1) | wakes where it parked, and a caller says that it gave that CPU | `Borrowed` | |
 //! | `Borrowed` | a probe finds nothing | | yields to the callers, or parks |
 //! | `Borrowed` | the same, and calls follow each other closely | `Refuge` | migrates |
-//! | `Borrowed` | the donor is here, and the next request is not the donor's, or the donor has something to run | `Refuge`; the same as for a park if it is not confined | migrates; yields once if it cannot |
-//! | any | parks after it was woken by a caller that may not bring it and asks for that | `Near` | moves to the caller's CPU, parks there |
-//! | `Borrowed` | parks | `Kept`, `Near` or `Refuge`: as it came to that CPU | parks there |
+//! | `Borrowed` | the donor needs its CPU (2) | `Refuge` (3) | migrates; yields once if it cannot |
+//! | any | parks, woken by a caller that asks it to come (4) | `Near` | moves there, parks |
+//! | `Borrowed` | parks | as it came to that CPU (1) | parks there |
 //! | `Kept`, `Near`, `Refuge` | parks once more | the same | parks there |
 //! | `Kept`, `Near`, `Refuge` | parks twice more | `Own` | goes home, parks |
-//! | `Near` | something else came than a call of that caller | `Own`, at the next park | goes home, parks |
+//! | `Near` | wakes for anything but a call of that caller | `Own`, at the next park | goes home |
+//!
+//! 1. `Kept`, `Near` or `Refuge`.
+//! 2. The donor is on this CPU, and either the next request is not the donor's, or the donor has
+//!    something to run.
+//! 3. If it is not confined, the same state as for a park.
+//! 4. That caller may not move it to the caller's CPU by itself.
 //!
 //! [`Lending`] says whether a server has the CPU of this virtual processor:
 //!
 //! | from | event | to | step |
 //! |---|---|---|---|
 //! | `None`, `Lent` | a server was woken on this CPU, or is on it | `Given` | |
-//! | `Given` | a probe finds nothing | `Given` if that brings a reply, else `Lent` | yields to the server; parks if that brings nothing |
+//! | `Given` | a probe finds nothing | `Given` after a reply, else `Lent` | yields, else parks |
 //! | `Given` | a probe finds a reply | `Lent` | |
 //! | `Lent` | the server says that it is elsewhere | `None` | polls for some time |
 //!

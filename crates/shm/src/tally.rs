@@ -80,19 +80,23 @@ pub const OUTCOMES: usize = 4;
 ///
 /// Each call is counted as one of these when it is answered, so their sum is the number of calls.
 ///
-/// | | the request was found | by a processor of the server that |
-/// |---|---|---|
-/// | spin | by a probe | was awake, on a processor that the caller had not given it: the call took no system call on the server's side, unless it gives way while it polls |
-/// | donation | by a probe | was awake on the caller's processor, which the caller gave it with the call: both gave way, neither slept |
-/// | hand-off | by the first probe after a sleep | was brought to the caller's processor and woken there |
-/// | wake | by the first probe after a sleep | was woken elsewhere, or there without being given the caller's processor |
-/// | wait | after other work | had run another call or thread when the request was there already, or had no stack left for it |
-/// | network | in a message from another machine | runs it on a thread that was started for it |
+/// - *spin*: found by a probe of a processor that was awake, and that the caller had not given to
+///   the server. The server made no system call for it, unless it gives way while it polls.
+/// - *donation*: found by a probe of a processor that was awake on the caller's processor, which
+///   the caller gave with the call. Both gave way, and neither slept.
+/// - *hand-off*: found by the first probe after a sleep. The server's processor was brought to the
+///   caller's processor and woken there.
+/// - *wake*: found by the first probe after a sleep. The server's processor was woken elsewhere, or
+///   there without being given the caller's processor.
+/// - *wait*: found after other work. The server's processor had run another call or thread while
+///   the request waited, or had no stack left for it.
+/// - *network*: arrived in a message from another machine. A thread runs it that was started for
+///   it.
 ///
 /// Donations and hand-offs are both what the glossary calls control transfer by hand-off, and
 /// donating. A donation here is the kind that takes two yields in place of a wake and two sleeps. A
-/// call that waited is counted as a wait, even if it brought a processor. So of several calls
-/// for which one processor was given, one is a hand-off and the others are waits.
+/// call that waited is counted as a wait, even if it brought a processor. So of several calls for
+/// which one processor was given, one is a hand-off and the others are waits.
 ///
 /// *Exact*: that each call is counted once. *Approximate*:
 /// - A call counts as a wait if the first probe after another call's end finds it, though it may

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | the user, 0700 | Upcall, if missing | the user | the user |
 //! | a service's user or root, 0755 | `install -d -m 0755` | its owner | its owner |
-//! | root, 1777 (or 1770, a group) | `install -d -m 1777` | each user (of the group) | each its own |
+//! | root, 1777 (or 1770, a group) | `install -d -m 1777` | each user (in it) | each its own |
 //!
 //! A server uses a folder of its own user or of root. A folder that everyone may write needs the
 //! sticky bit: without it another user could remove or rename entries. A client reads names in any

@@ -8,8 +8,10 @@
 //! |---|---|---|
 //! | lane | taken for one call ([`kernel`]) | the processor's own ([`vp`]) |
 //! | queue | one slot, for request and reply | two rings; calls are numbered ([`table`]) |
-//! | wait | spins, then sleeps on the lane's word ([`kernel_lane`]) | blocks; the idle loop takes all replies ([`vp_lane`]) |
-//! | without a free lane or number | waits in the order of arrival | waits in the order of arrival |
+//! | wait | spins, then sleeps ([`kernel_lane`]) | blocks ([`vp_lane`]) |
+//!
+//! A kernel thread sleeps on the lane's word. For threads of a virtual processor the idle loop
+//! takes all replies. A caller that finds no lane or number free waits in the order of arrival.
 //!
 //! [`server`] holds what the lanes share: what is known of the server, all hints, and how a lane is
 //! opened, stalls are reported, and the channel is closed. When the server dies the channel is
