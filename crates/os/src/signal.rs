@@ -76,7 +76,7 @@ pub unsafe fn hand_on(
             }
         }
         _ => {
-            // The default action runs no code.
+            // SAFETY: the default action runs no code of this process.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
             // A fault is raised again when the handler returns; a signal of another process has to
             // be sent again. SAFETY: the kernel passed a valid record to the handler.
