@@ -20,37 +20,37 @@ type Fault = fn(&Brought);
 
 /// Faults in the queue, and what the receiver says of them.
 const FAULTS: [(&str, Fault, &str); 27] = [
-    ("no header", |queue| queue.put(0, &[1]), "no-message's-header"),
-    ("all bits", |queue| queue.put(0, &[u64::MAX]), "no-message's-header"),
-    ("a wrap at the beginning", |queue| queue.put(0, &[WRAP]), "no-message's-header"),
-    ("a way home from home", |queue| queue.put(0, &[HOME]), "no-message's-header"),
-    ("the second segment first", |queue| queue.put(0, &[SEGMENT | 1]), "no-message's-header"),
-    ("a segment far away", |queue| queue.put(0, &[SEGMENT | (SEGMENT - 1)]), "no-message's-header"),
+    ("no header", |queue| queue.put(0, &[1]), "is-not-a-message-header"),
+    ("all bits", |queue| queue.put(0, &[u64::MAX]), "is-not-a-message-header"),
+    ("a wrap at the beginning", |queue| queue.put(0, &[WRAP]), "is-not-a-message-header"),
+    ("a way home from home", |queue| queue.put(0, &[HOME]), "is-not-a-message-header"),
+    ("the second segment first", |queue| queue.put(0, &[SEGMENT | 1]), "is-not-a-message-header"),
+    ("a segment far away", |queue| queue.put(0, &[SEGMENT | (SEGMENT - 1)]), "is-not-a-message-header"),
     (
         "a segment longer than any",
         |queue| queue.put(0, &[SEGMENT | 11 << 52]),
-        "no-message's-header",
+        "is-not-a-message-header",
     ),
     (
         "a segment of no length",
         |queue| queue.put(0, &[SEGMENT | 0xff << 52]),
-        "no-message's-header",
+        "is-not-a-message-header",
     ),
     (
         "a spare that there is not",
         |queue| queue.put(0, &[SEGMENT | 3 << 44]),
-        "no-message's-header",
+        "is-not-a-message-header",
     ),
     (
         "a long segment in a spare",
         |queue| queue.put(0, &[SEGMENT | 1 << 52 | 1 << 44]),
-        "no-message's-header",
+        "is-not-a-message-header",
     ),
-    ("all ways at once", |queue| queue.put(0, &[SEGMENT | HOME | WRAP]), "no-message's-header"),
+    ("all ways at once", |queue| queue.put(0, &[SEGMENT | HOME | WRAP]), "is-not-a-message-header"),
     (
         "a message that wraps",
         |queue| queue.put(0, &[header(NUMBER, 16, 0) | WRAP]),
-        "no-message's-header",
+        "is-not-a-message-header",
     ),
     ("the longest length", |queue| queue.put(0, &[header(TEXT, u32::MAX, 0)]), "does-not-fit"),
     ("a word too long", |queue| queue.put(0, &[header(TEXT, 2048 * 8, 0)]), "does-not-fit"),
@@ -91,7 +91,7 @@ const FAULTS: [(&str, Fault, &str); 27] = [
             queue.segment(0)[0].store(WRAP, Ordering::Release);
             queue.put(0, &[SEGMENT]);
         },
-        "no-message's-header",
+        "is-not-a-message-header",
     ),
     (
         "back from a segment to the word that led there",
@@ -99,7 +99,7 @@ const FAULTS: [(&str, Fault, &str); 27] = [
             queue.segment(0)[0].store(HOME, Ordering::Release);
             queue.put(0, &[SEGMENT]);
         },
-        "no-message's-header",
+        "is-not-a-message-header",
     ),
 ];
 
