@@ -1,4 +1,5 @@
-//! Compiles libpvm3 for images, and makes a header of what it and the host agree on.
+//! Compiles libpvm3 for images, and generates a header of the constants that it shares with the
+//! host.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,8 +7,11 @@ use std::{env, fs};
 
 include!("../ulp/library.rs");
 
-/// What each message takes: it leaves nothing half done, so handlers of signals may run in its
-/// midst, and lies beside the program's own code: with thousands of tasks each page counts.
+/// Sources of the per-message path.
+///
+/// They stay out of the library's own section, in which no signal handler runs: they never leave a
+/// state half changed, so handlers may interrupt them. They lie next to the program's own code,
+/// because with thousands of tasks each page counts.
 const OFTEN: [&str; 2] = ["image/doors.c", "image/receive.S"];
 
 fn main() {
@@ -20,8 +24,8 @@ fn main() {
         writeln!(header, "#define UPVM_{name} ({})", value.trim_end_matches(';'))
             .expect("a string");
     }
-    // What is shared works on what an image has, which may have been linked long ago: by this it is
-    // seen that both mean the same.
+    // The shared functions work on an image's data, and the image may have been linked by an older
+    // version. This hash shows whether both agree on the layout.
     let meant = ["image/lib.h", "image/doors.h", "image/pack.h"]
         .map(|path| fs::read_to_string(path).expect(path));
     let version = meant
@@ -48,7 +52,8 @@ fn main() {
         .expect("crate ulp sets it")
         .split(':')
         .for_each(|folder| _ = build.include(folder));
-    // As the archive of crate `ulp`: it runs before there are thread-locals, too.
+    // The same flags as for crate `ulp`'s archive: this code also runs before thread-local storage
+    // exists.
     build
         .opt_level(2)
         .pic(false)
@@ -68,7 +73,7 @@ fn main() {
     cc::Build::new().objects(often).objects(objects).cargo_metadata(false).compile("pvm3");
 }
 
-/// Compiles what all tasks share, and links it as a file that lies anywhere, in one piece.
+/// Compiles the functions that all tasks share, and links them as one position-independent file.
 fn share(build: &cc::Build, out: &Path) {
     let objects =
         build.clone().file("shared/shared.c").pic(true).flag("-fPIC").compile_intermediates();

@@ -1,8 +1,8 @@
-# PVM programs as tasks of `upcall pvm`:
+# Builds PVM programs as tasks of `upcall pvm`:
 #
-#   find_package(upvm REQUIRED)
-#   add_executable(prog prog.c)
-#   target_link_libraries(prog PRIVATE upvm::pvm3)
+#     find_package(upvm REQUIRED)
+#     add_executable(prog prog.c)
+#     target_link_libraries(prog PRIVATE upvm::pvm3)
 
 get_filename_component(_upvm "${CMAKE_CURRENT_LIST_DIR}/../../upvm" ABSOLUTE)
 if(NOT TARGET upvm::pvm3)

@@ -1,4 +1,5 @@
-/* A program that was started from the shell, and not as a task: it becomes one, by the command that it was linked for. */
+/* A program that was started from the shell instead of as a task. It becomes a task by executing
+ * the `upcall` command that it was linked for. */
 
 #include "lib.h"
 #include <errno.h>
@@ -6,14 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Written by upvmcc. */
+/* Defined in runtime.o, which upvmcc writes. */
 extern const char upvm_runtime[];
 
 extern char **environ;
 extern int __execve(const char *, char *const *, char *const *);
 extern int __execvpe(const char *, char *const *, char *const *);
 
-/* The linker is told to take this. */
+/* The linker option `-u upvm_pvm` pulls this object into each program. */
 const char upvm_pvm;
 
 void upvm_alone(int argc, char **argv)
@@ -30,10 +31,12 @@ void upvm_alone(int argc, char **argv)
         words[4 + word] = argv[word];
     if (!runtime)
         runtime = upvm_runtime;
-    /* The public names are refused. */
+    /* The public names are overridden to fail in images. */
     __execve(runtime, words, environ);
     __execvpe("upcall", words, environ);
-    fprintf(stderr, "%s: a task of PVM's needs `upcall` to run it, which was not found as %s, nor in PATH: %s. "
-                    "Name it by UPCALL=…\n", argc ? argv[0] : own, runtime, strerror(errno));
+    fprintf(stderr,
+            "%s: a PVM task needs `upcall` to run it, which was found neither as %s nor in PATH: "
+            "%s. Set UPCALL to its path\n",
+            argc ? argv[0] : own, runtime, strerror(errno));
     _exit(127);
 }

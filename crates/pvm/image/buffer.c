@@ -1,8 +1,9 @@
 /* Buffers by number, and the blocks that they hold.
  *
- * A block is shared by those who sent and received it, and nobody writes to it then: who packs more into such a buffer
- * gets another block first. Blocks that only this task holds are kept for its next messages, so that the host is not
- * asked for each: a task that answers what it received uses that message's block. */
+ * A block is shared by the tasks that sent and received it, and is read-only while it is shared:
+ * packing more into such a buffer first gets a new block. Blocks that only this task holds are kept
+ * as spares for its next messages, so that the host is not asked for each one. A task that replies
+ * to a message reuses that message's block. */
 
 #include "lib.h"
 #include "doors.h"
@@ -10,13 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The host asks for these lines before the task goes on. */
+/* The host prefetches these cache lines before the task resumes. */
 _Static_assert(offsetof(struct upvm_library, spares[0]) == UPVM_NEAR_SPARES &&
                    offsetof(struct upvm_library, buffers[1]) == UPVM_NEAR_FIRST &&
                    offsetof(struct upvm_library, buffers[2]) == UPVM_NEAR_SECOND,
-               "ops.rs says where they are");
+               "ops.rs has these offsets");
 
-/* Buffers stay where they are, for others hold their addresses: chunks of them, after the first few. */
+/* Buffers beyond the first few, in chunks. A buffer never moves, because other code keeps its
+ * address. */
 static struct upvm_buffer **chunks;
 static int chunk_count;
 
@@ -30,13 +32,14 @@ static const struct upvm_own own = {
     .copy = upvm_own_copy,
 };
 
-/* Before anything of the program's. */
+/* Runs before the program's own constructors. */
 __attribute__((constructor(102))) static void begin(void)
 {
     unsigned (*version)(void) = UPVM_DOOR(UPVM_DOOR_VERSION, unsigned (*)(void));
     if (!version || version() != UPVM_LIBRARY_VERSION) {
-        fputs(version ? "this program was linked by another version of upvmcc: link it anew\n"
-                      : "this program is a task of PVM's, and was loaded by a host that knows none: run it by `upcall pvm run`\n",
+        fputs(version ? "this program was linked by another version of upvmcc: link it again\n"
+                      : "this program is a PVM task, but its host does not run PVM tasks: run "
+                        "it by `upcall pvm run`\n",
               stderr);
         _exit(127);
     }
@@ -53,7 +56,7 @@ struct upvm_buffer *upvm_buffer_far(int number)
     return &chunks[number / UPVM_CHUNK - 1][number % UPVM_CHUNK];
 }
 
-/* One more chunk, if the next number needs it. */
+/* Adds a chunk if the next number needs one. Returns 0 if there is no memory. */
 static int grown(void)
 {
     if (upvm_hot.fresh / UPVM_CHUNK <= chunk_count)
@@ -79,14 +82,15 @@ int upvm_buffer_new(int encoding)
     else
         return PvmNoMem;
     struct upvm_buffer *buffer = at(number);
-    /* Its array of places is kept. */
+    /* The array of places is kept. */
     buffer->data = 0, buffer->length = buffer->capacity = buffer->cursor = 0, buffer->handle = 0, buffer->used = 1;
     buffer->encoding = encoding, buffer->source = buffer->tag = 0, buffer->context = upvm_context;
     buffer->place_count = buffer->wait = buffer->destination = buffer->crc = buffer->next = 0;
     return number;
 }
 
-/* A block for so many bytes, or for none. */
+/* Gives the buffer a block of at least `bytes` bytes: a spare, or one from the host. Returns 0 on
+ * failure. */
 static int take(struct upvm_buffer *buffer, size_t bytes)
 {
     for (int one = upvm_hot.spare_count; one-- > 0;)
@@ -107,7 +111,7 @@ char *upvm_room_made(struct upvm_buffer *buffer, size_t bytes)
     if (needed < bytes)
         return 0;
     struct upvm_buffer old = *buffer;
-    /* One that is full will want more. */
+    /* A block that is full doubles, because more is likely to follow. */
     if (!take(buffer, old.data && needed > old.capacity && needed < 2 * old.capacity ? 2 * old.capacity : needed))
         return 0;
     if (old.data) {
@@ -150,7 +154,7 @@ int upvm_captured(struct upvm_buffer *buffer)
         bytes += buffer->places[one].bytes;
     if (!bytes)
         return PvmOk;
-    /* What it was when it was sent before is not what it is now. */
+    /* The data may have changed since the buffer was last sent. */
     buffer->length = 0;
     if (buffer->data && !upvm_is_alone(buffer))
         upvm_give_back(buffer);

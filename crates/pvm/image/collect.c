@@ -1,9 +1,9 @@
-/* What all members of a group do together: broadcast, reduce, gather, scatter.
+/* Collective operations of a group: broadcast, reduce, gather, scatter.
  *
- * All but the root send what they have and go on, or wait for the root alone; the root takes what comes from each member
- * by its tid, in the order of instances, so that a member that is a round ahead is not taken for another one, and that sums
- * of floating-point numbers are the same each time. It is in a context of the library's own, which no receive of the
- * program's sees. */
+ * Each member but the root sends its part and continues, or waits for the root alone. The root
+ * receives one message from each member by tid, in the order of instances. So a member that is one
+ * round ahead is not mistaken for another, and sums of floating-point numbers are the same in each
+ * run. The messages use a context of the library's own, which no receive of the program matches. */
 
 #include "services.h"
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 
 #define EACH for (int one = 0; one < *count; one++)
 
-/* The loops of a type: `BODY` has x[one] and y[one]. */
+/* The loop for one type. The last argument is the loop's body, in which x[one] and y[one] are the
+ * elements. */
 #define LOOP(type_number, type_name, ...)       \
     case type_number: {                         \
         type_name *x = data;                    \
@@ -50,10 +51,10 @@ struct double_pair {
     double r, i;
 };
 
-/* The square of its modulus, in its own precision, as PVM compares them. */
+/* The square of the modulus, in the type's own precision, as PVM compares complex numbers. */
 #define SQUARE(z) ((z).r * (z).r + (z).i * (z).i)
 
-/* Of those that are the same the first is kept of complex numbers, and the second of others. */
+/* If both are equal, complex numbers keep the first and all others the second. */
 REDUCES(PvmMax,
         LOOP(PVM_BYTE, char, x[one] = x[one] > y[one] ? x[one] : y[one])
         WHOLE(x[one] = x[one] > y[one] ? x[one] : y[one])
@@ -66,7 +67,7 @@ REDUCES(PvmMin,
         REAL(x[one] = x[one] < y[one] ? x[one] : y[one])
         COMPLEX(if (SQUARE(y[one]) < SQUARE(x[one])) x[one] = y[one]))
 
-/* Integers wrap. */
+/* Integer overflow wraps. */
 REDUCES(PvmSum,
         WHOLE(__builtin_add_overflow(x[one], y[one], &x[one]))
         REAL(x[one] += y[one])
@@ -81,7 +82,7 @@ REDUCES(PvmProduct,
             x[one].i = z.r * w.i + z.i * w.r;
         }))
 
-/* What each member has. */
+/* One member's contribution. */
 struct part {
     int count, type, tag;
     size_t bytes;
@@ -94,7 +95,7 @@ static int is_sound(struct part *part)
     return part->bytes && part->tag >= 0;
 }
 
-/* Bytes of a part. A text is as long as it is, and has `count` at most. */
+/* Length of a part in bytes. A string has its own length, at most `count` bytes. */
 static size_t length(const struct part *part, const char *data)
 {
     return part->type == PVM_STR ? strnlen(data, part->bytes - 1) + 1 : part->bytes;
@@ -131,7 +132,7 @@ static int receive_part(const struct part *part, char *data, int from)
     return came ? PvmOk : PvmNoData;
 }
 
-/* All members, without holes between them. How many, or an error. */
+/* Lists all members. Returns their number, or an error if an instance is unused. */
 static int contiguous(const char *group, int **tids)
 {
     int count = upvm_group_members(group, tids);
@@ -164,7 +165,7 @@ static int reduce_all(const struct part *part, reduces *function, char *data, co
     int *tids, count = upvm_group_members(group, &tids);
     if (count < 0)
         return count;
-    /* A function may write to what it is given. */
+    /* `function` may write to its second argument, so it gets a copy. */
     char *other = malloc(part->bytes);
     int own = upvm_self(), done = other ? PvmOk : PvmNoMem;
     for (int one = 0; one < count && done >= 0; one++) {
@@ -180,7 +181,7 @@ static int reduce_all(const struct part *part, reduces *function, char *data, co
     return done;
 }
 
-/* The function is called by the root alone, with what each other member has sent. */
+/* Only the root calls `function`, once for each other member's part. */
 static int reduce(struct part *part, reduces *function, void *data, const char *group, int root)
 {
     if (!function || !data || part->count <= 0 || part->tag < 0)
@@ -203,7 +204,7 @@ int pvm_reduce(reduces *function, void *data, int count, int type, int tag, char
     return done < 0 ? upvm_done("pvm_reduce", done) : PvmOk;
 }
 
-/* The root's tid, for a member. */
+/* Returns the root's tid, or an error if this task is not a member. */
 static int root_of(const char *group, int root)
 {
     int task = upvm_group_task(group, root);
@@ -261,7 +262,7 @@ static int scatter(struct part *part, char *result, const char *data, const char
         else
             done = send_part(part, data, tids[one]);
     free(tids);
-    /* Last, for it may be the place that the others' parts were in. */
+    /* Copied last: `result` may overlap the other members' parts. */
     if (its && done >= 0)
         memmove(result, its, length(part, its));
     return done;

@@ -1,4 +1,5 @@
-/* Contexts: the machine gives their numbers (src/services/contexts.rs); in which of them is sent and received is this task's. */
+/* Contexts. The machine assigns the numbers (src/services/contexts.rs); each task keeps its own
+ * current context. */
 
 #include "lib.h"
 
@@ -24,7 +25,7 @@ int pvm_freecontext(int context)
 
 int pvm_getcontext(void)
 {
-    /* It is known from then on: of who is spawned, it is the parent's. */
+    /* Enrolling sets the context: a spawned task inherits its parent's. */
     upvm_self();
     return upvm_context;
 }
@@ -32,7 +33,7 @@ int pvm_getcontext(void)
 int pvm_setcontext(int context)
 {
     upvm_self();
-    /* Those below are the library's own. */
+    /* Negative contexts are the library's own. */
     if (context < 0)
         return upvm_done("pvm_setcontext", PvmBadParam);
     int old = upvm_context;

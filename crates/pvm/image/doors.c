@@ -1,4 +1,6 @@
-/* What a message takes, as programs call it: see shared.c; receive.S has the rest. Nothing is done here that could be half done, so handlers of signals may run in its midst (build.rs). */
+/* The per-message functions that programs call; see shared.c for what they do and receive.S for the
+ * rest. Nothing here leaves a state half changed, so signal handlers may interrupt these functions
+ * (build.rs). */
 
 #include "lib.h"
 #include "doors.h"
@@ -27,4 +29,4 @@ UPVM_TYPES(FUNCTIONS)
 
 _Static_assert(offsetof(struct upvm_library, self) == UPVM_HOT_SELF && offsetof(struct upvm_library, context) == UPVM_HOT_CONTEXT &&
                    offsetof(struct upvm_library, head) == UPVM_HOT_UNUSUAL && offsetof(struct upvm_library, looks) == UPVM_HOT_UNUSUAL + 4,
-               "receive.S knows where they are, and looks at two at once");
+               "receive.S has these offsets, and tests two fields at once");

@@ -1,14 +1,14 @@
-/* Errors: remembered, said, and their texts. */
+/* Errors: pvm_errno, their texts, and how they are reported. */
 
 #include "lib.h"
 #include <stdlib.h>
 
-/* As pvm_setopt(PvmAutoErr) has it. */
+/* The value of the option PvmAutoErr. */
 int upvm_auto_err = 1;
 
 int pvm_errno;
 
-/* By the code without its sign, as PVM's own says it. */
+/* Indexed by the negated code. The texts are those of the original PVM. */
 char *pvm_errlist[] = {
     "Error 0",
     "Error 1",
@@ -64,7 +64,8 @@ int pvm_perror(char *message)
 
 int upvm_done(const char *function, int code)
 {
-    /* What came meanwhile, which may have taken long: nothing is half done any more. */
+    /* Runs the handlers of signals that arrived during the call, which may have taken long. No
+     * state is half changed any more. */
     upvm_signals(upvm_here());
     if (code >= 0)
         return code;

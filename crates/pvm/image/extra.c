@@ -1,4 +1,4 @@
-/* What is in no manual, but in PVM's library, and programs use it. */
+/* Functions that are in no manual, but that PVM's library has and programs use. */
 
 #include "lib.h"
 #include <stdlib.h>

@@ -1,8 +1,9 @@
-/* The interface for Fortran: everything by address, what C returns in the last argument, and behind that the lengths of
- * those arguments that are strings, as gfortran passes them. Strings have no 0, but blanks to their end.
+/* The Fortran interface. Arguments are passed by address, and the last one receives what the C
+ * function returns. The lengths of string arguments follow, as gfortran passes them. Strings have
+ * no terminating 0, and are padded with blanks.
  *
- * pvmfgetminfo, pvmfsetminfo, pvmfpkmesg, pvmfpkmesgbody and pvmfupkmesg are in PVM's manual, though not in its
- * library. */
+ * pvmfgetminfo, pvmfsetminfo, pvmfpkmesg, pvmfpkmesgbody and pvmfupkmesg are in PVM's manual, but
+ * not in its library. */
 
 #include "lib.h"
 #include <string.h>
@@ -17,7 +18,7 @@ static char *trimmed(char *to, const char *text, size_t length)
     return to;
 }
 
-/* A string as C has it, for as long as the function runs. */
+/* The argument as a C string, valid until the calling function returns. */
 #define TEXT(text) trimmed(__builtin_alloca(text##_length + 1), text, text##_length)
 
 static void fill(char *to, size_t length, const char *text)
@@ -52,7 +53,7 @@ ROUTINE(pstat, (int *tid, int *info), *info = pvm_pstat(*tid))
 ROUTINE(catchout, (int *on, int *info), *info = pvm_catchout(*on ? stdout : 0))
 ROUTINE(notify, (int *what, int *tag, int *count, int *tids, int *info), *info = pvm_notify(*what, *tag, *count, tids))
 
-/* "*" is anywhere. */
+/* "*" means any host. */
 ROUTINE(spawn,
         (char *file, int *flags, char *where, int *count, int *tids, int *started, size_t file_length,
          size_t where_length),
@@ -67,7 +68,7 @@ ROUTINE(getopt, (int *option, int *value), *value = pvm_getopt(*option))
 ROUTINE(setopt, (int *option, int *value, int *old), *old = pvm_setopt(*option, *value))
 ROUTINE(perror, (char *message, int *info, size_t message_length), *info = pvm_perror(TEXT(message)))
 
-/* One host each: what became of it. */
+/* Adds or removes one host. Returns that host's status. */
 static int hosts(int (*function)(char **, int, int *), char *host)
 {
     int its, done = function(&host, 1, &its);
@@ -105,7 +106,7 @@ void pvmfsetminfo_(int *buffer, int *context, int *tag, int *wait, int *source, 
     *info = pvm_setminfo(*buffer, &its);
 }
 
-/* A string is so many bytes here. */
+/* A string is packed as `count` bytes. */
 #define TYPES(X, way)             \
     switch (*type) {              \
     case PVM_STR:                 \
@@ -136,14 +137,15 @@ ROUTINE(precv,
         (int *tid, int *tag, void *data, int *count, int *type, int *its_tid, int *its_tag, int *its_count, int *info),
         *info = pvm_precv(*tid, *tag, data, *count, *type, its_tid, its_tag, its_count))
 
-/* -1 seconds are for ever. */
+/* -1 seconds means no limit. */
 void pvmftrecv_(int *tid, int *tag, int *seconds, int *microseconds, int *buffer)
 {
     struct timeval within = {*seconds, *microseconds};
     *buffer = pvm_trecv(*tid, *tag, *seconds == -1 ? 0 : &within);
 }
 
-/* The function gets the buffer's number itself, not its address. What the fourth argument is nobody says. */
+/* `function` gets the buffer's number by value, not by address. The meaning of the fourth argument
+ * is not documented. */
 void pvmfaddmhf_(int *source, int *tag, int *context, void *unused, int (*function)(int), int *number)
 {
     (void)unused;
@@ -200,7 +202,8 @@ ROUTINE(recvinfo, (char *name, int *index, int *flags, int *buffer, size_t name_
 ROUTINE(delinfo, (char *name, int *index, int *flags, int *info, size_t name_length),
         *info = pvm_delinfo(TEXT(name), *index, *flags))
 
-/* Lists of which each call tells one: they begin again after their last, and where the count is given as -1. */
+/* A list of which each call returns one element. It starts over after the last element, and when
+ * `count` is passed as -1. */
 struct list {
     int count, next;
 };
@@ -228,7 +231,7 @@ void pvmfconfig_(int *count, int *archs, int *tid, char *name, char *arch, int *
     fill(name, name_length, host->hi_name);
     fill(arch, arch_length, host->hi_arch);
     set(speed, host->hi_speed);
-    *info = 1; /* not PvmOk, as PVM's own */
+    *info = 1; /* not PvmOk, as in PVM */
 }
 
 void pvmftasks_(int *where, int *count, int *tid, int *parent, int *host, int *flags, char *file, int *info,
@@ -251,7 +254,7 @@ void pvmftasks_(int *where, int *count, int *tid, int *parent, int *host, int *f
     *info = 1;
 }
 
-/* After the last one: PvmNotFound, once. */
+/* Returns PvmNotFound once after the last element. */
 void pvmfgetmboxinfo_(char *pattern, char *name, int *count, int *entries, int *indices, int *owners, int *flags,
                       int *info, size_t pattern_length, size_t name_length)
 {
@@ -294,7 +297,7 @@ void pvmfhostsync_(int *host, int *seconds, int *microseconds, int *delta_second
     *delta_seconds = delta.tv_sec, *delta_microseconds = delta.tv_usec;
 }
 
-/* Arguments in one string, with blanks between them. */
+/* `args` holds all arguments, separated by blanks. */
 void pvmfstartpvmd_(char *args, int *block, int *info, size_t args_length)
 {
     char *text = TEXT(args), *rest, **words = __builtin_alloca((args_length / 2 + 2) * sizeof *words);

@@ -1,8 +1,8 @@
-/* Groups: the machine knows who is in them (src/services/groups.rs).
+/* Groups. The machine keeps their members (src/services/groups.rs).
  *
- * Of a group that is frozen, and which this task is in, it is asked for nothing twice: who is in it does not change, but by
- * breaking it, and then its members still find each other. Of most a task knows only its neighbours: of thousands that are
- * in a group, not each needs the list of all. */
+ * The library caches the answers about a frozen group that this task belongs to. Its members change
+ * only when the group breaks, and even then the cached answers let them find each other. A task
+ * usually caches only its neighbours: in a group of thousands, few members need the whole list. */
 
 #include "services.h"
 #include <stdlib.h>
@@ -13,17 +13,17 @@
 static struct frozen {
     struct frozen *next;
     int size;
-    /* Those that were asked for, until they are more than a few. */
+    /* Cached pairs, until there are more than FEW. */
     int few;
     struct {
         int instance, tid;
     } pairs[FEW];
-    /* All, by instance; 0: not asked for. */
+    /* All tids by instance. 0: the list has not been fetched. */
     int *tids, count;
     char name[];
 } *frozen;
 
-/* A question with a group's name, and a number where one is wanted. */
+/* Asks about a group. `number` is 0 where the question has none. */
 static int ask(int op, const char *group, int number)
 {
     upvm_self();
@@ -37,7 +37,8 @@ static int ask(int op, const char *group, int number)
     return code;
 }
 
-/* How many instances there are; how many of them are somebody's, and the tids, for the caller to free. */
+/* Returns the number of instances, and stores the group's size and the tids, which the caller
+ * frees. */
 static int members(const char *group, int *size, int **tids)
 {
     upvm_self();
@@ -66,7 +67,7 @@ static struct frozen **find(const char *group)
     return at;
 }
 
-/* If it is frozen, and this task was there. */
+/* Returns the cache of a frozen group, if this task took part in freezing it. */
 static struct frozen *known(const char *group)
 {
     return frozen && group ? *find(group) : 0;
@@ -182,7 +183,7 @@ int pvm_gsize(char *group)
     if (one)
         return one->size;
     int size = ask(UPVM_OP_GROUP_SIZE, group, 0);
-    /* Programs ask until all are there. */
+    /* Programs poll the size until all members have joined. */
     upvm_yield();
     return upvm_quiet(size);
 }
@@ -197,7 +198,7 @@ int pvm_freezegroup(char *group, int count)
     int size = ask(UPVM_OP_GROUP_FREEZE, group, count);
     if (size < 0)
         return upvm_polled(size);
-    /* Without memory it is asked for each time. */
+    /* Without memory the group is not cached. */
     struct frozen *one = malloc(sizeof *one + strlen(group) + 1);
     if (one) {
         *one = (struct frozen){.next = frozen, .size = size};
@@ -207,7 +208,8 @@ int pvm_freezegroup(char *group, int count)
     return size;
 }
 
-/* Of a group: how many hosts its members are on, how many are on one host, and the one of those that speaks for them. */
+/* Stores the number of hosts that the group's members are on, the number of members on `host`, and
+ * the lowest tid of those as their speaker. */
 int pvm_grphostinfo(char *group, int host, int *speaker, int *on_host, int *hosts)
 {
     int *tids, count = upvm_group_members(group, &tids), least = -1, here = 0, distinct = 0;
@@ -220,7 +222,7 @@ int pvm_grphostinfo(char *group, int host, int *speaker, int *on_host, int *host
             if (least < 0 || tid < least)
                 least = tid;
         }
-        /* Their hosts take the place of those that were looked at. */
+        /* The distinct hosts overwrite the tids that were already examined. */
         while (seen < distinct && tids[seen] != its)
             seen++;
         if (seen == distinct)
@@ -248,7 +250,7 @@ static void waiting(struct upvm_question *question, const char *what)
         fputc('\n', stderr);
 }
 
-/* Prints all groups. PVM's group server prints them where it runs. */
+/* Prints all groups to stderr. PVM's group server prints them where the server runs. */
 void pvm_gsdump(void)
 {
     static const char *const states[] = {"", ", frozen", ", frozen and left"};

@@ -1,14 +1,17 @@
-/* What the parts of libpvm3 know of each other.
+/* What the parts of libpvm3 share with each other.
  *
- * The library is linked into each image, and is its own: buffers by number, packing, what was received but not asked
- * for. What concerns more than one task is the host's, who is asked through the gate (crate `ulp`):
+ * The library is linked into each image, and each task has its own copy of its data: numbered
+ * buffers, packing, and messages that arrived but were not asked for. Whatever concerns more than
+ * one task belongs to the host, which is asked through the gate (crate `ulp`):
  *
- *   blocks     memory that holds what was packed. Many tasks may hold one; nobody writes to a block that another
- *              holds, too. The host knows a task's blocks by handles; here they are in buffers.
- *   letters    what the host is told, and need not answer now: that something is sent, that a block is not needed any
- *              more. They lie in the slot's table until the next question: no task runs before that, so nobody sees
- *              that they lie.
- *   questions  RECEIVE, BLOCK, and SYSTEM for all that is rare, which takes a buffer and answers by one. */
+ *     blocks     memory that holds packed data. Several tasks may hold one block, and a
+ *                block with several holders is read-only. The host knows a task's blocks
+ *                by handles; here buffers hold them.
+ *     letters    notes to the host that need no immediate reply: a message is sent, or a
+ *                block is released. They stay in the slot's table until the next question.
+ *                No other task runs before that, so the delay cannot be observed.
+ *     questions  RECEIVE, BLOCK, and for everything rare SYSTEM, which takes one buffer
+ *                and answers with another. */
 #ifndef UPVM_LIB_H
 #define UPVM_LIB_H
 
@@ -19,21 +22,23 @@
 #include "ops.h"
 #include "pvm3.h"
 
-/* Data that is taken when it is sent (PvmDataInPlace): PVM allows only items side by side. */
+/* Data that is copied when the buffer is sent (PvmDataInPlace). As in PVM, items must be
+ * contiguous. */
 struct upvm_place {
     const char *at;
     size_t bytes;
 };
 
-/* A receive in any context, and one that does not even let others run. */
+/* A receive in any context, and one that returns at once without letting other tasks run. */
 #define UPVM_ANY_CONTEXT (-1)
 #define UPVM_AT_ONCE (-2L)
 
-/* A message buffer. What is received is read from `cursor`; `length` bytes are in it. One line has what each message needs. */
+/* A message buffer: `length` bytes of data, unpacked from `cursor` on. The first cache line has
+ * what each message needs. */
 struct upvm_buffer {
-    char *data; /* of its block; 0: it has none */
+    char *data; /* the block's bytes; 0: no block */
     size_t length, capacity, cursor;
-    uint32_t handle : 24, used : 8; /* of its block, for the host */
+    uint32_t handle : 24, used : 8; /* the block's handle at the host */
     int destination;
     int encoding, source, tag, context;
     int place_count;
@@ -42,10 +47,10 @@ struct upvm_buffer {
     int crc;
     struct upvm_place *places;
     int place_room;
-    int next; /* behind it, where it waits to be received or is free */
+    int next; /* next buffer in the list of waiting or of free ones */
 } __attribute__((aligned(64)));
 
-/* A block that nobody uses, for what comes next. */
+/* An unused block that is kept for the next message. */
 struct upvm_spare {
     char *data;
     size_t capacity;
@@ -55,11 +60,12 @@ struct upvm_spare {
 #define UPVM_SPARES 4
 #define UPVM_CHUNK 8
 
-/* What the functions that all tasks share (shared.c) leave to the image, which knows all cases. */
+/* The image's functions that the shared functions (shared.c) fall back on. They handle all cases.
+ */
 struct upvm_own {
     int (*initsend)(int encoding);
     int (*send)(int to, int tag);
-    /* Who is in another process is sent what lies in letters. */
+    /* Lets the host read the letters now, so that messages to other processes are sent. */
     int (*flush)(void);
     int (*came)(int from, int tag, long microseconds, long came);
     int (*pack)(const void *items, int count, int stride, int type);
@@ -67,37 +73,38 @@ struct upvm_own {
     int (*copy)(void *to, const void *from, size_t bytes);
 };
 
-/* What each message needs of the library's own, together, behind the slot's table: with thousands of tasks each line and each page counts. */
+/* The library's data for the per-message path. It lies in one piece behind the slot's table: with
+ * thousands of tasks each cache line and each page counts. */
 struct upvm_library {
     const struct upvm_own *own;
     int self, parent;
-    /* The buffers in which is packed, and from which is unpacked: numbers, 0 for none. */
+    /* Numbers of the active send and receive buffers. 0: none. */
     int sends, receives;
-    /* The first message that waits here, and whether each is looked at as it comes. */
+    /* The first message that waits here, and whether each message is examined on arrival. */
     int head, looks;
-    /* The context in which is sent and received. */
+    /* The current context, for sending and receiving. */
     int context;
     /* The last message that waits here. */
     int tail;
     int spare_count;
-    /* The lowest number of a buffer that was never used, and those that are free again. */
+    /* The lowest buffer number that was never used, and the list of freed ones. */
     int fresh, unused;
 
     struct upvm_spare spares[UPVM_SPARES] __attribute__((aligned(64)));
     struct upvm_buffer buffers[UPVM_CHUNK];
 } __attribute__((aligned(64)));
 
-_Static_assert(sizeof(struct upvm_library) <= UPVM_LIBRARY_LINES * 64, "there is so much room");
+_Static_assert(sizeof(struct upvm_library) <= UPVM_LIBRARY_LINES * 64, "the library has more data than the table has room for");
 
 #define upvm_hot (*(struct upvm_library *)(upvm_here() + UPVM_TABLE_LIBRARY))
 #define upvm_sends upvm_hot.sends
 #define upvm_receives upvm_hot.receives
 #define upvm_context upvm_hot.context
 
-/* Buffers beyond the first few. */
+/* A buffer beyond the first few. */
 struct upvm_buffer *upvm_buffer_far(int number);
 
-/* The buffer of a number; 0: there is none such. */
+/* The buffer with this number. 0: there is none. */
 static inline struct upvm_buffer *upvm_buffer(int number)
 {
     if (number <= 0 || number >= upvm_hot.fresh)
@@ -106,40 +113,43 @@ static inline struct upvm_buffer *upvm_buffer(int number)
     return buffer->used ? buffer : 0;
 }
 
-/* A new buffer's number, without a block; or PvmNoMem. */
+/* Allocates a buffer without a block. Returns its number, or PvmNoMem. */
 int upvm_buffer_new(int encoding);
 
-/* Gives the buffer's number back, and its block. */
+/* Frees the buffer and gives its block back. */
 void upvm_buffer_free(int number);
 
-/* Has a second buffer hold the block of the first: nothing is copied. */
+/* Makes `to` hold the block of `from`. Nothing is copied. */
 int upvm_buffer_share(struct upvm_buffer *to, const struct upvm_buffer *from);
 
-/* Tells the host something, at the latest when it is asked for something else. */
+/* Queues a letter for the host, which reads it at the latest with the next question. */
 static inline void upvm_letter(uint64_t kind, uint64_t second, uint64_t third, uint64_t fourth)
 {
     uint64_t *table = upvm_here(), *count = &table[UPVM_TABLE_COUNT];
-#ifndef UPVM_SHARED /* which has seen to it that there is room */
+#ifndef UPVM_SHARED /* which has checked that there is room */
     if (*count == UPVM_LETTERS)
         upvm_ask_quietly(table, UPVM_ASK_FLUSH, 0, 0, 0, 0);
 #endif
     uint64_t *letter = &table[UPVM_TABLE_LETTERS + *count * UPVM_LETTER_WORDS];
     letter[0] = kind, letter[1] = second, letter[2] = third, letter[3] = fourth;
-    /* It is whole before it counts: of a task that is ended while it computes the host takes those that count. */
+    /* The letter is complete before it is counted: if a task is ended while it computes, the host
+     * reads the letters that are counted. */
     __atomic_signal_fence(__ATOMIC_RELEASE);
     ++*count;
 }
 
-/* Slow part of `upvm_room`: another block, because there is none, it is full, or others hold it. */
+/* The slow path of `upvm_room`: gets another block, because there is none, it is full, or it is
+ * shared. */
 char *upvm_room_made(struct upvm_buffer *buffer, size_t bytes);
 
-/* How many hold the buffer's block: the host keeps it before the data. */
+/* Number of holders of the buffer's block. The host keeps it in front of the data. */
 static inline uint64_t upvm_holders(const struct upvm_buffer *buffer)
 {
     return ((const uint64_t *)buffer->data)[-2];
 }
 
-/* Whether a letter that nobody has read says that the block is sent: it is held by others then, but not counted yet. */
+/* Returns 1 if a letter that the host has not read yet sends this block. Its receiver is not among
+ * the holders yet. */
 static inline int upvm_is_on_its_way(uint32_t handle)
 {
     const uint64_t *table = upvm_here(), *letter = &table[UPVM_TABLE_LETTERS];
@@ -149,13 +159,14 @@ static inline int upvm_is_on_its_way(uint32_t handle)
     return 0;
 }
 
-/* Whether this task alone holds the buffer's block, so that it may write there. */
+/* Returns 1 if only this task holds the buffer's block, so that it may write to the block. */
 static inline int upvm_is_alone(const struct upvm_buffer *buffer)
 {
     return upvm_holders(buffer) == 1 && !upvm_is_on_its_way(buffer->handle);
 }
 
-/* The buffer has no block any more: that is kept for what comes next, or its holder is one less. */
+/* Takes the block out of the buffer. It is kept as a spare if only this task holds it, and released
+ * otherwise. */
 static inline void upvm_give_back(struct upvm_buffer *buffer)
 {
     if (!buffer->data)
@@ -167,10 +178,11 @@ static inline void upvm_give_back(struct upvm_buffer *buffer)
     buffer->data = 0, buffer->capacity = 0, buffer->handle = 0;
 }
 
-/* A block that is much larger than what is in it would lie with a receiver for nothing. */
+/* Size in bytes above which a spare must not exceed four times the wanted size: a receiver would
+ * hold the excess for nothing. */
 #define UPVM_LARGE 4096
 
-/* Takes a spare for so many bytes, if it fits. */
+/* Takes a spare for `bytes` bytes. Returns 0 if it does not fit. */
 static inline int upvm_take_spare(struct upvm_buffer *buffer, int which, size_t bytes)
 {
     struct upvm_spare *spare = &upvm_hot.spares[which];
@@ -181,7 +193,7 @@ static inline int upvm_take_spare(struct upvm_buffer *buffer, int which, size_t 
     return 1;
 }
 
-/* Empties it for other data; its block is kept where nobody else holds it. */
+/* Empties the buffer for new data. It keeps its block if no other task holds that. */
 static inline void upvm_buffer_clear(struct upvm_buffer *buffer)
 {
     if (buffer->data && !upvm_is_alone(buffer))
@@ -191,7 +203,7 @@ static inline void upvm_buffer_clear(struct upvm_buffer *buffer)
     buffer->wait = 0;
 }
 
-/* It is this task's, and nothing is said of its way yet. */
+/* Starts a message of this task that has no destination and no tag yet. */
 static inline void upvm_begin_buffer(struct upvm_buffer *buffer, int encoding)
 {
     buffer->encoding = encoding;
@@ -199,7 +211,7 @@ static inline void upvm_begin_buffer(struct upvm_buffer *buffer, int encoding)
     buffer->tag = 0, buffer->context = upvm_context;
 }
 
-/* What a reply's words say is in the buffer now; what it held before is given back. */
+/* Fills the buffer from a reply's words, and gives back the block that it held before. */
 static inline void upvm_filled(struct upvm_buffer *buffer, const uint64_t *reply)
 {
     upvm_give_back(buffer);
@@ -211,7 +223,8 @@ static inline void upvm_filled(struct upvm_buffer *buffer, const uint64_t *reply
     buffer->wait = (int)reply[UPVM_REPLY_WAIT], buffer->destination = (int)(reply[UPVM_REPLY_WAIT] >> 32);
 }
 
-/* The letter by which it is sent as it is. As it is sent, so PVM says of it from now on. */
+/* Queues the letter that sends the buffer as it is. The buffer's header keeps these values, as in
+ * PVM. */
 static inline void upvm_post(struct upvm_buffer *buffer, int to, int tag, int context)
 {
     buffer->tag = tag, buffer->destination = to, buffer->context = context;
@@ -220,7 +233,8 @@ static inline void upvm_post(struct upvm_buffer *buffer, int to, int tag, int co
                 (uint32_t)to | (uint64_t)tag << 32, (uint32_t)context | (uint64_t)encoding << 32, buffer->length);
 }
 
-/* Where the next `bytes` are to be packed; the caller writes all of them. 0: no memory. */
+/* Returns where the next `bytes` are to be packed; the caller must write all of them. 0: no memory.
+ */
 static inline char *upvm_room(struct upvm_buffer *buffer, size_t bytes)
 {
     if (!buffer->data || bytes > buffer->capacity - buffer->length || !upvm_is_alone(buffer))
@@ -230,7 +244,7 @@ static inline char *upvm_room(struct upvm_buffer *buffer, size_t bytes)
     return room;
 }
 
-/* The next `bytes` to be unpacked, or 0: so many are not there, and nothing is taken. */
+/* Returns the next `bytes` to be unpacked. If there are fewer, returns 0 and consumes nothing. */
 static inline const char *upvm_next(struct upvm_buffer *buffer, size_t bytes)
 {
     if (bytes > buffer->length - buffer->cursor)
@@ -240,61 +254,69 @@ static inline const char *upvm_next(struct upvm_buffer *buffer, size_t bytes)
     return next;
 }
 
-/* Copies what lies in place into a block, if anything does. PvmOk or PvmNoMem. */
+/* Copies data that is in place, if any, into a block. Returns PvmOk or PvmNoMem. */
 int upvm_captured(struct upvm_buffer *buffer);
 
-/* An error of a function of the interface: it is remembered (pvm_errno), said where PvmAutoErr says so, and returned. What is not below 0 is returned only. */
+/* Ends a function of the interface. A negative code is stored in pvm_errno, reported as PvmAutoErr
+ * demands, and returned. Any other value is only returned. */
 int upvm_done(const char *function, int code);
 
-/* This task's number; it is enrolled if it was not. */
+/* This task's tid. Enrols the task if it is not enrolled. */
 int upvm_enroll(void);
 static inline int upvm_self(void)
 {
     return upvm_hot.self ? upvm_hot.self : upvm_enroll();
 }
 
-/* What is asked of the system, and its answer: integers of 32 bits, and texts (their length with the 0, then that). */
+/* A question to the system, and its answer. Both consist of 32-bit integers and strings; a string
+ * is its length including the 0, and its bytes. */
 struct upvm_question {
-    int asked, answered; /* numbers of buffers; 0: none */
+    int asked, answered; /* buffers' numbers; 0: none */
 };
 void upvm_put(struct upvm_question *question, int value);
 void upvm_put_text(struct upvm_question *question, const char *text);
-/* Puts a whole buffer: encoding, length, bytes. */
+/* Appends a whole buffer: encoding, length, bytes. */
 void upvm_put_buffer(struct upvm_question *question, const struct upvm_buffer *buffer);
-/* Asks (an OP_… of ops.h), and waits. What it answers, below 0 an error. */
+/* Asks the system for `op` (an OP_… of ops.h) and waits for the answer. Returns its code; below 0
+ * it is an error. */
 int upvm_ask(struct upvm_question *question, int op);
-/* The same without anything to say or to hear but this one integer. */
+/* The same, with a single integer as the question and only a code as the answer. */
 int upvm_ask_short(int op, int value);
-/* Of the answer, in order. At its end: 0, and an empty text. A text is valid until the question is over. */
+/* The answer's next integer, or its next string, which is valid until upvm_over. After the end: 0,
+ * and an empty string. */
 int upvm_get(struct upvm_question *question);
 const char *upvm_get_text(struct upvm_question *question);
 void upvm_put_bytes(struct upvm_question *question, const void *bytes, size_t count);
-/* The rest of the answer is a buffer as by upvm_put_buffer: a new one, or 0. */
+/* Reads the rest of the answer, a buffer as upvm_put_buffer writes it. Returns a new buffer's
+ * number, or 0. */
 int upvm_get_buffer(struct upvm_question *question);
-/* Has to end each question. */
+/* Frees the question. Each question ends with this. */
 void upvm_over(struct upvm_question *question);
 
-/* Sends a buffer as it is in a context. PvmOk, or an error. */
+/* Sends a buffer as it is. Returns PvmOk, or an error. */
 int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context);
 
-/* Bytes of an item of a type (PVM_INT, …); 0: there is no such. */
+/* Size in bytes of an item of `type` (PVM_INT, …). 0: there is no such type. */
 size_t upvm_size(int type);
 
-/* Who has spawned this task: its number, or an error. */
+/* The tid of this task's parent, or an error. */
 int upvm_parent(void);
 
-/* This task is not enrolled any more. */
+/* Marks this task as not enrolled. */
 void upvm_left(void);
 
-/* Waits for a message, as pvm_trecv does, in a context. `microseconds` below 0: for ever. The number of its buffer, which is nobody's yet; 0: none came; below 0: an error. */
+/* Waits for a message in a context, as pvm_trecv does. A negative `microseconds` means no limit.
+ * Returns the number of its buffer, which is not made the active one; 0 if no message came; an
+ * error below 0. */
 int upvm_receive(int from, int tag, int context, long microseconds);
 
-/* What looks at each message as it comes, before anybody receives it: returns 1 if it has taken the message, whose buffer is freed then. */
+/* Examines each message on arrival, before it can be received. Returns 1 if it has consumed the
+ * message; its buffer is then freed. */
 extern int (*upvm_look)(struct upvm_buffer *buffer);
-/* That has changed. */
+/* Must be called after `upvm_look` changes. */
 void upvm_looks_changed(void);
 
-/* Handles what has come; does not wait. */
+/* Examines the messages that have arrived. Does not wait. */
 void upvm_poll_all(void);
 static inline void upvm_poll(void)
 {
@@ -302,10 +324,10 @@ static inline void upvm_poll(void)
         upvm_poll_all();
 }
 
-/* Waits until a message has come, and handles it, or keeps it. */
+/* Waits for a message, and handles or keeps it. */
 void upvm_wait(void);
 
-/* What PVM takes for a task's number. */
+/* Returns 1 if `tid` has the form of a task's tid. */
 int upvm_is_task(int tid);
 
 /* Lets other tasks run. */

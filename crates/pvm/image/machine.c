@@ -1,4 +1,4 @@
-/* The machine: one host, on which no other can be started yet, and what PVM tells of hosts. */
+/* The machine. It has one host, and no other can be added yet. */
 
 #include "lib.h"
 #include <stdlib.h>
@@ -6,12 +6,12 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* This machine's kind, and its number, as PVM has them. */
+/* This host's architecture and its code, as in PVM. */
 #define ARCH "LINUX64"
 #define ARCH_CODE 4230209
 #define SPEED 1000
 #define HOST 0x40000
-/* As long as pvm3.h says that a name is where <stdio.h> is not. */
+/* Length in bytes of a file name: PVMTMPNAMLEN in pvm3.h without <stdio.h>. */
 #define NAME 128
 
 static const char *own_name(void)
@@ -63,7 +63,7 @@ char *pvm_version(void)
     return PVM_VER;
 }
 
-/* Hosts come with a later version: each is told why it is not there, as where no daemon can be started. */
+/* No host can be added yet: each gets the error that PVM returns where no daemon can be started. */
 int pvm_addhosts(char **hosts, int count, int *infos)
 {
     upvm_self();
@@ -79,7 +79,7 @@ int pvm_delhosts(char **hosts, int count, int *infos)
     upvm_self();
     if (!hosts || count < 1)
         return upvm_done("pvm_delhosts", PvmBadParam);
-    /* PVM does not take the one that it began on away, either. */
+    /* PVM does not remove the host that it was started on, either. */
     for (int one = 0; one < count && infos; one++)
         infos[one] = hosts[one] && !strcmp(hosts[one], own_name()) ? PvmBadParam : PvmNoHost;
     return 0;
@@ -100,7 +100,7 @@ int pvm_hostsync(int host, struct timeval *clock, struct timeval *delta)
 int pvm_start_pvmd(int count, char **args, int block)
 {
     (void)count, (void)args, (void)block;
-    /* The machine is there already, or this would not run. */
+    /* The machine exists already, or this would not run. */
     return upvm_done("pvm_start_pvmd", PvmDupHost);
 }
 
@@ -130,14 +130,14 @@ int pvm_getnoresets(int **tids, int *count)
     return PvmOk;
 }
 
-/* PVM's own window into its daemons' debugging; there is none here. */
+/* PVM's interface for debugging its daemons. There are no daemons here. */
 int pvm_tickle(int count, int *args, int *replies, int *reply)
 {
     (void)replies, (void)reply;
     return upvm_done("pvm_tickle", count < 1 || count > 10 || !args ? PvmBadParam : PvmNotImpl);
 }
 
-/* Descriptors to wait for, beside others, until a message is there. */
+/* Returns descriptors for poll(2) and the like: readable while a message waits. */
 int pvm_getfds(int **descriptors)
 {
     static int one;
@@ -151,7 +151,7 @@ int pvm_getfds(int **descriptors)
     return 1;
 }
 
-/* Programs in place of parts of PVM's daemons: which there are none of here. */
+/* Programs that replace parts of PVM's daemons. There are no daemons here. */
 int pvm_reg_hoster(void)
 {
     return upvm_done("pvm_reg_hoster", PvmNotImpl);

@@ -1,4 +1,5 @@
-/* Mailboxes: messages that lie with the machine (src/services/mailboxes.rs), and the older functions, for integers. */
+/* Mailboxes: messages that the machine keeps (src/services/mailboxes.rs), and the older functions
+ * for integers. */
 
 #include "services.h"
 #include <stdlib.h>
@@ -9,7 +10,7 @@ static int is_name(const char *name)
     return name && *name;
 }
 
-/* The index; or an error. Of the index that is given, -1 is what the flags say. */
+/* Puts a buffer at `index`; -1: the flags say where. Returns the index, or an error. */
 static int put(const char *name, struct upvm_buffer *buffer, int flags, int index)
 {
     struct upvm_question question = {0};
@@ -23,7 +24,7 @@ static int put(const char *name, struct upvm_buffer *buffer, int flags, int inde
     return put_at;
 }
 
-/* The index, and the number of a buffer with what is there; or an error. */
+/* Returns the index and stores the number of a buffer with the entry; or returns an error. */
 static int get(const char *name, int index, int flags, int *number)
 {
     struct upvm_question question = {0};
@@ -78,7 +79,7 @@ int pvm_recvinfo(char *name, int index, int flags)
         return upvm_polled(found);
     if (found < 0)
         return upvm_done("pvm_recvinfo", found);
-    /* As a message that is received. */
+    /* The entry becomes the active receive buffer, as a received message does. */
     upvm_buffer_free(upvm_receives);
     return upvm_receives = number;
 }
@@ -93,7 +94,7 @@ int pvm_delinfo(char *name, int index, int flags)
     return code == PvmDenied || code == PvmNotFound ? upvm_polled(code) : upvm_done("pvm_delinfo", code);
 }
 
-/* What was found last, until the next time. */
+/* The last result. It is valid until the next call. */
 static struct pvmmboxinfo *classes;
 static int class_count;
 
@@ -107,7 +108,7 @@ static void forget(void)
     classes = 0, class_count = 0;
 }
 
-/* A class, and its entries in one array after the other. */
+/* Reads a class. Its indices, owners and flags are three parts of one array. */
 static int read_class(struct upvm_question *question, struct pvmmboxinfo *class)
 {
     char *name = strdup(upvm_get_text(question));
@@ -142,7 +143,7 @@ int pvm_getmboxinfo(char *pattern, int *count, struct pvmmboxinfo **infos)
         else
             found = PvmNoMem;
     upvm_over(&question);
-    /* Programs look until something is there. */
+    /* Programs poll until an entry exists. */
     upvm_yield();
     if (found < 0)
         return upvm_done("pvm_getmboxinfo", found);
@@ -153,7 +154,7 @@ int pvm_getmboxinfo(char *pattern, int *count, struct pvmmboxinfo **infos)
     return PvmOk;
 }
 
-/* The older functions keep an integer, packed. */
+/* The older functions store a packed integer. */
 static int packed(int value)
 {
     int number = upvm_buffer_new(PvmDataDefault), sends = upvm_sends;

@@ -1,4 +1,4 @@
-/* Messages as programs hold them: their buffers' numbers and headers, and messages in messages. */
+/* Messages as programs see them: numbers of buffers, headers, and messages packed into messages. */
 
 #define PVM33COMPAT
 #include "lib.h"
@@ -6,11 +6,11 @@
 #include "pack.h"
 #include <string.h>
 
-/* How data lie in a message, as headers say it. */
+/* Values of a header's `enc`: how the data are laid out in the message. */
 #define XDR_SIGNATURE 0x10000000
 #define PLACE_SIGNATURE 0x20000000
 #define TRACE_SIGNATURE 0x40000000
-/* This machine's; pvm_config has it, too. */
+/* This machine's own layout. pvm_config reports it, too. */
 #define SIGNATURE 0x408c41
 
 static int is_encoding(int encoding)
@@ -23,13 +23,13 @@ static int signature(const struct upvm_buffer *buffer)
     switch (buffer->encoding) {
     case PvmDataDefault: return XDR_SIGNATURE;
     case PvmDataTrace: return TRACE_SIGNATURE;
-    /* What was sent from its place lies in the message as in memory. */
+    /* Data that were sent from their place are laid out in the message as in memory. */
     case PvmDataInPlace: return buffer->length && !buffer->place_count ? SIGNATURE : PLACE_SIGNATURE;
     default: return SIGNATURE;
     }
 }
 
-/* An encoding; or PvmBadMsg. */
+/* Returns an encoding, or PvmBadMsg. */
 static int encoding_of(int signature)
 {
     switch (signature) {
@@ -67,7 +67,7 @@ int upvm_own_initsend(int encoding)
     return upvm_sends;
 }
 
-/* A number that a program gives: PvmOk, if there is a buffer of it. */
+/* Checks a number that a program passes. Returns PvmOk if there is such a buffer. */
 static int checked(int number)
 {
     return number <= 0 ? PvmBadParam : upvm_buffer(number) ? PvmOk : PvmNoSuchBuf;
@@ -96,7 +96,7 @@ int pvm_getrbuf(void)
     return upvm_receives;
 }
 
-/* A buffer is active in one direction at most. */
+/* Makes a buffer active. A buffer is active in at most one direction. */
 static int activated(const char *function, int number, int *active, int *other)
 {
     int code = number ? checked(number) : PvmOk;
@@ -112,7 +112,7 @@ static int activated(const char *function, int number, int *active, int *other)
 int pvm_setsbuf(int number)
 {
     int old = activated("pvm_setsbuf", number, &upvm_sends, &upvm_receives);
-    /* Who unpacks it later begins anew. */
+    /* A later unpacking starts at the beginning. */
     if (old >= 0 && number)
         upvm_buffer(number)->cursor = 0;
     return old;
@@ -185,7 +185,8 @@ int pvm_setmwid(int number, int wait)
     return PvmOk;
 }
 
-/* Whether a message can be packed into the active one. What lies in place has no bytes yet, and no memory for more. */
+/* Checks whether a message can be packed into the active one. With data in place, a message has no
+ * bytes yet, and no memory for others. */
 static int can_be_packed(int number)
 {
     int code = checked(number);
@@ -199,7 +200,8 @@ static int can_be_packed(int number)
     return to->encoding == PvmDataInPlace || from->place_count ? PvmNotImpl : PvmOk;
 }
 
-/* As its header, its length once more, and its body as bytes. PVM's own says nothing of errors here. */
+/* Packs the header, the length again, and the body as bytes. PVM reports no errors of this
+ * function, either. */
 int pvm_pkmesg(int number)
 {
     int code = can_be_packed(number);

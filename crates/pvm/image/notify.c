@@ -1,4 +1,4 @@
-/* Messages that say that something has happened, which the machine sends (src/services/notices.rs). */
+/* Notices: the machine sends a message when a task ends (src/services/notices.rs). */
 
 #include "lib.h"
 

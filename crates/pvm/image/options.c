@@ -1,4 +1,4 @@
-/* Options of a task, what it hands on to those that it spawns, and the masks of tracing. */
+/* A task's options, the environment that it exports to spawned tasks, and the trace masks. */
 
 #include "lib.h"
 #include "options.h"
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define OPTIONS 26
-/* Of options that only this task has to do with. */
+/* Options that concern only this task. */
 static int options[OPTIONS] = {
     [PvmRoute] = PvmAllowDirect, [PvmFragSize] = 4080,  [PvmShowTids] = 1,
     [PvmPollType] = PvmBadParam, [PvmPollTime] = PvmBadParam,
@@ -81,7 +81,7 @@ int pvm_setopt(int option, int value)
     return old;
 }
 
-/* PVM_EXPORT with one name more, or without it. */
+/* Adds a name to PVM_EXPORT, or removes it. */
 static int exported(const char *name, int on)
 {
     const char *now = getenv("PVM_EXPORT");
@@ -123,7 +123,7 @@ int pvm_unexport(char *name)
     return upvm_done("pvm_unexport", exported(name, 0));
 }
 
-/* Nothing is traced: masks are kept for who asks. */
+/* Nothing is traced. The masks are only kept so that they can be read back. */
 #define MASK 36
 static char masks[2][MASK];
 

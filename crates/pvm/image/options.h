@@ -1,17 +1,18 @@
-/* What options and output know of each other. */
+/* What options.c, output.c and others share. */
 #ifndef UPVM_OPTIONS_H
 #define UPVM_OPTIONS_H
 
-/* What lies with the host of this task's options, for itself and for those that it spawns. */
+/* Sets one of the options that the host keeps for this task and for those that it spawns. Returns
+ * the value before. */
 int upvm_set_at_host(int option, int value);
 
-/* Prints what is caught until nobody is there any more from whom some could come. */
+/* Prints caught output until no task is left whose output comes here. */
 void upvm_catch_the_rest(void);
 
-/* Where this task's output goes has changed. */
+/* Must be called after the target of this task's output changes. */
 void upvm_written_changed(void);
 
-/* Whether output is printed with its task's number. */
+/* Whether caught output is printed with its task's tid. */
 extern int upvm_show_tids;
 
 #endif

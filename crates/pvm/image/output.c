@@ -1,4 +1,5 @@
-/* Output of tasks that this one has spawned, caught: it comes as messages, and is printed line by line. */
+/* pvm_catchout: the output of tasks that this one has spawned. It arrives as messages, and is
+ * printed line by line. */
 
 #include "lib.h"
 #include "options.h"
@@ -10,7 +11,7 @@ int upvm_show_tids = 1;
 
 static FILE *to;
 
-/* A line that is not whole yet, of a task. */
+/* The unfinished line of a task. */
 static struct piece {
     struct piece *next;
     int tid;
@@ -78,7 +79,8 @@ static void end(int tid)
     }
 }
 
-/* Each message has a task's number, and how many bytes follow; or that it begins, or has ended. */
+/* A message has a task's tid, and the number of bytes that follow or a mark for the task's start or
+ * end. */
 static int caught(struct upvm_buffer *buffer)
 {
     if (buffer->context != UPVM_OUTPUT_CONTEXT)
@@ -125,7 +127,7 @@ void upvm_catch_the_rest(void)
         return;
     upvm_poll();
     while (upvm_ask_short(UPVM_OP_OUTPUT_SOURCES, 0) > 0) {
-        /* Something comes: output, or that it is at its end. */
+        /* A message arrives in any case: output, or its end. */
         upvm_wait();
     }
     upvm_poll();

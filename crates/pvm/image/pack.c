@@ -1,11 +1,13 @@
 /* Packing and unpacking.
  *
- * With PvmDataRaw and PvmDataInPlace data lie in a message as in memory. With PvmDataDefault they have XDR's sizes, in
- * this machine's order: each short takes 4 bytes, and bytes are filled up to a multiple of 4 in each call. (A long
- * takes 8; PVM's own puts it in 4, and what does not fit there is lost.)
+ * With PvmDataRaw and PvmDataInPlace, data are laid out in a message as in memory. With
+ * PvmDataDefault they have XDR's sizes, but this machine's byte order: each short takes 4 bytes,
+ * and the bytes of each call are padded to a multiple of 4. A long takes 8 bytes. (The original PVM
+ * packs it into 4, and loses what does not fit.)
  *
- * What is usual, items side by side that lie as in memory, is done by functions that all tasks share (shared.c), which
- * leave all else, errors too, to those here. */
+ * The common case, contiguous items that are laid out as in memory, is handled by functions that
+ * all tasks share (shared.c). They leave everything else, errors included, to the functions here.
+ */
 
 #include "lib.h"
 #include "doors.h"
@@ -26,7 +28,8 @@ static inline size_t filled(size_t bytes)
     return (bytes + XDR_UNIT - 1) & ~(size_t)(XDR_UNIT - 1);
 }
 
-/* Copies items one by one; a step is the way to the next, which may be backwards. */
+/* Copies items one by one. A step is the distance in bytes to the next item, and may be negative.
+ */
 static inline __attribute__((always_inline)) void each(char *to, ptrdiff_t to_step, const char *from,
                                                        ptrdiff_t from_step, size_t count, size_t size)
 {
@@ -49,7 +52,8 @@ static void copy(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_s
     }
 }
 
-/* Notes where data lie that are taken when they are sent. As PVM's own, only items side by side. */
+/* Records where the data are, to be copied when the buffer is sent. As in PVM, items must be
+ * contiguous. */
 static int placed(struct upvm_buffer *buffer, const char *items, size_t count, int stride, size_t size)
 {
     if (stride != 1)
@@ -101,7 +105,7 @@ int upvm_pack(int number, const void *data, int given, int stride)
     return PvmOk;
 }
 
-/* What is there is unpacked also where it is less than what was asked for, to the last byte. */
+/* If the message has fewer bytes than asked for, unpacks all of them to the last byte. */
 int upvm_unpack(int number, void *data, int given, int stride)
 {
     const struct type *type = &types[number];
@@ -120,7 +124,7 @@ int upvm_unpack(int number, void *data, int given, int stride)
     size_t whole = there / unit < count ? there / unit : count;
     const char *from = buffer->data + buffer->cursor;
     ptrdiff_t step = (ptrdiff_t)stride * size;
-    copy(items, step, from, unit, whole, size); /* of what is wide the lower half comes first */
+    copy(items, step, from, unit, whole, size); /* the lower half of a wide item comes first */
     if (whole == count) {
         size_t bytes = plain || wide ? count * unit : filled(count);
         buffer->cursor += bytes < there ? bytes : there;
@@ -148,7 +152,8 @@ int upvm_own_copy(void *to, const void *from, size_t bytes)
     return PvmOk;
 }
 
-/* A string is its length with the 0, and bytes. Not in place: the length would lie in nobody's memory. */
+/* Packs a string as its length including the 0, and its bytes. Not possible with PvmDataInPlace:
+ * the length would have no place in the program's memory. */
 int upvm_pack_text(const char *text)
 {
     struct upvm_buffer *buffer = upvm_buffer(upvm_sends);

@@ -1,13 +1,14 @@
-/* What packing, formats, messages in messages, Fortran and what all tasks share know of each other. */
+/* What packing, formats, nested messages, Fortran and the shared functions have in common. */
 #ifndef UPVM_PACK_H
 #define UPVM_PACK_H
 
 #include "lib.h"
 
-/* What PvmDataDefault makes of an item. */
+/* How PvmDataDefault lays out an item. */
 enum upvm_layout { UPVM_PLAIN, UPVM_FILLED, UPVM_SIGNED, UPVM_UNSIGNED };
 
-/* Each type's functions, number and argument, and an item's size and layout. */
+/* For each type: its functions' suffix, its number, its argument's type, and an item's size in
+ * bytes and layout. */
 #define UPVM_TYPES(X)                                       \
     X(byte, PVM_BYTE, char, 1, UPVM_FILLED)                 \
     X(short, PVM_SHORT, short, 2, UPVM_SIGNED)              \
@@ -21,16 +22,17 @@ enum upvm_layout { UPVM_PLAIN, UPVM_FILLED, UPVM_SIGNED, UPVM_UNSIGNED };
     X(cplx, PVM_CPLX, float, 8, UPVM_PLAIN)                 \
     X(dcplx, PVM_DCPLX, double, 16, UPVM_PLAIN)
 
-/* For a table of sizes by types' numbers. */
+/* An entry of a table of sizes, indexed by a type's number. */
 #define UPVM_SIZE(name, number, argument, size, layout) [number] = size,
 
-/* Whether data lie as in memory. */
+/* Returns 1 if the data are laid out as in memory. */
 static inline int upvm_is_plain(const struct upvm_buffer *buffer, int layout)
 {
     return layout == UPVM_PLAIN || (buffer->encoding & (PvmDataRaw | PvmDataInPlace));
 }
 
-/* Packs and unpacks items of a type (PVM_INT, …; not PVM_STR) as pvm_pkint and its like do, and says nothing. */
+/* Packs and unpacks items of a type (PVM_INT, …; not PVM_STR) as pvm_pkint and the like do, but
+ * reports no errors. */
 int upvm_pack(int type, const void *items, int count, int stride);
 int upvm_unpack(int type, void *items, int count, int stride);
 

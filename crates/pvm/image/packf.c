@@ -5,12 +5,12 @@
 #include <ctype.h>
 #include <stdarg.h>
 
-/* What one %… says: many items at an address, or one that is given as a value. */
+/* One conversion of a format: an array of items at an address, or a single item passed by value. */
 struct item {
     int type, count, stride, is_array;
 };
 
-/* In the format, or an argument; else 1. */
+/* Reads a number from the format, or for `*` from an argument. 1 if there is neither. */
 static int number(const char **at, va_list *args)
 {
     if (**at == '*') {
@@ -23,7 +23,7 @@ static int number(const char **at, va_list *args)
     return value;
 }
 
-/* Reads what is behind a %; false: that says nothing. */
+/* Reads a conversion after its %. Returns 0 if it is invalid. */
 static int is_read(const char **at, va_list *args, struct item *item)
 {
     const char *begin = *at;
@@ -77,7 +77,7 @@ static int pack_value(int type, va_list *args)
     case PVM_FLOAT: value.real = va_arg(*args, double); break;
     default: value.precise = va_arg(*args, double);
     }
-    /* It would be gone when it is sent. */
+    /* The value would be gone when the buffer is sent. */
     if (upvm_buffer(upvm_sends)->encoding == PvmDataInPlace)
         return PvmNotImpl;
     return upvm_pack(type, &value, 1, 1);

@@ -1,4 +1,4 @@
-/* What is asked of the system: a buffer goes there, and one comes back. */
+/* Questions to the system: a buffer is sent to it, and another comes back. */
 
 #include "lib.h"
 #include <string.h>
@@ -10,7 +10,7 @@ static struct upvm_buffer *asked(struct upvm_question *question)
     return upvm_buffer(question->asked);
 }
 
-/* Where there is no memory the question is cut short, and the host says so. */
+/* Without memory the question is cut short, and the host rejects it. */
 static void put(struct upvm_question *question, const void *bytes, size_t count)
 {
     struct upvm_buffer *buffer = asked(question);

@@ -1,8 +1,10 @@
-/* pvm_recv and pvm_nrecv, as programs call them: the host is asked, and what all tasks share puts its answer into the
- * buffer (shared.c). Where something is not usual nobody is asked, and that says so.
+/* pvm_recv and pvm_nrecv, as programs call them. They ask the host, and a shared function
+ * (shared.c) puts the answer into the buffer. In unusual cases the host is not asked, and
+ * UPVM_UNASKED is passed on instead.
  *
- * It is the image's own, for who waits may have nothing of what is shared on its stack. And it leaves by a jump, not by
- * a return: a processor predicts returns by the calls that it saw, and after the gate those are another task's. */
+ * This code is in the image and not shared, because a waiting task must have nothing of the shared
+ * code on its stack. It leaves by a jump instead of a return: a processor predicts returns from the
+ * calls that it saw, and after the gate those are another task's. */
 
 #include "doors.h"
 #include "layout.h"
@@ -26,7 +28,7 @@ pvm_nrecv:
 pvm_recv:
     .cfi_startproc
     mov $-1, %rdx
-    /* From edi, with a tag in esi, within so many microseconds. */
+    /* Receives from edi a message with the tag in esi, within rdx microseconds. */
 .Lreceived:
     push %rbp
     .cfi_def_cfa_offset 16

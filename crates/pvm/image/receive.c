@@ -1,9 +1,9 @@
-/* Receiving: the host knows what has come, and finds what is asked for.
+/* Receiving. Normally the host finds the message that is asked for among those that have arrived.
  *
- * Where each message has to be looked at as it comes, by a handler, by a program's own matching function, or because
- * another one is probed for, messages are taken from the host in their order, and those that nobody wanted yet wait here.
- * All that waits here came before all that waits at the host, so that order between a pair of tasks holds also across
- * wildcards. */
+ * In some cases each message must be examined on arrival: when the program has handlers or its own
+ * matching function, or probes for a message. Then the messages are taken from the host in order,
+ * and those that no receive has asked for yet wait here. All messages that wait here arrived before
+ * all that wait at the host, so the order between a pair of tasks also holds across wildcards. */
 
 #include "lib.h"
 #include "doors.h"
@@ -11,7 +11,7 @@
 #include <sys/time.h>
 #include <time.h>
 
-/* What waits here, in its order. */
+/* The list of messages that wait here, in order of arrival. */
 #define head upvm_hot.head
 #define tail upvm_hot.tail
 
@@ -22,7 +22,7 @@ static struct handler {
     int (*function)(int);
 } *handlers;
 static int handler_count, handling;
-/* PVM has nine of its own, and programs know that. */
+/* PVM itself has nine handlers, and programs rely on that. */
 static int handler_last = 9;
 
 int (*upvm_look)(struct upvm_buffer *buffer);
@@ -35,18 +35,19 @@ static int fits(const struct upvm_buffer *buffer, int from, int tag, int context
     return (from == -1 || buffer->source == from) && (tag == -1 || buffer->tag == tag) && buffer->context == context;
 }
 
-/* The next message at the host, into a buffer, which is a new one if `number` is none: its number; 0: none came. */
+/* Takes the next matching message from the host into buffer `number`, or into a new one if there is
+ * no such buffer. Returns the buffer's number, or 0 if no message arrived. */
 static int take(int number, int from, int tag, int context, long microseconds)
 {
     return taken(number, from, tag, context, UPVM_ASK(upvm_here(), UPVM_ASK_RECEIVE, (long)from, (long)tag, (long)context, microseconds));
 }
 
-/* The same, of what the host has answered. */
+/* The same, with the host's answer in `came`. */
 static int taken(int number, int from, int tag, int context, long came)
 {
     const uint64_t *table = upvm_here();
     if (came <= 0) {
-        /* A handler has run, and what was waited for may have come to it. */
+        /* A handler has run. It may have received the message that this receive waits for. */
         if (came == UPVM_INTERRUPTED)
             return take(number, from, tag, context, table[UPVM_TABLE_REPLY]);
         return came;
@@ -62,7 +63,7 @@ static int taken(int number, int from, int tag, int context, long came)
     return number;
 }
 
-/* What a handler does in the buffers is not seen by what it interrupts. */
+/* The interrupted function must not see the handler's changes to the active buffers. */
 static void handle(struct handler *handler, int number)
 {
     int sends = upvm_sends, receives = upvm_receives;
@@ -75,7 +76,7 @@ static void handle(struct handler *handler, int number)
     upvm_sends = sends, upvm_receives = receives;
 }
 
-/* Whether somebody has taken it as it came. */
+/* Returns 1 if `upvm_look` or a handler has consumed the message. */
 static int looked_at(int number)
 {
     struct upvm_buffer *buffer = upvm_buffer(number);
@@ -116,7 +117,8 @@ static void unlink_after(int before, int number)
         tail = before;
 }
 
-/* Of what waits here: what is asked for, or 0; or what the program's own function says is an error. */
+/* Finds a message among those that wait here. Returns its number, 0 if none matches, or the error
+ * of the program's matching function. */
 static int find(int from, int tag, int context, int take_it)
 {
     int best = 0, before_best = 0, rank = 0;
@@ -146,7 +148,7 @@ static long now(void)
     return time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
-/* A handler that receives, or sends, is not interrupted by others. */
+/* While a handler runs, no other handler is called for what it sends or receives. */
 void upvm_looks_changed(void)
 {
     upvm_hot.looks = (handler_count || upvm_look || matcher) && !handling;
@@ -197,7 +199,7 @@ static int is_sound(int from, int tag)
     return from >= -1 && tag >= -1;
 }
 
-/* The buffer of this number, if there is one, is the active one; what a function returns. */
+/* Makes the buffer active if there is one. Returns what the calling function returns. */
 static int activated(const char *function, int number)
 {
     if (number > 0)
@@ -205,14 +207,14 @@ static int activated(const char *function, int number)
     return number >= 0 ? number : upvm_done(function, number);
 }
 
-/* What came is the active receive buffer, and the one before is nobody's any more. */
+/* Receives into the active receive buffer. The one before is freed. */
 static int received(const char *function, int from, int tag, long microseconds)
 {
     if (!is_sound(from, tag))
         return upvm_done(function, PvmBadParam);
     upvm_self();
     if (!head && !upvm_hot.looks) {
-        /* The same number for the next one: nobody has it any more. */
+        /* The old buffer's number is reused, because that buffer is freed anyway. */
         return activated(function, take(upvm_receives, from, tag, upvm_context, microseconds));
     }
     int number = slowly(from, tag, upvm_context, microseconds, 1);
@@ -221,7 +223,8 @@ static int received(const char *function, int from, int tag, long microseconds)
     return activated(function, number);
 }
 
-/* Of pvm_recv and pvm_nrecv, where the host was asked for just this, or was not (UPVM_UNASKED). */
+/* Completes pvm_recv or pvm_nrecv. The host was asked for exactly this message, or not at all
+ * (UPVM_UNASKED). */
 int upvm_own_came(int from, int tag, long microseconds, long came)
 {
     const char *function = microseconds ? "pvm_recv" : "pvm_nrecv";
@@ -234,7 +237,7 @@ int upvm_own_came(int from, int tag, long microseconds, long came)
 int pvm_trecv(int from, int tag, struct timeval *within)
 {
     long microseconds = within ? within->tv_sec * 1000000 + within->tv_usec : -1;
-    /* Times that are over are as none. */
+    /* A time in the past means no wait. */
     return received("pvm_trecv", from, tag, within && microseconds < 0 ? 0 : microseconds);
 }
 
@@ -304,7 +307,8 @@ int pvm_delmhf(int number)
     return upvm_done("(mhid >= ndhandles) pvm_delmhf", PvmNotFound);
 }
 
-/* In no manual, but programs use it to look at their handlers; ours, not PVM's own nine. */
+/* In no manual, but programs use it to list their handlers. Lists the program's own, not PVM's
+ * nine. */
 void pvmdisplaymhfinfo(char *who, char *what, int tid)
 {
     printf("\n%s t%x: Display Message Handler Information: ndhandles = %d\n%s t%x: %s\n", who, tid, handler_count, who, tid, what);

@@ -1,4 +1,5 @@
-/* Sending: a letter to the host that says which block goes to whom. Nothing is copied, and nothing is waited for. */
+/* Sending: a letter tells the host which block goes to which task. Nothing is copied, and the
+ * sender does not wait. */
 
 #include "lib.h"
 #include "doors.h"
@@ -41,13 +42,12 @@ int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context)
             return captured;
     }
     upvm_post(buffer, to, tag, context);
-    /* Who is in another process may run now. */
+    /* A receiver in another process can run now. */
     if ((own ^ to) >> 18)
         upvm_ask_quietly(upvm_here(), UPVM_ASK_FLUSH, 0, 0, 0, 0);
     return PvmOk;
 }
 
-/* What PVM takes for a task's number. */
 int upvm_is_task(int tid)
 {
     return tid > 0 && tid >> 18 && (tid & ((1 << 18) - 1));
@@ -71,7 +71,7 @@ static int by_number(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-/* To each once, and not to oneself, as PVM does. */
+/* Sends to each task once, and not to this one, as PVM does. */
 static int to_each(struct upvm_buffer *buffer, int *to, int count, int tag)
 {
     int own = upvm_self();

@@ -1,4 +1,4 @@
-/* What those parts of libpvm3 know of each other that ask the machine's services. */
+/* What the parts of libpvm3 share that use the machine's services. */
 #ifndef UPVM_SERVICES_H
 #define UPVM_SERVICES_H
 
@@ -6,7 +6,8 @@
 
 extern int pvm_errno;
 
-/* An error that is remembered and returned, but not said, as PVM does where it is no more than an answer: programs ask again and again. */
+/* Stores and returns an error without reporting it. As in PVM, this is for errors that are merely
+ * an answer, in functions that programs call repeatedly. */
 static inline int upvm_quiet(int code)
 {
     if (code < 0)
@@ -14,7 +15,7 @@ static inline int upvm_quiet(int code)
     return code;
 }
 
-/* The same, and others run: what this task waits for is theirs to do. */
+/* The same, and lets other tasks run: what this task polls for is their work. */
 static inline int upvm_polled(int code)
 {
     if (code < 0)
@@ -26,10 +27,11 @@ static inline int upvm_polled(int code)
 int upvm_group_task(const char *group, int instance);
 int upvm_group_instance(const char *group, int tid);
 
-/* The tids of a group by instance, 0 where it is nobody's, which the caller frees. How many instances that are, or an error. */
+/* Stores a group's tids by instance, 0 for an unused one; the caller frees the array. Returns the
+ * number of instances, or an error. */
 int upvm_group_members(const char *group, int **tids);
 
-/* This task is in no group any more. */
+/* Forgets all cached groups, because this task has left them. */
 void upvm_groups_left(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Tasks: who this is, and others started, asked after and ended. */
+/* Tasks: this task's identity, and starting, querying and ending others. */
 
 #include "lib.h"
 #include "options.h"
@@ -26,7 +26,7 @@ int pvm_exit(void)
     return upvm_done("pvm_exit", done);
 }
 
-/* What of the environment goes with a task that is spawned: PVM_EXPORT, and what that names. */
+/* Appends the exported environment: PVM_EXPORT, and the variables that it names. */
 static void put_environment(struct upvm_question *question)
 {
     const char *names = getenv("PVM_EXPORT");
@@ -77,7 +77,7 @@ int pvm_spawn(char *file, char **args, int flags, char *where, int count, int *t
     for (int one = 0; started >= 0 && tids && one < count; one++)
         tids[one] = upvm_get(&question);
     upvm_over(&question);
-    /* Nothing is said of those that were not started, as PVM says nothing, and this is what it leaves. */
+    /* As in PVM, a partial failure is not reported, but pvm_errno is set to this. */
     if (started >= 0 && started < count)
         pvm_errno = PvmNotFound;
     return upvm_done("pvm_spawn", started);
@@ -106,13 +106,13 @@ int pvm_pstat(int tid)
     if (!upvm_is_task(tid))
         return upvm_done("pvm_pstat", PvmBadParam);
     int state = upvm_ask_short(UPVM_OP_TASK_STATE, tid);
-    /* Who asks again and again is to see it end. */
+    /* Lets a program that polls for a task's end see that end. */
     if (state == PvmOk)
         upvm_yield();
     return state == PvmNoTask ? state : upvm_done("pvm_pstat", state);
 }
 
-/* These arrays are the task's, until it asks again. */
+/* The array belongs to the library, and is valid for the task's life. */
 int pvm_siblings(int **tids)
 {
     static int *all, count;

@@ -1,4 +1,4 @@
-/* What a task prints that has no stream of its own: to the host, which knows who is to have it. */
+/* Output of a task that has no stream of its own. It goes to the host, which knows the target. */
 
 #include "lib.h"
 #include "options.h"
@@ -13,7 +13,7 @@ static long written(int descriptor, const void *bytes, unsigned long count)
     return done < 0 ? -2 : (long)count;
 }
 
-/* After the table is known, and before the program. */
+/* Runs after the table is known, and before the program's constructors. */
 __attribute__((constructor(103))) static void begin(void)
 {
     upvm_written_changed();

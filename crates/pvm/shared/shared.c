@@ -1,16 +1,18 @@
-/* What each message takes, where all is as usual: once for all tasks of a process (crate `ulp`, `SharedImage`).
+/* The common case of the per-message functions, once for all tasks of a process (crate `ulp`,
+ * `SharedImage`).
  *
- * It has no data, calls nothing, and waits for nothing: it works on what the task that runs has behind its table, and
- * where something is not usual it leaves by a jump to the image's own function of the same purpose, with the same
- * arguments, having done nothing yet. So all that PVM says is in the image, and this is what of it is often. Two more
- * jumps end what is usual: to copy what is long, and to have sent at once what goes to another process. */
+ * This code has no data, calls no function, and never waits. It works on the data behind the
+ * running task's table. In every unusual case it tail-calls the image's function of the same
+ * purpose with the same arguments, before it has changed anything. So the image has all of PVM's
+ * semantics, and this is their frequent part. Two common cases also end in a tail call: to copy
+ * many bytes, and to send a message to another process at once. */
 
 #define UPVM_SHARED
 #include "pack.h"
 
 #define UNUSUAL(what) __builtin_expect(!!(what), 0)
 
-/* One of the few buffers that are at hand, or that of number 0, which is nobody's. */
+/* One of the first few buffers, or buffer 0, which is never used. */
 static inline struct upvm_buffer *at_hand(unsigned number)
 {
     return &upvm_hot.buffers[number < UPVM_CHUNK ? number : 0];
@@ -47,7 +49,7 @@ int upvm_shared_send(int to, int tag)
     return (self ^ to) >> 18 ? upvm_hot.own->flush() : PvmOk;
 }
 
-/* What the host has answered is the active receive buffer, with the number of the one before. */
+/* Puts the host's answer into the active receive buffer, which keeps its number. */
 int upvm_shared_came(int from, int tag, long microseconds, long came)
 {
     const uint64_t *table = upvm_here();
@@ -61,7 +63,7 @@ int upvm_shared_came(int from, int tag, long microseconds, long came)
 #define LAYOUT(name, number, argument, size, layout) [number] = layout,
 static const unsigned char sizes[] = {UPVM_TYPES(UPVM_SIZE)}, layouts[] = {UPVM_TYPES(LAYOUT)};
 
-/* The image's libc copies what is long: it chose how when it began. */
+/* Long copies use the image's libc, which chose its method at startup. */
 static inline int copied(void *to, const void *from, size_t bytes)
 {
     switch (bytes) {
@@ -72,7 +74,7 @@ static inline int copied(void *to, const void *from, size_t bytes)
     }
 }
 
-/* A count below 0 makes more bytes than fit. */
+/* A negative count makes `bytes` larger than any capacity. */
 int upvm_shared_pack(const void *items, int count, int stride, int type)
 {
     struct upvm_buffer *buffer = at_hand(upvm_sends);

@@ -166,7 +166,7 @@ fn a_program_of_another_version_is_told_to_be_linked_anew() {
     std::fs::write(&program, bytes).unwrap();
     let done = run(&[], &program, &[]);
     assert!(
-        done.status.code() == Some(127) && said(&done).contains("link it anew"),
+        done.status.code() == Some(127) && said(&done).contains("link it again"),
         "{}",
         said(&done)
     );
