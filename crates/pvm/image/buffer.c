@@ -83,7 +83,8 @@ int upvm_buffer_new(int encoding)
         return PvmNoMem;
     struct upvm_buffer *buffer = at(number);
     /* The array of places is kept. */
-    buffer->data = 0, buffer->length = buffer->capacity = buffer->cursor = 0, buffer->handle = 0, buffer->used = 1;
+    buffer->data = 0, buffer->length = buffer->capacity = buffer->cursor = 0, buffer->handle = 0,
+        buffer->used = 1;
     buffer->encoding = encoding, buffer->source = buffer->tag = 0, buffer->context = upvm_context;
     buffer->place_count = buffer->wait = buffer->destination = buffer->crc = buffer->next = 0;
     return number;
@@ -101,7 +102,8 @@ static int take(struct upvm_buffer *buffer, size_t bytes)
     if (handle <= 0)
         return 0;
     uint64_t *reply = &table[UPVM_TABLE_REPLY];
-    buffer->data = (char *)reply[UPVM_REPLY_DATA], buffer->capacity = reply[UPVM_REPLY_CAPACITY], buffer->handle = handle;
+    buffer->data = (char *)reply[UPVM_REPLY_DATA], buffer->capacity = reply[UPVM_REPLY_CAPACITY],
+        buffer->handle = handle;
     return 1;
 }
 
@@ -112,7 +114,9 @@ char *upvm_room_made(struct upvm_buffer *buffer, size_t bytes)
         return 0;
     struct upvm_buffer old = *buffer;
     /* A block that is full doubles, because more is likely to follow. */
-    if (!take(buffer, old.data && needed > old.capacity && needed < 2 * old.capacity ? 2 * old.capacity : needed))
+    if (!take(buffer, old.data && needed > old.capacity && needed < 2 * old.capacity
+                          ? 2 * old.capacity
+                          : needed))
         return 0;
     if (old.data) {
         memcpy(buffer->data, old.data, old.length);

@@ -124,7 +124,8 @@ static int receive_part(const struct part *part, char *data, int from)
     if (number <= 0)
         return number < 0 ? number : PvmSysErr;
     struct upvm_buffer *buffer = upvm_buffer(number);
-    size_t bytes = part->type == PVM_STR && buffer->length < part->bytes ? buffer->length : part->bytes;
+    size_t bytes =
+        part->type == PVM_STR && buffer->length < part->bytes ? buffer->length : part->bytes;
     const char *came = upvm_next(buffer, bytes);
     if (came)
         memcpy(data, came, bytes);

@@ -27,6 +27,8 @@ int pvm_send(int to, int tag)
     }
 UPVM_TYPES(FUNCTIONS)
 
-_Static_assert(offsetof(struct upvm_library, self) == UPVM_HOT_SELF && offsetof(struct upvm_library, context) == UPVM_HOT_CONTEXT &&
-                   offsetof(struct upvm_library, head) == UPVM_HOT_UNUSUAL && offsetof(struct upvm_library, looks) == UPVM_HOT_UNUSUAL + 4,
+_Static_assert(offsetof(struct upvm_library, self) == UPVM_HOT_SELF &&
+                   offsetof(struct upvm_library, context) == UPVM_HOT_CONTEXT &&
+                   offsetof(struct upvm_library, head) == UPVM_HOT_UNUSUAL &&
+                   offsetof(struct upvm_library, looks) == UPVM_HOT_UNUSUAL + 4,
                "receive.S has these offsets, and tests two fields at once");

@@ -53,12 +53,14 @@ int pvm_nerr = sizeof pvm_errlist / sizeof *pvm_errlist;
 char *pvm_strerror(void)
 {
     unsigned number = -(unsigned)pvm_errno;
-    return number < sizeof pvm_errlist / sizeof *pvm_errlist ? pvm_errlist[number] : "Unknown Error";
+    return number < sizeof pvm_errlist / sizeof *pvm_errlist ? pvm_errlist[number]
+                                                             : "Unknown Error";
 }
 
 int pvm_perror(char *message)
 {
-    fprintf(stderr, "libpvm [t%x]: %s: %s\n", upvm_self(), message ? message : "(null)", pvm_strerror());
+    fprintf(stderr, "libpvm [t%x]: %s: %s\n", upvm_self(), message ? message : "(null)",
+            pvm_strerror());
     return PvmOk;
 }
 

@@ -51,13 +51,15 @@ ROUTINE(kill, (int *tid, int *info), *info = pvm_kill(*tid))
 ROUTINE(sendsig, (int *tid, int *signal, int *info), *info = pvm_sendsig(*tid, *signal))
 ROUTINE(pstat, (int *tid, int *info), *info = pvm_pstat(*tid))
 ROUTINE(catchout, (int *on, int *info), *info = pvm_catchout(*on ? stdout : 0))
-ROUTINE(notify, (int *what, int *tag, int *count, int *tids, int *info), *info = pvm_notify(*what, *tag, *count, tids))
+ROUTINE(notify, (int *what, int *tag, int *count, int *tids, int *info),
+        *info = pvm_notify(*what, *tag, *count, tids))
 
 /* "*" means any host. */
 ROUTINE(spawn,
-        (char *file, int *flags, char *where, int *count, int *tids, int *started, size_t file_length,
-         size_t where_length),
-        *started = pvm_spawn(TEXT(file), 0, *flags, where_length && *where == '*' ? "" : TEXT(where), *count, tids))
+        (char *file, int *flags, char *where, int *count, int *tids, int *started,
+         size_t file_length, size_t where_length),
+        *started = pvm_spawn(TEXT(file), 0, *flags,
+                             where_length && *where == '*' ? "" : TEXT(where), *count, tids))
 
 /* The machine. */
 ROUTINE(halt, (int *info), *info = pvm_halt())
@@ -66,7 +68,8 @@ ROUTINE(archcode, (char *arch, int *code, size_t arch_length), *code = pvm_archc
 ROUTINE(tidtohost, (int *tid, int *host), *host = pvm_tidtohost(*tid))
 ROUTINE(getopt, (int *option, int *value), *value = pvm_getopt(*option))
 ROUTINE(setopt, (int *option, int *value, int *old), *old = pvm_setopt(*option, *value))
-ROUTINE(perror, (char *message, int *info, size_t message_length), *info = pvm_perror(TEXT(message)))
+ROUTINE(perror, (char *message, int *info, size_t message_length),
+        *info = pvm_perror(TEXT(message)))
 
 /* Adds or removes one host. Returns that host's status. */
 static int hosts(int (*function)(char **, int, int *), char *host)
@@ -74,8 +77,10 @@ static int hosts(int (*function)(char **, int, int *), char *host)
     int its, done = function(&host, 1, &its);
     return done < 0 ? done : its;
 }
-ROUTINE(addhost, (char *host, int *info, size_t host_length), *info = hosts(pvm_addhosts, TEXT(host)))
-ROUTINE(delhost, (char *host, int *info, size_t host_length), *info = hosts(pvm_delhosts, TEXT(host)))
+ROUTINE(addhost, (char *host, int *info, size_t host_length),
+        *info = hosts(pvm_addhosts, TEXT(host)))
+ROUTINE(delhost, (char *host, int *info, size_t host_length),
+        *info = hosts(pvm_delhosts, TEXT(host)))
 
 /* Buffers. */
 ROUTINE(initsend, (int *encoding, int *buffer), *buffer = pvm_initsend(*encoding))
@@ -91,8 +96,8 @@ ROUTINE(upkmesg, (int *buffer), *buffer = pvm_upkmesg())
 ROUTINE(bufinfo, (int *buffer, int *bytes, int *tag, int *source, int *info),
         *info = pvm_bufinfo(*buffer, bytes, tag, source))
 
-void pvmfgetminfo_(int *buffer, int *length, int *context, int *tag, int *wait, int *encoding, int *crc, int *source,
-                   int *destination, int *info)
+void pvmfgetminfo_(int *buffer, int *length, int *context, int *tag, int *wait, int *encoding,
+                   int *crc, int *source, int *destination, int *info)
 {
     struct pvmminfo its = {0};
     *info = pvm_getminfo(*buffer, &its);
@@ -100,9 +105,12 @@ void pvmfgetminfo_(int *buffer, int *length, int *context, int *tag, int *wait, 
     *encoding = its.enc, *crc = its.crc, *source = its.src, *destination = its.dst;
 }
 
-void pvmfsetminfo_(int *buffer, int *context, int *tag, int *wait, int *source, int *destination, int *info)
+void pvmfsetminfo_(int *buffer, int *context, int *tag, int *wait, int *source, int *destination,
+                   int *info)
 {
-    struct pvmminfo its = {.ctx = *context, .tag = *tag, .wid = *wait, .src = *source, .dst = *destination};
+    struct pvmminfo its = {
+        .ctx = *context, .tag = *tag, .wid = *wait, .src = *source, .dst = *destination,
+    };
     *info = pvm_setminfo(*buffer, &its);
 }
 
@@ -134,7 +142,8 @@ ROUTINE(probe, (int *tid, int *tag, int *buffer), *buffer = pvm_probe(*tid, *tag
 ROUTINE(psend, (int *tid, int *tag, void *data, int *count, int *type, int *info),
         *info = pvm_psend(*tid, *tag, data, *count, *type))
 ROUTINE(precv,
-        (int *tid, int *tag, void *data, int *count, int *type, int *its_tid, int *its_tag, int *its_count, int *info),
+        (int *tid, int *tag, void *data, int *count, int *type, int *its_tid, int *its_tag,
+         int *its_count, int *info),
         *info = pvm_precv(*tid, *tag, data, *count, *type, its_tid, its_tag, its_count))
 
 /* -1 seconds means no limit. */
@@ -146,7 +155,8 @@ void pvmftrecv_(int *tid, int *tag, int *seconds, int *microseconds, int *buffer
 
 /* `function` gets the buffer's number by value, not by address. The meaning of the fourth argument
  * is not documented. */
-void pvmfaddmhf_(int *source, int *tag, int *context, void *unused, int (*function)(int), int *number)
+void pvmfaddmhf_(int *source, int *tag, int *context, void *unused, int (*function)(int),
+                 int *number)
 {
     (void)unused;
     *number = pvm_addmhf(*source, *tag, *context, function);
@@ -160,28 +170,31 @@ ROUTINE(getcontext, (int *context), *context = pvm_getcontext())
 ROUTINE(freecontext, (int *context, int *info), *info = pvm_freecontext(*context))
 
 /* Groups. */
-ROUTINE(joingroup, (char *group, int *instance, size_t group_length), *instance = pvm_joingroup(TEXT(group)))
+ROUTINE(joingroup, (char *group, int *instance, size_t group_length),
+        *instance = pvm_joingroup(TEXT(group)))
 ROUTINE(lvgroup, (char *group, int *info, size_t group_length), *info = pvm_lvgroup(TEXT(group)))
 ROUTINE(gsize, (char *group, int *size, size_t group_length), *size = pvm_gsize(TEXT(group)))
 ROUTINE(gettid, (char *group, int *instance, int *tid, size_t group_length),
         *tid = pvm_gettid(TEXT(group), *instance))
 ROUTINE(getinst, (char *group, int *tid, int *instance, size_t group_length),
         *instance = pvm_getinst(TEXT(group), *tid))
-ROUTINE(barrier, (char *group, int *count, int *info, size_t group_length), *info = pvm_barrier(TEXT(group), *count))
-ROUTINE(bcast, (char *group, int *tag, int *info, size_t group_length), *info = pvm_bcast(TEXT(group), *tag))
+ROUTINE(barrier, (char *group, int *count, int *info, size_t group_length),
+        *info = pvm_barrier(TEXT(group), *count))
+ROUTINE(bcast, (char *group, int *tag, int *info, size_t group_length),
+        *info = pvm_bcast(TEXT(group), *tag))
 ROUTINE(freezegroup, (char *group, int *size, int *info, size_t group_length),
         *info = pvm_freezegroup(TEXT(group), *size))
 ROUTINE(gather,
-        (void *result, void *data, int *count, int *type, int *tag, char *group, int *root, int *info,
-         size_t group_length),
+        (void *result, void *data, int *count, int *type, int *tag, char *group, int *root,
+         int *info, size_t group_length),
         *info = pvm_gather(result, data, *count, *type, *tag, TEXT(group), *root))
 ROUTINE(scatter,
-        (void *result, void *data, int *count, int *type, int *tag, char *group, int *root, int *info,
-         size_t group_length),
+        (void *result, void *data, int *count, int *type, int *tag, char *group, int *root,
+         int *info, size_t group_length),
         *info = pvm_scatter(result, data, *count, *type, *tag, TEXT(group), *root))
 ROUTINE(reduce,
-        (void (*function)(int *, void *, void *, int *, int *), void *data, int *count, int *type, int *tag,
-         char *group, int *root, int *info, size_t group_length),
+        (void (*function)(int *, void *, void *, int *, int *), void *data, int *count, int *type,
+         int *tag, char *group, int *root, int *info, size_t group_length),
         *info = pvm_reduce(function, data, *count, *type, *tag, TEXT(group), *root))
 
 #define OPERATION(name, function)                                 \
@@ -213,8 +226,8 @@ static int begins(const struct list *list, const int *count)
     return list->next >= list->count || (count && *count == -1);
 }
 
-void pvmfconfig_(int *count, int *archs, int *tid, char *name, char *arch, int *speed, int *info, size_t name_length,
-                 size_t arch_length)
+void pvmfconfig_(int *count, int *archs, int *tid, char *name, char *arch, int *speed, int *info,
+                 size_t name_length, size_t arch_length)
 {
     static struct list list;
     static struct pvmhostinfo *hosts;
@@ -234,8 +247,8 @@ void pvmfconfig_(int *count, int *archs, int *tid, char *name, char *arch, int *
     *info = 1; /* not PvmOk, as in PVM */
 }
 
-void pvmftasks_(int *where, int *count, int *tid, int *parent, int *host, int *flags, char *file, int *info,
-                size_t file_length)
+void pvmftasks_(int *where, int *count, int *tid, int *parent, int *host, int *flags, char *file,
+                int *info, size_t file_length)
 {
     static struct list list;
     static struct pvmtaskinfo *tasks;
@@ -255,8 +268,9 @@ void pvmftasks_(int *where, int *count, int *tid, int *parent, int *host, int *f
 }
 
 /* Returns PvmNotFound once after the last element. */
-void pvmfgetmboxinfo_(char *pattern, char *name, int *count, int *entries, int *indices, int *owners, int *flags,
-                      int *info, size_t pattern_length, size_t name_length)
+void pvmfgetmboxinfo_(char *pattern, char *name, int *count, int *entries, int *indices,
+                      int *owners, int *flags, int *info, size_t pattern_length,
+                      size_t name_length)
 {
     static struct list list;
     static struct pvmmboxinfo *boxes;
@@ -289,7 +303,8 @@ void pvmfsiblings_(int *count, int *index, int *tid)
         *tid = *index >= 0 && *index < there ? tids[*index] : PvmNoTask;
 }
 
-void pvmfhostsync_(int *host, int *seconds, int *microseconds, int *delta_seconds, int *delta_microseconds, int *info)
+void pvmfhostsync_(int *host, int *seconds, int *microseconds, int *delta_seconds,
+                   int *delta_microseconds, int *info)
 {
     struct timeval clock = {0}, delta = {0};
     *info = pvm_hostsync(*host, &clock, &delta);
@@ -300,7 +315,8 @@ void pvmfhostsync_(int *host, int *seconds, int *microseconds, int *delta_second
 /* `args` holds all arguments, separated by blanks. */
 void pvmfstartpvmd_(char *args, int *block, int *info, size_t args_length)
 {
-    char *text = TEXT(args), *rest, **words = __builtin_alloca((args_length / 2 + 2) * sizeof *words);
+    char *text = TEXT(args), *rest,
+        **words = __builtin_alloca((args_length / 2 + 2) * sizeof *words);
     int count = 0;
     for (char *word = strtok_r(text, " \t", &rest); word; word = strtok_r(0, " \t", &rest))
         words[count++] = word;

@@ -114,7 +114,9 @@ int upvm_group_task(const char *group, int instance)
 {
     struct frozen *one = known(group);
     if (one && one->tids)
-        return instance >= 0 && instance < one->count && one->tids[instance] ? one->tids[instance] : PvmNoInst;
+        return instance >= 0 && instance < one->count && one->tids[instance]
+                   ? one->tids[instance]
+                   : PvmNoInst;
     for (int pair = 0; one && pair < one->few; pair++)
         if (one->pairs[pair].instance == instance)
             return one->pairs[pair].tid;
@@ -260,7 +262,8 @@ void pvm_gsdump(void)
     fprintf(stderr, "%d groups\n", groups);
     for (int group = 0; group < groups; group++) {
         const char *name = upvm_get_text(&question);
-        int size = upvm_get(&question), state = upvm_get(&question), instances = upvm_get(&question);
+        int size = upvm_get(&question), state = upvm_get(&question),
+            instances = upvm_get(&question);
         fprintf(stderr, "%s: %d%s:", name, size, states[state]);
         for (int one = 0; one < instances; one++) {
             int tid = upvm_get(&question);

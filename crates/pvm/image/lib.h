@@ -94,7 +94,8 @@ struct upvm_library {
     struct upvm_buffer buffers[UPVM_CHUNK];
 } __attribute__((aligned(64)));
 
-_Static_assert(sizeof(struct upvm_library) <= UPVM_LIBRARY_LINES * 64, "the library has more data than the table has room for");
+_Static_assert(sizeof(struct upvm_library) <= UPVM_LIBRARY_LINES * 64,
+               "the library has more data than the table has room for");
 
 #define upvm_hot (*(struct upvm_library *)(upvm_here() + UPVM_TABLE_LIBRARY))
 #define upvm_sends upvm_hot.sends
@@ -109,7 +110,8 @@ static inline struct upvm_buffer *upvm_buffer(int number)
 {
     if (number <= 0 || number >= upvm_hot.fresh)
         return 0;
-    struct upvm_buffer *buffer = number < UPVM_CHUNK ? &upvm_hot.buffers[number] : upvm_buffer_far(number);
+    struct upvm_buffer *buffer =
+        number < UPVM_CHUNK ? &upvm_hot.buffers[number] : upvm_buffer_far(number);
     return buffer->used ? buffer : 0;
 }
 
@@ -172,7 +174,8 @@ static inline void upvm_give_back(struct upvm_buffer *buffer)
     if (!buffer->data)
         return;
     if (upvm_hot.spare_count < UPVM_SPARES && upvm_is_alone(buffer))
-        upvm_hot.spares[upvm_hot.spare_count++] = (struct upvm_spare){buffer->data, buffer->capacity, buffer->handle};
+        upvm_hot.spares[upvm_hot.spare_count++] =
+            (struct upvm_spare){buffer->data, buffer->capacity, buffer->handle};
     else
         upvm_letter(UPVM_LETTER_RELEASE | (uint64_t)buffer->handle << 8, 0, 0, 0);
     buffer->data = 0, buffer->capacity = 0, buffer->handle = 0;
@@ -218,9 +221,12 @@ static inline void upvm_filled(struct upvm_buffer *buffer, const uint64_t *reply
     buffer->data = (char *)reply[UPVM_REPLY_DATA], buffer->capacity = reply[UPVM_REPLY_CAPACITY];
     buffer->handle = reply[UPVM_REPLY_HANDLE];
     buffer->length = reply[UPVM_REPLY_LENGTH], buffer->cursor = 0, buffer->place_count = 0;
-    buffer->source = (int)reply[UPVM_REPLY_SOURCE], buffer->tag = (int)(reply[UPVM_REPLY_SOURCE] >> 32);
-    buffer->context = (int)reply[UPVM_REPLY_CONTEXT], buffer->encoding = (int)(reply[UPVM_REPLY_CONTEXT] >> 32);
-    buffer->wait = (int)reply[UPVM_REPLY_WAIT], buffer->destination = (int)(reply[UPVM_REPLY_WAIT] >> 32);
+    buffer->source = (int)reply[UPVM_REPLY_SOURCE],
+        buffer->tag = (int)(reply[UPVM_REPLY_SOURCE] >> 32);
+    buffer->context = (int)reply[UPVM_REPLY_CONTEXT],
+        buffer->encoding = (int)(reply[UPVM_REPLY_CONTEXT] >> 32);
+    buffer->wait = (int)reply[UPVM_REPLY_WAIT],
+        buffer->destination = (int)(reply[UPVM_REPLY_WAIT] >> 32);
 }
 
 /* Queues the letter that sends the buffer as it is. The buffer's header keeps these values, as in
@@ -230,7 +236,8 @@ static inline void upvm_post(struct upvm_buffer *buffer, int to, int tag, int co
     buffer->tag = tag, buffer->destination = to, buffer->context = context;
     int encoding = buffer->encoding == PvmDataInPlace ? PvmDataRaw : buffer->encoding;
     upvm_letter(UPVM_LETTER_SEND | (uint64_t)buffer->handle << 8 | (uint64_t)buffer->wait << 32,
-                (uint32_t)to | (uint64_t)tag << 32, (uint32_t)context | (uint64_t)encoding << 32, buffer->length);
+                (uint32_t)to | (uint64_t)tag << 32, (uint32_t)context | (uint64_t)encoding << 32,
+                buffer->length);
 }
 
 /* Returns where the next `bytes` are to be packed; the caller must write all of them. 0: no memory.

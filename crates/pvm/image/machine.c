@@ -168,7 +168,8 @@ int pvm_reg_rm(struct pvmhostinfo **hosts)
     return upvm_done("pvm_reg_rm", PvmNotImpl);
 }
 
-int pvm_reg_tracer(int tid, int code, int out_tid, int out_code, char *mask, int buffer, int options)
+int pvm_reg_tracer(int tid, int code, int out_tid, int out_code, char *mask, int buffer,
+                   int options)
 {
     (void)tid, (void)code, (void)out_tid, (void)out_code, (void)mask, (void)buffer, (void)options;
     return upvm_done("pvm_reg_tracer", PvmNotImpl);

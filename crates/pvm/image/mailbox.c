@@ -91,7 +91,8 @@ int pvm_delinfo(char *name, int index, int flags)
     if (!is_name(name) || index < 0)
         return upvm_done("pvm_delinfo", PvmBadParam);
     int code = delete(name, index);
-    return code == PvmDenied || code == PvmNotFound ? upvm_polled(code) : upvm_done("pvm_delinfo", code);
+    return code == PvmDenied || code == PvmNotFound ? upvm_polled(code)
+                                                    : upvm_done("pvm_delinfo", code);
 }
 
 /* The last result. It is valid until the next call. */
@@ -187,7 +188,8 @@ int pvm_lookup(char *name, int index, int *value)
     upvm_self();
     if (!is_name(name) || index < -1)
         return upvm_done("pvm_lookup", PvmBadParam);
-    int number, found = get(name, index < 0 ? 0 : index, index < 0 ? PvmMboxFirstAvail : PvmMboxDefault, &number);
+    int number, found =
+        get(name, index < 0 ? 0 : index, index < 0 ? PvmMboxFirstAvail : PvmMboxDefault, &number);
     if (found == PvmNoEntry)
         return upvm_polled(found);
     if (found < 0)

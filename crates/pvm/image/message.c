@@ -24,7 +24,8 @@ static int signature(const struct upvm_buffer *buffer)
     case PvmDataDefault: return XDR_SIGNATURE;
     case PvmDataTrace: return TRACE_SIGNATURE;
     /* Data that were sent from their place are laid out in the message as in memory. */
-    case PvmDataInPlace: return buffer->length && !buffer->place_count ? SIGNATURE : PLACE_SIGNATURE;
+    case PvmDataInPlace:
+        return buffer->length && !buffer->place_count ? SIGNATURE : PLACE_SIGNATURE;
     default: return SIGNATURE;
     }
 }
@@ -127,7 +128,8 @@ static struct pvmminfo header(const struct upvm_buffer *buffer)
 {
     return (struct pvmminfo){
         .len = buffer->length, .ctx = buffer->context, .tag = buffer->tag, .wid = buffer->wait,
-        .enc = signature(buffer), .crc = buffer->crc, .src = buffer->source, .dst = buffer->destination,
+        .enc = signature(buffer), .crc = buffer->crc, .src = buffer->source,
+        .dst = buffer->destination,
     };
 }
 

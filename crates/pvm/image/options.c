@@ -18,8 +18,10 @@ static int is_hosts(int option)
     switch (option) {
     case PvmOutputTid: case PvmOutputCode: case PvmOutputContext:
     case PvmSelfOutputTid: case PvmSelfOutputCode: case PvmSelfOutputContext:
-    case PvmTraceTid: case PvmTraceCode: case PvmTraceContext: case PvmTraceBuffer: case PvmTraceOptions:
-    case PvmSelfTraceTid: case PvmSelfTraceCode: case PvmSelfTraceContext: case PvmSelfTraceBuffer: case PvmSelfTraceOptions:
+    case PvmTraceTid: case PvmTraceCode: case PvmTraceContext:
+    case PvmTraceBuffer: case PvmTraceOptions:
+    case PvmSelfTraceTid: case PvmSelfTraceCode: case PvmSelfTraceContext:
+    case PvmSelfTraceBuffer: case PvmSelfTraceOptions:
     case PvmNoReset:
         return 1;
     }
@@ -28,7 +30,8 @@ static int is_hosts(int option)
 
 int upvm_set_at_host(int option, int value)
 {
-    int old = upvm_ask_quietly(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_OPTION, (long)option, (long)value, 1);
+    int old = upvm_ask_quietly(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_OPTION, (long)option,
+                               (long)value, 1);
     if (option == PvmSelfOutputTid)
         upvm_written_changed();
     return old;

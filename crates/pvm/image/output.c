@@ -44,7 +44,8 @@ static void text(int tid, const char *bytes, size_t count)
     struct piece *one = piece(tid);
     if (!one)
         return;
-    for (const char *end; (end = memchr(bytes, '\n', count)); count -= end + 1 - bytes, bytes = end + 1) {
+    for (const char *end; (end = memchr(bytes, '\n', count));
+         count -= end + 1 - bytes, bytes = end + 1) {
         if (one->length && upvm_show_tids)
             fprintf(to, "[t%x] ", tid);
         fwrite(one->text, 1, one->length, to);
@@ -123,7 +124,8 @@ int pvm_catchout(FILE *file)
 
 void upvm_catch_the_rest(void)
 {
-    if (!upvm_look || !upvm_ask_quietly(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_OPTION, (long)PvmOutputTid, 0, 0))
+    if (!upvm_look ||
+        !upvm_ask_quietly(upvm_here(), UPVM_ASK_SHORT, UPVM_OP_OPTION, (long)PvmOutputTid, 0, 0))
         return;
     upvm_poll();
     while (upvm_ask_short(UPVM_OP_OUTPUT_SOURCES, 0) > 0) {

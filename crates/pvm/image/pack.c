@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROW(name, number, argument, size, layout) [number] = {"pvm_pk" #name, "pvm_upk" #name, size, layout},
+#define ROW(name, number, argument, size, layout) \
+    [number] = {"pvm_pk" #name, "pvm_upk" #name, size, layout},
 static const struct type {
     const char *packs, *unpacks;
     unsigned char size, layout;
@@ -30,14 +31,15 @@ static inline size_t filled(size_t bytes)
 
 /* Copies items one by one. A step is the distance in bytes to the next item, and may be negative.
  */
-static inline __attribute__((always_inline)) void each(char *to, ptrdiff_t to_step, const char *from,
-                                                       ptrdiff_t from_step, size_t count, size_t size)
+static inline __attribute__((always_inline)) void
+each(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_step, size_t count, size_t size)
 {
     for (; count; count--, to += to_step, from += from_step)
         memcpy(to, from, size);
 }
 
-static void copy(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_step, size_t count, size_t size)
+static void copy(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_step, size_t count,
+                 size_t size)
 {
     if (to_step == (ptrdiff_t)size && from_step == (ptrdiff_t)size) {
         memcpy(to, from, count * size);
@@ -54,7 +56,8 @@ static void copy(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_s
 
 /* Records where the data are, to be copied when the buffer is sent. As in PVM, items must be
  * contiguous. */
-static int placed(struct upvm_buffer *buffer, const char *items, size_t count, int stride, size_t size)
+static int placed(struct upvm_buffer *buffer, const char *items, size_t count, int stride,
+                  size_t size)
 {
     if (stride != 1)
         return PvmNotImpl;

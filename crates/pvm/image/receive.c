@@ -32,14 +32,17 @@ static int taken(int number, int from, int tag, int context, long came);
 /* Contexts below 0 are the library's own. */
 static int fits(const struct upvm_buffer *buffer, int from, int tag, int context)
 {
-    return (from == -1 || buffer->source == from) && (tag == -1 || buffer->tag == tag) && buffer->context == context;
+    return (from == -1 || buffer->source == from) && (tag == -1 || buffer->tag == tag) &&
+           buffer->context == context;
 }
 
 /* Takes the next matching message from the host into buffer `number`, or into a new one if there is
  * no such buffer. Returns the buffer's number, or 0 if no message arrived. */
 static int take(int number, int from, int tag, int context, long microseconds)
 {
-    return taken(number, from, tag, context, UPVM_ASK(upvm_here(), UPVM_ASK_RECEIVE, (long)from, (long)tag, (long)context, microseconds));
+    return taken(number, from, tag, context,
+                 UPVM_ASK(upvm_here(), UPVM_ASK_RECEIVE, (long)from, (long)tag, (long)context,
+                          microseconds));
 }
 
 /* The same, with the host's answer in `came`. */
@@ -87,7 +90,8 @@ static int looked_at(int number)
     for (int one = 0; one < handler_count; one++) {
         struct handler handler = handlers[one];
         if (buffer->context < 0 || (handler.source != -1 && handler.source != buffer->source) ||
-            (handler.tag != -1 && handler.tag != buffer->tag) || (handler.context != -1 && handler.context != buffer->context))
+            (handler.tag != -1 && handler.tag != buffer->tag) ||
+            (handler.context != -1 && handler.context != buffer->context))
             continue;
         handle(&handler, number);
         upvm_buffer_free(number);
@@ -122,7 +126,8 @@ static void unlink_after(int before, int number)
 static int find(int from, int tag, int context, int take_it)
 {
     int best = 0, before_best = 0, rank = 0;
-    for (int number = head, before = 0; number; before = number, number = upvm_buffer(number)->next) {
+    for (int number = head, before = 0; number;
+         before = number, number = upvm_buffer(number)->next) {
         struct upvm_buffer *buffer = upvm_buffer(number);
         int found;
         if (matcher && context >= 0)
@@ -250,7 +255,8 @@ int pvm_probe(int from, int tag)
     return number >= 0 ? number : upvm_done("pvm_probe", number);
 }
 
-int pvm_precv(int from, int tag, void *data, int count, int type, int *source, int *its_tag, int *its_count)
+int pvm_precv(int from, int tag, void *data, int count, int type, int *source, int *its_tag,
+              int *its_count)
 {
     size_t size = upvm_size(type);
     if (!is_sound(from, tag) || !size || count < 0 || (count && !data))
@@ -283,7 +289,8 @@ int (*pvm_recvf(int (*function)(int, int, int)))(int, int, int)
 int pvm_addmhf(int source, int tag, int context, int (*function)(int))
 {
     for (int one = 0; one < handler_count; one++)
-        if (handlers[one].source == source && handlers[one].tag == tag && handlers[one].context == context)
+        if (handlers[one].source == source && handlers[one].tag == tag &&
+            handlers[one].context == context)
             return upvm_done("pvm_addmhf", PvmExists);
     struct handler *more = realloc(handlers, (handler_count + 1) * sizeof *more);
     if (!more)
@@ -311,9 +318,13 @@ int pvm_delmhf(int number)
  * nine. */
 void pvmdisplaymhfinfo(char *who, char *what, int tid)
 {
-    printf("\n%s t%x: Display Message Handler Information: ndhandles = %d\n%s t%x: %s\n", who, tid, handler_count, who, tid, what);
+    printf("\n%s t%x: Display Message Handler Information: ndhandles = %d\n%s t%x: %s\n", who, tid,
+           handler_count, who, tid, what);
     for (int one = 0; one < handler_count; one++)
-        printf("%s t%x: dhandles[%2d].mhid = %2d  .header.src = t%x  .header.ctx = %8d  .header.tag= %8d\n", who, tid, one,
-               handlers[one].number, handlers[one].source, handlers[one].context, handlers[one].tag);
+        printf("%s t%x: dhandles[%2d].mhid = %2d  .header.src = t%x  .header.ctx = %8d  "
+               ".header.tag= %8d\n",
+               who, tid, one,
+               handlers[one].number, handlers[one].source, handlers[one].context,
+               handlers[one].tag);
     printf("\n\n");
 }

@@ -11,7 +11,8 @@ int upvm_enroll(void)
 {
     uint64_t *table = upvm_here();
     upvm_ask_quietly(table, UPVM_ASK_SHORT, UPVM_OP_ENROLL, 0, 0, 0);
-    upvm_hot.self = (int)table[UPVM_TABLE_REPLY], upvm_hot.parent = (int)table[UPVM_TABLE_REPLY + 1];
+    upvm_hot.self = (int)table[UPVM_TABLE_REPLY],
+        upvm_hot.parent = (int)table[UPVM_TABLE_REPLY + 1];
     upvm_context = (int)table[UPVM_TABLE_REPLY + 2];
     return upvm_hot.self;
 }

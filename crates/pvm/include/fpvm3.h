@@ -1,7 +1,7 @@
 !     PVM 3.4's constants for Fortran, in fixed and in free form.
 !
 !     The names and values are those of PVM's own fpvm3.h, so that
-!     programs need only be compiled again:
+!     programs need only be recompiled:
 !
 !     PVM version 3.4:  Parallel Virtual Machine System
 !     University of Tennessee, Knoxville TN.
@@ -24,7 +24,7 @@
 !     purpose.  This software is provided ``as is'' without express or
 !     implied warranty.
 
-!     Where tasks are started, and how: pvmfspawn; old names last.
+!     Where and how tasks are started: pvmfspawn. Old names are last.
       integer PVMTASKDEFAULT, PVMTASKHOST, PVMTASKARCH, PVMTASKDEBUG
       integer PVMTASKTRACE, PVMMPPFRONT, PVMHOSTCOMPL, PVMNOSPAWNPARENT
       integer PVMHOST, PVMARCH, PVMDEBUG, PVMTRACE
@@ -33,14 +33,14 @@
       parameter (PVMHOSTCOMPL = 32, PVMNOSPAWNPARENT = 64, PVMHOST = 1)
       parameter (PVMARCH = 2, PVMDEBUG = 4, PVMTRACE = 8)
 
-!     How data lie in a message: pvmfinitsend, pvmfmkbuf.
+!     How data are laid out in a message: pvmfinitsend, pvmfmkbuf.
       integer PVMDATADEFAULT, PVMDATARAW, PVMDATAINPLACE, PVMDATATRACE
       integer PVMDEFAULT, PVMRAW, PVMINPLACE
       parameter (PVMDATADEFAULT = 0, PVMDATARAW = 1, PVMDATAINPLACE = 2)
       parameter (PVMDATATRACE = 4, PVMDEFAULT = 0, PVMRAW = 1)
       parameter (PVMINPLACE = 2)
 
-!     What a task can be told of: pvmfnotify.
+!     Events that a task can be notified of: pvmfnotify.
       integer PVMTASKEXIT, PVMHOSTDELETE, PVMHOSTADD, PVMROUTEADD
       integer PVMROUTEDELETE, PVMNOTIFYCANCEL
       parameter (PVMTASKEXIT = 1, PVMHOSTDELETE = 2, PVMHOSTADD = 3)
@@ -91,7 +91,7 @@
       parameter (PVMMBOXFIRSTAVAIL = 8, PVMMBOXREADANDDELETE = 16)
       parameter (PVMMBOXWAITFORINFO = 32)
 
-!     What routines return that have failed; of PVM 3.3 the last two.
+!     Results of routines. The last two names are of PVM 3.3.
       integer PvmOk, PvmBadParam, PvmMismatch, PvmOverflow, PvmNoData
       integer PvmNoHost, PvmNoFile, PvmDenied, PvmNoMem, PvmBadMsg
       integer PvmSysErr, PvmNoBuf, PvmNoSuchBuf, PvmNullGroup

@@ -1,21 +1,23 @@
-/* PVM 3.4's interface: what a program includes that runs as tasks.
+/* PVM 3.4's interface, for programs that run as tasks.
  *
- * The names, values and prototypes are those of PVM's own pvm3.h, so that programs need only be compiled again:
+ * The names, values and prototypes are those of PVM's own pvm3.h, so that programs need only be
+ * recompiled:
  *
  *         PVM version 3.4:  Parallel Virtual Machine System
  *    University of Tennessee, Knoxville TN.  Oak Ridge National Laboratory, Oak Ridge TN.
  *    Emory University, Atlanta GA.
- *    Authors:  J. J. Dongarra, G. E. Fagg, M. Fischer, G. A. Geist, J. A. Kohl, R. J. Manchek, P. Mucci,
- *              P. M. Papadopoulos, S. L. Scott, and V. S. Sunderam
+ *    Authors:  J. J. Dongarra, G. E. Fagg, M. Fischer, G. A. Geist, J. A. Kohl, R. J. Manchek,
+ *              P. Mucci, P. M. Papadopoulos, S. L. Scott, and V. S. Sunderam
  *                        (C) 1997 All Rights Reserved
  *
- *    Permission to use, copy, modify, and distribute this software and its documentation for any purpose and without
- *    fee is hereby granted provided that the above copyright notice appear in all copies and that both the copyright
- *    notice and this permission notice appear in supporting documentation.
+ *    Permission to use, copy, modify, and distribute this software and its documentation for any
+ *    purpose and without fee is hereby granted provided that the above copyright notice appear in
+ *    all copies and that both the copyright notice and this permission notice appear in supporting
+ *    documentation.
  *
- *    Neither the Institutions (Emory University, Oak Ridge National Laboratory, and University of Tennessee) nor the
- *    Authors make any representations about the suitability of this software for any purpose.  This software is
- *    provided ``as is'' without express or implied warranty. */
+ *    Neither the Institutions (Emory University, Oak Ridge National Laboratory, and University of
+ *    Tennessee) nor the Authors make any representations about the suitability of this software for
+ *    any purpose.  This software is provided ``as is'' without express or implied warranty. */
 #ifndef _PVM3_H_
 #define _PVM3_H_
 
@@ -26,39 +28,39 @@
 #define PVM_MINOR_VERSION 4
 #define PVM_PATCH_VERSION 6
 
-/* How data lie in a message: pvm_initsend, pvm_mkbuf. */
-#define PvmDataDefault 0 /* as XDR has them: multiples of 4 bytes */
+/* How data are laid out in a message: pvm_initsend, pvm_mkbuf. */
+#define PvmDataDefault 0 /* with XDR's sizes: multiples of 4 bytes */
 #define PvmDataRaw 1     /* as in memory */
-#define PvmDataInPlace 2 /* as in memory, and taken when they are sent */
+#define PvmDataInPlace 2 /* as in memory, and copied when they are sent */
 #define PvmDataFoo PvmDataDefault
-#define PvmDataTrace 4   /* of programs' own trace events */
+#define PvmDataTrace 4   /* for programs' own trace events */
 
-/* Where tasks are started, and how: pvm_spawn. */
+/* Where and how tasks are started: pvm_spawn. */
 #define PvmTaskDefault 0
 #define PvmTaskHost 1       /* on a host */
-#define PvmTaskArch 2       /* on hosts of a kind */
+#define PvmTaskArch 2       /* on hosts of an architecture */
 #define PvmTaskDebug 4      /* in a debugger */
 #define PvmTaskTrace 8      /* traced */
 #define PvmMppFront 16      /* on a service node */
-#define PvmHostCompl 32     /* on any other host than that */
+#define PvmHostCompl 32     /* on any host but the given one */
 #define PvmNoSpawnParent 64 /* without a parent */
 
-/* What a task can be told of: pvm_notify. */
+/* Events that a task can be notified of: pvm_notify. */
 #define PvmTaskExit 1
 #define PvmHostDelete 2
 #define PvmHostAdd 3
 #define PvmRouteAdd 4
 #define PvmRouteDelete 5
-#define PvmNotifyCancel 256 /* with one of these: no more */
+#define PvmNotifyCancel 256 /* with one of these: withdraws the request */
 
-/* Options, and values of theirs: pvm_setopt, pvm_getopt. */
+/* Options and their values: pvm_setopt, pvm_getopt. */
 #define PvmRoute 1
 #define PvmDontRoute 1
 #define PvmAllowDirect 2
 #define PvmRouteDirect 3
 #define PvmDebugMask 2
 #define PvmAutoErr 3        /* errors are printed (1), end the task (2), abort it (3) */
-#define PvmOutputTid 4      /* whom children's output goes to */
+#define PvmOutputTid 4      /* the task that gets the children's output */
 #define PvmOutputCode 5
 #define PvmTraceTid 6
 #define PvmTraceCode 7
@@ -69,13 +71,13 @@
 #define PvmTraceCount 3
 #define PvmFragSize 10
 #define PvmResvTids 11
-#define PvmSelfOutputTid 12 /* whom this task's output goes to */
+#define PvmSelfOutputTid 12 /* the task that gets this task's output */
 #define PvmSelfOutputCode 13
 #define PvmSelfTraceTid 14
 #define PvmSelfTraceCode 15
 #define PvmSelfTraceBuffer 16
 #define PvmSelfTraceOptions 17
-#define PvmShowTids 18      /* pvm_catchout prints whose a line is */
+#define PvmShowTids 18      /* pvm_catchout labels each line with its task */
 #define PvmPollType 19
 #define PvmPollConstant 1
 #define PvmPollSleep 2
@@ -86,40 +88,42 @@
 #define PvmSelfTraceContext 24
 #define PvmNoReset 25       /* this task outlives a reset */
 
-/* Whose trace mask: pvm_gettmask, pvm_settmask. */
+/* The owner of a trace mask: pvm_gettmask, pvm_settmask. */
 #define PvmTaskSelf 0
 #define PvmTaskChild 1
 
-/* The context of programs that ask for none. */
+/* The context of programs that ask for no other. */
 #define PvmBaseContext 0
 
 /* Mailboxes: pvm_putinfo, pvm_recvinfo. */
 #define PvmMboxDefault 0
-#define PvmMboxPersistent 1    /* stays when its owner has left */
-#define PvmMboxMultiInstance 2 /* many of a name */
-#define PvmMboxOverWritable 4  /* others may put and delete it */
-#define PvmMboxFirstAvail 8    /* the first whose index is not lower */
+#define PvmMboxPersistent 1    /* remains after its owner ends */
+#define PvmMboxMultiInstance 2 /* one of several entries of a name */
+#define PvmMboxOverWritable 4  /* other tasks may replace and delete it */
+#define PvmMboxFirstAvail 8    /* the first entry from the index on */
 #define PvmMboxReadAndDelete 16
 #define PvmMboxWaitForInfo 32
 #define PvmMboxMaxFlag 512
 /* An index in the bits above the flags. */
 #define PvmMboxDirectIndexShift 10
 #define PvmMboxMaxDirectIndex ((unsigned)1 << (31 - PvmMboxDirectIndexShift))
-#define PvmMboxDirectIndexOf(_flags) \
-    (((_flags) & ((PvmMboxMaxDirectIndex - 1) << PvmMboxDirectIndexShift)) >> PvmMboxDirectIndexShift)
-#define PvmMboxDirectIndex(_index)                                                                                    \
-    (((_index) >= PvmMboxMaxDirectIndex)                                                                              \
-         ? (fprintf(stderr, "Mbox Direct Index Too Large: %d >= %d\n", (int)(_index), (int)PvmMboxMaxDirectIndex), 0) \
+#define PvmMboxDirectIndexOf(_flags)                                          \
+    (((_flags) & ((PvmMboxMaxDirectIndex - 1) << PvmMboxDirectIndexShift)) >> \
+     PvmMboxDirectIndexShift)
+#define PvmMboxDirectIndex(_index)                                     \
+    (((_index) >= PvmMboxMaxDirectIndex)                               \
+         ? (fprintf(stderr, "Mbox Direct Index Too Large: %d >= %d\n", \
+                    (int)(_index), (int)PvmMboxMaxDirectIndex), 0)     \
          : ((_index) << PvmMboxDirectIndexShift))
 
-/* Mailboxes by which the system finds what takes its place. */
+/* Mailboxes of tasks that replace parts of the system. */
 #define PVMNORESETCLASS "###_PVM_NO_RESET_###"
 #define PVMHOSTERCLASS "###_PVM_HOSTER_###"
 #define PVMTASKERCLASS "###_PVM_TASKER_###"
 #define PVMTRACERCLASS "###_PVM_TRACER_###"
 #define PVMRMCLASS "###_PVM_RM_###"
 
-/* What functions return that have failed. */
+/* Results of functions. */
 #define PvmOk 0
 #define PvmBadParam -2      /* bad parameter */
 #define PvmMismatch -3      /* parameters do not match */
@@ -134,26 +138,26 @@
 #define PvmNoBuf -15        /* no active buffer */
 #define PvmNoSuchBuf -16    /* no such buffer */
 #define PvmNullGroup -17    /* group without a name */
-#define PvmDupGroup -18     /* in the group already */
+#define PvmDupGroup -18     /* already in the group */
 #define PvmNoGroup -19      /* no such group */
 #define PvmNotInGroup -20   /* not in the group */
 #define PvmNoInst -21       /* no such instance */
 #define PvmHostFail -22     /* host failed */
 #define PvmNoParent -23     /* no parent */
 #define PvmNotImpl -24      /* not implemented */
-#define PvmDSysErr -25      /* the system's error */
+#define PvmDSysErr -25      /* system error */
 #define PvmBadVersion -26   /* versions do not match */
 #define PvmOutOfRes -27     /* out of resources */
-#define PvmDupHost -28      /* host is there already */
+#define PvmDupHost -28      /* host exists already */
 #define PvmCantStart -29    /* daemon cannot be started */
-#define PvmAlready -30      /* in progress already */
+#define PvmAlready -30      /* already in progress */
 #define PvmNoTask -31       /* no such task */
 #define PvmNotFound -32     /* not found */
-#define PvmExists -33       /* exists already */
+#define PvmExists -33       /* already exists */
 #define PvmHostrNMstr -34   /* hoster is not on the master host */
 #define PvmParentNotSet -35 /* spawned with PvmNoSpawnParent */
 #define PvmIPLoopback -36   /* master host's address is loopback */
-/* Of PVM 3.3. */
+/* Names of PVM 3.3. */
 #define PvmNoEntry PvmNotFound
 #define PvmDupEntry PvmDenied
 
@@ -171,16 +175,16 @@
 #define PVM_UINT 10
 #define PVM_ULONG 11
 
-/* pvm_config: a host. */
+/* A host: pvm_config. */
 struct pvmhostinfo {
     int hi_tid;   /* its daemon's number */
     char *hi_name;
     char *hi_arch;
-    int hi_speed; /* in relation to others */
-    int hi_dsig;  /* signature of how its data lie in memory */
+    int hi_speed; /* relative to other hosts */
+    int hi_dsig;  /* signature of its data format */
 };
 
-/* pvm_tasks: a task. */
+/* A task: pvm_tasks. */
 struct pvmtaskinfo {
     int ti_tid;
     int ti_ptid;    /* its parent */
@@ -190,19 +194,19 @@ struct pvmtaskinfo {
     int ti_pid;
 };
 
-/* pvm_getminfo, pvm_setminfo: a message's header. */
+/* A message's header: pvm_getminfo, pvm_setminfo. */
 struct pvmminfo {
-    int len; /* of its body, in bytes */
+    int len; /* length of the body in bytes */
     int ctx; /* context */
     int tag;
     int wid; /* wait id */
     int enc; /* encoding */
     int crc;
-    int src; /* from whom */
-    int dst; /* to whom */
+    int src; /* sender */
+    int dst; /* receiver */
 };
 
-/* pvm_getmboxinfo: all mailboxes of a name. */
+/* All entries of a name: pvm_getmboxinfo. */
 struct pvmmboxinfo {
     char *mi_name;
     int mi_nentries;
@@ -224,7 +228,7 @@ struct pvmmboxinfo {
 #endif
 #endif
 
-/* Programs use this name, too. */
+/* Programs also use this name. */
 #ifdef __ProtoGlarp__
 #undef __ProtoGlarp__
 #endif
@@ -250,7 +254,7 @@ int pvm_tasks __ProtoGlarp__((int, int *, struct pvmtaskinfo **));
 int pvm_siblings __ProtoGlarp__((int **));
 int pvm_export __ProtoGlarp__((char *));
 int pvm_unexport __ProtoGlarp__((char *));
-#ifdef EOF /* where <stdio.h> is there, and with it FILE */
+#ifdef EOF /* <stdio.h> is included, so there is FILE */
 int pvm_catchout __ProtoGlarp__((FILE *));
 #endif
 int pvm_notify __ProtoGlarp__((int, int, int, int *));
@@ -362,7 +366,8 @@ int pvm_bcast __ProtoGlarp__((char *, int));
 int pvm_freezegroup __ProtoGlarp__((char *, int));
 int pvm_gather __ProtoGlarp__((void *, void *, int, int, int, char *, int));
 int pvm_scatter __ProtoGlarp__((void *, void *, int, int, int, char *, int));
-int pvm_reduce __ProtoGlarp__((void (*)(int *, void *, void *, int *, int *), void *, int, int, int, char *, int));
+int pvm_reduce __ProtoGlarp__((void (*)(int *, void *, void *, int *, int *), void *, int, int, int,
+                               char *, int));
 void PvmMax __ProtoGlarp__((int *, void *, void *, int *, int *));
 void PvmMin __ProtoGlarp__((int *, void *, void *, int *, int *));
 void PvmSum __ProtoGlarp__((int *, void *, void *, int *, int *));
@@ -377,9 +382,9 @@ int pvm_insert __ProtoGlarp__((char *, int, int));
 int pvm_lookup __ProtoGlarp__((char *, int, int *));
 int pvm_delete __ProtoGlarp__((char *, int));
 
-/* What PVM's own header lacks, and programs use. */
+/* Names that PVM's own header lacks, but programs use. */
 extern int pvm_errno;
-extern char *pvm_errlist[]; /* texts of errors, by the code without its sign */
+extern char *pvm_errlist[]; /* error texts, indexed by the negated code */
 extern int pvm_nerr;
 int pvm_gettmask __ProtoGlarp__((int, char *));
 int pvm_settmask __ProtoGlarp__((int, char *));

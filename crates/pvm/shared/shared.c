@@ -31,7 +31,8 @@ unsigned upvm_shared_version(void)
 int upvm_shared_initsend(int encoding)
 {
     struct upvm_buffer *buffer = at_hand(upvm_sends);
-    if (UNUSUAL(!buffer->used || (unsigned)encoding > PvmDataInPlace || !upvm_hot.self || !has_room_for_a_letter()))
+    if (UNUSUAL(!buffer->used || (unsigned)encoding > PvmDataInPlace || !upvm_hot.self ||
+                !has_room_for_a_letter()))
         return upvm_hot.own->initsend(encoding);
     upvm_buffer_clear(buffer);
     upvm_begin_buffer(buffer, encoding);
@@ -42,7 +43,8 @@ int upvm_shared_send(int to, int tag)
 {
     struct upvm_buffer *buffer = at_hand(upvm_sends);
     int self = upvm_hot.self;
-    if (UNUSUAL(!buffer->used || buffer->place_count || to <= 0 || !(to >> 18) || !(to & ((1 << 18) - 1)) || tag < 0 ||
+    if (UNUSUAL(!buffer->used || buffer->place_count || to <= 0 || !(to >> 18) ||
+                !(to & ((1 << 18) - 1)) || tag < 0 ||
                 !self || upvm_hot.looks || !has_room_for_a_letter()))
         return upvm_hot.own->send(to, tag);
     upvm_post(buffer, to, tag, upvm_context);
@@ -54,7 +56,8 @@ int upvm_shared_came(int from, int tag, long microseconds, long came)
 {
     const uint64_t *table = upvm_here();
     struct upvm_buffer *buffer = at_hand(upvm_receives);
-    if (UNUSUAL(came != 1 || table[UPVM_TABLE_SIGNALS] || !buffer->used || !has_room_for_a_letter()))
+    if (UNUSUAL(came != 1 || table[UPVM_TABLE_SIGNALS] || !buffer->used ||
+                !has_room_for_a_letter()))
         return upvm_hot.own->came(from, tag, microseconds, came);
     upvm_filled(buffer, &table[UPVM_TABLE_REPLY]);
     return upvm_receives;
@@ -79,10 +82,12 @@ int upvm_shared_pack(const void *items, int count, int stride, int type)
 {
     struct upvm_buffer *buffer = at_hand(upvm_sends);
     size_t size = sizes[type], bytes = count * size;
-    if (UNUSUAL(stride != 1 || !buffer->used || buffer->encoding == PvmDataInPlace || !upvm_is_plain(buffer, layouts[type])))
+    if (UNUSUAL(stride != 1 || !buffer->used || buffer->encoding == PvmDataInPlace ||
+                !upvm_is_plain(buffer, layouts[type])))
         return upvm_hot.own->pack(items, count, stride, type);
     if (buffer->data ? bytes > buffer->capacity - buffer->length || !upvm_is_alone(buffer)
-                     : !upvm_hot.spare_count || !upvm_take_spare(buffer, upvm_hot.spare_count - 1, bytes))
+                     : !upvm_hot.spare_count ||
+                           !upvm_take_spare(buffer, upvm_hot.spare_count - 1, bytes))
         return upvm_hot.own->pack(items, count, stride, type);
     char *to = buffer->data + buffer->length;
     buffer->length += bytes;
@@ -93,7 +98,8 @@ int upvm_shared_unpack(void *items, int count, int stride, int type)
 {
     struct upvm_buffer *buffer = at_hand(upvm_receives);
     size_t size = sizes[type], bytes = count * size;
-    if (UNUSUAL(stride != 1 || !buffer->data || !upvm_is_plain(buffer, layouts[type]) || bytes > buffer->length - buffer->cursor))
+    if (UNUSUAL(stride != 1 || !buffer->data || !upvm_is_plain(buffer, layouts[type]) ||
+                bytes > buffer->length - buffer->cursor))
         return upvm_hot.own->unpack(items, count, stride, type);
     const char *from = buffer->data + buffer->cursor;
     buffer->cursor += bytes;
