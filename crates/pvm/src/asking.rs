@@ -1,4 +1,4 @@
-//! Asking machines from another shell: what they do, to end tasks, to end.
+//! Requests to machines from another shell: to show their tasks, to end tasks, to halt.
 
 use crate::door::{MachineReply, MachineRequest, PATIENCE, question, unpack};
 use crate::shown::ShownMachine;
@@ -11,60 +11,60 @@ use upcall_directory::names;
 use upcall_os::socket::{Connection, Received};
 use upcall_ulp::slot::UlpSlot;
 
-/// Why a machine did not do what it was asked.
+/// Why a request to a machine failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MachineRequestError {
     /// No machine runs.
     None {
-        /// The folder that was looked into.
+        /// The folder that was searched.
         folder: PathBuf,
     },
     /// There is no such machine.
     NoMachine {
         /// Its number.
         machine: u32,
-        /// Those that there are.
+        /// The machines that exist.
         others: Vec<u32>,
     },
-    /// There are several that could be meant.
+    /// Several machines match.
     Which {
-        /// What is to be done.
+        /// The request.
         what: String,
-        /// Those.
+        /// The machines that match.
         machines: Vec<u32>,
     },
     /// There is no such task.
     NoTask {
         /// Its id.
         tid: Tid,
-        /// Where it was looked for.
+        /// The machines that were searched.
         machines: Vec<u32>,
     },
     /// There is no usable folder of names.
     Folder(names::FolderError),
-    /// It has just ended.
+    /// The machine has just ended.
     Gone {
         /// The machine.
         machine: u32,
     },
-    /// It does not answer.
+    /// The machine does not answer.
     Silent {
         /// The machine.
         machine: u32,
     },
-    /// It refuses.
+    /// The machine refuses the request.
     Refused {
         /// The machine.
         machine: u32,
-        /// In its words.
+        /// The machine's explanation.
         reason: String,
     },
     /// The connection failed.
     Connection {
         /// The machine.
         machine: u32,
-        /// The kernel's word.
+        /// The error from the kernel.
         error: io::Error,
     },
 }
@@ -142,10 +142,10 @@ impl MachineConnection {
         Ok(Self { machine, connection })
     }
 
-    /// `None`: the other side has closed.
+    /// Waits for a reply. `None`: the other side has closed the connection.
     fn hear(&self) -> Result<Option<MachineReply>, MachineRequestError> {
         let machine = self.machine;
-        // Within that a machine is also halted that has to be by force.
+        // This is long enough for a machine that has to be halted by force.
         let received = self.connection.receive_within(Duration::ZERO, PATIENCE);
         match received.map_err(|error| MachineRequestError::Connection { machine, error })? {
             Received::Message(message) => match unpack(&message.bytes) {
@@ -172,8 +172,10 @@ fn look(machine: u32, socket: &Path) -> Result<ShownMachine, MachineRequestError
     }
 }
 
-/// All machines of this user, as they show themselves, and what is wrong with those that do not.
-/// Blocks for 5 s at most for each that does not answer. What killed ones have left is removed.
+/// Lists all machines of this user, and the errors of those that do not answer.
+///
+/// Blocks for at most 5 s per machine that does not answer. Removes the sockets of machines that
+/// were killed.
 pub fn machines() -> (Vec<ShownMachine>, Vec<MachineRequestError>) {
     names::sweep();
     let (mut shown, mut silent) = (Vec::new(), Vec::new());
@@ -187,7 +189,7 @@ pub fn machines() -> (Vec<ShownMachine>, Vec<MachineRequestError>) {
     (shown, silent)
 }
 
-/// The machines that are meant: this one, or all.
+/// The machine with this number, or all machines.
 fn meant(machine: Option<u32>) -> Result<BTreeMap<u32, PathBuf>, MachineRequestError> {
     names::sweep();
     let mut all = names::machines();
@@ -206,7 +208,7 @@ fn meant(machine: Option<u32>) -> Result<BTreeMap<u32, PathBuf>, MachineRequestE
     }
 }
 
-/// The only one that is meant.
+/// The machine with this number, or the only machine.
 fn only(machine: Option<u32>, what: &str) -> Result<(u32, PathBuf), MachineRequestError> {
     let mut all = meant(machine)?;
     match all.pop_first() {
@@ -218,12 +220,12 @@ fn only(machine: Option<u32>, what: &str) -> Result<(u32, PathBuf), MachineReque
     }
 }
 
-/// The only one that has this task.
+/// The only machine that has this task.
 fn with(tid: Tid, machine: Option<u32>) -> Result<(u32, PathBuf), MachineRequestError> {
     let mut all = meant(machine)?;
     let machines = all.keys().copied().collect::<Vec<_>>();
     if machines.len() > 1 {
-        // What does not answer may have it.
+        // A machine that does not answer may have the task.
         all.retain(|machine, socket| {
             look(*machine, socket)
                 .map_or(true, |shown| shown.tasks.iter().any(|task| task.tid == tid))
@@ -239,7 +241,7 @@ fn with(tid: Tid, machine: Option<u32>) -> Result<(u32, PathBuf), MachineRequest
     }
 }
 
-/// Asks for something that is done for tasks: for how many.
+/// Requests something for tasks. Returns the number of tasks for which it was done.
 fn done(
     (machine, socket): (u32, PathBuf),
     ask: MachineRequest,
@@ -250,11 +252,10 @@ fn done(
     }
 }
 
-/// Ends a task, or all of a machine: how many. A machine that need not be named is the only one, or
-/// the only one with that task. The machine ends when no task is left, unless its console is open.
+/// Ends a task, or all tasks of a machine. Returns how many.
 ///
-/// # Errors
-/// See [`MachineRequestError`].
+/// Without `machine`, the request goes to the only machine, or to the only one that has the task. A
+/// machine ends with its last task, unless its console is open.
 pub fn kill(machine: Option<u32>, tid: Option<Tid>) -> Result<usize, MachineRequestError> {
     match tid {
         None => done(only(machine, "kill all")?, MachineRequest::Kill(None)),
@@ -262,10 +263,7 @@ pub fn kill(machine: Option<u32>, tid: Option<Tid>) -> Result<usize, MachineRequ
     }
 }
 
-/// Sends a task a signal.
-///
-/// # Errors
-/// See [`MachineRequestError`].
+/// Sends a signal to a task.
 pub fn signal(machine: Option<u32>, tid: Tid, number: i32) -> Result<(), MachineRequestError> {
     for_one(with(tid, machine)?, tid, MachineRequest::Signal { tid: tid.number(), number })
         .map(drop)
@@ -283,11 +281,8 @@ fn for_one(
     }
 }
 
-/// Ends a machine with all its tasks; returns when it has ended. Where it is in a call of the
-/// kernel's for one of them it is killed, after some seconds.
-///
-/// # Errors
-/// See [`MachineRequestError`].
+/// Ends a machine with all its tasks, and returns its number when it has ended. A machine that is
+/// in a system call for one of its tasks is killed after some seconds.
 pub fn halt(machine: Option<u32>) -> Result<u32, MachineRequestError> {
     let (machine, socket) = only(machine, "halt")?;
     let asking = MachineConnection::begin(machine, &socket, MachineRequest::Halt)?;
@@ -295,14 +290,13 @@ pub fn halt(machine: Option<u32>) -> Result<u32, MachineRequestError> {
     Ok(machine)
 }
 
-/// A task's id as people write it: `t40002`, or its digits.
+/// Parses a task's id as people write it: `t40002`, or only the digits.
 pub fn tid(text: &str) -> Option<Tid> {
     i32::from_str_radix(text.strip_prefix('t').unwrap_or(text), 16).ok().and_then(Tid::of)
 }
 
-/// What memory the slots of a process have, in KiB: resident, and of that its own alone. Read from
-/// outside (`/proc/PID/smaps`), so that its tasks need not stop for it; empty if that may not be
-/// read.
+/// The memory of each slot of a process, in KiB: resident, and the private part of that. Read from
+/// `/proc/PID/smaps`, so that the tasks need not stop. Empty if that cannot be read.
 pub fn memory(process: u32) -> BTreeMap<usize, (u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{process}/smaps")).unwrap_or_default();
     memory_of(&text)

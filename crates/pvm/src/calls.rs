@@ -1,12 +1,13 @@
-//! What reaches the first process's node from outside of the machine: lines for its console, and
-//! what is asked from another shell. Threads that wait for such things hand them over; the node,
-//! which runs tasks, looks at one word between two turns, and when no task can run it waits for a
-//! doorbell beside all else.
+//! Calls from outside of the machine to the first process's node: lines for its console, and
+//! requests from another shell.
+//!
+//! Threads wait for these and hand them over. The node, which runs the tasks, checks one word
+//! between two turns. When no task can run, it waits for a doorbell beside everything else.
 //!
 //! # Why no call is lost
-//! A caller puts its call into the queue, then sets the word, then rings. The node clears both
-//! before it looks whether the queue is empty: what comes after that look finds the word clear, and
-//! sets it again.
+//! A caller puts its call into the queue, then sets the word, then rings. The node clears doorbell
+//! and word before it checks whether the queue is empty. A call that is queued after this check
+//! finds the word clear, and sets it again.
 
 use crate::door::Visitor;
 use std::fs::File;
@@ -17,17 +18,17 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::doorbell::Doorbell;
 
-/// A longer line is taken as several.
+/// Maximum length of a line in bytes. A longer line is split.
 const LONGEST: u64 = 1 << 20;
 
-/// See the module.
+/// A call to the node.
 #[derive(Debug)]
 pub(crate) enum NodeCall {
     /// A line for the console.
     Line(String),
-    /// There are no more.
+    /// The input has ended.
     InputEnds,
-    /// Somebody asks.
+    /// A request from another shell.
     Asked(crate::door::MachineRequest, Visitor),
 }
 
@@ -37,7 +38,7 @@ struct CallFlag {
     doorbell: Doorbell,
 }
 
-/// The node's end.
+/// The node's end of the queue.
 #[derive(Debug)]
 pub(crate) struct NodeCalls {
     word: Arc<CallFlag>,
@@ -45,7 +46,7 @@ pub(crate) struct NodeCalls {
     caller: NodeCaller,
 }
 
-/// A thread's end.
+/// A thread's end of the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeCaller {
     word: Arc<CallFlag>,
@@ -63,13 +64,13 @@ impl NodeCalls {
         self.caller.clone()
     }
 
-    /// Whether there is one, at the price of a load.
+    /// Returns `true` if there is a call. Costs one load.
     #[inline]
     pub(crate) fn are_there(&self) -> bool {
         self.word.there.load(Ordering::Acquire)
     }
 
-    /// What is ready when there is one.
+    /// A descriptor that is readable while there is a call.
     pub(crate) fn descriptor(&self) -> i32 {
         self.word.doorbell.as_fd().as_raw_fd()
     }
@@ -85,7 +86,7 @@ impl NodeCalls {
 }
 
 impl NodeCaller {
-    /// False: the node has ended.
+    /// Queues a call. Returns `false` if the node has ended.
     pub(crate) fn call(&self, call: NodeCall) -> bool {
         let sent = self.queue.send(call).is_ok();
         self.word.there.store(true, Ordering::SeqCst);
@@ -94,19 +95,19 @@ impl NodeCaller {
     }
 }
 
-/// Lines that a thread reads, one each time that it is asked for one.
+/// A thread that reads one line for each request.
 #[derive(Debug)]
 pub(crate) struct Input(Sender<()>);
 
 impl Input {
-    /// Of this descriptor.
+    /// Starts a thread that reads from `from`.
     pub(crate) fn start(from: OwnedFd, caller: NodeCaller) -> io::Result<Self> {
         let (more, asked) = channel();
         let mut from = BufReader::new(File::from(from));
         let read = move || {
             while asked.recv().is_ok() {
                 let mut line = Vec::new();
-                // What cannot be read is at its end.
+                // A read error counts as the end.
                 let read = (&mut from).take(LONGEST).read_until(b'\n', &mut line).unwrap_or(0);
                 let call = if read == 0 {
                     NodeCall::InputEnds
@@ -122,9 +123,9 @@ impl Input {
         Ok(Self(more))
     }
 
-    /// The next line is a call when it is there.
+    /// Requests the next line, which arrives as a call.
     pub(crate) fn more(&self) {
-        // After its end nothing comes.
+        // After the end of the input there is no thread to receive this.
         let _ = self.0.send(());
     }
 }

@@ -1,8 +1,9 @@
-//! `upvmcc` and its like: the system's compilers, told what makes a program a task.
+//! `upvmcc` and the other wrappers: the system's compilers, with the options that make a program a
+//! task.
 //!
-//! "Recompile and relink" (V3) means to use these in place of the compiler, and nothing else. What
-//! they add is in [`tools`](crate::tools); it is unpacked once into the user's cache, or lies with
-//! an installation.
+//! To port a program means to recompile and relink it with these in place of the compiler, and
+//! nothing else (UPVM). What they add is in [`tools`](crate::tools). It is unpacked once into the
+//! user's cache, or is part of an installation.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::{env, fs};
 
-/// What is compiled, by which compiler.
+/// The source language, which determines the compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceLanguage {
     /// `upvmcc`.
@@ -35,7 +36,7 @@ impl SourceLanguage {
         }
     }
 
-    /// The compiler, and the variable that names another one.
+    /// The variable that names another compiler, and the usual one.
     fn compiler(self) -> (&'static str, &'static str) {
         match self {
             Self::C => ("UPVM_CC", "gcc"),
@@ -45,9 +46,9 @@ impl SourceLanguage {
     }
 }
 
-/// PVM's libraries: ours are linked in any case.
+/// The original PVM's libraries. They are dropped, because ours are always linked.
 const LIBRARIES: [&str; 4] = ["-lpvm3", "-lgpvm3", "-lfpvm3", "-lpvmtrc"];
-/// What says that a program is to lie elsewhere than a task has to.
+/// Options that would load a program differently from a task. They are dropped.
 const ELSEWHERE: [&str; 9] = [
     "-static",
     "-static-pie",
@@ -59,13 +60,12 @@ const ELSEWHERE: [&str; 9] = [
     "-fno-PIC",
     "-rdynamic",
 ];
-/// What tells the linker which names are the program's own.
+/// The linker script that keeps the program's own names apart.
 const SCRIPT: &str = "names.map";
-/// With these nothing is linked.
+/// Options with which nothing is linked.
 const ONLY: [&str; 6] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only"];
 
-/// The wrapper's `main`: becomes the compiler, with the arguments of this process and what they
-/// lack.
+/// The wrapper's `main`: executes the compiler with this process's arguments and the added ones.
 pub fn run(language: SourceLanguage) -> ExitCode {
     let args = env::args_os().skip(1).collect::<Vec<_>>();
     match args.first().and_then(|first| first.to_str()) {
@@ -96,11 +96,11 @@ pub fn run(language: SourceLanguage) -> ExitCode {
     ExitCode::from(127)
 }
 
-/// The compiler, with these arguments of the wrapper's and what they lack. For the command `upcall`
-/// and the wrappers, which lie beside it: programs that are linked so find their host there.
+/// The compiler with the arguments of the wrapper and the added ones. For the command `upcall` and
+/// for the wrappers beside it: a program that they link finds its host there.
 ///
 /// # Errors
-/// What is linked cannot be unpacked, or the arguments ask for what no task can be.
+/// The files to link cannot be unpacked, or no task can be what the arguments ask for.
 pub fn command(language: SourceLanguage, args: &[OsString]) -> Result<Command, String> {
     let (variable, usual) = language.compiler();
     let mut command = Command::new(env::var_os(variable).unwrap_or_else(|| usual.into()));
@@ -116,7 +116,7 @@ fn help(language: SourceLanguage) -> String {
     )
 }
 
-/// What is added, in words.
+/// Prints the options that the wrapper adds.
 fn flags(linking: bool) -> ExitCode {
     let words = unpacked().map(|folder| if linking { linked(&folder) } else { compiled(&folder) });
     match words {
@@ -134,7 +134,7 @@ fn flags(linking: bool) -> ExitCode {
     }
 }
 
-/// Headers and libraries where an installation has them; UPCALL is the command as it will be there.
+/// Writes headers and libraries to an installation's folder. `upcall` is the command's path there.
 fn unpack(folder: Option<&Path>, upcall: Option<PathBuf>) -> ExitCode {
     let Some(folder) = folder else {
         eprintln!("upvmcc: --upvm-unpack FOLDER [UPCALL]: which folder?");
@@ -149,13 +149,13 @@ fn unpack(folder: Option<&Path>, upcall: Option<PathBuf>) -> ExitCode {
     }
 }
 
-/// All that the compiler is told.
+/// All arguments of the compiler.
 fn whole(args: &[OsString]) -> Result<Vec<OsString>, String> {
     let is = |word: &OsStr, all: &[&str]| word.to_str().is_some_and(|word| all.contains(&word));
     if args.iter().any(|word| word == "-shared") {
         return Err("a task is linked as a whole, and a shared library cannot be part of it: make a static one (ar)".into());
     }
-    // Files, or a library to link: else it only tells something of itself.
+    // Without a file or a library to link, the compiler only prints something about itself.
     let works = args.iter().any(|word| !word.as_encoded_bytes().starts_with(b"-") || word == "-");
     if !works {
         return Ok(args.to_vec());
@@ -181,7 +181,7 @@ fn linked(folder: &Path) -> Vec<OsString> {
     words.push(
         [OsStr::new("-Wl,--version-script="), folder.join(SCRIPT).as_os_str()].join(OsStr::new("")),
     );
-    // What a compiler adds of its own asks for these again.
+    // Libraries that the compiler adds itself need these again.
     words.extend(
         ["runtime.o", "libpvm3.a", "libupvm.a"].map(|name| folder.join(name).into_os_string()),
     );
@@ -189,7 +189,7 @@ fn linked(folder: &Path) -> Vec<OsString> {
     words
 }
 
-/// Where what is added lies, which is written there if it is not yet.
+/// The folder of the added files. Writes them if they are missing.
 fn unpacked() -> Result<PathBuf, String> {
     let runtime = runtime();
     let mut hasher = DefaultHasher::new();
@@ -214,7 +214,7 @@ fn unpacked() -> Result<PathBuf, String> {
             cache.display()
         )
     };
-    // Whole, or not there: others may do the same just now.
+    // Renamed when complete, because another process may do the same now.
     let new = cache.join(format!(".{name}.{}", std::process::id()));
     write(&new, &runtime).map_err(unable)?;
     if let Err(error) = fs::rename(&new, &folder) {
@@ -234,7 +234,7 @@ fn write(folder: &Path, runtime: &Path) -> io::Result<()> {
     fs::write(folder.join("libpvm3.a"), crate::tools::LIBRARY)?;
     fs::write(folder.join("libupvm.a"), upcall_ulp::tools::ARCHIVE)?;
     fs::write(folder.join(SCRIPT), upcall_ulp::tools::SCRIPT)?;
-    // The path under which a program that is started by itself finds its host. Any compiler of C's
+    // The path under which a program that was started from the shell finds its host. Any C compiler
     // will do.
     let named = env::var_os("UPVM_CC");
     let compilers = ["gcc", "cc"].map(OsString::from).into_iter().chain(named);
@@ -259,7 +259,7 @@ fn line(compiler: &OsStr, folder: &Path, runtime: &Path) -> io::Result<()> {
     if compiler.wait()?.success() { Ok(()) } else { Err(io::Error::other("it failed")) }
 }
 
-/// The command that runs tasks: beside this one.
+/// The command that runs tasks. It is in the same folder as this one.
 fn runtime() -> PathBuf {
     let own = env::current_exe().unwrap_or_default();
     own.with_file_name("upcall")

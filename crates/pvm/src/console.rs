@@ -1,12 +1,14 @@
 //! PVM's console: lines in, text out.
 //!
-//! Source: PVM's `pvm(1)`, and PVM 3.4.6's console, asked: commands, their output and what they say
-//! of errors are its own, where that makes sense. Nothing here waits, reads or prints: lines and
-//! the machine's answers are arguments, what comes of them is text, and what is to be done goes
-//! through [`Controls`], so that all of it can be tested without a machine.
+//! Sources: PVM's `pvm(1)`, and experiments with PVM 3.4.6's console. Commands, their output and
+//! their error texts are PVM's own where they make sense here.
 //!
-//! The console is a task's id without a task: it owns what it puts into mailboxes, and the output
-//! of its [jobs](jobs) is messages to it, as it would be for a task.
+//! The console neither waits, nor reads, nor prints. Lines and the machine's answers are arguments,
+//! results are text, and actions go through [`Controls`], so that all of it can be tested without a
+//! machine.
+//!
+//! The console has a task's id without being a task: it owns what it puts into mailboxes, and the
+//! output of its [jobs](jobs) is sent to it as messages, as to a task.
 
 mod help;
 mod jobs;
@@ -27,41 +29,42 @@ use spawning::{Spawning, Where};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::CString;
 
-/// What the console says of a command that has too few words, or too many.
+/// The error text for a command with a wrong number of arguments.
 fn wrong(command: &str) -> String {
     format!("{command}: wrong #args (help {command})")
 }
 
-/// A task, as far as the first process of a machine knows it without asking.
+/// What the first process of a machine knows about a task without asking.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownTask {
     pub(crate) tid: Tid,
-    /// As PVM has it: a code, if there is none.
+    /// As in PVM: an error code if there is no parent.
     pub(crate) parent: i32,
     pub(crate) program: String,
     pub(crate) process: i32,
 }
 
-/// The machine, as the console needs it. What is answered later comes by [`Console::answered`] and
+/// The machine, as the console sees it. Later answers arrive through [`Console::answered`] and
 /// [`Console::seen`].
 pub(crate) trait Controls {
-    /// Spawns; then how many were is answered, and their ids, and the errors of others.
+    /// Spawns `count` tasks. The answer has the number of those that started, their ids, and the
+    /// errors of the others.
     fn spawn(&mut self, plan: TaskSpec, count: u32);
-    /// Asks for a service, which is answered.
+    /// Asks for a service. The answer comes later.
     fn ask(&mut self, op: u64, question: Packet);
-    /// Asks all processes what their tasks do, which is to be seen.
+    /// Asks all processes what their tasks do. The answer comes later.
     fn look(&mut self);
     fn kill(&mut self, tid: Tid);
-    /// What cannot be done is said.
+    /// Sends a signal, or returns why that is not possible.
     fn signal(&mut self, tid: Tid, number: i32) -> Result<(), &'static str>;
-    /// All that have not ended.
+    /// All tasks that have not ended.
     fn tasks(&self) -> Vec<KnownTask>;
-    /// Entries of mailboxes go whose owners have ended, of one class or all.
+    /// Removes mailbox entries whose owners have ended, of one class or of all.
     fn forget_orphans(&mut self, class: Option<&str>);
     fn halt(&mut self);
 }
 
-/// What the machine is to answer before the next line is taken.
+/// The machine's answer that must arrive before the next line is read.
 #[derive(Debug)]
 enum ConsoleWait {
     Started { job: Option<i32> },
@@ -70,7 +73,7 @@ enum ConsoleWait {
     Look(SurveyPurpose),
 }
 
-/// What is done when all processes have told what their tasks do.
+/// What to do when all processes have reported what their tasks do.
 #[derive(Clone, Copy, Debug)]
 enum SurveyPurpose {
     List { long: bool, console: bool },
@@ -78,18 +81,18 @@ enum SurveyPurpose {
     Reset,
 }
 
-/// See the module.
+/// PVM's console; see the module.
 #[derive(Debug)]
 pub(crate) struct Console {
     tid: Tid,
     host: String,
     aliases: BTreeMap<String, Vec<String>>,
-    /// PVM_EXPORT names those variables that go to tasks.
+    /// Environment of spawned tasks; they get the variables that PVM_EXPORT names.
     environment: BTreeMap<String, String>,
     options: Options,
     jobs: Jobs,
     waits: Option<ConsoleWait>,
-    /// Lines that come before those that are read.
+    /// Lines that come before the input.
     first: VecDeque<String>,
     open: bool,
     out: Vec<u8>,
@@ -98,7 +101,8 @@ pub(crate) struct Console {
 const EXPORT: &str = "PVM_EXPORT";
 
 impl Console {
-    /// With its id, its host's name, its environment, and the lines of `~/.pvmrc`.
+    /// Creates a console with its id, its host's name, its environment, and the lines of
+    /// `~/.pvmrc`.
     pub(crate) fn new(
         tid: Tid,
         host: String,
@@ -123,27 +127,27 @@ impl Console {
         self.tid
     }
 
-    /// Takes lines yet.
+    /// Returns `true` if the console still takes lines.
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Takes the next line now.
+    /// Returns `true` if the console takes the next line now.
     pub(crate) fn is_ready(&self) -> bool {
         self.open && self.waits.is_none()
     }
 
-    /// What is to be printed since the last call.
+    /// Takes the text that was printed since the last call.
     pub(crate) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
 
-    /// The next of the lines that come before those that are read.
+    /// The next line of those that come before the input.
     pub(crate) fn next_first(&mut self) -> Option<String> {
         self.first.pop_front()
     }
 
-    /// No line is taken any more.
+    /// Stops taking lines.
     pub(crate) fn close(&mut self) {
         self.open = false;
     }
@@ -153,11 +157,11 @@ impl Console {
         self.out.push(b'\n');
     }
 
-    /// A command.
+    /// Executes a command.
     #[expect(clippy::too_many_lines, reason = "one arm for each command")]
     pub(crate) fn line(&mut self, line: &str, controls: &mut dyn Controls) {
         let mut words = line::words(line);
-        // An alias may stand for one, but not for itself.
+        // An alias may expand to another one. The limit stops an alias of itself.
         for _ in 0..8 {
             let Some(alias) = words.first().and_then(|first| self.aliases.get(first)) else {
                 break;
@@ -355,7 +359,7 @@ impl Console {
         }
     }
 
-    /// A task that is there; else says why not.
+    /// Finds a running task. If there is none, prints why.
     fn a_task(&mut self, word: &str, known: &[KnownTask]) -> Option<Tid> {
         let tid = number(word).and_then(Tid::of);
         if tid == Some(self.tid) {
@@ -378,7 +382,7 @@ impl Console {
         for word in &args[usize::from(children)..] {
             if children {
                 let parent = number(word).unwrap_or_default();
-                // Those that this console has spawned have no parent that PVM says.
+                // Tasks that this console has spawned have no parent in PVM's terms.
                 let parent =
                     if parent == self.tid.number() { error::PARENT_NOT_SET } else { parent };
                 known
@@ -408,8 +412,8 @@ impl Console {
     }
 
     fn put(&mut self, name: &str, flags: i32, text: &str, controls: &mut dyn Controls) {
-        // As a task puts what it has packed by `pvm_pkstr`, in PvmDataDefault: the length in the
-        // order of networks, and multiples of 4 bytes.
+        // Packs the text as `pvm_pkstr` does with PvmDataDefault: the length in network order,
+        // padded to multiples of 4 bytes.
         let length = text.len() + 1;
         let mut bytes = (length as u32).to_be_bytes().to_vec();
         bytes.extend(text.as_bytes());
@@ -459,7 +463,7 @@ impl Console {
             names.filter_map(|name| Some(format!("{name}={}", self.environment.get(name)?)));
         let plan = TaskSpec {
             program: program.into(),
-            // A line has no other zero bytes but those that nobody has typed.
+            // A zero byte cannot be typed, so no word is dropped.
             args: args.into_iter().filter_map(|word| CString::new(word).ok()).collect(),
             environment: values.filter_map(|value| CString::new(value).ok()).collect(),
             parent: error::PARENT_NOT_SET,
@@ -506,7 +510,7 @@ impl Console {
         controls.tasks().iter().for_each(|task| self.say(row(&self.host, task, long)));
     }
 
-    /// The machine's answer to what the last line has asked for.
+    /// Handles the machine's answer to the last line.
     pub(crate) fn answered(&mut self, code: i32, bytes: &[u8]) {
         let mut reader = PacketReader::new(bytes);
         match self.waits.take() {
@@ -546,7 +550,7 @@ impl Console {
         }
     }
 
-    /// What all tasks do.
+    /// Handles the report of what all tasks do.
     pub(crate) fn seen(&mut self, tasks: &[ShownTask], controls: &mut dyn Controls) {
         let Some(ConsoleWait::Look(look)) =
             self.waits.take_if(|waits| matches!(waits, ConsoleWait::Look(_)))
@@ -581,7 +585,7 @@ impl Console {
         }
     }
 
-    /// A message that is a job's output: its tag, and what is in it.
+    /// Handles an output message of a job. `job` is the message's tag.
     pub(crate) fn printed(&mut self, job: i32, bytes: &[u8]) {
         let mut reader = PacketReader::new(bytes);
         let (Some(tid), Some(what)) = (reader.int().and_then(Tid::of), reader.int()) else {
@@ -596,7 +600,7 @@ impl Console {
     }
 }
 
-/// A task's number, as people write it.
+/// Parses a task's number as people write it.
 fn number(word: &str) -> Option<i32> {
     i32::from_str_radix(word.strip_prefix('t').unwrap_or(word), 16).ok()
 }

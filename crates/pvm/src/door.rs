@@ -1,9 +1,10 @@
-//! Where a machine is asked from another shell: a socket of its first process in the folder of
-//! names, one question a connection. Its thread waits there, and hands over what is asked
-//! ([`NodeCalls`](crate::calls)); only this user is heard.
+//! The socket on which a machine is asked from another shell. It belongs to the machine's first
+//! process, lies in the folder of names, and takes one request per connection. Its thread waits for
+//! requests and hands them to the node ([`NodeCalls`](crate::calls)). Only this user's requests are
+//! accepted.
 //!
-//! Nothing else says that a machine is there: the socket of one that was killed is removed by
-//! whoever looks next.
+//! The socket is the only sign that a machine runs. The socket of a machine that was killed is
+//! removed by the next command that looks for machines.
 
 use crate::calls::{NodeCall, NodeCaller};
 use crate::report::report_line;
@@ -24,26 +25,26 @@ use upcall_os::socket::{Connection, Listener, Received};
 /// Maximum time that the other processes of a machine take to end.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// The version of what follows.
+/// Version of the protocol below.
 const VERSION: u32 = 1;
-/// Keys of the set of descriptors; those who ask follow.
+/// Keys in the poll set. Connections have keys from `GUESTS`.
 const LISTENER: u64 = 0;
 const END: u64 = 1;
 const GUESTS: u64 = 2;
-/// So many may be there at once who have not asked yet.
+/// Maximum number of connections that have not sent a request yet.
 const MOST: usize = 64;
-/// So long it is waited where no descriptor can be had.
+/// Delay before the next attempt when no descriptor is available.
 const PAUSE: Duration = Duration::from_millis(100);
-/// So long who has asked may take to read the answer.
+/// Maximum time that a client may take to read its reply.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// So many tasks at most in one part of an answer.
+/// Maximum number of tasks in one part of a reply.
 const PART: usize = 200;
 
-/// What a machine is asked.
+/// A request to a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MachineRequest {
     Show,
-    /// To end a task, or all.
+    /// Ends a task, or all.
     Kill(Option<i32>),
     Signal {
         tid: i32,
@@ -52,21 +53,21 @@ pub(crate) enum MachineRequest {
     Halt,
 }
 
-/// What it answers.
+/// A machine's reply.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum MachineReply {
-    /// Some of its tasks; more follows.
+    /// Some of its tasks. More parts follow.
     Tasks(Vec<ShownTask>),
-    /// And all the rest.
+    /// The last part: everything else.
     Shown(ShownMachine),
-    /// So many tasks were there for which it is done.
+    /// Number of tasks for which the request was carried out.
     Done(usize),
-    /// It ends; the connection is closed when it has.
+    /// The machine ends, and closes the connection when it has ended.
     Ends,
     Refused(String),
 }
 
-/// Who asks, in which version: read first, and by all versions.
+/// The client's protocol version. All versions read this first.
 #[derive(Debug, Serialize, Deserialize)]
 struct RequestHeader {
     version: u32,
@@ -77,7 +78,7 @@ pub(crate) fn question(ask: MachineRequest) -> Vec<u8> {
 }
 
 fn pack(message: &impl Serialize) -> Vec<u8> {
-    // Of these types it cannot fail but for memory.
+    // For these types this fails only without memory.
     postcard::to_stdvec(message).unwrap_or_default()
 }
 
@@ -97,18 +98,19 @@ fn asked(bytes: &[u8]) -> Result<MachineRequest, String> {
     }
 }
 
-/// Who has asked, and waits for the answer.
+/// A client that has sent a request and waits for the reply.
 #[derive(Debug)]
 pub(crate) struct Visitor(Connection);
 
 impl Visitor {
     /// Never blocks.
     pub(crate) fn answer(&self, answer: &MachineReply) {
-        // Who has gone is told nothing.
+        // A client that has gone gets no reply.
         let _ = self.0.send(&pack(answer), &[]);
     }
 
-    /// Does not block: what the other side takes its time to read waits on a thread of its own.
+    /// Sends the parts of a reply. Does not block: if the client reads slowly, a separate thread
+    /// waits for it.
     pub(crate) fn show(self, mut shown: ShownMachine) {
         let tasks = std::mem::take(&mut shown.tasks);
         let parts = tasks.chunks(PART).map(|part| pack(&MachineReply::Tasks(part.to_vec())));
@@ -126,18 +128,18 @@ impl Visitor {
                 }
             }
         };
-        // Without a thread the answer is cut short, which is told at the other side.
+        // Without a thread the reply is cut short, and the client reports that.
         let _ = std::thread::Builder::new().spawn(rest);
     }
 }
 
-/// See the module. Closed when it is dropped.
+/// The machine's socket and its thread. Dropping this closes the socket.
 #[derive(Debug)]
 pub(crate) struct MachineListener {
     socket: PathBuf,
     end: Arc<Doorbell>,
-    /// Waited for: a debugger that sees a process end with a thread still there may lose both (gdb
-    /// 13 does, now and then).
+    /// Joined on drop: a debugger that sees a process end while a thread is still running may lose
+    /// both (gdb 13 does, now and then).
     thread: Option<JoinHandle<()>>,
 }
 
@@ -174,12 +176,12 @@ impl Drop for MachineListener {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.socket);
         self.end.notify();
-        // It waits for nobody else, and cannot have panicked but by a mistake, which it has told.
+        // The thread waits for nothing else. If it has panicked, it has reported that itself.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// What the thread has.
+/// State of the thread.
 struct MachineAcceptor {
     listener: Listener,
     set: PollSet,
@@ -187,7 +189,7 @@ struct MachineAcceptor {
     guests: BTreeMap<u64, Connection>,
     next: u64,
     socket: PathBuf,
-    /// In the set.
+    /// Kept alive because it is in the poll set.
     _end: Arc<Doorbell>,
 }
 
@@ -222,8 +224,8 @@ impl MachineAcceptor {
         }
     }
 
-    /// The process ends, if it has not by then: it is in a call of the kernel's for a task. The
-    /// kernel ends the others with it.
+    /// Kills this process if it has not ended after a delay, because it is in a system call for a
+    /// task. The kernel ends the other processes with it.
     fn end_by_force(&self) {
         let socket = self.socket.clone();
         let end = move || {

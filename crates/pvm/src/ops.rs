@@ -1,33 +1,35 @@
-// What libpvm3 in an image asks the host for. Read by the crate, and by build.rs, which makes a C
-// header of it.
+// The questions that libpvm3 in an image asks the host. This file is part of the crate, and
+// build.rs generates a C header from it.
 
-// Questions through the gate, from `ulp::ASK_OWN` (16) upwards.
-/// A block of at least this many bytes: its handle; address and capacity in the reply's words.
+// Questions through the gate, numbered from `ulp::ASK_OWN` (16).
+/// Allocates a block of at least this many bytes. The answer is its handle; the reply's words have
+/// its address and capacity.
 pub const ASK_BLOCK: u64 = 16;
-/// A message from a task (-1: any), with a tag (-1: any), in a context, within microseconds (-1:
-/// whenever): 1, and the reply's words; 0: none came.
+/// Receives a message from a task (-1: any), with a tag (-1: any), in a context, within a number of
+/// microseconds (-1: no limit). The answer is 1 with the message in the reply's words, or 0 if none
+/// arrived.
 pub const ASK_RECEIVE: u64 = 17;
-/// What a receive is answered that a signal interrupts, for its handler to run: the first of the
-/// reply's words says how many microseconds are left.
+/// Answer to a receive that a signal interrupts so that its handler can run. The reply's first word
+/// is the time left, in microseconds.
 pub const INTERRUPTED: i64 = -4096;
-/// A service, by number, with a block's handle and the length of what is in it: what it answers,
-/// and its words as of a message.
+/// Asks for a service, by number, with a block's handle and the length of its contents. The answer
+/// is the service's code; the reply's words describe a block as for a message.
 pub const ASK_SYSTEM: u64 = 18;
-/// A service that takes one integer and answers by one.
+/// Asks for a service that takes integers and answers with one.
 pub const ASK_SHORT: u64 = 19;
-/// Nothing but that letters are read.
+/// Only makes the host read the letters.
 pub const ASK_FLUSH: u64 = 20;
-/// One more handle of a block: the handle.
+/// Adds a handle to a block. The answer is the new handle.
 pub const ASK_SHARE: u64 = 21;
 
-// Of what a library uses for each message (`upvm_hot`), behind its table: where lines are that it
-// needs first.
+// Offsets, in bytes, of the cache lines that the library needs first. They are relative to its
+// per-message data (`upvm_hot`), which lies behind the task's table.
 pub const NEAR_SPARES: u64 = 64;
 pub const NEAR_FIRST: u64 = 320;
 pub const NEAR_SECOND: u64 = 448;
 
-// Doors to the functions that all tasks of a process share (`shared/shared.c`), in their order.
-/// The first says which library they are of: see build.rs.
+// Doors to the functions that all tasks of a process share (`shared/shared.c`), in this order.
+/// Returns the version of the library that the shared functions belong to; see build.rs.
 pub const DOOR_VERSION: u64 = 0;
 pub const DOOR_INITSEND: u64 = 1;
 pub const DOOR_SEND: u64 = 2;
@@ -42,30 +44,30 @@ pub const DOORS: [&str; 6] = [
     "upvm_shared_pack",
     "upvm_shared_unpack",
 ];
-/// What the host has never answered: it was not asked.
+/// Marks a receive for which the host was not asked. No answer of the host has this value.
 pub const UNASKED: i64 = -4097;
 
-// The reply's words.
+// Indices of the reply's words.
 pub const REPLY_HANDLE: u64 = 0;
 pub const REPLY_DATA: u64 = 1;
 pub const REPLY_LENGTH: u64 = 2;
 pub const REPLY_CAPACITY: u64 = 3;
-/// Its source, and its tag above that (32 bits each).
+/// The source in the lower 32 bits, and the tag above.
 pub const REPLY_SOURCE: u64 = 4;
-/// Its context, and its encoding above that.
+/// The context in the lower 32 bits, and the encoding above.
 pub const REPLY_CONTEXT: u64 = 5;
-/// Its wait id, and whom it was sent to above that.
+/// The wait id in the lower 32 bits, and the destination above.
 pub const REPLY_WAIT: u64 = 6;
 
-// Letters: four words. The first has the kind in 8 bits, the handle in 24 above that, and the wait
-// id above that.
-/// Second word: to whom, and the tag above that. Third: context, and encoding above that. Fourth:
-/// the length.
+// Letters have four words. The first has the kind in 8 bits, the handle in the next 24, and the
+// wait id above.
+/// Sends a block. Second word: the destination, and the tag above. Third: the context, and the
+/// encoding above. Fourth: the length in bytes.
 pub const LETTER_SEND: u64 = 1;
-/// The block is not needed any more.
+/// Releases a block.
 pub const LETTER_RELEASE: u64 = 2;
 
-// Services. What each takes, and answers, is said where it is in src/services/.
+// Services. The modules in src/services/ document what each takes and answers.
 pub const OP_ENROLL: u64 = 1;
 pub const OP_LEAVE: u64 = 2;
 pub const OP_SPAWN: u64 = 3;
@@ -77,11 +79,11 @@ pub const OP_HALT: u64 = 9;
 pub const OP_OUTPUT: u64 = 10;
 pub const OP_OPTION: u64 = 12;
 pub const OP_SIBLINGS: u64 = 13;
-/// How many tasks are there whose output goes to the one that asks.
+/// The number of tasks whose output goes to the calling task.
 pub const OP_OUTPUT_SOURCES: u64 = 14;
-/// A descriptor that can be read while a message waits for the task.
+/// A descriptor that is readable while a message waits for the task.
 pub const OP_DESCRIPTOR: u64 = 15;
-/// Whether what the task prints is caught or labelled (1), or goes to the process's streams (0).
+/// Whether the task's output is caught or labelled (1), or goes to the process's streams (0).
 pub const OP_OUTPUT_KIND: u64 = 18;
 pub const OP_NO_RESETS: u64 = 17;
 pub const OP_NOTIFY: u64 = 16;
@@ -101,16 +103,16 @@ pub const OP_MAILBOX_GET: u64 = 49;
 pub const OP_MAILBOX_DELETE: u64 = 50;
 pub const OP_MAILBOX_INFO: u64 = 51;
 
-/// The context of what members of a group send each other when they reduce, gather or scatter.
+/// The context of the messages that group members exchange to reduce, gather or scatter.
 pub const GROUP_CONTEXT: i64 = -4;
-/// The context in which output goes to a task whose library prints it (`pvm_catchout`).
+/// The context of output that goes to a task whose library prints it (`pvm_catchout`).
 pub const OUTPUT_CONTEXT: i64 = -3;
-/// A message with output has its task's number, and the number of bytes that follow; or one of
-/// these: PVM's own.
+/// An output message has its task's tid, and the number of bytes that follow or one of these marks.
+/// The values are PVM's own.
 pub const OUTPUT_END: i64 = 0;
 pub const OUTPUT_NEW: i64 = -2;
 
-/// What a task waits for that has asked for a service, for those who look.
+/// Describes, for people, what a task waits for that has asked for service `op`.
 pub fn name(op: u64) -> &'static str {
     match op {
         OP_GROUP_BARRIER => "others at a barrier of a group",

@@ -1,6 +1,6 @@
-//! What `help` says: PVM's commands in PVM's form, and where ours do more or less.
+//! Text of `help`: PVM's commands in PVM's form, with notes where ours differ.
 
-/// A command: its name, what it does, how it is written, and what else there is to say.
+/// A command: its name, its purpose, its syntax, and notes.
 pub(super) struct ConsoleCommand {
     pub(super) name: &'static str,
     does: &'static str,
@@ -120,7 +120,7 @@ What else is printed goes to the error stream, each line with its task's id.
     command("?", "The same as help", "? [command]", ""),
 ];
 
-/// All, or one. `None`: there is no such command.
+/// Help for all commands, or for one. `None`: there is no such command.
 pub(super) fn help(name: Option<&str>) -> Option<String> {
     let one = |name: &str| COMMANDS.iter().find(|command| command.name == name);
     let command = one(name.unwrap_or("help"))?;

@@ -1,5 +1,5 @@
-//! Jobs: what was spawned by one command with its output shown here or written to a file, and all
-//! that these tasks spawn.
+//! Jobs: the tasks that one command has spawned with their output shown here or written to a file,
+//! and all tasks that these spawn.
 
 use crate::tid::Tid;
 use std::collections::BTreeMap;
@@ -16,13 +16,13 @@ pub(super) enum Sink {
 #[derive(Debug)]
 struct ConsoleJob {
     sink: Sink,
-    /// Those that have not ended, each with the line that it has begun.
+    /// The running tasks, each with its unfinished line.
     tasks: BTreeMap<Tid, Vec<u8>>,
-    /// Its tasks are still being started.
+    /// Whether tasks of the job are still being started.
     starts: bool,
 }
 
-/// See the module.
+/// All jobs of a console.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     all: BTreeMap<i32, ConsoleJob>,
@@ -30,14 +30,14 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// A new one, whose tasks are being started: its number.
+    /// Begins a job whose tasks are being started. Returns its number.
     pub(super) fn begin(&mut self, sink: Sink) -> i32 {
         self.last += 1;
         self.all.insert(self.last, ConsoleJob { sink, tasks: BTreeMap::new(), starts: true });
         self.last
     }
 
-    /// What was to be started is.
+    /// Ends the start of a job. `any`: whether at least one task was started.
     pub(super) fn started(&mut self, number: i32, any: bool, out: &mut Vec<u8>) {
         if let Some(job) = self.all.get_mut(&number) {
             job.starts = false;
@@ -55,7 +55,7 @@ impl Jobs {
         }
     }
 
-    /// Lines that are whole are shown, or written.
+    /// Adds output of a task, and prints the complete lines.
     pub(super) fn printed(
         &mut self,
         number: i32,

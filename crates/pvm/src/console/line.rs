@@ -1,7 +1,7 @@
-//! A line in words.
+//! Splits a line into words.
 
-/// The words of a line, to `#`. Quotes (`"` or `'`) keep blanks and `#` in a word, `\` keeps the
-/// next character; neither has another meaning.
+/// The words of a line up to `#`. Quotes (`"` or `'`) keep blanks and `#` in a word, and `\` keeps
+/// the next character.
 pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut quote) = (None::<String>, None);

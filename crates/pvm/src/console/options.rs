@@ -1,9 +1,10 @@
-//! The console's own options (`pvm_getopt`), which tasks that it spawns inherit as children do.
+//! The console's own options (`pvm_getopt`). Tasks that the console spawns inherit them as children
+//! do.
 
 use crate::output::{Output, OutputTarget};
 use crate::tid::Tid;
 
-/// Name, number and usual value, in PVM's order.
+/// Name, number and default value, in PVM's order.
 const ALL: [(&str, i32, i32); 23] = [
     ("PvmRoute", 1, 1),
     ("PvmDebugMask", 2, 0),
@@ -31,10 +32,10 @@ const ALL: [(&str, i32, i32); 23] = [
 ];
 const OUTPUT_TID: &str = "PvmOutputTid";
 const SHOW_TIDS: &str = "PvmShowTids";
-/// Of traces, which children inherit.
+/// Numbers of the trace options, which children inherit.
 const TRACES: [i32; 5] = [6, 7, 8, 9, 22];
 
-/// See the module.
+/// The values, in the order of [`ALL`].
 #[derive(Debug)]
 pub(super) struct Options([i32; ALL.len()]);
 
@@ -51,7 +52,7 @@ impl Options {
         self.all().find(|(one, _)| *one == name).map(|(_, value)| value)
     }
 
-    /// The value before. `None`: there is no such option.
+    /// Sets a value and returns the old one. `None`: there is no such option.
     pub(super) fn set(&mut self, name: &str, value: i32) -> Option<i32> {
         let at = ALL.iter().position(|(one, ..)| *one == name)?;
         Some(std::mem::replace(&mut self.0[at], value))
@@ -61,7 +62,7 @@ impl Options {
         self.get(SHOW_TIDS) != Some(0)
     }
 
-    /// Where the output of tasks goes that are spawned without `->`.
+    /// The output of tasks that are spawned without `->`.
     pub(super) fn output(&self) -> Output {
         match self.get(OUTPUT_TID).and_then(Tid::of) {
             Some(tid) => {
@@ -75,7 +76,7 @@ impl Options {
         }
     }
 
-    /// What was set of the others that children inherit.
+    /// The other options that children inherit, if their values were changed.
     pub(super) fn inherited(&self) -> Vec<(i32, i32)> {
         let set = ALL
             .iter()

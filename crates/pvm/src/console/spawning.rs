@@ -1,24 +1,24 @@
-//! What `spawn` is told.
+//! The arguments of `spawn`.
 
 /// Where the job's output goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Where {
-    /// It is no job: to the error stream, or as the options say.
+    /// No job: the output goes to the error stream, or as the options say.
     #[default]
     Log,
     Here,
-    /// A file, which is written anew or added to.
+    /// A file, which is overwritten or appended to.
     File {
         path: String,
         append: bool,
     },
 }
 
-/// See the module.
+/// A parsed `spawn` command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Spawning {
     pub(super) count: u32,
-    /// A host or a kind of host. `None`: any.
+    /// A host or an architecture. `None`: any.
     pub(super) place: Option<String>,
     pub(super) directory: Option<String>,
     pub(super) output: Where,
@@ -26,7 +26,7 @@ pub(super) struct Spawning {
     pub(super) args: Vec<String>,
 }
 
-/// Of the words after `spawn`; or what is wrong.
+/// Parses the words after `spawn`, or returns an error text.
 pub(super) fn read(words: &[String]) -> Result<Spawning, String> {
     let mut found = Spawning {
         count: 1,

@@ -1,9 +1,9 @@
-//! The console without a machine.
+//! Tests of the console without a machine.
 
 use super::*;
 use crate::shown::TaskActivity;
 
-/// What was asked of it.
+/// Records what the console asks of the machine.
 #[derive(Default)]
 struct Machine {
     tasks: Vec<KnownTask>,
@@ -74,7 +74,7 @@ impl Session {
         Self { console, machine: Machine { tasks, ..Machine::default() } }
     }
 
-    /// A line, and what is said to it at once.
+    /// Executes a line. Returns what is printed at once.
     fn line(&mut self, line: &str) -> String {
         self.console.line(line, &mut self.machine);
         self.said()
@@ -208,7 +208,7 @@ fn a_job_shows_the_lines_of_its_tasks_and_of_theirs() {
     assert_eq!(session.printed(1, B, 2, "x\n"), "x\n");
     assert_eq!(session.printed(1, B, OUTPUT_END, ""), "[1] finished\n");
     assert_eq!(session.line("jobs"), "");
-    // None of which is started is no job.
+    // A spawn that starts nothing leaves no job.
     assert_eq!(session.line("spawn -elsewhere -> w"), "[2]\n0 successful\nNo such host\n");
     assert_eq!(session.line("jobs"), "");
 }
@@ -291,7 +291,7 @@ fn aliases_stand_for_commands_and_the_end_is_the_end() {
     let mut session = Session::new();
     assert_eq!(session.line("alias say echo it"), "");
     assert_eq!(session.line("say is"), "it is\n");
-    // One that stands for itself ends.
+    // An alias of itself ends.
     session.line("alias loop loop x");
     assert!(session.line("loop").starts_with("loop: not found"));
     session.line("unalias loop");
