@@ -88,6 +88,7 @@ fn share(build: &cc::Build, out: &Path) {
     let done = linker.arg(out.join("shared")).args(objects).status().expect("a linker");
     assert!(
         done.success(),
-        "what tasks share could not be linked by {linker:?}: GNU's ld can, and nothing in it may be relocated"
+        "{linker:?} could not link the functions that tasks share: use GNU ld; they must need no \
+         relocation"
     );
 }

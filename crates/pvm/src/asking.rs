@@ -78,11 +78,12 @@ impl fmt::Display for MachineRequestError {
         match self {
             Self::None { folder } => write!(
                 f,
-                "no machine of this user runs (no machine.* in {}): start one by `upcall pvm run` or `upcall pvm`",
+                "no machine of this user runs (no machine.* in {}): start one by `upcall pvm run` \
+                 or `upcall pvm`",
                 folder.display()
             ),
             Self::NoMachine { machine, others } if others.is_empty() => {
-                write!(f, "there is no machine {machine}, nor any other")
+                write!(f, "there is no machine {machine}, and no other")
             }
             Self::NoMachine { machine, others } => {
                 write!(f, "there is no machine {machine}, but {}", list_of(others))
@@ -90,7 +91,7 @@ impl fmt::Display for MachineRequestError {
             Self::Which { what, machines } => {
                 write!(
                     f,
-                    "{what}: there are machines {}; say which by --machine",
+                    "{what}: there are machines {}; choose one by --machine",
                     list_of(machines)
                 )
             }
@@ -105,7 +106,8 @@ impl fmt::Display for MachineRequestError {
             Self::Gone { machine } => write!(f, "machine {machine} has just ended"),
             Self::Silent { machine } => write!(
                 f,
-                "machine {machine} does not answer within {} s: it is stopped, or in a call of the kernel's for one of its tasks; try again, or end it by `upcall pvm halt --machine {machine}`",
+                "machine {machine} did not reply within {} s: it is stopped, or in a system call \
+                 for one of its tasks; try again, or end it by `upcall pvm halt --machine {machine}`",
                 PATIENCE.as_secs()
             ),
             Self::Refused { machine, reason } => write!(f, "machine {machine} refuses: {reason}"),
@@ -236,7 +238,10 @@ fn with(tid: Tid, machine: Option<u32>) -> Result<(u32, PathBuf), MachineRequest
         None => Err(MachineRequestError::NoTask { tid, machines }),
         first => {
             let machines = first.into_iter().chain(all).map(|(pid, _)| pid).collect();
-            Err(MachineRequestError::Which { what: format!("several have a task {tid}"), machines })
+            Err(MachineRequestError::Which {
+                what: format!("several machines may have task {tid}"),
+                machines,
+            })
         }
     }
 }
@@ -330,7 +335,8 @@ mod tests {
     fn memory_is_summed_by_slot() {
         let mapping = |start: u64, rss, dirty| {
             format!(
-                "{start:x}-{:x} rw-p 00000000 00:00 0 \nSize:    4096 kB\nRss:     {rss} kB\nPrivate_Clean:  1 kB\nPrivate_Dirty:  {dirty} kB\nVmFlags: rd wr\n",
+                "{start:x}-{:x} rw-p 00000000 00:00 0 \nSize:    4096 kB\nRss:     {rss} kB\n\
+                 Private_Clean:  1 kB\nPrivate_Dirty:  {dirty} kB\nVmFlags: rd wr\n",
                 start + 4096
             )
         };

@@ -90,7 +90,8 @@ pub fn run(language: SourceLanguage) -> ExitCode {
     let (variable, usual) = language.compiler();
     let compiler = command.get_program().display();
     eprintln!(
-        "{}: {compiler} cannot be run: {error}. Install it (Debian: apt-get install {usual}), or name another one by {variable}",
+        "{}: {compiler} cannot be run: {error}. Install it (Debian: apt-get install {usual}), or \
+         set {variable} to another compiler",
         language.name()
     );
     ExitCode::from(127)
@@ -112,7 +113,14 @@ fn help(language: SourceLanguage) -> String {
     let (variable, usual) = language.compiler();
     let name = language.name();
     format!(
-        "{name}: {usual} for programs that run as tasks of `upcall pvm`\n\n  {name} prog.c -o prog        compile and link\n  {name} -c part.c             compile\n  upcall pvm run -n 4 ./prog   run\n\nAll arguments are {usual}'s. Another compiler: {variable}=…\n  {name} --upvm-cflags, --upvm-libs      what it adds, for other build systems\n  {name} --upvm-unpack FOLDER [UPCALL]   puts headers and libraries there, of programs that are run by that command\n"
+        "{name}: {usual} for programs that run as tasks of `upcall pvm`\n\n  \
+         {name} prog.c -o prog        compile and link\n  \
+         {name} -c part.c             compile\n  \
+         upcall pvm run -n 4 ./prog   run\n\n\
+         All arguments are {usual}'s. Another compiler: {variable}=…\n  \
+         {name} --upvm-cflags, --upvm-libs      print the added options, for other build systems\n  \
+         {name} --upvm-unpack FOLDER [UPCALL]   write headers and libraries to FOLDER, for \
+         programs that UPCALL runs\n"
     )
 }
 
@@ -153,7 +161,9 @@ fn unpack(folder: Option<&Path>, upcall: Option<PathBuf>) -> ExitCode {
 fn whole(args: &[OsString]) -> Result<Vec<OsString>, String> {
     let is = |word: &OsStr, all: &[&str]| word.to_str().is_some_and(|word| all.contains(&word));
     if args.iter().any(|word| word == "-shared") {
-        return Err("a task is linked as a whole, and a shared library cannot be part of it: make a static one (ar)".into());
+        return Err("a task is linked statically, so a shared library cannot be part of it: make \
+                    a static library (ar)"
+            .into());
     }
     // Without a file or a library to link, the compiler only prints something about itself.
     let works = args.iter().any(|word| !word.as_encoded_bytes().starts_with(b"-") || word == "-");
@@ -210,7 +220,7 @@ fn unpacked() -> Result<PathBuf, String> {
     }
     let unable = |error: io::Error| {
         format!(
-            "what tasks are linked with could not be written to {}: {error}. Set XDG_CACHE_HOME",
+            "libraries and headers of tasks could not be written to {}: {error}. Set XDG_CACHE_HOME",
             cache.display()
         )
     };
@@ -256,7 +266,7 @@ fn line(compiler: &OsStr, folder: &Path, runtime: &Path) -> io::Result<()> {
     if let Some(mut source) = compiler.stdin.take() {
         writeln!(source, "const char upvm_runtime[] = {:?};", runtime.to_string_lossy())?;
     }
-    if compiler.wait()?.success() { Ok(()) } else { Err(io::Error::other("it failed")) }
+    if compiler.wait()?.success() { Ok(()) } else { Err(io::Error::other("the compiler failed")) }
 }
 
 /// The command that runs tasks. It is in the same folder as this one.

@@ -172,9 +172,15 @@ impl Console {
         match (command.as_str(), args) {
             ("add", [_, ..]) => self.hosts(args, true),
             ("delete", [_, ..]) => self.hosts(args, false),
-            ("alias", [name, rest @ ..]) if !rest.is_empty() => _ = self.aliases.insert(name.clone(), rest.to_vec()),
+            ("alias", [name, rest @ ..]) if !rest.is_empty() => {
+                _ = self.aliases.insert(name.clone(), rest.to_vec())
+            }
             ("alias", _) => {
-                let all = self.aliases.iter().map(|(name, words)| format!("{name}\t{}\n", words.join(" "))).collect::<String>();
+                let all = self
+                    .aliases
+                    .iter()
+                    .map(|(name, words)| format!("{name}\t{}\n", words.join(" ")))
+                    .collect::<String>();
                 self.out.extend(all.into_bytes());
             }
             ("unalias", [_, ..]) => args.iter().for_each(|name| _ = self.aliases.remove(name)),
@@ -193,7 +199,9 @@ impl Console {
             }
             ("help" | "?", [] | [_]) => match help::help(args.first().map(String::as_str)) {
                 Some(text) => self.out.extend(text.into_bytes()),
-                None => self.say(format!("help: there is no command {:?} (help lists them)", args[0])),
+                None => {
+                    self.say(format!("help: there is no command {:?} (help lists them)", args[0]))
+                }
             },
             ("id", []) => self.say(self.tid.to_string()),
             ("jobs", []) => self.jobs(None),
@@ -201,13 +209,19 @@ impl Console {
             ("kill", [_, ..]) => self.kill(args, controls),
             ("mstat", [_, ..]) => {
                 for name in args {
-                    let status = if self.is_here(name) { "ok" } else { shown::error(error::NO_HOST) };
+                    let status =
+                        if self.is_here(name) { "ok" } else { shown::error(error::NO_HOST) };
                     self.say(format!("{name:>24}  {status}"));
                 }
             }
             ("names", [] | [_]) => {
                 let pattern = args.first().map_or("", String::as_str);
-                self.ask(ConsoleWait::Names, OP_MAILBOX_INFO, Packet::default().text(&wire::written(pattern)), controls);
+                self.ask(
+                    ConsoleWait::Names,
+                    OP_MAILBOX_INFO,
+                    Packet::default().text(&wire::written(pattern)),
+                    controls,
+                );
             }
             ("ps", _) => self.ps(args, controls),
             ("pstat", [_, ..]) => {
@@ -215,7 +229,11 @@ impl Console {
                 for word in args {
                     let tid = number(word);
                     let status = match tid.map(|number| (number, Tid::of(number))) {
-                        Some((_, Some(tid))) if tid == self.tid || known.iter().any(|task| task.tid == tid) => "run",
+                        Some((_, Some(tid)))
+                            if tid == self.tid || known.iter().any(|task| task.tid == tid) =>
+                        {
+                            "run"
+                        }
                         None | Some((THIS_HOST, None)) => shown::error(error::BAD_PARAM),
                         Some(_) => shown::error(error::NO_TASK),
                     };
@@ -224,24 +242,36 @@ impl Console {
             }
             ("put", [name, flags, text]) => match flags.parse() {
                 Ok(flags) => self.put(name, flags, text, controls),
-                Err(_) => self.say(format!("put: {flags:?} is no number: its flags are a sum of 1 (persistent), 2 (one of several), 4 (others may change it)")),
+                Err(_) => self.say(format!(
+                    "put: {flags:?} is not a number: the flags are a sum of 1 (persistent), 2 \
+                     (one of several), 4 (other tasks may change it)"
+                )),
             },
             ("quit", []) => self.open = false,
             ("reset", []) => self.look(SurveyPurpose::Reset, controls),
             ("reset", [info]) if info == "info" => controls.forget_orphans(None),
             ("reset", [info, class]) if info == "info" => controls.forget_orphans(Some(class)),
             ("setenv", _) if args.len() < 3 => self.setenv(args),
-            ("sig", [signal, tasks @ ..]) if !tasks.is_empty() => self.signal(signal, tasks, controls),
+            ("sig", [signal, tasks @ ..]) if !tasks.is_empty() => {
+                self.signal(signal, tasks, controls)
+            }
             ("spawn", _) => match spawning::read(args) {
                 Ok(spawning) => self.spawn(spawning, controls),
                 Err(why) => self.say(why),
             },
             ("tickle", [how]) if how == "2" => self.look(SurveyPurpose::Tickle, controls),
-            ("tickle", [how]) if how == "4" => self.ask(ConsoleWait::Names, OP_MAILBOX_INFO, Packet::default().text(""), controls),
-            ("tickle", [_, ..]) => self.say("tickle: 2 (what each task does) and 4 (mailboxes) are known here; the rest asks PVM's daemon, and there is none"),
-            ("trace", _) => self.say("trace: traces come with a later version (PvmNotImpl)"),
+            ("tickle", [how]) if how == "4" => {
+                self.ask(ConsoleWait::Names, OP_MAILBOX_INFO, Packet::default().text(""), controls)
+            }
+            ("tickle", [_, ..]) => self.say(
+                "tickle: only 2 (what each task does) and 4 (mailboxes) are known here; the \
+                 others are for PVM's daemon, and there is none",
+            ),
+            ("trace", _) => self.say("trace: not implemented yet (PvmNotImpl)"),
             ("version", []) => self.say(format!("3.4.6 (Upcall {})", env!("CARGO_PKG_VERSION"))),
-            (command, _) if help::COMMANDS.iter().any(|known| known.name == command) => self.say(wrong(command)),
+            (command, _) if help::COMMANDS.iter().any(|known| known.name == command) => {
+                self.say(wrong(command))
+            }
             (command, _) => self.say(format!("{command}: not found (help lists all commands)")),
         }
     }
@@ -266,14 +296,18 @@ impl Console {
             self.say(format!("{host:>24} {why}"));
         }
         if add {
-            self.say("add: other hosts come with a later version (PvmNotImpl); tasks can run in several processes of this one: upcall pvm --procs P");
+            self.say(
+                "add: other hosts are not implemented yet (PvmNotImpl); tasks can run in several \
+                 processes of this host: upcall pvm --procs P",
+            );
         }
     }
 
     fn conf(&mut self) {
         let (host, arch) = (&self.host, "LINUX64");
         let text = format!(
-            "1 host, 1 data format\n{:>24} {:>8} {:>8} {:>7} {:>10}\n{host:>24} {THIS_HOST:8x} {arch:>8} {:7} 0x{:08x}",
+            "1 host, 1 data format\n{:>24} {:>8} {:>8} {:>7} {:>10}\n{host:>24} {THIS_HOST:8x} \
+             {arch:>8} {:7} 0x{:08x}",
             "HOST", "DTID", "ARCH", "SPEED", "DSIG", 1000, 0x0040_8c41
         );
         self.say(text);
@@ -398,7 +432,7 @@ impl Console {
     fn signal(&mut self, signal: &str, tasks: &[String], controls: &mut dyn Controls) {
         let Some(signal) = signal.parse().ok().filter(|number| (0..=64).contains(number)) else {
             return self.say(format!(
-                "sig: {signal:?} is no signal's number: give one from 0 to 64, such as 15 (SIGTERM)"
+                "sig: {signal:?} is not a signal number: give one from 0 to 64, such as 15 (SIGTERM)"
             ));
         };
         let known = controls.tasks();
@@ -433,7 +467,8 @@ impl Console {
         {
             let here = here.unwrap_or_default();
             return self.say(format!(
-                "spawn: tasks of one process have its directory, {}: begin the console where they are to run",
+                "spawn: all tasks of a process have its directory, {}: start the console in the \
+                 directory where they are to run",
                 here.display()
             ));
         }
@@ -522,7 +557,10 @@ impl Console {
                 let errors = std::iter::from_fn(|| reader.int()).collect::<Vec<_>>();
                 errors.iter().for_each(|code| self.say(shown::error(*code)));
                 if errors.contains(&error::NO_FILE) {
-                    self.say("spawn: a program is compiled by `upvmcc`, and named by its path, or by a name that is here, in ~/pvm3/bin/LINUX64 or in PATH");
+                    self.say(
+                        "spawn: compile the program by `upvmcc`, and give its path, or a name \
+                         that is in this directory, in ~/pvm3/bin/LINUX64 or in PATH",
+                    );
                 }
                 if let Some(job) = job {
                     self.jobs.started(job, code > 0, &mut self.out);

@@ -84,16 +84,17 @@ fn pack(message: &impl Serialize) -> Vec<u8> {
 
 pub(crate) fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     postcard::from_bytes(bytes)
-        .map_err(|error| format!("what it says cannot be read: {error}; is it another version's?"))
+        .map_err(|error| format!("a message cannot be read: {error}; is it another version's?"))
 }
 
 fn asked(bytes: &[u8]) -> Result<MachineRequest, String> {
     let (head, rest) = postcard::take_from_bytes::<RequestHeader>(bytes)
-        .map_err(|error| format!("the question cannot be read: {error}"))?;
+        .map_err(|error| format!("the request cannot be read: {error}"))?;
     match head.version {
         VERSION => unpack(rest),
         other => Err(format!(
-            "it speaks version {VERSION}, and this command version {other}: use the one of the same installation"
+            "it speaks version {VERSION}, and this command version {other}: use the command of \
+             the same installation"
         )),
     }
 }
@@ -145,8 +146,7 @@ pub(crate) struct MachineListener {
 
 impl MachineListener {
     pub(crate) fn open(caller: NodeCaller) -> Result<Self, NotEntered> {
-        let unable =
-            |error| NotEntered::Resource { what: "waiting for those who ask".into(), error };
+        let unable = |error| NotEntered::Resource { what: "waiting for requests".into(), error };
         let end = Arc::new(Doorbell::new().map_err(unable)?);
         let set = PollSet::new().map_err(unable)?;
         let (socket, listener) = names::listen(Whose::Machine)?;
@@ -231,7 +231,8 @@ impl MachineAcceptor {
         let end = move || {
             std::thread::sleep(2 * GRACE);
             report_line!(
-                "upcall pvm: the machine is halted by force: it is in a call of the kernel's for one of its tasks"
+                "upcall pvm: the machine is halted by force: it is in a system call for one of its \
+                 tasks"
             );
             let _ = std::fs::remove_file(socket);
             let _ = kill_process(getpid(), Signal::KILL);

@@ -119,7 +119,8 @@ fn worker() -> Result<Worker, NotRun> {
     worker.share(&shared);
     if let Err(error) = worker.interrupt_every(LOOKS) {
         report_line!(
-            "upcall pvm: a task that only computes is not interrupted, so no signal and no `kill` reaches it until it asks for something: {error}"
+            "upcall pvm: a task that only computes is not interrupted, so no signal and no `kill` \
+             reaches it until it calls PVM: {error}"
         );
     }
     Ok(worker)

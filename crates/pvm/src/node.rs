@@ -473,5 +473,5 @@ fn give(task: &mut Task, message: TaskMessage) {
 
 /// What a task waits for, in words.
 fn waits(task: &ShownTask) -> String {
-    format!("{} ({}) {}; {} others wait for it", task.tid, task.program, task.doing, task.messages)
+    format!("{} ({}) {}; {} other messages wait", task.tid, task.program, task.doing, task.messages)
 }

@@ -34,7 +34,7 @@ fn report_to(to: BorrowedFd<'_>, dropped: &AtomicUsize, text: &str) {
     let noted = match before {
         0 => String::new(),
         count => format!(
-            "upcall pvm: {count} reports before this one were dropped: standard error took nothing\n"
+            "upcall pvm: {count} earlier reports were dropped: standard error was full or closed\n"
         ),
     };
     let all = noted + text;
@@ -136,7 +136,7 @@ mod tests {
         let told = String::from_utf8(all_of(&reads, 4096)).unwrap();
         assert_eq!(
             told,
-            "upcall pvm: 3 reports before this one were dropped: standard error took nothing\ntold\n"
+            "upcall pvm: 3 earlier reports were dropped: standard error was full or closed\ntold\n"
         );
         drop(reads);
         report_to(writes.as_fd(), &dropped, "nobody reads this\n");

@@ -115,13 +115,17 @@ impl fmt::Display for TaskActivity {
             Self::Runs => f.write_str("runs, or is in the queue"),
             Self::Polls(wanted) => write!(f, "polls for a message {wanted}"),
             Self::Receives(wanted, None) => write!(f, "waits for a message {wanted}"),
-            Self::Receives(wanted, Some(left)) => write!(f, "waits for a message {wanted}, for {} more", Seconds(*left)),
+            Self::Receives(wanted, Some(left)) => {
+                write!(f, "waits for a message {wanted}, for {} more", Seconds(*left))
+            }
             Self::Asks(what) => write!(f, "waits for {what}"),
             Self::Sleeps(left) => write!(f, "sleeps, for {} more", Seconds(*left)),
             Self::Awaits(descriptor) => write!(f, "waits for descriptor {descriptor}"),
             Self::Pauses => f.write_str("waits for a signal"),
-            Self::Aside => f.write_str("is in a call of the kernel's"),
-            Self::Silent => f.write_str("unknown: its process is stopped, or in a call of the kernel's for one of its tasks"),
+            Self::Aside => f.write_str("is in a system call"),
+            Self::Silent => f.write_str(
+                "unknown: its process is stopped, or in a system call for one of its tasks",
+            ),
         }
     }
 }

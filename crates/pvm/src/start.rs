@@ -58,7 +58,7 @@ impl fmt::Display for NotRun {
             Self::Shared(error) => error.fmt(f),
             Self::Process(error) => write!(f, "another process could not be started: {error}"),
             Self::Desk(error) => {
-                write!(f, "the console, or waiting for those who ask from another shell: {error}")
+                write!(f, "the console, or waiting for requests from other shells, failed: {error}")
             }
             Self::Join(error) => {
                 write!(f, "the processes of the machine did not come together: {error}")
@@ -66,14 +66,15 @@ impl fmt::Display for NotRun {
             Self::Program { name, code: error::NO_FILE } => {
                 write!(
                     f,
-                    "no program {name} that can run as a task: compile it by `upvmcc`, and give its path, or a name that is in PATH"
+                    "no program {name} that can run as a task: compile it by `upvmcc`, and give \
+                     its path, or a name that is in PATH"
                 )
             }
             Self::Program { name, code } => {
                 write!(f, "{name} could not be started (PVM's error {code}; see above)")
             }
             Self::Stuck { tasks } => {
-                write!(f, "all tasks that are left wait for what nobody can send:")?;
+                write!(f, "all tasks that are left wait for what no task can send:")?;
                 tasks.iter().take(20).try_for_each(|task| write!(f, "\n  {task}"))?;
                 if tasks.len() > 20 {
                     write!(f, "\n  and {} more", tasks.len() - 20)

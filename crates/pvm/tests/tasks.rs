@@ -315,7 +315,7 @@ fn who_waits_for_nobody_is_told_and_the_run_ends() {
         let done = run(options, &program, &[]);
         let said = said(&done);
         assert_eq!(done.status.code(), Some(1), "{options:?}: {said}");
-        assert!(said.contains("wait for what nobody can send"), "{options:?}: {said}");
+        assert!(said.contains("wait for what no task can send"), "{options:?}: {said}");
         let all = said.matches("(stuck) waits for a message from any task, tag 7").count();
         assert_eq!(all, options[1].parse().unwrap(), "{options:?}: {said}");
     }

@@ -22,7 +22,7 @@ pub(super) const COMMANDS: [ConsoleCommand; 29] = [
         "add",
         "Add hosts to virtual machine",
         "add hostname ...",
-        "Other hosts come with a later version.\n",
+        "Other hosts are not implemented yet.\n",
     ),
     command("alias", "Define/list command aliases", "alias [name command args ...]", ""),
     command("conf", "List virtual machine configuration", "conf", ""),
@@ -30,7 +30,7 @@ pub(super) const COMMANDS: [ConsoleCommand; 29] = [
         "delete",
         "Delete hosts from virtual machine",
         "delete hostname ...",
-        "Other hosts come with a later version.\n",
+        "Other hosts are not implemented yet.\n",
     ),
     command("echo", "Echo arguments", "echo [arg ...]", ""),
     command("export", "Add environment variables to spawn export list", "export [varname ...]", ""),
@@ -59,7 +59,7 @@ pub(super) const COMMANDS: [ConsoleCommand; 29] = [
         "Options:  -a       all hosts: there is one
           -l       long (show parent and process id)
           -s       what each task does (not in PVM)
-          -x       the console, too
+          -x       also show the console
 FLAG values:
   f   task process is child of the machine
   c   task connected to the machine
@@ -71,7 +71,8 @@ FLAG values:
         "quit",
         "Exit console",
         "quit",
-        "The machine ends with its last task, whose output is shown until then: at once if none is left.\nThe end of the input is the same.\n",
+        "The machine ends with its last task, or at once if none is left. Output is shown until \
+         then.\nThe end of the input has the same effect.\n",
     ),
     command(
         "reset",
@@ -89,12 +90,12 @@ FLAG values:
         "Options:  -(count)         number of tasks, default is 1
           -(host)          spawn on host, default is any
           -(ARCH)          spawn on hosts of ARCH
-          -:(wd)           a directory: tasks have their process's, so it must be that
+          -:(wd)           working directory: must be the console's, which all tasks have
           ->               show output of the job here
           ->(file)         redirect output of job to file
           ->>(file)        append output of job to file
-What else is printed goes to the error stream, each line with its task's id.
--? (debugger) and -@ (trace) come with a later version.
+Without ->, output goes to the error stream, each line with its task's id.
+-? (debugger) and -@ (trace) are not implemented yet.
 ",
     ),
     command(
@@ -103,12 +104,7 @@ What else is printed goes to the error stream, each line with its task's id.
         "tickle how",
         "How:\n  2   what each task does\n  4   mailboxes\n",
     ),
-    command(
-        "trace",
-        "Set/display trace event mask",
-        "trace",
-        "Traces come with a later version.\n",
-    ),
+    command("trace", "Set/display trace event mask", "trace", "Traces are not implemented yet.\n"),
     command("unalias", "Undefine command alias", "unalias name ...", ""),
     command(
         "unexport",

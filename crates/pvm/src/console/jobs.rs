@@ -114,7 +114,11 @@ impl Sink {
             Self::File(file) => {
                 if let Err(error) = file.write_all(&all) {
                     out.extend(
-                        format!("a job's file cannot be written: {error}; its output is shown here from now on\n").into_bytes(),
+                        format!(
+                            "a job's file cannot be written: {error}; its output is shown here \
+                             from now on\n"
+                        )
+                        .into_bytes(),
                     );
                     out.extend(all);
                     *self = Self::Here;

@@ -50,14 +50,14 @@ pub(super) fn read(words: &[String]) -> Result<Spawning, String> {
                 path => Where::File { path: path.into(), append },
             };
         } else if option == "?" {
-            return Err("spawn: -? (in a debugger) comes with a later version (PvmNotImpl)".into());
+            return Err("spawn: -? (in a debugger) is not implemented yet (PvmNotImpl)".into());
         } else if option.starts_with('@') {
-            return Err("spawn: -@ (traced) comes with a later version (PvmNotImpl)".into());
+            return Err("spawn: -@ (traced) is not implemented yet (PvmNotImpl)".into());
         } else if let Some(count) =
             option.strip_prefix(|c: char| c.is_ascii_digit()).map(|_| option)
         {
             found.count =
-                count.parse().map_err(|_| format!("spawn: -{count} is no number of tasks"))?;
+                count.parse().map_err(|_| format!("spawn: -{count} is not a number of tasks"))?;
         } else {
             let place = option.strip_prefix("-host=").unwrap_or(option);
             let (place, directory) = place

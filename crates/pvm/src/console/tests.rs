@@ -101,7 +101,8 @@ fn lists_have_pvms_form() {
     let mut session = Session::new();
     assert_eq!(
         session.line("conf"),
-        "1 host, 1 data format\n                    HOST     DTID     ARCH   SPEED       DSIG\n                      vm    40000  LINUX64    1000 0x00408c41\n"
+        "1 host, 1 data format\n                    HOST     DTID     ARCH   SPEED       DSIG\n\
+         \x20                     vm    40000  LINUX64    1000 0x00408c41\n"
     );
     assert_eq!(
         session.line("ps -lx"),
@@ -110,7 +111,8 @@ fn lists_have_pvms_form() {
                 "                      vm   (cons)        - {:6}       4/c -           \n",
                 std::process::id()
             )
-            + "                      vm    40002 ffffffdd   4711     6/c,f worker      \n                      vm    80001    40002   4711     6/c,f b           \n"
+            + "                      vm    40002 ffffffdd   4711     6/c,f worker      \n"
+            + "                      vm    80001    40002   4711     6/c,f b           \n"
     );
     assert_eq!(session.line("id"), "t40001\n");
     assert_eq!(
@@ -140,7 +142,7 @@ fn what_cannot_be_is_said() {
         ("kill t40099 x t40001", "t40099: No such task\nx: Bad parameter\nt40001: that's me.\n"),
         (
             "sig x t40002",
-            "sig: \"x\" is no signal's number: give one from 0 to 64, such as 15 (SIGTERM)\n",
+            "sig: \"x\" is not a signal number: give one from 0 to 64, such as 15 (SIGTERM)\n",
         ),
         ("sig 10 t40002", "sig: not this one\n"),
         ("setopt PvmFoo 1", "PVM Option \"PvmFoo\" Unknown. (getopt lists all)\n"),
@@ -283,7 +285,7 @@ fn mailboxes_are_listed_and_filled() {
     assert_eq!(op, OP_MAILBOX_PUT);
     assert!(question.as_bytes().ends_with(b"\0\0\0\x07a text\0\0"), "{question:?}");
     assert_eq!(session.answered(error::DENIED, Packet::default()), "put: Permission denied\n");
-    assert!(session.line("put foo x y").starts_with("put: \"x\" is no number"));
+    assert!(session.line("put foo x y").starts_with("put: \"x\" is not a number"));
 }
 
 #[test]

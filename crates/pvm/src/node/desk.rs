@@ -103,7 +103,7 @@ impl NodeControl {
     pub(crate) fn new(calls: NodeCalls, console: Option<AtTerminal>) -> Self {
         let door = MachineListener::open(calls.caller()).inspect_err(|error| {
             report_line!(
-                "upcall pvm: `upcall pvm ps` and its like will not find this machine: {error}"
+                "upcall pvm: `upcall pvm ps` and similar commands will not find this machine: {error}"
             );
         });
         let (heard, looks, leaving) = (VecDeque::new(), Vec::new(), Vec::new());

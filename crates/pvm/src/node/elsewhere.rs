@@ -93,7 +93,7 @@ impl Node {
     fn tell_there(&mut self, rank: Rank, control: &ControlMessage) {
         while let Some(link) = &self.link
             && let Err(error) = link.tell(rank, control)
-            && self.makes_room(&error, "what is asked of the machine, or answered,")
+            && self.makes_room(&error, "a request to the machine, or a reply,")
         {}
     }
 
@@ -283,10 +283,10 @@ impl Node {
         let (request, shares) = machine.request(spawner, plan.clone(), count, processes);
         if shares.is_empty() {
             if machine.is_full() {
-                report_line!("upcall pvm: all {SLOTS} places for tasks are taken: end some");
+                report_line!("upcall pvm: all {SLOTS} places for tasks are taken: end some tasks");
             } else {
                 report_line!(
-                    "upcall pvm: all {} processes for tasks are taken: --as-processes=MORE",
+                    "upcall pvm: all {} processes for tasks are taken: use --as-processes=MORE",
                     processes - 1
                 );
             }

@@ -44,7 +44,10 @@ impl Node {
         let number = self.number().ok_or(error::OUT_OF_RES)?;
         let tid = Tid::new(self.rank, number);
         let slot = UlpSlot::take_this(slot as usize).ok_or_else(|| {
-            report_line!("upcall pvm: a call of a task that has ended is not over, and needs the addresses that a new one is to have: try again");
+            report_line!(
+                "upcall pvm: a system call of an ended task still runs, and uses the addresses \
+                 that a new task needs: try again"
+            );
             error::OUT_OF_RES
         })?;
         let mut ulp = Ulp::load_at(slot, &image, &args, &environment(&plan.environment)).map_err(

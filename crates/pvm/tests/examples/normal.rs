@@ -25,7 +25,7 @@ pub struct Outcome {
 const ERROR: &str = "2> ";
 
 /// Ours sees that nothing will ever come, and ends.
-const NOBODY: &str = "wait for what nobody can send";
+const NOBODY: &str = "wait for what no task can send";
 
 /// What `pvm_exit` of the real PVM says if it has to wait for tasks whose output is caught.
 const WAITS: &str = "child task(s) still running.  waiting...";
