@@ -1,8 +1,8 @@
 /* What the parts of libpvm3 share with each other.
  *
  * The library is linked into each image, and each task has its own copy of its data: numbered
- * buffers, packing, and messages that arrived but were not asked for. Whatever concerns more than
- * one task belongs to the host, which is asked through the gate (crate `ulp`):
+ * buffers, packing, and messages that arrived but were not asked for. State of more than one task
+ * belongs to the host, which is asked through the gate (crate `ulp`):
  *
  *     blocks     memory that holds packed data. Several tasks may hold one block, and a
  *                block with several holders is read-only. The host knows a task's blocks

@@ -107,7 +107,8 @@ impl fmt::Display for MachineRequestError {
             Self::Silent { machine } => write!(
                 f,
                 "machine {machine} did not reply within {} s: it is stopped, or in a system call \
-                 for one of its tasks; try again, or end it by `upcall pvm halt --machine {machine}`",
+                 for one of its tasks; try again, or end it by `upcall pvm halt --machine \
+                 {machine}`",
                 PATIENCE.as_secs()
             ),
             Self::Refused { machine, reason } => write!(f, "machine {machine} refuses: {reason}"),

@@ -118,7 +118,7 @@ fn help(language: SourceLanguage) -> String {
          {name} -c part.c             compile\n  \
          upcall pvm run -n 4 ./prog   run\n\n\
          All arguments are {usual}'s. Another compiler: {variable}=…\n  \
-         {name} --upvm-cflags, --upvm-libs      print the added options, for other build systems\n  \
+         {name} --upvm-cflags, --upvm-libs      print added options, for other build systems\n  \
          {name} --upvm-unpack FOLDER [UPCALL]   write headers and libraries to FOLDER, for \
          programs that UPCALL runs\n"
     )
@@ -220,7 +220,7 @@ fn unpacked() -> Result<PathBuf, String> {
     }
     let unable = |error: io::Error| {
         format!(
-            "libraries and headers of tasks could not be written to {}: {error}. Set XDG_CACHE_HOME",
+            "headers and libraries could not be written to {}: {error}. Set XDG_CACHE_HOME",
             cache.display()
         )
     };

@@ -432,7 +432,8 @@ impl Console {
     fn signal(&mut self, signal: &str, tasks: &[String], controls: &mut dyn Controls) {
         let Some(signal) = signal.parse().ok().filter(|number| (0..=64).contains(number)) else {
             return self.say(format!(
-                "sig: {signal:?} is not a signal number: give one from 0 to 64, such as 15 (SIGTERM)"
+                "sig: {signal:?} is not a signal number: give one from 0 to 64, such as 15 \
+                 (SIGTERM)"
             ));
         };
         let known = controls.tasks();

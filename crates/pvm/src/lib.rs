@@ -1,11 +1,11 @@
-//! PVM 3.4 for user-level processes: programs that pass messages, thousands of them in one process.
+//! PVM 3.4 for user-level processes: message-passing programs, thousands of them in one process.
 //!
-//! Source: UPVM (V3 to V7 here), and PVM's own manual. A program is compiled and linked by `upvmcc`
-//! with its own libpvm3 (`image/`), which holds its buffers and packs; what concerns more than one
-//! task it asks the [`Node`](node) for, whose worker runs the tasks of one process one after the
-//! other.
+//! Sources: UPVM, and PVM's own manual. A program is compiled and linked by `upvmcc` with its own
+//! libpvm3 (`image/`), which holds its buffers and packs. The library asks the [`Node`](node) for
+//! everything that concerns other tasks. The node's worker runs the tasks of one process one after
+//! the other.
 //!
-//! What it does not do yet: other hosts, migration.
+//! Not supported yet: other hosts, migration.
 #![forbid(unsafe_code)]
 
 mod asking;
@@ -55,30 +55,24 @@ use std::time::Duration;
 use upcall_os::lock::KernelMutex;
 use upcall_ulp::{SharedImage, Worker};
 
-/// Runs a machine, of whose processes this is the first, until all of its tasks have ended or one
-/// halts it. The worst status of those that it began with: 128 and the signal's number for one that
-/// has crashed.
+/// Runs a machine, with this process as its first, until all of its tasks have ended or one halts
+/// it. Returns the worst status of the initial tasks: 128 plus the signal's number for a crash.
 ///
-/// Meanwhile it is asked from outside by [`machines`], [`kill`], [`signal()`] and [`halt`].
+/// While it runs, the machine answers [`machines`], [`kill`], [`signal()`] and [`halt`] in other
+/// processes.
 ///
-/// This thread cannot be joined after it ([`Worker::begin`]): call it on the process's first one,
-/// and end by returning from `main`. Other processes are started as this program with the arguments
-/// of [`run_member`].
-///
-/// # Errors
-/// See [`NotRun`].
+/// This thread cannot be joined afterwards ([`Worker::begin`]): call `run` on the process's first
+/// thread, and end by returning from `main`. The other processes are started as this program with
+/// the arguments of [`run_member`].
 pub fn run(start: &Start) -> Result<i32, NotRun> {
     run_with(start, || Ok(NodeControl::new(NodeCalls::new()?, None)))
 }
 
-/// The same with PVM's console, which reads the standard input, after `~/.pvmrc`. The machine
-/// begins with what `start` says, of which `copies` may be 0, and does not end before the console
-/// has read `quit`, `halt` or the end of its input.
+/// Runs a machine with PVM's console, which reads `~/.pvmrc` and then the standard input. The
+/// machine starts with what `start` says, whose `copies` may be 0. It does not end before the
+/// console has read `quit`, `halt` or the end of its input.
 ///
-/// Tasks have nothing on their standard input then: it is the console's.
-///
-/// # Errors
-/// See [`NotRun`].
+/// Tasks find their standard input empty, because the console reads it.
 pub fn console(start: &Start) -> Result<i32, NotRun> {
     run_with(start, || {
         let (calls, stdin) = (NodeCalls::new()?, std::io::stdin());
@@ -100,13 +94,13 @@ fn text(word: &OsStr) -> String {
     word.to_string_lossy().into_owned()
 }
 
-/// Who computes is interrupted after so much of its process's time.
+/// CPU time of the process after which a computing task is interrupted.
 const LOOKS: Duration = Duration::from_millis(10);
 
-/// What runs the tasks of this process, with what they share.
+/// The worker that runs the tasks of this process, with the functions that they share.
 fn worker() -> Result<Worker, NotRun> {
     let mut worker = Worker::begin().map_err(NotRun::Worker)?;
-    // Once for a process, which may run several machines.
+    // Loaded once per process, which may run several machines.
     static SHARED: KernelMutex<Option<SharedImage>> = KernelMutex::new(None);
     let mut shared = SHARED.lock();
     let shared = match *shared {
@@ -130,7 +124,7 @@ fn run_with(
     start: &Start,
     desk: impl FnOnce() -> std::io::Result<NodeControl>,
 ) -> Result<i32, NotRun> {
-    // First: others have the standard input that this process has then.
+    // Comes first, because the other processes inherit the standard input that this replaces.
     let desk = desk().map_err(NotRun::Desk)?;
     let others = (start.processes > 1).then(|| Others::start(start)).transpose()?;
     let link = others.as_ref().map(Others::join).transpose()?;

@@ -1,5 +1,5 @@
-//! What the first process of a machine knows of all: which tasks there are, those that are being
-//! started, and the [services](crate::services).
+//! What the first process knows about the whole machine: its tasks, those that are being started,
+//! and the [services](crate::services).
 
 use crate::error;
 use crate::output::Catcher;
@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use upcall_message::Rank;
 use upcall_ulp::slot::SLOTS;
 
-/// Slots of addresses: each task of a machine has one that no other task has in any process, so
-/// that it could be in any (V2).
+/// Slots of addresses. Each task has a slot that no other task of the machine has in any process,
+/// so that it can run in any process (UPVM).
 #[derive(Debug, Default)]
 struct Slots {
     taken: HashSet<u32>,
-    /// The one after that which was given last: what was given back is given again as late as can
-    /// be, for a task's memory may be needed for a little longer than it.
+    /// The slot after the last one given out. A freed slot is reused as late as possible, because a
+    /// task's memory may be needed for a little longer than the task.
     next: u32,
 }
 
@@ -36,61 +36,61 @@ impl Slots {
     }
 }
 
-/// Which process tasks are started in (V7).
+/// How tasks are distributed over the processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TaskPlacement {
-    /// Neighbours together: of those that are started at once each process gets the next few.
+    /// Neighbours together: of the tasks that are spawned at once, each process gets the next few.
     #[default]
     Block,
-    /// Each in the next process, around.
+    /// Each task in the next process, round robin.
     Interleave,
-    /// Each alone in a process, of which the first one keeps only the machine: for debuggers (V11).
-    /// When all are taken no more are started.
+    /// One task per process, and none in the first, which only keeps the machine. For debuggers. No
+    /// task is started when all processes are taken.
     Alone,
-    /// As this says: the first one here, the second there, and around.
+    /// The first task in the first listed process, and so on, repeating the list.
     List(Vec<usize>),
 }
 
-/// The place of a task for which there is none.
+/// The process of a task for which there is no room.
 const NOWHERE: Rank = usize::MAX;
 
-/// What is known of a task.
+/// What is known about a task.
 #[derive(Debug)]
 pub(crate) struct TaskEntry {
     pub(crate) parent: i32,
     pub(crate) program: String,
     slot: u32,
-    /// Who catches its output, as it was when it began.
+    /// The task that caught its output when it started.
     catcher: Option<Catcher>,
-    /// It has left the machine.
+    /// Whether the task has left the machine.
     left: bool,
-    /// The machine began with it.
+    /// Whether it is one of the machine's initial tasks.
     first: bool,
 }
 
-/// Tasks that are being started, in one process or several.
+/// Tasks that are being started, in one process or in several.
 #[derive(Debug)]
 struct SpawnRequest {
     spawner: Option<Tid>,
     plan: TaskSpec,
-    /// Where each is to be.
+    /// The process of each task.
     order: Vec<Rank>,
-    /// Those that each process was told.
+    /// The slots that each process was given.
     slots: BTreeMap<Rank, Vec<u32>>,
     started: HashMap<Rank, Vec<Result<i32, i32>>>,
     waits: Vec<Rank>,
 }
 
-/// All that was asked for is started, or not.
+/// The result of a finished request.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) spawner: Option<Tid>,
     pub(crate) tids: Vec<Tid>,
-    /// For those that were not.
+    /// For the tasks that were not started.
     pub(crate) errors: Vec<i32>,
 }
 
-/// See the module.
+/// The state of the whole machine.
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
     services: Services,
@@ -99,10 +99,10 @@ pub(crate) struct Machine {
     last: u64,
     slots: Slots,
     place: TaskPlacement,
-    /// For `Interleave` and `List`: how many were placed. For `Block`: which process is the first
-    /// one of the next block.
+    /// For `Interleave` and `List`: number of tasks placed. For `Block`: the first process of the
+    /// next block.
     placed: usize,
-    /// The worst status of those that it began with.
+    /// The worst status of the initial tasks.
     pub(crate) worst: i32,
 }
 
@@ -111,13 +111,12 @@ impl Machine {
         Self { place, ..Self::default() }
     }
 
-    /// Whether no task is there, nor will be.
+    /// Returns `true` if there are no tasks and none are being started.
     pub(crate) fn is_over(&self) -> bool {
         self.tasks.is_empty() && self.requests.is_empty()
     }
 
-    /// Where `count` tasks are to be started: the request's number, and in which slots of each
-    /// process.
+    /// Places `count` tasks. Returns the request's number, and the slots for each process.
     pub(crate) fn request(
         &mut self,
         spawner: Option<Tid>,
@@ -137,7 +136,7 @@ impl Machine {
         });
         let mut order = order.collect::<Vec<_>>();
         self.placed += match self.place {
-            // One alone goes to the next process each time, and a block to all of them.
+            // A single task advances by one process, and a block covers all of them.
             TaskPlacement::Block => count.min(processes),
             _ => count,
         };
@@ -158,7 +157,7 @@ impl Machine {
         (self.last, shares)
     }
 
-    /// Processes, but the first one, in which no task is nor will be.
+    /// Processes other than the first that have no task and get none.
     fn free(&self, processes: usize) -> Vec<Rank> {
         let taken = self
             .tasks
@@ -169,17 +168,18 @@ impl Machine {
         (1..processes).filter(|rank| !taken.contains(rank)).collect()
     }
 
-    /// Whether there is no slot for one more.
+    /// Returns `true` if no slot is free.
     pub(crate) fn is_full(&self) -> bool {
         self.slots.taken.len() >= SLOTS
     }
 
-    /// Of a request that no process is asked for: what it came to.
+    /// Finishes a request for which no process has room.
     pub(crate) fn nowhere(&mut self, request: u64) -> Option<Started> {
         self.started(request, NOWHERE, Vec::new(), "")
     }
 
-    /// What a process has started of a request. If that is all: what it came to.
+    /// Records what a process has started of a request. Returns the result if that was the last
+    /// process.
     pub(crate) fn started(
         &mut self,
         request: u64,
@@ -218,8 +218,7 @@ impl Machine {
         Some(Started { spawner: open.spawner, tids, errors })
     }
 
-    /// A process is not there any more: its tasks have ended, and what it was to start is not
-    /// started.
+    /// Handles the end of a process: its tasks have ended, and what it was to start has failed.
     pub(crate) fn lost(
         &mut self,
         rank: Rank,
@@ -245,13 +244,13 @@ impl Machine {
         (tids, started)
     }
 
-    /// A service that tasks ask for.
+    /// Passes a task's question to the services.
     pub(crate) fn ask(&mut self, tid: Tid, op: u64, question: &[u8], effects: &mut Vec<Effect>) {
         let alive = |tid: Tid| self.tasks.get(&tid).is_some_and(|entry| !entry.left);
         self.services.ask(tid, op, crate::wire::PacketReader::new(question), &alive, effects);
     }
 
-    /// It goes on without the machine.
+    /// Records that a task has left the machine and goes on without it.
     pub(crate) fn left(&mut self, tid: Tid, effects: &mut Vec<Effect>) {
         if let Some(entry) = self.tasks.get_mut(&tid).filter(|entry| !entry.left) {
             entry.left = true;
@@ -259,8 +258,9 @@ impl Machine {
         }
     }
 
-    /// It has ended, and its output, which this one has caught (`None`: who was to). That is told
-    /// when it is no [source](Self::sources) any more: who waits for the last one asks then.
+    /// Records that a task has ended, and notifies the tasks that caught its output: `catcher`, and
+    /// the one from its start if that is another one. They are notified only when the task is no
+    /// [source](Self::sources) any more, because a catcher then asks how many sources are left.
     pub(crate) fn ended(
         &mut self,
         tid: Tid,
@@ -281,7 +281,7 @@ impl Machine {
         }
     }
 
-    /// It is one of the machine again.
+    /// Records that a task that had left has enrolled again.
     pub(crate) fn entered(&mut self, tid: Tid) {
         if let Some(entry) = self.tasks.get_mut(&tid) {
             entry.left = false;
@@ -292,22 +292,22 @@ impl Machine {
         self.tasks.get(&tid).is_some_and(|entry| !entry.left)
     }
 
-    /// All that have not ended, also those that have left the machine.
+    /// All tasks that have not ended, including those that have left the machine.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Tid, &TaskEntry)> {
         self.tasks.iter().map(|(tid, entry)| (*tid, entry))
     }
 
-    /// What a task waits for that has asked for a service.
+    /// Describes what a task waits for that has asked for a service.
     pub(crate) fn waits(&self, tid: Tid) -> Option<String> {
         self.services.waits(tid)
     }
 
-    /// Entries of mailboxes go whose owners have ended.
+    /// Removes mailbox entries whose owners have ended.
     pub(crate) fn forget_orphans(&mut self, class: Option<&str>) {
         self.services.forget_orphans(class);
     }
 
-    /// How many send their output to this one.
+    /// Number of tasks whose output goes to this one.
     pub(crate) fn sources(&self, tid: Tid) -> i32 {
         self.tasks
             .values()
@@ -315,7 +315,7 @@ impl Machine {
             .count() as i32
     }
 
-    /// All tasks, those of the host, or one: number, parent, host, flags, process, name.
+    /// Lists all tasks, those of the host, or one: number, parent, host, flags, process, name.
     pub(crate) fn list(
         &self,
         which: i32,
@@ -329,7 +329,7 @@ impl Machine {
         for (tid, entry) in self.tasks.iter().filter(|(tid, entry)| !entry.left && fits(**tid)) {
             count += 1;
             let parent = entry.parent.max(0);
-            // PVM knows no name of who was not spawned.
+            // As in PVM, a task without a parent has no name here.
             let name = if parent == 0 { "" } else { &entry.program };
             packet = packet
                 .ints([tid.number(), parent, THIS_HOST, flags(*tid), process(tid.host() as usize)])
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(shares, [(0, vec![0, 2]), (1, vec![1, 3])]);
         let one = Tid::new(0, 1);
         machine.started(request, 0, vec![Ok(one.number()), Err(-7)], "x");
-        // One was refused; the other process dies before it has started any.
+        // One start failed. The other process dies before it has started any task.
         machine.lost(1, &mut Vec::new());
         assert_eq!(machine.slots.taken, HashSet::from([0]));
         assert_eq!(machine.request(None, TaskSpec::default(), 1, 2).1, [(0, vec![4])]);

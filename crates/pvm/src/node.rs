@@ -1,17 +1,16 @@
-//! One process's tasks, which its worker runs one after the other.
+//! The tasks of one process, which its worker runs one after the other.
 //!
-//! Source: UPVM, section 3: a run queue, and those that wait; a task goes on until it waits for a
-//! message that is not there, or asks whether something is there that is not. Who waits for a
-//! certain task's message is followed by that task, wherever it stands in the queue, if it can run
-//! (hand-off, V5) — but not for ever, so that others have their turn.
+//! Source: UPVM, section 3: a run queue, and the waiting tasks. A task runs until it waits for a
+//! message that has not arrived, or polls for one. If it waits for a message from a certain task,
+//! that task runs next if it can, wherever it is in the queue (hand-off). The number of hand-offs
+//! in a row is limited, so that other tasks get a turn.
 //!
-//! A task that computes asks for nothing. So it is interrupted now and then, and the process looks
-//! around: no other task runs meanwhile, but what is asked from outside is answered, and signals
-//! reach it.
+//! A task that only computes asks for nothing. So it is interrupted at intervals, and the process
+//! handles requests and signals from outside. No other task runs during that.
 //!
-//! A message goes from the sender's letter to the receiver's reply: whoever waits for it has it in
-//! its table at once, and can run; else it lies in the receiver's inbox, in the order in which it
-//! came. What is in it is not touched.
+//! A message goes from the sender's letter to the receiver's reply. A receiver that waits for it
+//! gets it in its table at once, and can run. Otherwise the message waits in the receiver's inbox,
+//! in order of arrival. Its contents are never touched.
 
 mod desk;
 mod elsewhere;
@@ -39,35 +38,35 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 use upcall_ulp::{Aside, Block, Crash, StopReason, Worker};
 
-/// By which a task is ended that another one kills.
+/// The signal that ends a task when another one kills it.
 const SIGTERM: i32 = 15;
-/// The kernel's number of the error of a call that a signal interrupts.
+/// The kernel's error number of a call that a signal interrupts.
 const EINTR: i64 = 4;
-/// So many hand-offs at most before whoever is first in the queue runs.
+/// Maximum number of consecutive hand-offs before the first task in the queue runs.
 const HAND_OFFS: u32 = 64;
-/// After so many turns it is looked whether somebody's time has come.
+/// Number of turns between two checks of timers, descriptors and ended processes.
 const TURNS: u32 = 32;
 
-/// Where the library has what it needs first.
+/// Offsets of the cache lines that the library needs first.
 const NEAR: [u64; 4] = [0, NEAR_SPARES, NEAR_FIRST, NEAR_SECOND];
 
-/// With so many tasks what one begins with is not in the nearest caches any more; with fewer to ask
-/// for it takes longer than it saves.
+/// Number of tasks above which a task's first cache lines are prefetched. With fewer tasks they are
+/// still in the nearest caches, and the prefetch costs more than it saves.
 const MANY: usize = 16;
 
 /// How a task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskEnd {
-    /// By itself, with this status.
+    /// It has exited with this status.
     Status(i32),
     /// It crashed.
     Crash(Crash),
-    /// Another one, or the machine, has ended it, by this signal.
+    /// It was ended by another task or by the machine, with this signal.
     Killed(i32),
 }
 
 impl TaskEnd {
-    /// As a shell has it.
+    /// The status as a shell reports it.
     fn status(self) -> i32 {
         match self {
             Self::Status(status) => status & 0xFF,
@@ -77,57 +76,60 @@ impl TaskEnd {
     }
 }
 
-/// See the module.
+/// One process of a machine; see the module.
 pub(crate) struct Node {
     worker: Worker,
-    /// By their numbers within the process. Nothing is left where one has ended.
+    /// Indexed by the tasks' numbers within the process. `None` after a task has ended.
     tasks: Vec<Option<Box<Task>>>,
-    /// The number that the next task gets, if it is free.
+    /// The first number to try for the next task.
     next: u32,
     live: usize,
     queue: VecDeque<(u32, u32)>,
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// Those that wait for descriptors.
+    /// Tasks that wait for descriptors.
     awaiting: Vec<u32>,
-    /// What runs calls aside, if there ever was one, and how many are not done.
+    /// The thread for system calls, started on first use, and the number of calls that it has not
+    /// finished.
     aside: Option<Aside>,
     aside_calls: usize,
-    /// Where this process is, as tasks are that went nowhere, once one has.
+    /// The process's original folder, once a task has changed its own. Tasks that have not changed
+    /// theirs run here.
     folder: Option<OwnedFd>,
-    /// The task in whose own folder the process is. 0: in none's.
+    /// The task in whose own folder the process is. 0: in the original one.
     folder_of: u32,
     looked: Instant,
-    /// Nothing has come from other processes for a while.
+    /// Nothing has arrived from other processes for a while.
     quiet: bool,
     watch: stuck::Watch,
-    /// What has come while there was no room to send something: it is heard first.
+    /// Messages that arrived while there was no room to send. They are handled before all others.
     backlog: VecDeque<Stamped>,
     programs: Programs,
-    /// The first process of a machine keeps this.
+    /// Only in the first process.
     machine: Option<Machine>,
-    /// And has this for those who look at it.
+    /// Only in the first process: the console, and requests from other shells.
     desk: Option<Box<NodeControl>>,
-    /// Other processes, if there are any, and which this is.
+    /// The link to the other processes, if there are any, and this process's rank.
     link: Option<MachineLink>,
     rank: u32,
     hand_offs: u32,
     halted: bool,
-    /// PVM's error, if what the machine was to begin with could not be started.
+    /// PVM's error, if the initial tasks could not be started.
     pub(crate) refused: Option<i32>,
 }
 
-/// What comes after a question.
+/// Which task runs after a question.
 enum NextTask {
-    /// Whoever has asked goes on.
+    /// The task that has asked.
     Same,
-    /// This one runs, wherever it is in the queue.
+    /// This task, wherever it is in the queue.
     This(u32),
-    /// Whoever is first in the queue.
+    /// The first task in the queue.
     Any,
 }
 
 impl Node {
-    /// Without a machine it is not the first process, and without a link it is the only one.
+    /// Creates a node. Only the first process has a machine, and only the process of a machine that
+    /// has no other has no link.
     pub(crate) fn new(
         worker: Worker,
         programs: Programs,
@@ -162,13 +164,15 @@ impl Node {
         }
     }
 
-    /// Runs tasks until none is left in the machine, or that is halted: the worst status of those
-    /// that it began with, if this is its first process. Tells who is left if all that are left
-    /// wait for what nobody can send.
+    /// Runs tasks until none is left in the machine, or the machine is halted. In the first
+    /// process, returns the worst status of the initial tasks.
+    ///
+    /// # Errors
+    /// Describes the remaining tasks if all of them wait for what no task can send.
     pub(crate) fn run(&mut self) -> Result<i32, Vec<String>> {
         let mut turns = 0;
         let stuck = loop {
-            // What was heard may be the end, so it is looked for that after this.
+            // This may end the machine, so the end is checked for below.
             turns += 1;
             if turns < TURNS {
                 self.hear();
@@ -204,10 +208,10 @@ impl Node {
         }
     }
 
-    /// One task, and those to which it hands off.
+    /// Runs one task, and those that it hands off to.
     fn turn(&mut self, mut index: u32) {
         loop {
-            // Once a task has a folder of its own.
+            // Only once a task has changed its folder.
             if self.folder.is_some() {
                 self.go_to_folder(index);
             }
@@ -240,7 +244,7 @@ impl Node {
         }
     }
 
-    /// Whoever is first in the queue and still has that place.
+    /// Takes the first task from the queue, skipping stale entries.
     fn first(&mut self) -> Option<u32> {
         self.hand_offs = 0;
         loop {
@@ -260,7 +264,7 @@ impl Node {
         }
     }
 
-    /// At the end of the queue.
+    /// Puts a task at the end of the queue.
     fn enqueue(&mut self, index: u32) {
         if let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) {
             task.ticket = task.ticket.wrapping_add(1);
@@ -268,7 +272,7 @@ impl Node {
         }
     }
 
-    /// What it has sent, and what it does not need any more.
+    /// Reads a task's letters: the messages that it has sent, and the blocks that it has released.
     fn read_letters(&mut self, index: u32) {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
@@ -302,8 +306,7 @@ impl Node {
         }
     }
 
-    /// To its receiver, if that is there: what is sent to one that has ended is lost, as it is in
-    /// PVM.
+    /// Delivers a message to its receiver. As in PVM, a message to a task that has ended is lost.
     fn deliver(&mut self, message: TaskMessage) {
         let Some(tid) = Tid::of(message.destination) else { return };
         if tid.host() != self.rank {
@@ -315,8 +318,8 @@ impl Node {
         };
         match task.state {
             TaskState::Receives(want, _) if want.fits(&message) => {
-                // Its lines come meanwhile: with many tasks much of a message's time goes into
-                // waiting for them.
+                // Prefetches the receiver's lines: with many tasks, cache misses on them take much
+                // of a message's time.
                 if self.live > MANY {
                     task.ulp.expect(NEAR);
                 }
@@ -324,7 +327,7 @@ impl Node {
                 task.state = TaskState::Runs;
                 self.enqueue(index);
             }
-            // It is in the queue.
+            // A polling task already is in the queue.
             TaskState::Polls(want) if want.fits(&message) => {
                 give(task, message);
                 task.state = TaskState::Runs;
@@ -339,7 +342,7 @@ impl Node {
         }
     }
 
-    /// What services want done.
+    /// Carries out the effects of services.
     fn effects(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
@@ -351,10 +354,10 @@ impl Node {
         }
     }
 
-    /// A message from the machine itself.
+    /// Sends a message from the machine itself.
     fn message(&mut self, source: i32, to: Tid, tag: i32, context: i32, data: &Packet) {
         let bytes = data.as_bytes();
-        // Without memory nothing can be said.
+        // Without memory the message is dropped.
         let Some(block) = Block::of(bytes) else { return };
         let (destination, length) = (to.number(), bytes.len());
         self.deliver(TaskMessage {
@@ -369,7 +372,7 @@ impl Node {
         });
     }
 
-    /// A service's answer to a task that waits for it.
+    /// Gives a service's answer to a task that waits for it.
     fn reply(&mut self, index: u32, code: i32, packet: &Packet) {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
@@ -382,16 +385,16 @@ impl Node {
         self.enqueue(index);
     }
 
-    /// It is not there any more, and who wanted to know is told.
+    /// Removes a task that has ended, and reports its end to the first process.
     fn end(&mut self, index: u32, end: TaskEnd) {
-        // One that was interrupted may have sent something before.
+        // An interrupted task may have unread letters.
         self.read_letters(index);
         let Some(mut task) = self.tasks.get_mut(index as usize).and_then(Option::take) else {
             return;
         };
         self.live -= 1;
         match task.state {
-            // Nobody asks for what it returns.
+            // The call's result is discarded.
             TaskState::Aside => self.aside_calls -= 1,
             TaskState::Awaits(..) => self.awaiting.retain(|one| *one != index),
             _ => {}
@@ -405,17 +408,17 @@ impl Node {
             let frames = frames.iter().map(|frame| format!("  {frame}\n")).collect::<String>();
             report(&format!("upcall pvm: {} ({program}) has crashed: {crash}\n{frames}", task.tid));
         }
-        // Another one may get its number.
+        // Another task may get this number.
         if self.folder_of == index && task.folder.is_some() {
             self.go_home();
         }
         let (tid, status, catcher) = (task.tid, end.status(), task.output.catcher());
-        // Its memory is given back before anybody learns that it has ended.
+        // The task's memory is freed before its end is reported.
         drop(task);
         self.tell_first(ControlMessage::Ended { tid: tid.number(), status, catcher });
     }
 
-    /// The first number that is free.
+    /// Finds a free number. Numbers are assigned round robin.
     fn number(&mut self) -> Option<u32> {
         for _ in 0..=Tid::MOST {
             let number = self.next;
@@ -430,7 +433,7 @@ impl Node {
         None
     }
 
-    /// A task that is ready is one of the process; it runs when it is put into the queue.
+    /// Adds a task that is ready. It runs when it is put into the queue.
     fn begin(&mut self, task: Task) {
         let index = task.tid.local();
         if let OutputTarget::Task(to) = task.output.to {
@@ -456,7 +459,7 @@ impl Node {
     }
 }
 
-/// The message is the answer to what it waits for.
+/// Gives a message to a task as the answer to its receive.
 fn give(task: &mut Task, message: TaskMessage) {
     let halves = |low: i32, high: i32| u64::from(low as u32) | u64::from(high as u32) << 32;
     let mut words = [0; 8];
@@ -471,7 +474,7 @@ fn give(task: &mut Task, message: TaskMessage) {
     task.ulp.answer_with(1, words);
 }
 
-/// What a task waits for, in words.
+/// Describes what a task waits for.
 fn waits(task: &ShownTask) -> String {
     format!("{} ({}) {}; {} other messages wait", task.tid, task.program, task.doing, task.messages)
 }

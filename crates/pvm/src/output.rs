@@ -1,5 +1,5 @@
-//! What tasks print: to the run's own streams, to whoever catches it, or line by line with its
-//! task's name.
+//! Tasks' output: to the process's own streams, to a task that catches it, or line by line to the
+//! log.
 
 use crate::ops::OUTPUT_END;
 use crate::report::pieces;
@@ -12,26 +12,26 @@ use std::io::Write;
 /// Where a task's output goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum OutputTarget {
-    /// To the process's own streams, without a detour: of the tasks that the run begins with.
+    /// Directly to the process's own streams. For the machine's initial tasks.
     #[default]
     Own,
-    /// To the run's error stream, each line with its task's number: what PVM writes to its log.
+    /// To the machine's error stream, each line with its task's id. PVM writes this to its log.
     Log,
     /// To a task, as messages.
     Task(Tid),
 }
 
-/// See the module.
+/// The target of a task's output.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Output {
     pub(crate) to: OutputTarget,
     pub(crate) tag: i32,
     pub(crate) context: i32,
-    /// The begun line of one whose output goes to the log.
+    /// The unfinished line, if the output goes to the log.
     line: Vec<u8>,
 }
 
-/// Who catches a task's output, and by what messages.
+/// The task that catches output, and the tag and context of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Catcher {
     pub(crate) to: Tid,
@@ -40,7 +40,7 @@ pub(crate) struct Catcher {
 }
 
 impl Catcher {
-    /// The last of those of a task: nothing more comes of it.
+    /// The last message about a task: its output has ended.
     pub(crate) fn told_of_end(&self, tid: Tid) -> Effect {
         let data = Packet::default().int(tid.number()).int(OUTPUT_END as i32);
         Effect::Message { from: HOST, to: self.to, tag: self.tag, context: self.context, data }
@@ -55,17 +55,17 @@ impl Output {
         }
     }
 
-    /// As this one, for another task.
+    /// The same target, for another task.
     pub(crate) fn for_another(&self) -> Self {
         Self { line: Vec::new(), ..*self }
     }
 
-    /// To the log.
+    /// The log as the target.
     pub(crate) fn log() -> Self {
         Self { to: OutputTarget::Log, ..Self::default() }
     }
 
-    /// Writes the lines that are whole.
+    /// Writes complete lines to the log, and keeps the unfinished one.
     pub(crate) fn log_lines(&mut self, tid: Tid, bytes: &[u8]) {
         self.line.extend(bytes);
         let Some(end) = self.line.iter().rposition(|byte| *byte == b'\n') else { return };
@@ -76,11 +76,11 @@ impl Output {
             all.extend(format!("[{tid}] ").into_bytes());
             all.extend(line);
         }
-        // Nobody can be told that nobody can be told.
+        // There is no other place to report an error of the error stream.
         let _ = pieces(&all).try_for_each(|piece| std::io::stderr().write_all(piece));
     }
 
-    /// And the one that is not.
+    /// Writes the unfinished line to the log.
     pub(crate) fn log_rest(&mut self, tid: Tid) {
         if !self.line.is_empty() {
             self.log_lines(tid, b"\n");

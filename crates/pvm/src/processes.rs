@@ -1,5 +1,5 @@
-//! Several processes for one machine: the first one starts the others as copies of its own program,
-//! and they form a group.
+//! Several processes for one machine: the first process starts the others as copies of its own
+//! program, and all of them form a group.
 
 use crate::door::GRACE;
 use crate::node::Node;
@@ -12,24 +12,24 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use upcall_os::process::{self, Bounds};
 
-/// Confines this thread to the processor that is its process's, of those that it may use: two that
-/// wait for each other on one are ten times as slow as on two, and the kernel likes to put them
-/// together.
+/// Pins this thread to its process's own CPU, chosen by rank among the CPUs that it may use. Two
+/// processes that wait for each other on one CPU are ten times as slow as on two, and the kernel
+/// tends to put them on the same one.
 pub(crate) fn settle(rank: usize) {
     let Ok(all) = sched_getaffinity(None) else { return };
     let mine = (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)).collect::<Vec<_>>();
     let mut own = CpuSet::new();
     if let Some(processor) = mine.get(rank % mine.len().max(1)) {
         own.set(*processor);
-        // Where it may not be confined it runs where it is put.
+        // If pinning is not permitted, the thread runs where the kernel puts it.
         let _ = sched_setaffinity(None, &own);
     }
 }
 
-/// Between two looks whether they have.
+/// Interval between two checks whether a child has ended.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// What the first process has started.
+/// The processes that the first one has started.
 pub(crate) struct Others {
     name: String,
     children: Vec<Child>,
@@ -46,8 +46,8 @@ impl Others {
                 .args(["pvm-member", &others.name])
                 .args([rank, start.processes].map(|number| number.to_string()))
                 .args(&start.folders);
-            // Whatever ends this one ends it, also where a task is in a call of the kernel's, and
-            // it hears of nothing.
+            // The child ends whenever this process ends, even while it is in a system call for a
+            // task and receives no messages.
             process::bind(&mut command, Bounds::default());
             others.children.push(command.spawn().map_err(NotRun::Process)?);
         }
@@ -59,8 +59,8 @@ impl Others {
     }
 }
 
-/// They end by themselves when the first one leaves the group, or are killed where a task is in a
-/// call of the kernel's that does not end; then nothing is left of them.
+/// Waits for the processes, which end when the first one leaves the group. A process that is in a
+/// system call that does not return is killed. No process remains.
 impl Drop for Others {
     fn drop(&mut self) {
         let until = Instant::now() + GRACE;
@@ -68,18 +68,19 @@ impl Drop for Others {
             while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
                 std::thread::sleep(LOOK);
             }
-            // Of one that has ended this does nothing.
+            // Does nothing if the child has ended.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// One of the other processes: `pvm-member NAME RANK SIZE [FOLDER …]`, which [`run`](crate::run)
-/// starts. Returns when the machine is over, and the thread can do nothing else then.
+/// Runs one of the other processes: `pvm-member NAME RANK SIZE [FOLDER …]`, which
+/// [`run`](crate::run) starts. Returns when the machine is over. The thread can do nothing else
+/// then.
 ///
 /// # Errors
-/// See [`NotRun`]; arguments that are none of these are none of its own.
+/// See [`NotRun`]. Wrong arguments are reported as [`NotRun::Process`].
 pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let wrong = || {
         NotRun::Process(std::io::Error::other(
@@ -92,7 +93,7 @@ pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let worker = crate::worker()?;
     settle(rank as usize);
     let folders = folders.iter().map(PathBuf::from).collect();
-    // With a link it is never stuck: others may send something.
+    // With a link this process is never stuck, because others may send something.
     let _ = Node::new(worker, Programs::new(folders), None, Some(link), rank).run();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Programs by name: where they are, and their images, each read once.
+//! Finds programs by name, and caches their images.
 
 use crate::error;
 use crate::report::report_line;
@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use upcall_ulp::Image;
 
-/// See the module.
+/// Search path and images of programs.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
-    /// Where names without a folder are looked for, in this order.
+    /// Folders to search for names without a folder, in this order.
     folders: Vec<PathBuf>,
     images: HashMap<PathBuf, Rc<Image>>,
 }
 
 impl Programs {
-    /// Looks in these folders first, then where PVM does, and then where the shell does.
+    /// Searches these folders first, then those of PVM, then those of the shell.
     pub(crate) fn new(first: Vec<PathBuf>) -> Self {
         let mut folders = first;
         folders.push(PathBuf::from("."));
@@ -32,14 +32,14 @@ impl Programs {
         Self { folders, images: HashMap::new() }
     }
 
-    /// One more folder, before all others.
+    /// Adds a folder in front of all others.
     pub(crate) fn also_in(&mut self, folder: &Path) {
         if !self.folders.iter().any(|one| one == folder) {
             self.folders.insert(0, folder.into());
         }
     }
 
-    /// The image of a program. What is found but is none is said.
+    /// The image of a program. Reports a file that is found but is not an image.
     pub(crate) fn image(&mut self, name: &OsStr) -> Result<Rc<Image>, i32> {
         let path = self.find(name).ok_or(error::NO_FILE)?;
         let whole = path.canonicalize().map_err(|_| error::NO_FILE)?;

@@ -1,17 +1,21 @@
-//! The processes of one machine, and how they speak: they are a group (UDM), whose members send
-//! each other what is for tasks that are elsewhere.
+//! Communication between the processes of a machine. They are a group (UDM), whose members send
+//! each other messages for tasks in other processes.
 //!
-//! A message to a task in another process is one message of the group: a header of five words, and
-//! what the block holds, copied into memory that the two processes share. Everything else, which is
-//! rare, is a [`ControlMessage`]. Both are of the same pair of members, so what is sent first
-//! arrives first: a message that was sent before its sender ended comes before that end. Between
-//! pairs it is as with PVM's daemon of one host: what was sent because of another message arrives
-//! after that message. Each message has the time of Lamport's clock, which is never behind a
-//! message that has arrived. A process that takes one message takes all that are there, in the
-//! order of their times: what led to a message was there before it.
+//! A message to a task in another process is one message of the group: a header of four words, and
+//! the block's contents, copied into memory that the two processes share. Everything else is rare,
+//! and is a [`ControlMessage`].
 //!
-//! The first process (rank 0) keeps what concerns the whole machine. When another one dies its
-//! tasks have ended; when the first one dies the others end.
+//! # Order
+//! Both kinds use the same pair of members, so they arrive in the order in which they were sent: a
+//! task's last message arrives before the report of its end. Between pairs the order is as with
+//! PVM's daemon on one host: a message that was sent because of another one is handled after that
+//! one. For this, each message carries the time of a Lamport clock, which never is behind a message
+//! that has arrived. A process that takes one message takes all that have arrived, and handles them
+//! in the order of their times. The cause of a message always arrived before it.
+//!
+//! # Process death
+//! The first process (rank 0) keeps the state of the whole machine. When another process dies, its
+//! tasks have ended. When the first one dies, the others end.
 
 use crate::output::Catcher;
 use crate::task::TaskMessage;
@@ -29,63 +33,63 @@ use upcall_message::{
 };
 use upcall_ulp::Block;
 
-/// A task that is to be started, as it goes to the process in which it is to run.
+/// A task to be started, as it is sent to the process in which it will run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TaskSpec {
     pub(crate) program: OsString,
     pub(crate) args: Vec<CString>,
-    /// `NAME=value`, beside the process's own.
+    /// `NAME=value` strings, in addition to the process's environment.
     pub(crate) environment: Vec<CString>,
     pub(crate) parent: i32,
     pub(crate) context: i32,
     pub(crate) output: crate::output::Output,
     pub(crate) options: Vec<(i32, i32)>,
-    /// The folder that it begins in, if that is not the machine's.
+    /// The folder in which the task starts, if that is not the machine's.
     pub(crate) directory: Option<OsString>,
-    /// Where its spawner's program lies: names are looked for there, too.
+    /// The folder of its spawner's program, which is also searched for names.
     pub(crate) folder: Option<std::path::PathBuf>,
 }
 
-/// What processes tell each other about tasks.
+/// A message between processes about tasks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ControlMessage {
-    /// To the first one: a task asks for a service (`OP_…`).
+    /// To the first process: a task asks for a service (`OP_…`).
     Ask { tid: i32, op: u64, question: Vec<u8> },
-    /// Its answer.
+    /// The answer to [`Ask`](Self::Ask).
     Answer { tid: i32, code: i32, packet: Vec<u8> },
-    /// To the first one: a task spawns others.
+    /// To the first process: a task spawns others.
     Spawn { tid: i32, plan: TaskSpec, count: u32 },
-    /// From the first one: in each of these slots one is to be started.
+    /// From the first process: start a task in each of these slots.
     Start { request: u64, plan: TaskSpec, slots: Vec<u32> },
-    /// They are, or PVM's error for each that is not.
+    /// The tids of the started tasks, or PVM's error for each failure.
     Started { request: u64, all: Vec<Result<i32, i32>>, name: String },
-    /// From the first one: these were started together; now they may run.
+    /// From the first process: these tasks were started together, and may run now.
     Together { tids: Vec<i32> },
-    /// To the first one: a task has left the machine, and goes on alone.
+    /// To the first process: a task has left the machine, and goes on without it.
     Left { tid: i32 },
-    /// To the first one: it is one of the machine again.
+    /// To the first process: a task that had left has enrolled again.
     Entered { tid: i32 },
-    /// To the first one: a task has ended, with this status; and who has caught its output.
+    /// To the first process: a task has ended with this status, and this task caught its output.
     Ended { tid: i32, status: i32, catcher: Option<Catcher> },
-    /// To whoever has it: a task is to be ended.
+    /// To the task's process: end the task.
     Kill { tid: i32 },
-    /// To whoever has it: a signal comes to a task.
+    /// To the task's process: send the task a signal.
     Signal { tid: i32, signal: i32 },
-    /// To all: the machine ends.
+    /// To all processes: the machine ends.
     Halt,
-    /// From the first one: do all of its tasks wait, and how many messages were sent and heard
+    /// From the first process: do all tasks wait, and how many messages were sent and received
     /// ([`stuck`](crate::node))?
     Count { question: u64 },
-    /// This; and its tasks, if all wait.
+    /// The answer to [`Count`](Self::Count), with the process's tasks if all wait.
     Counted { question: u64, count: Count, tasks: Vec<crate::shown::ShownTask> },
-    /// From the first one: what do its tasks do?
+    /// From the first process: what do the process's tasks do?
     Look { number: u64 },
-    /// This.
+    /// The answer to [`Look`](Self::Look).
     Seen { number: u64, tasks: Vec<crate::shown::ShownTask> },
 }
 
-/// What a process says of itself, or all together. Of processes that have ended only their number
-/// counts.
+/// Counts of one process, or of all together. Messages to and from ended processes are left out;
+/// only the number of those processes counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Count {
     pub(crate) all_wait: bool,
@@ -95,33 +99,33 @@ pub(crate) struct Count {
 }
 
 impl ControlMessage {
-    /// Whether it is one by which messages are counted.
+    /// Returns `true` if the message belongs to the counting itself, and so is not counted.
     fn counts(&self) -> bool {
         matches!(self, Self::Count { .. } | Self::Counted { .. })
     }
 }
 
-/// What has come from another process, and when it was sent.
+/// A message from another process, with its Lamport time.
 #[derive(Debug)]
 pub(crate) struct Stamped {
     pub(crate) stamp: u64,
     pub(crate) came: RemoteArrival,
 }
 
-/// See [`Stamped`].
+/// The content of a [`Stamped`] message.
 #[derive(Debug)]
 pub(crate) enum RemoteArrival {
     Message(TaskMessage),
-    /// In a box, so that a message is not moved about with room for it.
+    /// Boxed, so that moving a task's message does not move space for this one.
     Control(Rank, Box<ControlMessage>),
 }
 
-/// A message as the group carries it.
+/// A task's message with its Lamport time, as the group carries it.
 struct Parcel(TaskMessage, u64);
 
 const HEADER: usize = 4;
 
-/// The kinds' places, in the order in which they are registered.
+/// Numbers of the message kinds, in the order of their registration.
 const PARCEL: u16 = 0;
 const CONTROL: u16 = 1;
 
@@ -183,27 +187,27 @@ fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
     Some(Stamped { stamp: u64::from_ne_bytes(*stamp), came })
 }
 
-/// This process's place among those of its machine.
+/// This process's membership in the group of its machine's processes.
 pub(crate) struct MachineLink {
     group: Group,
     parcel: Kind<Parcel>,
     control: Kind<[u8]>,
-    /// Of the last message that was sent, or came, the latest.
+    /// Lamport time: the latest of all messages sent and received.
     stamp: Cell<u64>,
-    /// Each process has a processor to itself, as far as is known here.
+    /// Whether each process has a CPU to itself, as far as this process knows.
     is_alone: bool,
-    /// Processes that have ended, of which nobody was told yet.
+    /// Processes that have ended, and that [`lost`](Self::lost) has not returned yet.
     lost: RefCell<VecDeque<Rank>>,
-    /// For each process.
+    /// Indexed by rank.
     counts: Box<[PeerCounts]>,
 }
 
-/// Of messages to another process, and from it, but for those by which they are counted.
+/// Messages to and from another process, without those of the counting itself.
 #[derive(Debug, Default)]
 struct PeerCounts {
     sent: Cell<u64>,
     heard: Cell<u64>,
-    /// It has ended.
+    /// Whether the process has ended.
     is_lost: Cell<bool>,
 }
 
@@ -211,20 +215,20 @@ fn count(cell: &Cell<u64>) {
     cell.set(cell.get().wrapping_add(1));
 }
 
-/// Of a wait, before it is one of the group's.
+/// Number of polls before a wait blocks.
 const LOOKS: u32 = 300;
 
-/// How long a message waits for room before the messages that wait here are taken: the receiver may
-/// wait for room here.
+/// Maximum time that a send waits for room before arrived messages are taken. The receiver may
+/// itself wait for room here.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl MachineLink {
-    /// Joins the others; blocks until all are there.
+    /// Joins the group. Blocks until all processes have joined.
     pub(crate) fn join(name: &str, rank: Rank, size: usize) -> Result<Self, JoinError> {
         let mut handlers = Handlers::new();
         let (parcel, control) =
             (handlers.kind::<Parcel>("message"), handlers.kind::<[u8]>("control"));
-        // Nothing is taken but where the node asks for it.
+        // Without upcalls, messages are taken only when the node asks for them.
         let group = GroupBuilder::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let counts = (0..size).map(|_| PeerCounts::default()).collect();
@@ -247,8 +251,8 @@ impl MachineLink {
         self.group.process(rank).map_or(0, |pid| pid as i32)
     }
 
-    /// Waits for [`PATIENCE`] if there is no room and no buffer may be had. The message, if it was
-    /// not sent.
+    /// Sends a message. Waits for at most [`PATIENCE`] if there is no room. Returns the message
+    /// with the error if it was not sent.
     pub(crate) fn send(
         &self,
         to: Rank,
@@ -264,10 +268,10 @@ impl MachineLink {
         }
     }
 
-    /// The same.
+    /// Sends a control message, in the same way.
     pub(crate) fn tell(&self, to: Rank, control: &ControlMessage) -> Result<(), SendError> {
         let bytes = self.stamp().to_ne_bytes().to_vec();
-        // Of these types it cannot fail but for memory.
+        // For these types this fails only without memory.
         let Ok(bytes) = postcard::to_extend(control, bytes) else { return Ok(()) };
         self.group.send_within(to, self.control, &bytes[..], PATIENCE)?;
         if !control.counts() {
@@ -276,29 +280,28 @@ impl MachineLink {
         Ok(())
     }
 
-    /// What is sent from now on comes after all that a process can have sent that has ended, and of
-    /// which nothing more is heard here.
+    /// Advances the clock past all messages of a process that has ended and whose last messages
+    /// were lost. Later messages are ordered after them.
     pub(crate) fn leap(&self) {
         self.stamp.set(self.stamp.get().saturating_add(1 << 40));
     }
 
-    /// Of the next message that is sent.
+    /// The time of the next message to be sent.
     fn stamp(&self) -> u64 {
         self.stamp.set(self.stamp.get() + 1);
         self.stamp.get()
     }
 
-    /// The next that has come.
+    /// The next message that has arrived.
     #[inline]
     pub(crate) fn next(&self) -> Option<Stamped> {
         if self.group.available() { self.take() } else { None }
     }
 
-    /// The same, and hears which processes have ended.
+    /// The next message that has arrived. Also detects processes that have ended.
     pub(crate) fn take(&self) -> Option<Stamped> {
         loop {
-            // What is not whole is of a process that does not keep to what was agreed, and is
-            // nothing.
+            // A malformed message is dropped: its sender does not follow the protocol.
             if let Some((from, stamped)) = self
                 .group
                 .receive(|arrived| self.read(arrived).map(|read| (arrived.from(), read)))
@@ -322,7 +325,7 @@ impl MachineLink {
         }
     }
 
-    /// Which process has ended.
+    /// A process that has ended.
     pub(crate) fn lost(&self) -> Option<Rank> {
         let before = self.lost.borrow_mut().pop_front();
         before.or_else(|| self.ended())
@@ -338,12 +341,12 @@ impl MachineLink {
         }
     }
 
-    /// Whether it is known that this process has ended.
+    /// Returns `true` if this process knows that the other one has ended.
     pub(crate) fn is_lost(&self, rank: Rank) -> bool {
         self.counts[rank].is_lost.get()
     }
 
-    /// Of messages to those that are there, and from them.
+    /// Counts of messages to and from the processes that have not ended.
     pub(crate) fn count(&self, all_wait: bool) -> Count {
         let mut all = Count { all_wait, ..Count::default() };
         for one in &self.counts {
@@ -357,24 +360,26 @@ impl MachineLink {
         all
     }
 
-    /// The doorbell was rung: whether something is there. The ring may be for messages that were
-    /// taken long ago; later messages ring again in any case.
+    /// Handles a ring of the doorbell. Returns `true` if a message or an end has arrived. The ring
+    /// may be for messages that were taken long ago; later messages ring again in any case.
     pub(crate) fn heard<A>(&self, doorbell: &LinkDoorbell<A>) -> bool {
-        // Silent first: what comes after that rings again, and the rest is looked at.
+        // Silences the doorbell first: what arrives after that rings again, and what arrived before
+        // is found below.
         let _ = rustix::io::read(&*doorbell.descriptor, &mut [0; 8]);
         self.group.heed();
         self.has_come()
     }
 
-    /// Whether something is there to be taken.
+    /// Returns `true` if a message, or the end of a process, can be taken.
     pub(crate) fn has_come(&self) -> bool {
         self.lost.borrow_mut().extend(self.ended());
         self.group.available() || !self.lost.borrow().is_empty()
     }
 
-    /// Until something has come, or this long; whether it has. Looks by itself for some
-    /// microseconds, where each process has a processor: what comes next in a chain of messages
-    /// comes then, and to begin a wait takes longer than all else that a message takes.
+    /// Waits until a message has arrived, for at most `within`. Returns `true` if one has.
+    ///
+    /// If each process has a CPU, polls for some microseconds first: the next message of a chain
+    /// arrives in that time, and blocking costs more than everything else about a message.
     pub(crate) fn wait(&self, within: Option<Duration>) -> bool {
         for _ in 0..if self.is_alone { LOOKS } else { 0 } {
             if self.group.available() {
@@ -385,14 +390,14 @@ impl MachineLink {
         self.group.wait(within)
     }
 
-    /// Gives back memory that is kept for long messages, or says when that is to be done: for who
-    /// does not sleep by [`wait`](Self::wait).
+    /// Frees memory that is kept for long messages, or returns when to do so. For callers that do
+    /// not block in [`wait`](Self::wait).
     pub(crate) fn settle(&self) -> Option<Duration> {
         self.group.settle()
     }
 
-    /// What can be waited for beside other descriptors, as long as it lives: it is ready when
-    /// something has come. `None`: none can be had.
+    /// A doorbell that can be waited for beside other descriptors, as long as it lives. It rings
+    /// when something arrives. `None`: it could not be created.
     pub(crate) fn doorbell(&self) -> Option<LinkDoorbell<impl Sized>> {
         let descriptor = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?);
         let rings = descriptor.clone();
@@ -401,7 +406,7 @@ impl MachineLink {
     }
 }
 
-/// See [`MachineLink::doorbell`].
+/// The doorbell that [`MachineLink::doorbell`] returns.
 pub(crate) struct LinkDoorbell<A> {
     descriptor: Arc<OwnedFd>,
     _announced: A,

@@ -1,9 +1,10 @@
-//! What the host itself reports on standard error: crashes, refusals, ends of processes.
+//! The host's own reports on standard error: crashes, refusals, ends of processes.
 //!
-//! A report is one `write` if it fits into [`WHOLE`] bytes, and else one `write` for each run of
-//! whole lines that does. So lines of several processes never mix. A report neither blocks the host
-//! nor ends it: where standard error is closed or takes nothing now, the report is dropped, and the
-//! next report that is written gives the number of dropped ones.
+//! A report that fits into [`WHOLE`] bytes is one `write`. A longer one is one `write` per run of
+//! whole lines that fits. So lines of several processes never mix.
+//!
+//! A report neither blocks the host nor ends it. If standard error is closed or full, the report is
+//! dropped, and the next report that is written gives the number of dropped ones.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
@@ -15,15 +16,15 @@ use upcall_os::atomic::{AtomicUsize, Ordering};
 /// Bytes that a pipe takes whole or not at all (`PIPE_BUF`).
 const WHOLE: usize = 4096;
 
-/// Number of reports dropped since a report was written.
+/// Number of reports dropped since the last written one.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Writes a report, which ends its last line itself.
+/// Writes a report. `text` ends with a newline.
 pub(crate) fn report(text: &str) {
     report_to(rustix::stdio::stderr(), &DROPPED, text);
 }
 
-/// Reports what `format!` makes of the arguments, as one line.
+/// Reports one line, formatted as by `format!`.
 macro_rules! report_line {
     ($($arg:tt)*) => { $crate::report::report(&(format!($($arg)*) + "\n")) };
 }
@@ -46,7 +47,7 @@ fn report_to(to: BorrowedFd<'_>, dropped: &AtomicUsize, text: &str) {
     }
 }
 
-/// Runs of whole lines that have at most [`WHOLE`] bytes each. A longer line is cut.
+/// Splits text into runs of whole lines of at most [`WHOLE`] bytes each. A longer line is cut.
 pub(crate) fn pieces(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         if text.is_empty() {
@@ -64,9 +65,9 @@ pub(crate) fn pieces(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns `true` if the piece was written, at once and whole.
+/// Writes a piece without blocking. Returns `true` if all of it was written.
 fn is_written(to: BorrowedFd<'_>, piece: &[u8]) -> bool {
-    // A pipe without a reader would raise SIGPIPE where the program does not ignore that.
+    // Writing to a pipe without a reader would raise SIGPIPE, unless the program ignores that.
     let mut one = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
     if poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_err()
         || one[0].revents() != PollFlags::OUT
@@ -77,8 +78,7 @@ fn is_written(to: BorrowedFd<'_>, piece: &[u8]) -> bool {
         matches!(FileType::from_raw_mode(about.st_mode), FileType::Fifo | FileType::Socket)
     });
     let written = if waits {
-        // There may be less room in a pipe than the piece has bytes, and another process may fill
-        // it.
+        // The pipe may have less room than the piece needs, and another process may fill it.
         match pwritev2(to, &[IoSlice::new(piece)], u64::MAX, ReadWriteFlags::NOWAIT) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => write(to, piece),
             other => other,

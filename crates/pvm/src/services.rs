@@ -1,8 +1,8 @@
-//! What concerns all tasks of a virtual machine: groups, mailboxes, contexts, notices of ends.
+//! Services that concern all tasks of a machine: groups, mailboxes, contexts, notices of ends.
 //!
-//! It is one state machine, of the process that the machine began in: what it is asked and told are
-//! arguments, what comes of it is its [`Effect`]s, so that it can be tested without a task, and
-//! asked from any process.
+//! They form one state machine in the machine's first process. Questions and events are arguments,
+//! and the results are [`Effect`]s, so that the services can be tested without a task, and asked
+//! from any process.
 
 mod contexts;
 mod effect;
@@ -15,7 +15,7 @@ use crate::error;
 use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader};
 
-/// See the module.
+/// The state of all services.
 #[derive(Debug, Default)]
 pub struct Services {
     groups: groups::Groups,
@@ -25,10 +25,10 @@ pub struct Services {
 }
 
 impl Services {
-    /// A task asks (`OP_…`, crate::ops); the answer is among the effects now or later, once. A
-    /// question that cannot be read is answered by `PvmBadMsg`, an unknown one by `PvmNotImpl`.
+    /// Handles a task's question (`OP_…`, crate::ops). Exactly one answer is among the effects, now
+    /// or later: `PvmBadMsg` for a malformed question, `PvmNotImpl` for an unknown one.
     ///
-    /// `alive` tells whether there is such a task.
+    /// `alive` returns whether there is such a task.
     pub fn ask(
         &mut self,
         from: Tid,
@@ -48,8 +48,8 @@ impl Services {
         }
     }
 
-    /// A task has left the machine or ended, or crashed: what it waited for is answered to nobody,
-    /// it leaves its groups, and who wanted to know is told.
+    /// Handles a task that has left the machine, ended or crashed. Its pending questions are
+    /// dropped, it leaves its groups, and tasks that asked for a notice get one.
     pub fn ended(&mut self, tid: Tid, effects: &mut Vec<Effect>) {
         self.groups.ended(tid, effects);
         self.mailboxes.ended(tid);
@@ -57,12 +57,12 @@ impl Services {
         self.notices.ended(tid, effects);
     }
 
-    /// What a task that has asked for a service waits for, in words.
+    /// Describes what a task waits for that has asked for a service.
     pub fn waits(&self, tid: Tid) -> Option<String> {
         self.groups.waits(tid).or_else(|| self.mailboxes.waits_for(tid))
     }
 
-    /// Entries of mailboxes go whose owners have ended, of one class or all.
+    /// Removes mailbox entries whose owners have ended, of one class or of all.
     pub fn forget_orphans(&mut self, class: Option<&str>) {
         self.mailboxes.forget_orphans(class);
     }

@@ -1,4 +1,4 @@
-//! What a machine shows of itself to those who look: from its console, or from another shell.
+//! The state of a machine as it is shown on its console or in another shell.
 
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
@@ -8,82 +8,81 @@ use std::time::Duration;
 /// A machine, as it shows itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShownMachine {
-    /// Its first process, by whose number it is known.
+    /// The process id of its first process, which identifies the machine.
     pub process: u32,
-    /// In how many processes its tasks run.
+    /// Number of processes in which its tasks run.
     pub processes: usize,
-    /// It has a console.
+    /// Whether its console is open.
     pub console: bool,
     /// Its tasks.
     pub tasks: Vec<ShownTask>,
 }
 
-/// A task of it.
+/// A task of a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShownTask {
     /// Its id.
     pub tid: Tid,
-    /// Who has spawned it. `None`: nobody, or its parent is not said.
+    /// Its parent. `None`: it has none, or PVM does not report one.
     pub parent: Option<Tid>,
     /// The program, without its folder.
     pub program: String,
     /// What it does.
     pub doing: TaskActivity,
-    /// How many messages wait for it, beside the one that it waits for.
+    /// Number of messages in its inbox.
     pub messages: usize,
-    /// Blocks of messages that it holds.
+    /// Number of message blocks that it holds.
     pub blocks: usize,
-    /// And their bytes: what several hold counts for each.
+    /// Size of these blocks in bytes. A block with several holders counts for each of them.
     pub block_bytes: u64,
-    /// The process in which it runs, of the machine's.
+    /// Rank of the process in which it runs.
     pub rank: usize,
-    /// And that one's number; 0: not known.
+    /// Process id of that process. 0: not known.
     pub process: u32,
-    /// The number that its program has for its process, as `getpid` returns it; 0: not known.
+    /// The process id that the task itself sees, as `getpid` returns it. 0: not known.
     pub pid: u32,
-    /// Its slot there, by which its memory is known.
+    /// Its slot in that process, which identifies its memory.
     pub slot: Option<usize>,
-    /// A reset spares it.
+    /// Whether a reset spares it.
     pub stays: bool,
 }
 
 /// What a task does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskActivity {
-    /// It is there, and does not run before all that are started with it are.
+    /// It exists, but does not run until all tasks that are spawned with it have started.
     Starts,
-    /// It runs when its turn comes.
+    /// It runs, or waits for its turn.
     Runs,
-    /// The same, but it has asked for a message that was not there, and asks again.
+    /// It waits for its turn, after it has polled for a message that had not arrived.
     Polls(WantedMessage),
-    /// It waits for a message; so long at most.
+    /// It waits for a message, for at most this time.
     Receives(WantedMessage, Option<Duration>),
-    /// It has asked the machine for something, which is named.
+    /// It waits for this answer of the machine.
     Asks(String),
-    /// It sleeps, so long yet.
+    /// It sleeps for this time.
     Sleeps(Duration),
     /// It waits until this descriptor is ready.
     Awaits(i32),
     /// It waits for a signal.
     Pauses,
-    /// A call of the kernel's runs for it.
+    /// It is in a system call on a helper thread.
     Aside,
-    /// Its process does not answer: it is stopped, or in a call of the kernel's for one of its
-    /// tasks.
+    /// Its process does not answer: it is stopped, or in a system call for one of its tasks.
     Silent,
 }
 
-/// Which message.
+/// The message that a task waits or polls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedMessage {
-    /// From whom. `None`: anybody.
+    /// The sender. `None`: any.
     pub from: Option<Tid>,
-    /// `None`: any.
+    /// The tag. `None`: any.
     pub tag: Option<i32>,
 }
 
 impl TaskActivity {
-    /// In a word, for programs that read it.
+    /// One word, for programs to parse.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Starts => "starts",
@@ -99,7 +98,7 @@ impl TaskActivity {
         }
     }
 
-    /// The message that it waits for, or asks for.
+    /// The message that the task waits or polls for.
     pub fn wanted(&self) -> Option<WantedMessage> {
         match self {
             Self::Polls(wanted) | Self::Receives(wanted, _) => Some(*wanted),
@@ -155,7 +154,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// PVM's words for its codes, as far as a console says them.
+/// PVM's texts for the codes that a console prints.
 pub(crate) fn error(code: i32) -> &'static str {
     use crate::error as codes;
     match code {

@@ -6,21 +6,21 @@ use std::fmt;
 use std::path::PathBuf;
 use upcall_ulp::{NoWorker, NotShared};
 
-/// What a machine begins with: copies of one program, which know each other as siblings
-/// (`pvm_siblings`) and have no parent.
+/// The initial tasks of a machine: copies of one program, which are siblings (`pvm_siblings`) and
+/// have no parent.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// Its name: a path, or looked for as PVM and the shell do.
+    /// The program: a path, or a name that is searched for as PVM and the shell do.
     pub program: String,
     /// Its arguments, without its name.
     pub args: Vec<String>,
-    /// How many copies.
+    /// Number of copies.
     pub copies: usize,
-    /// Where programs are looked for first.
+    /// Folders that are searched first for programs.
     pub folders: Vec<PathBuf>,
-    /// In how many processes tasks are to run, this one included.
+    /// Number of processes in which tasks run, including this one.
     pub processes: usize,
-    /// And which in which.
+    /// How the tasks are distributed over the processes.
     pub place: TaskPlacement,
 }
 
@@ -29,7 +29,7 @@ pub struct Start {
 pub enum NotRun {
     /// This thread cannot run ULPs.
     Worker(NoWorker),
-    /// What all tasks share could not be mapped.
+    /// The functions that all tasks share could not be mapped.
     Shared(NotShared),
     /// The program was not started.
     Program {
@@ -40,13 +40,13 @@ pub enum NotRun {
     },
     /// Another process could not be started.
     Process(std::io::Error),
-    /// What a console or those who ask from outside need could not be had.
+    /// A resource that the console or the requests of other shells need is not available.
     Desk(std::io::Error),
-    /// The processes did not come together.
+    /// The processes could not form a group.
     Join(upcall_message::JoinError),
-    /// All tasks that are left wait, and no task is left that could send.
+    /// All remaining tasks wait for what no task can send.
     Stuck {
-        /// Each, and what it waits for.
+        /// Each remaining task, and what it waits for.
         tasks: Vec<String>,
     },
 }

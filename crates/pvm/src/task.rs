@@ -1,4 +1,4 @@
-//! A task: a ULP with a number, the blocks that it holds, and what waits for it.
+//! A task: a ULP with a tid, the blocks that it holds, and the messages that wait for it.
 
 use crate::output::Output;
 use crate::tid::Tid;
@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use upcall_ulp::{Block, Image, Ulp};
 
-/// What is sent, on its way: the block is the sender's as well, and whoever writes to it first
-/// takes another (V6).
+/// A message under way. The sender may still hold the block; the first holder that writes takes a
+/// new one (UPVM).
 #[derive(Clone, Debug)]
 pub(crate) struct TaskMessage {
     pub(crate) source: i32,
@@ -19,15 +19,15 @@ pub(crate) struct TaskMessage {
     pub(crate) context: i32,
     pub(crate) encoding: i32,
     pub(crate) wait: i32,
-    /// None: nothing is in it.
+    /// `None`: the message is empty.
     pub(crate) block: Option<Block>,
     pub(crate) length: usize,
 }
 
-/// What a task waits for.
+/// The message that a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
-    /// From whom; -1: any.
+    /// The sender. -1: any.
     pub(crate) from: i32,
     /// -1: any.
     pub(crate) tag: i32,
@@ -43,21 +43,21 @@ impl Want {
     }
 }
 
-/// So many blocks a task has in a line of its own; most have no more.
+/// Number of blocks in a task's own cache line. Most tasks have no more.
 const FEW: usize = 8;
 
-/// Blocks by the handles under which a program knows them, from 1.
+/// A task's blocks by handle. Handles start at 1.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub(crate) struct BlockTable {
     few: [Option<Block>; FEW],
     more: Vec<Option<Block>>,
-    /// Places of `more` that are free.
+    /// Free elements of `more`.
     free: Vec<u32>,
 }
 
 impl BlockTable {
-    /// The new handle of a block.
+    /// Adds a block and returns its handle.
     pub(crate) fn keep(&mut self, block: Block) -> u32 {
         if let Some(at) = self.few.iter().position(Option::is_none) {
             self.few[at] = Some(block);
@@ -93,57 +93,55 @@ impl BlockTable {
 /// What a task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
-    /// It is there, and not yet in the run queue.
+    /// It exists, but is not in the run queue yet.
     Starts,
     /// It runs, or is in the run queue.
     Runs,
-    /// It is in the run queue, and has nothing for an answer when its turn comes and this has not
-    /// been sent.
+    /// It is in the run queue. If this message has not arrived when its turn comes, its poll fails.
     Polls(Want),
-    /// It waits for a message; until then, if that is a time.
+    /// It waits for a message. `Some`: until this time.
     Receives(Want, Option<Instant>),
-    /// It has asked for something that is answered later.
+    /// It waits for the answer to this question.
     Asks(u64),
-    /// It sleeps, if that is a time until then; else until a signal comes.
+    /// It sleeps until this time. `None`: until a signal comes.
     Sleeps(Option<Instant>),
-    /// It waits until a descriptor is ready, for events as `poll(2)` has them; until then, if that
-    /// is a time.
+    /// It waits until a descriptor is ready, for events as in `poll(2)`. `Some`: until this time.
     Awaits(i32, u16, Option<Instant>),
-    /// A call of its runs on a helper thread.
+    /// It is in a system call on a helper thread.
     Aside,
 }
 
-/// See the module. What each message needs of it comes first, in as few lines as that takes.
+/// A task. The fields that each message needs come first, in as few cache lines as possible.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) ulp: Ulp,
     pub(crate) state: TaskState,
-    /// Its place in the run queue: an entry with another number is an old one.
+    /// Identifies its entry in the run queue. Entries with another number are stale.
     pub(crate) ticket: u32,
     pub(crate) tid: Tid,
-    /// Whether it has left the machine (`pvm_exit`) and only computes on.
+    /// Whether it has left the machine (`pvm_exit`) and only computes.
     pub(crate) left: bool,
     pub(crate) inbox: VecDeque<TaskMessage>,
     pub(crate) held: BlockTable,
-    /// It can be read while a message waits (`pvm_getfds`).
+    /// Readable while a message waits (`pvm_getfds`).
     pub(crate) descriptor: Option<OwnedFd>,
-    /// When SIGALRM comes, and how much later again.
+    /// The time of the next SIGALRM, and the period after that.
     pub(crate) alarm: Option<(Instant, Duration)>,
-    /// The folder that it went to.
+    /// Its own folder, if it has changed it.
     pub(crate) folder: Option<OwnedFd>,
-    /// What `pvm_parent` says.
+    /// The result of `pvm_parent`.
     pub(crate) parent: i32,
     pub(crate) siblings: Vec<Tid>,
-    /// In which it sends and receives, to begin with.
+    /// Its initial context.
     pub(crate) context: i32,
     pub(crate) program: PathBuf,
     pub(crate) image: Rc<Image>,
-    /// Where its own output goes, and that of tasks that it spawns.
+    /// Where its own output goes, and the output of tasks that it spawns.
     pub(crate) output: Output,
     pub(crate) child_output: Output,
-    /// Options that are kept for it, by number: its own and its children's traces, and whether a
-    /// reset spares it.
+    /// Options that the host only stores, by number: its own and its children's trace options, and
+    /// whether a reset spares it.
     pub(crate) options: Vec<(i32, i32)>,
 }
 

@@ -1,52 +1,53 @@
-//! Task ids, as PVM lays them out: a host's number, and one within that.
+//! Task ids, with PVM's layout: a host's number, and a number within the host.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Bits of the number within a host.
+/// Size of the number within a host, in bits.
 const LOCAL: u32 = 18;
-/// The bit that marks what is no task: a host's own id.
+/// The bit that marks a host's own id.
 const DAEMON: i32 = i32::MIN;
 
-/// A task's id: for programs a number that they compare and hand on. It names the same task
-/// wherever that has moved to.
+/// A task's id. Programs compare it and pass it on. It names the same task wherever that task has
+/// moved to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tid(i32);
 
 impl Tid {
-    /// The highest number within a host.
+    /// Maximum number of a task within a host.
     pub const MOST: u32 = (1 << LOCAL) - 1;
 
-    /// Of a task, by the number of the process that it was started in and its own there, from 1.
+    /// The id of a task, from the number of the process in which it was started and its number
+    /// there, from 1.
     pub const fn new(host: u32, local: u32) -> Self {
         Self((((host + 1) << LOCAL) | local) as i32)
     }
 
-    /// As a program has it. `None`: that is no task's.
+    /// Parses a number of a program. `None`: it is not a task's id.
     pub fn of(number: i32) -> Option<Self> {
         (number > 0 && number as u32 >> LOCAL > 0 && number as u32 & Self::MOST > 0)
             .then_some(Self(number))
     }
 
-    /// As programs have it.
+    /// The number that programs use.
     pub const fn number(self) -> i32 {
         self.0
     }
 
-    /// The number of the process that it was started in.
+    /// The number of the process in which the task was started.
     pub const fn host(self) -> u32 {
         (self.0 as u32 >> LOCAL) - 1
     }
 
-    /// Its number there.
+    /// The task's number within that process.
     pub const fn local(self) -> u32 {
         self.0 as u32 & Self::MOST
     }
 }
 
-/// What messages come from that the machine itself sends: a daemon's id, in PVM.
+/// The sender of the machine's own messages: a daemon's id, in PVM.
 pub const HOST: i32 = DAEMON | THIS_HOST;
-/// The one host's id that programs are told of.
+/// The id of the one host, as programs see it.
 pub const THIS_HOST: i32 = 1 << LOCAL;
 
 impl fmt::Display for Tid {

@@ -1,17 +1,16 @@
-//! What tasks and services say to each other, in a block: integers of 32 bits, and texts (their
-//! length with the final 0, then that). As `pvm_pkint` and `pvm_pkstr` lay them out, but nothing is
-//! padded.
+//! Encoding of questions to services and their answers in a block: 32-bit integers, and texts as
+//! their length including the final 0, then the bytes. `pvm_pkint` and `pvm_pkstr` use the same
+//! layout, but with padding.
 //!
-//! A program's texts are bytes of any encoding. Here each byte is a character of its own (U+0000 to
-//! U+00FF), so that they are the same again when they go back; [`exact`] gives the bytes to whom
-//! they are for.
+//! Programs' texts are bytes in any encoding. Here each byte is a character of its own (U+0000 to
+//! U+00FF), so that a text that is sent back is unchanged. [`exact`] returns the bytes.
 
-/// What is read of it: a copy, whose sender is not trusted.
+/// Reads a packet. It works on a copy, because the sender is not trusted.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketReader<'a>(&'a [u8]);
 
 impl<'a> PacketReader<'a> {
-    /// Of these bytes.
+    /// Reads these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -23,7 +22,7 @@ impl<'a> PacketReader<'a> {
         Some(i32::from_ne_bytes(*int))
     }
 
-    /// The next text. `None`: there is none that is whole.
+    /// The next text. `None`: there is no complete one.
     pub fn text(&mut self) -> Option<String> {
         let mut ahead = *self;
         let length = usize::try_from(ahead.int()?).ok()?;
@@ -33,46 +32,46 @@ impl<'a> PacketReader<'a> {
         Some(text.iter().copied().map(char::from).collect())
     }
 
-    /// All that is left.
+    /// All bytes that are left.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
 }
 
-/// The bytes that a text was read from. What is no byte is a question mark.
+/// The bytes that a text was read from. A character that is not a byte becomes a question mark.
 pub fn exact(text: &str) -> Vec<u8> {
     text.chars().map(|one| u8::try_from(one).unwrap_or(b'?')).collect()
 }
 
-/// A text as it was read, for people.
+/// A text that was read, for display.
 pub fn shown(text: &str) -> String {
     String::from_utf8_lossy(&exact(text)).into_owned()
 }
 
-/// Of what people write, the text as it is written.
+/// A text of a person, for writing to a packet.
 pub fn written(text: &str) -> String {
     text.bytes().map(char::from).collect()
 }
 
-/// What is written.
+/// A packet to be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packet(Vec<u8>);
 
 impl Packet {
-    /// With one more integer.
+    /// Appends an integer.
     #[must_use]
     pub fn int(mut self, value: i32) -> Self {
         self.0.extend(value.to_ne_bytes());
         self
     }
 
-    /// With these integers.
+    /// Appends integers.
     #[must_use]
     pub fn ints(self, values: impl IntoIterator<Item = i32>) -> Self {
         values.into_iter().fold(self, Self::int)
     }
 
-    /// With one more text, to its first 0.
+    /// Appends a text, up to its first 0.
     #[must_use]
     pub fn text(self, text: &str) -> Self {
         let text = exact(text.split('\0').next().unwrap_or_default());
@@ -82,14 +81,14 @@ impl Packet {
         longer
     }
 
-    /// With these bytes.
+    /// Appends bytes.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
-    /// What it is.
+    /// The packet's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

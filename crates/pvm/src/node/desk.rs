@@ -1,8 +1,7 @@
-//! What the first process has for those who look at the machine, or want something done to it: its
-//! console, and who asks from another shell.
+//! The first process's desk: its console, and requests to the machine from other shells.
 //!
-//! What a task does only its own process knows. So who wants to see all is answered when all
-//! processes have told (`ControlMessage::Look`, `ControlMessage::Seen`), or after [`LONGEST`]
+//! Only its own process knows what a task does. So a survey of all tasks is answered when all
+//! processes have reported (`ControlMessage::Look`, `ControlMessage::Seen`), or after [`LONGEST`]
 //! without those that do not answer.
 
 use super::Node;
@@ -21,23 +20,23 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
 
-/// So long other processes may take to tell what their tasks do.
+/// Maximum time that the other processes may take to report what their tasks do.
 const LONGEST: Duration = Duration::from_secs(1);
-/// What is waited for has this number in the node's timers: no task has it.
+/// The number of the node's own timers. No task has it.
 const NOBODY: u32 = 0;
-/// Of options: a reset spares the task.
+/// The option of a task that a reset spares.
 const NO_RESET: i32 = 25;
 
-/// See the module.
+/// The console and the requests of the first process; see the module.
 pub(crate) struct NodeControl {
     calls: NodeCalls,
     _door: Option<MachineListener>,
     console: Option<AtTerminal>,
-    /// What has come for the console while it was at work.
+    /// Reports that arrived while the console was at work.
     heard: VecDeque<RemoteReport>,
     looks: Vec<TaskSurvey>,
     last: u64,
-    /// Those who wait for the machine's end.
+    /// Clients that wait for the machine's end.
     leaving: Vec<Visitor>,
 }
 
@@ -48,7 +47,7 @@ enum RemoteReport {
     Seen(Vec<ShownTask>),
 }
 
-/// Somebody wants to see all tasks.
+/// A request to show all tasks, in progress.
 struct TaskSurvey {
     number: u64,
     /// `None`: the console.
@@ -58,29 +57,29 @@ struct TaskSurvey {
     until: Instant,
 }
 
-/// A console, and what it reads and writes.
+/// A console with its input and output.
 pub(crate) struct AtTerminal {
     console: Console,
     input: Input,
-    /// The next line has been asked for.
+    /// Whether the next line has been requested.
     asked: bool,
-    /// A prompt is shown, and kept below what is printed.
+    /// Whether a prompt is shown, and kept below the output.
     prompts: bool,
 }
 
 impl AtTerminal {
-    /// It prompts where both sides are a terminal.
+    /// Prompts only if both the input and the output are terminals.
     pub(crate) fn new(console: Console, input: Input, prompts: bool) -> Self {
         Self { console, input, asked: false, prompts: prompts && std::io::stdout().is_terminal() }
     }
 
-    /// Prints what there is, and asks for the next line if it can be taken.
+    /// Prints pending output, and requests the next line if the console can take one.
     fn attend(&mut self) {
         const PROMPT: &[u8] = b"pvm> ";
         let mut text = self.console.take_output();
         let asks = self.console.is_ready() && !self.asked;
         if self.prompts && self.asked && !text.is_empty() {
-            // The prompt is taken away, and shown again below.
+            // Erases the prompt, which is printed again below.
             text.splice(..0, *b"\r\x1b[K");
         }
         if self.prompts && (asks || self.asked && !text.is_empty()) {
@@ -92,41 +91,41 @@ impl AtTerminal {
         }
         if !text.is_empty() {
             let mut out = std::io::stdout();
-            // Who does not read it any more does not want it.
+            // If the output is closed, it is discarded.
             let _ = out.write_all(&text).and_then(|()| out.flush());
         }
     }
 }
 
 impl NodeControl {
-    /// Without a door nobody can ask from another shell, which is said.
+    /// If the machine's socket cannot be opened, other shells cannot find it, which is reported.
     pub(crate) fn new(calls: NodeCalls, console: Option<AtTerminal>) -> Self {
         let door = MachineListener::open(calls.caller()).inspect_err(|error| {
             report_line!(
-                "upcall pvm: `upcall pvm ps` and similar commands will not find this machine: {error}"
+                "upcall pvm: `upcall pvm ps` and similar commands cannot find this machine: {error}"
             );
         });
         let (heard, looks, leaving) = (VecDeque::new(), Vec::new(), Vec::new());
         Self { calls, _door: door.ok(), console, heard, looks, last: 0, leaving }
     }
 
-    /// Whether there is something to do, at the price of a few loads.
+    /// Returns `true` if there is work. Costs a few loads.
     #[inline]
     fn has_work(&self) -> bool {
         self.calls.are_there() || !self.heard.is_empty() || !self.looks.is_empty()
     }
 
-    /// Its console takes commands.
+    /// Returns `true` if there is a console that takes commands.
     fn is_open(&self) -> bool {
         self.console.as_ref().is_some_and(|at| at.console.is_open())
     }
 
-    /// What is ready when there is something to do.
+    /// A descriptor that is readable while there is work.
     pub(super) fn descriptor(&self) -> i32 {
         self.calls.descriptor()
     }
 
-    /// What comes for the console's id.
+    /// Queues a report for the console.
     fn console_hears(&mut self, heard: RemoteReport) {
         if self.console.is_some() {
             self.heard.push_back(heard);
@@ -135,10 +134,10 @@ impl NodeControl {
 }
 
 impl Node {
-    /// With a desk. What its console reads before all else is read.
+    /// Attaches a desk, and executes the lines that come before the console's input.
     pub(crate) fn at_desk(mut self, desk: NodeControl) -> Self {
         if let Some(at) = &desk.console {
-            // It has the first number.
+            // The console has the first task number.
             self.next = at.console.tid().local() + 1;
         }
         self.desk = Some(Box::new(desk));
@@ -151,12 +150,12 @@ impl Node {
         self
     }
 
-    /// A machine does not end while its console may tell it to do something.
+    /// Returns `true` if the console may still give commands. The machine does not end before that.
     pub(super) fn is_open(&self) -> bool {
         self.desk.as_ref().is_some_and(|desk| desk.is_open())
     }
 
-    /// Between turns.
+    /// Handles pending work at the desk. Called between turns.
     #[inline]
     pub(super) fn attend_desk(&mut self) {
         if self.desk.as_ref().is_some_and(|desk| desk.has_work()) {
@@ -179,11 +178,11 @@ impl Node {
         self.work_at_console(|console, node| node.tell_console(console));
     }
 
-    /// A line, or the end of lines.
+    /// Executes a line. `None`: the end of the input.
     fn read_line(&mut self, line: Option<&str>) {
         if let Some(at) = self.desk.as_mut().and_then(|desk| desk.console.as_mut()) {
             at.asked = false;
-            // What was typed has ended the prompt's line.
+            // A typed line ends the prompt's line; the end of the input does not.
             if at.prompts && line.is_none() {
                 println!();
             }
@@ -207,7 +206,8 @@ impl Node {
         });
     }
 
-    /// The console works, and uses the node for that: what comes for it meanwhile waits.
+    /// Runs `work` on the console, which uses the node. Reports for the console wait until it is
+    /// done.
     fn work_at_console(&mut self, work: impl FnOnce(&mut Console, &mut Self)) {
         let Some(mut at) = self.desk.as_mut().and_then(|desk| desk.console.take()) else { return };
         work(&mut at.console, self);
@@ -227,12 +227,12 @@ impl Node {
         }
     }
 
-    /// The console's id, if this is it.
+    /// Returns `true` if `tid` is the id of this node's console.
     fn is_console(&self, tid: Tid) -> bool {
         self.rank == 0 && tid == CONSOLE && self.desk.is_some()
     }
 
-    /// A message for somebody who is no task here.
+    /// Delivers a message to an id that is no task's: it may be the console's.
     pub(super) fn deliver_to_console(&mut self, tid: Tid, message: &TaskMessage) {
         if self.is_console(tid)
             && let Some(desk) = &mut self.desk
@@ -254,7 +254,7 @@ impl Node {
         }
     }
 
-    /// What is asked from another shell.
+    /// Serves a request from another shell.
     fn serve(&mut self, ask: MachineRequest, visitor: Visitor) {
         let answer = match ask {
             MachineRequest::Show => return self.look_for(Some(visitor)),
@@ -262,7 +262,7 @@ impl Node {
                 self.halted = true;
                 visitor.answer(&MachineReply::Ends);
                 if let Some(desk) = &mut self.desk {
-                    // The connection's end tells of the machine's.
+                    // The connection closes when the machine has ended.
                     desk.leaving.push(visitor);
                 }
                 return;
@@ -283,13 +283,13 @@ impl Node {
         visitor.answer(&answer);
     }
 
-    /// A task that is there, or all.
+    /// The task with this number if it exists, or all tasks.
     fn meant(&self, which: Option<i32>) -> Vec<Tid> {
         let all = self.machine.iter().flat_map(Machine::all).map(|(tid, _)| tid);
         all.filter(|tid| which.is_none_or(|which| which == tid.number())).collect()
     }
 
-    /// For the console, or another.
+    /// Starts a survey, for a client or (`None`) for the console.
     fn look_for(&mut self, visitor: Option<Visitor>) {
         let processes = self.link.as_ref().map_or(1, |link| link.size());
         let tasks = self.seen();
@@ -307,7 +307,7 @@ impl Node {
         self.at(until, NOBODY);
     }
 
-    /// What another process's tasks do.
+    /// Adds the report of another process to a survey.
     pub(super) fn seen_by(&mut self, from: Rank, number: u64, tasks: Vec<ShownTask>) {
         let looks = self.desk.iter_mut().flat_map(|desk| &mut desk.looks);
         for look in looks.filter(|look| look.number == number) {
@@ -316,7 +316,7 @@ impl Node {
         }
     }
 
-    /// Those are answered for whom all have told, or that have waited for long enough.
+    /// Answers surveys that are complete or have waited for long enough.
     fn end_looks(&mut self) {
         let Some(desk) = &mut self.desk else { return };
         let now = Instant::now();
@@ -345,7 +345,8 @@ impl Node {
         }
     }
 
-    /// All tasks of the machine, of which these were told.
+    /// Lists all tasks of the machine. `told` has the reported ones, and `silent` the processes
+    /// that have not reported.
     pub(super) fn all_seen(&self, told: Vec<ShownTask>, silent: &[Rank]) -> Vec<ShownTask> {
         let Some(machine) = &self.machine else { return Vec::new() };
         let mut told = told
@@ -354,7 +355,7 @@ impl Node {
             .collect::<std::collections::HashMap<_, _>>();
         let whole = |(tid, entry): (Tid, &crate::machine::TaskEntry)| {
             let rank = tid.host() as Rank;
-            // One of which a process that has told says nothing has begun since then.
+            // A task that its process has not reported was started after the report.
             let doing =
                 if silent.contains(&rank) { TaskActivity::Silent } else { TaskActivity::Starts };
             let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, doing));
@@ -373,7 +374,7 @@ impl Node {
         self.link.as_ref().map_or(std::process::id() as i32, |link| link.process(rank))
     }
 
-    /// What this process's tasks do.
+    /// Reports what this process's tasks do.
     pub(super) fn seen(&self) -> Vec<ShownTask> {
         let seen = |task: &Task| ShownTask {
             tid: task.tid,
@@ -393,7 +394,7 @@ impl Node {
     }
 }
 
-/// The id that a console has.
+/// The id of a console.
 pub(crate) const CONSOLE: Tid = Tid::new(0, 1);
 
 impl Controls for Node {
@@ -419,7 +420,7 @@ impl Controls for Node {
 
     fn signal(&mut self, tid: Tid, number: i32) -> Result<(), &'static str> {
         match number {
-            // Only whether it is there.
+            // Signal 0 only checks that the task exists.
             0 => Ok(()),
             1..=64 => {
                 self.tell(
@@ -451,7 +452,7 @@ impl Controls for Node {
     }
 }
 
-/// One of whom nothing was told.
+/// A task that was not reported.
 fn untold(tid: Tid, doing: TaskActivity) -> ShownTask {
     ShownTask {
         tid,

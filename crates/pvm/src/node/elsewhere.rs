@@ -1,5 +1,4 @@
-//! What goes to other processes of the machine, and comes from them; and what the first process
-//! does for all.
+//! Exchange with the machine's other processes, and the first process's work for all of them.
 
 use super::{Node, SIGTERM, TaskEnd};
 use crate::error;
@@ -15,15 +14,15 @@ use std::path::Path;
 use upcall_message::{Rank, SendError};
 use upcall_ulp::slot::SLOTS;
 
-/// What `pvm_tasks` says of one that waits, and of one that runs.
+/// Flags of `pvm_tasks` for waiting and for running tasks.
 const WAITS: i32 = 2;
 const RUNS: i32 = 4;
 
-/// So many messages are a flood.
+/// Maximum number of messages that are taken and sorted at once.
 const FLOOD: usize = 4096;
 
 impl Node {
-    /// Takes in what has come from other processes.
+    /// Handles messages from other processes.
     #[inline]
     pub(super) fn hear(&mut self) {
         if self.link.is_some() {
@@ -31,17 +30,19 @@ impl Node {
         }
     }
 
-    /// The same, and who has ended: while tasks run it has to be asked for now and then.
+    /// The same, and detects processes that have ended. While tasks run, this must be called at
+    /// intervals.
     pub(super) fn hear_of_ends(&mut self) {
         if self.link.is_some() {
             self.hear_all(MachineLink::take);
         }
     }
 
-    /// All that are there, before any of them is looked at: what was sent first comes first. Of a
-    /// flood it looks at a part, whose rest may come later than it should.
+    /// Takes all messages before it handles any, so that they can be handled in the order in which
+    /// they were sent. Of more than [`FLOOD`] it takes a part, and the rest may be handled too
+    /// late.
     fn hear_all(&mut self, next: impl Fn(&MachineLink) -> Option<Stamped>) {
-        // Before anything that comes now.
+        // The backlog arrived before anything that is taken now.
         while !self.backlog.is_empty() {
             let mut earlier = std::mem::take(&mut self.backlog);
             earlier.make_contiguous().sort_by_key(|one| one.stamp);
@@ -97,11 +98,13 @@ impl Node {
         {}
     }
 
-    /// Something could not be sent. Whether to try again: the other process may wait for room here,
-    /// as this one does there, so what has arrived is taken, and handled later.
+    /// Handles a failed send. Returns `true` if the caller is to try again.
+    ///
+    /// Without room, the other process may itself wait for room here. So this takes the messages
+    /// that have arrived, to be handled later.
     fn makes_room(&mut self, error: &SendError, what: &str) -> bool {
         match error {
-            // That is an event, too.
+            // The end is also reported as an event.
             SendError::Ended { .. } => false,
             SendError::Full | SendError::Overflow { .. } | SendError::LowMemory { .. } => {
                 let link = self.link.iter();
@@ -115,7 +118,7 @@ impl Node {
         }
     }
 
-    /// Of the machine as a whole: to the first process, which may be this one.
+    /// Sends a control message to the first process, which may be this one.
     pub(super) fn tell_first(&mut self, control: ControlMessage) {
         if self.link.is_some() && self.machine.is_none() {
             self.tell_there(0, &control);
@@ -140,7 +143,7 @@ impl Node {
         }
     }
 
-    /// The answer to what a task of the machine has asked for.
+    /// Answers a question of a task in any process.
     pub(super) fn answer(&mut self, tid: Tid, code: i32, packet: Packet) {
         let packet = packet.as_bytes().to_vec();
         self.tell(tid.host() as Rank, ControlMessage::Answer { tid: tid.number(), code, packet });
@@ -159,7 +162,7 @@ impl Node {
                 let mut all = Vec::with_capacity(slots.len());
                 let mut refused = None;
                 for slot in slots {
-                    // What one was refused for the others would be, too.
+                    // After a failure the others would fail, too.
                     let one = refused.map_or_else(|| self.start(&plan, slot).map(Tid::number), Err);
                     refused = one.err();
                     all.push(one);
@@ -193,7 +196,7 @@ impl Node {
         }
     }
 
-    /// What only the first process is told.
+    /// Handles control messages to the first process.
     fn heard_by_first(&mut self, from: Rank, control: ControlMessage) {
         let Some(machine) = &mut self.machine else { return };
         let mut effects = Vec::new();
@@ -234,7 +237,7 @@ impl Node {
         self.effects(effects);
     }
 
-    /// What the machine knows of its tasks. `None`: it is a service.
+    /// Answers a question about the machine's tasks. `None`: the services answer it.
     fn ask_machine(&mut self, tid: Tid, op: u64, question: &[u8]) -> Option<(i32, Packet)> {
         let machine = self.machine.as_ref()?;
         let first = PacketReader::new(question).int();
@@ -276,7 +279,8 @@ impl Node {
         Some((code, Packet::default()))
     }
 
-    /// Of the first process: `count` tasks, somewhere. Its spawner is answered when all are there.
+    /// In the first process: spawns `count` tasks. The spawner is answered when all have started or
+    /// failed.
     pub(crate) fn spawn(&mut self, spawner: Option<Tid>, plan: TaskSpec, count: usize) {
         let processes = self.link.as_ref().map_or(1, |link| link.size());
         let Some(machine) = &mut self.machine else { return };
@@ -307,7 +311,7 @@ impl Node {
         self.heard(self.rank as Rank, together);
         match started.spawner {
             Some(spawner) => {
-                // Those that were started come first.
+                // The tids of those that were started, then the errors of the others.
                 let packet = Packet::default().ints(tids.iter().copied().chain(started.errors));
                 self.answer(spawner, tids.len() as i32, packet);
             }
@@ -315,12 +319,12 @@ impl Node {
         }
     }
 
-    /// A process has ended, and all of its tasks with it.
+    /// Handles the end of a process, and with it of all its tasks.
     fn lost(&mut self, rank: Rank) {
         self.count_anew();
         self.link.iter().for_each(MachineLink::leap);
         let Some(machine) = &mut self.machine else {
-            // Without the first one there is no machine.
+            // Without the first process there is no machine.
             self.halted |= rank == 0;
             return;
         };

@@ -1,8 +1,8 @@
-//! What comes from outside of the process: time, descriptors that tasks wait for, and calls of
-//! theirs that run aside (V10).
+//! Events from outside of the process: timers, descriptors that tasks wait for, and their system
+//! calls on a helper thread.
 //!
-//! While tasks can run it is looked for now and then; else the worker waits for it in the kernel,
-//! and takes no processor.
+//! While tasks can run, these are checked at intervals. Otherwise the worker waits for them in the
+//! kernel, and uses no processor.
 
 use super::{NextTask, Node};
 use crate::error;
@@ -15,31 +15,32 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use upcall_ulp::{Aside, NOT_ASIDE, descriptors};
 
-/// While others run, descriptors are looked at so often at most: it is a call of the kernel's.
+/// Minimum time between two checks of descriptors while tasks run, because a check is a system
+/// call.
 const BETWEEN: Duration = Duration::from_micros(500);
-/// So long a wait for descriptors takes that nothing else can end.
+/// Maximum time of a wait for descriptors that nothing else can end.
 const SOON: Duration = Duration::from_millis(1);
-/// Of `poll(2)`.
+/// `POLLIN` of `poll(2)`.
 const POLLIN: u16 = 1;
 
-/// When so many nanoseconds are over; below 0, or too far away: never.
+/// The time `nanoseconds` from now. `None` (never) if that is negative or too far away.
 pub(super) fn after(nanoseconds: i64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_nanos(u64::try_from(nanoseconds).ok()?))
 }
 
-/// The descriptor of a task can be read.
+/// Makes a task's descriptor readable.
 pub(super) fn notify(descriptor: &OwnedFd) {
-    // It is full after 2^64 messages.
+    // It would be full after 2^64 messages.
     let _ = rustix::io::write(descriptor, &1_u64.to_ne_bytes());
 }
 
-/// And not any more.
+/// Makes a task's descriptor unreadable.
 pub(super) fn silence(descriptor: &OwnedFd) {
-    // It is silent already where its task has read it.
+    // Does nothing if the task itself has read it.
     let _ = rustix::io::read(descriptor, &mut [0; 8]);
 }
 
-/// A folder, held open to go there.
+/// Opens a folder, to change into it later.
 fn folder(path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     let flags =
         rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
@@ -47,9 +48,9 @@ fn folder(path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
 }
 
 impl Node {
-    /// Who waits for what has come can run. If `wait`, waits until there is somebody.
+    /// Wakes the tasks whose events have occurred. If `wait`, first waits for an event.
     pub(super) fn look_outside(&mut self, wait: bool) {
-        // A node that always has a task to run never waits.
+        // A node that always has a task to run never gets to settle in a wait.
         if let Some(link) = self.link.as_ref().filter(|_| !wait) {
             link.settle();
         }
@@ -60,7 +61,7 @@ impl Node {
         if self.timers.is_empty() && self.awaiting.is_empty() && !wait {
             return;
         }
-        // The clock takes as long as a message that comes meanwhile.
+        // Reading the clock takes as long as handling a message.
         let timed = !self.timers.is_empty() || !self.awaiting.is_empty();
         let now = if timed { Instant::now() } else { self.looked };
         let until =
@@ -73,8 +74,8 @@ impl Node {
                 self.looked = now;
                 self.descriptors(if wait { until } else { Some(Duration::ZERO) });
             }
-            // Who can be asked waits for that as well, but what other processes send at once comes
-            // at once.
+            // With a desk, the wait must include its descriptor. At first, a short wait for the
+            // link alone reacts faster to other processes.
             (Some(link), _) if asked && !self.quiet => {
                 self.quiet = !link.wait(Some(until.unwrap_or(SOON).min(SOON)))
             }
@@ -96,7 +97,7 @@ impl Node {
         self.times();
     }
 
-    /// It is looked after this task at that time.
+    /// Sets a timer for a task.
     pub(super) fn at(&mut self, when: Instant, index: u32) {
         self.timers.push(Reverse((when, index)));
     }
@@ -128,8 +129,8 @@ impl Node {
         }
     }
 
-    /// Messages of other processes end the wait, too: they ring a doorbell. So do calls that are
-    /// done aside.
+    /// Waits for descriptors. Messages of other processes and finished system calls also end the
+    /// wait, because they ring doorbells.
     fn descriptors(&mut self, time: Option<Duration>) {
         let tasks = &self.tasks;
         let awaits = |index: &u32| match tasks.get(*index as usize)?.as_deref()?.state {
@@ -146,21 +147,22 @@ impl Node {
         wanted.extend(aside.map(|aside| (aside.descriptor(), POLLIN)));
         wanted.extend(self.desk.iter().filter(|_| waits).map(|desk| (desk.descriptor(), POLLIN)));
         let time = match (&self.link, &doorbell) {
-            // What came before it could ring.
+            // A message that arrived before the doorbell was announced does not ring it.
             (Some(link), Some(_)) if link.has_come() => Some(Duration::ZERO),
-            // Without a doorbell it is looked again soon.
+            // Without a doorbell the wait is short, and messages are polled.
             (Some(_), None) => Some(time.unwrap_or(SOON).min(SOON)),
             _ => time,
         };
         let until = time.and_then(|time| Instant::now().checked_add(time));
         let ready = loop {
-            // A ring can be the news of a queue that is to be offered again.
+            // A ring may announce a queue that the link has to offer again.
             let settles = self.link.as_ref().filter(|_| waits).and_then(MachineLink::settle);
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let left = left.into_iter().chain(settles).min();
             let ready = descriptors::ready(&wanted, left);
             match doorbell.as_ref().zip(self.link.as_ref()) {
-                // For nothing: to end the wait and begin it anew would ring again.
+                // A ring without a message: waits on with the same doorbell, because a new one
+                // would be rung at once.
                 Some((doorbell, link))
                     if ready[indices.len()]
                         && !link.heard(doorbell)
@@ -177,7 +179,7 @@ impl Node {
         }
     }
 
-    /// A system call of a task's, which lies at this address, runs on a helper thread.
+    /// Runs a task's system call, described at address `at`, on a helper thread.
     pub(super) fn call_aside(&mut self, index: u32, at: u64) -> NextTask {
         if self.aside.is_none() {
             self.aside = Aside::begin().ok();
@@ -189,7 +191,7 @@ impl Node {
             Some(aside) if task.ulp.begin_aside(aside, at, index.into()).is_ok() => {
                 task.state = TaskState::Aside;
                 self.aside_calls += 1;
-                // What has come already ends it, if it waits.
+                // A pending signal interrupts the call if it blocks.
                 if task.ulp.handles() {
                     task.ulp.interrupt_aside();
                 }
@@ -209,7 +211,7 @@ impl Node {
             else {
                 continue;
             };
-            // It may have been the call of one that has ended, whose number this one has now.
+            // The call may belong to an ended task whose number this one has now.
             if task.state == TaskState::Aside
                 && let Some(result) = task.ulp.aside()
             {
@@ -219,9 +221,9 @@ impl Node {
         }
     }
 
-    /// From now on the task is in the folder of this descriptor.
+    /// Gives the task the folder of this descriptor as its own.
     pub(super) fn own_folder(&mut self, index: u32, descriptor: i32) {
-        // Now it is where no task has gone from, or in the one's that did.
+        // Saves the process's original folder when the first task changes its own.
         let first = if self.folder.is_none() { folder(".").map(Some) } else { Ok(None) };
         let own = folder(format!("/proc/self/fd/{descriptor}"));
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
@@ -240,8 +242,8 @@ impl Node {
         }
     }
 
-    /// A folder in which a task that is to be started begins; the process is where it was before
-    /// any task went anywhere. PVM's error if there is none.
+    /// Opens the folder in which a new task starts, or returns PVM's error. The process must be in
+    /// its original folder, which this saves.
     pub(super) fn first_folder(&mut self, path: &OsStr) -> Result<OwnedFd, i32> {
         let own = folder(path).map_err(|_| error::NO_FILE)?;
         if self.folder.is_none() {
@@ -250,7 +252,7 @@ impl Node {
         Ok(own)
     }
 
-    /// The process is where this task is.
+    /// Moves the process to this task's folder.
     pub(super) fn go_to_folder(&mut self, index: u32) {
         let Some(task) = self.tasks.get(index as usize).and_then(Option::as_deref) else { return };
         let own = task.folder.as_ref().map_or(0, |_| index);
@@ -258,12 +260,12 @@ impl Node {
             && let Some(folder) = task.folder.as_ref().or(self.folder.as_ref())
         {
             self.folder_of = own;
-            // It was there once, and is held open.
+            // Cannot fail: the folder was entered before, and is held open.
             let _ = fchdir(folder.as_fd());
         }
     }
 
-    /// The process is where it was before any task went anywhere.
+    /// Moves the process to its original folder.
     pub(super) fn go_home(&mut self) {
         if let Some(folder) = self.folder.as_ref().filter(|_| self.folder_of != 0) {
             self.folder_of = 0;

@@ -1,4 +1,4 @@
-//! What a task asks for through the gate.
+//! Handles the questions that tasks ask through the gate.
 
 use super::{EINTR, HAND_OFFS, NextTask, Node, outside};
 use crate::error;
@@ -11,7 +11,7 @@ use upcall_ulp::{
     ASK_ASIDE, ASK_FOLDER, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIELD, Block, UlpRequest,
 };
 
-/// Of a receive: the answer at once, and nobody runs between.
+/// `microseconds` of a receive that is answered at once, without running another task.
 const AT_ONCE: i64 = -2;
 
 impl Node {
@@ -53,7 +53,7 @@ impl Node {
                 task.ulp.answer(0);
                 NextTask::Same
             }
-            // What has come already ends a wait before it begins.
+            // A pending signal ends a wait before it begins.
             ASK_SLEEP | ASK_READY if task.ulp.is_signalled() => {
                 task.ulp.answer(-EINTR);
                 NextTask::Same
@@ -92,7 +92,7 @@ impl Node {
         }
     }
 
-    /// A message that has come, or is waited for.
+    /// Answers a receive with a message that has arrived, or makes the task wait for one.
     fn receive(&mut self, index: u32, want: Want, microseconds: i64) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return NextTask::Any;
@@ -116,7 +116,7 @@ impl Node {
                 self.enqueue(index);
                 return NextTask::Any;
             }
-            // What has come already ends a wait before it begins.
+            // A pending signal ends a wait before it begins.
             _ if task.ulp.handles() => {
                 interrupt_receive(task, microseconds);
                 return NextTask::Same;
@@ -128,7 +128,7 @@ impl Node {
                 self.at(until, index);
             }
         }
-        // Whoever is to send it, if that can run.
+        // Hands off to the task that is to send the message, if it can run.
         let source = Tid::of(want.from).filter(|tid| tid.host() == self.rank).map(Tid::local);
         if let Some(source) = source.filter(|_| self.hand_offs < HAND_OFFS)
             && let Some(other) = self.tasks.get(source as usize).and_then(Option::as_deref)
@@ -141,13 +141,13 @@ impl Node {
     }
 }
 
-/// It does not wait for a message any more, for handlers are to run; it does again then, so long
-/// (below 0: for ever).
+/// Interrupts a receive so that signal handlers can run. The library then receives again, within
+/// `microseconds` (below 0: no limit).
 pub(super) fn interrupt_receive(task: &mut Task, microseconds: i64) {
     task.ulp.answer_with(ops::INTERRUPTED, [microseconds as u64, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// The block is the task's, too, which is told where it is.
+/// Makes the task a holder of the block, and answers with the block's handle and address.
 fn answer_block(task: &mut Task, block: Block) {
     let mut words = [0; 8];
     (words[1], words[3]) = (block.address(), block.capacity() as u64);
@@ -156,7 +156,7 @@ fn answer_block(task: &mut Task, block: Block) {
     task.ulp.answer_with(handle.into(), words);
 }
 
-/// A code, and what a service says.
+/// Answers with a code and a service's packet.
 pub(super) fn answer_packet(task: &mut Task, code: i32, packet: &Packet) {
     let bytes = packet.as_bytes();
     let mut words = [0; 8];

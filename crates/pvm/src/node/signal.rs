@@ -1,9 +1,8 @@
-//! Signals for one task, as far as they are not its own doing: who sends one to it (`pvm_sendsig`),
-//! and its alarm.
+//! Signals that come to a task from outside: from another task (`pvm_sendsig`), or from its alarm.
 //!
-//! One that computes is interrupted for them. What ends it ends it then. A handler runs where no
-//! function of the library's is under way; else at the next interrupt at which that is so, or when
-//! the task waits for something.
+//! A computing task is interrupted for them. A signal that ends the task ends it at that point. A
+//! handler runs only where no function of the library is under way: otherwise at a later interrupt,
+//! or when the task waits for something.
 
 use super::{EINTR, Node, TaskEnd};
 use crate::task::TaskState;
@@ -13,8 +12,8 @@ use upcall_ulp::Signalled;
 const SIGALRM: i32 = 14;
 
 impl Node {
-    /// What has come from outside of the process, while this task has been interrupted. Whether it
-    /// goes on.
+    /// Handles what has arrived from outside of the process while this task is interrupted. Returns
+    /// `true` if the task goes on.
     pub(super) fn look_around(&mut self, index: u32) -> bool {
         self.look_outside(false);
         self.hear_of_ends();
@@ -27,9 +26,11 @@ impl Node {
         true
     }
 
-    /// A signal comes to a task of this process: it ends by it, or handles it where it goes on.
-    /// What it waits for is over then, but for a message, for which it waits again, and for an
-    /// answer of the machine's.
+    /// Sends a signal to a task of this process. The task ends, or runs its handler when it
+    /// resumes.
+    ///
+    /// The signal ends what the task waits for, with two exceptions: the task resumes waiting for a
+    /// message, and keeps waiting for an answer of the machine.
     pub(super) fn signal(&mut self, index: u32, signal: i32) {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
@@ -47,7 +48,7 @@ impl Node {
             }
             TaskState::Aside => task.ulp.interrupt_aside(),
             TaskState::Receives(_, until) => {
-                // At least one: for none means to poll.
+                // At least 1, because 0 means to poll.
                 let left = until.map(|until| {
                     until.saturating_duration_since(Instant::now()).as_micros().max(1)
                 });
@@ -55,12 +56,12 @@ impl Node {
                 task.state = TaskState::Runs;
                 self.enqueue(index);
             }
-            // It goes on anyway.
+            // The task runs anyway, or keeps waiting for the machine's answer.
             TaskState::Starts | TaskState::Runs | TaskState::Polls(_) | TaskState::Asks(_) => {}
         }
     }
 
-    /// What it waits for is over.
+    /// Ends a task's wait with this answer.
     pub(super) fn wake(&mut self, index: u32, answer: i64) {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
@@ -70,14 +71,14 @@ impl Node {
         self.enqueue(index);
     }
 
-    /// SIGALRM comes after so many nanoseconds (0: never), and then each time after so many (0:
-    /// once), if `set`; and it is told what was so before.
+    /// Answers with the current alarm. If `set`, raises SIGALRM after `first` nanoseconds (0:
+    /// never), and then every `again` nanoseconds (0: only once).
     pub(super) fn set_alarm(&mut self, index: u32, first: u64, again: u64, set: bool) {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
         };
         let now = Instant::now();
-        // One that is due now is not over yet.
+        // At least 1, because an alarm that is due now has not been raised yet.
         let left = |(when, _): (Instant, Duration)| {
             when.saturating_duration_since(now).as_nanos().max(1) as u64
         };
@@ -92,13 +93,13 @@ impl Node {
         when.into_iter().for_each(|when| self.at(when, index));
     }
 
-    /// A time of the task's has come, which may be its alarm's.
+    /// Raises the task's alarm if it is the timer that has expired.
     pub(super) fn alarm(&mut self, index: u32, when: Instant) {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
         };
         let Some((_, again)) = task.alarm.filter(|(due, _)| *due == when) else { return };
-        // Times that were missed do not come later.
+        // Missed repetitions are skipped.
         let next = (!again.is_zero()).then(|| (when + again).max(Instant::now()));
         task.alarm = next.map(|next| (next, again));
         next.into_iter().for_each(|next| self.at(next, index));

@@ -1,20 +1,21 @@
-//! Whether all tasks of a machine wait for what nobody can send.
+//! Detects that all tasks of a machine wait for what no task can send.
 //!
-//! In one process that is seen at once. In several a message may be under way; so the first
-//! process, when nothing has come to it for a second and all of its tasks wait for messages alone,
-//! asks all processes twice, one time after the other: do all tasks wait, how many messages were
-//! sent to other processes, how many were heard from them? If all wait both times, and as many had
-//! been heard at the first time as were sent until the second, then none is under way, and none can
-//! be sent any more. Source: Mattern, "Algorithms for distributed termination detection"
-//! (Distributed Computing, 1987), section 5: the four counters. A message that has been heard and
-//! not looked at yet is in the first time's number; what its task sends for it is in the second's
-//! only.
+//! In a single process that is visible at once. With several, a message may be under way. So when
+//! nothing has reached the first process for a second, and all of its tasks wait for messages
+//! alone, it asks all processes two times in a row: do all tasks wait, how many messages were sent
+//! to other processes, and how many were received from them? If all wait both times, and the number
+//! received in the first round equals the number sent in the second, then no message is under way,
+//! and none can be sent any more.
 //!
-//! Where it is not so the next question comes after twice the time, up to half a minute: a machine
-//! that waits for a terminal, or computes elsewhere, is asked twice a minute. What is counted here
-//! are no questions of this kind. A task that has ended is not counted, nor is what was sent to it.
-//! Only who asks from outside (`upcall pvm sig`) has a task run without a message: that goes
-//! through the first process, where all that is known is forgotten then.
+//! Source: Mattern, "Algorithms for distributed termination detection" (Distributed Computing,
+//! 1987), section 5: the four counters. A message that was received but not handled yet is in the
+//! first round's number. What its task sends in response is only in the second round's.
+//!
+//! If the tasks are not stuck, the next question comes after twice the time, up to half a minute: a
+//! machine that waits for a terminal, or computes in another process, is asked twice a minute. The
+//! questions and their answers themselves are not counted. Neither is a task that has ended, nor
+//! what was sent to it. Only a request from outside (`upcall pvm sig`) makes a task run without a
+//! message. It goes through the first process, which then discards what it knows.
 
 use super::Node;
 use crate::remote::{ControlMessage, Count};
@@ -26,22 +27,22 @@ use upcall_message::Rank;
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What the first process knows of whether all are stuck.
+/// The first process's state of the detection.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// After so long it is asked.
+    /// Idle time before the next question.
     period: Duration,
-    /// The question that is open, or was last: odd ones are the first of two.
+    /// The open question, or the last one. Odd numbers are first rounds.
     question: u64,
-    /// Who has not answered it.
+    /// Processes that have not answered it.
     missing: Vec<Rank>,
     count: Count,
-    /// How many had been heard when the first question was answered.
+    /// Number of messages received, as of the first round.
     heard_before: u64,
-    /// How many this process had sent when the second was asked.
+    /// Number of messages that this process had sent when the question was asked.
     sent_before: u64,
     tasks: Vec<ShownTask>,
-    /// All tasks, once it is so.
+    /// All tasks, once they are known to be stuck.
     stuck: Option<Vec<ShownTask>>,
 }
 
@@ -60,18 +61,18 @@ impl Watch {
         }
     }
 
-    /// They are all stuck.
+    /// All tasks, if they are stuck.
     pub(super) fn stuck(&mut self) -> Option<Vec<ShownTask>> {
         self.stuck.take()
     }
 }
 
 impl Node {
-    /// Nothing but a message can have any task of this process run.
+    /// Returns `true` if only a message can make a task of this process run.
     pub(super) fn all_wait(&self) -> bool {
         let waits = |task: &Task| match task.state {
             TaskState::Receives(_, None) | TaskState::Asks(_) => true,
-            // For a signal: anybody may send one (`upcall pvm sig`).
+            // A task that handles signals may get one from outside (`upcall pvm sig`).
             TaskState::Sleeps(None) => !task.ulp.expects_signals(),
             _ => false,
         };
@@ -83,8 +84,8 @@ impl Node {
             && self.tasks.iter().flatten().all(|task| waits(task))
     }
 
-    /// After so long in which nothing has come the others are to be asked. `None`: there are none,
-    /// or that is not to be asked here.
+    /// Idle time after which this process asks the others. `None`: there are no others, or it must
+    /// not ask.
     pub(super) fn watches(&self) -> Option<Duration> {
         self.link
             .as_ref()
@@ -92,7 +93,7 @@ impl Node {
             .map(|_| self.watch.period)
     }
 
-    /// The first of two questions.
+    /// Starts the first round.
     pub(super) fn ask_whether_all_wait(&mut self) {
         self.watch.period = (2 * self.watch.period).min(LONGEST);
         self.watch.question += 1 + (self.watch.question & 1);
@@ -114,10 +115,10 @@ impl Node {
         self.link.as_ref().map_or_else(Count::default, |link| link.count(self.all_wait()))
     }
 
-    /// To the first process, who has asked.
+    /// Answers the first process's question.
     pub(super) fn tell_count(&mut self, question: u64) {
         let count = self.own_count();
-        // Who they are is said at the second time, when that is to be known.
+        // Only the second round needs the tasks themselves.
         let tasks = if count.all_wait && question & 1 == 0 { self.seen() } else { Vec::new() };
         self.tell_first(ControlMessage::Counted { question, count, tasks });
     }
@@ -136,23 +137,23 @@ impl Node {
         watch.missing.retain(|rank| *rank != from);
         watch.tasks.extend(tasks);
         let all = &mut watch.count;
-        // Those who know of different ones count differently.
+        // Processes that know of different ends have counted differently.
         all.all_wait &= count.all_wait && count.lost == all.lost;
         all.sent = all.sent.wrapping_add(count.sent);
         all.heard = all.heard.wrapping_add(count.heard);
         self.counted();
     }
 
-    /// Something else than a message has happened: what is known is of no use any more.
+    /// Starts over, because an event other than a message has occurred.
     pub(super) fn count_anew(&mut self) {
         self.watch = Watch { question: self.watch.question, ..Watch::new() };
     }
 
-    /// If all have answered: asks again, or knows.
+    /// If all have answered, starts the second round or decides.
     fn counted(&mut self) {
         let own = self.own_count();
         let watch = &mut self.watch;
-        // What this process has done meanwhile by itself, for those who ask at its desk, it knows.
+        // This process may itself have acted since the question, for a request at its desk.
         if !watch.missing.is_empty()
             || !watch.count.all_wait
             || !own.all_wait

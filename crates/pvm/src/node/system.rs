@@ -1,5 +1,5 @@
-//! Services that a process gives its own tasks: starting and ending them, their options, what they
-//! print. The rest is the machine's ([`elsewhere`](super::elsewhere)).
+//! Services that a process provides for its own tasks: starting and ending tasks, options, output.
+//! The machine provides the others ([`elsewhere`](super::elsewhere)).
 
 use super::{NextTask, Node};
 use crate::error;
@@ -18,19 +18,19 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use upcall_ulp::Ulp;
 use upcall_ulp::slot::UlpSlot;
 
-/// Of `pvm_spawn`.
+/// Flags of `pvm_spawn`.
 const TASK_HOST: i32 = 1;
 const TASK_ARCH: i32 = 2;
 const HOST_COMPLEMENT: i32 = 32;
 const NO_PARENT: i32 = 64;
-/// Options that the host knows of.
+/// Options that the host handles.
 const OUTPUT: [i32; 3] = [4, 5, 21];
 const SELF_OUTPUT: [i32; 3] = [12, 13, 23];
 const NO_RESET: i32 = 25;
 
 impl Node {
-    /// A new task in this process, at the addresses of a slot that no other task of the machine
-    /// has, which runs when it is told [`together`](Self::together). Its number, or PVM's error.
+    /// Creates a task in this process, in a slot that no other task of the machine has. Returns its
+    /// tid, or PVM's error. The task runs after [`together`](Self::together).
     pub(super) fn start(&mut self, plan: &TaskSpec, slot: u32) -> Result<Tid, i32> {
         self.go_home();
         if let Some(folder) = &plan.folder {
@@ -84,7 +84,7 @@ impl Node {
         Ok(tid)
     }
 
-    /// They were started together: those that are here may run.
+    /// Lets the tasks of one spawn run that are in this process.
     pub(super) fn together(&mut self, tids: &[Tid]) {
         for tid in tids {
             if let Some(task) = self.task(*tid).filter(|task| task.state == TaskState::Starts) {
@@ -131,7 +131,7 @@ impl Node {
         NextTask::Same
     }
 
-    /// The machine, which answers now or later.
+    /// Asks the machine, which answers now or later.
     fn ask(&mut self, index: u32, op: u64, question: Vec<u8>) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return NextTask::Any;
@@ -142,7 +142,7 @@ impl Node {
         self.goes_on(index)
     }
 
-    /// Who is answered already needs not wait for its turn.
+    /// Lets a task that is already answered run on without waiting for its turn.
     fn goes_on(&self, index: u32) -> NextTask {
         let task = self.tasks.get(index as usize).and_then(Option::as_deref);
         if task.is_some_and(|task| task.state == TaskState::Runs) {
@@ -152,7 +152,7 @@ impl Node {
         }
     }
 
-    /// Questions with integers alone.
+    /// Answers questions that consist of integers alone.
     pub(super) fn short(&mut self, index: u32, op: u64, words: [u64; 3]) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return NextTask::Any;
@@ -212,7 +212,7 @@ impl Node {
         NextTask::Same
     }
 
-    /// What a task prints that has no stream of its own.
+    /// Handles output of a task that has no stream of its own.
     fn output(&mut self, index: u32, bytes: &[u8]) {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
@@ -231,7 +231,8 @@ impl Node {
     }
 }
 
-/// What can be read while a message waits (`pvm_getfds`): one for the task's life, or PVM's error.
+/// The descriptor that is readable while a message waits (`pvm_getfds`), or PVM's error. A task
+/// keeps the same one for its life.
 fn descriptor(task: &mut Task) -> i32 {
     if task.descriptor.is_none() {
         task.descriptor = eventfd(
@@ -243,8 +244,8 @@ fn descriptor(task: &mut Task) -> i32 {
     task.descriptor.as_ref().map_or(error::SYS_ERR, AsRawFd::as_raw_fd)
 }
 
-/// What is to be spawned, and how many: file, flags, where, how many, arguments, environment,
-/// context. Or what is answered at once. `None`: that cannot be read.
+/// Reads a spawn request: file, flags, host, count, arguments, environment, context. Returns the
+/// tasks to spawn and their number, or an immediate answer. `None`: the request is malformed.
 fn spawning(
     spawner: &Task,
     mut question: PacketReader<'_>,
@@ -259,7 +260,7 @@ fn spawning(
         .map(|_| one(question.text()?, question.text()?))
         .collect::<Option<Vec<_>>>()?;
     let context = question.int()?;
-    // A host, and the folder to begin in.
+    // A host, and the folder to start in.
     let (place, directory) =
         place.split_once(':').map_or((&place[..], None), |(place, folder)| (place, Some(folder)));
     let here = match flags & (TASK_HOST | TASK_ARCH) {
@@ -287,7 +288,7 @@ fn spawning(
     Some(Ok((plan, u32::try_from(count).ok()?)))
 }
 
-/// An option of PVM's that the host keeps: set, or only asked for. The value before.
+/// Sets, or only reads, an option that the host keeps. Returns the value before.
 fn option(task: &mut Task, which: i32, value: i32, set: bool) -> i32 {
     let (output, at) = match OUTPUT.iter().position(|one| *one == which) {
         Some(at) => (&mut task.child_output, at),
@@ -316,7 +317,7 @@ fn option(task: &mut Task, which: i32, value: i32, set: bool) -> i32 {
     old
 }
 
-/// This process's, and what stands in place of some of it.
+/// This process's environment, with some variables replaced.
 fn environment(others: &[CString]) -> Vec<CString> {
     let name = |one: &[u8]| one.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
     let names = others.iter().map(|one| name(one.to_bytes())).collect::<Vec<_>>();

@@ -1,8 +1,9 @@
-//! Contexts: numbers that keep messages apart, each given to one task at a time.
+//! Contexts: numbers that keep messages apart. Each belongs to one task at a time.
 //!
-//! Source: PVM's manual (`pvm_newcontext`) and PVM asked: a context is of the task that has asked
-//! for it, which alone can give it back, and goes with it. PVM gives numbers in their order, too,
-//! so that what is still on its way in an old context is received in no new one.
+//! Sources: PVM's manual (`pvm_newcontext`), and experiments with PVM. A context belongs to the
+//! task that has requested it. Only this task can free it, and it is freed when the task ends. As
+//! in PVM, numbers are assigned in increasing order, so that a message still under way in an old
+//! context is not received in a new one.
 
 use super::effect::Effect;
 use crate::error;
@@ -11,24 +12,25 @@ use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Programs count their own from 0, and PVM's begin here.
+/// The first context. Lower numbers are left to programs, which count their own from 0. PVM starts
+/// at the same number.
 const FIRST: i32 = 1 << 18 | 1;
 
-/// See the module.
+/// All contexts in use.
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
-    /// Those that are somebody's.
+    /// Each context's owner.
     owners: BTreeMap<i32, Tid>,
     of: HashMap<Tid, BTreeSet<i32>>,
-    /// The last that was given; none: 0.
+    /// The last context assigned. 0: none yet.
     last: i32,
 }
 
 impl Contexts {
     /// | OP_CONTEXT_… | takes | answers |
     /// |---|---|---|
-    /// | NEW | nothing | a context that nobody has |
-    /// | FREE | a context | PvmNotFound: it is none of the task's |
+    /// | NEW | nothing | an unused context |
+    /// | FREE | a context | PvmNotFound: the task does not own it |
     pub(super) fn ask(
         &mut self,
         from: Tid,
@@ -48,7 +50,7 @@ impl Contexts {
     }
 
     fn new_one(&mut self, tid: Tid) -> i32 {
-        // Past all that follow each other without one that is free.
+        // Skips runs of contexts in use.
         let next = |at: i32| if at == i32::MAX { FIRST } else { at + 1 };
         let mut context = next(self.last.max(FIRST - 1));
         for _ in 0..=self.owners.len() {
@@ -75,7 +77,7 @@ impl Contexts {
         error::OK
     }
 
-    /// A task has ended, and its contexts are nobody's.
+    /// Frees the contexts of a task that has ended.
     pub(super) fn ended(&mut self, tid: Tid) {
         for context in self.of.remove(&tid).unwrap_or_default() {
             self.owners.remove(&context);

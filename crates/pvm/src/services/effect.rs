@@ -1,25 +1,25 @@
-//! What comes of a question to the services, and of the end of a task.
+//! Effects of questions to the services, and of the ends of tasks.
 
 use crate::tid::Tid;
 use crate::wire::Packet;
 
-/// What comes of a question or of an end.
+/// An effect of a question or of an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// What a task has asked for, now or before, is answered: a code, below 0 an error, and what
-    /// the library reads.
+    /// Answers a task's question, asked now or earlier: a code, which is an error below 0, and a
+    /// packet for the library.
     Answer(Tid, i32, Packet),
-    /// A message, as by `pvm_send`.
+    /// Sends a message, as `pvm_send` does.
     Message {
-        /// From whom, as programs see it: a task's, or [`HOST`](crate::tid::HOST).
+        /// The sender, as programs see it: a task's tid, or [`HOST`](crate::tid::HOST).
         from: i32,
-        /// To whom.
+        /// The receiver.
         to: Tid,
         /// Its tag.
         tag: i32,
         /// Its context.
         context: i32,
-        /// What is in it.
+        /// Its contents.
         data: Packet,
     },
 }

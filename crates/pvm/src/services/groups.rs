@@ -1,11 +1,11 @@
-//! Groups: tasks that have joined under a name, each with an instance number of its own there, and
-//! barriers among them.
+//! Groups: tasks that have joined under a name, each with its own instance number, and barriers
+//! among them.
 //!
-//! Source: PVM's manual (`pvm_joingroup` and those that it names) and, where that is silent, PVM's
-//! group server, asked. A group is there from when the first task joins it until the last leaves.
-//! Ours differs from that server where it would leave tasks waiting for ever, or the group spoilt:
-//! when a member ends that others wait for ([`Meeting`]), and when a count is given that nobody can
-//! meet.
+//! Sources: PVM's manual (`pvm_joingroup` and related pages), and where that is silent, experiments
+//! with PVM's group server. A group exists from its first join until its last member leaves. This
+//! implementation differs where that server would leave tasks waiting for ever, or corrupt the
+//! group: when a member ends that others wait for ([`Meeting`]), and when a count is given that can
+//! never be reached.
 
 use super::effect::Effect;
 use crate::error;
@@ -14,19 +14,19 @@ use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader, shown};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// See the module.
+/// All groups of a machine.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     groups: BTreeMap<String, TaskGroup>,
-    /// The names of those that each task is in.
+    /// The names of each task's groups.
     of: HashMap<Tid, BTreeSet<String>>,
 }
 
 #[derive(Debug, Default)]
 struct TaskGroup {
-    /// By instance. The last one is there.
+    /// Indexed by instance. The last element is never `None`.
     members: Vec<Option<Tid>>,
-    /// Instances below that are nobody's.
+    /// Unused instances below the last one.
     holes: BTreeSet<usize>,
     instances: HashMap<Tid, usize>,
     state: TaskGroupState,
@@ -39,28 +39,28 @@ enum TaskGroupState {
     /// Tasks join and leave.
     #[default]
     Dynamic = 0,
-    /// Nobody joins any more.
+    /// No task can join any more.
     Frozen = 1,
-    /// It was frozen, and one has left it: its members can only be asked after.
+    /// A member has left the frozen group. Only lookups still work.
     Broken = 2,
 }
 
-/// Members that wait until there are as many of them as they have said.
+/// Members that wait until the requested number of them has arrived.
 ///
-/// A member that ends, or leaves, is waited for no longer: the count is one lower from then on, if
-/// that member was among those that wait, or if the count needs each member that there is. Where
-/// the count is higher than the group's size and a member leaves, nothing changes: it may be about
-/// to come back, as others are about to join.
+/// A member that ends or leaves is not waited for any more: the count decreases by one if that
+/// member was among those that wait, or if the count needs every current member. If the count is
+/// higher than the group's size and a member leaves, nothing changes: it may be about to come back,
+/// as others are about to join.
 #[derive(Debug)]
 struct Meeting {
-    /// As the first of them has said.
+    /// The count that the first member gave.
     asked: usize,
     wanted: usize,
     here: BTreeSet<Tid>,
 }
 
 impl Meeting {
-    /// One more. Those for whom the wait is over.
+    /// Adds a member. Returns all that wait if the meeting is now complete.
     fn call(slot: &mut Option<Self>, tid: Tid, count: usize) -> Result<Option<BTreeSet<Tid>>, i32> {
         let meeting =
             slot.get_or_insert_with(|| Self { asked: count, wanted: count, here: BTreeSet::new() });
@@ -71,8 +71,8 @@ impl Meeting {
         Ok(Self::over(slot))
     }
 
-    /// One of the group's members, of whom there were so many, is not there any more. Those for
-    /// whom the wait is over.
+    /// Removes a member that has left a group of `size` members. Returns all that wait if the
+    /// meeting is now complete.
     fn gone(slot: &mut Option<Self>, tid: Tid, size: usize, ended: bool) -> Option<BTreeSet<Tid>> {
         let meeting = slot.as_mut()?;
         let waited = meeting.here.remove(&tid);
@@ -88,7 +88,7 @@ impl Meeting {
     }
 }
 
-/// A count as a task gives it; -1: as many as there are.
+/// A count as a task gives it. -1 means the group's size.
 fn counted(count: i32, size: usize) -> Result<usize, i32> {
     match count {
         -1 => Ok(size),
@@ -181,7 +181,7 @@ impl TaskGroup {
         answer(effects, asked, self.size() as i32);
     }
 
-    /// How many instances, and of each its task; 0: nobody's.
+    /// The number of instances, and the tid of each; 0 for an unused one.
     fn members(&self) -> Packet {
         let members = self.members.iter().map(|member| member.map_or(0, Tid::number));
         Packet::default().int(self.members.len() as i32).ints(members)
@@ -189,8 +189,8 @@ impl TaskGroup {
 }
 
 impl Groups {
-    /// Each takes a group's name (text), and what else is said here (integers); the code is the
-    /// answer where nothing else is said.
+    /// Each question has a group's name (text), and the integers listed here. The answer is the
+    /// code, unless the table says otherwise.
     ///
     /// | OP_GROUP_… | takes | answers |
     /// |---|---|---|
@@ -198,11 +198,11 @@ impl Groups {
     /// | LEAVE | | |
     /// | TASK | instance | the tid |
     /// | INSTANCE | tid | the instance number |
-    /// | SIZE | | how many members there are |
-    /// | BARRIER | count; -1: the group's size | when so many have called |
-    /// | FREEZE | count; -1: the group's size | when so many have called: how many members there are |
-    /// | MEMBERS | | how many there are; how many instances that is, and the tid of each, 0 where it is nobody's |
-    /// | LIST | no name, nothing | how many groups; of each its name (text), how many members, its state (0 dynamic, 1 frozen, 2 broken), its members as MEMBERS has them, and for its barrier and its freeze: how many are waited for (0: none waits), how many wait, their tids |
+    /// | SIZE | | the number of members |
+    /// | BARRIER | count; -1: the group's size | when that many have called |
+    /// | FREEZE | count; -1: the group's size | when that many have called: the number of members |
+    /// | MEMBERS | | the number of members; the number of instances, and the tid of each, 0 for an unused one |
+    /// | LIST | no name, nothing | the number of groups; for each its name (text), its number of members, its state (0 dynamic, 1 frozen, 2 broken), its members as in MEMBERS, and for its barrier and its freeze: the number to wait for (0: none waits), the number that wait, their tids |
     pub(super) fn ask(
         &mut self,
         from: Tid,
@@ -221,7 +221,7 @@ impl Groups {
         true
     }
 
-    /// None: it is among the effects, or will be.
+    /// `None`: the answer is among the effects, or comes later.
     fn answer(
         &mut self,
         from: Tid,
@@ -268,7 +268,7 @@ impl Groups {
         Ok(Some((code, Packet::default())))
     }
 
-    /// A task is in this group no longer.
+    /// Forgets that a task is a member, and removes an empty group.
     fn left(&mut self, tid: Tid, name: &str) {
         if self.groups.get(name).is_some_and(|group| group.size() == 0) {
             self.groups.remove(name);
@@ -281,7 +281,7 @@ impl Groups {
         }
     }
 
-    /// What a task waits for, in words.
+    /// Describes what a task waits for.
     pub(super) fn waits(&self, tid: Tid) -> Option<String> {
         self.of.get(&tid)?.iter().find_map(|name| {
             let group = self.groups.get(name)?;
@@ -318,7 +318,7 @@ impl Groups {
         (self.groups.len() as i32, all)
     }
 
-    /// A task has ended, and leaves all groups.
+    /// Removes a task that has ended from all groups.
     pub(super) fn ended(&mut self, tid: Tid, effects: &mut Vec<Effect>) {
         for name in self.of.remove(&tid).unwrap_or_default() {
             let gone = self.groups.get_mut(&name).map(|group| group.leave(tid, true, effects));
@@ -337,7 +337,7 @@ mod tests {
     const C: Tid = Tid::new(0, 3);
     const D: Tid = Tid::new(1, 4);
 
-    /// What a question, or an end, leads to: who is told what.
+    /// The answers that a question or an end leads to: tasks and codes.
     type Told = Vec<(Tid, i32)>;
 
     fn told(effects: Vec<Effect>) -> Told {
@@ -361,7 +361,7 @@ mod tests {
         told(asked(groups, from, op, Packet::default().text(name).int(number)))
     }
 
-    /// What the one who asks is told at once.
+    /// The immediate answer to the asking task.
     fn code(groups: &mut Groups, from: Tid, op: u64, name: &str, number: i32) -> i32 {
         let told = ask(groups, from, op, name, number);
         assert!(told.len() == 1 && told[0].0 == from, "{told:?}");
@@ -406,7 +406,7 @@ mod tests {
         for instance in [-1, 3, i32::MAX] {
             assert_eq!(code(&mut groups, A, OP_GROUP_TASK, "g", instance), error::NO_INST);
         }
-        // The group goes with its last member.
+        // The group ends with its last member.
         assert_eq!(
             (end(&mut groups, A), end(&mut groups, C), end(&mut groups, D)),
             (vec![], vec![], vec![])
@@ -459,7 +459,7 @@ mod tests {
             assert_eq!(ask(&mut groups, B, OP_GROUP_BARRIER, "g", -1), []);
             assert_eq!(ask(&mut groups, C, OP_GROUP_BARRIER, "g", 3), [(A, 0), (B, 0), (C, 0)]);
         }
-        // Of some, and one of somebody's own.
+        // A barrier of some members, and a barrier of a single one.
         assert_eq!(ask(&mut groups, C, OP_GROUP_BARRIER, "g", 2), []);
         assert_eq!(ask(&mut groups, A, OP_GROUP_BARRIER, "g", 2), [(A, 0), (C, 0)]);
         assert_eq!(code(&mut groups, A, OP_GROUP_BARRIER, "g", 1), error::OK);
@@ -467,13 +467,12 @@ mod tests {
 
     #[test]
     fn nobody_waits_at_a_barrier_for_a_member_that_has_ended() {
-        // It had not called: A and B were all that could still come.
+        // C had not called. Only A and B remain.
         let mut groups = group(&[A, B, C]);
         assert_eq!(ask(&mut groups, A, OP_GROUP_BARRIER, "g", 3), []);
         assert_eq!(ask(&mut groups, B, OP_GROUP_BARRIER, "g", 3), []);
         assert_eq!(end(&mut groups, C), [(A, 0), (B, 0)]);
-        // It waited itself; the others still give the count that they began with, or the group's
-        // size.
+        // C itself waited. The others still give the original count, or the group's size.
         for count in [3, 2, -1] {
             let mut groups = group(&[A, B, C]);
             assert_eq!(ask(&mut groups, A, OP_GROUP_BARRIER, "g", 3), []);
@@ -481,7 +480,7 @@ mod tests {
             assert_eq!(end(&mut groups, C), []);
             assert_eq!(ask(&mut groups, B, OP_GROUP_BARRIER, "g", count), [(A, 0), (B, 0)]);
         }
-        // All that waited have ended: the next one begins anew.
+        // All members that waited have ended. The next call starts over.
         let mut groups = group(&[A, B, C]);
         assert_eq!(ask(&mut groups, A, OP_GROUP_BARRIER, "g", 3), []);
         assert_eq!(end(&mut groups, A), []);
@@ -495,12 +494,13 @@ mod tests {
         assert_eq!(ask(&mut groups, A, OP_GROUP_BARRIER, "g", -1), []);
         assert_eq!(ask(&mut groups, B, OP_GROUP_BARRIER, "g", -1), []);
         assert_eq!(ask(&mut groups, C, OP_GROUP_LEAVE, "g", 0), [(A, 0), (B, 0), (C, 0)]);
-        // Two of three: the third is not among them.
+        // The barrier needs two of three members, and the third is not among them.
         let mut groups = group(&[A, B, C]);
         assert_eq!(ask(&mut groups, A, OP_GROUP_BARRIER, "g", 2), []);
         assert_eq!(end(&mut groups, C), []);
         assert_eq!(ask(&mut groups, B, OP_GROUP_BARRIER, "g", 2), [(A, 0), (B, 0)]);
-        // Three of whom one has not joined yet: who leaves may come back, who has ended may not.
+        // The barrier needs three, and one has not joined yet. A member that leaves may come back;
+        // a member that has ended cannot.
         let mut groups = group(&[A, B]);
         assert_eq!(ask(&mut groups, A, OP_GROUP_BARRIER, "g", 3), []);
         assert_eq!(code(&mut groups, B, OP_GROUP_LEAVE, "g", 0), 0);
@@ -531,7 +531,7 @@ mod tests {
         assert_eq!(code(&mut groups, A, OP_GROUP_LEAVE, "g", 0), error::OK);
         assert_eq!(code(&mut groups, C, OP_GROUP_LEAVE, "g", 0), error::OK);
         assert_eq!(code(&mut groups, D, OP_GROUP_JOIN, "g", 0), 0);
-        // A freeze waits for no one who has ended, either.
+        // A freeze does not wait for a member that has ended, either.
         let mut groups = group(&[A, B, C]);
         assert_eq!(ask(&mut groups, A, OP_GROUP_FREEZE, "g", 3), []);
         assert_eq!(ask(&mut groups, B, OP_GROUP_FREEZE, "g", 3), []);
@@ -574,7 +574,7 @@ mod tests {
         assert_eq!(end(&mut groups, tasks[0]), [(tasks[1], 0)]);
         assert_eq!(code(&mut groups, tasks[5], OP_GROUP_JOIN, "g", 0), 0);
         assert_eq!(code(&mut groups, tasks[1], OP_GROUP_INSTANCE, "g", tasks[1].number()), 1);
-        // Less than a second by far, if nothing is looked through that grows with the group.
+        // Far below one second, unless an operation's cost grows with the group's size.
         assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
     }
 }

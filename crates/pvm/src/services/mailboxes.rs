@@ -1,9 +1,9 @@
-//! Mailboxes: messages that tasks leave under a name (a class) and an index for whoever asks.
+//! Mailboxes: messages that tasks leave for others under a name (a class) and an index.
 //!
-//! Source: PVM's manual (`pvm_putinfo`) and, where that is silent or says something else than PVM
-//! does, PVM asked: an entry that may not be replaced is `PvmDenied`, never `PvmExists`; who has
-//! put an entry may replace it; what is deleted is answered by its index; and a pattern is a part
-//! of a name, in which `*` stands for anything, and no regular expression.
+//! Sources: PVM's manual (`pvm_putinfo`), and experiments with PVM where the manual is silent or
+//! differs from what PVM does: an entry that may not be replaced is `PvmDenied`, never `PvmExists`;
+//! an entry's owner may replace it; the answer to a deletion is the index; and a pattern is part of
+//! a name, in which `*` stands for anything, not a regular expression.
 
 use super::effect::Effect;
 use crate::error;
@@ -12,55 +12,55 @@ use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The entry stays when its owner ends.
+/// The entry remains when its owner ends.
 const PERSISTENT: i32 = 1;
-/// One more entry of its class, at the first index that is free.
+/// Adds an entry to its class, at the first free index.
 const MULTI_INSTANCE: i32 = 2;
-/// Others may replace and delete it.
+/// Other tasks may replace and delete the entry.
 const OVERWRITABLE: i32 = 4;
-/// The first entry from the index on.
+/// Gets the first entry from the index on.
 const FIRST_AVAIL: i32 = 8;
-/// It is deleted when it has been read.
+/// Deletes the entry after reading it.
 const READ_AND_DELETE: i32 = 16;
-/// Whoever asks waits until it is there.
+/// Waits until the entry exists.
 const WAIT: i32 = 32;
-/// Where the flags have an index, if they have one.
+/// Position of an index in the flags, in bits.
 const INDEX_SHIFT: u32 = 10;
 
-/// See the module.
+/// All mailboxes of a machine.
 #[derive(Debug, Default)]
 pub(super) struct Mailboxes {
     classes: BTreeMap<String, MailboxClass>,
-    /// What each task has put, and is there.
+    /// The entries that each task owns.
     owned: HashMap<Tid, BTreeSet<(String, i32)>>,
-    /// Those that wait for entries of a class.
+    /// The tasks that wait for entries of each class.
     waiting: HashMap<String, BTreeMap<MailboxWait, MailboxWaiter>>,
-    /// What each of them waits for.
+    /// What each waiting task waits for.
     waits: HashMap<Tid, (String, MailboxWait)>,
-    /// How many have waited so far.
+    /// Number of waits so far.
     count: u64,
 }
 
 #[derive(Debug, Default)]
 struct MailboxClass {
     entries: BTreeMap<i32, MailboxEntry>,
-    /// Indices in use that follow each other: the first of each such run, and the one behind its
-    /// last. So that the first free one is found without looking at all.
+    /// Runs of consecutive used indices: the first index of each, and the one after its last. They
+    /// find the first free index without a search.
     runs: BTreeMap<i32, i32>,
 }
 
 #[derive(Debug)]
 struct MailboxEntry {
-    /// None: it has ended.
+    /// `None`: the owner has ended.
     owner: Option<Tid>,
-    /// As it was put.
+    /// The flags with which the entry was put.
     flags: i32,
-    /// Who put it, and the message's tag, and the message as `upvm_put_buffer` writes it.
+    /// The sender, the message's tag, and the message as `upvm_put_buffer` writes it.
     message: Packet,
 }
 
-/// First all that take no other index, by that; then all that take a later one, too. Within that,
-/// who came first.
+/// A wait for an entry. Waits for exactly one index are ordered first, by index; then waits that
+/// also accept a later index. Equal ones are in order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MailboxWait {
     first_avail: bool,
@@ -102,7 +102,7 @@ impl MailboxClass {
         Some(entry)
     }
 
-    /// The first index from this one on that nobody has.
+    /// The first free index from `index` on.
     fn free(&self, index: i32) -> i32 {
         self.runs.range(..=index).next_back().map_or(index, |(_, end)| index.max(*end))
     }
@@ -119,7 +119,7 @@ impl MailboxEntry {
     }
 }
 
-/// Whether a message is whole, as `upvm_put_buffer` writes it.
+/// Returns `true` if a message is complete, as `upvm_put_buffer` writes it.
 fn is_message(bytes: &[u8]) -> bool {
     let mut reader = PacketReader::new(bytes);
     let (_encoding, low, high) = (reader.int(), reader.int(), reader.int());
@@ -128,7 +128,7 @@ fn is_message(bytes: &[u8]) -> bool {
     length == Some(reader.rest().len() as u64)
 }
 
-/// Whether the parts of the pattern are in the name, one behind the other.
+/// Returns `true` if the pattern's parts occur in the name, one after the other.
 fn matches(pattern: &str, name: &str) -> bool {
     pattern
         .split('*')
@@ -137,8 +137,8 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 impl Mailboxes {
-    /// Each takes a class's name (text), and what else is said here (integers); the code is the
-    /// answer where nothing else is said.
+    /// Each question has a class's name (text), and the integers listed here. The answer is the
+    /// code, unless the table says otherwise.
     ///
     /// A message is its encoding, its length (the lower 32 bits, then the upper), and its bytes, as
     /// `upvm_put_buffer` writes it.
@@ -146,9 +146,9 @@ impl Mailboxes {
     /// | OP_MAILBOX_… | takes | answers |
     /// |---|---|---|
     /// | PUT | flags; index (-1: as the flags say); tag; message | the index |
-    /// | GET | index; flags | the index; from whom (integer), the tag, the message |
+    /// | GET | index; flags | the index; the sender (integer), the tag, the message |
     /// | DELETE | index | the index |
-    /// | INFO | a pattern in place of the name | how many classes fit; of each its name (text), how many entries, and of each its index, owner (0: has ended), flags |
+    /// | INFO | a pattern in place of the name | the number of matching classes; for each its name (text), its number of entries, and for each entry its index, owner (0: has ended), flags |
     pub(super) fn ask(
         &mut self,
         from: Tid,
@@ -172,7 +172,7 @@ impl Mailboxes {
         true
     }
 
-    /// None: later.
+    /// `None`: the answer comes later.
     fn answer(
         &mut self,
         from: Tid,
@@ -233,7 +233,7 @@ impl Mailboxes {
             if index >= 0 { index } else { entry.flags >> INDEX_SHIFT & (i32::MAX >> INDEX_SHIFT) };
         let there = class.and_then(|class| class.entries.get(&wanted));
         let index = match (class, there) {
-            // As `pvm_insert` wants it: one that is there stays.
+            // `pvm_insert` must not replace an entry.
             (_, Some(_)) if index >= 0 && entry.flags & MULTI_INSTANCE != 0 => {
                 return Err(error::DENIED);
             }
@@ -284,7 +284,7 @@ impl Mailboxes {
         entry
     }
 
-    /// The entry is its owner's no longer.
+    /// Removes the entry from its owner's set.
     fn disown(&mut self, name: &str, index: i32) {
         let owner = self.classes.get(name).and_then(|class| class.entries.get(&index)?.owner);
         let Some((tid, owned)) = owner.and_then(|tid| Some((tid, self.owned.get_mut(&tid)?)))
@@ -304,7 +304,7 @@ impl Mailboxes {
         self.waits.insert(tid, (class, wait));
     }
 
-    /// An entry has come: those that wait for it have it, until one deletes it.
+    /// Answers the tasks that wait for a new entry, until one of them deletes it.
     fn came(&mut self, class: &str, index: i32, effects: &mut Vec<Effect>) {
         let Some(waiting) = self.waiting.get(class) else { return };
         let from = |first_avail, index, came| MailboxWait { first_avail, index, came };
@@ -349,14 +349,14 @@ impl Mailboxes {
         (count, packet)
     }
 
-    /// What a task waits for, in words.
+    /// Describes what a task waits for.
     pub(super) fn waits_for(&self, tid: Tid) -> Option<String> {
         self.waits
             .get(&tid)
             .map(|(class, _)| format!("an entry of mailbox {:?}", crate::wire::shown(class)))
     }
 
-    /// Entries whose owner has ended go, of this class or all.
+    /// Removes entries whose owners have ended, of this class or of all.
     pub(super) fn forget_orphans(&mut self, class: Option<&str>) {
         self.classes.retain(|name, entries| {
             if class.is_none_or(|class| class == name) {
@@ -371,7 +371,7 @@ impl Mailboxes {
         });
     }
 
-    /// A task has ended: what it has put goes, but what is persistent is nobody's from now on.
+    /// Removes the entries of a task that has ended. Persistent ones remain without an owner.
     pub(super) fn ended(&mut self, tid: Tid) {
         self.waits_no_more(tid);
         for (name, index) in self.owned.remove(&tid).unwrap_or_default() {
@@ -397,7 +397,7 @@ mod tests {
         effects
     }
 
-    /// What the one who asks is told at once.
+    /// The immediate answer to the asking task.
     fn answered(boxes: &mut Mailboxes, from: Tid, op: u64, question: Packet) -> (i32, Packet) {
         match asked(boxes, from, op, question).into_iter().next() {
             Some(Effect::Answer(to, code, packet)) if to == from => (code, packet),
@@ -405,7 +405,7 @@ mod tests {
         }
     }
 
-    /// A message, with which a text is meant.
+    /// Appends a message with this text.
     fn message(packet: Packet, text: &str) -> Packet {
         packet.ints([1, text.len() as i32, 0]).bytes(text.as_bytes())
     }
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(put(&mut boxes, A, "x", OVERWRITABLE, "four"), 0);
         assert_eq!(put(&mut boxes, B, "x", 0, "five"), 0);
         assert_eq!(delete(&mut boxes, A, "x", 0), error::DENIED);
-        // It is B's now.
+        // B owns the entry now.
         end(&mut boxes, A);
         assert_eq!(get(&mut boxes, A, "x", 0, 0), (0, got(B, "five")));
         end(&mut boxes, B);
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(put(&mut boxes, B, "x", MULTI_INSTANCE, "m"), 1);
         assert_eq!(put(&mut boxes, B, "x", MULTI_INSTANCE, "m"), 4);
         assert_eq!(put(&mut boxes, B, "x", 0, "m"), error::DENIED);
-        // At an index, and from that on.
+        // At a given index, and from there on.
         assert_eq!(put(&mut boxes, A, "x", OVERWRITABLE | 7 << INDEX_SHIFT, "m"), 7);
         assert_eq!(put(&mut boxes, B, "x", MULTI_INSTANCE | 7 << INDEX_SHIFT, "m"), 8);
         assert_eq!(put(&mut boxes, B, "x", 7 << INDEX_SHIFT, "m"), 7);
@@ -546,7 +546,7 @@ mod tests {
         wait(&mut boxes, C, 3, 0);
         end(&mut boxes, C);
         wait(&mut boxes, B, 2, FIRST_AVAIL);
-        // Of what waits, b takes it away: in the order in which they came.
+        // The waiting tasks are answered in order of arrival, until b deletes the entry.
         let effects = asked(&mut boxes, A, OP_MAILBOX_PUT, putting("x", OVERWRITABLE, 3, "one"));
         let first = Effect::Answer(A, 3, Packet::default());
         assert_eq!(
@@ -562,7 +562,7 @@ mod tests {
         );
         end(&mut boxes, A);
         assert!(is_empty(&boxes));
-        // It comes, but not for this one.
+        // The entry exists, but B may not delete it.
         wait(&mut boxes, B, 0, READ_AND_DELETE);
         let effects = asked(&mut boxes, A, OP_MAILBOX_PUT, putting("x", 0, -1, "four"));
         assert_eq!(effects[1..], [Effect::Answer(B, error::DENIED, Packet::default())]);
@@ -602,7 +602,7 @@ mod tests {
                 );
             }
         }
-        // Messages that are shorter, and longer, than they say.
+        // Messages that are shorter or longer than their length says.
         for (length, high) in [(4, 0), (2, 0), (3, 1), (-1, 0)] {
             let question =
                 Packet::default().text("x").ints([0, -1, 0, 1, length, high]).bytes(b"abc");
@@ -623,7 +623,7 @@ mod tests {
         let tasks = (1..=10_000).map(|number| Tid::new(0, number)).collect::<Vec<_>>();
         for (at, tid) in tasks.iter().enumerate() {
             assert_eq!(put(&mut boxes, *tid, "x", MULTI_INSTANCE, "m"), at as i32);
-            // Each waits for what another one puts.
+            // Each task waits for an entry that another one puts.
             let question = Packet::default().text("y").ints([at as i32, WAIT]);
             assert_eq!(asked(&mut boxes, *tid, OP_MAILBOX_GET, question), []);
         }

@@ -1,11 +1,13 @@
-//! Notices: tasks are told, by a message, that others have ended.
+//! Notices: messages to tasks that other tasks have ended.
 //!
-//! Source: PVM's manual (`pvm_notify`), and PVM asked: a notice comes from a daemon without a host,
-//! has one integer, the tid, and comes in the context in which it was asked for; a tid that is no
-//! task's any more, or never was one's, is told of at once; and a request that is withdrawn is
-//! answered as if it had come to pass. Hosts do not come and go here, so that nothing is told of
-//! them unless it is withdrawn; and no two tasks have a route of their own, so that its end is told
-//! of at once, by the task itself, as PVM does where there is none.
+//! Sources: PVM's manual (`pvm_notify`), and experiments with PVM. A notice comes from a daemon
+//! without a host, contains the tid as one integer, and has the context in which it was requested.
+//! If the tid belongs to no task, now or ever, the notice is sent at once. A request that is
+//! withdrawn is answered as if the event had occurred.
+//!
+//! Hosts do not come and go here, so there are no notices about hosts, except for withdrawn
+//! requests. No two tasks have a route of their own, so the notice of a route's end is sent at
+//! once, from the requesting task itself, as PVM does where there is no route.
 
 use super::effect::Effect;
 use crate::error;
@@ -19,19 +21,19 @@ const HOST_DELETE: i32 = 2;
 const HOST_ADD: i32 = 3;
 const ROUTE_ADD: i32 = 4;
 const ROUTE_DELETE: i32 = 5;
-/// With one of these: what was asked for before is not wanted any more.
+/// Combined with one of these: withdraws the request.
 const CANCEL: i32 = 256;
-/// From whom a notice is: PVM's mark of a daemon.
+/// The sender of notices: PVM's mark of a daemon.
 const DAEMON: i32 = i32::MIN;
-/// Before all tasks.
+/// A tid that is ordered before those of all tasks.
 const NOBODY: Tid = Tid::new(0, 0);
 
-/// See the module.
+/// All open requests for notices.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
-    /// By whom it is about, who is to be told, and the order in which that was asked for.
+    /// Requests by the watched task, the requesting task, and the order of requests.
     exits: BTreeMap<(Tid, Tid, u64), NoticeTag>,
-    /// Who is to be told, and about whom.
+    /// Pairs of a requesting and a watched task.
     of: BTreeSet<(Tid, Tid)>,
     count: u64,
 }
@@ -57,8 +59,9 @@ impl NoticeTag {
 }
 
 impl Notices {
-    /// OP_NOTIFY takes what, and maybe CANCEL; tag; context; count; and, but for HOST_ADD and
-    /// ROUTE_ADD, so many tids (integers). The code is the answer, and comes before any notice.
+    /// OP_NOTIFY takes the event, possibly with CANCEL; tag; context; count; and, except for
+    /// HOST_ADD and ROUTE_ADD, `count` tids (integers). The answer is the code, and comes before
+    /// any notice.
     pub(super) fn ask(
         &mut self,
         from: Tid,
@@ -120,7 +123,7 @@ impl Notices {
         self.of.insert((to, about));
     }
 
-    /// The first of this kind.
+    /// Withdraws the oldest request of this kind.
     fn cancel(&mut self, to: Tid, about: Tid, how: NoticeTag, effects: &mut Vec<Effect>) {
         let all = self.exits.range((about, to, 0)..=(about, to, u64::MAX));
         let Some(key) = all.clone().find(|(_, one)| **one == how).map(|(key, _)| *key) else {
@@ -133,7 +136,7 @@ impl Notices {
         how.tell(DAEMON, to, about.number(), effects);
     }
 
-    /// A task has ended: who wanted to know is told, and it wants to know nothing any more.
+    /// Sends the notices about a task that has ended, and drops its own requests.
     pub(super) fn ended(&mut self, tid: Tid, effects: &mut Vec<Effect>) {
         let told =
             self.exits.range((tid, NOBODY, 0)..).take_while(|((about, ..), _)| *about == tid);
@@ -157,7 +160,7 @@ impl Notices {
     }
 }
 
-/// What PVM takes for a task's number, though there may have been none.
+/// Returns `true` if the number has the form of a task's tid, even if there never was such a task.
 fn is_tasks(number: i32) -> bool {
     number > 0 && number as u32 & Tid::MOST > 0
 }
@@ -169,7 +172,7 @@ mod tests {
     const A: Tid = Tid::new(0, 1);
     const B: Tid = Tid::new(0, 2);
     const C: Tid = Tid::new(1, 3);
-    /// Has never been there.
+    /// Never existed.
     const D: Tid = Tid::new(0, 4);
 
     fn question(what: i32, tag: i32, tids: &[i32]) -> Packet {
@@ -219,7 +222,7 @@ mod tests {
         let told = [(A, 1), (A, 6), (C, 2), (C, 3)].map(|(to, tag)| notice(to, tag, B.number()));
         assert_eq!(end(&mut notices, B), told);
         assert_eq!(end(&mut notices, B), []);
-        // Who has ended is told nothing, and not looked for.
+        // A task that has ended gets no notice.
         assert_eq!(end(&mut notices, A), []);
         assert_eq!(end(&mut notices, C), []);
         assert!(notices.exits.is_empty() && notices.of.is_empty());
