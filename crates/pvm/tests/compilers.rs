@@ -1,4 +1,4 @@
-//! `upvmcc` and its like, and what other build systems take in place of them.
+//! Tests of `upvmcc` and the other wrappers, and of what other build systems use in place of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn it_compiles_links_and_does_both_and_other_libraries_of_pvms_do_not_disturb() 
         .args(["-L/usr/lib/pvm3/lib", "-lgpvm3", "-lpvm3", "-static", "-no-pie", "-o"])
         .arg(&program));
     is_an_image(&program);
-    // What only asks the compiler is the compiler's.
+    // Queries are passed on to the compiler.
     let done = ok(upvmcc().arg("--version"));
     assert!(String::from_utf8_lossy(&done.stdout).contains("Free Software Foundation"));
     assert!(
@@ -105,7 +105,7 @@ fn other_build_systems_take_the_same_from_an_installation() {
     let libraries = folder.path().join("lib/upvm");
     ok(upvmcc().arg("--upvm-unpack").arg(&libraries).arg("/usr/bin/upcall"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // As `make install` writes it.
+    // Written as `make install` does.
     let text = fs::read_to_string(root.join("upvm.pc.in")).unwrap();
     let text = text
         .replace("@LIBDIR@", folder.path().join("lib").to_str().unwrap())
@@ -148,8 +148,8 @@ fn other_build_systems_take_the_same_from_an_installation() {
     is_an_image(&build.join("by-cmake"));
 }
 
-/// Where a task waits may not be decided by a compiler: what is shared leaves by jumps, so nothing
-/// of it is on a stack then.
+/// A waiting task must have nothing of the shared code on its stack, whatever the compiler decides.
+/// The shared code leaves by jumps, so it has no calls.
 #[test]
 fn what_all_tasks_share_calls_nothing() {
     let done = Command::new("objdump")

@@ -1,4 +1,4 @@
-//! PVM's console as a user types at it, and what is asked of a machine from another shell.
+//! Tests of PVM's console as a user types at it, and of requests to a machine from another shell.
 
 mod command;
 
@@ -11,13 +11,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How `/proc/…/syscall` begins while a process is in `pause(2)`.
+/// Start of `/proc/…/syscall` while a process is in `pause(2)`.
 const PAUSE: &str = "34 ";
 
-/// A folder with the program, and names of its own.
+/// A folder with the test program, and with its own folder of names.
 struct Place(TempDir);
 
-/// What a test has started, ended with it.
+/// A process that is killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -42,7 +42,7 @@ impl Running {
     }
 }
 
-/// What `look` finds within 30 s.
+/// Calls `look` until it returns `Some`. Fails after 60 s.
 fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -76,7 +76,7 @@ impl Place {
         command
     }
 
-    /// Output and errors of a console that is given this.
+    /// Runs a console with this script as its input. Returns its output and errors.
     fn console(&self, words: &[&str], script: &str) -> (String, String) {
         let mut child = self
             .command(words)
@@ -92,14 +92,14 @@ impl Place {
         (out, err)
     }
 
-    /// Code, output, errors.
+    /// Runs a command. Returns its exit code, output and errors.
     fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
         let done = self.command(words).output().unwrap();
         let (out, err) = texts(&done);
         (done.status.code(), out, err)
     }
 
-    /// Goes on while the test does.
+    /// Starts a command that keeps running.
     fn start(&self, words: &[&str]) -> Running {
         let mut command = self.command(words);
         Running(
@@ -118,7 +118,8 @@ impl Place {
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
     }
 
-    /// All tasks of the only machine, when so many are there and all do what they will do.
+    /// Waits until the only machine has `count` tasks and all of them have reached their final
+    /// state.
     fn settled(&self, count: usize) -> Vec<Value> {
         within(|| {
             let machines = self.machines();
@@ -129,7 +130,7 @@ impl Place {
         })
     }
 
-    /// What is left in the folder of names, when those who look there have removed what they find.
+    /// The files in the folder of names, after a listing has removed stale ones.
     fn left(&self) -> Vec<String> {
         assert_eq!(self.machines(), Vec::<Value>::new());
         let entries = fs::read_dir(self.path("names")).unwrap();
@@ -148,7 +149,7 @@ fn texts(done: &Output) -> (String, String) {
     )
 }
 
-/// Of a process and those that it has started, in ticks of 10 ms.
+/// Processor time of a process and its children, in ticks of 10 ms.
 fn processor_time(process: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let words = stat
@@ -176,7 +177,7 @@ fn a_script_spawns_and_its_end_waits_for_the_tasks() {
             (Some("begun"), Some("1 host, 1 data format")),
             "{words:?}: {out}{err}"
         );
-        // What tasks read is nothing, and not the console's.
+        // Tasks read an empty input, not the console's.
         for (job, what) in
             [(1, "a FOO=bar"), (1, "end"), (1, "EOF"), (2, "read -1"), (3, "found hi")]
         {
@@ -285,7 +286,7 @@ fn another_shell_sees_what_each_task_does_and_ends_it() {
     );
     assert!(sleeps["doing"].as_str().unwrap().starts_with("sleeps, for 5"), "{sleeps}");
     for task in &tasks {
-        // A page of a stack, at least; and its text is others', too.
+        // At least a page of its stack is its own, and it shares its text with others.
         assert!(
             task["resident_kib"].as_u64() > task["own_kib"].as_u64()
                 && task["own_kib"].as_u64() >= Some(8),
@@ -350,7 +351,7 @@ fn a_machine_answers_while_its_tasks_are_busy() {
     let place = Place::new();
     let _machine = place.start(&["run", "-n", "4", "./states", "p"]);
     within(|| (place.machines().first()?["tasks"].as_array()?.len() == 4).then_some(()));
-    // A machine that did not answer in time would show its tasks as "silent".
+    // A machine that answers too late shows its tasks as "silent".
     let tasks = place.machines()[0]["tasks"].clone();
     assert!(tasks.as_array().unwrap().iter().all(|task| task["state"] == "polls"), "{tasks}");
 }
@@ -369,13 +370,13 @@ fn a_machine_answers_while_its_tasks_only_compute() {
             (tasks.len() == 2 && tasks.iter().all(|task| task["state"] == "runs")).then_some(tasks)
         });
         assert_eq!(place.run(&["kill", &id(&tasks[0])]).0, Some(0));
-        // Now it is the other one's turn, where both are in one process.
+        // If both are in one process, the other one runs now.
         let left = place.machines()[0]["tasks"].clone();
         assert!(left.as_array().is_some_and(|left| left.len() == 1), "{left}");
         assert_eq!(place.run(&["sig", "15", &id(&tasks[1])]).0, Some(0));
         assert_eq!(machine.code(), Some(128 + 15));
     }
-    // `halt` need not use force.
+    // `halt` does not need force.
     let mut machine = place.start(&["run", "./states", "c"]);
     within(|| (!place.machines().is_empty()).then_some(()));
     assert_eq!(place.run(&["halt"]).0, Some(0));
@@ -386,8 +387,7 @@ fn a_machine_answers_while_its_tasks_only_compute() {
 #[test]
 fn who_waits_in_the_kernel_is_silent_and_halted_by_force() {
     let place = Place::new();
-    // The first process has a console and nothing to do; in the other one a task gives nobody a
-    // turn.
+    // The first process has a console and is idle. In the other one, a task blocks all others.
     let mut console = place.start(&["--as-processes=2"]);
     console.type_in("spawn ./states k\nspawn ./states s\n");
     let silent = within(|| {
@@ -397,7 +397,7 @@ fn who_waits_in_the_kernel_is_silent_and_halted_by_force() {
     assert_eq!(silent["resident_kib"], Value::Null);
     assert_eq!(place.run(&["halt"]).0, Some(0));
     assert_eq!(console.code(), Some(0));
-    // And where it is the first process.
+    // The same in the first process.
     let mut machine = place.start(&["run", "./states", "k"]);
     within(|| fs::read_dir(place.path("names")).ok()?.next()?.ok());
     let call = format!("/proc/{}/syscall", machine.id());

@@ -1,10 +1,10 @@
-//! Programs that we did not write, and larger ones of our own: each prints under our PVM what it
+//! Runs programs of others, and larger ones of our own: each must print under our PVM what it
 //! prints under the real one.
 //!
-//! `examples/cases.toml` has Debian's pvm-examples and `programs/`; `examples/public.toml` programs
-//! of Debian's source packages (`examples/public.rs`). `UPCALL_PVM_CASES=hello,spmd` runs some of
-//! them, `UPCALL_PVM_SHOW=1` shows what is compared. The others are run by `cargo test -p
-//! upcall-pvm --test examples -- --ignored`.
+//! `examples/cases.toml` has the programs of Debian's pvm-examples and of `programs/`, and
+//! `examples/public.toml` those of Debian's source packages (`examples/public.rs`).
+//! `UPCALL_PVM_CASES=hello,spmd` selects cases, and `UPCALL_PVM_SHOW=1` shows what is compared. The
+//! ignored tests are run by `cargo test -p upcall-pvm --test examples -- --ignored`.
 
 #[path = "examples/cases.rs"]
 mod cases;
@@ -61,7 +61,7 @@ fn public_programs_print_what_they_print_under_the_real_pvm() {
     comparison.end();
 }
 
-/// What the comparison stands on.
+/// Checks an assumption of the comparison.
 #[test]
 #[ignore = "says nothing of our PVM"]
 fn the_real_pvm_prints_the_same_twice() {
@@ -71,7 +71,7 @@ fn the_real_pvm_prints_the_same_twice() {
     comparison.end();
 }
 
-/// As well.
+/// Checks another assumption of the comparison.
 #[test]
 #[ignore = "says nothing of our PVM"]
 fn the_real_pvm_prints_the_same_twice_of_public_programs() {

@@ -1,5 +1,5 @@
-//! Debuggers, and what is said of a crash without one. Where there is no gdb, or it may not trace,
-//! that is said, and nothing is tested.
+//! Tests of debuggers, and of crash reports without one. If there is no gdb, or it may not trace,
+//! the test prints that and passes.
 
 mod command;
 
@@ -7,7 +7,7 @@ use command::upcall;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// `images/watched.c` with debug information.
+/// `images/watched.c`, compiled with debug information.
 struct Watched {
     folder: tempfile::TempDir,
     program: PathBuf,
@@ -24,12 +24,12 @@ impl Watched {
         Self { folder, program }
     }
 
-    /// `upcall pvm run -n 3 ./watched`, as the words that `of` takes.
+    /// Appends the command `upcall pvm run -n 3 ./watched` to `of`.
     fn run<'a>(&self, of: &'a mut Command) -> &'a mut Command {
         of.arg(upcall()).args(["pvm", "run", "-n", "3"]).arg(&self.program)
     }
 
-    /// What gdb says to this script. `None`: it cannot be asked.
+    /// Runs gdb with this script. Returns its output, or `None` if gdb cannot be used.
     fn gdb(&self, script: &str, what: impl FnOnce(&mut Command)) -> Option<String> {
         if Command::new("gdb").arg("--version").stdout(Stdio::null()).status().is_err() {
             eprintln!("SKIPPED: gdb is not installed (Debian: apt-get install gdb)");
@@ -38,7 +38,7 @@ impl Watched {
         let file = self.folder.path().join("script");
         std::fs::write(&file, script).unwrap();
         let mut gdb = Command::new("timeout");
-        // Nobody is asked whether symbols are to be fetched from elsewhere.
+        // Without debuginfod, gdb does not ask whether to download symbols.
         gdb.args(["120", "gdb", "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-x"])
             .arg(file);
         what(&mut gdb);
@@ -57,7 +57,7 @@ fn said(done: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr))
 }
 
-/// All of these are said, in this order.
+/// Asserts that `said` contains all of these in this order.
 fn assert_in_order(said: &str, all: &[&str]) {
     let mut rest = said;
     for one in all {
@@ -67,7 +67,7 @@ fn assert_in_order(said: &str, all: &[&str]) {
     }
 }
 
-/// `watched.c:LINE`, of the line that has this text.
+/// `watched.c:LINE` for the line with this text.
 fn line(text: &str) -> String {
     let at = include_str!("images/watched.c")
         .lines()
@@ -76,7 +76,7 @@ fn line(text: &str) -> String {
     format!("watched.c:{}", at + 1)
 }
 
-/// Where a script looks.
+/// A gdb command that prints the current task.
 const LOOK: &str = "printf \"task %x is number %d\\n\", upcall_current_task, number\n";
 
 #[test]
@@ -98,7 +98,7 @@ fn breakpoints_backtraces_and_variables_are_of_each_task() {
     let all = [
         "Breakpoint 1 (watched_work) pending",
         &format!("Breakpoint 2 ({end}) pending"),
-        // All three are there.
+        // All three tasks exist.
         "Breakpoint 1.1, watched_work (value=7)",
         &work,
         "task 40001 is number 1",
@@ -120,7 +120,7 @@ fn breakpoints_backtraces_and_variables_are_of_each_task() {
         &format!("= {}\n", 0x40003),
     ];
     assert_in_order(&said, &all);
-    // One after the other has ended.
+    // The tasks have ended one after the other.
     let all = [
         "task 40003 is number 3",
         "task 40002 is number 2",
@@ -169,7 +169,7 @@ fn whoever_attaches_or_watches_a_crash_sees_the_same() {
         go.display()
     );
     let said = watched.gdb(&script, |gdb| _ = gdb.arg("-p").arg(children.trim()));
-    // Where no debugger can attach, none has told the tasks to go on.
+    // If no debugger could attach, the tasks have not been told to continue yet.
     std::fs::write(&go, []).unwrap();
     assert!(waits.wait().unwrap().success());
     let Some(said) = said else { return };

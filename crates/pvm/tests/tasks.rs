@@ -1,5 +1,4 @@
-//! Programs that look at themselves, in one process and in several; and what becomes of those that
-//! end badly.
+//! Runs test programs in one process and in several, and tests what happens to programs that fail.
 
 mod command;
 
@@ -16,7 +15,7 @@ impl Programs {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Compiled from a source below tests/.
+    /// Compiles a source below tests/.
     fn compiled(&self, source: &str) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
         let program = self.0.path().join(source.file_stem().unwrap());
@@ -27,7 +26,7 @@ impl Programs {
     }
 }
 
-/// `upcall pvm run` with these words.
+/// `upcall pvm run` with these arguments.
 fn run(options: &[&str], program: &Path, args: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(program).args(args);
@@ -42,7 +41,8 @@ fn run(options: &[&str], program: &Path, args: &[&str]) -> Output {
     done
 }
 
-/// Runs well in one process, and in two, each the next task: what it says.
+/// Runs a program successfully in one process, and in two with its tasks interleaved. Returns its
+/// outputs.
 fn here_and_there(program: &Path) -> [String; 2] {
     [&[][..], &["--procs", "2", "--place", "interleave"]].map(|options| {
         let done = run(options, program, &[]);
@@ -74,7 +74,7 @@ fn functions_do_in_several_processes_what_they_do_in_one() {
             );
         }
     };
-    // They wait most of the time, for what must not come.
+    // In parallel, because these programs mostly wait for what must not arrive.
     std::thread::scope(|scope| {
         for name in ["group", "mailbox", "notify", "context"] {
             scope.spawn(move || one(name));
@@ -143,7 +143,8 @@ fn ten_thousand_tasks_go_around_on_one_machine() {
     );
 }
 
-/// What is shared works on what the program's own library has, so both have to mean the same by it.
+/// The shared functions work on data of the program's own library, so both must have the same
+/// layout.
 #[test]
 fn a_program_of_another_version_is_told_to_be_linked_anew() {
     let programs = Programs::new();
@@ -184,7 +185,7 @@ fn who_crashes_ends_alone_and_others_are_told() {
     }
 }
 
-/// What standard error may be that takes no reports.
+/// Kinds of standard error that take no reports.
 #[derive(Clone, Copy, Debug)]
 enum Deaf {
     Closed,
@@ -224,7 +225,7 @@ fn a_crash_ends_nothing_else_where_standard_error_takes_no_report() {
     }
 }
 
-/// Writes to a pipe until it takes nothing more.
+/// Writes to a pipe until it is full.
 fn fill(pipe: &std::io::PipeWriter) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     let flags = fcntl_getfl(pipe).unwrap();
@@ -238,7 +239,7 @@ fn a_report_of_a_crash_is_written_at_once() {
     let programs = Programs::new();
     let program = programs.compiled("images/crashes.c");
     for options in [&[][..], &["--procs", "2", "--place", "interleave"]] {
-        // Each write is a message of its own.
+        // On a datagram socket, each write is one message.
         let (reads, writes) = std::os::unix::net::UnixDatagram::pair().unwrap();
         let reader = std::thread::spawn(move || {
             let mut all = Vec::new();
@@ -254,7 +255,7 @@ fn a_report_of_a_crash_is_written_at_once() {
         let done = command.stderr(std::os::fd::OwnedFd::from(writes)).output().unwrap();
         drop(command);
         assert!(done.status.success(), "{options:?}: {:?}", done.status);
-        // A message of no bytes: the end.
+        // An empty message marks the end.
         last.send(&[]).unwrap();
         let written = reader.join().unwrap();
         assert!(written.iter().all(|one| one.len() <= 4096 && one.ends_with('\n')), "{written:#?}");
@@ -319,7 +320,7 @@ fn who_waits_for_nobody_is_told_and_the_run_ends() {
         let all = said.matches("(stuck) waits for a message from any task, tag 7").count();
         assert_eq!(all, options[1].parse().unwrap(), "{options:?}: {said}");
     }
-    // Who waits for time, in whatever process, sends it yet.
+    // A task that waits for a timer, in any process, may still send.
     for options in
         [&["-n", "3", "--procs", "2"][..], &["-n", "3", "--procs", "2", "--place", "interleave"]]
     {
@@ -382,7 +383,7 @@ fn a_task_begins_in_the_folder_that_its_spawner_says() {
     here_and_there(&programs.compiled("images/folder.c"));
 }
 
-/// Ticks (10 ms) of processors that a process and those that it started have had.
+/// Processor time of a process and its children, in ticks of 10 ms.
 fn ticks(process: u32) -> u64 {
     let stat = |path: &Path| std::fs::read_to_string(path.join("stat")).ok();
     let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|one| stat(&one.path()));

@@ -1,15 +1,15 @@
-//! What waits in one task stops no other (V10), and signals and descriptors are each task's own:
-//! programs of C's, run by the example `host`.
+//! Tests that a task's waiting stops no other task, and that signals and descriptors belong to a
+//! single task. The tests are C programs, run by the example `host`.
 
 mod command;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Compiles one of tests/images/waits as users do.
+/// Compiles a program of tests/images/waits as a user does.
 fn compile(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // Each of these tests may do the same at a time.
+    // Unique, because tests may compile the same program at the same time.
     let program =
         folder.join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/images/waits/{name}.c"));
@@ -25,12 +25,12 @@ fn compile(name: &str) -> PathBuf {
     program
 }
 
-/// An example, which is built with the tests where all are.
+/// The example, which is built with the tests if all are built.
 fn host() -> PathBuf {
     command::built("examples/host", &["--package", "upcall-pvm", "--example", "host"])
 }
 
-/// Runs it in a folder of its own: what it printed, and how it ended.
+/// Runs a program in a folder of its own. Returns its output and its status.
 fn run(processes: usize, copies: usize, program: &Path, args: &[&str]) -> (String, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
     let mut host_of = Command::new("timeout");
@@ -48,7 +48,7 @@ fn run(processes: usize, copies: usize, program: &Path, args: &[&str]) -> (Strin
     )
 }
 
-/// The same, and it has to end well.
+/// Runs a program that must succeed.
 fn well(processes: usize, copies: usize, program: &Path, args: &[&str]) -> String {
     let (said, status) = run(processes, copies, program, args);
     assert_eq!(status, Some(0), "{args:?} in {processes}: {said}");
@@ -66,7 +66,7 @@ fn who_waits_stops_nobody() {
         let said = well(1, 2, &program, &[case]);
         assert!(said.contains("done\n"), "{case}: {said}");
     }
-    // The second one counts in another process, and a third one beside the first does not.
+    // The second task counts in another process. A third task in the first's process does not.
     for case in ["fifo", "child", "aside", "poll"] {
         well(2, 3, &program, &[case]);
     }
@@ -102,7 +102,7 @@ fn who_computes_gets_its_signals_and_loses_nothing_by_that() {
         let said = well(processes, copies, &program, &[way]);
         assert!(said.contains("done\n"), "{way}: {said}");
     }
-    // Without symbols, too.
+    // The same without symbols.
     let stripped = program.with_extension("stripped");
     assert!(
         Command::new("strip").arg("-o").arg(&stripped).arg(&program).status().unwrap().success()

@@ -1,5 +1,4 @@
-//! The command `upcall`, and other programs that cargo builds beside the tests, but not for each of
-//! them.
+//! Builds the command `upcall`, and other programs that the tests need.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -7,15 +6,16 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::SystemTime;
 
-/// The command, which is another package's.
+/// The command `upcall`, which is in another package.
 pub fn upcall() -> PathBuf {
     built("upcall", &["--package", "upcall-cli", "--bins"])
 }
 
-/// A program in the folder of the compilers, or below it. `tests/run.py` has built it already, and
-/// says so by `UPCALL_TESTS_BUILT`. Without that the program is built here if it is older than the
-/// newest source: to build it in any case would compile half of the workspace with the features of
-/// one package, and again with those of all.
+/// A program in the folder of the compilers, or below it.
+///
+/// `tests/run.py` builds it before the tests, and sets `UPCALL_TESTS_BUILT`. Without that, this
+/// builds the program if it is older than the newest source. Building it always would compile half
+/// of the workspace with the features of one package, and again with those of all.
 pub fn built(name: &str, what: &[&str]) -> PathBuf {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
@@ -35,7 +35,7 @@ pub fn built(name: &str, what: &[&str]) -> PathBuf {
     program
 }
 
-/// When the last of the sources was written.
+/// The time of the newest source.
 fn newest() -> SystemTime {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let mut folders = vec![root.to_owned()];
@@ -45,7 +45,7 @@ fn newest() -> SystemTime {
             let (path, name) = (one.path(), one.file_name());
             let Ok(data) = one.metadata() else { continue };
             if data.is_dir() {
-                // Nothing of these is in a program.
+                // No program contains files of these folders.
                 let other =
                     ["target", "tests", "docs", "fuzz", "peers"].iter().any(|other| name == *other);
                 if !other && !name.as_encoded_bytes().starts_with(b".") {

@@ -1,8 +1,8 @@
-//! A table of programs and cases; `cases.toml` says what each field means.
+//! A table of programs and cases; `cases.toml` documents its fields.
 
 use serde::Deserialize;
 
-/// How long a case may take, in seconds, if it says nothing else.
+/// Default time limit of a case, in seconds.
 const LIMIT: u64 = 60;
 
 #[derive(Deserialize)]
@@ -56,19 +56,19 @@ fn limit() -> u64 {
 }
 
 impl Program {
-    /// All its sources.
+    /// All sources of the program.
     pub fn sources(&self) -> impl Iterator<Item = &str> {
         self.source.as_deref().into_iter().chain(self.also.iter().map(String::as_str))
     }
 
-    /// Whether the table leaves it to its name which file it is.
+    /// Returns `true` if the source file's name follows from the program's.
     pub fn is_its_name(&self) -> bool {
         self.source.is_none()
     }
 }
 
 impl Case {
-    /// Whether it starts the program, as far as the table says.
+    /// Returns `true` if the table shows that the case starts the program.
     pub fn uses(&self, program: &str) -> bool {
         let script = self.script.iter().flat_map(|script| script.split_whitespace());
         self.run.iter().map(String::as_str).chain(script).any(|word| word == program)
@@ -76,7 +76,7 @@ impl Case {
 }
 
 impl Table {
-    /// All of its cases, or those that `UPCALL_PVM_CASES` names (separated by commas).
+    /// Reads a table, with all cases or those that `UPCALL_PVM_CASES` names (separated by commas).
     pub fn read(text: &str) -> Self {
         let mut table: Table = toml::from_str(text).expect("a table of cases");
         if let Ok(only) = std::env::var("UPCALL_PVM_CASES") {

@@ -1,18 +1,20 @@
-// cast SCRIPT [ARGS]: starts several programs in one virtual machine, as a script says, and prints what they print.
+// cast SCRIPT [ARGS]: starts several programs in one virtual machine as a script says, and prints
+// their output.
 //
-// It does what a user does at PVM's console, by PVM's own functions, so that it runs alike under any PVM. A script has:
+// It does what a user does at PVM's console, but with PVM's own functions, so that it works in the
+// same way under any PVM. Commands of a script:
 //
-//     start [N] PROGRAM ARGS     N copies by one pvm_spawn (1 if it doesn't say); goes on at once
-//     run [N] PROGRAM ARGS       the same, and waits until these have ended
-//     pause MS                   waits so many milliseconds
+//     start [N] PROGRAM ARGS     starts N copies by one pvm_spawn (default 1), and goes on
+//     run [N] PROGRAM ARGS       the same, and waits until the copies have ended
+//     pause MS                   waits for MS milliseconds
 //     entries N PATTERN          waits until the mailboxes whose names match hold N entries
 //     tell K TEXT                sends a text to the K-th task started (the first is 1)
-//     kill K                     ends it
-//     wait K                     waits until it has ended
+//     kill K                     ends the K-th task
+//     wait K                     waits until the K-th task has ended
 //
-// At the end it waits for all. Compiled together with a program whose `main` was renamed (-Dmain=cast_program), it runs
-// that one instead of waiting, with the standard input and the rest of the arguments: a task that was spawned has no
-// input.
+// At the end it waits for all tasks. If it is compiled together with a program whose `main` was
+// renamed (-Dmain=cast_program), it runs that program instead of waiting, with the standard input
+// and the rest of the arguments: spawned tasks have no input.
 
 #undef main
 #include <stdio.h>
@@ -45,7 +47,7 @@ static void await(int first, int after) {
     }
 }
 
-// The copies' ids go to the output, so that a reader can tell which task was which.
+// Prints the copies' ids, so that a reader can tell the tasks apart.
 static void start(char **words, int wait) {
     int k, first = count, copies = 1, started;
     if (words[1] && atoi(words[1]) > 0) copies = atoi(*++words);
@@ -71,7 +73,7 @@ static void entries(int wanted, char *pattern) {
     } while (found < wanted);
 }
 
-// The place of the K-th task started.
+// The index of the K-th task started.
 static int place_of(const char *word) {
     int k = word ? atoi(word) : 0;
     if (k < 1 || k > count) fail("no such task", word ? word : "none");

@@ -1,4 +1,4 @@
-//! Runs a table's cases by two ways and says what differs.
+//! Runs the cases of a table in two ways and reports the differences.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,24 @@ use crate::cases::{Case, Program, Table};
 use crate::normal::{self, Outcome};
 use crate::packages;
 
-/// The name of a folder of programs, and how a case is run there.
+/// The name of a folder of programs, and a function that runs a case there.
 pub type Way<'a> = (&'a str, &'a dyn Fn(&Case, &Path) -> Outcome);
 
-/// One at a time: each keeps the processors busy, and all install the same packages.
+/// One comparison runs at a time: each keeps the processors busy, and all install the same
+/// packages.
 static ONE: Mutex<()> = Mutex::new(());
 
 pub struct Comparison {
     table: Table,
     dir: TempDir,
     faults: Vec<String>,
-    /// Programs that one of the compilers refused: their cases are left out.
+    /// Programs that one of the compilers rejected. Their cases are left out.
     refused: Vec<String>,
     _one: MutexGuard<'static, ()>,
 }
 
 impl Comparison {
-    /// None, with the reason told, where there is no real PVM.
+    /// `None`, after printing the reason, if there is no real PVM.
     pub fn of(table: Table) -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reason) = packages::missing() {
@@ -42,7 +43,7 @@ impl Comparison {
         Some(comparison)
     }
 
-    /// Where the programs of one kind are.
+    /// The folder of one kind of programs.
     pub fn folder(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

@@ -1,5 +1,5 @@
-//! What is compared of two runs: all that is printed, but for what PVM promises nobody (cases.toml
-//! says what).
+//! Normalizes the outputs of two runs for comparison. Everything that is printed is compared,
+//! except what PVM leaves open (see cases.toml).
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,13 @@ use regex_lite::{Captures, Regex};
 use crate::cases::Case;
 use crate::process;
 
-/// What came of a case.
+/// The result of a case.
 pub struct Outcome {
-    /// Standard output of the first task, with the labelled lines of those whose output it
-    /// catches.
+    /// Standard output of the first task, with labelled lines of the tasks whose output it catches.
     pub out: String,
     /// Its standard error.
     pub err: String,
-    /// Labelled lines of tasks whose output nobody catches.
+    /// Labelled lines of tasks whose output no task catches.
     pub others: String,
     /// How the first task ended.
     pub status: String,
@@ -24,13 +23,13 @@ pub struct Outcome {
 /// Marks lines of the first task's standard error.
 const ERROR: &str = "2> ";
 
-/// Ours sees that nothing will ever come, and ends.
+/// Our PVM detects that nothing will ever arrive, and ends.
 const NOBODY: &str = "wait for what no task can send";
 
-/// What `pvm_exit` of the real PVM says if it has to wait for tasks whose output is caught.
+/// Printed by `pvm_exit` of the real PVM while it waits for tasks whose output is caught.
 const WAITS: &str = "child task(s) still running.  waiting...";
 
-/// The lines to be compared; `folder` is where the programs were.
+/// The lines to compare. `folder` is the programs' folder.
 pub fn lines(outcome: &Outcome, case: &Case, folder: &str) -> Vec<String> {
     if case.hangs && (outcome.status == process::RUNS || outcome.err.contains(NOBODY)) {
         return vec!["hangs".into()];
@@ -55,7 +54,7 @@ pub fn lines(outcome: &Outcome, case: &Case, folder: &str) -> Vec<String> {
         for (label, lines) in tasks {
             let label = ids.tid(&label);
             let mut lines = ids.replaced(clean.lines(lines));
-            // They come on standard error, which is not kept back until a program ends.
+            // These are on standard error, which is not buffered until the program ends.
             lines.sort_by_key(|line| !line.starts_with("libpvm ["));
             groups.push(lines.into_iter().map(|line| format!("[{label}] {line}")).collect());
         }
@@ -67,16 +66,16 @@ pub fn lines(outcome: &Outcome, case: &Case, folder: &str) -> Vec<String> {
     all.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// What copies print: under the real PVM `cast` starts them and catches what they print; ours all
-/// print where the first does.
+/// The output of copies. Under the real PVM `cast` starts them and catches their output. Under ours
+/// they all print to the first task's streams.
 fn of_copies(out: &str, err: &str, tasks: BTreeMap<String, Vec<String>>) -> Vec<String> {
     let caught = tasks.into_values().flatten().filter(|line| line != "BEGIN" && line != "EOF");
     let printed = err.lines().chain(out.lines()).filter(|line| !line.starts_with("cast: "));
     printed.map(str::to_owned).chain(caught).collect()
 }
 
-/// Sorts labelled lines to their tasks, and gives back the rest. A label may stand behind the
-/// beginning of a line that the task itself has not ended yet.
+/// Moves labelled lines to their tasks, and returns the rest. A label may follow the beginning of a
+/// line that the first task has not finished.
 fn unlabelled(text: &str, tasks: &mut BTreeMap<String, Vec<String>>) -> String {
     let label = Regex::new(r"\[(t[0-9a-f]+)\] ").expect("a pattern");
     let mut own = String::new();
@@ -96,7 +95,7 @@ fn unlabelled(text: &str, tasks: &mut BTreeMap<String, Vec<String>>) -> String {
     own
 }
 
-/// What a case says of its lines.
+/// A case's rules for its lines.
 struct Clean {
     folder: String,
     dropped: Vec<Regex>,
@@ -139,7 +138,7 @@ impl Clean {
     }
 }
 
-/// Numbers for ids, in the order in which they are met.
+/// Numbers for ids, in order of appearance.
 struct Ids {
     any: bool,
     tid: Regex,
@@ -150,7 +149,7 @@ struct Ids {
 
 impl Ids {
     fn new(any: bool) -> Self {
-        // The first host's tasks are 0x40001 and so on; in decimal, 262145.
+        // The first host's tids start at 0x40001, or 262145 in decimal.
         let tid = r"\b(?:t|0x)4[0-3][0-9a-f]{3}|\b4[0-3][0-9a-f]{3}\b|\b26[2-9]\d{3}\b|\b27\d{4}\b";
         let context = r"((?:context:?|ctx =) +)(-?\d+)";
         let pattern = |text| Regex::new(text).expect("a pattern");
@@ -177,7 +176,7 @@ impl Ids {
     }
 
     fn context(&mut self, id: &str) -> String {
-        // The context that all start in.
+        // The context in which all tasks start.
         if id == "0" {
             id.into()
         } else {
@@ -208,13 +207,13 @@ fn number<T: PartialEq>(known: &mut Vec<T>, one: T) -> usize {
     at + 1
 }
 
-/// What differs, if anything does: lines of the one alone with -, of the other alone with +, and
-/// those around them.
+/// The differences, if any: lines of only `one` with -, lines of only `other` with +, and the lines
+/// around them.
 pub fn differences(one: &[String], other: &[String]) -> Option<String> {
     if one == other {
         return None;
     }
-    // The longest common subsequence of what is left from here on.
+    // The longest common subsequence of the rest, from each pair of positions.
     let mut longest = vec![vec![0; other.len() + 1]; one.len() + 1];
     for at in (0..one.len()).rev() {
         for to in (0..other.len()).rev() {

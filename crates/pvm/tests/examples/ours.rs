@@ -1,4 +1,4 @@
-//! The programs under our PVM: compiled by `upvmcc`, run by `upcall pvm run`.
+//! Programs under our PVM: compiled by `upvmcc`, run by `upcall pvm run`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ pub struct Tools {
     pub compilers: PathBuf,
 }
 
-/// Where they are.
+/// Finds the tools.
 pub fn tools() -> Tools {
     let upcall = command::upcall();
     let compilers = upcall.parent().expect("a folder").to_owned();
     Tools { upcall, compilers }
 }
 
-/// Compiles a program; the compiler's words if it fails.
+/// Compiles a program. Returns the compiler's output if it fails.
 pub fn compile(
     tools: &Tools,
     program: &Program,
@@ -63,7 +63,7 @@ pub fn run(tools: &Tools, case: &Case, folder: &Path) -> Outcome {
     }
     command.args(case.run.iter().skip(1));
     let ended = process::run(command, &case.stdin, Duration::from_secs(case.limit), dir.path());
-    // What those that were spawned print comes on standard error, each line with its label.
+    // Output of spawned tasks is on standard error, each line with its label.
     let (others, err): (Vec<&str>, Vec<&str>) =
         ended.err.split_inclusive('\n').partition(|line| line.starts_with("[t"));
     Outcome {

@@ -1,4 +1,4 @@
-//! Debian's packages: the examples' sources, and the real PVM beside which they are run.
+//! Debian's packages: the examples' sources, and the real PVM for comparison.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,13 +7,13 @@ use crate::cases::Program;
 
 const PACKAGES: [&str; 4] = ["pvm", "pvm-dev", "pvm-examples", "gfortran"];
 const ARCHIVES: &str = "/usr/share/doc/pvm-examples";
-/// The archives, which are also the folders in them.
+/// Names of the archives, and of the folders in them.
 pub const FOLDERS: [&str; 2] = ["examples", "gexamples"];
-/// Whatever needs them.
+/// Files that the tests need.
 const NEEDED: [&str; 3] =
     ["/usr/bin/pvmd", "/usr/include/pvm3.h", "/usr/share/doc/pvm-examples/examples.tar.gz"];
 
-/// Why they are not there, and what to do. Root on Debian gets them installed.
+/// Why the packages are missing, and what to do. As root on Debian, installs them.
 pub fn missing() -> Option<String> {
     if there() {
         return None;
@@ -48,7 +48,7 @@ fn there() -> bool {
     fortran && NEEDED.iter().all(|file| Path::new(file).exists())
 }
 
-/// Unpacks the sources below `dir`.
+/// Unpacks the sources into `dir`.
 pub fn unpack(dir: &Path) {
     for folder in FOLDERS {
         let archive = Path::new(ARCHIVES).join(folder).with_extension("tar.gz");
@@ -58,7 +58,7 @@ pub fn unpack(dir: &Path) {
     }
 }
 
-/// A program's sources, with the package's below `unpacked`.
+/// A program's sources. Those of the package are in `unpacked`.
 pub fn sources(program: &Program, unpacked: &Path) -> Vec<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let named = program.sources().map(|source| match source.strip_prefix("./") {
@@ -77,13 +77,13 @@ pub fn sources(program: &Program, unpacked: &Path) -> Vec<PathBuf> {
     program.is_its_name().then(by_name).into_iter().chain(named).collect()
 }
 
-/// Whether it is Fortran.
+/// Returns `true` if the program is in Fortran.
 pub fn fortran(sources: &[PathBuf]) -> bool {
     sources[0].extension().is_some_and(|kind| kind == "f")
 }
 
-/// What the language of those years needs of today's compilers: undeclared functions, `main`
-/// without a type, and constants handed over as arrays of one.
+/// Options for code of the 1990s: undeclared functions, `main` without a type, and constants passed
+/// as arrays of one element.
 pub fn dialect(fortran: bool) -> &'static [&'static str] {
     if fortran { &["-w", "-fallow-argument-mismatch"] } else { &["-w", "-std=gnu89", "-fcommon"] }
 }

@@ -1,4 +1,4 @@
-//! Programs that are started, given their input, and ended when they take too long.
+//! Runs programs with an input and a time limit.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -8,33 +8,32 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What came of a program.
+/// The result of a program.
 pub struct Ended {
     pub out: String,
     pub err: String,
-    /// None: it was ended here, after its time.
+    /// `None`: the program was killed after its time limit.
     pub status: Option<ExitStatus>,
 }
 
-/// Runs a program to its end, or for `limit`. Its outputs go to files in `dir`, as to any that a
-/// user names.
+/// Runs a program to its end, or for `limit`. Its output goes to files in `dir`.
 pub fn run(mut command: Command, stdin: &str, limit: Duration, dir: &Path) -> Ended {
     let (out, err) = (dir.join("stdout"), dir.join("stderr"));
     let create = |path| File::create(path).expect("a file for output");
     command.stdin(Stdio::piped()).stdout(create(&out)).stderr(create(&err)).process_group(0);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    // It may end without having read.
+    // The program may end without reading its input.
     child.stdin.take().expect("a pipe").write_all(stdin.as_bytes()).ok();
     let status = wait(&mut child, limit);
     if status.is_none() {
         kill(&mut child);
     }
-    // Programs print what they like: bytes that are no text must not end the test.
+    // The output need not be valid text.
     let text = |path| String::from_utf8_lossy(&fs::read(path).expect("its output")).into_owned();
     Ended { out: text(&out), err: text(&err), status }
 }
 
-/// None: it still runs after `limit`.
+/// Waits for a program. `None`: it still runs after `limit`.
 pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let begun = Instant::now();
     loop {
@@ -45,7 +44,7 @@ pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Ends it with all that it has started; it has a process group of its own.
+/// Kills a program with its process group.
 pub fn kill(child: &mut Child) {
     Command::new("kill")
         .args(["-KILL", "--", &format!("-{}", child.id())])
@@ -55,10 +54,10 @@ pub fn kill(child: &mut Child) {
     child.wait().ok();
 }
 
-/// As the comparison has it if it was ended here.
+/// The status of a program that was killed after its time limit.
 pub const RUNS: &str = "it has not ended";
 
-/// As the comparison has it.
+/// The status as the comparison shows it.
 pub fn told(status: Option<ExitStatus>) -> String {
     match status {
         None => RUNS.into(),

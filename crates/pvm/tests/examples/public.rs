@@ -1,6 +1,6 @@
-//! Larger programs that we did not write, of Debian's source packages: HMMER 2.3.2 and NetPIPE
-//! 3.7.2, both under the GNU General Public License. Nothing of them is kept here: the sources are
-//! fetched by apt-get, once, and built unchanged.
+//! Larger programs of others, from Debian's source packages: HMMER 2.3.2 and NetPIPE 3.7.2, both
+//! under the GNU General Public License. Nothing of them is stored here: apt-get fetches the
+//! sources once, and they are built unchanged.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,17 +9,17 @@ use std::process::{Command, Stdio};
 
 use crate::comparison::Comparison;
 
-/// Debian's names of the source packages, and how their folders begin.
+/// Debian's names of the source packages, and prefixes of their folders.
 const PACKAGES: [(&str, &str); 2] = [("hmmer2", "hmmer"), ("netpipe", "NetPIPE")];
-/// What HMMER is linked with, and dpkg-source, which unpacks it with Debian's changes.
+/// Packages that HMMER is linked with, and dpkg-source, which unpacks it with Debian's patches.
 const NEEDED: [&str; 3] = ["libsquid-dev", "dpkg-dev", "pkg-config"];
 const MASTERS: [&str; 3] = ["hmmcalibrate", "hmmpfam", "hmmsearch"];
 const SLAVES: [&str; 3] = ["hmmcalibrate-pvm", "hmmpfam-pvm", "hmmsearch-pvm"];
-/// They make what the others read, and know nothing of PVM.
+/// Programs that do not use PVM, and create the others' input.
 const MAKERS: [&str; 2] = ["hmmbuild", "hmmindex"];
 
-/// What HMMER wants of libsquid and Debian's build of that leaves out: a stopwatch that goes into a
-/// message.
+/// A stopwatch that is packed into messages. HMMER expects it in libsquid, but Debian's build
+/// leaves it out.
 const STOPWATCH: &str = r#"
 #include <pvm3.h>
 #include <biosquid/squid.h>
@@ -36,31 +36,31 @@ void StopwatchPVMUnpack(Stopwatch_t *w) {
 }
 "#;
 
-/// A compiler, and what it wants to hear of PVM.
+/// A compiler, and its options for PVM.
 #[derive(Clone)]
 pub struct Compiler {
     path: PathBuf,
     libraries: &'static str,
 }
 
-/// Of the real PVM.
+/// The compiler for the real PVM.
 pub fn real() -> Compiler {
     Compiler { path: "gcc".into(), libraries: "-lpvm3" }
 }
 
-/// Ours.
+/// The compiler for our PVM.
 pub fn ours(compilers: &Path) -> Compiler {
     Compiler { path: compilers.join("upvmcc"), libraries: "" }
 }
 
-/// The packages' folders, kept from run to run.
+/// The packages' folders, which are kept between runs.
 pub struct Sources {
     hmmer: PathBuf,
     netpipe: PathBuf,
 }
 
 impl Sources {
-    /// None, with the reason told, where they cannot be had.
+    /// `None`, after printing the reason, if the sources are not available.
     pub fn there() -> Option<Self> {
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("public");
         fs::create_dir_all(&kept).expect("a folder");
@@ -85,7 +85,7 @@ impl Sources {
         found
     }
 
-    /// Builds all into a folder of the comparison, with what they read.
+    /// Builds all programs and their input into a folder of the comparison.
     pub fn build(&self, comparison: &mut Comparison, into: &str, compiler: Compiler) {
         let folder = comparison.folder(into);
         for result in [self.hmmer(&folder, &compiler), self.netpipe(&folder, &compiler)] {
@@ -95,7 +95,7 @@ impl Sources {
         }
     }
 
-    /// As a user builds it: `configure` and `make`, with another compiler.
+    /// Builds HMMER as a user does, with `configure` and `make` and the given compiler.
     fn hmmer(&self, folder: &Path, compiler: &Compiler) -> Result<(), String> {
         let tree = folder.join("hmmer");
         let sources = tree.join("src");
@@ -107,7 +107,8 @@ impl Sources {
             .args(["-O2", "-c", "stopwatch_pvm.c"])
             .current_dir(&sources))?;
         let mut make = Command::new("make");
-        // Linked statically, as ours are, two functions are in libsquid and in HMMER.
+        // With static linking, as our programs need it, two functions are both in libsquid and in
+        // HMMER.
         make.args([&cc, "CFLAGS=-O2 -w", "LDFLAGS=-Wl,-z,muldefs", "PVMLIBDIR=", "PVMINCDIR="])
             .arg(format!("PVMLIBS=stopwatch_pvm.o {}", compiler.libraries));
         run(make.args(MASTERS).args(SLAVES).current_dir(&sources))?;
@@ -117,8 +118,8 @@ impl Sources {
         self.read_by_hmmer(folder, &tree)
     }
 
-    /// The profiles are made from alignments by programs without PVM, which an ordinary compiler
-    /// builds.
+    /// Creates the profiles from alignments, with programs that do not use PVM and are built by an
+    /// ordinary compiler.
     fn read_by_hmmer(&self, folder: &Path, tree: &Path) -> Result<(), String> {
         let plain = folder.join("plain");
         run(Command::new("cp").arg("-r").arg(&self.hmmer).arg(&plain))?;
@@ -164,7 +165,7 @@ impl Sources {
     }
 }
 
-/// The folder in `dir` that begins so.
+/// The folder in `dir` whose name has this prefix.
 fn begins(dir: &Path, name: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path());
     entries.into_iter().find(|path| {
@@ -175,8 +176,8 @@ fn begins(dir: &Path, name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Fetches the sources from where the machine has its packages from, with lists of apt-get's own in
-/// `kept`, so that the machine's stay as they are.
+/// Fetches the sources from the machine's package servers. apt-get's lists are kept in `kept`, so
+/// that the machine's own are unchanged.
 fn fetch(kept: &Path) {
     eprintln!("fetching sources of Debian's packages …");
     let mut known = Command::new("apt-get");
@@ -219,7 +220,7 @@ fn fetch(kept: &Path) {
     };
     get(&["update"]);
     for (package, folder) in PACKAGES {
-        // With Debian's changes, or else as its authors have it.
+        // With Debian's patches, or else the original archive.
         if !get(&["source", package]) && get(&["source", "--tar-only", package]) {
             let tars =
                 fs::read_dir(kept).expect("a folder").map(|entry| entry.expect("an entry").path());
@@ -230,7 +231,7 @@ fn fetch(kept: &Path) {
                 quiet(Command::new("tar").arg("-xf").arg(tar).current_dir(kept));
             }
         }
-        // dpkg-source names the folder by the package.
+        // dpkg-source names the folder after the package.
         if let (None, Some(named)) = (begins(kept, folder), begins(kept, package)) {
             fs::rename(named, kept.join(folder)).expect("a folder");
         }
@@ -246,7 +247,7 @@ fn quiet(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Its words if it fails.
+/// Runs a command. Returns its output if it fails.
 fn run(command: &mut Command) -> Result<(), String> {
     let output =
         command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;

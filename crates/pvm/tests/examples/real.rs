@@ -1,4 +1,4 @@
-//! Debian's PVM 3.4.6: compiling for it, and a virtual machine of its own for each case.
+//! Debian's PVM 3.4.6: compiles for it, and runs each case in a virtual machine of its own.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -14,11 +14,11 @@ use crate::cases::{Case, Program};
 use crate::normal::Outcome;
 use crate::{packages, process};
 
-/// How long tasks that go on may take to end after the first has.
+/// Maximum time that other tasks may take to end after the first task.
 const REST: Duration = Duration::from_secs(10);
 const CONSOLE: Duration = Duration::from_secs(60);
 
-/// Compiles a program; the compiler's words if it fails.
+/// Compiles a program. Returns the compiler's output if it fails.
 pub fn compile(program: &Program, sources: &[PathBuf], folder: &Path) -> Result<(), String> {
     let fortran = packages::fortran(sources);
     let mut compiler = Command::new(if fortran { "gfortran" } else { "gcc" });
@@ -43,8 +43,8 @@ pub fn run(case: &Case, folder: &Path) -> Outcome {
     let machine = Machine::start(folder);
     let mut command;
     if let (Some(copies), [program, args @ ..]) = (case.copies, &case.run[..]) {
-        // Several that are the first to want the group server at the same time each start one, and
-        // say so.
+        // Starts the group server first. Otherwise several tasks that need it at the same time each
+        // start one, and report that.
         process::run(machine.command(folder.join("tst")), "", CONSOLE, machine.dir.path());
         let script = machine.dir.path().join("script");
         fs::write(&script, format!("start {copies} {program} {}\n", args.join(" ")))
@@ -69,7 +69,7 @@ pub fn run(case: &Case, folder: &Path) -> Outcome {
     Outcome { out: ended.out, err: ended.err, others, status: process::told(ended.status) }
 }
 
-/// A daemon that nobody else uses.
+/// A daemon of this case's own.
 struct Machine {
     dir: TempDir,
     daemon: Child,
@@ -83,7 +83,7 @@ impl Machine {
         // The group server is in /usr/bin.
         let line = format!("* ep={}:/usr/bin wd={}\n", programs.display(), programs.display());
         fs::write(&hosts, line).expect("a host file");
-        // By this name, so that no host's own name need have an address.
+        // With this name the host's own name need not have an address.
         let mut command = environment(Command::new("/usr/bin/pvmd"), dir.path(), programs);
         command
             .arg("-nlocalhost")
@@ -140,8 +140,8 @@ impl Machine {
         })
     }
 
-    /// What tasks that no other caught the output of have printed: the daemon's log has it with the
-    /// time before each line.
+    /// Output of tasks that no task has caught. The daemon's log has it with the time before each
+    /// line.
     fn log(&self) -> String {
         let of_task = |line: &str| {
             line.splitn(4, ' ')
@@ -163,8 +163,8 @@ impl Drop for Machine {
     }
 }
 
-/// PVM's variables, with a virtual machine's name and folder of its own; a user's ~/.pvmrc is not
-/// for us.
+/// PVM's variables for a virtual machine with its own name and folder. A user's ~/.pvmrc is not
+/// read.
 fn environment(mut command: Command, dir: &Path, programs: &Path) -> Command {
     command.envs([
         ("PVM_ALLOW_ROOT", "1"),

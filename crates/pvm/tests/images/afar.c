@@ -1,5 +1,5 @@
-/* Two tasks in two processes. The first sends a message and then computes, without a call of PVM, until it sees the
- * file that the second makes when it has the message. */
+/* Two tasks in two processes. The first sends a message and then computes, without a call of PVM,
+ * until it sees the file that the second creates on receiving the message. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* One tells a second, then a third, who then tells the second: that hears them in this order, though they come from two
- * tasks, and it looks only when both are there. */
+/* Causal order. The first task sends to the second, and then to the third, which then sends to the
+ * second. The second must receive both messages in this order, although they come from two tasks
+ * and it receives only when both have arrived. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -21,7 +22,7 @@ static long now(void)
     return time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* So that both come meanwhile; it asks for nothing. */
+/* Computes without a call of PVM, so that both messages arrive. */
 static void computes(void)
 {
     for (long end = now() + 1000000; now() < end;)
@@ -55,7 +56,7 @@ int main(void)
                 pvm_kill(all[0]), pvm_kill(all[2]);
                 return 1;
             }
-            /* Whose turn it is to be looked at is not the same each time. */
+            /* Varies the sender from which the next message is expected. */
             if (round % 3 == 0)
                 pvm_recv(all[2], MORE);
             told(all[0], GO, round);

@@ -1,4 +1,6 @@
-/* What the programs here have in common: they are plain PVM programs, which start themselves again, as children that obey the first one. That one alone prints: a line for each check, the same under any PVM. It ends with 1 if one has failed. */
+/* Common parts of the programs here. They are plain PVM programs, and start themselves again as
+ * children that execute the first task's orders. Only the first task prints: a line for each check,
+ * the same under any PVM. It exits with 1 if a check has failed. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -9,7 +11,7 @@
 #include <sys/time.h>
 
 enum { ORDER = 7001, REPLY };
-/* What is no code of PVM's: nothing has come. */
+/* Not a code of PVM: no message has arrived. */
 enum { NOTHING = -777 };
 
 static int failed;
@@ -25,7 +27,7 @@ static void check(const char *what, int got, int want)
     fflush(stdout);
 }
 
-/* Has a child do something, and does not wait. */
+/* Gives an order to a child, and does not wait. */
 static void tell(int child, const char *what, const char *name, int number)
 {
     pvm_initsend(PvmDataDefault);
@@ -35,7 +37,7 @@ static void tell(int child, const char *what, const char *name, int number)
     pvm_send(child, ORDER);
 }
 
-/* What came of it. NOTHING: it does not say within a time in which it would. */
+/* The child's result. NOTHING: it has not replied in time. */
 __attribute__((unused)) static int hear(int child)
 {
     struct timeval within = {0, 300000};
@@ -45,7 +47,7 @@ __attribute__((unused)) static int hear(int child)
     return code;
 }
 
-/* The same for what must come. */
+/* The child's result. Waits without a limit. */
 static int heard(int child)
 {
     int code = NOTHING;
@@ -60,7 +62,7 @@ static int ask(int child, const char *what, const char *name, int number)
     return heard(child);
 }
 
-/* A child obeys until it is told to "end". */
+/* Executes orders in a child until the order "end". */
 static void obey(int (*order)(const char *what, char *name, int number))
 {
     char what[64], name[64];

@@ -1,4 +1,4 @@
-/* The constants of PVM's header, all that Debian's has: a line each, the same under any PVM. */
+/* Prints all constants that Debian's PVM header has: a line for each, the same under any PVM. */
 #include <stdio.h>
 #include "pvm3.h"
 

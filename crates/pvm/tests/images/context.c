@@ -1,4 +1,4 @@
-/* Contexts: whose they are, who inherits them, and what is received in them. */
+/* Contexts: who owns them, who inherits them, and what is received in them. */
 
 #include "check.h"
 
@@ -24,7 +24,7 @@ static void put(int tag)
     pvm_send(pvm_mytid(), tag);
 }
 
-/* The context of what is received. */
+/* Receives a message with this tag. Returns its content: the context in which it was sent. */
 static int take(int tag)
 {
     struct timeval within = {0, 300000};

@@ -1,4 +1,4 @@
-/* Starts tasks that end in all ways, and is told of each; a neighbour goes on. */
+/* Starts tasks that end in various ways, and gets a notice of each end. A neighbour goes on. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
     pvm_send(tids[5], 6);
     if (pvm_recv(tids[5], 7) <= 0)
         return 3;
-    /* Refused with a line on standard error, whatever that is. */
+    /* Refused with a message on standard error, whatever standard error is. */
     if (fork() != -1)
         return 4;
     printf("%d have ended, and the neighbour goes on\n", ended);

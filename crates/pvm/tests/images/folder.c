@@ -1,4 +1,4 @@
-/* Spawns itself in another folder, in its own, and in one that there is not. */
+/* Spawns itself in another folder, in its own, and in a missing one. */
 #include <string.h>
 #include <unistd.h>
 #include "pvm3.h"

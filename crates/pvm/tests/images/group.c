@@ -1,4 +1,4 @@
-/* Groups, and what their members do together. Under PVM itself its group server, pvmgs, has to run. */
+/* Groups, and operations of all their members. The original PVM's group server, pvmgs, must run. */
 
 #include "check.h"
 #include <math.h>
@@ -8,7 +8,8 @@
 
 static int children[CHILDREN];
 
-/* The sum of what all hold, and the place of the largest, as users write them. */
+/* A reduction as users write them: the sum of the first numbers, and the maximum of the second
+ * ones. */
 static void sum_and_mark(int *type, void *data, void *other, int *count, int *info)
 {
     int *x = data, *y = other;
@@ -28,7 +29,7 @@ static void refuse(int *type, void *data, void *other, int *count, int *info)
     *info = PvmOverflow;
 }
 
-/* Each takes part with its instance; the root's answer is 1 where all is as it should be. */
+/* Each member takes part with its instance. The root returns 1 if all results are right. */
 static int reduced(char *group, int root)
 {
     int me = pvm_getinst(group, pvm_mytid()), n = pvm_gsize(group), last = n - 1, good = 1;
@@ -72,7 +73,7 @@ static int reduced(char *group, int root)
     if (is_root && (pairs[0] != last || pairs[1] != 1 || pairs[2] != -last || pairs[4] != 1))
         good = 0;
     pvm_barrier(group, n);
-    /* i to the power of n, and 0 times others. */
+    /* i to the power of n, and a product with 0. */
     pvm_reduce(PvmProduct, double_pairs, 2, PVM_DCPLX, tag, group, root);
     if (is_root && (double_pairs[0] != (n % 4 == 0) - (n % 4 == 2) || double_pairs[1] != (n % 4 == 1) - (n % 4 == 3) || double_pairs[2] != 0))
         good = 0;
@@ -116,7 +117,8 @@ static int gathered(char *group, int root)
     return good;
 }
 
-/* What the program has sent to itself, packed and unpacked to a half, is still there behind what the group does. */
+/* Collective operations do not disturb messages that the program has sent to itself and half
+ * unpacked. */
 static int undisturbed(char *group, int root)
 {
     int value = 41, me = pvm_mytid(), part = 1, sends, receives, kept, good = 1;
@@ -172,7 +174,7 @@ static int order(const char *what, char *name, int number)
         pvm_upkint(&number, 1, 1);
         return number;
     }
-    /* As programs wait for a partner, and for all. */
+    /* Polls for a partner and for all members, as programs do. */
     if (!strcmp(what, "poll")) {
         int tid;
         while ((tid = pvm_gettid(name, number)) < 0)
@@ -194,7 +196,7 @@ static int order(const char *what, char *name, int number)
     return NOTHING;
 }
 
-/* All children do it, and the first one. */
+/* All children and the first task execute an order. */
 static void together(const char *what, char *name, int number)
 {
     char line[80];
@@ -338,7 +340,7 @@ static void collects(int me)
         together("gathered", "t.c", root);
         together("undisturbed", "t.c", root);
     }
-    /* The others do not wait; what they have sent is there. */
+    /* The others do not wait for the root, and their parts arrive. */
     for (int child = 0; child < CHILDREN; child++)
         check("who is not the root goes on", ask(children[child], "reduce", "t.c", 3), 0);
     check("the root's function refuses", pvm_reduce(refuse, data, 2, PVM_INT, 5, "t.c", 3), PvmOverflow);

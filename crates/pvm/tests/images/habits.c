@@ -1,4 +1,5 @@
-/* What programs rely on: a line for each check, the same under any PVM. Two tasks, of which the second is spawned. */
+/* Behaviour that programs rely on: a line for each check, the same under any PVM. Two tasks, of
+ * which the first spawns the second. */
 #include <stdio.h>
 #include <string.h>
 #include "pvm3.h"
@@ -22,7 +23,7 @@ static int taken(int from, int tag)
 
 static int handled, answers;
 
-/* A handler has buffers of its own, and may send. */
+/* A handler has active buffers of its own, and may send. */
 static int handle(int buffer)
 {
     int bytes, tag, from, number = -1;
@@ -38,23 +39,23 @@ static int handle(int buffer)
 
 static void child(void)
 {
-    /* The same pair, whatever tags. */
+    /* Messages of one pair of tasks, with different tags. */
     for (int number = 0; number < 6; number++)
         sent(PvmDataRaw, &number, 1, 10 + number % 3);
-    /* What lies in place is taken when it is sent. */
+    /* Data in place is copied when it is sent. */
     int place[] = {7, 8, 9};
     pvm_initsend(PvmDataInPlace);
     pvm_pkint(place, 3, 1);
     place[0] = 70;
     pvm_send(other, 20);
     place[0] = 700;
-    /* What was packed was taken then. */
+    /* Packed data was copied when it was packed. */
     int packed = 5;
     pvm_initsend(PvmDataRaw);
     pvm_pkint(&packed, 1, 1);
     packed = 50;
     pvm_send(other, 21);
-    /* It is sent again as it is. */
+    /* The same message is sent again. */
     pvm_send(other, 22);
     printf("told to go on: %d\n", taken(other, 30));
     for (int number = 1; number < 4; number++) {
@@ -92,19 +93,19 @@ static void handlers(void)
     int packed = 3;
     int handler = pvm_addmhf(other, 50, -1, handle);
     printf("a handler: %d\n", handler >= 0);
-    /* A message that is being packed is not touched by one. */
+    /* A handler does not change a message that is being packed. */
     sent(PvmDataRaw, &packed, 1, 30);
     int buffer = pvm_initsend(PvmDataRaw);
     pvm_pkint(&packed, 1, 1);
     printf("over: %d\n", taken(other, 40));
     printf("the same buffer: %d\n", pvm_getsbuf() == buffer);
-    /* PVM's own says that it has not found what it takes away. */
+    /* The original PVM reports that it has not found the handler that it removes. */
     pvm_setopt(PvmAutoErr, 0);
     printf("handled %d, answered %d, taken away: %d\n", handled, answers, pvm_delmhf(handler));
     printf("nothing is left: %d\n", pvm_nrecv(-1, -1));
 }
 
-/* Arrays that PVM hands out are the task's own. */
+/* Arrays that PVM returns belong to the task. */
 static void arrays(void)
 {
     struct pvmtaskinfo *tasks;
@@ -132,7 +133,7 @@ int main(int argc, char **argv)
     wildcards();
     places();
     handlers();
-    /* It waits until all that the child prints is printed. */
+    /* Waits until all output of the child is printed. */
     pvm_exit();
     printf("the end\n");
     return 0;

@@ -1,5 +1,5 @@
-/* The first task says when all others wait for its message, or soon will, and sleeps until it is
- * killed. */
+/* The first task prints a line when all others wait for its message, or soon will. Then it sleeps
+ * until it is killed. */
 #include <stdio.h>
 #include <unistd.h>
 #include "pvm3.h"

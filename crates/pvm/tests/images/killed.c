@@ -1,10 +1,11 @@
-/* Four children in three processes, one of which is killed: its tasks have ended, and others go on. */
+/* Four children in three processes, one of which is killed: its tasks end, and the others go on. */
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 #include "pvm3.h"
 
-/* The process in which a task runs, of which several tasks may be; `getpid` is each task's own. */
+/* The process in which a task runs. Several tasks may have the same one; `getpid` is a task's own.
+ */
 static int process_of(int tid)
 {
     struct pvmtaskinfo *tasks;
@@ -25,7 +26,7 @@ int main(int argc, char **argv)
         return 0;
     }
     char *args[] = {"child", 0};
-    /* The end of their output is told of those, too: this one waits for it in the end. */
+    /* The end of their output is also reported for the killed tasks: pvm_exit waits for it. */
     pvm_catchout(stdout);
     if (pvm_spawn(argv[0], args, 0, 0, 4, tids) != 4)
         return 1;

@@ -11,7 +11,7 @@ static int put(const char *name, int value, int flags)
     return pvm_putinfo((char *)name, pvm_getsbuf(), flags);
 }
 
-/* What is in it, or an error. */
+/* Gets an entry's value, or an error. */
 static int get(const char *name, int index, int flags)
 {
     int value = NOTHING, buffer = pvm_recvinfo((char *)name, index, flags);
@@ -21,7 +21,7 @@ static int get(const char *name, int index, int flags)
     return value;
 }
 
-/* What it puts says whose it is. */
+/* Executes an order. The values that it puts identify the child. */
 static int order(const char *what, char *name, int number)
 {
     if (!strcmp(what, "put"))
@@ -43,7 +43,7 @@ static int order(const char *what, char *name, int number)
     return NOTHING;
 }
 
-/* How many entries there are in all classes that fit. */
+/* The number of entries in all matching classes. */
 static int entries(const char *pattern)
 {
     struct pvmmboxinfo *classes;
@@ -105,7 +105,7 @@ static void own(int me)
     check("a text is unpacked", pvm_upkstr(text) == PvmOk && !strcmp(text, "text"), 1);
     check("and a number", pvm_upkint(&value, 1, 1) == PvmOk ? value : NOTHING, 5);
     check("and no more", pvm_upkint(&value, 1, 1), PvmNoData);
-    /* One that has been received goes there, too. */
+    /* A received message can be put, too. */
     pvm_initsend(PvmDataDefault);
     value = 6;
     pvm_pkint(&value, 1, 1);
@@ -117,7 +117,7 @@ static void own(int me)
     check("nothing is left", entries("t.*"), 0);
 }
 
-/* What was packed and not sent is in no later message. */
+/* Data that was packed but not sent is not part of a later message. */
 static void unsent(int me, int encoding)
 {
     int value = 1;

@@ -1,4 +1,5 @@
-/* Buffers that change places, messages in messages, and formats: a line for each check, the same under any PVM. */
+/* Changes of the active buffers, messages in messages, and formats: a line for each check, the same
+ * under any PVM. */
 #include <stdio.h>
 #include <string.h>
 #include "pvm3.h"
@@ -15,7 +16,7 @@ static int length(int buffer)
     return bytes;
 }
 
-/* What is in the send buffer is in the receive buffer then. */
+/* Sends the send buffer to this task, and receives it. */
 static void bounce(void)
 {
     pvm_send(me, 1);
@@ -39,7 +40,7 @@ static int fresh(int encoding, int count)
     return buffer;
 }
 
-/* Which buffer is active, and from where it is read. */
+/* Which buffer is active, and where reading it continues. */
 static void dances(int encoding)
 {
     printf("dances, %s:\n", names[encoding]);
@@ -185,7 +186,7 @@ static void messages(int encoding, int within)
         printf("  %.12s\n", got);
     }
     CHECK(pvm_upkmesg());
-    /* A message that was unpacked is as any other. */
+    /* An unpacked message is like any other. */
     pvm_setsbuf(unpacked);
     bounce();
     headers("sent on", pvm_getrbuf());
@@ -193,7 +194,7 @@ static void messages(int encoding, int within)
     CHECK(pvm_freebuf(inner));
     CHECK(pvm_freebuf(outer));
 
-    /* The header and its length, as integers, and the body. */
+    /* A packed message is the header and the length, as integers, and the body. */
     pvm_initsend(encoding);
     pvm_pkint(&number, 1, 1);
     bounce();

@@ -1,4 +1,4 @@
-/* Notices of ends, and of what does not happen. */
+/* Notices of ends, and of events that do not occur. */
 
 #include "check.h"
 #include <unistd.h>
@@ -12,13 +12,13 @@ static int order(const char *what, char *name, int number)
     (void)name;
     if (!strcmp(what, "watch"))
         return pvm_notify(PvmTaskExit, 60, 1, &number);
-    /* Whose end it is told of. */
+    /* Returns the task that the notice is about. */
     if (!strcmp(what, "notice")) {
         pvm_recv(-1, 60);
         pvm_upkint(&number, 1, 1);
         return number;
     }
-    /* It is no task any more, but goes on for a while. */
+    /* The task leaves the machine, but goes on for a while. */
     if (!strcmp(what, "leave")) {
         pvm_exit();
         sleep(1);
@@ -27,7 +27,7 @@ static int order(const char *what, char *name, int number)
     return NOTHING;
 }
 
-/* Whom the next notice is about. */
+/* The task that the next notice is about. NOTHING: there is no notice. */
 static int notice(int tag)
 {
     struct timeval within = {0, 300000};
@@ -37,7 +37,7 @@ static int notice(int tag)
     return about;
 }
 
-/* The same for one that must come. */
+/* The same for a notice that must arrive. */
 static int noticed(int tag)
 {
     int about = NOTHING;

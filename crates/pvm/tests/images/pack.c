@@ -1,4 +1,5 @@
-/* Packs and unpacks all there is, in messages to itself: a line for each check, the same under any PVM. */
+/* Packs and unpacks items of all types, in messages to itself: a line for each check, the same
+ * under any PVM. */
 #include <stdio.h>
 #include <string.h>
 #include "pvm3.h"
@@ -17,7 +18,7 @@ static int length(int buffer)
     return bytes;
 }
 
-/* What is in the send buffer is in the receive buffer then. */
+/* Sends the send buffer to this task, and receives it. */
 static void bounce(void)
 {
     pvm_send(me, 1);
@@ -32,7 +33,7 @@ static void show(const void *bytes, int count)
     printf("\n");
 }
 
-/* Type, its argument, and how many of those are an item. */
+/* A function's suffix, its argument's type, and the number of those per item. */
 #define TYPES(X)                 \
     X(byte, char, 1)             \
     X(short, short, 1)           \
@@ -46,7 +47,8 @@ static void show(const void *bytes, int count)
     X(cplx, float, 2)            \
     X(dcplx, double, 2)
 
-/* PVM's own long has fewer bytes in XDR: what is in it is small, and its length not said. */
+/* The original PVM packs a long into fewer bytes in XDR, so the values are small, and the length is
+ * not printed. */
 #define FUNCTION(name, type, parts)                                                            \
     static void try_##name(int encoding, int count, int stride)                                \
     {                                                                                          \
@@ -161,7 +163,7 @@ static void strings(int encoding)
         CHECK(pvm_upkbyte(got, 1, 1));
         show(got, 1);
     }
-    /* A length is an integer. */
+    /* A length is packed as an integer. */
     pvm_initsend(encoding);
     pvm_pkstr("abc");
     bounce();
@@ -171,7 +173,7 @@ static void strings(int encoding)
     show(got, 4);
 }
 
-/* More is asked for than there is. */
+/* Unpacks more than the message has. */
 static void ends(int encoding)
 {
     int words[6] = {0x04030201, 0x08070605, 0x0c0b0a09, 0x100f0e0d, 0x14131211, 0x18171615}, got[16];
@@ -200,7 +202,7 @@ static void ends(int encoding)
         END(byte, 12, 1, 2);
         END(byte, 12, 2, 2);
     }
-    /* Bytes in pieces other than they were packed in. */
+    /* Unpacks bytes in other pieces than they were packed in. */
     char bytes[8] = "abcdefg", some[8] = "";
     pvm_initsend(encoding);
     pvm_pkbyte(bytes, 3, 1);
@@ -220,7 +222,7 @@ static void ends(int encoding)
     show(some, 8);
 }
 
-/* Taken when it is sent, and as often as it is. */
+/* Data in place is copied each time that it is sent. */
 static void in_place(void)
 {
     int number = 1, got;

@@ -1,5 +1,5 @@
-/* Siblings, each with a process number of its own, by which none reaches another one; and no task
- * becomes a program. */
+/* Siblings, each with its own process id, by which it cannot reach another task. No task can
+ * execute another program. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,11 +10,11 @@
 int main(void)
 {
     int *tids, tasks = pvm_siblings(&tids), own = getpid(), other = 0;
-    /* In one task after the other. */
+    /* Each task tries this. */
     char *args[] = {"true", 0};
     if (execv("/bin/true", args) != -1 || errno != ENOSYS)
         return 2;
-    /* Its children are other programs, which know the process as their parent. */
+    /* A task's children are other programs, whose parent is the real process. */
     char host[16], command[64];
     ssize_t length = readlink("/proc/self", host, sizeof host - 1);
     host[length > 0 ? length : 0] = 0;

@@ -1,4 +1,4 @@
-/* Does what its first argument says, and is looked at meanwhile. */
+/* Does what its first argument says, while a test observes it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -22,7 +22,7 @@ int main(int argc, char **argv)
     if (what == 'p')
         while (!pvm_nrecv(-1, 8))
             ;
-    /* A call of the kernel's that is none of the library's. */
+    /* A system call that bypasses the library. */
     if (what == 'k')
         syscall(SYS_pause);
     if (what == 'c')

@@ -1,4 +1,4 @@
-/* Waits for a message that nobody sends; or that the first task sends late, if there is an argument. */
+/* Waits for a message that no task sends or, with an argument, that the first task sends late. */
 #include <unistd.h>
 #include "pvm3.h"
 

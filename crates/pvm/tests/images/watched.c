@@ -1,4 +1,5 @@
-/* Three tasks that a debugger looks at: each has the variables of its own, and all are there until the first one ends. */
+/* Three tasks for a debugger: each has its own variables, and all exist until the first one ends.
+ */
 
 #include "pvm3.h"
 #include <stdio.h>
@@ -25,7 +26,7 @@ static void watched_leave(void)
         pvm_pkint(&number, 1, 1);
         pvm_pkint((int *)8, 1, 1);
     }
-    /* The last one goes first. */
+    /* The last task ends first. */
     if (number < 3)
         pvm_recv(all[number], 1);
     if (number > 1) {
@@ -47,7 +48,7 @@ int main(void)
         if (all[one] == pvm_mytid())
             number = one + 1;
     int sum = watched_work(7);
-    /* Each says that it is there, and waits until all are told to go on. */
+    /* Each task creates a file, and waits until all are told to go on. */
     const char *go = getenv("WATCHED_WAITS");
     if (go) {
         char there[4096];

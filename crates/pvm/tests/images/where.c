@@ -1,4 +1,4 @@
-/* Where its variables are, and those of one that it spawns. */
+/* Prints the address of its variable, and that of a task that it spawns. */
 #include <stdio.h>
 #include <string.h>
 #include "pvm3.h"

@@ -1,16 +1,17 @@
-// Laplace's equation on a grid of N x N floats, by Gauss-Jacobi on blocks of columns: laplace.c says what for.
+// Laplace's equation on a grid of N x N floats, by Gauss-Jacobi on blocks of columns; see
+// laplace.c.
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { N = 128 };
-// Of one point in one sweep: three additions and a multiplication.
+// Operations per point and sweep: three additions and a multiplication.
 #define FLOPS 4.0
 
 typedef float Column[N];
 
-// A block of columns with those beside it, and what it is computed into.
+// A block of columns with a copy of the adjacent ones, and the block's next state.
 struct block {
     int first, columns;
     Column *now, *next;
@@ -25,7 +26,7 @@ static void *room(size_t bytes) {
     return at;
 }
 
-// One of so many blocks, in its first state: one row of the whole grid's border is hot.
+// Initializes one of `blocks` blocks: one row of the whole grid's border is hot.
 static void make_block(struct block *block, int index, int blocks) {
     int k;
     block->first = N * index / blocks;
@@ -47,18 +48,18 @@ static void sweep(struct block *block) {
         const float *left = block->now[c - 1], *own = block->now[c], *right = block->now[c + 1];
         float *to = block->next[c];
         int column = block->first + c - 1;
-        // The whole grid's own border stays as it is.
+        // The border of the whole grid does not change.
         if (column == 0 || column == N - 1) continue;
         for (r = 1; r < N - 1; r++) to[r] = 0.25f * (left[r] + right[r] + own[r - 1] + own[r + 1]);
     }
-    // What came from the neighbours stands in both.
+    // Copies of the neighbours' columns are kept in both states.
     memcpy(block->next[0], block->now[0], sizeof(Column));
     memcpy(block->next[block->columns + 1], block->now[block->columns + 1], sizeof(Column));
     block->now = block->next;
     block->next = swapped;
 }
 
-// All blocks one after the other, to check by: gives the whole grid.
+// Computes all blocks one after the other, as a check. Returns the whole grid.
 static Column *alone(int blocks, int sweeps, int every) {
     struct block *all = room(sizeof *all * blocks);
     Column *grid = room(sizeof(Column) * N);

@@ -1,11 +1,13 @@
-// laplace TASKS [SWEEPS [EVERY]]: Laplace's equation on a grid of 128 x 128 floats by Gauss-Jacobi (Konuru and others,
-// "A user-level process package for PVM", section 4.5). The columns go to the tasks in blocks; each task sweeps over
-// its block 10 times (EVERY), then exchanges its border columns with its neighbours; after 5000 sweeps it is done.
+// laplace TASKS [SWEEPS [EVERY]]: Laplace's equation on a grid of 128 x 128 floats by Gauss-Jacobi
+// (Konuru et al., "A user-level process package for PVM", section 4.5). The columns are distributed
+// to the tasks in blocks. Each task sweeps over its block 10 times (EVERY), then exchanges its
+// border columns with its neighbours, until 5000 sweeps are done.
 //
-// Between two exchanges a block works with borders that are old, so that the result depends on the number of blocks.
-// The first task therefore computes the same blocks by itself afterwards, and compares every bit.
+// Between two exchanges a block works with old borders, so the result depends on the number of
+// blocks. The first task therefore computes the same blocks by itself afterwards, and compares
+// every bit.
 //
-// The tasks are the ones that were started together, or the first starts the others.
+// The tasks are siblings that were started together, or the first task spawns the others.
 
 #include <time.h>
 
@@ -42,7 +44,7 @@ static void exchange(struct block *block, int left, int right) {
     }
 }
 
-// Collects the grid from all and tells what came of it.
+// Collects the grid from all tasks and prints the result.
 static void finish(struct block *own, int *tids, int tasks, int sweeps, int every, double begun) {
     Column *grid = room(sizeof(Column) * N), *check;
     double sum = 0, took;

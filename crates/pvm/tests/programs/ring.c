@@ -1,7 +1,8 @@
-// ring TASKS ROUNDS: a message of one int goes round a ring of tasks (Konuru and others, "A user-level process package
-// for PVM", section 4.4). Each task adds its place, so that the sum tells whether all had it, each once a round.
+// ring TASKS ROUNDS: a message of one int travels round a ring of tasks (Konuru et al., "A
+// user-level process package for PVM", section 4.4). Each task adds its index, so the sum shows
+// whether each task had the message once per round.
 //
-// The tasks are the ones that were started together, or the first starts the others.
+// The tasks are siblings that were started together, or the first task spawns the others.
 
 #include <stdio.h>
 #include <stdlib.h>

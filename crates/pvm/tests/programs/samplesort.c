@@ -1,9 +1,10 @@
-// samplesort TASKS EACH: sorts EACH numbers of each task, so that the first task has the smallest in the end, by
-// regular samples (Shi and Schaeffer, "Parallel sorting by regular sampling", 1992): each task sorts its own and sends
-// the first some, which says where the tasks' ranges end; then each sends the others what is theirs, and sorts what it
-// got.
+// samplesort TASKS EACH: sorts EACH numbers of each task, so that the first task ends up with the
+// smallest, by regular sampling (Shi and Schaeffer, "Parallel sorting by regular sampling", 1992).
+// Each task sorts its own numbers and sends samples to the first, which computes the bounds of the
+// tasks' ranges. Then each task sends the others their numbers, and sorts what it has received.
 //
-// It is a program of groups: join, freeze, barrier, gather, broadcast, reduce with PVM's functions and one of its own.
+// The program uses groups: it joins, freezes, waits at barriers, gathers, broadcasts, and reduces
+// with PVM's functions and one of its own.
 
 #include <limits.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// A reduction of our own: the exclusive or, by which a lost number shows that a sum may hide.
+// A reduction of our own: exclusive or, which reveals a lost number that a sum may hide.
 static void mix(int *type, void *x, void *y, int *count, int *info) {
     int k, *to = x, *from = y;
     *info = *type == PVM_INT ? PvmOk : PvmBadParam;
@@ -41,7 +42,7 @@ static int place(const int *numbers, int count, int limit) {
 int main(int argc, char **argv) {
     int *siblings, tids[MOST], samples[MOST * MOST], splits[MOST], sizes[MOST], ends[2], all_ends[2 * MOST];
     int tasks, each, me, k, from, *numbers, *sorted, count = 0, size, total;
-    // Doubles: they hold such sums exactly, and the real PVM's longs have but 32 bits on the way.
+    // Doubles hold such sums exactly. The real PVM packs longs into only 32 bits.
     double sums[2] = {0, 0};
     int mixed[2] = {0, 0};
     unsigned seed;
@@ -75,7 +76,7 @@ int main(int argc, char **argv) {
     }
     qsort(numbers, each, sizeof(int), compare);
 
-    // Samples to the first, which broadcasts where the ranges end.
+    // The first task gathers the samples, and broadcasts the bounds of the ranges.
     for (k = 0; k < tasks; k++) splits[k] = numbers[(long)k * each / tasks];
     pvm_gather(samples, splits, tasks, PVM_INT, SAMPLES, (char *)group, 0);
     if (me == 0) {
@@ -89,7 +90,7 @@ int main(int argc, char **argv) {
         pvm_upkint(splits, tasks - 1, 1);
     }
 
-    // To each what is its own, also to itself.
+    // Each task sends every task its numbers, including itself.
     for (k = from = 0; k < tasks; k++) {
         int to = k == tasks - 1 ? each : place(numbers, each, splits[k]);
         size = to - from;
@@ -107,7 +108,7 @@ int main(int argc, char **argv) {
     }
     qsort(sorted, count, sizeof(int), compare);
 
-    // What came of it.
+    // Checks the result.
     for (k = 0; k < count; k++) {
         sums[1] += sorted[k];
         mixed[1] ^= sorted[k];
@@ -133,7 +134,7 @@ int main(int argc, char **argv) {
     }
     free(numbers);
     free(sorted);
-    // Nobody leaves before all have done with the group.
+    // No task leaves before all are done with the group.
     pvm_barrier((char *)group, tasks);
     pvm_lvgroup((char *)group);
     pvm_exit();

@@ -1,9 +1,11 @@
-// tsp CITIES WORKERS [lose]: the shortest tour by parallel branch and bound. The master keeps the work that is left,
-// the beginnings of tours, and gives the next to whoever is done; a shorter tour that one finds is told to all at once.
+// tsp CITIES WORKERS [lose]: finds the shortest tour by parallel branch and bound. The master keeps
+// the remaining jobs, which are beginnings of tours, and gives the next one to each idle worker.
+// When a worker finds a shorter tour, all learn its length at once.
 //
-// With `lose` the master kills a worker now and then. PVM notifies it of each that ended; it starts another in its
-// place and gives out again what was lost. Whatever happened, the tour is the shortest: the master finds its length by
-// another way, too, by dynamic programming over sets of cities (Held and Karp 1962).
+// With `lose` the master occasionally kills a worker. PVM notifies it of each worker that has
+// ended. It starts a replacement, and gives out the lost job again. The tour must be the shortest
+// in any case: the master also computes its length by dynamic programming over sets of cities (Held
+// and Karp 1962).
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +15,12 @@
 #include <pvm3.h>
 
 enum { MOST = 16, WORKERS = 64, INIT = 1, JOB = 2, BOUND = 3, FOUND = 4, DONE = 5, STOP = 6, LOST = 7 };
-// Nodes of the search between two looks for a better bound.
+// Number of search nodes between two checks for a better bound.
 enum { PATIENCE = 500, TO_LOSE = 3 };
 
 static int n, distance[MOST][MOST], best, tour[MOST], found[MOST];
 
-// The same cities everywhere.
+// Creates the same cities in every run.
 static void cities(void) {
     unsigned seed = 12345;
     int x[MOST], y[MOST], a, b;
@@ -31,7 +33,8 @@ static void cities(void) {
     for (a = 0; a < n; a++) for (b = 0; b < n; b++) distance[a][b] = abs(x[a] - x[b]) + abs(y[a] - y[b]);
 }
 
-// The worker --------------------------------------------------------------------------------------------------------
+// The worker
+// ---------------------------------------------------------------------------------------
 
 static int master;
 
@@ -43,7 +46,8 @@ static void look(void) {
     }
 }
 
-// The nearest city of each that is still to be left: no tour can be shorter.
+// Lower bound of the rest of the tour: the distance to the nearest city from each that is still to
+// be left.
 static int at_least(int visited, int last) {
     int a, b, sum = 0;
     for (a = 0; a < n; a++) {
@@ -104,7 +108,8 @@ static void work(void) {
     }
 }
 
-// The master --------------------------------------------------------------------------------------------------------
+// The master
+// ---------------------------------------------------------------------------------------
 
 static int workers, tids[WORKERS], has[WORKERS], done[MOST * MOST], given[MOST * MOST], jobs, left;
 
@@ -153,7 +158,7 @@ static void start(int first, int count) {
     pvm_mcast(tids + first, count, INIT);
 }
 
-// The next job that nobody has, if there is one.
+// Gives the worker the next open job, if there is one.
 static void give(int worker) {
     int job, beginning[3] = {0};
     has[worker] = -1;
@@ -181,7 +186,7 @@ static int lead(int lose) {
     cities();
     best = 1 << 20;
     jobs = (n - 1) * (n - 1);
-    // A city that is visited twice begins no tour.
+    // No tour begins with a city that is visited twice.
     for (job = 0; job < jobs; job++) done[job] = job / (n - 1) == job % (n - 1);
     left = (n - 1) * (n - 2);
     start(0, workers);
@@ -189,7 +194,7 @@ static int lead(int lose) {
     while (left > 0) {
         int buffer = pvm_trecv(-1, -1, &patience);
         if (buffer < 0) return 1;
-        // Nothing to do but to wait on.
+        // No message arrived in time.
         if (buffer == 0) continue;
         pvm_bufinfo(buffer, &bytes, &tag, &from);
         if (tag == FOUND) {
@@ -209,7 +214,8 @@ static int lead(int lose) {
             if (k < workers) give(k);
             if (lose && killed < TO_LOSE && ++since == 10) {
                 since = 0;
-                // Not the one that was just told what to do: it is likely to be in the midst of something.
+                // Not the worker that just got a job, but the next one, which is likely to be at
+                // work.
                 pvm_kill(tids[(k + 1) % workers]);
                 killed++;
             }
@@ -223,7 +229,7 @@ static int lead(int lose) {
             give(k);
         }
     }
-    // Those that are killed but not replaced yet end by themselves, too.
+    // Workers that are killed but not replaced yet also end.
     pvm_initsend(PvmDataDefault);
     pvm_mcast(tids, workers, STOP);
     for (k = 0; k < workers;) {

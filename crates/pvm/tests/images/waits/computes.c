@@ -1,4 +1,5 @@
-/* Tasks that compute, and ask for nothing meanwhile: what comes for them comes nevertheless, and what they do stays whole. The first argument says which way. */
+/* Tasks that only compute. Signals and requests still reach them, and their state stays intact. The
+ * first argument selects a case. */
 #include "roles.h"
 #include <setjmp.h>
 #include <sys/time.h>
@@ -22,7 +23,7 @@ static void every(long microseconds, void (*handler)(int))
     CHECK(signal(SIGALRM, handler) != SIG_ERR && setitimer(ITIMER_REAL, &often, 0) == 0);
 }
 
-/* Each register in use, with a result that is known. */
+/* Uses all registers for a computation with a known result. */
 static double computed(unsigned long *mixed)
 {
     unsigned long words[12];
@@ -59,7 +60,8 @@ static void registers(void)
     printf("%d handlers in %d rounds\n", handled, rounds);
 }
 
-/* The handler uses the library itself, and never in the midst of a function of it. */
+/* The handler itself uses the library. It never runs while a function of the library is under way.
+ */
 static void sends(int signal)
 {
     (void)signal;
@@ -77,7 +79,7 @@ static void all_are_sent(void)
     for (; extra < 30; number++) {
         CHECK(pvm_initsend(number % 3 == 0 ? PvmDataRaw : PvmDataDefault) > 0 && pvm_pkint(&number, 1, 1) == 0);
         CHECK(pvm_pkdouble(bulk, number % 300, 1) == 0 && pvm_send(tids[1], NUMBER) == 0);
-        /* The other one takes them now and then. */
+        /* The other task receives them at intervals. */
         if (number % 1000 == 0)
             CHECK(pvm_recv(tids[1], NUMBER) > 0);
     }
@@ -100,7 +102,8 @@ static void all_have_come(void)
     CHECK(number == next[NUMBER] && pvm_upkint(&number, 1, 1) == 0 && number == next[EXTRA]);
 }
 
-/* The same, where all time goes into functions of the library that ask the host for nothing. */
+/* The same with a program that spends all its time in functions of the library that do not ask the
+ * host. */
 static volatile int held[2];
 
 static void makes(int signal)
@@ -131,9 +134,9 @@ static void buffers(void)
     }
 }
 
-/* The first task sends the second one a message, makes a file, and asks for nothing any more. The
- * third task runs in another process and ends the first one when it sees the file. The message
- * arrives, although nothing else has run in the first task's process in between. */
+/* The first task sends the second a message, creates a file, and then only computes. The third task
+ * runs in another process, and ends the first when it sees the file. The message arrives, although
+ * nothing else has run in the first task's process in between. */
 static void ended(int role, int by)
 {
     int number = 0;
@@ -163,7 +166,7 @@ static void ended_by_its_alarm(void)
         handled++;
 }
 
-/* Blocked ones come when they are not any more, by no call of the host's. */
+/* Blocked signals are delivered when they are unblocked, without a question to the host. */
 static void blocked(void)
 {
     sigset_t set, found;
@@ -179,7 +182,7 @@ static void blocked(void)
         ;
 }
 
-/* They wait until somebody looks, however short that is. */
+/* Pending signals are delivered when they are unblocked, however briefly. */
 static void pending(void)
 {
     sigset_t set, found;
@@ -197,7 +200,7 @@ static void pending(void)
     }
 }
 
-/* None is lost between the look and the wait. */
+/* No signal is lost between the check and the wait. */
 static void suspended(void)
 {
     sigset_t set, none;
@@ -214,7 +217,7 @@ static void suspended(void)
     }
 }
 
-/* A handler that waits for another signal's has it. */
+/* A handler that waits for another signal's handler sees it run. */
 static volatile int within;
 
 static void waits_for_another(int signal)
@@ -235,7 +238,7 @@ static void handlers_within(void)
         ;
 }
 
-/* Who has called whom is known beyond the interrupt. */
+/* The backtrace of a crash continues beyond the interrupt. */
 static void crashes(int signal)
 {
     *(volatile int *)8 = signal;
@@ -248,8 +251,8 @@ __attribute__((noinline)) static void is_interrupted(void)
     puts("never");
 }
 
-/* A handler may compute until it is interrupted itself, and may leave by a jump. Each alarm is
- * asked for by itself, so that the number of handlers depends on no speed. */
+/* A handler may compute until it is interrupted itself, and may leave by a jump. Each alarm is set
+ * individually, so that the number of handlers does not depend on speed. */
 static sigjmp_buf back;
 
 static void soon(void)
@@ -262,7 +265,7 @@ static void computes_too(int number)
 {
     sigset_t found;
     soon();
-    /* The signal is blocked here: only an interrupt of this loop notes that it has come. */
+    /* The signal is blocked here, so only an interrupt of this loop notes its arrival. */
     do
         CHECK(sigpending(&found) == 0);
     while (!sigismember(&found, number));
@@ -272,8 +275,8 @@ static void computes_too(int number)
         siglongjmp(back, 1);
 }
 
-/* A handler that does not block its signal computes until another one of the same function has run
- * to its end within it, down to three. The outermost one of each second round leaves by a jump. */
+/* A handler that does not block its signal computes until another invocation has run to its end
+ * within it, up to three deep. The outermost one leaves by a jump in each second round. */
 static volatile int depth, whole, deepest;
 
 static void within_itself(int number)

@@ -1,4 +1,5 @@
-/* How long page faults of one task stop its neighbours: no test, but what CAVEATS.md says was measured by it (`upcall pvm run -n 2 faults FILE`; makes the file, 64 MiB). */
+/* Measures how long one task's page faults stop its neighbours. This is not a test; CAVEATS.md has
+ * its results (`upcall pvm run -n 2 faults FILE`; creates the file, 64 MiB). */
 #define _GNU_SOURCE
 #include "roles.h"
 #include <sys/mman.h>
@@ -12,7 +13,8 @@ static int by_size(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-/* The number of turns until the first task is done, and the longest time between two of them. */
+/* Prints the number of turns until the first task is done, and the longest time between two turns.
+ */
 static void count_turns(void)
 {
     long turns = 0;

@@ -1,4 +1,5 @@
-/* Descriptors and folders of each task's own; what ends while its call runs aside; what waits takes no processor. */
+/* Tasks' own descriptors and folders; tasks that end during a system call on a helper thread; and
+ * waiting tasks, which use no processor. */
 #define _GNU_SOURCE
 #include "roles.h"
 #include <dirent.h>
@@ -29,7 +30,7 @@ static void closes(void)
     CHECK(open("zero", O_RDWR | O_CREAT, 0600) == 0 && write(0, "abc", 3) == 3 && lseek(0, 0, SEEK_END) == 3);
     CHECK(fstat(0, &about) == 0 && S_ISREG(about.st_mode) && about.st_size == 3);
     CHECK(poll(&one, 1, 0) == 1 && one.fd == 0 && one.revents == POLLIN);
-    /* All that it could have. */
+    /* All descriptors that the task may have. */
     closefrom(3);
     for (int one = 0; one < 3; one++)
         close(one);
@@ -58,7 +59,7 @@ static void leaves(void)
 
 static void inherits(void)
 {
-    /* Ended by SIGPIPE, as anywhere. */
+    /* The child ends by SIGPIPE, as in any process. */
     FILE *many = popen("trap '' INT; yes; echo $? > yes.status", "r");
     char line[8];
     CHECK(many && fgets(line, sizeof line, many) && !strcmp(line, "y\n") && pclose(many) >= 0);
@@ -73,7 +74,7 @@ static void inherits(void)
     CHECK(system(command) == 0);
 }
 
-/* Each in its own, back and forth with the others. */
+/* Each task changes to its own folder, while it takes turns with the others. */
 static void moves(void)
 {
     char name[32], place[256], here[256];
@@ -89,7 +90,7 @@ static void moves(void)
     CHECK(chdir("/") == 0 && getcwd(here, sizeof here) && !strcmp(here, "/"));
 }
 
-/* Is killed while it waits in the kernel: in an open, a lock, a child's end. */
+/* Waits in the kernel until it is killed: in an open, for a lock, or for a child's end. */
 static void hangs(int how)
 {
     char name[32];
@@ -105,7 +106,7 @@ static void hangs(int how)
         fcntl(file, F_OFD_SETLKW, &lock);
         break;
     default:
-        /* The child ends when this task has: its input does then. */
+        /* The child ends after this task, because its input ends then. */
         CHECK(pipe2(ends, O_CLOEXEC) == 0 && dup2(ends[0], 0) == 0);
         waitpid(shell("exec cat"), &status, WUNTRACED);
     }
@@ -213,15 +214,15 @@ int main(int argc, char **argv)
             tell(pvm_parent(), TOLD);
         return 0;
     }
-    /* The first of its kind may leave something of libc's open, and the first call that runs on a
-     * helper thread leaves something of the host's. */
+    /* The first of these tasks may leave a descriptor of libc's open, and the first system call on
+     * a helper thread leaves one of the host's. */
     int synced = creat("synced", 0600);
     CHECK(synced > 2 && fsync(synced) == 0 && close(synced) == 0);
     start(argv[0], "leaves", 0);
     until_ended(1);
     told(1);
-    /* The first tasks open what stays: queues between the processes, when the first message goes through them. What leaks
-     * grows with each turn. */
+    /* The first tasks open descriptors that stay: queues between the processes, with the first
+     * message through them. A leak grows with each turn. */
     int before, now = descriptors(), turns = 0;
     do {
         before = now;
@@ -266,8 +267,9 @@ int main(int argc, char **argv)
         idle[one] = start(argv[0], "idle", one);
     for (int one = 0; one < 40; one++)
         CHECK(pvm_recv(idle[one], READY) > 0);
-    /* On a busy machine earlier work may still end: one of 30 seconds is quiet. A wake-up takes as
-       long as the machine takes for it. What never sleeps is not woken. */
+    /* On a busy machine earlier work may still be ending, so one quiet second of 30 is enough. The
+     * cost of a wake-up depends on the machine. A task that never sleeps is not woken, but uses
+     * processor time. */
     int quiet = 0;
     for (int second = 0; second < 30 && !quiet; second++) {
         long before_it, woken;
@@ -284,7 +286,7 @@ int main(int argc, char **argv)
         tell(idle[one], GO);
     CHECK(other > 2 && write(first, "0123456789", 10) == 10);
     for (int one = 0; one < 40; one++) {
-        /* Those that poll see nothing where those that read were first. */
+        /* Polling tasks see nothing if reading tasks were first. */
         struct timeval time = {0, 300000};
         if (!pvm_trecv(-1, TOLD, &time))
             CHECK(write(first, "x", 1) == 1);

@@ -1,5 +1,5 @@
-/* Two tasks or more of one program: the first waits in some way, which the second ends when it has
- * run often enough. */
+/* Two or more tasks of one program. The first waits in some way, and the second ends the wait after
+ * it has run often enough. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -50,14 +50,13 @@ static void tell(int whom, int tag)
     CHECK(pvm_send(whom, tag) == 0);
 }
 
-/* The first task is about to wait. */
+/* Reports that the first task is about to wait. */
 static void begins(void)
 {
     tell(tids[1], BEGINS);
 }
 
-/* A thousand turns while the first task waits. Its wait ends by `then` and by this file, and by
- * nothing else. */
+/* Takes a thousand turns while the first task waits. Only `then` and this file end the wait. */
 static void count(void (*then)(void))
 {
     CHECK(pvm_recv(tids[0], BEGINS) > 0);
@@ -69,10 +68,10 @@ static void count(void (*then)(void))
     CHECK(pvm_recv(tids[0], DONE) > 0);
 }
 
-/* For commands of the shell: until the second task has counted. */
+/* For shell commands: waits until the second task has counted. */
 #define UNTIL_COUNTED "until test -e counted; do sleep 0.01; done; "
 
-/* Another process runs this by the shell. */
+/* Runs a shell command in another process. */
 static pid_t shell(const char *command)
 {
     pid_t child;

@@ -1,4 +1,5 @@
-/* One task spawns others, each of which waits in its own way for a signal of its own, and tells what came of it. */
+/* One task spawns others. Each of them waits in its own way for a signal, and reports the result.
+ */
 #define _GNU_SOURCE
 #include "roles.h"
 #include <setjmp.h>
@@ -25,7 +26,7 @@ static void writes(int signal)
         handled = -100;
 }
 
-/* For a child of the task's own, which waits for the signal so. */
+/* Shows a child of this task that the signal has arrived. */
 static void marks(int signal)
 {
     (void)signal;
@@ -55,7 +56,7 @@ static void ready(void)
     tell(pvm_parent(), READY);
 }
 
-/* What each checks, and how it is to end where it does. */
+/* The cases. Each checks its own wait, unless the signal is to end the task. */
 static void slept(void)
 {
     struct timespec time = {100, 0}, left = {0, 0};
@@ -139,7 +140,7 @@ static void received_within(void)
     double began, took;
     int first;
     ready();
-    /* No signal cuts one short; the one in which it comes is the last. */
+    /* The signal does not shorten a receive. The receive during which it arrives is the last. */
     do {
         struct timeval time = {1, 0};
         began = now();
@@ -195,7 +196,8 @@ static void ignored(void)
 static void computed(void)
 {
     ready();
-    /* Others have their turns now and then, among them who sends it; in the end it only computes. */
+    /* The other tasks, including the signal's sender, get turns at first. In the end this task only
+     * computes. */
     for (double began = now(); now() - began < 0.3;)
         pvm_nrecv(-1, 999);
     while (!handled)
@@ -249,7 +251,7 @@ static void raised(void)
         }
     CHECK(sigprocmask(SIG_BLOCK, 0, &pending) == 0 && !sigismember(&pending, SIGUSR1));
     CHECK(raise(SIGCHLD) == 0 && raise(SIGWINCH) == 0);
-    /* A crash is one. */
+    /* Handlers of crash signals are refused. */
     CHECK(sigaction(SIGSEGV, &action, 0) == -1 && errno == EINVAL && signal(SIGFPE, handler) == SIG_ERR);
     CHECK(signal(SIGSEGV, SIG_DFL) == SIG_DFL && sigaction(65, 0, 0) == -1 && raise(0) == 0 && raise(99) == -1);
     CHECK(write(ends[0], "", 0) == -1 && signal(SIGPIPE, SIG_IGN) == SIG_DFL && close(ends[0]) == 0);
@@ -285,7 +287,7 @@ static void ended_by_a_pipe(void)
     CHECK(write(ends[1], "x", 1) == 1);
 }
 
-/* At a barrier of a group it is ended at once. */
+/* A task at a barrier of a group ends at once. */
 static void ended_at_a_barrier(void)
 {
     on(SIGUSR1, SIG_DFL, 0);
@@ -325,7 +327,7 @@ int main(int argc, char **argv)
     }
     for (int way = 0; way < WAYS; way++)
         CHECK(pvm_recv(all[way], READY) > 0);
-    /* All wait now, or soon. */
+    /* All tasks wait now, or soon. */
     usleep(200000);
     for (int way = 0; way < WAYS; way++)
         CHECK(pvm_sendsig(all[way], 0) == 0 && pvm_sendsig(all[way], SIGUSR1) == 0);

@@ -1,5 +1,5 @@
-/* waits CASE: the first task waits as the case says, the second counts its turns and ends that
- * wait. In a folder of the test's own. */
+/* waits CASE: the first task waits as the case says, and the second counts its turns and ends the
+ * wait. Runs in a folder of the test's own. */
 #define _GNU_SOURCE
 #include "roles.h"
 #include <sys/epoll.h>
@@ -165,7 +165,7 @@ static void waits(const char *how)
         for (int line = 0; line < 100000; line++)
             fprintf(file, "%d\n", line);
         CHECK(fflush(file) == 0 && fsync(fileno(file)) == 0 && fdatasync(fileno(file)) == 0);
-        /* Out of memory, if the file system does so, and read again. */
+        /* Evicts the file from memory, if the file system does so, and reads it again. */
         posix_fadvise(fileno(file), 0, 0, POSIX_FADV_DONTNEED);
         rewind(file);
         int number = 0;
