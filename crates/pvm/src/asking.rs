@@ -260,8 +260,8 @@ fn done(
 
 /// Ends a task, or all tasks of a machine. Returns how many.
 ///
-/// Without `machine`, the request goes to the only machine, or to the only one that has the task. A
-/// machine ends with its last task, unless its console is open.
+/// Without `machine`, there must be a single machine, or a single machine with this task. A machine
+/// ends with its last task, unless its console is open.
 pub fn kill(machine: Option<u32>, tid: Option<Tid>) -> Result<usize, MachineRequestError> {
     match tid {
         None => done(only(machine, "kill all")?, MachineRequest::Kill(None)),

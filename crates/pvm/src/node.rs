@@ -121,7 +121,7 @@ pub(crate) struct Node {
 enum NextTask {
     /// The task that has asked.
     Same,
-    /// This task, wherever it is in the queue.
+    /// This task, ahead of the queue.
     This(u32),
     /// The first task in the queue.
     Any,

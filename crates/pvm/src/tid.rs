@@ -8,8 +8,8 @@ const LOCAL: u32 = 18;
 /// The bit that marks a host's own id.
 const DAEMON: i32 = i32::MIN;
 
-/// A task's id. Programs compare it and pass it on. It names the same task wherever that task has
-/// moved to.
+/// A task's id. Programs compare it and pass it on. It still names the task after the task has
+/// moved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tid(i32);
 

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const HELLO: &str = "#include <stdio.h>\n#include \"pvm3.h\"\nint main(void) { printf(\"%s\\n\", pvm_version()); return 0; }\n";
+const HELLO: &str = "#include <stdio.h>\n#include \"pvm3.h\"\n\
+     int main(void) { printf(\"%s\\n\", pvm_version()); return 0; }\n";
 
 fn upvmcc() -> Command {
     Command::new(env!("CARGO_BIN_EXE_upvmcc"))
@@ -58,13 +59,15 @@ fn other_languages_have_theirs() {
             env!("CARGO_BIN_EXE_upvmcxx"),
             "g++",
             "a.cpp",
-            "#include <iostream>\n#include \"pvm3.h\"\nint main() { std::cout << pvm_version() << \"\\n\"; }\n",
+            "#include <iostream>\n#include \"pvm3.h\"\n\
+             int main() { std::cout << pvm_version() << \"\\n\"; }\n",
         ),
         (
             env!("CARGO_BIN_EXE_upvmf77"),
             "gfortran",
             "b.f",
-            "      program b\n      include 'fpvm3.h'\n      integer tid\n      call pvmfmytid(tid)\n      end\n",
+            "      program b\n      include 'fpvm3.h'\n      integer tid\n      \
+             call pvmfmytid(tid)\n      end\n",
         ),
         (
             env!("CARGO_BIN_EXE_upvmf90"),
@@ -139,7 +142,9 @@ fn other_build_systems_take_the_same_from_an_installation() {
     let config = folder.path().join("lib/cmake/upvm");
     fs::create_dir_all(&config).unwrap();
     fs::copy(root.join("upvm-config.cmake"), config.join("upvm-config.cmake")).unwrap();
-    let lists = "cmake_minimum_required(VERSION 3.13)\nproject(hello C)\nfind_package(upvm REQUIRED)\nadd_executable(by-cmake hello.c)\ntarget_link_libraries(by-cmake PRIVATE upvm::pvm3)\n";
+    let lists = "cmake_minimum_required(VERSION 3.13)\nproject(hello C)\n\
+         find_package(upvm REQUIRED)\nadd_executable(by-cmake hello.c)\n\
+         target_link_libraries(by-cmake PRIVATE upvm::pvm3)\n";
     fs::write(folder.path().join("CMakeLists.txt"), lists).unwrap();
     let build = folder.path().join("build");
     let prefix = format!("-DCMAKE_PREFIX_PATH={}", folder.path().display());
@@ -148,8 +153,8 @@ fn other_build_systems_take_the_same_from_an_installation() {
     is_an_image(&build.join("by-cmake"));
 }
 
-/// A waiting task must have nothing of the shared code on its stack, whatever the compiler decides.
-/// The shared code leaves by jumps, so it has no calls.
+/// A waiting task must have nothing of the shared code on its stack, with any compiler. So the
+/// shared code leaves by jumps and has no calls.
 #[test]
 fn what_all_tasks_share_calls_nothing() {
     let done = Command::new("objdump")

@@ -169,7 +169,8 @@ fn a_script_spawns_and_its_end_waits_for_the_tasks() {
     for words in
         [&[][..], &["console"], &["--procs", "2", "--place", "interleave"], &["--as-processes=3"]]
     {
-        let script = "conf\nsetenv FOO bar\nexport FOO\nw -> ./states a\nw -> ./states i\nput box 0 hi\nw -> ./states m\n";
+        let script = "conf\nsetenv FOO bar\nexport FOO\nw -> ./states a\nw -> ./states i\n\
+             put box 0 hi\nw -> ./states m\n";
         let (out, err) = place.console(words, script);
         let mut lines = out.lines();
         assert_eq!(
@@ -204,7 +205,7 @@ fn output_without_a_job_goes_to_the_error_stream_and_to_a_file_if_one_is_named()
     assert_eq!(out.lines().take(2).collect::<Vec<_>>(), ["1 successful", "t40002"]);
     assert!(err.contains("[t40002] a FOO=-\n[t40002] end\n"), "{err}");
     assert!(
-        out.contains("0 successful\nNo such file\nspawn: a program is compiled by `upvmcc`"),
+        out.contains("0 successful\nNo such file\nspawn: compile the program by `upvmcc`"),
         "{out}"
     );
     assert!(!out.contains("never"), "{out}");

@@ -63,7 +63,7 @@ fn public_programs_print_what_they_print_under_the_real_pvm() {
 
 /// Checks an assumption of the comparison.
 #[test]
-#[ignore = "says nothing of our PVM"]
+#[ignore = "tests only the real PVM"]
 fn the_real_pvm_prints_the_same_twice() {
     let Some(mut comparison) = Comparison::of(table()) else { return };
     comparison.compile("real", real::compile);
@@ -73,7 +73,7 @@ fn the_real_pvm_prints_the_same_twice() {
 
 /// Checks another assumption of the comparison.
 #[test]
-#[ignore = "says nothing of our PVM"]
+#[ignore = "tests only the real PVM"]
 fn the_real_pvm_prints_the_same_twice_of_public_programs() {
     let Some(mut comparison) = Comparison::of(public_table()) else { return };
     let Some(sources) = public::Sources::there() else { return };

@@ -62,7 +62,7 @@ fn assert_in_order(said: &str, all: &[&str]) {
     let mut rest = said;
     for one in all {
         let at = rest.find(one);
-        let at = at.unwrap_or_else(|| panic!("{one:?} is not there, or too early:\n{said}"));
+        let at = at.unwrap_or_else(|| panic!("{one:?} is missing, or too early:\n{said}"));
         rest = &rest[at + one.len()..];
     }
 }
@@ -84,8 +84,10 @@ fn breakpoints_backtraces_and_variables_are_of_each_task() {
     let watched = Watched::new("-g");
     let (end, call) = (line("value += twice;"), line("sum = watched_last(sum);"));
     let script = format!(
-        "set breakpoint pending on\nset language c\nbreak watched_work\nbreak {end}\nbreak {call} if upcall_current_task == 0x40002\nrun\n\
-        {LOOK}backtrace\nnext\nnext\nprintf \"local %d, twice %d\\n\", local, twice\nfinish\ncontinue\n\
+        "set breakpoint pending on\nset language c\nbreak watched_work\nbreak {end}\n\
+        break {call} if upcall_current_task == 0x40002\nrun\n\
+        {LOOK}backtrace\nnext\nnext\nprintf \"local %d, twice %d\\n\", local, twice\n\
+        finish\ncontinue\n\
         {LOOK}backtrace\ncontinue\n\
         {LOOK}up\nprint count\nprint all[2]\ncontinue\ncontinue\n\
         {LOOK}continue\n\
@@ -165,7 +167,8 @@ fn whoever_attaches_or_watches_a_crash_sees_the_same() {
     let children =
         std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", waits.id())).unwrap();
     let script = format!(
-        "set language c\nbreak watched_leave if upcall_current_task == 0x40003\nshell touch {}\ncontinue\n{LOOK}backtrace\ndetach\n",
+        "set language c\nbreak watched_leave if upcall_current_task == 0x40003\n\
+        shell touch {}\ncontinue\n{LOOK}backtrace\ndetach\n",
         go.display()
     );
     let said = watched.gdb(&script, |gdb| _ = gdb.arg("-p").arg(children.trim()));

@@ -77,7 +77,8 @@ impl Sources {
             hmmer.zip(netpipe).filter(|_| squid).map(|(hmmer, netpipe)| Self { hmmer, netpipe });
         if found.is_none() {
             println!(
-                "skipped: no {} (Debian: apt-get install {}), or no sources of hmmer2 and netpipe (apt-get source)",
+                "skipped: no {} (Debian: apt-get install {}), or no sources of hmmer2 and netpipe \
+                 (apt-get source)",
                 NEEDED[0],
                 NEEDED.join(" ")
             );

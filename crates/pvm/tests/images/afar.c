@@ -39,7 +39,7 @@ int main(int count, char **words)
         ;
     int came = !access(file, F_OK);
     if (!came)
-        printf("FAILED: the message has not come within %d s\n", PATIENCE_S);
+        printf("FAILED: the message did not arrive within %d s\n", PATIENCE_S);
     pvm_exit();
     return !came;
 }

@@ -36,7 +36,7 @@ static int heard(int tag, int round)
     pvm_upkint(&found, 1, 1);
     if (got == tag && found == round)
         return 1;
-    printf("FAILED: round %d: tag %d of round %d, and not tag %d\n", round, got, found, tag);
+    printf("FAILED: round %d: tag %d of round %d instead of tag %d\n", round, got, found, tag);
     return 0;
 }
 

@@ -16,7 +16,7 @@ static int ends(const char *how)
         abort();
     case 'e':
         exit(3);
-    case 'l': /* a message that was sent before counts */
+    case 'l': /* a message that was sent before the crash arrives */
         pvm_initsend(PvmDataRaw);
         pvm_send(pvm_parent(), 5);
         return *(volatile int *)8;

@@ -16,11 +16,14 @@ int main(int argc, char **argv)
         return 0;
     }
     for (int round = 0; round < 2; round++) {
-        if (pvm_spawn(argv[0], args, 0, ":/", 1, &tid) != 1 || pvm_recv(tid, 1) <= 0 || pvm_upkstr(its) || strcmp(its, "/"))
+        if (pvm_spawn(argv[0], args, 0, ":/", 1, &tid) != 1 || pvm_recv(tid, 1) <= 0 ||
+            pvm_upkstr(its) || strcmp(its, "/"))
             return 1;
-        if (pvm_spawn(argv[0], args, PvmTaskHost, ".:/proc", 1, &tid) != 1 || pvm_recv(tid, 1) <= 0 || pvm_upkstr(its) || strcmp(its, "/proc"))
+        if (pvm_spawn(argv[0], args, PvmTaskHost, ".:/proc", 1, &tid) != 1 ||
+            pvm_recv(tid, 1) <= 0 || pvm_upkstr(its) || strcmp(its, "/proc"))
             return 2;
-        if (pvm_spawn(argv[0], args, 0, "", 1, &tid) != 1 || pvm_recv(tid, 1) <= 0 || pvm_upkstr(its) || strcmp(its, own))
+        if (pvm_spawn(argv[0], args, 0, "", 1, &tid) != 1 || pvm_recv(tid, 1) <= 0 ||
+            pvm_upkstr(its) || strcmp(its, own))
             return 3;
         getcwd(its, sizeof its);
         if (strcmp(its, own))

@@ -1,4 +1,4 @@
-c     The interface for Fortran, in messages to itself: a line for each
+c     The Fortran interface, in messages to itself: a line for each
 c     check, the same under any PVM. (gfortran: -std=legacy)
       program fortran
       implicit none
@@ -27,7 +27,7 @@ c     check, the same under any PVM. (gfortran: -std=legacy)
       print '(2x,a,a,i0)', what, ' = ', value
       end
 
-c     What is in the send buffer is in the receive buffer then.
+c     Sends the send buffer to this task, and receives it.
       subroutine bounce(me)
       integer me, info
       call pvmfsend(me, 1, info)
@@ -279,7 +279,7 @@ c     What is in the send buffer is in the receive buffer then.
       call check('its code', tid)
       call pvmfhostsync(dtid, seconds, micros, i, number, info)
       call check('hostsync', info)
-c     A daemon's clock is a little before this one, or after it.
+c     A daemon's clock is slightly ahead of this one, or behind it.
       call check('ahead', merge(0, 1, abs(i) .le. 1))
       end
 

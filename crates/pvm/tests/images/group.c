@@ -75,7 +75,9 @@ static int reduced(char *group, int root)
     pvm_barrier(group, n);
     /* i to the power of n, and a product with 0. */
     pvm_reduce(PvmProduct, double_pairs, 2, PVM_DCPLX, tag, group, root);
-    if (is_root && (double_pairs[0] != (n % 4 == 0) - (n % 4 == 2) || double_pairs[1] != (n % 4 == 1) - (n % 4 == 3) || double_pairs[2] != 0))
+    if (is_root &&
+        (double_pairs[0] != (n % 4 == 0) - (n % 4 == 2) ||
+         double_pairs[1] != (n % 4 == 1) - (n % 4 == 3) || double_pairs[2] != 0))
         good = 0;
     pvm_barrier(group, n);
     pvm_reduce(sum_and_mark, part, 2, PVM_INT, tag, group, root);
@@ -211,44 +213,44 @@ static void together(const char *what, char *name, int number)
 
 static void names(int me)
 {
-    check("no name is joined", pvm_joingroup(0), PvmNullGroup);
-    check("an empty name is joined", pvm_joingroup(""), PvmNullGroup);
-    check("an empty name is left", pvm_lvgroup(""), PvmNullGroup);
-    check("an empty name's barrier", pvm_barrier("", 1), PvmNullGroup);
-    check("an empty name's size", pvm_gsize(""), PvmNullGroup);
-    check("an empty name's broadcast", pvm_bcast("", 1), PvmNullGroup);
-    check("nobody's group is left", pvm_lvgroup("t.none"), PvmNoGroup);
-    check("nobody's group has no task", pvm_gettid("t.none", 0), PvmNoGroup);
-    check("nobody's group has no instance", pvm_getinst("t.none", me), PvmNoGroup);
-    check("nobody's group has no size", pvm_gsize("t.none"), PvmNoGroup);
-    check("nobody's group has no barrier", pvm_barrier("t.none", 1), PvmNoGroup);
-    check("nobody's group is told nothing", pvm_bcast("t.none", 1), PvmNoGroup);
-    check("nobody's group is not frozen", pvm_freezegroup("t.none", 1), PvmNoGroup);
+    check("a null name is not joined", pvm_joingroup(0), PvmNullGroup);
+    check("an empty name is not joined", pvm_joingroup(""), PvmNullGroup);
+    check("an empty name is not left", pvm_lvgroup(""), PvmNullGroup);
+    check("no barrier with an empty name", pvm_barrier("", 1), PvmNullGroup);
+    check("no size with an empty name", pvm_gsize(""), PvmNullGroup);
+    check("no broadcast with an empty name", pvm_bcast("", 1), PvmNullGroup);
+    check("an unknown group is not left", pvm_lvgroup("t.none"), PvmNoGroup);
+    check("an unknown group has no task", pvm_gettid("t.none", 0), PvmNoGroup);
+    check("an unknown group has no instance", pvm_getinst("t.none", me), PvmNoGroup);
+    check("an unknown group has no size", pvm_gsize("t.none"), PvmNoGroup);
+    check("an unknown group has no barrier", pvm_barrier("t.none", 1), PvmNoGroup);
+    check("an unknown group gets no broadcast", pvm_bcast("t.none", 1), PvmNoGroup);
+    check("an unknown group is not frozen", pvm_freezegroup("t.none", 1), PvmNoGroup);
 }
 
 static void instances(int me)
 {
     int first = children[0], second = children[1];
-    check("the first is 0", pvm_joingroup("t.i"), 0);
-    check("nobody joins twice", pvm_joingroup("t.i"), PvmDupGroup);
+    check("the first instance is 0", pvm_joingroup("t.i"), 0);
+    check("no task joins twice", pvm_joingroup("t.i"), PvmDupGroup);
     check("the next is 1", ask(first, "join", "t.i", 0), 1);
     check("the next is 2", ask(second, "join", "t.i", 0), 2);
-    check("its size", pvm_gsize("t.i"), 3);
+    check("the group's size", pvm_gsize("t.i"), 3);
     check("the task of an instance", pvm_gettid("t.i", 1), first);
     check("the instance of a task", pvm_getinst("t.i", second), 2);
     check("no such instance", pvm_gettid("t.i", 100), PvmNoInst);
     check("an instance below 0", pvm_gettid("t.i", -1), PvmNoInst);
-    check("who is not in it", pvm_getinst("t.i", children[2]), PvmNotInGroup);
-    check("one leaves", ask(first, "leave", "t.i", 0), 0);
-    check("and not again", ask(first, "leave", "t.i", 0), PvmNotInGroup);
-    check("a hole", pvm_gettid("t.i", 1), PvmNoInst);
-    check("a stranger asks", ask(children[2], "instance", "t.i", second), 2);
-    check("the lowest is given again", ask(children[2], "join", "t.i", 0), 1);
-    check("in two groups", ask(children[2], "join", "t.j", 0), 0);
-    check("the last leaves", ask(children[2], "leave", "t.j", 0), 0);
-    check("and it is gone", pvm_gsize("t.j"), PvmNoGroup);
-    check("this one leaves", pvm_lvgroup("t.i"), 0);
-    check("it is asked after", ask(second, "instance", "t.i", me), PvmNotInGroup);
+    check("the instance of a task outside", pvm_getinst("t.i", children[2]), PvmNotInGroup);
+    check("a member leaves", ask(first, "leave", "t.i", 0), 0);
+    check("but not twice", ask(first, "leave", "t.i", 0), PvmNotInGroup);
+    check("the instance is unused", pvm_gettid("t.i", 1), PvmNoInst);
+    check("a task outside asks", ask(children[2], "instance", "t.i", second), 2);
+    check("the lowest free instance is reused", ask(children[2], "join", "t.i", 0), 1);
+    check("a task is in two groups", ask(children[2], "join", "t.j", 0), 0);
+    check("the last member leaves", ask(children[2], "leave", "t.j", 0), 0);
+    check("and the group is gone", pvm_gsize("t.j"), PvmNoGroup);
+    check("the first task leaves", pvm_lvgroup("t.i"), 0);
+    check("its instance is gone", ask(second, "instance", "t.i", me), PvmNotInGroup);
     ask(second, "leave", "t.i", 0);
     ask(children[2], "leave", "t.i", 0);
 }
@@ -256,11 +258,11 @@ static void instances(int me)
 static void polls(int me)
 {
     tell(children[0], "poll", "t.p", 1);
-    check("one polls for another", hear(children[0]), NOTHING);
-    check("a first one joins", ask(children[1], "join", "t.p", 0), 0);
-    check("it is not that one", hear(children[0]), NOTHING);
-    check("the second one joins", pvm_joingroup("t.p"), 1);
-    check("it is found", heard(children[0]), me);
+    check("a member polls for another", hear(children[0]), NOTHING);
+    check("another task joins", ask(children[1], "join", "t.p", 0), 0);
+    check("it is not the wanted instance", hear(children[0]), NOTHING);
+    check("the wanted instance joins", pvm_joingroup("t.p"), 1);
+    check("and is found", heard(children[0]), me);
     pvm_lvgroup("t.p");
     ask(children[1], "leave", "t.p", 0);
 }
@@ -268,20 +270,20 @@ static void polls(int me)
 static void broadcasts(void)
 {
     pvm_initsend(PvmDataDefault);
-    check("it is joined", pvm_joingroup("t.b"), 0);
-    check("nobody else is there", pvm_bcast("t.b", 9), PvmNoInst);
+    check("the group is joined", pvm_joingroup("t.b"), 0);
+    check("no other member exists", pvm_bcast("t.b", 9), PvmNoInst);
     for (int child = 0; child < 2; child++)
         ask(children[child], "join", "t.b", 0);
-    check("a tag below 0", pvm_bcast("t.b", -4), PvmBadParam);
-    check("a member tells the others", ask(children[0], "bcast", "t.b", 23), 0);
-    check("one hears it", order("receive", "", 0), 23);
-    check("another hears it", ask(children[1], "receive", "", 0), 23);
-    check("not itself", ask(children[0], "receive", "", 0), NOTHING);
-    check("a stranger tells them", ask(children[2], "bcast", "t.b", 24), 0);
-    check("one hears it", order("receive", "", 0), 24);
-    check("another hears it", ask(children[0], "receive", "", 0), 24);
+    check("a negative tag", pvm_bcast("t.b", -4), PvmBadParam);
+    check("a member broadcasts", ask(children[0], "bcast", "t.b", 23), 0);
+    check("a member receives it", order("receive", "", 0), 23);
+    check("another member receives it", ask(children[1], "receive", "", 0), 23);
+    check("the sender does not", ask(children[0], "receive", "", 0), NOTHING);
+    check("a task outside broadcasts", ask(children[2], "bcast", "t.b", 24), 0);
+    check("a member receives it", order("receive", "", 0), 24);
+    check("another member receives it", ask(children[0], "receive", "", 0), 24);
     check("and another", ask(children[1], "receive", "", 0), 24);
-    check("not the stranger", ask(children[2], "receive", "", 0), NOTHING);
+    check("the task outside does not", ask(children[2], "receive", "", 0), NOTHING);
     pvm_lvgroup("t.b");
     for (int child = 0; child < 2; child++)
         ask(children[child], "leave", "t.b", 0);
@@ -291,27 +293,27 @@ static void barriers(void)
 {
     for (int child = 0; child < CHILDREN; child++)
         ask(children[child], "join", "t.w", 0);
-    check("who is not in it", pvm_barrier("t.w", 1), PvmNotInGroup);
+    check("the instance of a task outside", pvm_barrier("t.w", 1), PvmNotInGroup);
     tell(children[0], "barrier", "t.w", 3);
     check("one waits", hear(children[0]), NOTHING);
-    check("another count", ask(children[1], "barrier", "t.w", 2), PvmMismatch);
+    check("a different count", ask(children[1], "barrier", "t.w", 2), PvmMismatch);
     tell(children[1], "barrier", "t.w", -1);
     check("two wait", hear(children[1]), NOTHING);
-    check("the third", ask(children[2], "barrier", "t.w", 3), 0);
+    check("the third arrives", ask(children[2], "barrier", "t.w", 3), 0);
     check("the first goes on", heard(children[0]), 0);
     check("the second goes on", heard(children[1]), 0);
     tell(children[1], "barrier", "t.w", 2);
-    check("two of three", ask(children[2], "barrier", "t.w", 2), 0);
-    check("the other goes on", heard(children[1]), 0);
-    check("one alone", ask(children[2], "barrier", "t.w", 1), 0);
+    check("a barrier of two members", ask(children[2], "barrier", "t.w", 2), 0);
+    check("the other one goes on", heard(children[1]), 0);
+    check("a barrier of one", ask(children[2], "barrier", "t.w", 1), 0);
     tell(children[0], "barrier", "t.w", 4);
     tell(children[1], "barrier", "t.w", 4);
     tell(children[2], "barrier", "t.w", 4);
-    check("all wait for one who has not joined", hear(children[2]), NOTHING);
+    check("all wait for a task that has not joined", hear(children[2]), NOTHING);
     pvm_joingroup("t.w");
-    check("who joins and comes", pvm_barrier("t.w", 4), 0);
+    check("a task joins and arrives", pvm_barrier("t.w", 4), 0);
     for (int child = 0; child < CHILDREN; child++)
-        check("they go on", heard(children[child]), 0);
+        check("all go on", heard(children[child]), 0);
     pvm_lvgroup("t.w");
     for (int child = 0; child < CHILDREN; child++)
         ask(children[child], "leave", "t.w", 0);
@@ -323,17 +325,20 @@ static void collects(int me)
     int pvm_grphostinfo(char *, int, int *, int *, int *);
     for (int child = 0; child < CHILDREN; child++)
         ask(children[child], "join", "t.c", 0);
-    check("who is not in it reduces", pvm_reduce(PvmSum, data, 1, PVM_INT, 5, "t.c", 0), PvmNotInGroup);
-    check("who is not in it gathers", pvm_gather(result, data, 1, PVM_INT, 5, "t.c", 0), PvmNotInGroup);
-    check("who is not in it scatters", pvm_scatter(result, data, 1, PVM_INT, 5, "t.c", 0), PvmNotInGroup);
-    check("the last one", pvm_joingroup("t.c"), 3);
+    check("a task outside cannot reduce", pvm_reduce(PvmSum, data, 1, PVM_INT, 5, "t.c", 0),
+          PvmNotInGroup);
+    check("a task outside cannot gather", pvm_gather(result, data, 1, PVM_INT, 5, "t.c", 0),
+          PvmNotInGroup);
+    check("a task outside cannot scatter", pvm_scatter(result, data, 1, PVM_INT, 5, "t.c", 0),
+          PvmNotInGroup);
+    check("the last member joins", pvm_joingroup("t.c"), 3);
     check("no data", pvm_reduce(PvmSum, 0, 1, PVM_INT, 5, "t.c", 3), PvmBadParam);
-    check("nothing of it", pvm_gather(result, data, 0, PVM_INT, 5, "t.c", 3), PvmBadParam);
+    check("a count of 0", pvm_gather(result, data, 0, PVM_INT, 5, "t.c", 3), PvmBadParam);
     check("no such type", pvm_scatter(result, data, 1, 77, 5, "t.c", 3), PvmBadParam);
     check("no such root", pvm_reduce(PvmSum, data, 1, PVM_INT, 5, "t.c", 9), PvmNoInst);
     check("no such root", pvm_gather(result, data, 1, PVM_INT, 5, "t.c", 9), PvmNoInst);
     check("no such group", pvm_scatter(result, data, 1, PVM_INT, 5, "t.none", 0), PvmNoGroup);
-    check("nowhere to gather", pvm_gather(0, data, 1, PVM_INT, 5, "t.c", 3), PvmBadParam);
+    check("no place to gather", pvm_gather(0, data, 1, PVM_INT, 5, "t.c", 3), PvmBadParam);
     check("nothing to scatter", pvm_scatter(result, 0, 1, PVM_INT, 5, "t.c", 3), PvmBadParam);
     for (int root = 0; root < MEMBERS; root += 3) {
         together("reduced", "t.c", root);
@@ -342,16 +347,21 @@ static void collects(int me)
     }
     /* The others do not wait for the root, and their parts arrive. */
     for (int child = 0; child < CHILDREN; child++)
-        check("who is not the root goes on", ask(children[child], "reduce", "t.c", 3), 0);
-    check("the root's function refuses", pvm_reduce(refuse, data, 2, PVM_INT, 5, "t.c", 3), PvmOverflow);
-    check("its hosts", pvm_grphostinfo("t.c", pvm_tidtohost(me), &speaker, &here, &hosts), 0);
-    check("who speaks for them", speaker, me < children[0] ? me : children[0]);
-    check("who is here", here, MEMBERS);
-    check("how many hosts", hosts, 1);
-    check("one leaves", ask(children[1], "leave", "t.c", 0), 0);
-    check("a hole where it was, to gather", pvm_gather(result, data, 1, PVM_INT, 8, "t.c", 3), PvmNoInst);
-    check("a hole where it was, to scatter", pvm_scatter(result, data, 1, PVM_INT, 8, "t.c", 3), PvmNoInst);
-    check("it is the root no more", pvm_reduce(PvmSum, data, 1, PVM_INT, 8, "t.c", 1), PvmNoInst);
+        check("members other than the root go on", ask(children[child], "reduce", "t.c", 3), 0);
+    check("the root's function refuses", pvm_reduce(refuse, data, 2, PVM_INT, 5, "t.c", 3),
+          PvmOverflow);
+    check("information about the group's hosts",
+          pvm_grphostinfo("t.c", pvm_tidtohost(me), &speaker, &here, &hosts), 0);
+    check("the host's speaker", speaker, me < children[0] ? me : children[0]);
+    check("the members on this host", here, MEMBERS);
+    check("the number of hosts", hosts, 1);
+    check("a member leaves", ask(children[1], "leave", "t.c", 0), 0);
+    check("no gather with an unused instance", pvm_gather(result, data, 1, PVM_INT, 8, "t.c", 3),
+          PvmNoInst);
+    check("no scatter with an unused instance", pvm_scatter(result, data, 1, PVM_INT, 8, "t.c", 3),
+          PvmNoInst);
+    check("a former member is not a root", pvm_reduce(PvmSum, data, 1, PVM_INT, 8, "t.c", 1),
+          PvmNoInst);
     pvm_lvgroup("t.c");
     ask(children[0], "leave", "t.c", 0);
     ask(children[2], "leave", "t.c", 0);
@@ -364,7 +374,7 @@ static void functions(void)
     char x = 3, y = -4;
     for (int function = 0; function < 4; function++) {
         all[function](&type, &x, &y, &one, &info);
-        check("texts are not calculated with", info, PvmBadParam);
+        check("strings are not reduced", info, PvmBadParam);
     }
     type = PVM_BYTE;
     PvmMin(&type, &x, &y, &one, &info);
@@ -376,61 +386,61 @@ static void functions(void)
     float z[2] = {3, 4}, w[2] = {-5, 0}, v[2] = {0, -1};
     type = PVM_CPLX;
     PvmMax(&type, z, w, &one, &info);
-    check("of the same modulus the first", z[0] == 3 && z[1] == 4, 1);
+    check("of equal moduli the first", z[0] == 3 && z[1] == 4, 1);
     PvmMin(&type, z, v, &one, &info);
-    check("of a lower modulus", z[0] == 0 && z[1] == -1, 1);
+    check("the lower modulus", z[0] == 0 && z[1] == -1, 1);
     PvmProduct(&type, w, v, &one, &info);
     check("a product", w[0] == 0 && w[1] == 5, 1);
     double nan[1] = {NAN}, number[1] = {1};
     type = PVM_DOUBLE;
     PvmMax(&type, nan, number, &one, &info);
-    check("no number, and one", nan[0] == 1, 1);
+    check("a NaN and a number", nan[0] == 1, 1);
 }
 
 static void frozen(int me)
 {
-    check("it is joined", pvm_joingroup("t.f"), 0);
+    check("the group is joined", pvm_joingroup("t.f"), 0);
     for (int child = 0; child < 2; child++)
         ask(children[child], "join", "t.f", 0);
-    check("a stranger does not freeze it", ask(children[2], "freeze", "t.f", 3), PvmNotInGroup);
+    check("a task outside cannot freeze it", ask(children[2], "freeze", "t.f", 3), PvmNotInGroup);
     tell(children[0], "freeze", "t.f", 3);
     check("one waits", hear(children[0]), NOTHING);
-    check("another count", ask(children[1], "freeze", "t.f", 2), PvmMismatch);
+    check("a different count", ask(children[1], "freeze", "t.f", 2), PvmMismatch);
     tell(children[1], "freeze", "t.f", -1);
     check("two wait", hear(children[1]), NOTHING);
-    check("the third", pvm_freezegroup("t.f", 3), 3);
+    check("the third arrives", pvm_freezegroup("t.f", 3), 3);
     check("the first goes on", heard(children[0]), 3);
     check("the second goes on", heard(children[1]), 3);
-    check("once only", pvm_freezegroup("t.f", 3), PvmDupGroup);
-    check("nobody joins", ask(children[2], "join", "t.f", 0), PvmNotInGroup);
-    check("its size", pvm_gsize("t.f"), 3);
-    check("a stranger asks for its size", ask(children[2], "size", "t.f", 0), 3);
-    check("its tasks", pvm_gettid("t.f", 2), children[1]);
-    check("its instances", pvm_getinst("t.f", children[0]), 1);
+    check("a group is frozen only once", pvm_freezegroup("t.f", 3), PvmDupGroup);
+    check("no task can join", ask(children[2], "join", "t.f", 0), PvmNotInGroup);
+    check("the group's size", pvm_gsize("t.f"), 3);
+    check("a task outside asks for its size", ask(children[2], "size", "t.f", 0), 3);
+    check("the task of an instance", pvm_gettid("t.f", 2), children[1]);
+    check("the instance of a task", pvm_getinst("t.f", children[0]), 1);
     check("no such instance", pvm_gettid("t.f", 9), PvmNoInst);
-    check("who is not in it", pvm_getinst("t.f", children[2]), PvmNotInGroup);
+    check("the instance of a task outside", pvm_getinst("t.f", children[2]), PvmNotInGroup);
     check("a member asks", ask(children[1], "tid", "t.f", 0), me);
     tell(children[0], "gathered", "t.f", 2);
     tell(children[1], "gathered", "t.f", 2);
     int good = gathered("t.f", 2);
     check("it gathers", good && heard(children[0]) == 1 && heard(children[1]) == 1, 1);
-    check("a stranger tells them", ask(children[2], "bcast", "t.f", 31), 0);
-    check("a member tells them", ask(children[1], "bcast", "t.f", 32), 0);
-    check("one hears it", order("receive", "", 0), 31);
-    check("one hears it", order("receive", "", 0), 32);
-    check("another hears it", ask(children[0], "receive", "", 0), 31);
+    check("a task outside broadcasts", ask(children[2], "bcast", "t.f", 31), 0);
+    check("a member broadcasts", ask(children[1], "bcast", "t.f", 32), 0);
+    check("a member receives it", order("receive", "", 0), 31);
+    check("a member receives it", order("receive", "", 0), 32);
+    check("another member receives it", ask(children[0], "receive", "", 0), 31);
     ask(children[0], "receive", "", 0);
     ask(children[1], "receive", "", 0);
     tell(children[0], "barrier", "t.f", 3);
     check("one waits", hear(children[0]), NOTHING);
-    check("one leaves", pvm_lvgroup("t.f"), 0);
-    check("and who waits is told", heard(children[0]), PvmNoGroup);
-    check("from then on", ask(children[1], "barrier", "t.f", 2), PvmNoGroup);
+    check("a member leaves", pvm_lvgroup("t.f"), 0);
+    check("and waiting members get an error", heard(children[0]), PvmNoGroup);
+    check("as do later calls", ask(children[1], "barrier", "t.f", 2), PvmNoGroup);
     check("its members still find each other", ask(children[1], "tid", "t.f", 1), children[0]);
     check("the next leaves", ask(children[0], "leave", "t.f", 0), 0);
-    check("the last leaves", ask(children[1], "leave", "t.f", 0), 0);
-    check("it is another's", ask(children[2], "join", "t.f", 0), 0);
-    check("a member of before asks", ask(children[1], "size", "t.f", 0), 1);
+    check("the last member leaves", ask(children[1], "leave", "t.f", 0), 0);
+    check("another task creates the group", ask(children[2], "join", "t.f", 0), 0);
+    check("a former member asks for its size", ask(children[1], "size", "t.f", 0), 1);
     ask(children[2], "leave", "t.f", 0);
 }
 
@@ -441,12 +451,12 @@ static void ends(void)
     tell(children[2], "end", "", 0);
     while (pvm_gsize("t.e") == 3)
         ;
-    check("who ends leaves", pvm_gsize("t.e"), 2);
+    check("a task that ends leaves", pvm_gsize("t.e"), 2);
     pvm_kill(children[1]);
     while (pvm_gsize("t.e") == 2)
         ;
-    check("who is ended leaves", pvm_gettid("t.e", 1), PvmNoInst);
-    check("this one stays", pvm_gettid("t.e", 0), children[0]);
+    check("a task that is killed leaves", pvm_gettid("t.e", 1), PvmNoInst);
+    check("the other member stays", pvm_gettid("t.e", 0), children[0]);
 }
 
 int main(int count, char **args)

@@ -114,7 +114,8 @@ static void arrays(void)
     for (int one = 0; one < count; one++)
         mine += tasks[one].ti_tid == me || tasks[one].ti_tid == other;
     memset(tasks, 0xff, count * sizeof *tasks);
-    printf("of these two: %d; siblings: %d\n", mine, pvm_siblings(&siblings) == 1 && siblings[0] == me);
+    printf("of these two: %d; siblings: %d\n", mine,
+           pvm_siblings(&siblings) == 1 && siblings[0] == me);
 }
 
 int main(int argc, char **argv)

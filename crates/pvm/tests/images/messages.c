@@ -138,8 +138,9 @@ static void headers(const char *of, int buffer)
 {
     struct pvmminfo info;
     int code = pvm_getminfo(buffer, &info);
-    printf("  %s: %d: length %d, context %d, tag %d, wait %d, encoding %x, crc %d, from %s, to %s\n", of, code,
-           info.len, info.ctx, info.tag, info.wid, info.enc, info.crc,
+    printf("  %s: %d: length %d, context %d, tag %d, wait %d, encoding %x, crc %d, "
+           "from %s, to %s\n",
+           of, code, info.len, info.ctx, info.tag, info.wid, info.enc, info.crc,
            info.src == me ? "me" : info.src ? "another" : "nobody",
            info.dst == me ? "me" : info.dst ? "another" : "nobody");
 }
@@ -154,7 +155,8 @@ static void messages(int encoding, int within)
     pvm_setsbuf(inner);
     pvm_pkbyte(bytes, 7, 1);
     pvm_getminfo(inner, &info);
-    info.len = 1, info.ctx = 4, info.tag = 3, info.wid = 5, info.enc = 6, info.crc = 7, info.src = 8, info.dst = 9;
+    info.len = 1, info.ctx = 4, info.tag = 3, info.wid = 5, info.enc = 6, info.crc = 7,
+        info.src = 8, info.dst = 9;
     CHECK(pvm_setminfo(inner, &info));
     headers("set", inner);
     pvm_setsbuf(0);
@@ -271,20 +273,22 @@ static void formats(int encoding)
     unsigned positive = 0;
     unsigned short positive_half = 0;
     unsigned long positive_large = 0;
-    pvm_packf("%+ %d %hd %ld %c %f %lf %s %ud %uhd %uld", encoding, -5, -6, 7l, 'z', 1.5, -2.5, "text", 7u, 8, 9ul);
+    pvm_packf("%+ %d %hd %ld %c %f %lf %s %ud %uhd %uld", encoding, -5, -6, 7l, 'z', 1.5, -2.5,
+              "text", 7u, 8, 9ul);
     bounce();
-    CHECK(pvm_unpackf("%d %hd %ld %c %f %lf %s %ud %uhd %uld", &whole, &half, &large, &byte, &real, &precise, text,
-                      &positive, &positive_half, &positive_large));
-    printf("  %d %d %ld %c %f %f %s %u %u %lu\n", whole, half, large, byte, real, precise, text, positive,
-           positive_half, positive_large);
+    CHECK(pvm_unpackf("%d %hd %ld %c %f %lf %s %ud %uhd %uld", &whole, &half, &large, &byte, &real,
+                      &precise, text, &positive, &positive_half, &positive_large));
+    printf("  %d %d %ld %c %f %f %s %u %u %lu\n", whole, half, large, byte, real, precise, text,
+           positive, positive_half, positive_large);
     CHECK(pvm_unpackf("%d", &whole));
-    pvm_packf("%+ %*.*d %3c %x %2lx %2.d %1.0d", encoding, 3, 2, numbers, "abc", complexes, doubles, numbers + 4,
-              numbers + 6);
+    pvm_packf("%+ %*.*d %3c %x %2lx %2.d %1.0d", encoding, 3, 2, numbers, "abc", complexes, doubles,
+              numbers + 4, numbers + 6);
     bounce();
     CHECK(pvm_unpackf("%*.2d %3c", 3, more, three));
     printf("  %d %d %d %d %d %d %s\n", more[0], more[1], more[2], more[3], more[4], more[5], three);
     CHECK(pvm_unpackf("%x%2lx", complex, precises));
-    printf("  %f %f %f %f %f %f\n", complex[0], complex[1], precises[0], precises[1], precises[2], precises[3]);
+    printf("  %f %f %f %f %f %f\n", complex[0], complex[1], precises[0], precises[1], precises[2],
+           precises[3]);
     CHECK(pvm_unpackf("%2d %d", more, more + 2));
     printf("  %d %d %d\n", more[0], more[1], more[2]);
     CHECK(pvm_unpackf(""));

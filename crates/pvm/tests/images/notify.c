@@ -51,34 +51,34 @@ static void exits(void)
     int length = 0, tag = 0, source = 0, context, gone = children[0];
     check("two are watched", pvm_notify(PvmTaskExit, 50, 2, children), PvmOk);
     check("one is watched more than once", pvm_notify(PvmTaskExit, 51, 1, children), PvmOk);
-    check("it is watched by another", ask(children[2], "watch", "", children[0]), PvmOk);
-    check("nobody has ended", notice(-1), NOTHING);
+    check("another task watches it", ask(children[2], "watch", "", children[0]), PvmOk);
+    check("no task has ended", notice(-1), NOTHING);
     tell(children[0], "end", "", 0);
     int buffer = pvm_recv(-1, 50);
     pvm_bufinfo(buffer, &length, &tag, &source);
     check("a notice's length", length, 4);
-    check("from whom it is: a daemon", source, (int)0x80000000);
+    check("its sender is a daemon", source, (int)0x80000000);
     int about = 0;
     pvm_upkint(&about, 1, 1);
-    check("whom it is about", about, children[0]);
+    check("the task that it is about", about, children[0]);
     check("the other notice", noticed(51), children[0]);
-    check("the other who watched", ask(children[2], "notice", "", 0), children[0]);
-    check("nobody else", notice(-1), NOTHING);
+    check("the notice of the other task", ask(children[2], "notice", "", 0), children[0]);
+    check("no further notice", notice(-1), NOTHING);
     pvm_kill(children[1]);
-    check("one is ended", noticed(50), children[1]);
-    check("who has ended before is told of at once", pvm_notify(PvmTaskExit, 52, 1, &gone), PvmOk);
-    check("it is", noticed(52), gone);
+    check("a task is killed", noticed(50), children[1]);
+    check("an ended task is watched", pvm_notify(PvmTaskExit, 52, 1, &gone), PvmOk);
+    check("the notice comes at once", noticed(52), gone);
     context = pvm_newcontext();
     pvm_setcontext(context);
-    check("it is watched in a context", pvm_notify(PvmTaskExit, 53, 1, &children[2]), PvmOk);
+    check("a task is watched in a context", pvm_notify(PvmTaskExit, 53, 1, &children[2]), PvmOk);
     pvm_setcontext(0);
     tell(children[2], "end", "", 0);
-    check("a notice does not come in another", notice(53), NOTHING);
+    check("the notice does not come in another context", notice(53), NOTHING);
     pvm_setcontext(context);
-    check("but in that", noticed(53), children[2]);
+    check("but in that one", noticed(53), children[2]);
     pvm_setcontext(0);
     pvm_freecontext(context);
-    check("who leaves the machine", pvm_notify(PvmTaskExit, 54, 1, &children[3]), PvmOk);
+    check("a task that leaves the machine", pvm_notify(PvmTaskExit, 54, 1, &children[3]), PvmOk);
     tell(children[3], "leave", "", 0);
     check("has ended", noticed(54), children[3]);
 }
@@ -86,41 +86,42 @@ static void exits(void)
 static void withdrawn(void)
 {
     int *one = &children[4];
-    check("it is watched", pvm_notify(PvmTaskExit, 55, 1, one), PvmOk);
-    check("in two ways", pvm_notify(PvmTaskExit, 56, 1, one), PvmOk);
+    check("a task is watched", pvm_notify(PvmTaskExit, 55, 1, one), PvmOk);
+    check("with two tags", pvm_notify(PvmTaskExit, 56, 1, one), PvmOk);
     check("one is withdrawn", pvm_notify(PvmTaskExit | PvmNotifyCancel, 55, 1, one), PvmOk);
-    check("and told of", noticed(55), *one);
-    check("it is not there any more", pvm_notify(PvmTaskExit | PvmNotifyCancel, 55, 1, one), PvmOk);
-    check("and not told of", notice(55), NOTHING);
-    check("there was none such", pvm_notify(PvmTaskExit | PvmNotifyCancel, 57, 1, one), PvmOk);
-    check("and it is not told of", notice(57), NOTHING);
+    check("and a notice comes", noticed(55), *one);
+    check("it is withdrawn again", pvm_notify(PvmTaskExit | PvmNotifyCancel, 55, 1, one), PvmOk);
+    check("and no notice comes", notice(55), NOTHING);
+    check("an unknown request is withdrawn", pvm_notify(PvmTaskExit | PvmNotifyCancel, 57, 1, one),
+          PvmOk);
+    check("and no notice comes", notice(57), NOTHING);
     tell(children[4], "end", "", 0);
-    check("it ends, the other is told of", noticed(56), *one);
-    check("and nothing else", notice(-1), NOTHING);
+    check("the other notice comes at its end", noticed(56), *one);
+    check("and no other", notice(-1), NOTHING);
 }
 
 static void others(int me)
 {
     int host = pvm_tidtohost(me), no_host = (int)0x80100000, no_task = -5;
-    check("hosts that come", pvm_notify(PvmHostAdd, 58, -1, 0), PvmOk);
-    check("no more of them", pvm_notify(PvmHostAdd, 58, 0, 0), PvmOk);
+    check("new hosts are watched", pvm_notify(PvmHostAdd, 58, -1, 0), PvmOk);
+    check("with a count of 0", pvm_notify(PvmHostAdd, 58, 0, 0), PvmOk);
     check("withdrawn", pvm_notify(PvmHostAdd | PvmNotifyCancel, 58, -1, 0), PvmOk);
-    check("a host that goes", pvm_notify(PvmHostDelete, 58, 1, &host), PvmOk);
-    check("none has come or gone", notice(58), NOTHING);
+    check("a host is watched", pvm_notify(PvmHostDelete, 58, 1, &host), PvmOk);
+    check("no host has come or gone", notice(58), NOTHING);
     check("withdrawn", pvm_notify(PvmHostDelete | PvmNotifyCancel, 58, 1, &host), PvmOk);
-    check("and told of", noticed(58), host);
-    check("a host that is not there", pvm_notify(PvmHostDelete, 58, 1, &no_host), PvmOk);
-    check("is told of at once", noticed(58), no_host);
-    check("routes that come", pvm_notify(PvmRouteAdd, 58, -1, 0), PvmOk);
+    check("and a notice comes", noticed(58), host);
+    check("an unknown host is watched", pvm_notify(PvmHostDelete, 58, 1, &no_host), PvmOk);
+    check("the notice comes at once", noticed(58), no_host);
+    check("new routes are watched", pvm_notify(PvmRouteAdd, 58, -1, 0), PvmOk);
     check("withdrawn", pvm_notify(PvmRouteAdd | PvmNotifyCancel, 58, -1, 0), PvmOk);
-    check("none has come", notice(58), NOTHING);
-    check("nobody", pvm_notify(PvmTaskExit, 58, 0, &host), PvmBadParam);
-    check("no host", pvm_notify(PvmHostDelete, 58, 0, &host), PvmBadParam);
-    check("what is no task", pvm_notify(PvmTaskExit, 58, 1, &host), PvmBadParam);
-    check("what is no task, either", pvm_notify(PvmTaskExit, 58, 1, &no_task), PvmBadParam);
-    check("a tag below 0", pvm_notify(PvmTaskExit, -58, 1, &children[5]), PvmBadParam);
-    check("what cannot be watched", pvm_notify(77, 58, 1, &children[5]), PvmBadParam);
-    check("nothing of that has come", notice(-1), NOTHING);
+    check("no route has come", notice(58), NOTHING);
+    check("a count of 0 tasks", pvm_notify(PvmTaskExit, 58, 0, &host), PvmBadParam);
+    check("a count of 0 hosts", pvm_notify(PvmHostDelete, 58, 0, &host), PvmBadParam);
+    check("a host is not a task", pvm_notify(PvmTaskExit, 58, 1, &host), PvmBadParam);
+    check("a negative number is not a task", pvm_notify(PvmTaskExit, 58, 1, &no_task), PvmBadParam);
+    check("a negative tag", pvm_notify(PvmTaskExit, -58, 1, &children[5]), PvmBadParam);
+    check("an unknown event", pvm_notify(77, 58, 1, &children[5]), PvmBadParam);
+    check("no notice of these comes", notice(-1), NOTHING);
 }
 
 int main(int count, char **args)

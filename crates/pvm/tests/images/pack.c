@@ -101,7 +101,8 @@ static void values(void)
     pvm_pkushort(unsigneds, 3, 1);
     bounce();
     CHECK(pvm_upkushort((unsigned short *)halves, 3, 1));
-    printf("  %d %d %d\n", (unsigned short)halves[0], (unsigned short)halves[1], (unsigned short)halves[2]);
+    printf("  %d %d %d\n", (unsigned short)halves[0], (unsigned short)halves[1],
+           (unsigned short)halves[2]);
     pvm_initsend(PvmDataDefault);
     pvm_pkint(wholes, 4, 1);
     bounce();
@@ -176,7 +177,8 @@ static void strings(int encoding)
 /* Unpacks more than the message has. */
 static void ends(int encoding)
 {
-    int words[6] = {0x04030201, 0x08070605, 0x0c0b0a09, 0x100f0e0d, 0x14131211, 0x18171615}, got[16];
+    int words[6] = {0x04030201, 0x08070605, 0x0c0b0a09, 0x100f0e0d, 0x14131211, 0x18171615},
+        got[16];
 #define END(name, count, stride, packed)                                        \
     pvm_initsend(encoding), pvm_pkint(words, packed, 1), bounce();              \
     memset(got, 0xaa, sizeof got);                                              \

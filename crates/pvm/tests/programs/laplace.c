@@ -86,7 +86,8 @@ int main(int argc, char **argv) {
         }
     } else if (parent == PvmNoParent) {
         tids[0] = own;
-        if (tasks > 1 && pvm_spawn(argv[0], argv + 1, PvmTaskDefault, "", tasks - 1, tids + 1) != tasks - 1) {
+        if (tasks > 1 &&
+            pvm_spawn(argv[0], argv + 1, PvmTaskDefault, "", tasks - 1, tids + 1) != tasks - 1) {
             fprintf(stderr, "laplace: not all of %d tasks could be started\n", tasks);
             pvm_exit();
             return 1;

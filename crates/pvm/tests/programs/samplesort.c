@@ -13,7 +13,10 @@
 
 #include <pvm3.h>
 
-enum { MOST = 64, SAMPLES = 1, SPLIT = 2, EXCHANGE = 3, COUNTS = 4, ENDS = 5, SUMS = 6, TOTAL = 7, MIXED = 8 };
+enum {
+    MOST = 64, SAMPLES = 1, SPLIT = 2, EXCHANGE = 3, COUNTS = 4, ENDS = 5, SUMS = 6, TOTAL = 7,
+    MIXED = 8
+};
 
 static const char group[] = "samplesort";
 
@@ -40,7 +43,8 @@ static int place(const int *numbers, int count, int limit) {
 }
 
 int main(int argc, char **argv) {
-    int *siblings, tids[MOST], samples[MOST * MOST], splits[MOST], sizes[MOST], ends[2], all_ends[2 * MOST];
+    int *siblings, tids[MOST], samples[MOST * MOST], splits[MOST], sizes[MOST], ends[2],
+        all_ends[2 * MOST];
     int tasks, each, me, k, from, *numbers, *sorted, count = 0, size, total;
     // Doubles hold such sums exactly. The real PVM packs longs into only 32 bits.
     double sums[2] = {0, 0};
@@ -50,7 +54,9 @@ int main(int argc, char **argv) {
     tasks = argc > 1 ? atoi(argv[1]) : 4;
     each = argc > 2 ? atoi(argv[2]) : 10000;
     if (tasks < 1 || tasks > MOST || each < tasks) {
-        fprintf(stderr, "usage: samplesort TASKS EACH, with at most %d tasks, and as many numbers each\n", MOST);
+        fprintf(stderr,
+                "usage: samplesort TASKS EACH, with at most %d tasks, and as many numbers each\n",
+                MOST);
         pvm_exit();
         return 2;
     }
@@ -126,9 +132,11 @@ int main(int argc, char **argv) {
         int in_order = 1;
         for (k = 1; k < tasks; k++) in_order &= all_ends[2 * k - 1] <= all_ends[2 * k];
         printf("samplesort: %d numbers by %d tasks, %s, %s\n", total, tasks,
-               total == tasks * each && sums[0] == sums[1] && mixed[0] == mixed[1] ? "none lost" : "some LOST",
+               total == tasks * each && sums[0] == sums[1] && mixed[0] == mixed[1]
+                   ? "none lost" : "some LOST",
                in_order ? "in order" : "NOT in order");
-        printf("from %d to %d, sum %.0f; the tasks have", all_ends[0], all_ends[2 * tasks - 1], sums[1]);
+        printf("from %d to %d, sum %.0f; the tasks have", all_ends[0], all_ends[2 * tasks - 1],
+               sums[1]);
         for (k = 0; k < tasks; k++) printf(" %d", sizes[k]);
         printf("\n");
     }

@@ -14,7 +14,9 @@
 
 #include <pvm3.h>
 
-enum { MOST = 16, WORKERS = 64, INIT = 1, JOB = 2, BOUND = 3, FOUND = 4, DONE = 5, STOP = 6, LOST = 7 };
+enum {
+    MOST = 16, WORKERS = 64, INIT = 1, JOB = 2, BOUND = 3, FOUND = 4, DONE = 5, STOP = 6, LOST = 7
+};
 // Number of search nodes between two checks for a better bound.
 enum { PATIENCE = 500, TO_LOSE = 3 };
 
@@ -30,7 +32,8 @@ static void cities(void) {
         seed = seed * 1103515245u + 12345u;
         y[a] = seed >> 16 & 1023;
     }
-    for (a = 0; a < n; a++) for (b = 0; b < n; b++) distance[a][b] = abs(x[a] - x[b]) + abs(y[a] - y[b]);
+    for (a = 0; a < n; a++)
+        for (b = 0; b < n; b++) distance[a][b] = abs(x[a] - x[b]) + abs(y[a] - y[b]);
 }
 
 // The worker
@@ -101,7 +104,8 @@ static void work(void) {
         }
         pvm_upkint(&job, 1, 1);
         pvm_upkint(tour, 3, 1);
-        search(3, 1 | 1 << tour[1] | 1 << tour[2], distance[0][tour[1]] + distance[tour[1]][tour[2]]);
+        search(3, 1 | 1 << tour[1] | 1 << tour[2],
+               distance[0][tour[1]] + distance[tour[1]][tour[2]]);
         pvm_initsend(PvmDataDefault);
         pvm_pkint(&job, 1, 1);
         pvm_send(master, DONE);
@@ -240,7 +244,9 @@ static int lead(int lose) {
     length = held_karp();
     printf("tsp: %d cities, %d workers: the shortest tour has length %d, %s\n", n, workers, best,
            best == length && tour_length() == best ? "as it must" : "which is WRONG");
-    if (lose) printf("workers lost: %s\n", killed == TO_LOSE && lost <= killed ? "as many as were to be" : "WRONG");
+    if (lose)
+        printf("workers lost: %s\n",
+               killed == TO_LOSE && lost <= killed ? "as many as planned" : "WRONG");
     return 0;
 }
 

@@ -33,7 +33,8 @@ static double computed(unsigned long *mixed)
         words[word] = word * 0x9e3779b97f4a7c15ul + 1;
     for (int round = 1; round < 4000000; round++) {
         for (int word = 0; word < 12; word++)
-            words[word] = (words[word] ^ words[(word + 5) % 12] >> 7) * 0xff51afd7ed558ccdul + round;
+            words[word] =
+                (words[word] ^ words[(word + 5) % 12] >> 7) * 0xff51afd7ed558ccdul + round;
         for (int one = 0; one < 10; one++)
             sum[one] = sum[one] * 0.999 + (double)(words[one] >> 40) / round;
         wide += 1.0L / round;
@@ -77,14 +78,16 @@ static void all_are_sent(void)
     int number = 0;
     every(5000, sends);
     for (; extra < 30; number++) {
-        CHECK(pvm_initsend(number % 3 == 0 ? PvmDataRaw : PvmDataDefault) > 0 && pvm_pkint(&number, 1, 1) == 0);
+        CHECK(pvm_initsend(number % 3 == 0 ? PvmDataRaw : PvmDataDefault) > 0 &&
+              pvm_pkint(&number, 1, 1) == 0);
         CHECK(pvm_pkdouble(bulk, number % 300, 1) == 0 && pvm_send(tids[1], NUMBER) == 0);
         /* The other task receives them at intervals. */
         if (number % 1000 == 0)
             CHECK(pvm_recv(tids[1], NUMBER) > 0);
     }
     every(0, SIG_DFL);
-    CHECK(pvm_initsend(PvmDataDefault) > 0 && pvm_pkint(&number, 1, 1) == 0 && pvm_pkint(&extra, 1, 1) == 0);
+    CHECK(pvm_initsend(PvmDataDefault) > 0 && pvm_pkint(&number, 1, 1) == 0 &&
+          pvm_pkint(&extra, 1, 1) == 0);
     CHECK(pvm_send(tids[1], DONE) == 0);
     printf("%d messages, %d from the handler\n", number, extra);
 }
@@ -94,7 +97,8 @@ static void all_have_come(void)
     int next[3] = {0}, number, tag, length;
     do {
         int buffer = pvm_recv(tids[0], -1);
-        CHECK(buffer > 0 && pvm_bufinfo(buffer, &length, &tag, 0) == 0 && pvm_upkint(&number, 1, 1) == 0);
+        CHECK(buffer > 0 && pvm_bufinfo(buffer, &length, &tag, 0) == 0 &&
+              pvm_upkint(&number, 1, 1) == 0);
         CHECK(tag == DONE || number == next[tag]++);
         if (tag == NUMBER && number % 1000 == 0)
             tell(tids[0], NUMBER);
@@ -111,7 +115,8 @@ static void makes(int signal)
     (void)signal;
     int number = 7, before = pvm_getsbuf(), buffer = pvm_mkbuf(PvmDataDefault);
     CHECK(buffer > 0 && buffer != held[0] && buffer != held[1] && pvm_setsbuf(buffer) == before);
-    CHECK(pvm_pkint(&number, 1, 1) == 0 && pvm_setsbuf(before) == buffer && pvm_freebuf(buffer) == 0);
+    CHECK(pvm_pkint(&number, 1, 1) == 0 && pvm_setsbuf(before) == buffer &&
+          pvm_freebuf(buffer) == 0);
     handled++;
 }
 
@@ -122,12 +127,14 @@ static void buffers(void)
         int numbers[6] = {round, 0, round + 1, 0, round + 2, 0};
         for (int one = 0; one < 2; one++) {
             held[one] = pvm_mkbuf(PvmDataDefault);
-            CHECK(held[one] > 0 && held[0] != held[1] && pvm_setsbuf(held[one]) >= 0 && pvm_pkint(numbers, 3, 2) == 0);
+            CHECK(held[one] > 0 && held[0] != held[1] && pvm_setsbuf(held[one]) >= 0 &&
+                  pvm_pkint(numbers, 3, 2) == 0);
         }
         CHECK(pvm_setsbuf(0) == held[1]);
         for (int one = 0; one < 2; one++) {
             int found[3], buffer = held[one];
-            CHECK(pvm_setrbuf(buffer) >= 0 && pvm_upkint(found, 3, 1) == 0 && found[0] == round && found[2] == round + 2);
+            CHECK(pvm_setrbuf(buffer) >= 0 && pvm_upkint(found, 3, 1) == 0 && found[0] == round &&
+                  found[2] == round + 2);
             held[one] = 0;
             CHECK(pvm_setrbuf(0) == buffer && pvm_freebuf(buffer) == 0);
         }
@@ -149,7 +156,8 @@ static void ended(int role, int by)
     }
     if (role == 1) {
         CHECK(pvm_notify(PvmTaskExit, GONE, 1, tids) == 0);
-        CHECK(pvm_recv(tids[0], NUMBER) > 0 && pvm_recv(-1, GONE) > 0 && pvm_upkint(&number, 1, 1) == 0 && number == tids[0]);
+        CHECK(pvm_recv(tids[0], NUMBER) > 0 && pvm_recv(-1, GONE) > 0 &&
+              pvm_upkint(&number, 1, 1) == 0 && number == tids[0]);
         puts("it is gone, and what it sent is there");
         return;
     }

@@ -42,7 +42,8 @@ static void touch(const char *what, volatile char *at, int writes)
         took[count++] = (now() - began) * 1e6;
     }
     qsort(took, count, sizeof *took, by_size);
-    printf("%s: median %.1f us, 99th of 100 %.1f, most %.1f\n", what, took[count / 2], took[count * 99 / 100], took[count - 1]);
+    printf("%s: median %.1f us, 99th of 100 %.1f, most %.1f\n", what, took[count / 2],
+           took[count * 99 / 100], took[count - 1]);
     fflush(stdout);
 }
 

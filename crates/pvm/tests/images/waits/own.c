@@ -24,10 +24,12 @@ static int descriptors(void)
 static void closes(void)
 {
     struct stat about;
-    CHECK(close(0) == 0 && close(0) == -1 && errno == EBADF && read(0, &about, 1) == -1 && errno == EBADF);
+    CHECK(close(0) == 0 && close(0) == -1 && errno == EBADF && read(0, &about, 1) == -1 &&
+          errno == EBADF);
     struct pollfd one = {0, POLLIN, 0};
     CHECK(poll(&one, 1, 0) == 1 && one.revents == POLLNVAL);
-    CHECK(open("zero", O_RDWR | O_CREAT, 0600) == 0 && write(0, "abc", 3) == 3 && lseek(0, 0, SEEK_END) == 3);
+    CHECK(open("zero", O_RDWR | O_CREAT, 0600) == 0 && write(0, "abc", 3) == 3 &&
+          lseek(0, 0, SEEK_END) == 3);
     CHECK(fstat(0, &about) == 0 && S_ISREG(about.st_mode) && about.st_size == 3);
     CHECK(poll(&one, 1, 0) == 1 && one.fd == 0 && one.revents == POLLIN);
     /* All descriptors that the task may have. */
@@ -39,10 +41,12 @@ static void closes(void)
 
 static void redirects(void)
 {
-    CHECK(freopen("out", "w", stdout) && fileno(stdout) == 1 && puts("first") > 0 && fflush(stdout) == 0);
+    CHECK(freopen("out", "w", stdout) && fileno(stdout) == 1 && puts("first") > 0 &&
+          fflush(stdout) == 0);
     CHECK(system("echo second; exec 2>&1; exec cat /dev/null") == 0);
     int copy = dup(1), other = open("other", O_WRONLY | O_CREAT, 0600);
-    CHECK(copy > 2 && other > 2 && dup2(other, 1) == 1 && close(other) == 0 && puts("third") > 0 && fflush(stdout) == 0);
+    CHECK(copy > 2 && other > 2 && dup2(other, 1) == 1 && close(other) == 0 && puts("third") > 0 &&
+          fflush(stdout) == 0);
     CHECK(dup2(copy, STDOUT_FILENO) == 1 && puts("fourth") > 0 && fclose(stdout) == 0);
     char text[100] = "";
     int out = open("out", O_RDONLY), three = open("other", O_RDONLY);
@@ -67,10 +71,13 @@ static void inherits(void)
     CHECK(status && fgets(line, sizeof line, status) && atoi(line) == 128 + SIGPIPE);
     char command[100];
     int given = open("/dev/null", O_RDONLY), kept = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    snprintf(command, sizeof command, "test -e /proc/self/fd/%d && test ! -e /proc/self/fd/%d", given, kept);
+    snprintf(command, sizeof command, "test -e /proc/self/fd/%d && test ! -e /proc/self/fd/%d",
+             given, kept);
     CHECK(system(command) == 0);
-    CHECK(fcntl(kept, F_SETFD, 0) == 0 && fcntl(given, F_SETFD, FD_CLOEXEC) == 0 && fcntl(given, F_GETFD) == FD_CLOEXEC);
-    snprintf(command, sizeof command, "test ! -e /proc/self/fd/%d && test -e /proc/self/fd/%d", given, kept);
+    CHECK(fcntl(kept, F_SETFD, 0) == 0 && fcntl(given, F_SETFD, FD_CLOEXEC) == 0 &&
+          fcntl(given, F_GETFD) == FD_CLOEXEC);
+    snprintf(command, sizeof command, "test ! -e /proc/self/fd/%d && test -e /proc/self/fd/%d",
+             given, kept);
     CHECK(system(command) == 0);
 }
 
@@ -79,14 +86,17 @@ static void moves(void)
 {
     char name[32], place[256], here[256];
     snprintf(name, sizeof name, "folder.%x", pvm_mytid());
-    CHECK(getcwd(here, sizeof here) && mkdir(name, 0700) == 0 && chdir(name) == 0 && getcwd(place, sizeof place));
-    CHECK(strlen(place) == strlen(here) + 1 + strlen(name) && !strcmp(place + strlen(here) + 1, name));
+    CHECK(getcwd(here, sizeof here) && mkdir(name, 0700) == 0 && chdir(name) == 0 &&
+          getcwd(place, sizeof place));
+    CHECK(strlen(place) == strlen(here) + 1 + strlen(name) &&
+          !strcmp(place + strlen(here) + 1, name));
     for (int round = 0; round < 50; round++) {
         CHECK(getcwd(here, sizeof here) && !strcmp(here, place));
         pvm_nrecv(-1, 999);
     }
     fclose(fopen("mark", "w"));
-    CHECK(system("test -e mark") == 0 && chdir("nothing") == -1 && errno == ENOENT && chdir("..") == 0);
+    CHECK(system("test -e mark") == 0 && chdir("nothing") == -1 && errno == ENOENT &&
+          chdir("..") == 0);
     CHECK(chdir("/") == 0 && getcwd(here, sizeof here) && !strcmp(here, "/"));
 }
 
@@ -155,7 +165,8 @@ static double used(long *woken)
     struct rusage all;
     CHECK(getrusage(RUSAGE_SELF, &all) == 0);
     *woken = all.ru_nvcsw;
-    return all.ru_utime.tv_sec + all.ru_stime.tv_sec + (all.ru_utime.tv_usec + all.ru_stime.tv_usec) / 1e6;
+    return all.ru_utime.tv_sec + all.ru_stime.tv_sec +
+           (all.ru_utime.tv_usec + all.ru_stime.tv_usec) / 1e6;
 }
 
 static void messages(char *own)

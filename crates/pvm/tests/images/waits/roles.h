@@ -18,14 +18,14 @@
 
 static int *tids, tasks;
 
-#define CHECK(what)                                                                                          \
-    do {                                                                                                     \
-        if (!(what)) {                                                                                       \
-            printf("%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #what, errno);                              \
-            fflush(stdout);                                                                                  \
-            pvm_halt();                                                                                      \
-            exit(1);                                                                                         \
-        }                                                                                                    \
+#define CHECK(what)                                                            \
+    do {                                                                       \
+        if (!(what)) {                                                         \
+            printf("%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #what, errno);\
+            fflush(stdout);                                                    \
+            pvm_halt();                                                        \
+            exit(1);                                                           \
+        }                                                                      \
     } while (0)
 
 static int role(void)

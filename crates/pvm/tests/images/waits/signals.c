@@ -108,7 +108,8 @@ static void waited_aside(void)
     pid_t child = shell("exec sleep 20");
     ready();
     CHECK(waitpid(child, &status, WUNTRACED) == -1 && errno == EINTR && handled == 1);
-    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGKILL);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child &&
+          WTERMSIG(status) == SIGKILL);
 }
 
 static void opened_aside(void)
@@ -220,7 +221,8 @@ static void alarmed(void)
     CHECK(setitimer(ITIMER_REAL, &often, 0) == 0);
     while (handled < 5)
         pause();
-    CHECK(getitimer(ITIMER_REAL, &old) == 0 && old.it_interval.tv_usec == 50000 && old.it_value.tv_usec <= 50000);
+    CHECK(getitimer(ITIMER_REAL, &old) == 0 && old.it_interval.tv_usec == 50000 &&
+          old.it_value.tv_usec <= 50000);
     often = (struct itimerval){{0, 0}, {0, 0}};
     CHECK(setitimer(ITIMER_REAL, &often, 0) == 0);
     handled = 0;
@@ -233,14 +235,16 @@ static void raised(void)
     sigset_t blocked, pending;
     ready();
     pause();
-    CHECK(handled == 1 && raise(SIGUSR1) == 0 && handled == 2 && kill(getpid(), SIGUSR1) == 0 && handled == 3);
+    CHECK(handled == 1 && raise(SIGUSR1) == 0 && handled == 2 && kill(getpid(), SIGUSR1) == 0 &&
+          handled == 3);
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGUSR1);
     sigaddset(&blocked, SIGUSR2);
     CHECK(sigprocmask(SIG_BLOCK, &blocked, 0) == 0 && raise(SIGUSR1) == 0 && handled == 3);
     CHECK(sigprocmask(SIG_UNBLOCK, &blocked, 0) == 0 && handled == 4);
     on(SIGUSR2, handler, SA_RESETHAND);
-    CHECK(raise(SIGUSR2) == 0 && handled == 5 && signal(SIGUSR2, SIG_IGN) == SIG_DFL && raise(SIGUSR2) == 0);
+    CHECK(raise(SIGUSR2) == 0 && handled == 5 && signal(SIGUSR2, SIG_IGN) == SIG_DFL &&
+          raise(SIGUSR2) == 0);
     struct sigaction action = {.sa_sigaction = detailed, .sa_flags = SA_SIGINFO};
     CHECK(sigaction(SIGUSR2, &action, 0) == 0 && raise(SIGUSR2) == 0 && handled == 6);
     on(SIGUSR1, jumps, 0);
@@ -252,9 +256,12 @@ static void raised(void)
     CHECK(sigprocmask(SIG_BLOCK, 0, &pending) == 0 && !sigismember(&pending, SIGUSR1));
     CHECK(raise(SIGCHLD) == 0 && raise(SIGWINCH) == 0);
     /* Handlers of crash signals are refused. */
-    CHECK(sigaction(SIGSEGV, &action, 0) == -1 && errno == EINVAL && signal(SIGFPE, handler) == SIG_ERR);
-    CHECK(signal(SIGSEGV, SIG_DFL) == SIG_DFL && sigaction(65, 0, 0) == -1 && raise(0) == 0 && raise(99) == -1);
-    CHECK(write(ends[0], "", 0) == -1 && signal(SIGPIPE, SIG_IGN) == SIG_DFL && close(ends[0]) == 0);
+    CHECK(sigaction(SIGSEGV, &action, 0) == -1 && errno == EINVAL &&
+          signal(SIGFPE, handler) == SIG_ERR);
+    CHECK(signal(SIGSEGV, SIG_DFL) == SIG_DFL && sigaction(65, 0, 0) == -1 && raise(0) == 0 &&
+          raise(99) == -1);
+    CHECK(write(ends[0], "", 0) == -1 && signal(SIGPIPE, SIG_IGN) == SIG_DFL &&
+          close(ends[0]) == 0);
     CHECK(write(ends[1], "x", 1) == -1 && errno == EPIPE);
 }
 
@@ -300,10 +307,11 @@ static const struct {
     void (*function)(void);
     int ends;
 } ways[] = {
-    {slept, 0},      {slept_in_seconds, 0},   {read_a_pipe, 0},      {read_again, 0},         {polled, 0},
-    {selected, 0},   {waited_aside, 0},       {opened_aside, 0},     {waited_for_a_child, 0}, {received, 0},
-    {received_within, 0}, {paused, 0},        {suspended, 0},        {waited_for_it, 0},      {ignored, 0},
-    {computed, 0},   {alarmed, 0},            {raised, 0},           {ended, 1},              {ended_aside, 1},
+    {slept, 0},           {slept_in_seconds, 0},   {read_a_pipe, 0},     {read_again, 0},
+    {polled, 0},          {selected, 0},           {waited_aside, 0},    {opened_aside, 0},
+    {waited_for_a_child, 0}, {received, 0},        {received_within, 0}, {paused, 0},
+    {suspended, 0},       {waited_for_it, 0},      {ignored, 0},         {computed, 0},
+    {alarmed, 0},         {raised, 0},             {ended, 1},           {ended_aside, 1},
     {ended_by_its_alarm, 1}, {ended_by_a_pipe, 1}, {ended_at_a_barrier, 1},
 };
 #define WAYS ((int)(sizeof ways / sizeof *ways))

@@ -32,7 +32,8 @@ static struct sockaddr_un address = {AF_UNIX, "socket"};
 static void connects(void)
 {
     int calls = socket(AF_UNIX, SOCK_STREAM, 0);
-    CHECK(connect(calls, (void *)&address, sizeof address) == 0 && send(calls, "xyz", 3, 0) == 3 && close(calls) == 0);
+    CHECK(connect(calls, (void *)&address, sizeof address) == 0 && send(calls, "xyz", 3, 0) == 3 &&
+          close(calls) == 0);
 }
 
 static void waits(const char *how)
@@ -55,7 +56,8 @@ static void waits(const char *how)
         begins();
         FILE *from = fopen("fifo", "r");
         CHECK(from && fgets(text, sizeof text, from) && !strcmp(text, "hello\n"));
-        CHECK(!fgets(text, sizeof text, from) && fclose(from) == 0 && wait(&status) > 0 && wait(&status) == -1);
+        CHECK(!fgets(text, sizeof text, from) && fclose(from) == 0 && wait(&status) > 0 &&
+              wait(&status) == -1);
     } else if (!strcmp(how, "terminal")) {
         int master = posix_openpt(O_RDWR | O_NOCTTY), off = 0;
         CHECK(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
@@ -120,7 +122,8 @@ static void waits(const char *how)
         FD_ZERO(&reads);
         FD_SET(from, &reads);
         struct timeval time = {0, 100000};
-        CHECK(select(from + 1, &reads, 0, 0, &time) == 0 && !FD_ISSET(from, &reads) && !time.tv_sec && !time.tv_usec);
+        CHECK(select(from + 1, &reads, 0, 0, &time) == 0 && !FD_ISSET(from, &reads) &&
+              !time.tv_sec && !time.tv_usec);
         shell(UNTIL_COUNTED "echo hello > fifo");
         FD_SET(from, &reads);
         time.tv_sec = 1000;
@@ -151,7 +154,8 @@ static void waits(const char *how)
         CHECK(close(calls) == 0 && recv(hears, text, 3, 0) == 0);
         CHECK(send(hears, "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
         begins();
-        CHECK((hears = accept(listens, 0, 0)) > 2 && recv(hears, text, 3, 0) == 3 && !memcmp(text, "xyz", 3));
+        CHECK((hears = accept(listens, 0, 0)) > 2 && recv(hears, text, 3, 0) == 3 &&
+              !memcmp(text, "xyz", 3));
     } else if (!strcmp(how, "lock")) {
         int file = open("lock", O_RDWR | O_CREAT, 0600);
         shell("exec 9< lock; flock 9; : > locked; " UNTIL_COUNTED "exit 0");
