@@ -166,7 +166,7 @@ static int reduce_all(const struct part *part, reduces *function, char *data, co
     int *tids, count = upvm_group_members(group, &tids);
     if (count < 0)
         return count;
-    /* `function` may write to its second argument, so it gets a copy. */
+    /* `function` may write to the received part, so it gets a copy. */
     char *other = malloc(part->bytes);
     int own = upvm_self(), done = other ? PvmOk : PvmNoMem;
     for (int one = 0; one < count && done >= 0; one++) {

@@ -5,9 +5,9 @@
 //! between two turns. When no task can run, it waits for a doorbell beside everything else.
 //!
 //! # Why no call is lost
-//! A caller puts its call into the queue, then sets the word, then rings. The node clears doorbell
-//! and word before it checks whether the queue is empty. A call that is queued after this check
-//! finds the word clear, and sets it again.
+//! A caller puts its call into the queue, then sets the word, then rings. The node clears the
+//! doorbell and the word before it checks whether the queue is empty. A call that is queued after
+//! this check finds the word clear, and sets it again.
 
 use crate::door::Visitor;
 use std::fs::File;

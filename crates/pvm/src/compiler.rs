@@ -1,9 +1,9 @@
 //! `upvmcc` and the other wrappers: the system's compilers, with the options that make a program a
 //! task.
 //!
-//! To port a program means to recompile and relink it with these in place of the compiler, and
-//! nothing else (UPVM). What they add is in [`tools`](crate::tools). It is unpacked once into the
-//! user's cache, or is part of an installation.
+//! Porting a program means recompiling and relinking it with these in place of the compiler, and
+//! nothing else (UPVM). The files that they add are in [`tools`](crate::tools). They are unpacked
+//! once into the user's cache, or are part of an installation.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -60,7 +60,7 @@ const ELSEWHERE: [&str; 9] = [
     "-fno-PIC",
     "-rdynamic",
 ];
-/// The linker script that keeps the program's own names apart.
+/// The linker's version script, which lists the names that are the program's own.
 const SCRIPT: &str = "names.map";
 /// Options with which nothing is linked.
 const ONLY: [&str; 6] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only"];
@@ -101,7 +101,7 @@ pub fn run(language: SourceLanguage) -> ExitCode {
 /// for the wrappers beside it: a program that they link finds its host there.
 ///
 /// # Errors
-/// The files to link cannot be unpacked, or no task can be what the arguments ask for.
+/// The added files cannot be unpacked, or the arguments ask for a shared library.
 pub fn command(language: SourceLanguage, args: &[OsString]) -> Result<Command, String> {
     let (variable, usual) = language.compiler();
     let mut command = Command::new(env::var_os(variable).unwrap_or_else(|| usual.into()));

@@ -128,8 +128,8 @@ enum NextTask {
 }
 
 impl Node {
-    /// Creates a node. Only the first process has a machine, and only the process of a machine that
-    /// has no other has no link.
+    /// Creates a node. Only the first process has a `machine`. There is no `link` if the machine
+    /// has only one process.
     pub(crate) fn new(
         worker: Worker,
         programs: Programs,

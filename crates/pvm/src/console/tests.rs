@@ -111,8 +111,8 @@ fn lists_have_pvms_form() {
                 "                      vm   (cons)        - {:6}       4/c -           \n",
                 std::process::id()
             )
-            + "                      vm    40002 ffffffdd   4711     6/c,f worker      \n"
-            + "                      vm    80001    40002   4711     6/c,f b           \n"
+            + "                      vm    40002 ffffffdd   4711     6/c,f worker      \n\
+               \x20                     vm    80001    40002   4711     6/c,f b           \n"
     );
     assert_eq!(session.line("id"), "t40001\n");
     assert_eq!(

@@ -39,8 +39,8 @@ impl Node {
     }
 
     /// Takes all messages before it handles any, so that they can be handled in the order in which
-    /// they were sent. Of more than [`FLOOD`] it takes a part, and the rest may be handled too
-    /// late.
+    /// they were sent. Of more than [`FLOOD`] it takes a part, and the rest may be handled out of
+    /// order.
     fn hear_all(&mut self, next: impl Fn(&MachineLink) -> Option<Stamped>) {
         // The backlog arrived before anything that is taken now.
         while !self.backlog.is_empty() {

@@ -1,8 +1,8 @@
 //! Signals that come to a task from outside: from another task (`pvm_sendsig`), or from its alarm.
 //!
 //! A computing task is interrupted for them. A signal that ends the task ends it at that point. A
-//! handler runs only where no function of the library is under way: otherwise at a later interrupt,
-//! or when the task waits for something.
+//! handler runs only where no function of the library is under way. Otherwise it runs at a later
+//! interrupt, or when the task waits for something.
 
 use super::{EINTR, Node, TaskEnd};
 use crate::task::TaskState;

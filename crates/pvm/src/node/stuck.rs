@@ -13,9 +13,9 @@
 //!
 //! If the tasks are not stuck, the next question comes after twice the time, up to half a minute: a
 //! machine that waits for a terminal, or computes in another process, is asked twice a minute. The
-//! questions and their answers themselves are not counted. Neither is a task that has ended, nor
-//! what was sent to it. Only a request from outside (`upcall pvm sig`) makes a task run without a
-//! message. It goes through the first process, which then discards what it knows.
+//! questions and their answers themselves are not counted. A task that has ended is not counted,
+//! nor is what was sent to it. Only a request from outside (`upcall pvm sig`) makes a task run
+//! without a message. It goes through the first process, which then discards what it knows.
 
 use super::Node;
 use crate::remote::{ControlMessage, Count};

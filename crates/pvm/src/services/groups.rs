@@ -49,8 +49,8 @@ enum TaskGroupState {
 ///
 /// A member that ends or leaves is not waited for any more: the count decreases by one if that
 /// member was among those that wait, or if the count needs every current member. If the count is
-/// higher than the group's size and a member leaves, nothing changes: it may be about to come back,
-/// as others are about to join.
+/// higher than the group's size and a member only leaves, nothing changes: it may be about to come
+/// back, as others are about to join.
 #[derive(Debug)]
 struct Meeting {
     /// The count that the first member gave.
