@@ -25,7 +25,11 @@ const FAULTS: [(&str, Fault, &str); 27] = [
     ("a wrap at the beginning", |queue| queue.put(0, &[WRAP]), "is-not-a-message-header"),
     ("a way home from home", |queue| queue.put(0, &[HOME]), "is-not-a-message-header"),
     ("the second segment first", |queue| queue.put(0, &[SEGMENT | 1]), "is-not-a-message-header"),
-    ("a segment far away", |queue| queue.put(0, &[SEGMENT | (SEGMENT - 1)]), "is-not-a-message-header"),
+    (
+        "a segment far away",
+        |queue| queue.put(0, &[SEGMENT | (SEGMENT - 1)]),
+        "is-not-a-message-header",
+    ),
     (
         "a segment longer than any",
         |queue| queue.put(0, &[SEGMENT | 11 << 52]),
