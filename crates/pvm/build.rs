@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
-include!("../ulp/library.rs");
+include!("library.rs");
 
 /// Sources of the per-message path.
 ///
@@ -37,7 +37,7 @@ fn main() {
     fs::write(out.join("ops.h"), header).expect("OUT_DIR can be written");
     println!("cargo::rerun-if-changed=src/ops.rs");
     println!("cargo::rerun-if-changed=image");
-    println!("cargo::rerun-if-changed=../ulp/library.rs");
+    println!("cargo::rerun-if-changed=library.rs");
     println!("cargo::rerun-if-changed=shared");
     println!("cargo::rerun-if-changed=include");
     let mut sources = fs::read_dir("image")

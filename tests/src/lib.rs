@@ -27,6 +27,8 @@ mod latch;
 pub mod member;
 pub mod object;
 pub mod outcome;
+#[cfg(doctest)]
+mod pages;
 pub mod party;
 pub mod place;
 pub mod relay;

@@ -83,5 +83,5 @@ static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 #[cfg(test)]
 #[allow(dead_code, missing_docs, reason = "only its description is used")]
 mod compiled {
-    upcall::interface!("../../bench/command/wit/tests.wit");
+    upcall::interface!("src/wit/tests.wit");
 }

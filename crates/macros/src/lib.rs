@@ -2,8 +2,8 @@
 //!
 //! The work is done in `upcall-idl`; what is here only finds the text and turns errors into the
 //! compiler's. A build script with `upcall_idl::build` gives the same code as `interface!`, in a
-//! file that an editor can open. The examples need the runtime: they are tested with the crate that
-//! re-exports these macros.
+//! file that an editor can open. The examples need the runtime: crate `upcall-tests` of the
+//! repository runs them.
 #![forbid(unsafe_code)]
 
 mod shared;

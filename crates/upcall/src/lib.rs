@@ -76,27 +76,6 @@ pub mod home {
     pub use upcall_macros::{Plain, Shared};
 }
 
-/// The examples of the macros.
-#[cfg(doctest)]
-mod macros {
-    #[doc = include_str!("../../macros/docs/interface.md")]
-    mod interface {}
-    #[doc = include_str!("../../macros/docs/package.md")]
-    mod package {}
-    #[doc = include_str!("../../macros/docs/shared.md")]
-    mod shared {}
-}
-
-/// The examples of docs/network.md.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/network.md")]
-mod network {}
-
-/// The examples of docs/objects.md.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/objects.md")]
-mod objects {}
-
 /// What is exported in the folder of names, and at addresses of other machines, as `upcall ls`
 /// shows it.
 pub mod directory {

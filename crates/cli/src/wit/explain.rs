@@ -347,11 +347,8 @@ mod tests {
     /// What is explained is what a program that is compiled from the same file has.
     #[test]
     fn the_compiled_interface_is_the_one_that_is_explained() {
-        let model = upcall_idl::load(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../bench/command/wit/tests.wit"
-        ))
-        .unwrap();
+        let model =
+            upcall_idl::load(concat!(env!("CARGO_MANIFEST_DIR"), "/src/wit/tests.wit")).unwrap();
         let (explained, compiled) =
             (interface_of(&model.interfaces[0]), &crate::compiled::tests::INTERFACE);
         assert_eq!(explained.plan(), compiled.plan());

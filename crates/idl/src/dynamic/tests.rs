@@ -152,6 +152,10 @@ fn values_go_through_a_block_and_through_text() {
 #[test]
 fn values_of_every_package_go_through_a_block_and_through_text() {
     let packages = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packages");
+    if !packages.exists() {
+        eprintln!("skipped: the published crate does not include tests/packages");
+        return;
+    }
     let config =
         ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() };
     let mut types = 0;

@@ -1,0 +1,1 @@
+../ulp/library.rs
