@@ -74,10 +74,21 @@
 //! of that one are bound and served with its own, under names like
 //! `wasi:io/streams.input-stream.read`. Its server implements both traits, and its clients get the
 //! other's by `Streams::from(&files)`. The reason is in `parse/carried.rs`.
+//!
+//! # Features
+//! None is on by default, and Rust needs none.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `c` | stubs in C: [`generate_c`] |
+//! | `python` | modules in Python: [`generate_python`] |
+//! | `dynamic` | interfaces that are known only at run time: [`dynamic`] |
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "c")]
 mod c;
 pub mod diff;
+#[cfg(feature = "dynamic")]
 pub mod dynamic;
 mod error;
 pub mod layout;
@@ -86,11 +97,13 @@ pub mod model;
 mod names;
 mod parse;
 mod print;
+#[cfg(feature = "python")]
 pub mod python;
 mod rust;
 pub mod signature;
 pub mod written;
 
+#[cfg(feature = "c")]
 pub use c::{CCode, CNames};
 pub use error::{Error, Location};
 pub use model::Model;
@@ -152,6 +165,7 @@ pub fn generate(path: impl AsRef<Path>) -> Result<Generated, Error> {
 ///
 /// # Errors
 /// As [`load`].
+#[cfg(feature = "c")]
 pub fn generate_c(path: impl AsRef<Path>, stem: &str) -> Result<CCode, Error> {
     generate_c_with(path, stem, CNames::Short)
 }
@@ -160,6 +174,7 @@ pub fn generate_c(path: impl AsRef<Path>, stem: &str) -> Result<CCode, Error> {
 ///
 /// # Errors
 /// As [`load`].
+#[cfg(feature = "c")]
 pub fn generate_c_with(path: impl AsRef<Path>, stem: &str, names: CNames) -> Result<CCode, Error> {
     let path = path.as_ref();
     let title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -181,6 +196,7 @@ pub fn generate_text(name: &str, wit: &str) -> Result<Generated, Error> {
 ///
 /// # Errors
 /// As [`load`].
+#[cfg(feature = "python")]
 pub fn generate_python(path: impl AsRef<Path>) -> Result<String, Error> {
     let path = path.as_ref();
     let title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -34,8 +34,20 @@
 //!
 //! This crate re-exports the parts that programs use; its own is one function that joins threads
 //! with calls ([`thread::processors`]).
+//!
+//! # Features
+//! Calls and threads are always there.
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `macros` | yes | [`interface!`] and [`package`]; with `home`, the derive macros for shared types |
+//! | `message` | no | [`message`]: messages between the processes of a group |
+//! | `home` | no | [`home`]: objects that processes share |
+//!
+//! A program without `macros` generates its stubs in a build script, by crate `upcall-idl`.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "macros")]
 pub use upcall_macros::{interface, package};
 pub use upcall_os::process::Identity;
 pub use upcall_os::socket::Peer;
@@ -66,13 +78,16 @@ pub mod thread {
 }
 
 /// Messages between the members of a group, with handlers.
+#[cfg(feature = "message")]
 pub mod message {
     pub use upcall_message::*;
 }
 
 /// Objects with a home: state that processes share.
+#[cfg(feature = "home")]
 pub mod home {
     pub use upcall_home::*;
+    #[cfg(feature = "macros")]
     pub use upcall_macros::{Plain, Shared};
 }
 
