@@ -8,6 +8,7 @@
 # make bystander   measures how late another client's calls and binds are beside hostile ones
 # make against     compares the time of calls with that at the commit BASE (HEAD)
 # make bench       ours, the machine's limits and the peers, in one run
+# make package     the published crates as packages: built, installed, tested without the repository
 # make wheel       the package `upcall` for Python, in target/wheels
 # make install     the command, upvmcc for PVM programs, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
 #
@@ -15,6 +16,7 @@
 
 CARGO ?= cargo
 PYTHON ?= python3
+.PHONY: package
 .PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against users clean
 
 all:
@@ -138,7 +140,11 @@ lines:
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(LINES)" $(CARGO) test --quiet --release --package upcall-rpc --test lines --target x86_64-unknown-linux-gnu \
 	    --target-dir target/lines -- --nocapture
 
-test-long: test models miri-threads spin asan tsan lines mutants
+# What `cargo publish` would upload, in target/packages/package. `make test` has a short form.
+package:
+	@$(PYTHON) tests/package.py --full
+
+test-long: test models miri-threads spin asan tsan lines mutants package
 	UPCALL_ALL_PACKAGES=1 $(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 	UPCALL_STEPS=1000000000 $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture

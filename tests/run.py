@@ -13,11 +13,13 @@ Stages, in this order (`--list` prints them):
            test that docs/threat-model.md names exists, whether each break of tests/mutants.toml
            still applies, the structure of the crates (tests/structure.py), and the lock files beside
            the main one (tests/locks.py)
+  package  the published crates as packages, and a program that depends on them alone
+           (tests/package.py)
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
 
 One failure hides nothing: a stage runs to its end, and so do the stages after it. The models, the
-lints and the tests that only compute run with the lowest priority beside the other tests, which wait
-for each other most of the time.
+lints, the packages and the tests that only compute run with the lowest priority beside the other
+tests, which wait for each other most of the time.
 Where the tests are built, clippy checks the code as it compiles it (its driver is a compiler). A
 test binary that prints nothing for STALL seconds is killed, and the tests that it had not finished
 are reported as hanging.
@@ -411,6 +413,10 @@ def lint(report: Report, low: bool, checked: bool) -> None:
         report.add(run_command("clippy", words, low=low))
 
 
+def package(report: Report) -> None:
+    report.add(run_command("packages", [sys.executable, "tests/package.py"], low=True))
+
+
 def miri(report: Report) -> None:
     has = subprocess.run([CARGO, "+nightly", "miri", "--version"], cwd=ROOT, capture_output=True)
     if has.returncode:
@@ -424,7 +430,7 @@ def miri(report: Report) -> None:
                                     "--package", "upcall-shm", "--lib"], flags))
 
 
-STAGES = ["unit", "docs", "soak", "models", "lint", "miri"]
+STAGES = ["unit", "docs", "soak", "models", "lint", "package", "miri"]
 
 
 def summary(report: Report, seconds: float) -> int:
@@ -486,6 +492,8 @@ def main() -> int:
         if is_first and "lint" in stages:
             lint(report, True, checked)
         unit(report, options, environment, binaries, computes=True)
+        if is_last and "package" in stages:
+            package(report)
         if is_last and "models" in stages:
             models(report, environment)
 

@@ -15,6 +15,7 @@ include!("library.rs");
 const OFTEN: [&str; 2] = ["image/doors.c", "image/receive.S"];
 
 fn main() {
+    need_tools();
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let mut header = String::from("/* Made of src/ops.rs by build.rs. */\n");
     let ops = fs::read_to_string("src/ops.rs").expect("src/ops.rs");

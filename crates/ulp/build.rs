@@ -26,6 +26,7 @@ const OPEN: [&str; 3] = ["interrupted.S", "handlers.c", "process.c"];
 const KNOWN: &str = "image/current.c";
 
 fn main() {
+    need_tools();
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let layout = fs::read_to_string("src/layout.rs").expect("src/layout.rs");
     let mut header = String::from("/* Made of src/layout.rs by build.rs. */\n");

@@ -3,6 +3,22 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 
+/// Ends the build with a plain message if the C compiler or binutils are missing.
+fn need_tools() {
+    let tool = cc::Build::new().cargo_warnings(false).try_get_compiler();
+    let compiler = tool.map(|tool| tool.path().to_path_buf());
+    let compiler = compiler.unwrap_or_else(|_| "cc".into());
+    for (program, package) in [(compiler, "gcc"), ("objcopy".into(), "binutils")] {
+        if let Err(error) = Command::new(&program).arg("--version").output() {
+            println!(
+                "cargo::error=`{}` cannot be started ({error}): `apt install {package}` installs it",
+                program.display()
+            );
+            std::process::exit(0);
+        }
+    }
+}
+
 /// Compiles the library, with its code in a section of its own: the linker gives the address of
 /// that.
 fn library(build: &cc::Build) -> Vec<PathBuf> {
