@@ -24,8 +24,9 @@ use crate::error::{Error, Location};
 use crate::limits::LimitsFile;
 use crate::model::{Model, ProcedureDefinition, ProcedureKind, Type};
 use crate::parse;
+use std::borrow::Cow;
 use std::fmt;
-use value::WitValue;
+pub use value::WitValue;
 use wasm_wave::writer::WriterError;
 
 /// A source text may be this long, in bytes.
@@ -81,6 +82,17 @@ pub fn model(of: &str, source: &str, limits: &str) -> Result<Model, Error> {
         &parse::WitSource::Text(&file, source),
         &LimitsFile::parse(&format!("limits of {of}"), limits)?,
     )
+}
+
+/// An argument of a call by hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallArgument<'a> {
+    /// A value of any type in WAVE.
+    Wave(Cow<'a, str>),
+    /// The characters of a `string`, of a `char`, or of an option of these, without quotes.
+    Text(Cow<'a, str>),
+    /// The bytes of a `list<u8>`, or of an option of it.
+    Bytes(Cow<'a, [u8]>),
 }
 
 /// Whether a procedure did what was asked.
@@ -164,13 +176,30 @@ impl DynamicInterface {
         procedure: &ProcedureDefinition,
         arguments: &[&str],
     ) -> Result<Vec<u8>, ValueError> {
+        let arguments: Vec<_> =
+            arguments.iter().map(|text| CallArgument::Wave(Cow::Borrowed(text))).collect();
+        self.encode_arguments(procedure, &arguments)
+    }
+
+    /// The argument block for a call, as [`encode`](Self::encode) makes it, from arguments that
+    /// need not be WAVE.
+    ///
+    /// # Errors
+    /// As for [`encode`](Self::encode). Also a [`ValueError::Argument`] if text or bytes are given
+    /// for a parameter of another type.
+    pub fn encode_arguments(
+        &self,
+        procedure: &ProcedureDefinition,
+        arguments: &[CallArgument<'_>],
+    ) -> Result<Vec<u8>, ValueError> {
         if arguments.len() > procedure.params.len() {
             return Err(self.wrong_number(procedure, arguments.len()));
         }
         let mut values = Vec::new();
         for (index, param) in procedure.params.iter().enumerate() {
             let value = match arguments.get(index) {
-                Some(text) => wave::read(&self.model, &param.ty, text)
+                Some(argument) => self
+                    .value(&param.ty, argument)
                     .map_err(|found| self.argument(&param.name, &param.ty, found))?,
                 None if matches!(self.model.resolve(&param.ty), Type::Option(_)) => {
                     WitValue::Option(None)
@@ -210,20 +239,55 @@ impl DynamicInterface {
         procedure: &ProcedureDefinition,
         block: &[u8],
     ) -> Result<(String, ProcedureOutcome), ValueError> {
-        let Some(ty) = &procedure.result else {
+        let Some(value) = self.decode_value(procedure, block)? else {
             return Ok((String::new(), ProcedureOutcome::Done));
         };
+        Ok((value.wave()?, value.outcome()))
+    }
+
+    /// The result in `block`; `None` if the procedure returns nothing.
+    ///
+    /// # Errors
+    /// As [`DynamicInterface::decode`].
+    pub fn decode_value<'m>(
+        &'m self,
+        procedure: &'m ProcedureDefinition,
+        block: &[u8],
+    ) -> Result<Option<WitValue<'m>>, ValueError> {
+        let Some(ty) = &procedure.result else { return Ok(None) };
         if block.len() > MAX_RESULT {
             return Err(ValueError::TooLong { len: block.len(), limit: MAX_RESULT });
         }
         let mut reader =
             block::BlockReader::new(&self.model, block, procedure.results.size, procedure.limits)?;
-        let value = reader.get(ty, 0)?;
-        let outcome = match value {
-            WitValue::Result(Err(_)) => ProcedureOutcome::Error,
-            _ => ProcedureOutcome::Done,
-        };
-        Ok((text(&value, MAX_TEXT)?, outcome))
+        reader.get(ty, 0).map(Some)
+    }
+
+    fn value<'m>(
+        &'m self,
+        ty: &'m Type,
+        argument: &CallArgument<'_>,
+    ) -> Result<WitValue<'m>, String> {
+        let ty = self.model.resolve(ty);
+        match (argument, ty) {
+            (CallArgument::Wave(text), _) => wave::read(&self.model, ty, text),
+            (_, Type::Option(inner)) => {
+                Ok(WitValue::Option(Some(Box::new(self.value(inner, argument)?))))
+            }
+            (CallArgument::Text(text), Type::String) => Ok(WitValue::String(text.to_string())),
+            (CallArgument::Text(text), Type::Char) => {
+                let mut chars = text.chars();
+                match (chars.next(), chars.next()) {
+                    (Some(only), None) => Ok(WitValue::Char(only)),
+                    _ => Err(format!("`{text}` is not one character")),
+                }
+            }
+            (CallArgument::Bytes(bytes), Type::List(of)) if *self.model.resolve(of) == Type::U8 => {
+                Ok(WitValue::Bytes(bytes.to_vec()))
+            }
+            (CallArgument::Text(text), _) => Err(format!("the text `{text}` is given")),
+            (CallArgument::Bytes(bytes), _) => Err(format!("{} bytes are given", bytes.len())),
+        }
     }
 
     fn argument(&self, parameter: &str, ty: &Type, found: String) -> ValueError {

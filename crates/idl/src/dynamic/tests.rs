@@ -1,7 +1,10 @@
 //! Round trips: any value of any type through a block and through text, and any bytes as a block.
 
 use super::value::WitValue;
-use super::{DynamicInterface, MAX_RESULT, MAX_TEXT, MAX_VALUES, ValueError, block, wave};
+use super::{
+    CallArgument, DynamicInterface, MAX_RESULT, MAX_TEXT, MAX_VALUES, ProcedureOutcome, ValueError,
+    block, wave,
+};
 use crate::model::{Model, Type, TypeBody};
 use proptest::prelude::*;
 
@@ -437,4 +440,40 @@ fn what_is_over_the_limit_is_not_encoded() {
     let i = DynamicInterface::parse("test:dynamic/i", WIT, "[limits]\nstring = 3\n").unwrap();
     let error = i.encode(i.procedure("g").unwrap(), &["1", "\"four\""]).unwrap_err();
     assert!(error.to_string().contains("it has 4 bytes, more than the limit of 3"), "{error}");
+}
+
+#[test]
+fn text_and_bytes_are_given_as_they_are() {
+    let source = "package a:b; interface i {
+        f: func(text: string, bytes: list<u8>, c: char, maybe: option<list<u8>>);
+        g: func(n: u8); r: func() -> result<list<u8>, string>; }";
+    let i = DynamicInterface::parse("a:b/i", source, "").unwrap();
+    let (f, g) = (i.procedure("f").unwrap(), i.procedure("g").unwrap());
+    let text = |text: &str| CallArgument::Text(text.to_string().into());
+    let bytes = |bytes: &[u8]| CallArgument::Bytes(bytes.to_vec().into());
+    let given = i.encode_arguments(f, &[text("a\"b"), bytes(b"xy"), text("é"), bytes(&[1])]);
+    let wave = i.encode(f, &["\"a\\\"b\"", "[120, 121]", "'é'", "some([1])"]).unwrap();
+    assert_eq!(given, Ok(wave));
+    // A text is a list of its bytes in WAVE as well.
+    let quoted = i.encode(f, &["\"\"", "\"xy\"", "'é'", "\"x\""]).unwrap();
+    let numbers = i.encode(f, &["\"\"", "[120, 121]", "'é'", "[120]"]).unwrap();
+    assert_eq!(quoted, numbers);
+    for (procedure, arguments, part) in [
+        (f, &[text(""), text("x")][..], "the text `x` is given; give a list<u8>"),
+        (f, &[bytes(&[1, 2])], "2 bytes are given; give a string"),
+        (f, &[text(""), bytes(&[]), text("ab")], "`ab` is not one character"),
+        (g, &[text("7")], "the text `7` is given; give a u8"),
+    ] {
+        let error = i.encode_arguments(procedure, arguments).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    let r = i.procedure("r").unwrap();
+    let block = |case: u8| [&[case, 0, 0, 0, 0, 0, 0, 0], &[0; 16][..]].concat();
+    for (case, outcome) in [(0, ProcedureOutcome::Done), (1, ProcedureOutcome::Error)] {
+        let block = block(case);
+        let value = i.decode_value(r, &block).unwrap().unwrap();
+        assert_eq!(value.outcome(), outcome);
+        assert_eq!(i.decode_outcome(r, &block).unwrap(), (value.wave().unwrap(), outcome));
+    }
+    assert_eq!(i.decode_value(g, &[]), Ok(None));
 }

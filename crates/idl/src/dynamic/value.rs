@@ -1,39 +1,77 @@
 //! A value of any WIT type, as `wasm-wave` writes it.
 
+use super::{ProcedureOutcome, ValueError};
 use std::borrow::Cow;
 use wasm_wave::wasm::{WasmTypeKind, WasmValue};
 
-/// The names are the model's.
+/// A value of any WIT type. Names are those of the interface's source.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum WitValue<'m> {
+pub enum WitValue<'m> {
+    /// A `bool`.
     Bool(bool),
+    /// A `u8`.
     U8(u8),
+    /// A `u16`.
     U16(u16),
+    /// A `u32`.
     U32(u32),
+    /// A `u64`.
     U64(u64),
+    /// An `s8`.
     S8(i8),
+    /// An `s16`.
     S16(i16),
+    /// An `s32`.
     S32(i32),
+    /// An `s64`.
     S64(i64),
+    /// An `f32`.
     F32(f32),
+    /// An `f64`.
     F64(f64),
+    /// A `char`.
     Char(char),
+    /// A `string`.
     String(String),
-    /// `list<u8>`, which is common and long.
+    /// A `list<u8>`, which is common and long.
     Bytes(Vec<u8>),
+    /// A list of anything else.
     List(Vec<WitValue<'m>>),
+    /// The fields of a record, by name.
     Record(Vec<(&'m str, WitValue<'m>)>),
+    /// A tuple.
     Tuple(Vec<WitValue<'m>>),
-    /// Number, name, payload.
+    /// The case of a variant: number, name, payload.
     Variant(usize, &'m str, Option<Box<WitValue<'m>>>),
-    /// Number, name.
+    /// The case of an enum: number, name.
     Enum(usize, &'m str),
+    /// An option.
     Option(Option<Box<WitValue<'m>>>),
+    /// A result, with the payload that the case has.
     Result(Result<Option<Box<WitValue<'m>>>, Option<Box<WitValue<'m>>>>),
     /// The bits, and the names of those set.
     Flags(u64, Vec<&'m str>),
-    /// The resource and the number.
+    /// The resource's name and the number of the handle.
     Handle(&'m str, u64),
+}
+
+impl WitValue<'_> {
+    /// The value in WAVE.
+    ///
+    /// # Errors
+    /// [`ValueError::TooMuch`]: the text has more than [`MAX_TEXT`](super::MAX_TEXT) bytes.
+    pub fn wave(&self) -> Result<String, ValueError> {
+        super::text(self, super::MAX_TEXT)
+    }
+
+    /// Whether the value is the error that a procedure declares.
+    #[must_use]
+    pub fn outcome(&self) -> ProcedureOutcome {
+        match self {
+            Self::Result(Err(_)) => ProcedureOutcome::Error,
+            _ => ProcedureOutcome::Done,
+        }
+    }
 }
 
 /// Reads the field of a variant. Called only for the kind that `kind` told, which is what the trait

@@ -51,13 +51,7 @@ impl<'m> WaveReader<'m, '_> {
             Type::F64 => WitValue::F64(node.as_number(text).map_err(no)?),
             Type::Char => WitValue::Char(node.as_char(text).map_err(no)?),
             Type::String => WitValue::String(node.as_str(text).map_err(no)?.into_owned()),
-            Type::List(t) if *self.model.resolve(t) == Type::U8 => {
-                let mut bytes = Vec::new();
-                for item in node.as_list().map_err(no)? {
-                    bytes.push(item.as_number(text).map_err(|_| self.not(item, t))?);
-                }
-                WitValue::Bytes(bytes)
-            }
+            Type::List(t) if *self.model.resolve(t) == Type::U8 => self.bytes(t, ty, node)?,
             Type::List(t) => WitValue::List(self.items(t, node.as_list().map_err(no)?)?),
             Type::FixedList(t, count) => {
                 let items = self.items(t, node.as_list().map_err(no)?)?;
@@ -103,6 +97,20 @@ impl<'m> WaveReader<'m, '_> {
             Type::Own(id) | Type::Borrow(id) => self.handle(*id, node)?,
             Type::Named(id) => self.shape(&self.model.def(*id).shape, ty, node)?,
         })
+    }
+
+    /// The elements of a `list<u8>`: numbers, or a text in UTF-8.
+    fn bytes(&self, t: &Type, ty: &Type, node: &Node) -> Result<WitValue<'m>, String> {
+        let no = |_: ParserError| self.not(node, ty);
+        if matches!(node.ty(), NodeType::String | NodeType::MultilineString) {
+            let text = node.as_str(self.text).map_err(no)?;
+            return Ok(WitValue::Bytes(text.into_owned().into_bytes()));
+        }
+        let mut bytes = Vec::new();
+        for item in node.as_list().map_err(no)? {
+            bytes.push(item.as_number(self.text).map_err(|_| self.not(item, t))?);
+        }
+        Ok(WitValue::Bytes(bytes))
     }
 
     /// What an option `ty` of `t` has.
