@@ -25,6 +25,7 @@
 mod entry;
 mod folder;
 pub mod jobs;
+mod seen;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,6 +41,7 @@ use upcall_os::socket::{Listener, own_user};
 use entry::Holder;
 pub use folder::{FolderError, folder};
 use folder::{Sweeps, prepare, sweeps};
+pub use seen::{domains_in, folders, names_in};
 
 /// Why a name was not found.
 #[derive(Debug)]
@@ -552,10 +554,7 @@ fn entries() -> impl Iterator<Item = (PathBuf, String)> {
 
 /// All sockets of domains in the folder.
 pub fn domains() -> Vec<PathBuf> {
-    let of_domains = entries().filter(|(_, name)| name.starts_with(Whose::Domain.prefix()));
-    let mut paths: Vec<_> = of_domains.map(|(path, _)| path).collect();
-    paths.sort();
-    paths
+    folder().map_or_else(|_| Vec::new(), |folder| domains_in(&folder))
 }
 
 /// The processes that have sockets as members of groups, and how many each has.

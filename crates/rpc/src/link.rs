@@ -337,6 +337,17 @@ pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindErr
     list_of(&socket.display().to_string(), socket, &policy::own_user_or_root())
 }
 
+/// The exports of a domain that `accepts` accepts, instead of a domain of this user or of root.
+///
+/// # Errors
+/// As for [`list`].
+pub fn list_expecting(
+    socket: &Path,
+    accepts: &Policy,
+) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
+    list_of(&socket.display().to_string(), socket, accepts)
+}
+
 /// Like [`list`], for the domain that exports `name`.
 ///
 /// # Errors

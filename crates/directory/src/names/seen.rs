@@ -1,0 +1,81 @@
+//! Folders of names that this user can see, in addition to the folder of this process.
+
+use super::{Whose, check, entry, folder, is_socket};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The column of `/proc/net/unix` that holds the flags of a socket, and the flag of a listener.
+const FLAGS: usize = 3;
+const LISTENS: u32 = 0x10000;
+
+/// The folders of names in which a server listens and that this user may list.
+///
+/// The kernel's list of sockets gives the folders, so those of other users and those that
+/// `UPCALL_DIR` chose for other programs are among them. Folders of another network namespace are
+/// not. The folder of this process comes first, if there is a usable one.
+pub fn folders() -> Vec<PathBuf> {
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let own = folder().ok();
+    let others: BTreeSet<PathBuf> = sockets.lines().filter_map(folder_in).collect();
+    let others = others.into_iter().filter(|found| Some(found) != own.as_ref());
+    let listed = others.filter(|found| fs::read_dir(found).is_ok());
+    own.clone().into_iter().chain(listed).collect()
+}
+
+/// The folder of the server's socket in one line of `/proc/net/unix`.
+fn folder_in(line: &str) -> Option<PathBuf> {
+    let flags = u32::from_str_radix(line.split_whitespace().nth(FLAGS)?, 16).ok()?;
+    // The path is the last column, and may contain spaces.
+    let path = line.find(" /").map(|at| Path::new(&line[at + 1..]))?;
+    // A socket gets its path before it listens, when its name begins with a dot.
+    let name = path.file_name()?.to_str()?.trim_start_matches('.');
+    let serves = flags & LISTENS != 0 && name.starts_with(Whose::Domain.prefix());
+    serves.then(|| path.parent().map(Path::to_path_buf)).flatten()
+}
+
+/// The sockets of servers in a folder of names.
+pub fn domains_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_domain = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(Whose::Domain.prefix()))
+    };
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(is_domain).collect();
+    paths.sort();
+    paths
+}
+
+/// The names that servers have entered in a folder. Asks no server.
+pub fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = entries.filter_map(|found| found.file_name().into_string().ok());
+    let is_entered = |name: &String| {
+        !is_socket(name)
+            && check(name).is_ok()
+            && entry::find(folder, name).is_ok_and(|socket| socket.is_some())
+    };
+    let mut names: Vec<_> = named.filter(is_entered).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernels_list() {
+        let line = |flags: &str, path: &str| {
+            format!("000000002be22e45: 00000002 00000000 {flags} 0005 01  1205 {path}")
+        };
+        let found = |flags, path| folder_in(&line(flags, path));
+        let domain = "/run/user/0/up call/.domain.1.0.a";
+        assert_eq!(found("00010000", domain), Some("/run/user/0/up call".into()));
+        assert_eq!(found("00000000", domain), None);
+        assert_eq!(found("00010000", "/run/member.1.0.a"), None);
+        assert_eq!(found("00010000", "@/domain.1.0.a"), None);
+        assert_eq!(folder_in("Num RefCount Protocol Flags Type St Inode Path"), None);
+        assert_eq!(folder_in(""), None);
+    }
+}
