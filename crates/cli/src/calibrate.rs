@@ -1,14 +1,14 @@
-//! `upcall calibrate`: what operations on objects take on this machine, for those that choose
-//! between the ways (`Homed::auto`).
+//! `upcall calibrate`: measures the time of operations on objects on this machine, for
+//! `Homed::auto`, which chooses between the ways.
 //!
-//! Two threads of this process, each on a processor of the pair, are a home and one who uses its
-//! object: what moves between them moves between processes in the same way. Each figure is the
-//! median of several rounds, in turns.
+//! Two threads of this process, each on a processor of the pair, are a home and a user of its
+//! object. Cache lines move between them as between two processes. Each figure is the median of
+//! several rounds, in turns.
 
-use crate::told::{CommandResult, FAINT, STRONG, json};
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::output::{FAINT, STRONG, note, print, print_json, println};
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::ExitCode;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -17,32 +17,38 @@ use upcall::home::costs::{self, Calibration, Costs, Pair};
 use upcall::home::{DataError, FindError, Homed, Operation, Operations, Place, Procedure};
 use upcall_os::processor::CpuSet;
 
-/// Measures what operations on objects take here: under the lock, by the home, and each line that
-/// has to move; and keeps it for all that choose between these (docs/objects.md).
+/// Measures the time of operations on objects on this machine (docs/objects.md).
 ///
-/// Without a calibration they begin with a guess. The table shows, in ns: an access to a line that
-/// is HERE, and to one that the other processor has changed (LINE); having the LOCK and giving it
-/// back, alone and where the other had it (FAR); an urgent invocation of a home that polls (URGENT)
-/// or sleeps (ASLEEP), and an ordinary one (INVOKE). EVEN is the number of lines from which on an
-/// invocation is cheaper than going there.
+/// Programs use the result to choose between the ways of running an operation. Without a
+/// calibration they start with a guess. The measurement takes about a second
+/// for each pair of processors; nothing else should run on them.
 ///
-/// It takes about a second for each pair of processors, on which nothing else should run meanwhile.
+/// Columns, in ns: an access to a line that is in the own cache (HERE), or that the other processor
+/// has changed (LINE); taking and releasing the LOCK alone, and after the other processor had it
+/// (FAR); an urgent invocation of a home that polls (URGENT) or sleeps (ASLEEP), and an ordinary
+/// one (INVOKE). EVEN is the number of lines from which on an invocation is cheaper than an access.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  upcall calibrate\n  upcall calibrate --show\n  upcall calibrate --pair 0,1 --pair 0,4 --json\n  UPCALL_COSTS=costs.json upcall calibrate"
-)]
+#[command(after_help = EXAMPLES)]
 pub struct CalibrateArgs {
-    /// Measure between these two processors, in place of one pair of each kind (that share a core,
-    /// a cache, a package or only the machine); may be repeated.
+    /// Measure between these two processors; may be repeated. By default, one pair of each kind:
+    /// with a common core, cache, package, or machine.
     #[arg(long = "pair", value_name = "N,N", value_parser = pair)]
     pairs: Vec<[u32; 2]>,
-    /// Measure nothing, and show what was measured.
+    /// Show the last measurement in place of a new one.
     #[arg(long, conflicts_with = "pairs")]
     show: bool,
-    /// Print it as JSON.
+    /// Print one JSON object with the keys machine, checked (a build with debug assertions) and
+    /// pairs.
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  upcall calibrate
+  upcall calibrate --show
+  upcall calibrate --pair 0,1 --json
+  UPCALL_COSTS=costs.json upcall calibrate";
 
 fn pair(text: &str) -> Result<[u32; 2], String> {
     let numbers: Option<Vec<u32>> =
@@ -58,61 +64,65 @@ pub fn run(args: &CalibrateArgs) -> CommandResult {
         let read = Calibration::load()?;
         show(&read, args.json)?;
         if !args.json {
-            anstream::println!("{FAINT}from {}{FAINT:#}", costs::file()?.display());
+            println(format_args!("{FAINT}from {}{FAINT:#}", costs::file()?.display()))?;
         }
-        return Ok(ExitCode::SUCCESS);
-    }
-    let allowed = CpuSet::allowed()?;
-    let pairs = if args.pairs.is_empty() {
-        kinds(&allowed.iter().map(|at| at as u32).collect::<Vec<_>>())
-    } else {
-        args.pairs.clone()
-    };
-    if let Some(missing) = pairs.iter().flatten().find(|&&at| !allowed.contains(at as usize)) {
-        let all = allowed.iter().map(|at| at.to_string()).collect::<Vec<_>>().join(", ");
-        return Err(format!(
-            "this process may not run on processor {missing}, but on {all}: choose of these"
-        )
-        .into());
-    }
-    if pairs.is_empty() {
-        return Err("this process may run on one processor only, and objects are shared between two: there is nothing to measure. Without a calibration a guess is used".into());
+        return Ok(Exit::Done);
     }
     let mut measured = Vec::new();
-    for [first, second] in pairs {
+    for [first, second] in chosen(&args.pairs)? {
         if !args.json {
-            anstream::eprintln!("{FAINT}processors {first} and {second} ...{FAINT:#}");
+            note(format_args!("processors {first} and {second} ..."));
         }
         let share = shares(first, second).into();
-        measured.push(Pair {
-            processors: [first, second],
-            share,
-            costs: between(first, second).map_err(|error| error.to_string())?,
-        });
+        let costs = between(first, second).map_err(CommandError::failed)?;
+        measured.push(Pair { processors: [first, second], share, costs });
     }
     let calibration =
         Calibration { machine: costs::machine(), checked: cfg!(debug_assertions), pairs: measured };
     let file = calibration.store()?;
     show(&calibration, args.json)?;
     if !args.json {
-        anstream::println!("{FAINT}kept in {}{FAINT:#}", file.display());
+        println(format_args!("{FAINT}kept in {}{FAINT:#}", file.display()))?;
         if calibration.checked {
-            anstream::println!(
-                "{FAINT}This is a build with debug assertions, which takes longer for everything: builds without do not go by it{FAINT:#}"
-            );
+            println(format_args!(
+                "{FAINT}This is a build with debug assertions, which slow everything down. Builds \
+                 without them ignore the result.{FAINT:#}"
+            ))?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Done)
 }
 
-fn show(calibration: &Calibration, as_json: bool) -> Result<(), serde_json::Error> {
-    if as_json {
-        println!("{}", json(calibration)?);
-        return Ok(());
+/// The pairs to measure: those that were given, or one of each kind.
+fn chosen(given: &[[u32; 2]]) -> Result<Vec<[u32; 2]>, CommandError> {
+    let allowed = CpuSet::allowed()?;
+    let pairs = if given.is_empty() {
+        kinds(&allowed.iter().map(|at| at as u32).collect::<Vec<_>>())
+    } else {
+        given.to_vec()
+    };
+    if let Some(missing) = pairs.iter().flatten().find(|&&at| !allowed.contains(at as usize)) {
+        let all = allowed.iter().map(|at| at.to_string()).collect::<Vec<_>>().join(", ");
+        return Err(CommandError::usage(format_args!(
+            "this process may not run on processor {missing}: choose two of {all}"
+        )));
     }
-    println!("{}", calibration.machine);
-    anstream::println!(
-        "{STRONG}{:10} {:8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6}{STRONG:#}",
+    if pairs.is_empty() {
+        return Err(CommandError::failed(
+            "there is nothing to measure: this process may run on one processor only, and objects \
+             are shared between two. Programs use a guess without a calibration",
+        ));
+    }
+    Ok(pairs)
+}
+
+fn show(calibration: &Calibration, as_json: bool) -> Result<(), CommandError> {
+    if as_json {
+        return print_json(calibration);
+    }
+    let mut out = format!(
+        "{}\n{STRONG}{:10} {:8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6}{STRONG:#}\n",
+        calibration.machine,
         "PROCESSORS",
         "SHARE",
         "HERE",
@@ -126,16 +136,17 @@ fn show(calibration: &Calibration, as_json: bool) -> Result<(), serde_json::Erro
     );
     for Pair { processors: [first, second], share, costs } in &calibration.pairs {
         let Costs { hit, line, lock, lock_far, urgent, asleep, invoke } = costs;
-        println!(
-            "{:10} {share:8} {hit:7.1} {line:7.1} {lock:7.1} {lock_far:7.0} {urgent:7.0} {asleep:7.0} {invoke:7.0} {:6.1}",
+        out += &format!(
+            "{:10} {share:8} {hit:7.1} {line:7.1} {lock:7.1} {lock_far:7.0} {urgent:7.0} \
+             {asleep:7.0} {invoke:7.0} {:6.1}\n",
             format!("{first}, {second}"),
             costs.even()
         );
     }
-    Ok(())
+    print(out)
 }
 
-/// The processors in a list of the kernel's, such as `0-3,8`.
+/// The processors in a list such as `0-3,8`, as the kernel writes it.
 fn listed(text: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -144,7 +155,7 @@ fn listed(text: &str) -> Vec<u32> {
     text.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// What two processors share, as the kernel says: the nearest.
+/// The nearest thing that two processors share, as the kernel reports it.
 fn shares(first: u32, second: u32) -> &'static str {
     let read = |path: &str| {
         fs::read_to_string(format!("/sys/devices/system/cpu/cpu{first}/{path}")).unwrap_or_default()
@@ -165,7 +176,7 @@ fn shares(first: u32, second: u32) -> &'static str {
     }
 }
 
-/// One pair of each kind, of which the first is that of neighbours as a rule.
+/// One pair of each kind. The first pair usually consists of neighbours.
 fn kinds(allowed: &[u32]) -> Vec<[u32; 2]> {
     let mut found = BTreeMap::new();
     let Some((&first, others)) = allowed.split_first() else { return Vec::new() };
@@ -181,7 +192,7 @@ fn kinds(allowed: &[u32]) -> Vec<[u32; 2]> {
     found.into_values().collect()
 }
 
-/// Nothing, at the home.
+/// An operation that does next to nothing.
 struct Nothing;
 
 impl Operation for Nothing {
@@ -195,7 +206,7 @@ impl Operation for Nothing {
     }
 }
 
-/// The same, as one that might block.
+/// A procedure that does nothing, run as if it could block.
 struct IdleProcedure;
 
 impl Procedure for IdleProcedure {
@@ -210,22 +221,22 @@ impl Procedure for IdleProcedure {
 }
 
 const ROUNDS: usize = 9;
-/// So many lines are changed at one processor, and then read at the other, each of which says where
-/// the next one is.
+/// Number of cache lines that one processor changes and the other then reads. Each line holds the
+/// index of the next.
 const LINES: usize = 256;
-/// Operations of a round. Tests look whether each is measured, not how well.
+/// Number of operations in a round. Tests check that each is measured, not how precisely.
 const TIMES: u32 = if cfg!(test) { 200 } else { 2000 };
 const SLEEPS: u32 = 20;
-/// So often the object is looked for, each time for some seconds.
+/// Maximum number of attempts to find the object, each of which takes some seconds.
 const TRIES: u32 = 5;
-/// So long a home sleeps before it looks whether more is to come.
+/// Maximum time that a home sleeps before it checks whether the round has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[repr(align(128))]
 #[derive(Default)]
 struct CacheLine(AtomicU64);
 
-/// A failure on another thread, too.
+/// An error that can be sent between threads.
 type CalibrateError = Box<dyn std::error::Error + Send + Sync>;
 
 fn each(
@@ -242,8 +253,7 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// The threads' turns: one of them does something, and then the other one, which finds what that
-/// has left.
+/// The turns of the two threads, which act alternately.
 struct TurnCounter(AtomicU64);
 
 impl TurnCounter {
@@ -257,7 +267,7 @@ impl TurnCounter {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Nobody waits for it any more.
+    /// Releases every thread that waits for a turn.
     fn end(&self) {
         self.0.store(u64::MAX / 2, Ordering::Release);
     }
@@ -276,7 +286,7 @@ fn between(first: u32, second: u32) -> Result<Costs, CalibrateError> {
         let home_side = scope.spawn(move || {
             let done = home_side(second, &home, lines, both, ready);
             if done.is_err() {
-                // The other one would wait for ever.
+                // The other thread would wait forever.
                 both[0].end();
             }
             done
@@ -285,12 +295,12 @@ fn between(first: u32, second: u32) -> Result<Costs, CalibrateError> {
         if done.is_err() {
             both[1].end();
         }
-        let lock = home_side.join().map_err(|_| "the home's thread has panicked")?;
+        let lock = home_side.join().map_err(|_| "the home's thread panicked")?;
         Ok(Costs { lock: lock?, ..done? })
     })
 }
 
-/// Returns what the lock takes alone.
+/// Runs the home's side. Returns the time of the lock alone.
 fn home_side(
     second: u32,
     home: &Homed<u64>,
@@ -305,7 +315,7 @@ fn home_side(
     begun?;
     let (serving, mut locks, mut turn) = (serving?, Vec::new(), 0);
     for _ in 0..ROUNDS {
-        // The lock alone; then the lines and the lock, for the other one to fetch.
+        // The lock alone; then the lines and the lock, which the other side fetches.
         locks.push(each(TIMES, || Ok(home.access(|_| Ok(()))?))?);
         dirty(lines);
         turn += 1;
@@ -317,7 +327,7 @@ fn home_side(
             turns.pass();
             over.wait(turn);
         }
-        // What is urgent is served until the other one has had enough.
+        // The home serves urgent invocations until the other side has finished.
         turn += 1;
         turns.pass();
         while over.0.load(Ordering::Acquire) < turn {
@@ -330,7 +340,7 @@ fn home_side(
 }
 
 fn dirty(lines: &[CacheLine]) {
-    // A walk in an order that no processor guesses.
+    // A walk in an order that no processor predicts.
     let mut at = 0;
     for _ in 0..lines.len() {
         let next = (at + 97) % lines.len();
@@ -339,7 +349,7 @@ fn dirty(lines: &[CacheLine]) {
     }
 }
 
-/// Follows the lines, and changes each.
+/// Follows the lines, and changes each. Returns the time of an access.
 fn walk(lines: &[CacheLine]) -> f64 {
     let begun = Instant::now();
     let mut at = 0;
@@ -353,7 +363,7 @@ fn walk(lines: &[CacheLine]) -> f64 {
     begun.elapsed().as_nanos() as f64 / lines.len() as f64
 }
 
-/// Its home's clerk may come late where others have all processors.
+/// Finds the object. The home's clerk may be late on a busy machine.
 fn find(name: &str) -> Result<Homed<u64>, FindError> {
     (1..TRIES).find_map(|_| Homed::find(name).ok()).map_or_else(|| Homed::find(name), Ok)
 }
@@ -429,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_sound() {
+    fn every_figure_is_measured() {
         let _alone = crate::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let allowed: Vec<u32> = CpuSet::allowed().unwrap().iter().map(|at| at as u32).collect();
         let pairs = kinds(&allowed);

@@ -1,46 +1,65 @@
-//! `upcall call`: calls any procedure of any interface, by what its server says of it.
+//! `upcall call`: calls any procedure of any interface, by the interface's source that the server
+//! hands out.
 
-use crate::told::{CommandResult, FAINT, line, plain};
-use std::process::ExitCode;
+mod advice;
+mod argument;
+mod result;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::names::advise;
+use crate::output::{FAINT, line, plain, print_json, print_raw, println, report};
+use argument::StandardInput;
+use serde::Serialize;
 use std::time::Duration;
 use upcall::directory;
 use upcall::stub::{Binding, Extent, Interface, Limits, Procedure};
-use upcall_idl::dynamic::ProcedureOutcome;
-use upcall_idl::{dynamic, model};
+use upcall_idl::dynamic::{DynamicInterface, ProcedureOutcome, WitValue};
+use upcall_idl::model;
 
-/// The exit code when a procedure returned an error that it declares. 1 stands for a call that
-/// failed, 2 for arguments of the command that make no sense.
-const DECLARED: u8 = 3;
-
-/// Calls NAME.PROCEDURE with arguments in WAVE, and prints the result in WAVE.
+/// Calls a procedure of a server and prints its result.
 ///
-/// More calls of the same session follow behind `+`; in them `_` stands for the last resource that
-/// was returned.
-///
-/// Exits with 0 if all procedures did what was asked; with 3 if one returned an error that it
-/// declares, `err(...)`, which is printed, and then the calls behind it are not made; with 1 if a
-/// call failed.
+/// Without a procedure, shows the procedures of NAME and how to call each.
 #[derive(clap::Args)]
-#[command(
-    after_help = "WAVE writes values as WIT types them: 1, true, 'c', \"text\", [1, 2], {a: 1}, some(1), ok(1).\n\n\
-    Examples:\n  upcall call math.add 2 3\n  upcall call files.root\n  \
-    upcall call files.open '[101, 116, 99]' + file.read _ 0 16\n  upcall call files --help-procedures\n  \
-    upcall call tcp://127.0.0.1:7000/math.add 2 3"
-)]
+#[command(after_help = EXAMPLES, after_long_help = long_help())]
 pub struct CallArgs {
-    /// The exported name and the procedure, with a dot between: `math.add`, `files.file.read`. On
-    /// another machine `tcp://HOST:PORT/math.add`.
+    /// Exported name and procedure, with a dot between: `math.add`, `files.file.read`. On another
+    /// machine `tcp://HOST:PORT/math.add`.
+    #[arg(value_name = "NAME[.PROCEDURE]")]
     target: String,
-    /// The arguments, one WAVE value each; `+` begins the next call.
-    #[arg(allow_hyphen_values = true)]
+    /// The arguments; `+` begins the next call of the same session, in which `_` stands for the
+    /// resource that was returned last.
+    #[arg(allow_hyphen_values = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
-    /// Give up a call that takes longer; the server goes on with it. Without this a call takes as
-    /// long as its server lets it.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Give up a call after this time; the server continues it. Without this option the call has
+    /// no deadline.
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     deadline: Option<Duration>,
-    /// Show the procedures of NAME and how to call them.
+    /// Print each result as one line of JSON.
+    #[arg(long, conflicts_with = "raw")]
+    json: bool,
+    /// Write the text or the bytes of the last result unchanged, without quotes or a line end.
+    #[arg(short, long)]
+    raw: bool,
+    /// Show the procedures of NAME and how to call each.
     #[arg(long)]
     help_procedures: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  upcall call greeter.greet Ada
+  upcall call math.add 2 3
+  upcall call files.open etc + file.read _ 0 16
+  upcall call --raw files.open @path.txt + file.read _ 0 1000 | wc -c
+  upcall call --json math.join '[\"a\", \"b\"]' | jq -r .result.ok
+  upcall call tcp://127.0.0.1:7000/math.add 2 3";
+
+const EXITS: &str = "\
+Exits with 1 if a procedure returns its `err`, which is printed; the calls after it are not made.
+`upcall --help` lists the other exit codes.";
+
+fn long_help() -> String {
+    [EXAMPLES, argument::HELP, result::HELP, EXITS].join("\n\n")
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -48,35 +67,35 @@ fn seconds(text: &str) -> Result<Duration, String> {
     given.ok_or_else(|| "give seconds, such as 2 or 0.5".into())
 }
 
+/// A procedure of a server, for `--help-procedures --json`.
+#[derive(Serialize)]
+struct ProcedureHelp {
+    procedure: String,
+    usage: String,
+    example: String,
+    docs: Option<String>,
+}
+
+/// One call of a session: the procedure's name and the arguments as typed.
+struct PlannedCall<'a> {
+    name: &'a str,
+    procedure: &'a model::ProcedureDefinition,
+    typed: &'a [String],
+}
+
 pub fn run(args: &CallArgs) -> CommandResult {
     let (name, first) = parts(&args.target);
-    let exported = directory::exported(name)?;
-    let interface =
-        dynamic::DynamicInterface::parse(&exported.interface, &exported.source, &exported.limits)?;
+    let exported = directory::exported(name).map_err(advise)?;
+    let parsed = DynamicInterface::parse(&exported.interface, &exported.source, &exported.limits);
+    let interface = parsed.map_err(|error| CommandError::new(Exit::Mismatch, error))?;
     let Some(first) = first.filter(|_| !args.help_procedures) else {
-        for procedure in interface.interface().bound() {
-            println!("{name}.{}", line(&interface.usage(procedure)));
-            if let Some(docs) = &procedure.docs {
-                anstream::println!(
-                    "  {FAINT}{}{FAINT:#}",
-                    plain(docs.trim()).replace('\n', "\n  ")
-                );
-            }
-        }
-        return Ok(ExitCode::SUCCESS);
+        return show_procedures(name, &interface, args.json);
     };
-    let mut calls = args.arguments.split(|argument| argument == "+");
-    let mut planned = vec![(first, calls.next().unwrap_or_default())];
-    for call in calls {
-        let (procedure, arguments) =
-            call.split_first().ok_or("a `+` without a procedure behind it")?;
-        planned.push((procedure, arguments));
-    }
-    // All of them are looked up, and bound, before the first one runs.
-    let procedures =
-        planned.iter().map(|(name, _)| interface.procedure(name)).collect::<Result<Vec<_>, _>>()?;
-    let descriptors = procedures.iter().map(|procedure| describe(procedure)).collect::<Vec<_>>();
-    // One call of this program binds once: the leak ends with it.
+    let planned = plan(name, first, &args.arguments, &interface)?;
+    check_raw(args, name, &interface, &planned)?;
+    // All procedures are looked up, and bound, before the first one runs. The command binds once
+    // and then ends, so what is leaked here is not leaked twice.
+    let descriptors: Vec<_> = planned.iter().map(|call| describe(call.procedure)).collect();
     let wanted = Box::leak(Box::new(Interface {
         id: exported.interface.into(),
         procedures: descriptors.into(),
@@ -84,24 +103,138 @@ pub fn run(args: &CallArgs) -> CommandResult {
         source: "".into(),
         limits: "".into(),
     }));
-    let binding = Binding::bind(name, wanted)?.with_deadline(args.deadline);
-    let mut resource = None;
-    for (number, (procedure, (_, arguments))) in procedures.iter().zip(&planned).enumerate() {
-        let (result, outcome) =
-            call(&interface, &binding, number as u16, procedure, arguments, resource.as_deref())?;
-        resource = handle(&result).or(resource);
-        if !result.is_empty() {
-            println!("{}", plain(&result));
-        }
-        if outcome == ProcedureOutcome::Error {
-            return Ok(ExitCode::from(DECLARED));
+    let binding = Binding::bind(name, wanted).map_err(advise)?.with_deadline(args.deadline);
+    let (mut resource, mut input) = (None::<String>, StandardInput::default());
+    for (number, call) in planned.iter().enumerate() {
+        let block = call.encode(name, &interface, resource.as_deref(), &mut input)?;
+        let reply = binding.call_block(number as u16, &block)?;
+        let value = interface.decode_value(call.procedure, &reply)?;
+        resource = value.as_ref().and_then(handle).or(resource);
+        show(args, call, value.as_ref(), number + 1 == planned.len())?;
+        if value.is_some_and(|value| value.outcome() == ProcedureOutcome::Error) {
+            return Ok(Exit::Failed);
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Done)
 }
 
-/// The name, and the procedure behind its first dot, if there is one. An address before the name
-/// has dots of its own.
+fn show_procedures(name: &str, interface: &DynamicInterface, json: bool) -> CommandResult {
+    let help = interface.interface().bound().map(|procedure| ProcedureHelp {
+        procedure: procedure.name.clone(),
+        usage: interface.usage(procedure),
+        example: advice::example(name, interface, procedure),
+        docs: procedure.docs.as_ref().map(|docs| docs.trim().to_string()),
+    });
+    let help: Vec<_> = help.collect();
+    if json {
+        print_json(&help)?;
+        return Ok(Exit::Done);
+    }
+    for procedure in help {
+        println(format_args!("{name}.{}", line(&procedure.usage)))?;
+        if let Some(docs) = &procedure.docs {
+            println(format_args!("  {FAINT}{}{FAINT:#}", plain(docs).replace('\n', "\n  ")))?;
+        }
+        println(format_args!("  {}", line(&procedure.example)))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Splits what was typed into calls.
+fn plan<'a>(
+    name: &str,
+    first: &'a str,
+    arguments: &'a [String],
+    interface: &'a DynamicInterface,
+) -> Result<Vec<PlannedCall<'a>>, CommandError> {
+    let mut calls = arguments.split(|argument| argument == "+");
+    let mut planned = vec![(first, calls.next().unwrap_or_default())];
+    for call in calls {
+        let (procedure, arguments) = call.split_first().ok_or_else(|| {
+            CommandError::usage(
+                "a `+` has no procedure after it: name the next procedure, as in `upcall call \
+                 files.open etc + file.read _ 0 16`",
+            )
+        })?;
+        planned.push((procedure, arguments));
+    }
+    let look_up = |(procedure, typed): (&'a str, &'a [String])| {
+        let found = interface.procedure(procedure);
+        let found = found.map_err(|_| advice::no_procedure(name, procedure, interface))?;
+        Ok(PlannedCall { name: procedure, procedure: found, typed })
+    };
+    planned.into_iter().map(look_up).collect()
+}
+
+/// Refuses `--raw` for a result that is neither text nor bytes, before anything runs.
+fn check_raw(
+    args: &CallArgs,
+    name: &str,
+    interface: &DynamicInterface,
+    planned: &[PlannedCall<'_>],
+) -> Result<(), CommandError> {
+    let Some(last) = planned.last().filter(|_| args.raw) else { return Ok(()) };
+    let result = last.procedure.result.as_ref();
+    if result.is_some_and(|ty| result::is_raw(interface.model(), ty)) {
+        return Ok(());
+    }
+    let of = result.map_or_else(|| "nothing".into(), |ty| interface.model().wit(ty));
+    Err(CommandError::usage(format_args!(
+        "--raw writes text and bytes, and {name}.{} returns {of}: leave --raw out, or use --json",
+        last.name
+    )))
+}
+
+impl PlannedCall<'_> {
+    /// The argument block of the call.
+    fn encode(
+        &self,
+        name: &str,
+        interface: &DynamicInterface,
+        resource: Option<&str>,
+        input: &mut StandardInput,
+    ) -> Result<Vec<u8>, CommandError> {
+        let params = &self.procedure.params;
+        let mut arguments = Vec::new();
+        for (typed, param) in self.typed.iter().zip(params) {
+            let model = interface.model();
+            arguments.push(argument::read(model, &param.ty, typed, resource, input)?);
+        }
+        // Superfluous arguments make the count wrong; their values do not matter.
+        let more = self.typed.iter().skip(params.len());
+        arguments.extend(
+            more.map(|typed| upcall_idl::dynamic::CallArgument::Wave(typed.as_str().into())),
+        );
+        let block = interface.encode_arguments(self.procedure, &arguments);
+        block.map_err(|error| advice::explain(error, name, interface, self.procedure, self.typed))
+    }
+}
+
+fn show(
+    args: &CallArgs,
+    call: &PlannedCall<'_>,
+    value: Option<&WitValue<'_>>,
+    is_last: bool,
+) -> Result<(), CommandError> {
+    if args.json {
+        return println(result::json_line(call.name, value)?);
+    }
+    let Some(value) = value else { return Ok(()) };
+    if !args.raw {
+        return println(result::for_people(value)?);
+    }
+    match result::raw(value) {
+        Some(bytes) if is_last => print_raw(&bytes),
+        _ if value.outcome() == ProcedureOutcome::Error => {
+            report(format_args!("{} returned {}", call.name, result::for_people(value)?));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The name, and the procedure after its first dot, if there is one. An address before the name has
+/// dots of its own.
 fn parts(target: &str) -> (&str, Option<&str>) {
     let address = target.find("://").map_or(0, |at| at + 3);
     let name = if address == 0 {
@@ -115,7 +248,7 @@ fn parts(target: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// A procedure as a program has it that is compiled from the same source.
+/// The descriptor of a procedure, as a program has it that was compiled from the same source.
 pub fn describe(procedure: &model::ProcedureDefinition) -> Procedure {
     let extent = |(fixed, tail): (u64, u32)| Extent {
         fixed: u32::try_from(fixed).unwrap_or(u32::MAX),
@@ -134,46 +267,28 @@ pub fn describe(procedure: &model::ProcedureDefinition) -> Procedure {
     }
 }
 
-fn call(
-    interface: &dynamic::DynamicInterface,
-    binding: &Binding,
-    number: u16,
-    procedure: &model::ProcedureDefinition,
-    arguments: &[String],
-    resource: Option<&str>,
-) -> Result<(String, ProcedureOutcome), Box<dyn std::error::Error>> {
-    let texts = arguments.iter().map(|argument| match (argument.as_str(), resource) {
-        ("_", Some(handle)) => Ok(handle),
-        ("_", None) => Err(format!(
-            "`_` in the arguments of {}, but no call before it returned a resource",
-            procedure.name
-        )),
-        (text, _) => Ok(text),
-    });
-    let texts = texts.collect::<Result<Vec<_>, _>>()?;
-    let block = interface.encode(procedure, &texts)?;
-    Ok(interface.decode_outcome(procedure, &binding.call_block(number, &block)?)?)
-}
-
-/// The number of the resource in a result: `ok(file(4294967296))`.
-fn handle(result: &str) -> Option<String> {
-    let inner = &result[result.rfind('(')? + 1..];
-    let number = &inner[..inner.find(')')?];
-    number.parse::<u64>().ok().map(|number| number.to_string())
+/// The number of the resource in a result, such as `ok(file(4294967296))`.
+fn handle(value: &WitValue<'_>) -> Option<String> {
+    match value {
+        WitValue::Handle(_, number) => Some(number.to_string()),
+        WitValue::Option(Some(value))
+        | WitValue::Result(Ok(Some(value)))
+        | WitValue::Variant(_, _, Some(value)) => handle(value),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What `call` makes of a server's source needs the A-stacks that its list asks for, so that
-    /// binding takes one exchange.
+    /// The interface that `call` makes from a server's source asks for the A-stacks that the
+    /// server's list asks for, so that binding takes one exchange.
     #[test]
     fn a_call_by_hand_brings_the_a_stacks_of_a_compiled_program() {
         let compiled = &crate::compiled::tests::INTERFACE;
         let interface =
-            dynamic::DynamicInterface::parse(&compiled.id, &compiled.source, &compiled.limits)
-                .unwrap();
+            DynamicInterface::parse(&compiled.id, &compiled.source, &compiled.limits).unwrap();
         let described: Vec<_> = interface.interface().bound().map(describe).collect();
         assert_eq!(described.len(), compiled.procedures.len());
         assert!(compiled.procedures.iter().any(|procedure| procedure.astack_bytes() > 0));

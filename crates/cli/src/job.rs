@@ -1,90 +1,102 @@
-//! `upcall job`: the processes of a group, started, stopped and scheduled together.
+//! `upcall job`: starts, stops and schedules the processes of a group together.
 
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::names::did_you_mean;
+use crate::output::{Columns, FAINT, STRONG, cell, print, print_json, println, report, report_all};
 use crate::stat::seconds;
-use crate::told::{CommandResult, FAINT, STRONG, cell, json, line, plain, tell};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::process::ExitCode;
 use std::time::Duration;
-use upcall_job::{Happening, Job, JobSchedule, JobState, OnDeath, ShownJob, SuspendMethod};
+use upcall_job::{
+    Happening, Job, JobRequestError, JobSchedule, JobState, OnDeath, ShownJob, SuspendMethod,
+};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  upcall job run --group 4 -- ./sieve 1000000
+  upcall job ls --members";
 
 #[derive(Subcommand)]
 pub enum JobCommand {
     Run(JobRunArgs),
     Ls(JobLsArgs),
-    /// Suspends all members of a job; when this returns they are.
-    Stop(JobNameArgs),
-    /// Lets a stopped job go on: at once, or when its turn comes.
-    Cont(JobNameArgs),
-    /// Ends a job: SIGTERM, and after its period of grace SIGKILL. Returns when all members have
-    /// ended.
-    Kill(JobNameArgs),
+    Stop(JobStopArgs),
+    Cont(JobContArgs),
+    Kill(JobKillArgs),
 }
 
-/// Starts N processes that form one group, and stays until they have ended.
+/// Starts N processes that form one group, and waits for their end.
 ///
-/// Each is told its group, the group's size and its rank by UPCALL_GROUP, UPCALL_SIZE and
-/// UPCALL_RANK, and its limit by UPCALL_LIMIT; programs take them by `GroupBuilder::from_environment`.
-/// SIGINT, SIGTERM and SIGHUP are passed on; the second one ends the job, after the period of grace
-/// by force. If this command is killed the kernel kills the members.
+/// Each process gets the group's name and size and its own rank by UPCALL_GROUP, UPCALL_SIZE and
+/// UPCALL_RANK, and the limit by UPCALL_LIMIT; a program reads them with
+/// `GroupBuilder::from_environment`. SIGINT, SIGTERM and SIGHUP are passed on; the second of them
+/// ends the job, by force after the grace period. If this command is killed, the kernel kills the
+/// members.
 ///
-/// The exit code is that of the first member that failed, or 128 and the signal by which it was
-/// killed.
+/// The exit code is that of the first member that failed, or 128 plus the number of the signal that
+/// killed it.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  upcall job run --group 4 -- ./sieve 1000000\n  upcall job run --group 2 --name night --schedule batch -- ./simulate\n  \
-    upcall job run --group 8 --label --on-death go-on -- sh -c 'echo I am $UPCALL_RANK of $UPCALL_SIZE'"
-)]
+#[command(after_help = RUN_EXAMPLES)]
 pub struct JobRunArgs {
-    /// The number of members.
+    /// Number of members.
     #[arg(short, long, value_name = "N")]
     group: usize,
-    /// The name of the job; without this the program's, and a number.
+    /// Name of the job; by default the program's name and a number.
     #[arg(short, long)]
     name: Option<String>,
-    /// What becomes of the others when a member dies: fails, or is killed.
-    #[arg(long, value_name = "WHAT", default_value = "end")]
+    /// What happens to the other members when a member fails or is killed.
+    #[arg(long, value_name = "ACTION", default_value = "end")]
     on_death: Death,
-    /// How long members have to end by themselves after SIGTERM.
+    /// Time that members have to end after SIGTERM.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
     grace: Duration,
-    /// Put each line that a member writes behind its rank.
+    /// Put the member's rank before each line that it writes.
     #[arg(short, long)]
     label: bool,
     /// Give the standard input to rank 0; otherwise no member has any.
     #[arg(long)]
     stdin: bool,
-    /// Take turns with this user's other jobs that do: each to its end (batch), in slices on all
-    /// processors at once (gang), or in slices on demand (co).
-    #[arg(short, long, value_name = "HOW")]
+    /// Take turns with this user's other jobs that have this option.
+    #[arg(short, long, value_name = "POLICY")]
     schedule: Option<Schedule>,
-    /// The length of its turns.
-    #[arg(long, value_name = "MS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    /// Length of a turn, in milliseconds.
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value = "10",
+        value_parser = clap::value_parser!(u64).range(1..=60_000)
+    )]
     slice: u64,
-    /// How much its group may buffer for members that do not take their messages: bytes, or with
-    /// K, M, G or T behind the number units of 1024 each; without this a quarter of the machine's
-    /// memory. Who has its share in use is stopped until there is room.
+    /// Memory in which the group may buffer messages that are not taken: bytes, or units of 1024
+    /// with K, M, G or T; by default a quarter of the machine's memory. A member that has used its
+    /// share is stopped until there is room.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     limit: Option<u64>,
-    /// Do not confine each member to one processor (rank i to the i-th of those that may be used,
-    /// and around).
+    /// Do not confine each member to one processor. By default rank i runs on the i-th of the
+    /// processors that may be used.
     #[arg(long)]
     no_pin: bool,
-    /// How members are suspended; without this by the cgroup freezer where it can be had, else by
-    /// signals.
-    #[arg(long, value_name = "WAY")]
+    /// How members are suspended; by default with the cgroup freezer where it is available, and
+    /// with signals elsewhere.
+    #[arg(long, value_name = "METHOD")]
     suspend: Option<Suspend>,
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
+const RUN_EXAMPLES: &str = "\
+Examples:
+  upcall job run --group 4 -- ./sieve 1000000
+  upcall job run --group 2 --name night --schedule batch -- ./sieve
+  upcall job run --group 8 --label -- sh -c 'echo I am $UPCALL_RANK of $UPCALL_SIZE'";
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Death {
-    /// They are ended.
+    /// The other members are ended.
     End,
-    /// They go on; their group tells them.
+    /// The other members go on; their group reports the death to them.
     GoOn,
 }
 
@@ -106,11 +118,9 @@ enum Suspend {
     Signals,
 }
 
-/// Shows the jobs of this user: what each does, its members, and how it is suspended and scheduled.
+/// Lists the jobs of this user: state, members, schedule and supervisor.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  upcall job ls\n  upcall job ls --members\n  upcall job ls --json | jq '.[].members[].pid'"
-)]
+#[command(after_help = LS_EXAMPLES, after_long_help = format!("{LS_EXAMPLES}\n\n{LS_JSON}"))]
 pub struct JobLsArgs {
     /// Show each member.
     #[arg(short, long)]
@@ -120,19 +130,63 @@ pub struct JobLsArgs {
     json: bool,
 }
 
+const LS_EXAMPLES: &str = "\
+Examples:
+  upcall job ls
+  upcall job ls --members
+  upcall job ls --json | jq '.[].members[].pid'";
+
+const LS_JSON: &str = "\
+JSON keys: name, state (running, stopped, waiting or ending), pid (the supervisor), program, size,
+schedule (batch, gang, co or null), slice_ms, suspended_by (freezer or signals), leads, and members
+with rank, pid, processor and suspended.";
+
+/// Suspends all members of a job, and returns when they are suspended.
 #[derive(clap::Args)]
-pub struct JobNameArgs {
-    /// The job, as `upcall job ls` names it.
+#[command(after_help = STOP_EXAMPLES)]
+pub struct JobStopArgs {
+    /// The job's name, as `upcall job ls` shows it.
     name: String,
 }
+
+const STOP_EXAMPLES: &str = "\
+Examples:
+  upcall job stop night
+  upcall job stop night && upcall job ls --members";
+
+/// Continues a stopped job, at once or when its turn comes.
+#[derive(clap::Args)]
+#[command(after_help = CONT_EXAMPLES)]
+pub struct JobContArgs {
+    /// The job's name, as `upcall job ls` shows it.
+    name: String,
+}
+
+const CONT_EXAMPLES: &str = "\
+Examples:
+  upcall job cont night
+  upcall job stop night; sleep 1; upcall job cont night";
+
+/// Ends a job: SIGTERM, and SIGKILL after the grace period. Returns when all members have ended.
+#[derive(clap::Args)]
+#[command(after_help = KILL_EXAMPLES)]
+pub struct JobKillArgs {
+    /// The job's name, as `upcall job ls` shows it.
+    name: String,
+}
+
+const KILL_EXAMPLES: &str = "\
+Examples:
+  upcall job kill night
+  upcall job ls --json | jq -r '.[].name' | xargs -n 1 upcall job kill";
 
 pub fn run(suite: JobCommand) -> CommandResult {
     match suite {
         JobCommand::Run(args) => start(args),
         JobCommand::Ls(args) => list(&args),
-        JobCommand::Stop(JobNameArgs { name }) => done(upcall_job::stop(&name)),
-        JobCommand::Cont(JobNameArgs { name }) => done(upcall_job::cont(&name)),
-        JobCommand::Kill(JobNameArgs { name }) => done(upcall_job::kill(&name)),
+        JobCommand::Stop(JobStopArgs { name }) => done(upcall_job::stop(&name)),
+        JobCommand::Cont(JobContArgs { name }) => done(upcall_job::cont(&name)),
+        JobCommand::Kill(JobKillArgs { name }) => done(upcall_job::kill(&name)),
     }
 }
 
@@ -150,9 +204,20 @@ fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "give bytes, or units of 1024 such as 512M or 2G".into())
 }
 
-fn done(asked: Result<(), upcall_job::JobRequestError>) -> CommandResult {
-    asked?;
-    Ok(ExitCode::SUCCESS)
+fn done(asked: Result<(), JobRequestError>) -> CommandResult {
+    match asked {
+        Ok(()) => Ok(Exit::Done),
+        Err(JobRequestError::NoJob { name, folder }) => {
+            let (jobs, _) = upcall_job::list();
+            let advice = match did_you_mean(&name, jobs.iter().map(|job| job.name.as_str())) {
+                none if none.is_empty() => ": see `upcall job ls`".into(),
+                advice => advice,
+            };
+            let text = format!("there is no job {name:?} in {}{advice}", folder.display());
+            Err(CommandError::new(Exit::NotFound, text))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn start(args: JobRunArgs) -> CommandResult {
@@ -188,23 +253,11 @@ fn start(args: JobRunArgs) -> CommandResult {
     }
     let code = job.run(|what| {
         if let Happening::Died { .. } = what {
-            tell(&JobNotice(what.to_string()));
+            report(format_args!("job {what}"));
         }
     })?;
-    Ok(ExitCode::from(code))
+    Ok(Exit::Program(code))
 }
-
-/// What is told in the same way as an error.
-#[derive(Debug)]
-struct JobNotice(String);
-
-impl std::fmt::Display for JobNotice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "job {}", self.0)
-    }
-}
-
-impl std::error::Error for JobNotice {}
 
 #[derive(Serialize)]
 struct JobRow {
@@ -214,7 +267,7 @@ struct JobRow {
     program: String,
     size: usize,
     schedule: Option<&'static str>,
-    /// Of those that take turns.
+    /// The length of a turn, of a job that takes turns.
     slice_ms: Option<u64>,
     suspended_by: &'static str,
     leads: bool,
@@ -270,17 +323,15 @@ impl From<ShownJob> for JobRow {
 fn list(args: &JobLsArgs) -> CommandResult {
     let (shown, silent) = upcall_job::list();
     let rows: Vec<JobRow> = shown.into_iter().map(JobRow::from).collect();
+    let silent: Vec<CommandError> = silent.into_iter().map(CommandError::from).collect();
     if args.json {
-        println!("{}", json(&rows)?);
+        print_json(&rows)?;
     } else if rows.is_empty() && silent.is_empty() {
-        anstream::println!("{FAINT}no job runs{FAINT:#}");
+        println(format_args!("{FAINT}no job runs{FAINT:#}"))?;
     } else if !rows.is_empty() {
-        anstream::print!("{}", table(&rows, args.members));
+        print(table(&rows, args.members))?;
     }
-    for error in &silent {
-        eprintln!("upcall job ls: {}", plain(&error.to_string()));
-    }
-    Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(report_all(&silent))
 }
 
 fn table(rows: &[JobRow], members: bool) -> String {
@@ -301,18 +352,12 @@ fn table(rows: &[JobRow], members: bool) -> String {
     };
     let cells: Vec<_> = rows.iter().map(cells).collect();
     let heads =
-        ["NAME", "STATE", "MEMBERS", "SCHEDULE", "SLICE", "SUSPENDED BY", "SUPERVISOR", "PROGRAM"];
-    let width = |at: usize| {
-        cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0)
-    };
-    let shown = |row: &[String; 8]| {
-        let parts =
-            row.iter().enumerate().map(|(at, text)| format!("{text:width$}", width = width(at)));
-        parts.collect::<Vec<_>>().join("  ").trim_end().to_string()
-    };
-    let mut out = format!("{STRONG}{}{STRONG:#}\n", shown(&heads.map(String::from)));
+        ["NAME", "STATE", "MEMBERS", "SCHEDULE", "SLICE", "SUSPENDED BY", "SUPERVISOR", "PROGRAM"]
+            .map(String::from);
+    let columns = Columns::new(cells.iter().chain([&heads]), [false; 8]);
+    let mut out = format!("{STRONG}{}{STRONG:#}\n", columns.line(&heads));
     for (row, cells) in rows.iter().zip(&cells) {
-        out += &format!("{}\n", line(&shown(cells)));
+        out += &format!("{}\n", columns.line(cells));
         for member in row.members.iter().filter(|_| members) {
             let processor = member
                 .processor

@@ -1,133 +1,220 @@
-//! `upcall ls`: the domains of this user, or servers on other machines, and what they export.
+//! `upcall ls`: the servers of this user, of all users, or on other machines, and their exports.
 
-use crate::told::{CommandResult, FAINT, STRONG, cell, json, line, plain};
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::output::{
+    Columns, FAINT, STRONG, cell, line, note, print, print_json, println, report_all,
+};
 use serde::Serialize;
-use std::process::ExitCode;
-use upcall::directory::{self, Exported};
+use std::path::{Path, PathBuf};
+use upcall::directory::{self, Exported, Peer};
+use upcall::policy;
 
-/// Shows who exports what: name, interface, process, bound clients.
+/// Lists servers: names, interfaces, processes, numbers of clients.
 ///
-/// Without an address these are this user's servers on this machine. With one, what the server that
-/// listens there exports to those who come by it, under the names that they bind; whose process it
-/// is, is not known here.
+/// Without an address, lists the servers in this user's folder of names (docs/names.md). With
+/// addresses, lists what the servers there export to clients from other machines; their processes
+/// are not known here.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  upcall ls\n  upcall ls --procedures\n  upcall ls --json | jq '.[].name'\n  upcall ls tcp://127.0.0.1:7000"
-)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{JSON}"))]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct LsArgs {
-    /// Addresses of servers on other machines, `tcp://HOST:PORT`, in place of this one's.
+    /// Addresses of servers on other machines, `tcp://HOST:PORT`.
+    #[arg(value_name = "ADDRESS")]
     servers: Vec<String>,
     /// Show each interface's procedures with their types.
     #[arg(short, long)]
     procedures: bool,
+    /// List the servers in all folders of names that this user can see, with user and folder.
+    #[arg(short, long, conflicts_with = "servers")]
+    all: bool,
     /// Print a JSON array with one object for each export.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "names")]
     json: bool,
+    /// Print only names, one on each line; asks no server.
+    #[arg(long, conflicts_with_all = ["servers", "procedures"])]
+    names: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  upcall ls
+  upcall ls --procedures
+  upcall ls --all
+  upcall ls --json | jq '.[].name'
+  upcall ls tcp://127.0.0.1:7000";
+
+const JSON: &str = "\
+JSON: an array of objects with the keys name, interface, clients (bound now), procedures (pairs of
+name and signature) and, for servers on this machine, pid, program, user and folder.";
 
 #[derive(Serialize)]
 struct LsRow {
-    /// As it is bound.
+    /// The name that a client binds.
     name: String,
     interface: String,
-    /// On this machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    program: Option<String>,
+    #[serde(flatten)]
+    here: Option<Here>,
     clients: u32,
     procedures: Vec<(String, String)>,
+}
+
+/// The place of a server on this machine.
+#[derive(Clone, Serialize)]
+struct Here {
+    /// The process; absent if it is in a PID namespace that is not visible here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    program: String,
+    user: u32,
+    folder: PathBuf,
 }
 
 impl LsRow {
     fn new(
         Exported { name, interface, clients, procedures, .. }: Exported,
-        pid: Option<u32>,
+        here: Option<Here>,
     ) -> Self {
-        Self { name, interface, pid, program: pid.map(program), clients, procedures }
+        Self { name, interface, here, clients, procedures }
     }
 }
 
-fn program(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm"))
-        .map_or_else(|_| "?".into(), |name| name.trim().into())
+impl Here {
+    fn new(peer: &Peer, folder: &Path) -> Self {
+        let pid = Some(peer.pid).filter(|pid| *pid != 0);
+        let program = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+        let program = program.map_or_else(|| "?".into(), |name| name.trim().into());
+        Self { pid, program, user: peer.uid, folder: folder.into() }
+    }
 }
 
-/// What this user's servers export; and what is wrong with those that do not say.
-///
-/// # Errors
-/// There is no usable folder of names.
-fn here() -> Result<(Vec<LsRow>, Vec<String>), directory::FolderError> {
-    directory::folder()?;
-    directory::sweep();
-    let (mut rows, mut silent) = (Vec::new(), Vec::new());
-    for socket in directory::domains() {
-        match directory::list(&socket) {
-            Ok((peer, exports)) => rows.extend(
-                exports
-                    .into_iter()
-                    .map(|exported| LsRow::new(exported, (peer.pid != 0).then_some(peer.pid))),
-            ),
-            Err(error) => silent.push(error.to_string()),
+/// The exports that were found, and the errors of servers that did not answer.
+#[derive(Default)]
+struct Listing {
+    rows: Vec<LsRow>,
+    silent: Vec<CommandError>,
+    /// Number of servers of other users that refuse this user.
+    refusing: usize,
+}
+
+impl Listing {
+    /// The servers in folders of names. In folders of all users, a refusal is no error.
+    fn of_folders(folders: &[PathBuf], all: bool) -> Self {
+        let (any, own) = (policy::any_user(), policy::own_user_or_root());
+        let accepts: &policy::Policy = if all { &any } else { &own };
+        let mut listing = Self::default();
+        let sockets = folders.iter().flat_map(|folder| {
+            directory::domains_in(folder).into_iter().map(move |socket| (folder, socket))
+        });
+        for (folder, socket) in sockets {
+            match directory::list_expecting(&socket, accepts) {
+                Ok((peer, exports)) => {
+                    let here = Here::new(&peer, folder);
+                    let rows = exports.into_iter().map(|e| LsRow::new(e, Some(here.clone())));
+                    listing.rows.extend(rows);
+                }
+                Err(error) => match CommandError::from(error) {
+                    error if all && error.exit() == Exit::Refused => listing.refusing += 1,
+                    // Folders of other users keep the sockets of servers that have ended.
+                    error if all && error.exit() == Exit::NotFound => {}
+                    error => listing.silent.push(error),
+                },
+            }
         }
+        listing
     }
-    Ok((rows, silent))
+
+    /// The servers at addresses of other machines.
+    fn of_addresses(servers: &[String]) -> Self {
+        let mut listing = Self::default();
+        for server in servers {
+            let bound = |name: &str| format!("{}/{name}", server.trim_end_matches('/'));
+            match directory::list_far(server) {
+                Ok(exports) => listing.rows.extend(exports.into_iter().map(|exported| {
+                    let row = LsRow::new(exported, None);
+                    LsRow { name: bound(&row.name), ..row }
+                })),
+                Err(error) => listing.silent.push(error.into()),
+            }
+        }
+        listing
+    }
 }
 
-/// The same of servers on other machines.
-fn there(servers: &[String]) -> (Vec<LsRow>, Vec<String>) {
-    let (mut rows, mut silent) = (Vec::new(), Vec::new());
-    for server in servers {
-        let bound = |name: &str| format!("{}/{name}", server.trim_end_matches('/'));
-        match directory::list_far(server) {
-            Ok(exports) => rows.extend(exports.into_iter().map(|exported| {
-                let row = LsRow::new(exported, None);
-                LsRow { name: bound(&row.name), ..row }
-            })),
-            Err(error) => silent.push(error.to_string()),
-        }
-    }
-    (rows, silent)
+/// The folders that the command lists.
+fn folders(all: bool) -> Result<Vec<PathBuf>, CommandError> {
+    Ok(if all { directory::folders() } else { vec![directory::folder()?] })
 }
 
 pub fn run(args: &LsArgs) -> CommandResult {
-    let (mut rows, silent) = if args.servers.is_empty() { here()? } else { there(&args.servers) };
-    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    if args.names {
+        let names = folders(args.all)?.into_iter().flat_map(|folder| directory::names_in(&folder));
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names.dedup();
+        print(names.iter().map(|name| format!("{}\n", line(name))).collect::<String>())?;
+        return Ok(Exit::Done);
+    }
+    let mut listing = if args.servers.is_empty() {
+        let folders = folders(args.all)?;
+        directory::sweep();
+        Listing::of_folders(&folders, args.all)
+    } else {
+        Listing::of_addresses(&args.servers)
+    };
+    listing.rows.sort_by(|a, b| {
+        let folder = |row: &LsRow| row.here.as_ref().map(|here| here.folder.clone());
+        (&a.name, folder(a)).cmp(&(&b.name, folder(b)))
+    });
+    let rows = &listing.rows;
     if args.json {
-        println!("{}", json(&rows)?);
+        print_json(rows)?;
     } else if !rows.is_empty() {
-        anstream::print!("{}", table(&rows, args.procedures));
+        print(table(rows, args.procedures, args.all))?;
+    } else if args.all {
+        println(format_args!("{FAINT}no server runs that this user can see{FAINT:#}"))?;
     } else if args.servers.is_empty() {
-        anstream::println!(
-            "{FAINT}nothing is exported in {}{FAINT:#}",
-            directory::folder()?.display()
-        );
-    } else if silent.is_empty() {
-        anstream::println!("{FAINT}nothing is exported at {}{FAINT:#}", args.servers.join(", "));
+        let folder = directory::folder()?;
+        println(format_args!(
+            "{FAINT}no server runs in {} (--all lists other folders){FAINT:#}",
+            folder.display()
+        ))?;
+    } else if listing.silent.is_empty() {
+        let servers = line(&args.servers.join(", "));
+        println(format_args!("{FAINT}nothing is exported at {servers}{FAINT:#}"))?;
     }
-    for error in &silent {
-        eprintln!("upcall ls: {}", plain(error));
+    if listing.refusing > 0 {
+        note(format_args!("{} servers of other users refuse this user", listing.refusing));
     }
-    Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(report_all(&listing.silent))
 }
 
-fn table(rows: &[LsRow], procedures: bool) -> String {
+fn table(rows: &[LsRow], procedures: bool, all: bool) -> String {
+    const HEADS: [&str; 7] =
+        ["NAME", "INTERFACE", "PROCESS", "CLIENTS", "PROGRAM", "USER", "FOLDER"];
     let cells = |row: &LsRow| {
-        let pid = row.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
-        let program = row.program.as_deref().map_or_else(|| "-".into(), cell);
-        [cell(&row.name), cell(&row.interface), pid, row.clients.to_string(), program]
+        let here = row.here.as_ref();
+        let shown = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+        let place = |text: Option<String>| if all { shown(text) } else { String::new() };
+        [
+            cell(&row.name),
+            cell(&row.interface),
+            shown(here.and_then(|here| here.pid).map(|pid| pid.to_string())),
+            row.clients.to_string(),
+            shown(here.map(|here| cell(&here.program))),
+            place(here.map(|here| here.user.to_string())),
+            place(here.map(|here| line(&here.folder.display().to_string()))),
+        ]
     };
+    let heads = HEADS.map(|head| match head {
+        "USER" | "FOLDER" if !all => String::new(),
+        head => head.into(),
+    });
     let cells: Vec<_> = rows.iter().map(cells).collect();
-    let heads = ["NAME", "INTERFACE", "PROCESS", "CLIENTS", "PROGRAM"];
-    let width = |at: usize| {
-        cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0)
-    };
-    let (name, interface) = (width(0), width(1));
-    let shown =
-        |[a, b, c, d, e]: [&str; 5]| format!("{a:name$}  {b:interface$}  {c:>7}  {d:>7}  {e}");
-    let mut out = format!("{STRONG}{}{STRONG:#}\n", shown(heads));
+    let right = [false, false, true, true, false, false, false];
+    let columns = Columns::new(cells.iter().chain([&heads]), right);
+    let mut out = format!("{STRONG}{}{STRONG:#}\n", columns.line(&heads));
     for (row, cells) in rows.iter().zip(&cells) {
-        out += &format!("{}\n", shown(cells.each_ref().map(String::as_str)));
+        out += &format!("{}\n", columns.line(cells));
         if procedures {
             for (_, signature) in &row.procedures {
                 out += &format!("  {FAINT}{}{FAINT:#}\n", line(signature));
@@ -140,15 +227,15 @@ fn table(rows: &[LsRow], procedures: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::told::WIDEST;
-    use crate::told::tests::{STEERING, is_clean};
+    use crate::output::WIDEST;
+    use crate::output::tests::{STEERING, is_clean};
 
     fn row(name: &str, interface: &str) -> LsRow {
         let (name, interface) = (name.into(), interface.into());
-        LsRow { name, interface, pid: None, program: None, clients: 0, procedures: Vec::new() }
+        LsRow { name, interface, here: None, clients: 0, procedures: Vec::new() }
     }
 
-    /// The texts are those of any server. A width above 65535 is a panic of `format!`.
+    /// A server chooses its texts. `format!` panics for a width above 65535.
     #[test]
     fn long_texts_are_cut_before_they_widen_a_column() {
         let rows = [
@@ -156,7 +243,7 @@ mod tests {
             row("long", &"é".repeat(100_000)),
             row("wide", &"é".repeat(WIDEST)),
         ];
-        let shown = table(&rows, false);
+        let shown = table(&rows, false, false);
         assert!(shown.contains(&format!("long   {}…  ", "é".repeat(WIDEST - 1))), "{shown}");
         assert!(shown.contains(&format!("wide   {}  ", "é".repeat(WIDEST))), "{shown}");
         assert!(shown.contains(&format!("files  {:WIDEST$}  ", "a:b/c")), "{shown}");
@@ -168,7 +255,7 @@ mod tests {
             procedures: vec![(STEERING.into(), STEERING.into())],
             ..row(STEERING, STEERING)
         };
-        let shown = anstream::adapter::strip_str(&table(&[row], true)).to_string();
+        let shown = anstream::adapter::strip_str(&table(&[row], true, false)).to_string();
         assert!(is_clean(&shown) && shown.matches("a?[2Jb?31mc?d?e?f?g?h").count() == 3, "{shown}");
     }
 }

@@ -1,85 +1,143 @@
-//! `upcall`: who exports what, calls by hand, interface definitions, the threads of a process,
-//! jobs.
+//! `upcall`: lists and calls servers, shows what they do, works on interface definitions, and runs
+//! jobs and PVM programs.
 #![deny(unsafe_code)]
 
 mod calibrate;
 mod call;
+mod completions;
+mod environment;
+mod exit;
 mod job;
 mod ls;
+mod man;
 mod members;
+mod names;
 mod objects;
+mod output;
 mod pvm;
 mod stat;
 mod threads;
-mod told;
 mod top;
 mod wit;
 
-use crate::told::tell;
-use clap::{Parser, Subcommand};
+use crate::exit::{CommandError, CommandResult};
+use crate::output::report;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::process::ExitCode;
 
-/// Calls between processes at memory speed: see who exports what, call it by hand, look at its
-/// threads.
+/// Lists servers, calls them by hand, and shows what they do.
 #[derive(Parser)]
-#[command(name = "upcall", version, propagate_version = true)]
-#[command(
-    after_help = "Examples:\n  upcall ls\n  upcall call math.add 2 3\n  upcall ls tcp://127.0.0.1:7000\n  upcall wit diff old.wit new.wit\n  upcall threads 4711\n  upcall job run --group 4 -- ./sieve"
-)]
+#[command(name = "upcall", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = help(), after_long_help = format!("{}\n\n{}", help(), exit::help()))]
 struct CommandLine {
+    /// When to print colours: auto (on terminals, unless NO_COLOR is set), always or never.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    color: Colors,
     #[command(subcommand)]
     command: UpcallCommand,
 }
 
+/// When to print colours.
+#[derive(Clone, Copy, ValueEnum)]
+enum Colors {
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<Colors> for anstream::ColorChoice {
+    fn from(colors: Colors) -> Self {
+        match colors {
+            Colors::Auto => Self::Auto,
+            Colors::Always => Self::Always,
+            Colors::Never => Self::Never,
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  upcall ls
+  upcall call greeter.greet Ada
+  upcall threads greeter
+  upcall job run --group 4 -- ./sieve";
+
+fn help() -> String {
+    format!(
+        "{EXAMPLES}\n\n`upcall help COMMAND` shows more of each command, and `upcall help \
+         environment` the\nenvironment variables. `upcall --help` lists the exit codes."
+    )
+}
+
 #[derive(Subcommand)]
 enum UpcallCommand {
-    /// Shows who exports what.
     Ls(ls::LsArgs),
+    Call(call::CallArgs),
     Stat(stat::StatArgs),
     Top(top::TopArgs),
-    /// Calls a procedure; arguments and result are WAVE text.
-    Call(call::CallArgs),
-    /// Works on interface definitions, without a server.
-    #[command(subcommand)]
-    Wit(wit::WitCommand),
     Threads(threads::ThreadsArgs),
-    /// Starts the processes of a group together, stops and schedules them (docs/jobs.md).
-    #[command(subcommand)]
+    /// Works on interface definitions, without a server.
+    #[command(subcommand, after_help = wit::EXAMPLES)]
+    Wit(wit::WitCommand),
+    /// Starts, stops and schedules the processes of a group (docs/jobs.md).
+    #[command(subcommand, after_help = job::EXAMPLES)]
     Job(job::JobCommand),
     Pvm(pvm::PvmArgs),
     Calibrate(calibrate::CalibrateArgs),
+    #[command(visible_alias = "env")]
+    Environment(environment::EnvironmentArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
-    if let Some((_, rest)) = args.split_first().filter(|(first, _)| *first == "pvm-member") {
-        return pvm::member(rest).unwrap_or_else(|error| {
-            tell(&*error);
-            ExitCode::FAILURE
-        });
-    }
-    let done = match CommandLine::parse().command {
-        UpcallCommand::Ls(args) => ls::run(&args),
-        UpcallCommand::Stat(args) => stat::run(&args),
-        UpcallCommand::Top(args) => top::run(&args),
-        UpcallCommand::Call(args) => call::run(&args),
-        UpcallCommand::Wit(suite) => wit::run(suite),
-        UpcallCommand::Threads(args) => threads::run(&args),
-        UpcallCommand::Calibrate(args) => calibrate::run(&args),
-        UpcallCommand::Job(suite) => job::run(suite),
-        UpcallCommand::Pvm(args) => pvm::run(args),
+    let done = match args.split_first() {
+        Some((first, rest)) if first == "pvm-member" => pvm::member(rest),
+        _ => run(),
     };
-    done.unwrap_or_else(|error| {
-        tell(&*error);
-        ExitCode::FAILURE
-    })
+    match done {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            if error != CommandError::OutputClosed {
+                report(&error);
+            }
+            error.exit().into()
+        }
+    }
 }
 
-/// For tests that keep two processors busy by themselves: one at a time.
+fn run() -> CommandResult {
+    let line = CommandLine::parse();
+    anstream::ColorChoice::from(line.color).write_global();
+    match line.command {
+        UpcallCommand::Ls(args) => ls::run(&args),
+        UpcallCommand::Call(args) => call::run(&args),
+        UpcallCommand::Stat(args) => stat::run(&args),
+        UpcallCommand::Top(args) => top::run(&args),
+        UpcallCommand::Threads(args) => threads::run(&args),
+        UpcallCommand::Wit(suite) => wit::run(suite),
+        UpcallCommand::Job(suite) => job::run(suite),
+        UpcallCommand::Pvm(args) => pvm::run(args),
+        UpcallCommand::Calibrate(args) => calibrate::run(&args),
+        UpcallCommand::Environment(args) => environment::run(&args),
+        UpcallCommand::Completions(args) => completions::run(&args, CommandLine::command()),
+        UpcallCommand::Man(args) => man::run(&args, CommandLine::command()),
+    }
+}
+
+/// A lock for tests that keep two processors busy, so that one runs at a time.
 #[cfg(test)]
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// An interface that is compiled, for tests of what is made of its source.
+/// A compiled interface, for tests that compare it with its source.
 #[cfg(test)]
 #[allow(dead_code, missing_docs, reason = "only its description is used")]
 mod compiled {

@@ -1,25 +1,25 @@
-//! What members of groups do, for `upcall stat` and `upcall top`: messages sent and taken, what is
-//! buffered for whom, and who is stopped for it.
+//! The activity of members of groups, for `upcall stat` and `upcall top`: messages sent and taken,
+//! what is buffered for which member, and which members are stopped at their limit.
 //!
-//! What a member has sent stands in its own account, what was taken of that in its receiver's: both
-//! together say what waits. Nothing that stands there is believed to be anything but numbers and
-//! names.
+//! A sender counts what it has sent in its own account, and a receiver what it has taken in its
+//! own: the two together give what waits. The accounts are other programs' memory, and may hold any
+//! numbers and names.
 
-use crate::told::{FAINT, STRONG, cell, share, size};
+use crate::output::{Columns, FAINT, STRONG, cell, share, size};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Duration;
 use upcall::message::accounts::{self, MemberStatsReading, PairReading, PeerMemberStats, SEGMENT};
 
-/// What one member has done, since its group formed, or within an interval.
+/// The activity of one member, since its group formed or in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemberActivity {
     pub group: String,
-    /// A number that all members of the same group have, and those of another one of this name
-    /// have not.
+    /// A number that is the same for all members of a group, and differs between groups of one
+    /// name.
     pub id: String,
-    /// None while it waits for the others.
+    /// The rank; `None` while the member waits for the others.
     pub rank: Option<u64>,
     pub size: usize,
     pub process: u32,
@@ -29,46 +29,46 @@ pub struct MemberActivity {
     pub sent_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_per_s: Option<f64>,
-    /// Messages that were sent to it and that it has not taken.
+    /// Messages that were sent to the member and that it has not taken.
     pub waiting: u64,
-    /// Messages that it has sent by the buffer, and how often they went over to that.
+    /// Messages that the member sent by the buffer, and the number of changes to that way.
     pub buffered: u64,
     pub diversions: u64,
-    /// Memory that holds what it has sent and nobody has taken; and how much it may have so.
+    /// Bytes of memory that hold sent messages which were not taken, and their maximum.
     pub held_bytes: u64,
     pub limit_bytes: u64,
-    /// How often it was stopped at its limit; and since how many seconds it is, because who does
-    /// not take its messages.
+    /// Number of stops at the limit. If the member is stopped now: for how many seconds, and the
+    /// rank of the receiver that does not take its messages.
     pub stops: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_for: Option<u64>,
-    /// It is not stopped by its limit, but because little memory is left.
+    /// The member is stopped because little memory is left, not by its limit.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub memory_is_low: bool,
-    /// Connections, queues and messages that it has refused.
+    /// Connections, queues and messages that the member has refused.
     pub refused: u64,
-    /// Those that it has sent something to.
+    /// The receivers to which the member has sent messages.
     pub pairs: Vec<PairActivity>,
 }
 
-/// What one member has sent to another.
+/// The messages from one member to another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PairActivity {
     pub to: usize,
     pub sent: u64,
     pub buffered: u64,
     pub diversions: u64,
-    /// What is sent now goes to the buffer.
+    /// Messages go to the buffer now.
     pub diverted: bool,
-    /// As the receiver says; none if that has ended, or cannot be looked at.
+    /// The receiver's count; `None` if the receiver has ended or its account cannot be read.
     pub taken: Option<u64>,
     pub waiting: Option<u64>,
     pub held_bytes: Option<u64>,
 }
 
-/// What a member had done at some moment.
+/// The counts of a member at the start of an interval.
 #[derive(Clone, Copy, Default)]
 struct Before {
     sent: u64,
@@ -82,15 +82,15 @@ struct Before {
 /// All members of this user's groups.
 #[derive(Default)]
 pub struct UserMembers {
-    /// By process: how many members it was, and their accounts.
+    /// By process: the number of its members, and their accounts.
     known: BTreeMap<u32, (usize, Vec<PeerMemberStats>)>,
-    /// What is wrong with those that cannot be looked at.
+    /// By process: why its accounts cannot be read.
     pub silent: BTreeMap<u32, String>,
     before: HashMap<(u32, u64), Before>,
 }
 
 impl UserMembers {
-    /// Looks who is there.
+    /// Finds new members and forgets those that have ended.
     pub fn renew(&mut self) {
         let there = accounts::members();
         self.known.retain(|&pid, (count, _)| there.get(&pid) == Some(count) && is_there(pid));
@@ -101,16 +101,17 @@ impl UserMembers {
             }
             match accounts::of(pid) {
                 Ok(accounts) => {
-                    // They count from now on.
+                    // The interval of a new member starts here.
                     let read = accounts.iter().map(PeerMemberStats::read);
                     self.before.extend(read.map(|read| (key(pid, &read), Before::of(&read))));
                     self.known.insert(pid, (count, accounts));
                 }
-                // It has ended.
+                // The process has ended.
                 Err(_) if !is_there(pid) => {}
                 Err(error) => {
                     let error = format!(
-                        "process {pid} is a member of a group, and cannot be looked at (/proc/{pid}/fd): {error}"
+                        "process {pid} is a member of a group, and its account cannot be read \
+                         (/proc/{pid}/fd): {error}"
                     );
                     self.silent.insert(pid, error);
                 }
@@ -118,13 +119,13 @@ impl UserMembers {
         }
     }
 
-    /// Counts from now on.
+    /// Starts an interval.
     pub fn begin(&mut self) {
         self.read(&[], None);
     }
 
-    /// What members of these groups, or of all, have done: since the last such moment, so long ago,
-    /// or since their groups formed. The next begins now.
+    /// The activity of members of the groups `names`, or of all groups if there are none: in the
+    /// interval of this length, or since the groups formed. The next interval starts here.
     pub fn read(&mut self, names: &[String], interval: Option<Duration>) -> Vec<MemberActivity> {
         let each = self
             .known
@@ -149,12 +150,12 @@ impl UserMembers {
     }
 }
 
-/// Whether there is such a process.
+/// Returns `true` if a process of this number runs.
 pub fn is_there(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// Tells a member from the others of its process.
+/// Identifies a member among those of all processes.
 fn key(pid: u32, read: &MemberStatsReading) -> (u32, u64) {
     (pid, read.place.map_or(0, |(rank, group)| group.wrapping_add(rank)))
 }
@@ -177,7 +178,8 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Of accounts that were read at about the same moment, each with its process by the kernel's word.
+/// The rows of accounts that were read at about the same moment, each with the process that the
+/// kernel names.
 fn rows(read: &[(u32, MemberStatsReading)], now: u64) -> Vec<MemberActivity> {
     let by_place: HashMap<_, _> =
         read.iter().filter_map(|(_, account)| Some((account.place?, account))).collect();
@@ -208,7 +210,7 @@ fn rows(read: &[(u32, MemberStatsReading)], now: u64) -> Vec<MemberActivity> {
             Some(sent.saturating_sub(pair.taken))
         });
         let held_bytes = sum(pairs.iter().filter_map(|pair| pair.held_bytes));
-        // Who is stopped and does not try again has room by now, perhaps.
+        // A stopped member that does not try again may have room by now.
         let full = held_bytes.saturating_add(2 * SEGMENT) > account.share;
         let stopped =
             account.stopped.filter(|stopped| full || stopped.memory_is_low && held_bytes > 0);
@@ -240,7 +242,7 @@ fn rows(read: &[(u32, MemberStatsReading)], now: u64) -> Vec<MemberActivity> {
 }
 
 impl MemberActivity {
-    /// What was done since then, so long ago. What waits and is held is so now.
+    /// Reduces the counts to those of the interval. Waiting messages and held memory are of now.
     fn since(&mut self, before: Before, interval: Duration) {
         let rate = |count: u64| Some((count as f64 / interval.as_secs_f64()).round());
         self.sent = self.sent.saturating_sub(before.sent);
@@ -252,7 +254,7 @@ impl MemberActivity {
         (self.sent_per_s, self.taken_per_s) = (rate(self.sent), rate(self.taken));
     }
 
-    /// What is to be known of it beside its counts: the worst first.
+    /// The state beside the counts, the worst first.
     pub fn state(&self) -> String {
         let listed = |ranks: Vec<String>| match ranks.len() {
             0..4 => ranks.join(", "),
@@ -274,21 +276,24 @@ impl MemberActivity {
         if diverted.is_empty() { "-".into() } else { format!("diverts to {}", listed(diverted)) }
     }
 
-    /// That it is stopped at its limit, or was within the interval (UDM, section 5: overflow).
+    /// Says that the member is stopped at its limit, or was in the interval (UDM, section 5:
+    /// overflow).
     pub fn overflow(&self) -> Option<String> {
-        let who =
+        let member =
             format!("member {} of {} (process {})", self.rank?, cell(&self.group), self.process);
         let limit = size(self.limit_bytes);
         let held = size(self.held_bytes);
         match (self.stopped_s, self.stopped_for) {
             (Some(seconds), Some(rank)) if self.memory_is_low => Some(format!(
-                "overflow: {who} is stopped for {seconds:.0} s: little memory is left, it has buffered {held}, and member {rank} takes too little"
+                "overflow: {member} is stopped for {seconds:.0} s: little memory is left, it has \
+                 buffered {held}, and member {rank} takes too little"
             )),
             (Some(seconds), Some(rank)) => Some(format!(
-                "overflow: {who} is stopped for {seconds:.0} s: it has buffered all of its {limit}, and member {rank} takes too little"
+                "overflow: {member} is stopped for {seconds:.0} s: it has buffered all of its \
+                 {limit}, and member {rank} takes too little"
             )),
             _ if self.sent_per_s.is_some() && self.stops > 0 => Some(format!(
-                "overflow: {who} was stopped {} times: it had buffered all that it may",
+                "overflow: {member} was stopped {} times: it had buffered all that it may",
                 self.stops
             )),
             _ => None,
@@ -296,7 +301,7 @@ impl MemberActivity {
     }
 }
 
-/// The columns, of which the first and the last are texts.
+/// The columns; the first and the last are texts, the others numbers.
 pub const HEADS: [&str; 12] = [
     "GROUP", "RANK", "PROCESS", "SENT", "TAKEN", "WAITING", "BUFFERED", "HELD", "LIMIT", "STOPS",
     "REFUSED", "STATE",
@@ -322,7 +327,7 @@ pub fn cells(row: &MemberActivity) -> [String; 12] {
     ]
 }
 
-/// With an interval, messages are those of a second.
+/// The table of members. `each_second`: counts of messages are for each second of an interval.
 pub fn table(rows: &[MemberActivity], with_pairs: bool, each_second: bool) -> String {
     let heads = HEADS.map(|head| {
         if each_second && matches!(head, "SENT" | "TAKEN") {
@@ -332,21 +337,11 @@ pub fn table(rows: &[MemberActivity], with_pairs: bool, each_second: bool) -> St
         }
     });
     let cells: Vec<_> = rows.iter().map(cells).collect();
-    let width = |at: usize| {
-        cells.iter().chain([&heads]).map(|row| row[at].chars().count()).max().unwrap_or(0)
-    };
-    let widths: [usize; HEADS.len()] = std::array::from_fn(width);
-    let line = |row: &[String; HEADS.len()]| {
-        let cells = row.iter().zip(widths).enumerate().map(|(at, (text, width))| match at {
-            0 => format!("{text:width$}"),
-            at if at + 1 == HEADS.len() => text.clone(),
-            _ => format!("{text:>width$}"),
-        });
-        cells.collect::<Vec<_>>().join("  ")
-    };
-    let mut out = format!("{STRONG}{}{STRONG:#}\n", line(&heads));
+    let right = std::array::from_fn(|at| at > 0 && at + 1 < HEADS.len());
+    let columns = Columns::new(cells.iter().chain([&heads]), right);
+    let mut out = format!("{STRONG}{}{STRONG:#}\n", columns.line(&heads));
     for (row, cells) in rows.iter().zip(&cells) {
-        out += &format!("{}\n", line(cells));
+        out += &format!("{}\n", columns.line(cells));
         for pair in row.pairs.iter().filter(|_| with_pairs) {
             out += &format!("  {FAINT}{}{FAINT:#}\n", pair.line());
         }
@@ -359,7 +354,8 @@ impl PairActivity {
         let unknown = || "?".to_string();
         let count = |count: Option<u64>| count.map_or_else(unknown, |count| count.to_string());
         format!(
-            "to {}: {} sent, {} of them by the buffer in {} diversions; {} taken, {} wait, {} held{}",
+            "to {}: {} sent, {} of them by the buffer in {} diversions; {} taken, {} wait, {} \
+             held{}",
             self.to,
             self.sent,
             self.buffered,
@@ -375,7 +371,7 @@ impl PairActivity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::told::tests::{STEERING, is_clean};
+    use crate::output::tests::{STEERING, is_clean};
     use upcall::message::accounts::MemberStop;
 
     fn account(rank: Option<u64>, pairs: Vec<PairReading>) -> MemberStatsReading {
@@ -417,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_together_tell_what_waits() {
+    fn both_sides_together_give_what_waits() {
         let rows = rows(&two(), 8_000_000_000);
         let [first, second] = rows.as_slice() else { panic!("{rows:?}") };
         assert_eq!(
@@ -449,13 +445,14 @@ mod tests {
             ["flood", "0", "70", "1000", "0", "0", "50%", "3", "MiB", "4", "MiB", "3", "2"],
             "{text}"
         );
-        assert!(
-            text.contains("to 1: 1000 sent, 500 of them by the buffer in 1 diversions; 400 taken, 600 wait, 3 MiB held; diverts")
-        );
+        assert!(text.contains(
+            "to 1: 1000 sent, 500 of them by the buffer in 1 diversions; 400 taken, 600 wait, \
+                 3 MiB held; diverts"
+        ));
     }
 
     #[test]
-    fn who_has_room_again_is_not_stopped_though_it_does_not_try() {
+    fn a_member_with_room_again_is_not_stopped_though_it_does_not_try() {
         let mut read = two();
         read[1].1.pairs[0].left = 5;
         let rows = rows(&read, 8_000_000_000);
@@ -466,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn low_memory_is_told_in_place_of_the_limit() {
+    fn low_memory_is_shown_in_place_of_the_limit() {
         let mut read = two();
         (read[0].1.share, read[0].1.stopped) =
             (1 << 40, Some(MemberStop { since: 0, rank: 1, memory_is_low: true }));
@@ -480,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_told_by_the_second_and_what_was_stopped_in_it() {
+    fn an_interval_has_rates_and_the_stops_in_it() {
         let mut row =
             MemberActivity { rank: Some(0), sent: 500, stops: 4, ..MemberActivity::default() };
         row.since(Before { sent: 100, stops: 1, ..Before::default() }, Duration::from_secs(2));
@@ -490,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_others_or_has_lost_them_is_shown() {
+    fn a_member_that_waits_for_others_or_has_lost_them_is_shown() {
         let alone = account(None, vec![PairReading::default(); 4]);
         let left = account(Some(0), vec![PairReading::default(), sent(10, 0)]);
         let rows = rows(&[(7, alone), (8, left)], 0);
@@ -499,7 +496,7 @@ mod tests {
         assert!(rows[1].pairs[0].line().contains("? taken, ? wait, ? held"));
     }
 
-    /// What a hostile member may have written.
+    /// A hostile member may have written anything.
     #[test]
     fn nonsense_is_shown_as_some_numbers_and_steers_nothing() {
         let most = u64::MAX;
@@ -519,7 +516,7 @@ mod tests {
         let text = anstream::adapter::strip_str(&table(&rows, true, false)).to_string();
         assert!(
             is_clean(&text)
-                && rows.iter().all(|row| row.overflow().is_none_or(|said| is_clean(&said))),
+                && rows.iter().all(|row| row.overflow().is_none_or(|text| is_clean(&text))),
             "{text}"
         );
     }

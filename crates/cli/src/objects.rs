@@ -1,44 +1,44 @@
-//! What was done with objects, for `upcall stat` and `upcall top`: operations, the ways that were
-//! chosen for them, and what the others would have taken.
+//! The operations on objects, for `upcall stat` and `upcall top`: their number, the ways that were
+//! chosen for them, and the time that the other ways would have taken.
 //!
-//! It stands in the objects' memory, which whoever may write them may have written: it is believed
-//! to be numbers and nothing else.
+//! The counts are in the objects' memory. Any process that may write an object may have written
+//! them, so they may be any numbers.
 
 use crate::members::is_there;
-use crate::told::{FAINT, STRONG, cell, share, size};
+use crate::output::{Columns, FAINT, STRONG, cell, share, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use upcall::home::Counts;
 use upcall::home::accounts::{self, Condition, NamedObject, ObjectReading, PeerObject};
 
-/// What was done with one object, since it was made, or within an interval.
+/// The operations on one object, since it was made or in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ObjectActivity {
     pub name: String,
     /// The process that is its home.
     pub home: u32,
-    /// Bytes of its data, of which only what is touched takes memory.
+    /// Bytes of the object's data. Only the parts that were touched take memory.
     pub bytes: u64,
     /// `whole`, `torn` or `poisoned`.
     pub state: &'static str,
     /// The process in an operation on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<u32>,
-    /// Operations under its lock, in whatever way they came.
+    /// Operations under the object's lock, by all ways.
     pub changes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<f64>,
-    /// All of this was done within so long, or else since it was made.
+    /// The length of the interval; `None` if the counts are since the object was made.
     #[serde(skip)]
     pub interval: Option<Duration>,
     #[serde(flatten)]
     pub done: Ways,
-    /// Those who may write it.
+    /// The processes that may write the object.
     pub holds: Vec<ObjectHold>,
 }
 
-/// What one process has done by one hold.
+/// The operations of one process by one hold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ObjectHold {
     pub process: u32,
@@ -46,20 +46,20 @@ pub struct ObjectHold {
     pub done: Ways,
 }
 
-/// By which ways.
+/// Operations by the ways in which they were run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Ways {
     /// Urgent and ordinary invocations.
     pub urgent: u64,
     pub invoked: u64,
-    /// What `auto` has chosen: under the lock, a look without it, an urgent invocation.
+    /// The choices of `auto`: under the lock, a look without it, an urgent invocation.
     pub chosen: Each<u64>,
-    /// What one of those operations would take each way, in ns, as it was measured last.
+    /// The time that one of those operations takes each way, in ns, as measured last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub would_ns: Option<Each<f64>>,
 }
 
-/// One for each way between which `auto` chooses.
+/// A value for each way between which `auto` chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Each<T> {
     pub lock: T,
@@ -74,7 +74,7 @@ impl<T> Each<T> {
 }
 
 impl Each<u64> {
-    /// Together.
+    /// The sum of all ways.
     pub fn all(&self) -> u64 {
         self.lock.saturating_add(self.look).saturating_add(self.urgent)
     }
@@ -93,7 +93,7 @@ impl Ways {
         }
     }
 
-    /// How many `auto` has run, the shares of each way, and what each would take.
+    /// The operations that `auto` has run, the share of each way, and the time of each way.
     pub fn cells(&self) -> [String; 7] {
         let Each { lock, look, urgent } = self.chosen;
         let all = self.chosen.all();
@@ -116,7 +116,7 @@ impl Ways {
 #[derive(Default)]
 pub struct UserObjects {
     known: BTreeMap<String, KnownObject>,
-    /// Those that cannot be looked at, and what is wrong with them.
+    /// The objects that cannot be read, and why.
     pub silent: BTreeMap<String, (NamedObject, String)>,
 }
 
@@ -127,7 +127,8 @@ struct KnownObject {
 }
 
 impl UserObjects {
-    /// Looks who is there. Asks nothing of homes, which may be stopped.
+    /// Finds new objects and forgets those whose homes have ended. Asks nothing of homes, which may
+    /// be stopped.
     pub fn renew(&mut self) {
         let there = accounts::objects();
         let is_same = |name: &String, named: &NamedObject| {
@@ -142,16 +143,17 @@ impl UserObjects {
             let home = named.home;
             match accounts::of(home, &name) {
                 Ok(Some(object)) => {
-                    // It counts from now on.
+                    // The interval of a new object starts here.
                     let before = object.read();
                     self.known.insert(name, KnownObject { named, object, before });
                 }
-                // It has been let go of, or its home has ended.
+                // The object was dropped, or its home has ended.
                 Ok(None) => {}
                 Err(_) if !is_there(home) => {}
                 Err(error) => {
                     let error = format!(
-                        "process {home} is the home of object {name}, and cannot be looked at (/proc/{home}/fd): {error}"
+                        "process {home} is the home of object {name}, which cannot be read \
+                         (/proc/{home}/fd): {error}"
                     );
                     self.silent.insert(name, (named, error));
                 }
@@ -159,13 +161,13 @@ impl UserObjects {
         }
     }
 
-    /// Counts from now on.
+    /// Starts an interval.
     pub fn begin(&mut self) {
         self.read(&[], None);
     }
 
-    /// What was done with those of these names, or all: since the last such moment, so long ago, or
-    /// since they were made. The next begins now.
+    /// The operations on the objects `names`, or on all objects if there are none: in the interval
+    /// of this length, or since they were made. The next interval starts here.
     pub fn read(&mut self, names: &[String], interval: Option<Duration>) -> Vec<ObjectActivity> {
         let rows = self.known.iter_mut().map(|(name, known)| {
             let now = known.object.read();
@@ -184,7 +186,7 @@ impl UserObjects {
 }
 
 impl ObjectActivity {
-    /// How many of so many that is in a second.
+    /// A count of the interval for each second.
     pub fn per_s(&self, count: u64) -> f64 {
         self.interval.map_or(0.0, |interval| count as f64 / interval.as_secs_f64())
     }
@@ -225,46 +227,29 @@ fn row(
     }
 }
 
-const HEADS: [&str; 14] = [
+const HEADS: [&str; 15] = [
     "OBJECT", "HOME", "HOLDS", "SIZE", "CHANGES", "URGENT", "INVOKED", "AUTO", "%LOCK", "%LOOK",
-    "%URG", "LOCK-NS", "LOOK-NS", "URG-NS",
+    "%URG", "LOCK-NS", "LOOK-NS", "URG-NS", "STATE",
 ];
 
-/// A line for each object, and, where it is wanted, one for each hold.
+/// The table of objects, with a line for each hold if `with_holds` is set.
 pub fn table(rows: &[ObjectActivity], with_holds: bool) -> String {
-    let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    let each_second = rows.iter().any(|row| row.changes_per_s.is_some());
     let heads = HEADS.map(|head| match head {
-        "CHANGES" if rows.iter().any(|row| row.changes_per_s.is_some()) => "CHANGES/S".to_string(),
+        "CHANGES" if each_second => "CHANGES/S".to_string(),
         head => head.into(),
     });
-    let widths: Vec<usize> = (0..HEADS.len())
-        .map(|at| {
-            cells
-                .iter()
-                .map(|row| row[at].chars().count())
-                .chain([heads[at].len()])
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    let line =
-        |row: &[String]| {
-            let cells = row.iter().zip(&widths).enumerate();
-            let cells = cells.map(|(at, (text, &width))| {
-                if at == 0 { format!("{text:width$}") } else { format!("{text:>width$}") }
-            });
-            cells.collect::<Vec<_>>().join("  ")
-        };
-    let mut out = format!("{STRONG}{}  STATE{STRONG:#}\n", line(&heads));
+    let cells: Vec<_> = rows.iter().map(cells).collect();
+    let right = std::array::from_fn(|at| at > 0 && at + 1 < HEADS.len());
+    let columns = Columns::new(cells.iter().chain([&heads]), right);
+    let mut out = format!("{STRONG}{}{STRONG:#}\n", columns.line(&heads));
     for (row, cells) in rows.iter().zip(&cells) {
-        let held = row
-            .holder
-            .map_or_else(String::new, |process| format!(", in an operation of {process}"));
-        out += &format!("{}  {}{held}\n", line(cells), row.state);
+        out += &format!("{}\n", columns.line(cells));
         for hold in row.holds.iter().filter(|_| with_holds) {
             let [all, lock, look, urgent, ..] = hold.done.cells();
             out += &format!(
-                "  {FAINT}process {}: {} urgent, {} ordinary invocations; auto {all}: {lock} by lock, {look} by look, {urgent} urgent{FAINT:#}\n",
+                "  {FAINT}process {}: {} urgent, {} ordinary invocations; auto {all}: {lock} by \
+                 lock, {look} by look, {urgent} urgent{FAINT:#}\n",
                 hold.process, hold.done.urgent, hold.done.invoked
             );
         }
@@ -272,8 +257,11 @@ pub fn table(rows: &[ObjectActivity], with_holds: bool) -> String {
     out
 }
 
-fn cells(row: &ObjectActivity) -> Vec<String> {
-    let own = [
+fn cells(row: &ObjectActivity) -> [String; HEADS.len()] {
+    let held =
+        row.holder.map_or_else(String::new, |process| format!(", in an operation of {process}"));
+    let [all, lock, look, urgent, lock_ns, look_ns, urgent_ns] = row.done.cells();
+    [
         cell(&row.name),
         row.home.to_string(),
         row.holds.len().to_string(),
@@ -281,14 +269,21 @@ fn cells(row: &ObjectActivity) -> Vec<String> {
         row.changes_per_s.map_or_else(|| row.changes.to_string(), |rate| format!("{rate:.0}")),
         row.done.urgent.to_string(),
         row.done.invoked.to_string(),
-    ];
-    own.into_iter().chain(row.done.cells()).collect()
+        all,
+        lock,
+        look,
+        urgent,
+        lock_ns,
+        look_ns,
+        urgent_ns,
+        format!("{}{held}", row.state),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::told::json;
+    use crate::output::json;
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
     use upcall::home::{DataError, Homed, Operation, Place};
@@ -307,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_shown_and_within_an_interval_what_is_new() {
+    fn operations_are_shown_in_all_and_for_an_interval() {
         let _alone = crate::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let name = format!("shown-{}", std::process::id());
         let home = Homed::<u64>::create(&name).with(|_| Ok(())).unwrap();
@@ -341,7 +336,7 @@ mod tests {
         assert!(objects.read(&["another".into()], None).is_empty());
     }
 
-    /// Who is started for another test: the name of its object.
+    /// The name of the object, for the process that another test starts.
     const HOME_OF: &str = "UPCALL_TEST_HOME_OF";
 
     #[test]

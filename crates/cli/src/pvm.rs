@@ -2,22 +2,28 @@
 
 mod ps;
 
-use crate::told::CommandResult;
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::output::println;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use upcall_pvm::{Start, TaskPlacement};
 
-/// Runs PVM programs as user-level processes, many tasks in one process (docs/pvm.md).
+/// Runs PVM programs, many tasks in one process (docs/pvm.md).
 ///
-/// Without a subcommand: PVM's console (see `upcall pvm console --help`).
+/// Without a subcommand, starts PVM's console (see `upcall pvm console --help`).
 #[derive(clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct PvmArgs {
     #[command(subcommand)]
     suite: Option<PvmCommand>,
     #[command(flatten)]
     console: PvmConsoleArgs,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  upvmcc hello.c -o hello && upcall pvm run ./hello
+  upcall pvm ps
+  echo 'spawn -4 -> ./hello' | upcall pvm";
 
 #[derive(clap::Subcommand)]
 enum PvmCommand {
@@ -29,86 +35,111 @@ enum PvmCommand {
     Halt(PvmHaltArgs),
 }
 
-/// PVM's console, on a machine of its own: `help` lists its commands.
+/// Starts PVM's console on a machine of its own; the console's `help` lists its commands.
 ///
-/// It reads ~/.pvmrc, then the standard input, and prompts if that is a terminal. Output of tasks
-/// that are spawned goes to the error stream, each line with its task's id, or with `spawn -> ...`
-/// here, with the number of the job as well. They have nothing to read on their standard input.
+/// The console reads ~/.pvmrc, then the standard input, and prompts if that is a terminal. The
+/// output of spawned tasks goes to the error stream, each line with its task's id; with
+/// `spawn -> ...` it goes to the standard output, with the job's number as well. Spawned tasks have
+/// an empty standard input.
 ///
-/// Other than PVM's, this console has its machine in its own process: `quit`, and the end of the
-/// input, let the tasks that are left go on, and the machine ends with the last of them; `halt`
-/// ends it at once. From another shell: upcall pvm ps, kill, sig and halt.
+/// Unlike PVM's console, this console has its machine in its own process: `quit`, and the end of
+/// the input, let the remaining tasks go on, and the machine ends with the last of them. `halt`
+/// ends it at once. From another shell, use upcall pvm ps, kill, sig and halt.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  upcall pvm\n  echo 'spawn -4 -> ./hello' | upcall pvm\n  upcall pvm console --procs 2 < script\n\nCommands of the console:\n  conf   ps -a   ps -s   spawn -3 -> ./worker 100   kill t40002   sig 15 t40002\n  jobs   names   reset   alias x kill   setenv NAME VALUE   export NAME   halt   quit"
-)]
+#[command(after_help = CONSOLE_EXAMPLES)]
 struct PvmConsoleArgs {
     #[command(flatten)]
     shape: MachineArgs,
 }
 
-/// What machine it is.
+const CONSOLE_EXAMPLES: &str = "\
+Examples:
+  echo 'spawn -4 -> ./hello' | upcall pvm console
+  upcall pvm console --procs 2 < script
+
+Commands of the console:
+  conf   ps -a   ps -s   spawn -3 -> ./worker 100   kill t40002   sig 15 t40002
+  jobs   names   reset   alias x kill   setenv NAME VALUE   export NAME   halt   quit";
+
+/// The shape of a machine.
 #[derive(clap::Args)]
 struct MachineArgs {
-    /// In how many processes tasks are to run: one for each processor, at most.
-    #[arg(short, long, value_name = "P", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    /// Number of processes in which tasks run, at most one for each processor.
+    #[arg(
+        short, long, value_name = "P", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=256)
+    )]
     procs: u32,
-    /// Which task runs in which process: neighbours together (block), one here and the next one
-    /// there (interleave), or as a file says, which has the number of a process, from 0, for each
-    /// task.
-    #[arg(long, value_name = "block|interleave|FILE", default_value = "block", value_parser = place)]
+    /// Which task runs in which process: neighbours together (block), neighbours apart
+    /// (interleave), or as a file says, which has the number of a process, from 0, for each task.
+    #[arg(
+        long, value_name = "block|interleave|FILE", default_value = "block", value_parser = place
+    )]
     place: TaskPlacement,
-    /// Each task in a process of its own, of which there are so many (32 if this says no more):
-    /// for debuggers.
-    #[arg(long, value_name = "MOST", num_args = 0..=1, require_equals = true, default_missing_value = "32", conflicts_with_all = ["procs", "place"], value_parser = clap::value_parser!(u32).range(1..=255))]
+    /// Run each task in a process of its own, at most MOST of them (32 by default): for debuggers.
+    #[arg(
+        long, value_name = "MOST", num_args = 0..=1, require_equals = true,
+        default_missing_value = "32", conflicts_with_all = ["procs", "place"],
+        value_parser = clap::value_parser!(u32).range(1..=255)
+    )]
     as_processes: Option<u32>,
-    /// A folder to look for programs in before all others; may be repeated.
+    /// Folder in which programs are looked for before all others; may be repeated.
     #[arg(long, value_name = "FOLDER")]
     path: Vec<PathBuf>,
 }
 
-/// Shows the machines of this user, and what each of their tasks does.
+/// Lists the machines of this user, and what each of their tasks does.
 ///
 /// A task is in the queue (it runs when its turn comes), waits for a message, at a barrier or for a
-/// descriptor, or sleeps. HELD is what it holds of messages, RESIDENT what memory of its own
-/// addresses is there, of which program text is shared among tasks of the same program (own_kib in
-/// JSON leaves that out).
+/// descriptor, or sleeps. HELD is the memory of its messages, RESIDENT the memory at its addresses,
+/// of which tasks of one program share the program's text.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  upcall pvm ps\n  upcall pvm ps --json | jq '.[].tasks[] | select(.state == \"receives\") | .tid'"
-)]
+#[command(after_help = PS_EXAMPLES, after_long_help = format!("{PS_EXAMPLES}\n\n{PS_JSON}"))]
 struct PvmPsArgs {
     /// Print a JSON array with one object for each machine.
     #[arg(long)]
     json: bool,
 }
 
+const PS_EXAMPLES: &str = "\
+Examples:
+  upcall pvm ps
+  upcall pvm ps --json | jq '.[].tasks[] | select(.state == \"receives\") | .tid'";
+
+const PS_JSON: &str = "\
+JSON keys: machine, processes, console, and tasks with tid, number, parent, program, state (starts,
+runs, polls, receives, asks, sleeps, awaits, waits or silent), doing, from, tag, messages, blocks,
+block_bytes, resident_kib, own_kib (without shared text), rank, process and pid. Null means unknown
+or none.";
+
 /// Ends a task, or all tasks of a machine.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall pvm kill t40002\n  upcall pvm kill all --machine 4711")]
 struct PvmKillArgs {
-    /// The task, as `upcall pvm ps` shows it, or `all`.
+    /// The task's id, as `upcall pvm ps` shows it, or `all`.
     #[arg(value_name = "TID|all")]
     task: String,
     #[command(flatten)]
     which: Which,
 }
 
-/// Sends a task a signal.
+/// Sends a signal to a task.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  upcall pvm sig 15 t40002")]
+#[command(
+    after_help = "Examples:\n  upcall pvm sig 15 t40002\n  upcall pvm sig 15 t40002 --machine 4711"
+)]
 struct PvmSignalArgs {
     /// The signal's number.
     #[arg(value_name = "N", value_parser = clap::value_parser!(i32).range(0..=64))]
     number: i32,
-    /// The task, as `upcall pvm ps` shows it.
+    /// The task's id, as `upcall pvm ps` shows it.
     #[arg(value_name = "TID")]
     task: String,
     #[command(flatten)]
     which: Which,
 }
 
-/// Ends a machine with all its tasks; returns when it has ended.
+/// Ends a machine with all its tasks, and returns when it has ended.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall pvm halt\n  upcall pvm halt --machine 4711")]
 struct PvmHaltArgs {
@@ -118,36 +149,42 @@ struct PvmHaltArgs {
 
 #[derive(clap::Args)]
 struct Which {
-    /// The machine, by the number of its first process, as `upcall pvm ps` shows it; need not be
-    /// said if only one can be meant.
+    /// The machine, by the number of its first process, as `upcall pvm ps` shows it; only needed if
+    /// several machines run.
     #[arg(short, long, value_name = "NUMBER")]
     machine: Option<u32>,
 }
 
-/// Runs a PVM program, and what it spawns, many tasks in one process.
+/// Runs a PVM program, and the tasks that it spawns, in one process or a few.
 ///
-/// The program is compiled by `upvmcc` (upvmc++, upvmf77, upvmf90), and unchanged otherwise. With
-/// -n, so many copies of it are started together: they have no parent, and `pvm_siblings` tells
-/// them of each other.
+/// The program is compiled by `upvmcc` (upvmc++, upvmf77, upvmf90), and otherwise unchanged. With
+/// -n, N copies start together: they have no parent, and find each other by `pvm_siblings`.
 ///
-/// What the program and its copies print goes where `upcall` prints; lines of tasks that they spawn
-/// go to its error stream with their task's number, where nobody catches them (`pvm_catchout`).
-/// Ends when all tasks have ended, with the worst status of those it was started with: 128 and the
-/// signal's number for one that has crashed.
+/// The program and its copies share this command's standard output. Spawned tasks write to the
+/// error stream, each line with the task's id, unless `pvm_catchout` catches it. The command ends
+/// when all tasks have ended, with the worst exit code of the copies: 128 plus the signal's number
+/// for a copy that crashed.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  upvmcc hello.c -o hello && upcall pvm run ./hello\n  upcall pvm run -n 24 ./ring 1000"
-)]
+#[command(after_help = RUN_EXAMPLES)]
 struct PvmRunArgs {
-    /// How many copies to start together.
-    #[arg(short = 'n', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=14_336))]
+    /// Number of copies that start together.
+    #[arg(
+        short = 'n', value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=14_336)
+    )]
     copies: u32,
     #[command(flatten)]
     shape: MachineArgs,
-    /// The program, and its arguments.
+    /// The program and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM [ARGS]")]
     program: Vec<String>,
 }
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  upvmcc hello.c -o hello && upcall pvm run ./hello
+  upcall pvm run -n 24 ./hello 1000
+  upcall pvm run -n 4 --procs 2 ./hello";
 
 fn place(text: &str) -> Result<TaskPlacement, String> {
     match text {
@@ -159,7 +196,7 @@ fn place(text: &str) -> Result<TaskPlacement, String> {
         format!("neither block nor interleave, nor a file that can be read: {error}")
     })?;
     let number = |word: &str| {
-        word.parse::<usize>().map_err(|_| format!("{word:?} is no number of a process"))
+        word.parse::<usize>().map_err(|_| format!("{word:?} is not the number of a process"))
     };
     let list = file.split_whitespace().map(number).collect::<Result<Vec<_>, _>>()?;
     if list.is_empty() {
@@ -169,11 +206,11 @@ fn place(text: &str) -> Result<TaskPlacement, String> {
     }
 }
 
-/// A process of a machine beside its first one; for the command itself.
+/// Runs a process of a machine other than its first. The command starts itself for this.
 pub fn member(args: &[std::ffi::OsString]) -> CommandResult {
     let args = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>();
     upcall_pvm::run_member(&args)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Done)
 }
 
 pub fn run(args: PvmArgs) -> CommandResult {
@@ -194,48 +231,51 @@ pub fn run(args: PvmArgs) -> CommandResult {
             let tid = (task != "all").then(|| tid(&task)).transpose()?;
             let count = upcall_pvm::kill(which.machine, tid)?;
             if tid.is_none() {
-                println!("{count} {} ended", if count == 1 { "task is" } else { "tasks are" });
+                let tasks = if count == 1 { "task is" } else { "tasks are" };
+                println(format_args!("{count} {tasks} ended"))?;
             }
-            Ok(ExitCode::SUCCESS)
+            Ok(Exit::Done)
         }
         PvmCommand::Sig(PvmSignalArgs { number, task, which }) => {
             upcall_pvm::signal(which.machine, tid(&task)?, number)?;
-            Ok(ExitCode::SUCCESS)
+            Ok(Exit::Done)
         }
         PvmCommand::Halt(PvmHaltArgs { which }) => {
             upcall_pvm::halt(which.machine)?;
-            Ok(ExitCode::SUCCESS)
+            Ok(Exit::Done)
         }
     }
 }
 
-fn tid(text: &str) -> Result<upcall_pvm::Tid, String> {
+fn tid(text: &str) -> Result<upcall_pvm::Tid, CommandError> {
     upcall_pvm::tid(text).ok_or_else(|| {
-        format!("{text:?} is no task's id: give one as `upcall pvm ps` shows it, such as t40002")
+        CommandError::usage(format_args!(
+            "{text:?} is not the id of a task: give one as `upcall pvm ps` shows it, such as t40002"
+        ))
     })
 }
 
 fn ended(status: i32) -> CommandResult {
-    Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
+    Ok(Exit::Program(u8::try_from(status).unwrap_or(u8::MAX)))
 }
 
-/// A machine without tasks yet.
-fn machine(shape: MachineArgs) -> Result<Start, String> {
+/// The start of a machine without tasks.
+fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
     if let TaskPlacement::List(list) = &shape.place
         && let Some(rank) = list.iter().find(|rank| **rank >= shape.procs as usize)
     {
-        return Err(format!(
+        return Err(CommandError::usage(format_args!(
             "--place names process {rank}, and there are {} (0 to {}): use --procs",
             shape.procs,
             shape.procs - 1
-        ));
+        )));
     }
     Ok(Start {
         program: String::new(),
         args: Vec::new(),
         copies: 0,
         folders: shape.path,
-        // The first one has no tasks.
+        // The first process has no tasks.
         processes: shape.as_processes.map_or(shape.procs, |most| most + 1) as usize,
         place: if shape.as_processes.is_some() { TaskPlacement::Alone } else { shape.place },
     })

@@ -1,91 +1,112 @@
-//! `upcall stat`: what the bindings of this user's servers have done, the members of its groups,
-//! and those who use its objects, by their own count.
+//! `upcall stat`: what the bindings of this user's servers, the members of its groups and the users
+//! of its objects have done, by their own count.
 
-use crate::members::{self, UserMembers};
-use crate::objects::{self, UserObjects};
-use crate::told::{CommandResult, FAINT, STRONG, cell, json, line, plain, share, size};
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::members::{self, MemberActivity, UserMembers};
+use crate::names::did_you_mean;
+use crate::objects::{self, ObjectActivity, UserObjects};
+use crate::output::{
+    Columns, FAINT, STRONG, cell, counted, line, plain, print, print_json, println, report,
+    report_all, share, size,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 use upcall::directory::{self, PeerTallies, Reading};
 
-/// Shows what each binding has done: calls, errors, bytes, time in the server, and how the server
-/// came to them; what each member of a group has, and what was done with each object.
+/// Shows what bindings, members of groups and objects have done.
 ///
-/// SPIN, DONATE, HAND, WAKE, WAIT and NET are shares of the calls: those that the server found by
-/// looking, on a processor of its own or on one that the caller gave it; those that woke it, on the
-/// caller's processor or elsewhere; those that waited for others to be served; and those that came
-/// from another machine. With --json they are numbers of calls: all six together are the calls.
-///
-/// Calls that came from another machine (NET) are remote, all others local; the last line says how
-/// many of each there are in all (LRPC's Table I). Of a client on another machine CLIENT is the
-/// address that it comes from, as the server sees it: of a tunnel, the end on its machine.
-///
-/// Exits with 1 if a NAME that was given is not found, or a server does not answer.
-///
-/// Servers count in memory that others can only read; looking there asks nothing of them, once they
-/// have given it. Times are those of one call in 64, and known to a power of two; they begin when
-/// the server takes the request, and end when its reply is sent.
-///
-/// Members of groups (docs/messages.md) come below: messages SENT and TAKEN, and those that are
-/// WAITING to be taken; which share of those sent went by a buffer (BUFFERED), the memory that is
-/// HELD by them still, and the member's share of what its group may buffer (LIMIT); how often it
-/// was stopped there (STOPS); and connections, queues and messages that it has REFUSED. This asks
-/// nothing of them, so it shows those that are stopped, too.
-///
-/// Objects (docs/objects.md) come at last: CHANGES are operations under the lock, in whatever way
-/// they came; URGENT and INVOKED are invocations of the home; AUTO are operations for which the way
-/// was chosen by what it takes: under the lock, by a look without it, or urgent; and what one would
-/// take each way, in ns (LOCK-NS, LOOK-NS, URG-NS), as it was measured last. Holds count in steps
-/// of some hundreds; those that may only look or invoke are not counted.
+/// For each binding these are calls, errors, bytes, and time in the server. The command reads the
+/// memory in which servers, members and homes count.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  upcall stat\n  upcall stat files --procedures\n  upcall stat --interval 1\n  upcall stat --sizes\n  \
-    upcall stat --total\n  upcall stat --groups --pairs\n  upcall stat --objects --holds\n  upcall stat --held\n  upcall stat --json | jq '.[] | {name, client, calls}'\n  \
-    upcall stat --groups --json | jq '.[] | select(.stopped_s) | {group, rank, stopped_for}'"
-)]
+#[command(after_help = EXAMPLES, after_long_help = long_help())]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct StatArgs {
-    /// Only bindings to these names, of this machine's servers; members of groups with these
-    /// names; and objects.
+    /// Names of exports, groups and objects on this machine; all without a name.
+    #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Show the calls of each procedure.
     #[arg(short, long)]
     procedures: bool,
-    /// Show how many calls carried how many bytes, of all bindings together (LRPC's Figure 1).
+    /// Show how many calls of all bindings carried how many bytes (LRPC's Figure 1).
     #[arg(short, long)]
     sizes: bool,
-    /// Show local and remote calls of all bindings together, in place of each binding; with --json
-    /// one object.
+    /// Show only the sums of local and remote calls.
     #[arg(short, long, conflicts_with_all = ["procedures", "sizes"])]
     total: bool,
-    /// Show only the members of groups; with --json an object for each.
+    /// Show only the members of groups.
     #[arg(short, long, conflicts_with_all = ["procedures", "sizes", "total"])]
     groups: bool,
-    /// Show only objects; with --json an object for each.
+    /// Show only objects.
     #[arg(short, long, conflicts_with_all = ["procedures", "sizes", "total", "groups"])]
     objects: bool,
-    /// Show only what the clients of each server hold in it, and may hold; with --json an object
-    /// for each kind.
-    #[arg(long, conflicts_with_all = ["procedures", "sizes", "total", "groups", "objects", "interval"])]
+    /// Show only what the clients of each server hold in it, and may hold.
+    #[arg(
+        long,
+        conflicts_with_all = ["procedures", "sizes", "total", "groups", "objects", "interval"]
+    )]
     held: bool,
-    /// Show for each object what each process has done that may write it.
+    /// Show for each object what each process with write access has done.
     #[arg(long, conflicts_with = "total")]
     holds: bool,
-    /// Show for each member of a group what it has sent to whom.
+    /// Show for each member of a group what it has sent to each other member.
     #[arg(long, conflicts_with = "total")]
     pairs: bool,
-    /// Count for so many seconds, and show that in place of what was done since the binding was
-    /// made.
+    /// Count for this time, and show that in place of everything since the binding was made.
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
-    /// Print a JSON array with one object for each binding; with --groups for each member of a
-    /// group, with --objects for each object.
+    /// Print JSON: an array with one object for each binding, or for each row of the table that
+    /// another option asks for; with --total one object.
     #[arg(long)]
     json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  upcall stat
+  upcall stat files --procedures
+  upcall stat --interval 1
+  upcall stat --json | jq '.[] | {name, client, calls}'";
+
+const COLUMNS: &str = "\
+Columns of bindings:
+  CLIENT, SERVER     processes; the address of a client on another machine
+  CALLS, ERRORS      calls, and those of them that ended without a result
+  IN, OUT            bytes of arguments and of results
+  P50, P99           time in the server that half and 99% of the calls stay below, as a power of
+                     two; one call in 64 is measured, from its request to its reply
+  SPIN DONATE HAND   shares of calls that the server found by polling; by polling on a processor
+  WAKE WAIT NET      that the caller gave it; by waking on the caller's processor, or elsewhere;
+                     after other calls; and from another machine
+
+Columns of members (docs/messages.md):
+  SENT, TAKEN, WAITING   messages
+  BUFFERED           share of the sent messages that went by a buffer
+  HELD, LIMIT        memory of buffered messages, and its maximum for this member
+  STOPS, REFUSED     how often the member was stopped at its limit; connections, queues and
+                     messages that it refused
+
+Columns of objects (docs/objects.md):
+  CHANGES            operations under the lock
+  URGENT, INVOKED    urgent and ordinary invocations of the home
+  AUTO %LOCK %LOOK %URG    operations for which `auto` chose the way, and the share of each way
+  LOCK-NS LOOK-NS URG-NS   what one of them takes each way, as measured last, in ns";
+
+const JSON: &str = "\
+JSON keys of a binding: name, interface, server, client (0 on another machine), address, calls,
+local, remote, calls_per_s (with --interval), refused, panicked, unknown, spins, donations,
+hand_offs, wakes, waits, bytes_in, bytes_out, p50_below_ns, p99_below_ns, sizes, procedures.
+With --groups: group, id, rank, size, process, sent, taken, waiting, buffered, diversions,
+held_bytes, limit_bytes, stops, stopped_s, stopped_for, refused, pairs. With --objects: name, home,
+bytes, state, holder, changes, urgent, invoked, chosen, would_ns, holds. With --held: server, names,
+kind, held, most, refused. With --total: bindings, calls, local, remote, local_share, remote_share.
+
+Exits with 3 if a NAME is not found.";
+
+fn long_help() -> String {
+    [EXAMPLES, COLUMNS, JSON].join("\n\n")
 }
 
 pub fn seconds(text: &str) -> Result<Duration, String> {
@@ -99,13 +120,13 @@ pub struct BindingRow {
     pub name: String,
     pub interface: String,
     pub server: u32,
-    /// Its process; 0 on another machine.
+    /// The client's process; 0 on another machine.
     pub client: u32,
-    /// Where it comes from then.
+    /// The address of a client on another machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
     pub calls: u64,
-    /// Of these, those from this machine, and from others.
+    /// Calls from this machine, and from others.
     pub local: u64,
     pub remote: u64,
     /// With an interval.
@@ -114,8 +135,8 @@ pub struct BindingRow {
     pub refused: u64,
     pub panicked: u64,
     pub unknown: u64,
-    /// How the server came to the calls: see `upcall::directory::Arrival`. With the remote ones
-    /// they are the calls.
+    /// How calls reached the server: see `upcall::directory::Arrival`. The sum of these and
+    /// `remote` is `calls`.
     pub spins: u64,
     pub donations: u64,
     pub hand_offs: u64,
@@ -123,24 +144,24 @@ pub struct BindingRow {
     pub waits: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// The powers of two that so many calls stay below.
+    /// The power of two that half and 99% of the calls stay below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_below_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_below_ns: Option<u64>,
-    /// Calls by the power of two of their bytes.
+    /// Calls by the power of two of their bytes, from no byte on.
     pub sizes: Vec<u64>,
     pub procedures: BTreeMap<String, u64>,
 }
 
 impl BindingRow {
-    /// Calls that ended otherwise than with a result.
+    /// Calls that ended without a result.
     pub fn errors(&self) -> u64 {
-        // The server's word, of which nothing is believed.
+        // A server may claim any numbers.
         self.refused.saturating_add(self.panicked).saturating_add(self.unknown)
     }
 
-    /// How the server came to the calls, in the order of the columns.
+    /// How calls reached the server, in the order of the columns.
     pub fn came(&self) -> [u64; 6] {
         [self.spins, self.donations, self.hand_offs, self.wakes, self.waits, self.remote]
     }
@@ -156,7 +177,7 @@ impl BindingRow {
     }
 }
 
-/// What all clients of a server hold of one kind.
+/// What all clients of a server hold of one kind of resource.
 #[derive(Serialize)]
 struct HeldAmount {
     server: u32,
@@ -167,7 +188,7 @@ struct HeldAmount {
     refused: u64,
 }
 
-/// What the clients of a server hold, if it exports one of these names, or all if there are none.
+/// What the clients of a server hold, if the server exports one of `names` or `names` is empty.
 fn held(server: &ServerBindings, names: &[String]) -> Vec<HeldAmount> {
     let exported: Vec<String> = server.procedures.keys().cloned().collect();
     if !names.is_empty() && !exported.iter().any(|name| names.contains(name)) {
@@ -186,18 +207,23 @@ fn held(server: &ServerBindings, names: &[String]) -> Vec<HeldAmount> {
 }
 
 fn held_table(rows: &[HeldAmount]) -> String {
-    let mut out = format!(
-        "{FAINT}{:>8}  {:24}{:>16}{:>22}{:>10}  NAMES{FAINT:#}\n",
-        "SERVER", "KIND", "HELD", "AT MOST", "REFUSED"
-    );
-    for HeldAmount { server, names, kind, held, most, refused } in rows {
-        let names = plain(&names.join(", "));
-        out += &format!("{server:>8}  {kind:24}{held:>16}{most:>22}{refused:>10}  {names}\n");
-    }
+    let heads = ["SERVER", "KIND", "HELD", "AT MOST", "REFUSED", "NAMES"].map(String::from);
+    let cells = rows.iter().map(|row| {
+        let names = plain(&row.names.join(", "));
+        let [server, held, most, refused] =
+            [u64::from(row.server), row.held, row.most, row.refused]
+                .map(|number| number.to_string());
+        [server, row.kind.to_string(), held, most, refused, names]
+    });
+    let cells: Vec<_> = cells.collect();
+    let columns =
+        Columns::new(cells.iter().chain([&heads]), [true, false, true, true, true, false]);
+    let mut out = format!("{FAINT}{}{FAINT:#}\n", columns.line(&heads));
+    cells.iter().for_each(|row| out += &format!("{}\n", columns.line(row)));
     out
 }
 
-/// One server, and its bindings as they were at a moment.
+/// One server, and the counts of its bindings at the start of an interval.
 pub struct ServerBindings {
     pub pid: u32,
     tallies: PeerTallies,
@@ -207,13 +233,13 @@ pub struct ServerBindings {
 }
 
 impl ServerBindings {
-    /// Counts from now on.
+    /// Starts an interval.
     pub fn begin(&mut self) {
         self.before = self.tallies.read();
     }
 
-    /// What each binding has done since the last such moment, or since it was made. The next begins
-    /// now, with the same reading: nothing falls between.
+    /// What each binding has done in the interval, or since it was made. The next interval starts
+    /// with the same reading, so no call falls between two intervals.
     fn take(&mut self) -> Vec<Reading> {
         let now = self.tallies.read();
         let before = std::mem::replace(&mut self.before, now.clone());
@@ -225,7 +251,7 @@ impl ServerBindings {
     }
 }
 
-/// Calls of several bindings, by where they came from (LRPC, Table I: operations that cross machine
+/// Calls of several bindings, local and remote (LRPC, Table I: operations that cross machine
 /// boundaries).
 #[derive(Serialize)]
 pub struct Total {
@@ -233,7 +259,7 @@ pub struct Total {
     calls: u64,
     local: u64,
     remote: u64,
-    /// Shares of the calls, from 0 to 1. None of none.
+    /// Shares of the calls, from 0 to 1; `None` if there are no calls.
     local_share: Option<f64>,
     remote_share: Option<f64>,
 }
@@ -265,12 +291,12 @@ impl Total {
     }
 }
 
-/// That a name is of this machine: what a server counts is in memory, which other machines do not
+/// Checks that all names are of this machine. Servers count in memory, which other machines do not
 /// share.
 ///
 /// # Errors
-/// It is not.
-pub fn is_here(names: &[String], command: &str) -> Result<(), String> {
+/// A name is on another machine.
+pub fn is_here(names: &[String], command: &str) -> Result<(), CommandError> {
     let far = |name: &String| {
         name.split_once("://").map(|(_, rest)| {
             (name.clone(), rest.split_once('/').map_or("", |(_, own)| own).to_string())
@@ -278,143 +304,190 @@ pub fn is_here(names: &[String], command: &str) -> Result<(), String> {
     };
     let Some((name, own)) = names.iter().find_map(far) else { return Ok(()) };
     let there = format!("upcall {command} {own}");
-    Err(format!(
-        "{name:?} is on another machine: what its server counts is in that machine's memory, and cannot be read from here; run `{}` there (by ssh, for example)",
+    Err(CommandError::usage(format_args!(
+        "{name:?} is on another machine, and what its server counts is in that machine's memory. \
+         Run `{}` there, for example by ssh",
         there.trim_end()
-    ))
+    )))
+}
+
+/// What the command has found.
+#[derive(Default)]
+struct StatSources {
+    servers: Vec<ServerBindings>,
+    members: UserMembers,
+    objects: UserObjects,
+    /// The errors of servers, members and homes that did not answer.
+    silent: Vec<CommandError>,
+}
+
+impl StatSources {
+    fn new(args: &StatArgs) -> Self {
+        let mut found = Self::default();
+        if args.shows_groups() {
+            found.members.renew();
+        }
+        if args.shows_objects() {
+            found.objects.renew();
+        }
+        for socket in directory::domains().into_iter().filter(|_| args.shows_servers()) {
+            match look(socket) {
+                Ok(server) => found.servers.push(server),
+                Err(error) => found.silent.push(error.into()),
+            }
+        }
+        found
+    }
+
+    fn begin(&mut self) {
+        self.servers.iter_mut().for_each(ServerBindings::begin);
+        self.members.begin();
+        self.objects.begin();
+    }
+}
+
+/// The rows of all tables.
+struct AllRows {
+    bindings: Vec<BindingRow>,
+    members: Vec<MemberActivity>,
+    objects: Vec<ObjectActivity>,
+}
+
+impl AllRows {
+    fn new(found: &mut StatSources, args: &StatArgs) -> Self {
+        let members = found.members.read(&args.names, args.interval);
+        let objects = found.objects.read(&args.names, args.interval);
+        let bindings = found.servers.iter_mut();
+        let bindings = bindings.flat_map(|server| rows(server, &args.names, args.interval));
+        let mut bindings: Vec<_> = bindings.collect();
+        bindings.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
+        Self { bindings, members, objects }
+    }
+
+    /// The errors for names that nothing has.
+    fn unknown(
+        &self,
+        servers: &[ServerBindings],
+        args: &StatArgs,
+        folder: &Path,
+    ) -> Vec<CommandError> {
+        let exported = servers.iter().flat_map(|server| server.procedures.keys());
+        let known: BTreeSet<&String> = exported
+            .chain(self.bindings.iter().map(|row| &row.name))
+            .chain(self.members.iter().map(|row| &row.group))
+            .chain(self.objects.iter().map(|row| &row.name))
+            .collect();
+        let unknown = args.names.iter().filter(|name| !known.contains(name));
+        unknown.map(|name| args.unknown(name, &known, folder)).collect()
+    }
+
+    fn show(&self, args: &StatArgs, folder: &Path) -> Result<(), CommandError> {
+        if args.total {
+            total(&Total::of(&self.bindings), args.json)
+        } else if !args.json {
+            show_tables(self, args, folder)
+        } else if args.groups {
+            print_json(&self.members)
+        } else if args.objects {
+            print_json(&self.objects)
+        } else {
+            print_json(&self.bindings)
+        }
+    }
 }
 
 pub fn run(args: &StatArgs) -> CommandResult {
     is_here(&args.names, "stat")?;
     let folder = directory::folder()?;
     directory::sweep();
-    let (mut silent, mut servers, mut members, mut objects) =
-        (Vec::new(), Vec::new(), UserMembers::default(), UserObjects::default());
-    if args.shows_groups() {
-        members.renew();
-    }
-    if args.shows_objects() {
-        objects.renew();
-    }
-    for socket in directory::domains().into_iter().filter(|_| args.shows_servers()) {
-        match look(socket) {
-            Ok(server) => servers.push(server),
-            Err(error) => silent.push(error.to_string()),
-        }
-    }
+    let mut found = StatSources::new(args);
     if args.held {
-        show_held(&servers, args)?;
-        silent.iter().for_each(|error| eprintln!("upcall stat: {}", plain(error)));
-        return Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        show_held(&found.servers, args, &folder)?;
+        return Ok(report_all(&found.silent));
     }
     if let Some(interval) = args.interval {
-        servers.iter_mut().for_each(ServerBindings::begin);
-        members.begin();
-        objects.begin();
+        found.begin();
         std::thread::sleep(interval);
     }
-    let members_rows = members.read(&args.names, args.interval);
-    let objects_rows = objects.read(&args.names, args.interval);
-    silent.extend(
-        members.silent.into_values().chain(objects.silent.into_values().map(|(_, error)| error)),
-    );
-    let mut rows: Vec<BindingRow> =
-        servers.iter_mut().flat_map(|server| rows(server, &args.names, args.interval)).collect();
-    rows.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
-    if args.groups && args.json {
-        println!("{}", json(&members_rows)?);
-    } else if args.objects && args.json {
-        println!("{}", json(&objects_rows)?);
-    } else if args.total {
-        total(&Total::of(&rows), args.json)?;
-    } else if args.json {
-        println!("{}", json(&rows)?);
-    } else {
-        show_tables(&rows, &members_rows, &objects_rows, args, &folder);
+    let rows = AllRows::new(&mut found, args);
+    let unknown = rows.unknown(&found.servers, args, &folder);
+    // There is nothing to show of names that are unknown.
+    if args.json || args.names.is_empty() || unknown.len() < args.names.len() {
+        rows.show(args, &folder)?;
     }
-    for server in servers.iter().filter(|server| server.tallies.uncounted() > 0) {
-        eprintln!(
-            "upcall stat: process {} has made {} bindings that it does not count",
+    for server in found.servers.iter().filter(|server| server.tallies.uncounted() > 0) {
+        report(format_args!(
+            "process {} has made {} bindings that it does not count",
             server.pid,
             server.tallies.uncounted()
-        );
+        ));
     }
-    for error in &silent {
-        eprintln!("upcall stat: {}", plain(error));
-    }
-    let exported = servers.iter().flat_map(|server| server.procedures.keys());
-    let known: BTreeSet<&String> = exported
-        .chain(rows.iter().map(|row| &row.name))
-        .chain(members_rows.iter().map(|row| &row.group))
-        .chain(objects_rows.iter().map(|row| &row.name))
-        .collect();
-    let unknown: Vec<&String> = args.names.iter().filter(|name| !known.contains(name)).collect();
-    unknown.iter().for_each(|name| args.tell_of_unknown(name, &folder));
-    Ok(if silent.is_empty() && unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let unseen = found.members.silent.into_values();
+    let unseen = unseen.chain(found.objects.silent.into_values().map(|(_, error)| error));
+    found.silent.extend(unseen.map(|error| CommandError::new(Exit::Refused, error)));
+    Ok(report_all(found.silent.iter().chain(&unknown)))
 }
 
-/// What servers hold for their clients.
+/// Shows what servers hold for their clients.
 fn show_held(
     servers: &[ServerBindings],
     args: &StatArgs,
-) -> Result<(), Box<dyn std::error::Error>> {
+    folder: &Path,
+) -> Result<(), CommandError> {
     let rows: Vec<HeldAmount> =
         servers.iter().flat_map(|server| held(server, &args.names)).collect();
     if args.json {
-        println!("{}", json(&rows)?);
+        print_json(&rows)
     } else if rows.is_empty() {
-        anstream::println!("{FAINT}no server is in {}{FAINT:#}", directory::folder()?.display());
+        println(format_args!("{FAINT}no server runs in {}{FAINT:#}", folder.display()))
     } else {
-        anstream::print!("{}", held_table(&rows));
+        print(held_table(&rows))
+    }
+}
+
+/// Shows a table for each kind of rows that there are, or a line that says that there are none.
+fn show_tables(all: &AllRows, args: &StatArgs, folder: &Path) -> Result<(), CommandError> {
+    let AllRows { bindings, members, objects } = all;
+    let none = match (bindings.is_empty(), members.is_empty(), objects.is_empty()) {
+        (true, true, _) if args.groups => Some("no process is a member of a group"),
+        (true, _, true) if args.objects => Some("no process is the home of an object"),
+        (true, true, true) => Some("no client is bound"),
+        _ => None,
+    };
+    if let Some(none) = none {
+        println(format_args!("{FAINT}{none} in {}{FAINT:#}", folder.display()))?;
+    }
+    if !bindings.is_empty() {
+        print(table(bindings, args))?;
+        if args.sizes {
+            print(sizes(bindings))?;
+        }
+    }
+    if !members.is_empty() {
+        let between = if bindings.is_empty() { "" } else { "\n" };
+        let table = members::table(members, args.pairs, args.interval.is_some());
+        print(format_args!("{between}{table}"))?;
+    }
+    if !objects.is_empty() {
+        let between = if bindings.is_empty() && members.is_empty() { "" } else { "\n" };
+        print(format_args!("{between}{}", objects::table(objects, args.holds)))?;
     }
     Ok(())
 }
 
-/// A table for each kind of rows that there are, or a line that says that there are none.
-fn show_tables(
-    rows: &[BindingRow],
-    members: &[members::MemberActivity],
-    objects: &[objects::ObjectActivity],
-    args: &StatArgs,
-    folder: &Path,
-) {
-    let nobody = match (rows.is_empty(), members.is_empty(), objects.is_empty()) {
-        (true, true, _) if args.groups => Some("a member of a group"),
-        (true, _, true) if args.objects => Some("the home of an object"),
-        (true, true, true) => Some("bound to anything"),
-        _ => None,
-    };
-    if let Some(what) = nobody {
-        anstream::println!("{FAINT}nobody is {what} in {}{FAINT:#}", folder.display());
-    }
-    if !rows.is_empty() {
-        anstream::print!("{}", table(rows, args));
-        if args.sizes {
-            sizes(rows);
-        }
-    }
-    if !members.is_empty() {
-        let between = if rows.is_empty() { "" } else { "\n" };
-        let table = members::table(members, args.pairs, args.interval.is_some());
-        anstream::print!("{between}{table}");
-    }
-    if !objects.is_empty() {
-        let between = if rows.is_empty() && members.is_empty() { "" } else { "\n" };
-        anstream::print!("{between}{}", objects::table(objects, args.holds));
-    }
-}
-
 impl StatArgs {
-    /// A name that was looked for among servers, groups and objects, as far as those were looked
-    /// at.
-    fn tell_of_unknown(&self, name: &str, folder: &Path) {
+    /// The error for a name that none of the servers, groups and objects has that were looked at.
+    fn unknown(&self, name: &str, known: &BTreeSet<&String>, folder: &Path) -> CommandError {
         let kind = match (self.shows_servers(), self.shows_groups(), self.shows_objects()) {
             (true, true, _) => "server exports, no group and no object has",
             (true, false, _) => "server exports",
             (_, true, _) => "group has",
             _ => "object has",
         };
-        eprintln!("upcall stat: no {kind} the name {name:?} in {}", folder.display());
+        let advice = did_you_mean(name, known.iter().map(|known| known.as_str()));
+        let folder = folder.display();
+        let text = format!("no {kind} the name {name:?} in {folder}{advice}");
+        CommandError::new(Exit::NotFound, text)
     }
 
     fn shows_servers(&self) -> bool {
@@ -430,10 +503,10 @@ impl StatArgs {
     }
 }
 
-/// Asks a domain for its tallies, and what its procedures are called.
+/// Asks a server for its tallies and for the names of its procedures.
 ///
 /// # Errors
-/// It is gone, does not answer, or does not let us.
+/// The server has ended, does not answer, or refuses this user.
 pub fn look(socket: PathBuf) -> Result<ServerBindings, upcall::BindError> {
     let (peer, tallies) = directory::tallies(&socket)?;
     let (_, exports) = directory::list(&socket)?;
@@ -448,8 +521,8 @@ pub fn look(socket: PathBuf) -> Result<ServerBindings, upcall::BindError> {
     })
 }
 
-/// What its bindings to these names, or to all, have done: since the last such moment
-/// ([`ServerBindings::begin`]), so long ago, or since they were made.
+/// What the bindings to `names`, or all bindings if there are none, have done in the interval that
+/// [`ServerBindings::begin`] started, or since they were made.
 pub fn rows(
     server: &mut ServerBindings,
     names: &[String],
@@ -472,7 +545,7 @@ pub fn rows(
             client: since.client,
             address: since.address,
             calls,
-            // The server's word: more may have come from other machines than there are.
+            // A server may claim more remote calls than there are calls.
             local: calls.saturating_sub(remote),
             remote,
             calls_per_s: interval.map(|interval| (calls as f64 / interval.as_secs_f64()).round()),
@@ -503,12 +576,12 @@ pub fn rows(
     rows.collect()
 }
 
-/// Of numbers that are a server's word.
+/// The sum of numbers that a server chose.
 fn sum(counts: &[u64]) -> u64 {
     counts.iter().fold(0, |sum, &count| sum.saturating_add(count))
 }
 
-/// The power of two that a share of what was counted stays below.
+/// The power of two that a share of the counted values stays below.
 fn below(counts: &[u64], share: f64) -> Option<u64> {
     let all = sum(counts);
     let mut seen = 0_u64;
@@ -519,55 +592,33 @@ fn below(counts: &[u64], share: f64) -> Option<u64> {
     Some(1 << at)
 }
 
-fn total(total: &Total, as_json: bool) -> Result<(), serde_json::Error> {
+fn total(total: &Total, as_json: bool) -> Result<(), CommandError> {
     if as_json {
-        println!("{}", json(total)?);
-    } else {
-        println!(
-            "{} calls of {} bindings: {} ({} and {})",
-            total.calls,
-            total.bindings,
-            total.shares(),
-            total.local,
-            total.remote
-        );
+        return print_json(total);
     }
-    Ok(())
+    println(format_args!(
+        "{} calls of {}: {} ({} and {})",
+        total.calls,
+        counted(total.bindings, "binding"),
+        total.shares(),
+        total.local,
+        total.remote
+    ))
 }
 
 fn table(rows: &[BindingRow], args: &StatArgs) -> String {
+    let calls = if args.interval.is_some() { "CALLS/S" } else { "CALLS" };
     let heads = [
-        "NAME",
-        "CLIENT",
-        "SERVER",
-        if args.interval.is_some() { "CALLS/S" } else { "CALLS" },
-        "ERRORS",
-        "IN",
-        "OUT",
-        "P50",
-        "P99",
-        "SPIN",
-        "DONATE",
-        "HAND",
-        "WAKE",
-        "WAIT",
-        "NET",
-    ];
+        "NAME", "CLIENT", "SERVER", calls, "ERRORS", "IN", "OUT", "P50", "P99", "SPIN", "DONATE",
+        "HAND", "WAKE", "WAIT", "NET",
+    ]
+    .map(String::from);
     let cells: Vec<[String; 15]> = rows.iter().map(cells).collect();
-    let width = |at: usize| {
-        cells.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0)
-    };
-    let widths: [usize; 15] = std::array::from_fn(width);
-    let padded = |row: [&str; 15]| {
-        // The name to the left, numbers to the right.
-        let cells = row.iter().zip(widths).enumerate().map(|(at, (text, width))| {
-            if at == 0 { format!("{text:width$}") } else { format!("{text:>width$}") }
-        });
-        cells.collect::<Vec<_>>().join("  ")
-    };
-    let mut out = format!("{STRONG}{}{STRONG:#}\n", padded(heads));
+    let right = std::array::from_fn(|at| at > 0);
+    let columns = Columns::new(cells.iter().chain([&heads]), right);
+    let mut out = format!("{STRONG}{}{STRONG:#}\n", columns.line(&heads));
     for (row, cells) in rows.iter().zip(&cells) {
-        out += &format!("{}\n", padded(std::array::from_fn(|at| cells[at].as_str())));
+        out += &format!("{}\n", columns.line(cells));
         if args.procedures {
             let mut procedures: Vec<_> = row.procedures.iter().collect();
             procedures.sort_by_key(|(name, calls)| (std::cmp::Reverse(**calls), *name));
@@ -611,8 +662,8 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-/// Calls by the bytes that they carried.
-fn sizes(rows: &[BindingRow]) {
+/// A table of calls by the bytes that they carried.
+fn sizes(rows: &[BindingRow]) -> String {
     let most = rows.iter().map(|row| row.sizes.len()).max().unwrap_or(0);
     let counts: Vec<u64> = (0..most)
         .map(|at| {
@@ -623,27 +674,28 @@ fn sizes(rows: &[BindingRow]) {
         .collect();
     let all = sum(&counts).max(1);
     let top = counts.iter().copied().max().unwrap_or(0).max(1);
-    anstream::println!("\n{STRONG}bytes of arguments and results{STRONG:#}");
+    let mut out = format!("\n{STRONG}bytes of arguments and results{STRONG:#}\n");
     let mut seen = 0_u64;
     for (at, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         seen = seen.saturating_add(count);
         let bytes = if at == 0 { "none".to_string() } else { format!("< {}", size(1 << at)) };
         let bar = "#".repeat((count as f64 / top as f64 * 40.0).ceil() as usize);
-        println!(
-            "{bytes:>10}  {:5.1} %  {:5.1} %  {bar}",
+        out += &format!(
+            "{bytes:>10}  {:5.1} %  {:5.1} %  {bar}\n",
             count as f64 / all as f64 * 100.0,
             seen as f64 / all as f64 * 100.0
         );
     }
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::told::tests::{STEERING, is_clean};
+    use crate::output::tests::{STEERING, is_clean};
 
     #[test]
-    fn shares_are_told_by_the_power_that_they_stay_below() {
+    fn shares_are_shown_by_the_power_that_they_stay_below() {
         assert_eq!(below(&[0; 32], 0.5), None);
         assert_eq!(below(&[0, 0, 10, 0, 1], 0.5), Some(4));
         assert_eq!(below(&[0, 0, 10, 0, 1], 0.99), Some(16));
@@ -651,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_told_by_where_they_came_from() {
+    fn calls_are_shown_as_local_or_remote() {
         let near = BindingRow { client: 7, calls: 900, local: 900, ..BindingRow::default() };
         let address = Some("192.0.2.1:7000".parse().unwrap());
         let far = BindingRow { address, calls: 100, remote: 100, ..BindingRow::default() };
@@ -664,7 +716,14 @@ mod tests {
         let json = serde_json::to_value(total).unwrap();
         assert_eq!(
             json,
-            serde_json::json!({ "bindings": 2, "calls": 1000, "local": 900, "remote": 100, "local_share": 0.9, "remote_share": 0.1 })
+            serde_json::json!({
+                "bindings": 2,
+                "calls": 1000,
+                "local": 900,
+                "remote": 100,
+                "local_share": 0.9,
+                "remote_share": 0.1,
+            })
         );
         let few = BindingRow { calls: 1, remote: 1, ..BindingRow::default() };
         assert_eq!(Total::of(&[near, few]).shares(), "99% local, <1% remote");
@@ -677,7 +736,7 @@ mod tests {
             ("tcp://far:7000/files", "stat", "`upcall stat files` there"),
             ("tcp://far:7000", "top", "`upcall top` there"),
         ] {
-            let error = is_here(&["math".into(), name.into()], command).unwrap_err();
+            let error = is_here(&["math".into(), name.into()], command).unwrap_err().to_string();
             assert!(
                 error.contains(name) && error.contains(way) && error.contains("memory"),
                 "{error}"
@@ -685,7 +744,7 @@ mod tests {
         }
     }
 
-    /// What a hostile server may have written.
+    /// A hostile server may have written anything.
     #[test]
     fn nonsense_is_shown_as_some_numbers() {
         let most = u64::MAX;
@@ -707,10 +766,8 @@ mod tests {
         assert_eq!(row.errors(), most);
         assert_eq!(below(&[most; 32], 0.99), Some(1));
         assert_eq!((cells(&row)[9].as_str(), cells(&row)[5].as_str()), ("99%", "16 EiB"));
-        sizes(&[
-            BindingRow { sizes: vec![most; 32], ..BindingRow::default() },
-            BindingRow { sizes: vec![most; 32], ..BindingRow::default() },
-        ]);
+        let wild = BindingRow { sizes: vec![most; 32], ..BindingRow::default() };
+        assert!(sizes(&[wild.clone(), wild]).contains("100.0 %"));
     }
 
     #[test]
@@ -738,7 +795,7 @@ mod tests {
         let shown =
             anstream::adapter::strip_str(&table(std::slice::from_ref(&row), &args)).to_string();
         assert!(is_clean(&shown) && shown.matches("a?[2Jb?31mc?d?e?f?g?h").count() == 2, "{shown}");
-        let text = json(&[row]).unwrap();
+        let text = crate::output::json(&[row]).unwrap();
         assert!(
             is_clean(&text)
                 && serde_json::from_str::<serde_json::Value>(&text).unwrap()[0]["interface"]
@@ -748,7 +805,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_a_unit_that_fits() {
+    fn times_are_shown_in_a_unit_that_fits() {
         assert_eq!([512, 4096, 2_097_152].map(time), ["< 512 ns", "< 4.1 µs", "< 2.1 ms"]);
     }
 }

@@ -33,7 +33,8 @@ impl Place {
 #[test]
 fn members_know_who_they_are_and_are_labelled() {
     let place = Place::new();
-    let script = "echo member $UPCALL_RANK of $UPCALL_SIZE${UPCALL_LIMIT:+ with $UPCALL_LIMIT}; echo aside >&2";
+    let script = "echo member $UPCALL_RANK of $UPCALL_SIZE${UPCALL_LIMIT:+ with $UPCALL_LIMIT}
+        echo aside >&2";
     let limited = ["job", "run", "--group", "1", "--limit", "2M", "--", "sh", "-c", script];
     assert_eq!(place.run(&limited).1, "member 0 of 1 with 2097152\n");
     let (code, out, err) =

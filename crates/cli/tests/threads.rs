@@ -368,7 +368,7 @@ fn mistakes_are_told() {
         (other.pid().as_str(), "has no user-level threads of Upcall"),
         // Above the kernel's largest.
         ("99999999", "there is no process 99999999"),
-        ("one", "invalid value 'one'"),
+        ("one", "no server exports \"one\""),
     ] {
         let (done, said, error) = threads(&[pid]);
         println!("    upcall threads {pid}: {}", error.trim());
@@ -392,7 +392,7 @@ fn other_versions_are_refused() {
         .collect();
     let [place] = places[..] else { panic!("{} beacons in the program", places.len()) };
     for (at, value, part) in
-        [(16, 7, "by version 7, and this command reads version 1"), (20, 99, "99 bytes")]
+        [(16, 7, "in format 7, and this command reads format 1"), (20, 99, "99 bytes")]
     {
         let before = std::mem::replace(&mut bytes[place + at], value);
         let file = folder.path().join(format!("changed-{at}"));

@@ -64,7 +64,8 @@ fn diff_says_what_breaks_whom() {
         (code, said.as_str()),
         (
             0,
-            "a:b/i 1.0.0 -> 1.0.0\n  unchanged  3 procedures\n  old client -> new server: runs\n  new client -> old server: runs\n\
+            "a:b/i 1.0.0 -> 1.0.0\n  unchanged  3 procedures\n  old client -> new server: runs\n  \
+             new client -> old server: runs\n\
          Old clients run on.\n"
         )
     );
@@ -199,12 +200,14 @@ fn check_tells_all_that_is_wrong() {
         ("good.wit", OLD),
         (
             "bad.wit",
-            "package a:b;\ninterface i {\n  f: func() -> stream<u8>;\n  g: func() -> future;\n  h: func(a: u8);\n}\ninterface j {\n  k: func(a: error-context);\n}",
+            "package a:b;\ninterface i {\n  f: func() -> stream<u8>;\n  g: func() -> future;\n  \
+             h: func(a: u8);\n}\ninterface j {\n  k: func(a: error-context);\n}",
         ),
         ("broken.wit", "package a:b;\ninterface i {\n  f: func(;\n}"),
         (
             "clash.wit",
-            "package a:b;\ninterface i {\n  record serve { a: u8 }\n  f: func();\n}\ninterface j {\n  record serve { a: u8 }\n  f: func();\n}",
+            "package a:b;\ninterface i {\n  record serve { a: u8 }\n  f: func();\n}\n\
+             interface j {\n  record serve { a: u8 }\n  f: func();\n}",
         ),
     ]);
     let (code, said, _) = files.run("check good.wit");
@@ -234,7 +237,8 @@ fn check_tells_all_that_is_wrong() {
 
 #[test]
 fn explain_says_where_values_travel_and_what_that_takes() {
-    let wit = "package a:b; interface i { ping: func(a: u32) -> u32; put: func(name: string, data: list<u8>) -> u64; }";
+    let wit = "package a:b; interface i { ping: func(a: u32) -> u32;
+        put: func(name: string, data: list<u8>) -> u64; }";
     let files = Files::new(&[
         ("i.wit", wit),
         ("i.toml", "[limits]\nstring = 100\nlist = 1000\ncalls = 7\n"),
@@ -249,7 +253,8 @@ fn explain_says_where_values_travel_and_what_that_takes() {
             "a:b/i",
             "  procedure  arguments                      results  travels in        copies",
             "  ping       8 B                            8 B      one line          a AE, result F",
-            "  put        32 B + 1 KiB, at most 1.1 KiB  8 B      A-stack of 2 KiB  name AE, data A, result F",
+            "  put        32 B + 1 KiB, at most 1.1 KiB  8 B      A-stack of 2 KiB  name AE, \
+             data A, result F",
             "  7 A-stacks of 2 KiB: put",
         ],
         "{said}"
@@ -264,7 +269,7 @@ fn explain_says_where_values_travel_and_what_that_takes() {
         (0..2).map(|at| json[0]["procedures"][at]["values_bytes"].as_u64()).collect();
     assert_eq!(values, [Some(0), Some(16 << 20)]);
     let (code, _, complaint) = files.run("explain bad.wit");
-    assert_eq!(code, 1);
+    assert_eq!(code, 2);
     assert!(complaint.contains("bad.wit:1:"), "{complaint}");
 }
 
@@ -340,7 +345,8 @@ fn emit_writes_the_wit_of_a_rust_file() {
         ("broken.rs", "fn main( {}"),
         ("wit/empty", ""),
     ]);
-    let sums = "package demo:sums@1.0.0;\n\n/// Sums.\ninterface sums {\n    total: func(numbers: list<u32>) -> u64;\n}\n";
+    let sums = "package demo:sums@1.0.0;\n\n/// Sums.\ninterface sums {\n    \
+                total: func(numbers: list<u32>) -> u64;\n}\n";
     let (code, said, _) = files.run("emit src/lib.rs");
     let one = "package demo:one;\n\ninterface one {\n    one: func();\n}\n";
     assert_eq!((code, said), (0, format!("{sums}// [sums]\n// list = 100\n{one}")));

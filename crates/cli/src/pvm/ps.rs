@@ -1,9 +1,11 @@
 //! `upcall pvm ps`: machines, and what their tasks do.
 
-use crate::told::{CommandResult, FAINT, STRONG, cell, json, line, plain, size};
+use crate::exit::{CommandError, CommandResult};
+use crate::output::{
+    Columns, FAINT, STRONG, cell, counted, line, print, print_json, println, report_all, size,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use upcall_pvm::{ShownMachine, ShownTask};
 
 #[derive(Serialize)]
@@ -17,7 +19,7 @@ struct MachineRow {
 #[derive(Serialize)]
 struct TaskRow {
     tid: String,
-    /// As programs have it.
+    /// The id as programs have it.
     number: i32,
     parent: Option<String>,
     program: String,
@@ -25,18 +27,18 @@ struct TaskRow {
     state: &'static str,
     /// In words.
     doing: String,
-    /// Of a message that it waits for.
+    /// Sender and tag of the message for which the task waits.
     from: Option<String>,
     tag: Option<i32>,
     messages: usize,
     blocks: usize,
     block_bytes: u64,
-    /// None: not known.
+    /// `None` if the size is unknown.
     resident_kib: Option<u64>,
     own_kib: Option<u64>,
     rank: usize,
     process: u32,
-    /// As its program has it (`getpid`). None: not known.
+    /// The number that `getpid` returns in the task; `None` if it is unknown.
     pid: Option<u32>,
 }
 
@@ -85,23 +87,21 @@ impl From<ShownMachine> for MachineRow {
 pub fn list(as_json: bool) -> CommandResult {
     let (shown, silent) = upcall_pvm::machines();
     let machines = shown.into_iter().map(MachineRow::from).collect::<Vec<_>>();
+    let silent: Vec<CommandError> = silent.into_iter().map(CommandError::from).collect();
     if as_json {
-        println!("{}", json(&machines)?);
+        print_json(&machines)?;
     } else if machines.is_empty() && silent.is_empty() {
-        anstream::println!("{FAINT}no machine runs{FAINT:#}");
+        println(format_args!("{FAINT}no machine runs{FAINT:#}"))?;
     } else {
-        machines.iter().for_each(|machine| anstream::print!("{}", table(machine)));
+        print(machines.iter().map(table).collect::<String>())?;
     }
-    for error in &silent {
-        eprintln!("upcall pvm ps: {}", plain(&error.to_string()));
-    }
-    Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(report_all(&silent))
 }
 
 fn table(machine: &MachineRow) -> String {
     let console = if machine.console { ", with a console" } else { "" };
     let (tasks, processes) =
-        (count(machine.tasks.len(), "task"), count(machine.processes, "process"));
+        (counted(machine.tasks.len(), "task"), counted(machine.processes, "process"));
     let mut out =
         format!("{STRONG}machine {}{STRONG:#}: {tasks} in {processes}{console}\n", machine.machine);
     let cells = |row: &TaskRow| {
@@ -120,30 +120,13 @@ fn table(machine: &MachineRow) -> String {
     if rows.is_empty() {
         return out;
     }
-    let heads = ["TID", "PARENT", "PROCESS", "MESSAGES", "HELD", "RESIDENT", "PROGRAM", "DOES"];
-    let width = |at: usize| {
-        rows.iter().map(|row| row[at].chars().count()).chain([heads[at].len()]).max().unwrap_or(0)
-    };
-    let widths: [usize; 8] = std::array::from_fn(width);
-    let shown = |row: &[String; 8]| {
-        let parts = row.iter().zip(widths).enumerate().map(|(at, (text, width))| match at {
-            // Numbers stand below each other.
-            3..=5 => format!("{text:>width$}"),
-            _ => format!("{text:width$}"),
-        });
-        parts.collect::<Vec<_>>().join("  ").trim_end().to_string()
-    };
-    out += &format!("{FAINT}{}{FAINT:#}\n", shown(&heads.map(String::from)));
+    let heads = ["TID", "PARENT", "PROCESS", "MESSAGES", "HELD", "RESIDENT", "PROGRAM", "DOES"]
+        .map(String::from);
+    let right = [false, false, false, true, true, true, false, false];
+    let columns = Columns::new(rows.iter().chain([&heads]), right);
+    out += &format!("{FAINT}{}{FAINT:#}\n", columns.line(&heads));
     for row in &rows {
-        out += &format!("{}\n", line(&shown(row)));
+        out += &format!("{}\n", line(&columns.line(row)));
     }
     out
-}
-
-fn count(number: usize, what: &str) -> String {
-    match (number, what.ends_with('s')) {
-        (1, _) => format!("1 {what}"),
-        (_, true) => format!("{number} {what}es"),
-        _ => format!("{number} {what}s"),
-    }
 }

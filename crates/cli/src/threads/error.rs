@@ -1,36 +1,36 @@
-//! Why the threads of a process cannot be listed: what was tried, what was found, what to do.
+//! Reasons why the threads of a process cannot be listed, with what to do.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// See the module comment.
+/// A reason why the threads of a process cannot be listed.
 #[derive(Debug)]
 pub enum InspectError {
-    /// There is no process of that number.
+    /// No process of that number runs.
     NoProcess(u32),
-    /// It has ended; its parent has not waited for it.
+    /// The process has ended; its parent has not waited for it.
     Ended(u32),
-    /// The kernel forbids it.
+    /// The kernel forbids access to the process.
     NotPermitted { pid: u32, tried: &'static str, error: io::Error },
-    /// A debugger is at it: there can be one only.
+    /// Another process traces the process, and the kernel allows one tracer.
     Traced { pid: u32, by: u32 },
-    /// No file that it maps has the section with the beacon.
+    /// No file that the process maps has the section with the beacon.
     NoBeacon { pid: u32, looked_at: usize, unreadable: Vec<(PathBuf, io::Error)> },
     /// The beacon is of another version of upcall-thread.
     Version { file: PathBuf, found: u32, known: u32 },
-    /// What it says of itself cannot be.
+    /// The beacon holds values that are impossible.
     Damaged { file: PathBuf, what: String },
-    /// Anything else that the kernel refuses.
+    /// The kernel refused a request for another reason.
     Failed { pid: u32, tried: &'static str, error: io::Error },
 }
 
 impl InspectError {
-    /// The kernel's answer to something that was `tried` on process `pid`.
+    /// The error for a request that was `tried` on process `pid`.
     pub fn kernel(pid: u32, tried: &'static str, error: io::Error) -> Self {
         match (error.kind(), error.raw_os_error()) {
             (io::ErrorKind::PermissionDenied, _) => Self::NotPermitted { pid, tried, error },
-            // ESRCH; procfs answers so for a process that is ending.
+            // ESRCH: procfs returns this for a process that is ending.
             (io::ErrorKind::NotFound, _) | (_, Some(3)) => Self::NoProcess(pid),
             _ => Self::Failed { pid, tried, error },
         }
@@ -40,25 +40,29 @@ impl InspectError {
 impl fmt::Display for InspectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoProcess(pid) => write!(f, "there is no process {pid}"),
+            Self::NoProcess(pid) => {
+                write!(f, "there is no process {pid}: `upcall ls` shows those of servers")
+            }
             Self::Ended(pid) => {
                 write!(f, "process {pid} has ended, and its parent has not waited for it yet")
             }
             Self::NotPermitted { pid, tried, error } => write!(
                 f,
-                "not permitted to {tried} of process {pid}: {error}. Be the same user as the process, or root (sudo). If you are, the system \
-                 restricts tracing: set /proc/sys/kernel/yama/ptrace_scope to 0, or run this with CAP_SYS_PTRACE (in a container: --cap-add \
-                 SYS_PTRACE)"
+                "not permitted to {tried} of process {pid}: {error}. Run this as the user of the \
+                 process or as root. If you do, the system restricts ptrace: set \
+                 /proc/sys/kernel/yama/ptrace_scope to 0, or give the command CAP_SYS_PTRACE (in a \
+                 container: --cap-add SYS_PTRACE)"
             ),
             Self::Traced { pid, by } => write!(
                 f,
-                "process {pid} is being traced by process {by}, a debugger or strace, and the kernel allows one tracer only: ask that one, or end it"
+                "process {pid} is traced by process {by}, a debugger or strace, and the kernel \
+                 allows only one tracer. End process {by} first, or use it to list the threads"
             ),
             Self::NoBeacon { pid, looked_at, unreadable } => {
                 write!(
                     f,
-                    "process {pid} has no user-level threads of Upcall: none of the {looked_at} files that it maps has the section \
-                     .upcall.threads, which programs with the crate upcall-thread have"
+                    "process {pid} has no user-level threads of Upcall: none of the {looked_at} \
+                     files that it maps has the section .upcall.threads of the crate upcall-thread"
                 )?;
                 match unreadable.first() {
                     None => Ok(()),
@@ -69,7 +73,7 @@ impl fmt::Display for InspectError {
                         };
                         write!(
                             f,
-                            "; it may be in what could not be read: {} ({error}){others}",
+                            ". These files could not be read: {} ({error}){others}",
                             path.display()
                         )
                     }
@@ -77,17 +81,15 @@ impl fmt::Display for InspectError {
             }
             Self::Version { file, found, known } => write!(
                 f,
-                "{} says where its threads are by version {found}, and this command reads version {known}: take the command `upcall` of the \
-                 release that the program was built with",
+                "{} has its threads in format {found}, and this command reads format {known}: use \
+                 the command of the release that the program was built with",
                 file.display()
             ),
-            Self::Damaged { file, what } => {
-                write!(
-                    f,
-                    "{} says where its threads are, but {what}: its memory is damaged, or it is not upcall-thread's",
-                    file.display()
-                )
-            }
+            Self::Damaged { file, what } => write!(
+                f,
+                "the list of threads in {} is damaged, or is not upcall-thread's: {what}",
+                file.display()
+            ),
             Self::Failed { pid, tried, error } => {
                 write!(f, "cannot {tried} of process {pid}: {error}")
             }

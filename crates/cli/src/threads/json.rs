@@ -1,5 +1,5 @@
-//! The form for programs: one object, stable; fields may be added. Its description is in the
-//! command's help.
+//! The output for programs: one JSON object. Fields may be added, and none is removed. The help of
+//! the command describes it.
 
 use super::backtrace;
 use super::code::{BacktraceLine, ProcessCode};
@@ -16,12 +16,15 @@ JSON: one object. Addresses are text (\"0x7f…\"). Fields may be added.
   pid, program, stopped_microseconds, notes[] (what had to be left out)
   processors[]  index, kernel_thread, thread (a number, or null), idle
   threads[]     number, name (or null), kind (user, kernel),
-                state: running, waiting, ready, not-started, idle-worker, ended, abandoned (its processors have ended), or
-                  elsewhere (a kernel thread that does not wait through Upcall now),
-                waits_for: null or {kind, object, thread, text}; kind: thread, mutex, shares (a read-write lock or a
-                  semaphore), condition, unpark, time, blocking-work, end-of-run, other,
+                state: running, waiting, ready, not-started, idle-worker, ended, abandoned (its
+                  processors have ended), or elsewhere (a kernel thread that does not wait through
+                  Upcall now),
+                waits_for: null or {kind, object, thread, text}; kind: thread, mutex, shares (a
+                  read-write lock or a semaphore), condition, unpark, time, blocking-work,
+                  end-of-run, other,
                 processor (an index, or null), kernel_thread (or null),
-                backtrace[]: {address, function, file, line}, the innermost call first; what is not known is null
+                backtrace[]: {address, function, file, line}, the innermost call first; null
+                  stands for what is unknown,
                 cut: null, or why the backtrace ends early";
 
 #[derive(Serialize)]
@@ -72,7 +75,7 @@ struct JsonFrame {
     line: Option<u32>,
 }
 
-/// The threads, each of which becomes a row only when it is written: there may be many.
+/// The threads. Each becomes a row only when it is written, because there may be many.
 struct Rows<'a> {
     threads: &'a [ShownThread],
     code: &'a ProcessCode<'a>,
@@ -154,7 +157,7 @@ fn kind(kind: WaitKind) -> &'static str {
     }
 }
 
-/// Writes it to standard output.
+/// Writes the object to the standard output.
 pub fn print(
     process: &TargetProcess,
     snapshot: &Snapshot,
@@ -181,7 +184,7 @@ pub fn print(
         threads: Rows { threads, code, backtraces, all },
     };
     let mut out = BufWriter::new(io::stdout().lock());
-    crate::told::write_json(&mut out, &whole)?;
+    crate::output::write_json(&mut out, &whole)?;
     writeln!(out)?;
     out.flush()
 }

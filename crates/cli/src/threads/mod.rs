@@ -1,12 +1,12 @@
-//! `upcall threads PID`: the user-level threads of a running process, seen from outside.
+//! `upcall threads`: the user-level threads of a running process, from outside.
 //!
-//! A program with `upcall-thread` says in one place of its memory where its threads are (`beacon`).
-//! The process is stopped (`halt`) for as long as it takes to copy its records and the stacks in
-//! use (`snapshot`), and goes on; from the copies it is found out what the threads do (`thread`),
-//! by which calls they came there (`unwind`), and how those are called (`symbols`).
+//! A program with `upcall-thread` has a beacon in its memory that leads to its threads (`beacon`).
+//! The command stops the process (`halt`) while it copies the records and the used parts of stacks
+//! (`snapshot`). From the copies it finds out what the threads do (`thread`), the calls that led
+//! there (`unwind`), and their names (`symbols`).
 //!
-//! The process takes no part in this: it may hang, or be idle for good. What is read is another
-//! program's, and is trusted in nothing.
+//! The process takes no part in this, so it may hang or be idle. Everything that is read is another
+//! program's memory, and nothing in it is trusted.
 
 mod backtrace;
 mod beacon;
@@ -24,52 +24,65 @@ mod text;
 mod thread;
 mod unwind;
 
-use crate::told::CommandResult;
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::names::process_of;
+use crate::output::unwritten;
 use code::ProcessCode;
+use error::InspectError;
 use image::MappedFile;
 use process::TargetProcess;
-use std::io::ErrorKind;
-use std::process::ExitCode;
 
-/// Lists the user-level threads of a running process: name, state, what each waits for, and a
-/// backtrace.
+/// Lists the user-level threads of a running process, with backtraces.
 ///
-/// The process is stopped for a moment, as by a debugger, and need do nothing itself. It takes the
-/// right to trace it: the same user, or root. A thread that was woken and has not run since is
-/// shown as waiting. A system call of the process may return EINTR, as after any stop.
+/// For each thread these are name, state, what it waits for, and its calls. The process is stopped
+/// for a moment, as by a debugger, which takes the same user or root. A thread that was woken and
+/// has not run since is shown as waiting. A system call of the process may return EINTR, as after
+/// any stop.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", json::DESCRIPTION))]
 pub struct ThreadsArgs {
-    /// The process.
-    pid: u32,
+    /// The process: its number, or the name of one of its exports.
+    #[arg(value_name = "PID|NAME")]
+    process: String,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Leave backtraces out.
+    /// Leave out backtraces.
     #[arg(long)]
     no_backtrace: bool,
     /// Show each thread by itself, and the scheduler's own calls too.
-    #[arg(long)]
+    #[arg(short, long)]
     all: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  upcall threads 4711
+  upcall threads files
   upcall threads --all 4711 | less
   upcall threads --json 4711 | jq '.threads[] | select(.waits_for.kind == \"mutex\") | .name'";
 
 pub fn run(args: &ThreadsArgs) -> CommandResult {
-    let process = TargetProcess::find(args.pid)?;
+    // A name may consist of digits, but a number is a process.
+    let pid = args.process.parse().or_else(|_| process_of(&args.process))?;
+    let process = TargetProcess::find(pid)?;
     let images = MappedFile::all(&process);
     let beacons = beacon::find(&process, &images)?;
     let snapshot = snapshot::take(&process, &beacons, !args.no_backtrace)?;
     let code = ProcessCode::new(images);
     let threads = thread::all(&snapshot, &code);
     let print = if args.json { json::print } else { text::print };
-    match print(&process, &snapshot, &threads, &code, !args.no_backtrace, args.all) {
-        // The reader has seen enough, as `head` does.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        printed => Ok(printed.map(|()| ExitCode::SUCCESS)?),
+    print(&process, &snapshot, &threads, &code, !args.no_backtrace, args.all).map_err(unwritten)?;
+    Ok(Exit::Done)
+}
+
+impl From<InspectError> for CommandError {
+    fn from(error: InspectError) -> Self {
+        let exit = match error {
+            InspectError::NoProcess(_) | InspectError::Ended(_) => Exit::NotFound,
+            InspectError::NotPermitted { .. } | InspectError::Traced { .. } => Exit::Refused,
+            InspectError::Version { .. } | InspectError::Damaged { .. } => Exit::Mismatch,
+            InspectError::NoBeacon { .. } | InspectError::Failed { .. } => Exit::Failed,
+        };
+        Self::new(exit, error)
     }
 }

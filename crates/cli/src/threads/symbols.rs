@@ -8,7 +8,7 @@
 
 use super::code::BacktraceLine;
 use super::image::Elf;
-use crate::told::line;
+use crate::output::line;
 use addr2line::Context;
 use addr2line::gimli::{Dwarf, EndianSlice, LittleEndian};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};

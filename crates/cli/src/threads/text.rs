@@ -1,5 +1,5 @@
-//! The form for people. Threads that do the same are shown together, so that ten thousand take no
-//! more room than ten.
+//! The output for people. Threads that do the same are shown together, so that ten thousand take
+//! no more room than ten.
 
 use super::backtrace;
 use super::code::{BacktraceLine, ProcessCode};
@@ -7,14 +7,14 @@ use super::process::TargetProcess;
 use super::snapshot::{ProcessorSnapshot, Snapshot};
 use super::thread::{ShownThread, ShownWait, ThreadState, WaitKind};
 use super::unwind::CallStack;
-use crate::told::{FAINT, STRONG};
+use crate::output::{FAINT, STRONG, counted};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Fewer that do the same are shown each by itself.
+/// Minimum number of threads that do the same to be shown together.
 const MANY: usize = 4;
-/// So many of a group are named.
+/// Number of threads of a group that are named.
 const NAMED: usize = 3;
 
 /// The thread that `processor` runs, or on whose stack it idles.
@@ -27,14 +27,14 @@ pub fn thread_of<'a>(
     threads.iter().find(|thread| thread.number == record.number)
 }
 
-/// What is waited for: "the mutex at 0x7f…".
+/// What a thread waits for: "the mutex at 0x7f…".
 pub fn what_for(wait: &ShownWait) -> String {
     let object = wait.object;
     match wait.kind {
         WaitKind::Thread => match &wait.thread {
             Some((number, Some(name))) => format!("the end of thread {number} {name:?}"),
             Some((number, None)) => format!("the end of thread {number}"),
-            None => "the end of a thread that is no more".into(),
+            None => "the end of a thread that has gone".into(),
         },
         WaitKind::Mutex => format!("the mutex at 0x{object:x}"),
         WaitKind::Shares => format!("the read-write lock or semaphore at 0x{object:x}"),
@@ -47,7 +47,7 @@ pub fn what_for(wait: &ShownWait) -> String {
     }
 }
 
-/// What several wait for: "3 mutexes".
+/// What several threads wait for: "3 mutexes".
 fn what_all_for(waits: &[&ShownWait]) -> String {
     let different = waits.iter().map(|wait| wait.object).collect::<BTreeSet<_>>().len();
     let kind = match waits {
@@ -64,7 +64,7 @@ fn what_all_for(waits: &[&ShownWait]) -> String {
     }
 }
 
-/// What a thread, or several that do the same, does.
+/// What a thread does, or several threads that do the same.
 fn doing(threads: &[&ShownThread]) -> String {
     let (s, is, has) = if threads.len() == 1 { ("s", "is", "has") } else { ("", "are", "have") };
     let state = threads.first().map_or(ThreadState::Ready, |thread| thread.state);
@@ -107,10 +107,6 @@ fn doing(threads: &[&ShownThread]) -> String {
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
 fn title(thread: &ShownThread) -> String {
     match &thread.name {
         Some(name) => format!("{} {name:?}", thread.number),
@@ -149,7 +145,7 @@ fn groups<'a>(threads: &'a [ShownThread], fold: bool) -> Vec<Vec<&'a ShownThread
     groups.into_iter().flat_map(each).collect()
 }
 
-/// Writes it to standard output.
+/// Writes the text to the standard output.
 pub fn print(
     process: &TargetProcess,
     snapshot: &Snapshot,
@@ -228,7 +224,7 @@ fn section(
     let Some(thread) = group.first().filter(|_| backtraces) else { return Ok(()) };
     let frames = match all {
         true => backtrace::calls_of(&thread.calls, code),
-        // Nothing of the program is in these.
+        // These have no calls of the program.
         false if matches!(thread.state, ThreadState::IdleWorker | ThreadState::Ended) => Vec::new(),
         false => backtrace::shown(&thread.calls, code, thread.state),
     };

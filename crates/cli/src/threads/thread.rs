@@ -197,7 +197,8 @@ fn calls(record: &ThreadRecord, stacks: &StackCopies, code: &ProcessCode<'_>) ->
     match record.on {
         Some((_, Some(registers))) => running(record, unwind::running(&registers), &stack, code),
         Some((_, None)) => cut(
-            "its kernel thread has not stopped: it is in a system call that nothing interrupts, or gets no processor",
+            "its kernel thread has not stopped: it is in a system call that nothing interrupts, or \
+             gets no processor",
         ),
         None if record.home.is_none() => CallStack::default(),
         None if record.parts.is_empty() => cut("its saved stack pointer is not in its stack"),

@@ -1,7 +1,7 @@
-//! The picture of objects: what was done with them a second, and which way.
+//! The view of objects: operations a second, and the ways in which they were run.
 
 use crate::objects::ObjectActivity;
-use crate::told::cell;
+use crate::output::cell;
 use std::cmp::Ordering;
 
 pub(super) const HEADS: [&str; 12] = [
@@ -19,7 +19,7 @@ pub(super) const HEADS: [&str; 12] = [
     "STATE",
 ];
 pub(super) const WIDTHS: [u16; 12] = [16, 7, 6, 10, 9, 10, 8, 6, 6, 5, 7, 8];
-/// In place of 0, which is not so easily overlooked.
+/// Shown in place of 0, which is easily overlooked.
 const NONE: &str = "-";
 
 pub(super) fn cells(row: &ObjectActivity) -> [String; 12] {
@@ -41,9 +41,9 @@ pub(super) fn cells(row: &ObjectActivity) -> [String; 12] {
     ]
 }
 
-/// By a column: of numbers that say how much the largest come first.
+/// The order by a column. The largest rates and counts come first.
 pub(super) fn order(a: &ObjectActivity, b: &ObjectActivity, column: usize) -> Ordering {
-    // By shares, as they are shown.
+    // By shares, which is what the column shows.
     let share = |way: fn(&ObjectActivity) -> u64| {
         let part = |of: &ObjectActivity, other: &ObjectActivity| {
             u128::from(way(of)) * u128::from(other.done.chosen.all().max(1))

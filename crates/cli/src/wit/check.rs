@@ -1,28 +1,27 @@
-//! `upcall wit check`: whether an interface compiles, and all that is wrong with it.
+//! `upcall wit check`: finds all faults of an interface.
 
-use crate::told::{CommandResult, FAINT, tell};
+use crate::exit::{CommandResult, Exit};
+use crate::output::{FAINT, counted, println, report};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-/// Checks that stubs can be made for an interface, and tells all that is in the way, with its place
-/// and what to write instead.
+/// Checks that stubs can be generated for an interface, and reports all faults with their places.
 ///
-/// What is no WIT at all is told one by one, since nothing behind it can be read; all that is WIT
-/// and not supported is told at once.
+/// In a text that is not WIT only the first fault is found. In WIT that is not supported all faults
+/// are found at once, with what to write instead.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct CheckArgs {
     /// WIT files, or folders of them, with the limits beside them.
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }
 
 const HELP: &str = "\
-Exit code: 0 if all of them compile, 1 if not.
-
 Examples:
   upcall wit check wit/files.wit
-  upcall wit check wit/*.wit";
+  upcall wit check wit/*.wit
+
+Exits with 1 if a file has a fault.";
 
 pub fn run(args: &CheckArgs) -> CommandResult {
     let mut good = true;
@@ -34,22 +33,18 @@ pub fn run(args: &CheckArgs) -> CommandResult {
                 let procedures: usize = own().map(|interface| interface.procedures.len()).sum();
                 let version =
                     model.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
-                println!("{}: {}{version}", file.display(), model.package);
-                anstream::println!(
+                println(format_args!("{}: {}{version}", file.display(), model.package))?;
+                println(format_args!(
                     "  {FAINT}{}, {}{FAINT:#}",
-                    count(own().count(), "interface"),
-                    count(procedures, "procedure")
-                );
+                    counted(own().count(), "interface"),
+                    counted(procedures, "procedure")
+                ))?;
             }
             Err(errors) => {
                 good = false;
-                errors.iter().for_each(|error| tell(error));
+                errors.iter().for_each(report);
             }
         }
     }
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn count(number: usize, of: &str) -> String {
-    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
+    Ok(if good { Exit::Done } else { Exit::Failed })
 }

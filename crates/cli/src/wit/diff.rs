@@ -1,28 +1,26 @@
-//! `upcall wit diff`: what a new version of an interface means for programs that exist.
+//! `upcall wit diff`: what a new version of an interface means for existing programs.
 
-use crate::told;
-use crate::told::{CommandResult, FAINT, STRONG, tell};
+use crate::exit::{CommandResult, Exit};
+use crate::output::{FAINT, STRONG, print, print_json};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use upcall_idl::diff::{
-    self, Change, Compatibility, Diff, InterfaceDiff, LimitChange, LimitRefusal,
+    self, Change, Compatibility, Diff, InterfaceDiff, LimitChange, LimitRefusal, Reason,
 };
 
-/// Says which programs a new version of an interface breaks, and by what.
+/// Shows which programs a new version of an interface breaks, and why.
 ///
-/// OLD and NEW are WIT files, or folders of them, with the limits beside them. Binding compares
-/// each procedure that the client has by name and type; the version of the interface, the names of
-/// types and procedures that were added do not count. Limits do not either; but where those of
-/// `string` or `list` have become smaller, what an old client may send or get is refused when it
-/// does. `tail` and `calls` break nobody.
+/// Binding compares each procedure of the client by name and type. The version of the interface,
+/// the names of types, and added procedures do not matter. Smaller limits of `string` or `list` do
+/// not prevent a bind, but longer values of old clients are refused. `tail` and `calls` break no
+/// program.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct DiffArgs {
-    /// The WIT that is in use.
+    /// The WIT in use: a file, or a folder of files, with the limits beside them.
     old: PathBuf,
-    /// The WIT that is to replace it.
+    /// The WIT that is to replace OLD.
     new: PathBuf,
     /// Show the types of changed procedures in full, as both sides compare them.
     #[arg(short, long)]
@@ -33,31 +31,25 @@ pub struct DiffArgs {
 }
 
 const HELP: &str = "\
-Exit code: 0 if old clients run on with a server of NEW, 1 if something that they do fails, 2 if OLD or NEW could not be read.
-
 Examples:
-  upcall wit diff wit/files.wit new/files.wit
-  git show HEAD~:wit/files.wit > /tmp/old.wit && upcall wit diff /tmp/old.wit wit/files.wit
-  upcall wit diff --json old new | jq '.interfaces[] | select(.old_client_new_server.outcome == \"mismatch\")'";
+  upcall wit diff old.wit new.wit
+  upcall wit diff --signatures old.wit new.wit
+  upcall wit diff --json old.wit new.wit | jq .breaks_old_clients
 
-/// What `diff` programs give for trouble, so that scripts can tell it from a difference.
-const TROUBLE: u8 = 2;
+JSON keys: breaks_old_clients, renamed, and interfaces with name, old, new, old_client_new_server,
+new_client_old_server (null, or an outcome: binds, mismatch or no-interface) and procedures.
+
+Exits with 0 if old clients run on with a server of NEW, with 1 if something that they do fails,
+and with 2 if OLD or NEW cannot be read.";
 
 pub fn run(args: &DiffArgs) -> CommandResult {
-    compare(args).or_else(|error| {
-        tell(&*error);
-        Ok(ExitCode::from(TROUBLE))
-    })
-}
-
-fn compare(args: &DiffArgs) -> CommandResult {
     let found = diff::diff(&upcall_idl::load(&args.old)?, &upcall_idl::load(&args.new)?);
     if args.json {
-        println!("{}", told::json(&as_json(&found))?);
+        print_json(&as_json(&found))?;
     } else {
-        anstream::print!("{}", as_text(&found, args.signatures));
+        print(as_text(&found, args.signatures))?;
     }
-    Ok(if found.breaks_old_clients() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if found.breaks_old_clients() { Exit::Failed } else { Exit::Done })
 }
 
 fn as_text(found: &Diff, signatures: bool) -> String {
@@ -65,7 +57,7 @@ fn as_text(found: &Diff, signatures: bool) -> String {
     if let Some((old, new)) = &found.renamed {
         let _ = writeln!(
             out,
-            "package {old} is {new} now: binding compares the name, so no interface of it is the same"
+            "package {old} is {new} now: binding compares the name, so no interface is the same"
         );
     }
     for interface in &found.interfaces {
@@ -106,8 +98,11 @@ fn interface_text(out: &mut String, interface: &InterfaceDiff, signatures: bool)
             Change::Unchanged => {
                 line(out, "limits", &procedure.name);
                 for LimitChange { limit, old, new } in &procedure.limits {
-                    let harmless =
-                        if matches!(*limit, "string" | "list") { "" } else { " (breaks nobody)" };
+                    let harmless = if matches!(*limit, "string" | "list") {
+                        ""
+                    } else {
+                        " (breaks no client)"
+                    };
                     line(out, "", &format!("{limit}: was {old}, is {new}{harmless}"));
                 }
             }
@@ -120,12 +115,12 @@ fn interface_text(out: &mut String, interface: &InterfaceDiff, signatures: bool)
             &format!("{unchanged} procedure{}", if unchanged == 1 { "" } else { "s" }),
         );
     }
-    for (who, verdict) in [
+    for (pair, verdict) in [
         ("old client -> new server", &interface.old_to_new),
         ("new client -> old server", &interface.new_to_old),
     ] {
         if let Some(verdict) = verdict {
-            let _ = writeln!(out, "  {who}: {}", verdict_text(verdict));
+            let _ = writeln!(out, "  {pair}: {}", verdict_text(verdict));
         }
     }
 }
@@ -148,7 +143,8 @@ fn verdict_text(verdict: &Compatibility) -> String {
                         "lists of more elements"
                     };
                     format!(
-                        "\n    {procedure}: {unit} than {server} in the {within} are refused; the client's limit is {client}"
+                        "\n    {procedure}: {unit} than {server} in the {within} are refused; the \
+                         client's limit is {client}"
                     )
                 };
             format!("binds; `Refused` at run time:{}", refused.iter().map(each).collect::<String>())
@@ -171,12 +167,22 @@ fn interface_json(interface: &InterfaceDiff) -> Value {
     let procedures = interface.procedures.iter().map(|procedure| {
         let name = &procedure.name;
         match &procedure.change {
-            Change::Unchanged => json!({ "name": name, "change": "unchanged", "limits": limits(&procedure.limits) }),
+            Change::Unchanged => {
+                let limits = limits(&procedure.limits);
+                json!({ "name": name, "change": "unchanged", "limits": limits })
+            }
             Change::Added(new) => json!({ "name": name, "change": "added", "new": new }),
             Change::Removed(old) => json!({ "name": name, "change": "removed", "old": old }),
             Change::Changed { old, new, reasons } => {
-                let reasons: Value = reasons.iter().map(|r| json!({ "place": r.place, "change": r.change })).collect();
-                json!({ "name": name, "change": "changed", "old": old, "new": new, "reasons": reasons })
+                let reason = |r: &Reason| json!({ "place": r.place, "change": r.change });
+                let reasons: Value = reasons.iter().map(reason).collect();
+                json!({
+                    "name": name,
+                    "change": "changed",
+                    "old": old,
+                    "new": new,
+                    "reasons": reasons,
+                })
             }
         }
     });
@@ -197,7 +203,15 @@ fn verdict_json(verdict: &Compatibility) -> Value {
             json!({ "outcome": "mismatch", "procedures": procedures })
         }
         Compatibility::Binds(refused) => {
-            let each = |r: &LimitRefusal| json!({ "procedure": r.procedure, "limit": r.limit, "within": r.within, "client": r.client, "server": r.server });
+            let each = |r: &LimitRefusal| {
+                json!({
+                    "procedure": r.procedure,
+                    "limit": r.limit,
+                    "within": r.within,
+                    "client": r.client,
+                    "server": r.server,
+                })
+            };
             json!({ "outcome": "binds", "refused": refused.iter().map(each).collect::<Vec<_>>() })
         }
     }

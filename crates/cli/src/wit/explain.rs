@@ -1,28 +1,27 @@
-//! `upcall wit explain`: where the values of each procedure travel, how often they are copied, and
-//! how much memory all of that can take, before anything runs.
+//! `upcall wit explain`: shows how the values of each procedure travel, how often they are copied,
+//! and how much memory an interface can take, before anything runs.
 
 use crate::call::describe;
-use crate::told;
-use crate::told::{CommandResult, FAINT, STRONG, size};
+use crate::exit::{CommandResult, Exit};
+use crate::output::{Columns, FAINT, STRONG, print, print_json, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use upcall::Quotas;
 use upcall::stub::{Extent, Footprint, Interface, Procedure};
 use upcall_idl::Model;
 use upcall_idl::model::{self, Type};
 use upcall_shm::slot::INLINE;
 
-/// Says where the values of each procedure travel, how often each is copied, and how much memory
+/// Shows how the values of each procedure travel, how often each is copied, and how much memory
 /// clients and servers of an interface can take.
 ///
-/// Values of a call go in one cache line if its arguments and its results have 48 bytes each at
-/// most; in an A-stack of the binding if they fit there; by a segment of memory otherwise. Copies
-/// are named as in the paper (LRPC, Table III): A, by the client's stub into shared memory; E, by
-/// the server's stub, which checks what it copies; F, by the client's stub to where the result is
-/// wanted.
+/// The values of a call travel in one cache line if its arguments and its results have at most 48
+/// bytes each; in an A-stack of the binding if they fit there; in a segment of memory otherwise.
+/// Copies have the letters of the paper (LRPC, Table III): A, by the client's stub into shared
+/// memory; E, by the server's stub, which checks the value; F, by the client's stub to the place of
+/// the result.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct ExplainArgs {
@@ -34,12 +33,15 @@ pub struct ExplainArgs {
 }
 
 const HELP: &str = "\
-The sizes come from the interface, and from the limits beside it: tail, calls, string, list and values in FILE.toml. The ceilings of a server are those that it has if it sets no others
-(upcall::Quotas); and no client gets more of anything than is left for others.
-
 Examples:
   upcall wit explain wit/files.wit
-  upcall wit explain wit/files.wit --json | jq '.[].astacks'";
+  upcall wit explain wit/files.wit --json | jq '.[].astacks'
+
+The sizes come from the interface and from the limits beside it: tail, calls, string, list and
+values in FILE.toml. The ceilings of a server are the default ones (upcall::Quotas). A client gets
+no more of anything than is left for other clients.
+
+JSON keys: interface, procedures, astacks, client_bytes, server_ceilings.";
 
 /// One interface.
 #[derive(Serialize)]
@@ -54,13 +56,13 @@ struct Explained {
 #[derive(Serialize)]
 struct ProcedureRow {
     procedure: String,
-    /// Bytes: what is always there, the room for more, and the most under the limits.
+    /// Bytes: the fixed part, the room for more, and the maximum under the limits.
     arguments: BlockSize,
     results: BlockSize,
     travels: Travels,
     copies: String,
-    /// Bytes that a server holds at most for the arguments of one call as values of its own; 0 if
-    /// it needs none.
+    /// Maximum number of bytes that a server holds as values for the arguments of one call; 0 if it
+    /// holds none.
     values_bytes: u64,
 }
 
@@ -115,16 +117,14 @@ pub fn run(args: &ExplainArgs) -> CommandResult {
     let own = model.interfaces.iter().filter(|interface| interface.foreign.is_none());
     let explained: Vec<_> = own.map(|interface| explain(&model, interface)).collect();
     if args.json {
-        println!("{}", told::json(&explained)?);
-        return Ok(ExitCode::SUCCESS);
+        print_json(&explained)?;
+        return Ok(Exit::Done);
     }
-    for one in &explained {
-        anstream::print!("{}", as_text(one));
-    }
-    Ok(ExitCode::SUCCESS)
+    print(explained.iter().map(as_text).collect::<String>())?;
+    Ok(Exit::Done)
 }
 
-/// What a program that is compiled from it has.
+/// The interface as a program has it that was compiled from the definition.
 fn interface_of(interface: &model::InterfaceDefinition) -> Interface {
     Interface {
         id: interface.id.clone().into(),
@@ -189,7 +189,7 @@ fn explain(model: &Model, interface: &model::InterfaceDefinition) -> Explained {
     }
 }
 
-/// Whether a server copies arguments that have no fixed size.
+/// Returns `true` if a server copies arguments of no fixed size.
 fn takes_values(model: &Model, procedure: &model::ProcedureDefinition) -> bool {
     procedure
         .params
@@ -197,15 +197,15 @@ fn takes_values(model: &Model, procedure: &model::ProcedureDefinition) -> bool {
         .any(|param| !is_used_in_place(model, param) && !model.layout(&param.ty).fixed)
 }
 
-/// Bytes are not interpreted: the server uses them where they are.
+/// Returns `true` for bytes, which a server uses in place because it does not interpret them.
 fn is_used_in_place(model: &Model, param: &model::Param) -> bool {
     matches!(model.resolve(&param.ty), Type::List(of) if *model.resolve(of) == Type::U8)
 }
 
-/// How often each parameter and the result is copied: `name A` or `name AE`, and `F`.
+/// The copies of each parameter, `name A` or `name AE`, and of the result, `F`.
 fn copies(model: &Model, procedure: &model::ProcedureDefinition) -> String {
     let param = |param: &model::Param| {
-        // What is interpreted is copied out by the server's stub, and checked on the way.
+        // The server's stub copies and checks every value that it interprets.
         format!("{} {}", param.name, if is_used_in_place(model, param) { "A" } else { "AE" })
     };
     let mut all: Vec<_> = procedure.params.iter().map(param).collect();
@@ -222,20 +222,12 @@ fn as_text(explained: &Explained) -> String {
 }
 
 fn procedures_as_text(out: &mut String, explained: &Explained) {
+    let heads = ["procedure", "arguments", "results", "travels in", "copies"].map(String::from);
     let cells: Vec<[String; 5]> = explained.procedures.iter().map(cells).collect();
-    let heads = ["procedure", "arguments", "results", "travels in", "copies"];
-    let width = |column: usize| {
-        cells.iter().map(|row| row[column].len()).chain([heads[column].len()]).max().unwrap_or(0)
-    };
-    let widths = [0, 1, 2, 3].map(width);
-    let [a, b, c, d] = widths;
-    let _ = writeln!(
-        out,
-        "  {FAINT}{:a$}  {:b$}  {:c$}  {:d$}  {}{FAINT:#}",
-        heads[0], heads[1], heads[2], heads[3], heads[4]
-    );
-    for [name, args, results, travels, copies] in &cells {
-        let _ = writeln!(out, "  {name:a$}  {args:b$}  {results:c$}  {travels:d$}  {copies}");
+    let columns = Columns::new(cells.iter().chain([&heads]), [false; 5]);
+    let _ = writeln!(out, "  {FAINT}{}{FAINT:#}", columns.line(&heads));
+    for row in &cells {
+        let _ = writeln!(out, "  {}", columns.line(row));
     }
     for class in &explained.astacks {
         let _ = writeln!(
@@ -268,7 +260,8 @@ fn limits_as_text(out: &mut String, explained: &Explained) {
     let held = |objects: usize, bytes: [usize; 4]| {
         let [mapped, results, values, unfilled] = bytes.map(|bytes| size(bytes as u64));
         format!(
-            "{objects} objects, {mapped} mapped, {unfilled} of it without pages, {results} of results not fetched, {values} of values"
+            "{objects} objects, {mapped} mapped, {unfilled} of it without pages, {results} of \
+             results not fetched, {values} of values"
         )
     };
     let lines = [
@@ -326,7 +319,7 @@ fn cells(row: &ProcedureRow) -> [String; 5] {
     [row.procedure.clone(), block(&row.arguments), block(&row.results), travels, row.copies.clone()]
 }
 
-/// `16 B + 1 KiB, at most 2 GiB`: what is always there, the room for more, and the most.
+/// `16 B + 1 KiB, at most 2 GiB`: the fixed part, the room for more, and the maximum.
 fn block(block: &BlockSize) -> String {
     let fixed = size(block.fixed.into());
     match block.tail {
@@ -344,7 +337,7 @@ const _: () = assert!(INLINE == 48, "the help says so");
 mod tests {
     use super::*;
 
-    /// What is explained is what a program that is compiled from the same file has.
+    /// The explanation is of the interface that a program compiled from the same file has.
     #[test]
     fn the_compiled_interface_is_the_one_that_is_explained() {
         let model =

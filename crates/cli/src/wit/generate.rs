@@ -1,15 +1,14 @@
-//! `upcall wit generate`: stubs as a file, for who wants to read them, or builds without a build
-//! script.
+//! `upcall wit generate`: writes stubs into files, to read them or to build without a build script.
 
-use crate::told::CommandResult;
+use crate::exit::{CommandResult, Exit};
+use crate::output::{print, println};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use upcall_idl::CNames;
 
-/// Writes the stubs of an interface: types, clients, and what a server implements.
+/// Writes the stubs of an interface: types, clients, and the traits or functions of a server.
 ///
-/// Rust programs need this only to read them: `upcall::interface!` and `upcall_idl::build` make the
-/// same while the program is built.
+/// Rust programs do not need the files: `upcall::interface!` and `upcall_idl::build` generate the
+/// same stubs while the program is built.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct GenerateArgs {
@@ -18,12 +17,12 @@ pub struct GenerateArgs {
     /// The language of the stubs.
     #[arg(short, long, value_enum, default_value_t = StubLanguage::Rust)]
     lang: StubLanguage,
-    /// Write to this file, or into this folder by the name of the WIT; without it the stubs are
-    /// printed. For C these are two files, .h and .c.
+    /// Write to this file, or into this folder by the name of the WIT; for C two files, .h and .c.
+    /// Without this option the stubs are printed.
     #[arg(short, long, value_name = "FILE|FOLDER")]
     output: Option<PathBuf>,
-    /// In C, put the package's name before all that is the package's own (`wasi_http_types_`, not
-    /// `types_`), for programs that have several packages.
+    /// In C, put the package's name before the names of the package (`wasi_http_types_`, not
+    /// `types_`), for programs with several packages.
     #[arg(long)]
     long_names: bool,
 }
@@ -33,7 +32,6 @@ Examples:
   upcall wit generate wit/files.wit --lang rust | less
   upcall wit generate wit/files.wit --lang rust -o src/files.rs
   upcall wit generate wit/files.wit --lang c -o src/
-  cc -std=c11 -c src/files.c $(pkg-config --cflags upcall)
   upcall wit generate wit/files.wit --lang python -o src/files_stubs.py";
 
 /// A language that stubs can be written in.
@@ -77,18 +75,16 @@ pub fn run(args: &GenerateArgs) -> CommandResult {
     };
     for (file, code) in files {
         let Some(file) = file else {
-            print!("{code}");
+            print(code)?;
             continue;
         };
-        std::fs::write(&file, code).map_err(|error| {
-            format!("cannot write {}: {error}; name a file in a folder that exists", file.display())
-        })?;
-        println!("{}", file.display());
+        super::write(&file, &code, "name a file in a folder that exists")?;
+        println(file.display())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Done)
 }
 
-/// The file to write: in a folder it has the name of the WIT.
+/// The file to write; in a folder it gets the name of the WIT.
 fn target(wit: &Path, output: &Path, lang: StubLanguage) -> PathBuf {
     if !output.is_dir() && !output.as_os_str().to_string_lossy().ends_with('/') {
         return output.to_owned();
@@ -96,7 +92,7 @@ fn target(wit: &Path, output: &Path, lang: StubLanguage) -> PathBuf {
     let name = if wit.is_dir() { wit.file_name() } else { wit.file_stem() };
     let mut name = name.unwrap_or_default().to_owned();
     if matches!(lang, StubLanguage::Python) {
-        // Or else no program could import it.
+        // Python imports modules by names without these characters.
         name = name.to_string_lossy().replace(['-', '.'], "_").into();
     }
     name.push(".");

@@ -1,5 +1,7 @@
-//! `upcall wit`: interface definitions, without a server.
-use crate::told::CommandResult;
+//! `upcall wit`: works on interface definitions, without a server.
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use std::path::Path;
 
 mod check;
 mod diff;
@@ -7,7 +9,11 @@ mod emit;
 mod explain;
 mod generate;
 
-/// Works on interface definitions, without a server.
+pub const EXAMPLES: &str = "\
+Examples:
+  upcall wit check wit/files.wit
+  upcall wit generate wit/files.wit --lang c -o src/";
+
 #[derive(clap::Subcommand)]
 pub enum WitCommand {
     Check(check::CheckArgs),
@@ -25,4 +31,12 @@ pub fn run(suite: WitCommand) -> CommandResult {
         WitCommand::Explain(args) => explain::run(&args),
         WitCommand::Generate(args) => generate::run(&args),
     }
+}
+
+/// Writes a file that the command line names.
+fn write(file: &Path, text: &str, advice: &str) -> Result<(), CommandError> {
+    std::fs::write(file, text).map_err(|error| {
+        let text = format!("cannot write {}: {error}; {advice}", file.display());
+        CommandError::new(Exit::of_io(&error), text)
+    })
 }

@@ -1,0 +1,232 @@
+//! What to type: an example of a call for each procedure, and the errors that show it.
+
+use super::argument::{TypedForm, accepts};
+use crate::exit::CommandError;
+use crate::names::did_you_mean;
+use upcall_idl::dynamic::{DynamicInterface, ValueError};
+use upcall_idl::model::{Model, ProcedureDefinition, Type, TypeBody};
+
+/// Maximum depth of a sample value; a deeper one helps no reader.
+const DEPTH: u32 = 4;
+
+/// A call of a procedure as it is typed in a shell: `upcall call math.add 1 1`.
+pub fn example(
+    name: &str,
+    interface: &DynamicInterface,
+    procedure: &ProcedureDefinition,
+) -> String {
+    let model = interface.model();
+    let arguments = procedure.params.iter().map(|param| match accepts(model, &param.ty) {
+        TypedForm::Text if is_character(model, &param.ty) => "c".into(),
+        TypedForm::Text | TypedForm::Bytes => "text".into(),
+        TypedForm::Handle => "_".into(),
+        TypedForm::Wave => quoted(&sample(model, &param.ty, DEPTH)),
+    });
+    let call = format!("upcall call {name}.{}", procedure.name);
+    arguments.fold(call, |call, argument| format!("{call} {argument}"))
+}
+
+fn is_character(model: &Model, ty: &Type) -> bool {
+    *model.resolve(ty) == Type::Char
+}
+
+/// The text as one word of a shell.
+pub fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=,-".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// A value of a type in WAVE.
+fn sample(model: &Model, ty: &Type, depth: u32) -> String {
+    let Some(depth) = depth.checked_sub(1) else { return "…".into() };
+    let of = |ty: &Type| sample(model, ty, depth);
+    match model.resolve(ty) {
+        Type::Bool => "true".into(),
+        Type::F32 | Type::F64 => "1.5".into(),
+        Type::Char => "'c'".into(),
+        Type::String => "\"text\"".into(),
+        Type::List(item) if *model.resolve(item) == Type::U8 => "\"text\"".into(),
+        Type::List(item) => format!("[{}]", of(item)),
+        Type::FixedList(item, count) => {
+            let shown = (*count).min(3) as usize;
+            let more = if *count > 3 { ", …" } else { "" };
+            format!("[{}{more}]", vec![of(item); shown].join(", "))
+        }
+        Type::Tuple(items) => format!("({})", items.iter().map(of).collect::<Vec<_>>().join(", ")),
+        Type::Option(item) => format!("some({})", of(item)),
+        Type::Result(Some(ok), _) => format!("ok({})", of(ok)),
+        Type::Result(None, _) => "ok".into(),
+        Type::Named(id) => match &model.def(*id).shape {
+            TypeBody::Record(fields) => {
+                let fields =
+                    fields.iter().map(|field| format!("{}: {}", field.name, of(&field.ty)));
+                format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+            }
+            TypeBody::Variant(cases) => cases.first().map_or_else(String::new, |case| {
+                let payload = case.ty.as_ref().map(|ty| format!("({})", of(ty)));
+                format!("{}{}", case.name, payload.unwrap_or_default())
+            }),
+            TypeBody::Enum(labels) => labels.first().map_or_else(String::new, |l| l.name.clone()),
+            TypeBody::Flags(labels) => {
+                format!("{{{}}}", labels.first().map_or("", |label| label.name.as_str()))
+            }
+            TypeBody::Alias(ty) => of(ty),
+            TypeBody::Resource => "1".into(),
+        },
+        _ => "1".into(),
+    }
+}
+
+/// The error of arguments that do not fit, with an example of the call.
+pub fn explain(
+    error: ValueError,
+    name: &str,
+    interface: &DynamicInterface,
+    procedure: &ProcedureDefinition,
+    typed: &[String],
+) -> CommandError {
+    let example = example(name, interface, procedure);
+    let type_this = format!("Type for example: {example}");
+    let text = match &error {
+        ValueError::Count { given, .. } => {
+            let takes = procedure.params.len();
+            let arguments = if takes == 1 { "argument" } else { "arguments" };
+            let split = match split_at(typed) {
+                Some(first) => format!(
+                    ". The shell has split the value that begins with `{first}`: put it in single \
+                     quotes"
+                ),
+                None => String::new(),
+            };
+            let usage = interface.usage(procedure);
+            format!("{usage} takes {takes} {arguments}, and {given} were given{split}. {type_this}")
+        }
+        ValueError::Argument { parameter, expected, found } => {
+            // WAVE's words for a bare word where a text in double quotes is needed.
+            let unquoted = if expected.contains("string") && !found.contains('"') {
+                ". Texts within a value are in double quotes, and the whole in single quotes"
+            } else {
+                ""
+            };
+            format!("argument `{parameter}` is a {expected}: {found}{unquoted}. {type_this}")
+        }
+        _ => return error.into(),
+    };
+    CommandError::usage(text)
+}
+
+/// The first word of a value that spaces have split: it has more brackets opened than closed.
+fn split_at(typed: &[String]) -> Option<&String> {
+    let count = |word: &str, set: &str| word.chars().filter(|c| set.contains(*c)).count();
+    typed.iter().find(|word| count(word, "[{(") > count(word, ")}]"))
+}
+
+/// The error for a procedure that the interface lacks.
+pub fn no_procedure(name: &str, typed: &str, interface: &DynamicInterface) -> CommandError {
+    let there: Vec<&str> = interface.interface().bound().map(|p| p.name.as_str()).collect();
+    let advice = match did_you_mean(typed, there.iter().copied()) {
+        none if none.is_empty() => format!(". It has {}", there.join(", ")),
+        advice => advice,
+    };
+    let id = &interface.interface().id;
+    CommandError::new(
+        crate::exit::Exit::NotFound,
+        format_args!("{name:?} ({id}) has no procedure `{typed}`{advice}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "package a:b; interface i {
+        record point { x: s32, name: string }
+        enum color { red, green }
+        flags mode { read, write }
+        variant shape { named(string), dot }
+        resource file { read: func(offset: u64) -> list<u8>; }
+        add: func(a: s32, b: s32) -> s32;
+        join: func(words: list<string>);
+        all: func(p: point, c: color, m: mode, s: shape, t: tuple<bool, f64>, o: option<u8>,
+                  r: result<string>, n: result, l: list<u16, 2>, b: list<u8>, k: char);
+    }";
+
+    fn interface() -> DynamicInterface {
+        DynamicInterface::parse("a:b/i", SOURCE, "").unwrap()
+    }
+
+    fn error(procedure: &str, typed: &[&str]) -> String {
+        let interface = interface();
+        let procedure = interface.procedure(procedure).unwrap();
+        let error = interface.encode(procedure, typed).unwrap_err();
+        let typed: Vec<String> = typed.iter().map(|word| word.to_string()).collect();
+        explain(error, "i", &interface, procedure, &typed).to_string()
+    }
+
+    #[test]
+    fn an_example_is_what_a_shell_takes() {
+        let interface = interface();
+        for (procedure, shown) in [
+            ("add", "upcall call i.add 1 1"),
+            ("join", "upcall call i.join '[\"text\"]'"),
+            ("file.read", "upcall call i.file.read _ 1"),
+            (
+                "all",
+                "upcall call i.all '{x: 1, name: \"text\"}' red '{read}' 'named(\"text\")' \
+                 '(true, 1.5)' 'some(1)' 'ok(\"text\")' ok '[1, 1]' text c",
+            ),
+        ] {
+            let procedure = interface.procedure(procedure).unwrap();
+            assert_eq!(example("i", &interface, procedure), shown);
+        }
+    }
+
+    #[test]
+    fn every_sample_is_a_value_of_its_type() {
+        let interface = interface();
+        let all = interface.procedure("all").unwrap();
+        for param in &all.params {
+            let wave = sample(interface.model(), &param.ty, DEPTH);
+            let read = interface.encode(
+                interface.procedure("all").unwrap(),
+                &all.params
+                    .iter()
+                    .map(|of| sample(interface.model(), &of.ty, DEPTH))
+                    .collect::<Vec<_>>()
+                    .iter()
+                    .map(String::as_str)
+                    .collect::<Vec<_>>(),
+            );
+            assert!(read.is_ok(), "{}: {wave}: {read:?}", param.name);
+        }
+    }
+
+    #[test]
+    fn a_wrong_argument_is_answered_with_what_to_type() {
+        let add = error("add", &["1"]);
+        assert!(add.contains("takes 2 arguments, and 1 were given. Type for example"), "{add}");
+        let wrong = error("add", &["1", "two"]);
+        assert!(wrong.contains("`b` is a s32: `two` is not a s32. Type"), "{wrong}");
+        let split = error("join", &["[a,", "b]"]);
+        assert!(split.contains("The shell has split the value that begins with `[a,`"), "{split}");
+        let unquoted = error("join", &["[a, b]"]);
+        assert!(
+            unquoted.contains("double quotes") && unquoted.ends_with("'[\"text\"]'"),
+            "{unquoted}"
+        );
+        let missing = no_procedure("i", "ad", &interface()).to_string();
+        assert_eq!(missing, "\"i\" (a:b/i) has no procedure `ad`. Did you mean \"add\"?");
+        let other = no_procedure("i", "subtract", &interface()).to_string();
+        assert!(other.contains("It has ") && other.contains("file.read"), "{other}");
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        for (text, word) in [("a-1", "a-1"), ("", "''"), ("a b", "'a b'"), ("it's", "'it'\\''s'")] {
+            assert_eq!(quoted(text), word);
+        }
+    }
+}

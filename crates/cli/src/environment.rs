@@ -1,0 +1,139 @@
+//! The environment variables that Upcall reads: one table for the help and for docs/environment.md.
+
+use crate::exit::{CommandResult, Exit};
+use crate::output::{FAINT, STRONG, line, print, print_json};
+use serde::Serialize;
+
+/// A variable, and what reads it for what.
+pub struct Variable {
+    pub name: &'static str,
+    /// Programs that read the variable.
+    pub read_by: &'static str,
+    pub meaning: &'static str,
+}
+
+const fn variable(name: &'static str, read_by: &'static str, meaning: &'static str) -> Variable {
+    Variable { name, read_by, meaning }
+}
+
+pub const VARIABLES: [Variable; 23] = [
+    variable(
+        "UPCALL_DIR",
+        "all programs",
+        "folder of names, an absolute path; servers and clients find each other there",
+    ),
+    variable(
+        "XDG_RUNTIME_DIR",
+        "all programs",
+        "without UPCALL_DIR, the folder of names is `upcall` in this folder",
+    ),
+    variable(
+        "UPCALL_COSTS",
+        "upcall calibrate, objects",
+        "file with the measured times of operations on objects",
+    ),
+    variable(
+        "XDG_CACHE_HOME",
+        "upcall calibrate, objects, upvmcc",
+        "folder of caches, in place of ~/.cache",
+    ),
+    variable(
+        "HOME",
+        "all programs",
+        "home folder: for ~/.upcall (folder of names), ~/.cache, ~/.pvmrc and ~/pvm3",
+    ),
+    variable("UPCALL_GROUP", "members of a job", "name of the group; set by `upcall job run`"),
+    variable("UPCALL_SIZE", "members of a job", "number of members; set by `upcall job run`"),
+    variable(
+        "UPCALL_RANK",
+        "members of a job",
+        "rank of this member, from 0; set by `upcall job run`",
+    ),
+    variable(
+        "UPCALL_LIMIT",
+        "members of a job",
+        "bytes that the group may buffer; set by `upcall job run --limit`",
+    ),
+    variable(
+        "UPCALL",
+        "PVM programs",
+        "path of the command `upcall` that runs a PVM program started by itself",
+    ),
+    variable("UPVM_CC", "upvmcc", "C compiler, in place of gcc"),
+    variable("UPVM_CXX", "upvmc++", "C++ compiler, in place of g++"),
+    variable("UPVM_FC", "upvmf77, upvmf90", "Fortran compiler, in place of gfortran"),
+    variable(
+        "PVM_EXPORT",
+        "PVM programs, upcall pvm",
+        "names of variables that spawned tasks get, with colons between them",
+    ),
+    variable("PVM_TMP", "PVM programs", "folder of temporary files, as pvm_getopt reports it"),
+    variable("PVM_RSH", "PVM programs", "remote shell, as PVM reports it"),
+    variable("PATH", "upcall pvm, upcall job", "folders in which programs are looked for"),
+    variable("NO_COLOR", "upcall, upcall-bench", "if set and not empty, no colours"),
+    variable(
+        "CLICOLOR_FORCE",
+        "upcall",
+        "if set and not 0, colours also where the output is no terminal",
+    ),
+    variable("CLICOLOR", "upcall", "if 0, no colours"),
+    variable("TERM", "upcall", "kind of terminal; `dumb` has no colours"),
+    variable("RUST_BACKTRACE", "Rust programs", "if 1, a panic prints a backtrace"),
+    variable(
+        "UPCALL_FAULT",
+        "tests",
+        "point at which a program built for tests ends; other builds ignore it",
+    ),
+];
+
+/// Lists the environment variables that Upcall reads, with their values here.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", help()))]
+pub struct EnvironmentArgs {
+    /// Print a JSON array with one object for each variable: name, read_by, meaning, and value
+    /// (null if not set).
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  upcall environment
+  upcall environment --json | jq -r '.[] | select(.value) | .name'";
+
+#[derive(Serialize)]
+struct VariableRow {
+    name: &'static str,
+    read_by: &'static str,
+    meaning: &'static str,
+    value: Option<String>,
+}
+
+pub fn run(args: &EnvironmentArgs) -> CommandResult {
+    let rows = VARIABLES.iter().map(|Variable { name, read_by, meaning }| VariableRow {
+        name,
+        read_by,
+        meaning,
+        value: std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()),
+    });
+    let rows: Vec<_> = rows.collect();
+    if args.json {
+        print_json(&rows)?;
+        return Ok(Exit::Done);
+    }
+    let shown = rows.iter().map(|row| {
+        let value = row.value.as_ref().map(|value| format!("={}", line(value)));
+        let (value, VariableRow { name, read_by, meaning, .. }) = (value.unwrap_or_default(), row);
+        format!("{STRONG}{name}{STRONG:#}{value}\n    {meaning} {FAINT}({read_by}){FAINT:#}\n")
+    });
+    print(shown.collect::<String>())?;
+    Ok(Exit::Done)
+}
+
+/// The table for the help.
+pub fn help() -> String {
+    let rows = VARIABLES.iter().map(|Variable { name, read_by, meaning }| {
+        format!("  {name}\n      {meaning} ({read_by})\n")
+    });
+    format!("Variables:\n{}", rows.collect::<String>()).trim_end().into()
+}

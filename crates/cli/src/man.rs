@@ -1,0 +1,105 @@
+//! `upcall man`: manual pages, made from the help.
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::output::println;
+use clap::Command;
+use clap_mangen::Man;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Writes manual pages, one for each subcommand.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ManArgs {
+    /// The folder for the pages, such as share/man/man1; made if it is missing.
+    #[arg(short, long, value_name = "FOLDER")]
+    out: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  upcall man --out man1
+  upcall man --out man1 && man -l man1/upcall-call.1";
+
+pub fn run(args: &ManArgs, command: Command) -> CommandResult {
+    let unwritten = |error: io::Error| {
+        let text = format!("cannot write manual pages to {}: {error}", args.out.display());
+        CommandError::new(Exit::of_io(&error), text)
+    };
+    std::fs::create_dir_all(&args.out).map_err(unwritten)?;
+    // Without the subcommands `help`, which have nothing to say.
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    for page in pages(&command) {
+        let name = format!("{}.1", page.get_display_name().unwrap_or("upcall"));
+        let file = args.out.join(&name);
+        let written = render(page).and_then(|text| std::fs::write(&file, text));
+        written.map_err(unwritten)?;
+        println(file.display())?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The command and all its subcommands, but for hidden ones.
+fn pages(command: &Command) -> Vec<&Command> {
+    let below = command.get_subcommands().filter(|below| !below.is_hide_set()).flat_map(pages);
+    [command].into_iter().chain(below).collect()
+}
+
+/// One page. The sections after the options are the paragraphs of the help, unfilled.
+fn render(command: &Command) -> io::Result<Vec<u8>> {
+    let after = command.get_after_long_help().or(command.get_after_help());
+    let after = after.map(ToString::to_string).unwrap_or_default();
+    let name = command.get_display_name().unwrap_or("upcall").to_string();
+    let page = command.clone().after_help(None::<&str>).after_long_help(None::<&str>);
+    let man = Man::new(page).title(name.to_uppercase()).manual("Upcall");
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if command.get_subcommands().any(|below| !below.is_hide_set()) {
+        man.render_subcommands_section(&mut out)?;
+    }
+    for paragraph in after.split("\n\n") {
+        let (head, body) = match paragraph.split_once('\n') {
+            Some((head, body)) if head.ends_with(':') => (head.trim_end_matches(':'), body),
+            _ => ("Notes", paragraph),
+        };
+        if !body.is_empty() {
+            section(&mut out, head, body)?;
+        }
+    }
+    Ok(out)
+}
+
+fn section(out: &mut Vec<u8>, head: &str, body: &str) -> io::Result<()> {
+    writeln!(out, ".SH \"{}\"\n.nf", escaped(&head.to_uppercase()))?;
+    body.lines().try_for_each(|line| writeln!(out, "{}", escaped(line)))?;
+    writeln!(out, ".fi")
+}
+
+/// The text without what roff takes for requests and escapes.
+fn escaped(line: &str) -> String {
+    let line = line.replace('\\', "\\e").replace('-', "\\-").replace('"', "\\(dq");
+    let line = line.replace('\'', "\\(aq").replace('`', "\\(ga");
+    let ascii = |c: char| match c.is_ascii() {
+        true => c.to_string(),
+        false => format!("\\[u{:04X}]", u32::from(c)),
+    };
+    let line: String = line.chars().map(ascii).collect();
+    if line.starts_with('.') { format!("\\&{line}") } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_no_request_of_roff() {
+        assert_eq!(escaped(".SH x"), "\\&.SH x");
+        assert_eq!(escaped("…"), "\\[u2026]");
+        assert_eq!(escaped("a\\n 'b' -c \"d\""), "a\\en \\(aqb\\(aq \\-c \\(dqd\\(dq");
+    }
+}

@@ -1,0 +1,121 @@
+//! Names that a user types: the process behind one, and what to type in place of a wrong one.
+
+use crate::exit::{CommandError, Exit};
+use std::path::Path;
+use upcall::BindError;
+use upcall::directory;
+use upcall_os::socket::Connection;
+
+/// The known name that is most like the typed one, if one is like it at all.
+pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let typed = typed.to_lowercase();
+    let most = (typed.chars().count() / 3).max(1);
+    let distance = |name: &str| {
+        let name = name.to_lowercase();
+        // A beginning, such as `greet` of `greeter`, is like the whole.
+        let begins = typed.len() > 2 && name.starts_with(&typed);
+        if begins { 1 } else { strsim::damerau_levenshtein(&typed, &name) }
+    };
+    let known = known.into_iter().map(|name| (distance(name), name));
+    known.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
+}
+
+/// `. Did you mean "greeter"?`, or nothing.
+pub fn did_you_mean<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(typed, known).map(|name| format!(". Did you mean {name:?}?")).unwrap_or_default()
+}
+
+/// The error of a bind, with the names and folders in which the server may be.
+pub fn advise(error: BindError) -> CommandError {
+    match &error {
+        BindError::NoSuchName { name, folder } => {
+            CommandError::new(Exit::NotFound, no_such_name(name, folder))
+        }
+        BindError::NotThere { name, server } => {
+            let exports = directory::list_far(&format!("tcp://{server}")).unwrap_or_default();
+            let there = exports.iter().map(|exported| exported.name.as_str());
+            let advice = match did_you_mean(name, there) {
+                none if none.is_empty() => format!(": see `upcall ls tcp://{server}`"),
+                advice => advice,
+            };
+            CommandError::new(
+                Exit::NotFound,
+                format_args!("the server at {server} does not export {name:?}{advice}"),
+            )
+        }
+        _ => error.into(),
+    }
+}
+
+/// Says where a name is instead, or which name is like it.
+fn no_such_name(name: &str, folder: &Path) -> String {
+    let here = directory::names_in(folder);
+    let elsewhere = directory::folders()
+        .into_iter()
+        .find(|other| other != folder && directory::names_in(other).iter().any(|n| n == name));
+    let missing = if folder.exists() {
+        format!("no server exports {name:?} in {}", folder.display())
+    } else {
+        format!("no server exports {name:?}: the folder {} does not exist", folder.display())
+    };
+    if let Some(other) = elsewhere {
+        return format!(
+            "{missing}. It is exported in another folder: set UPCALL_DIR={}",
+            other.display()
+        );
+    }
+    match did_you_mean(name, here.iter().map(String::as_str)) {
+        none if none.is_empty() => {
+            format!("{missing}. Start its server, or see `upcall ls --all` for what runs")
+        }
+        advice => missing + &advice,
+    }
+}
+
+/// The process that exports a name. Asks the kernel, so a stopped server is found as well.
+///
+/// # Errors
+/// No server has the name, or its process has no number here.
+pub fn process_of(name: &str) -> Result<u32, CommandError> {
+    let socket = directory::find(name).map_err(|error| advise(error.into()))?;
+    // A stopped server with a full queue takes no connection; the number in the path is a hint.
+    let peer = Connection::connect(&socket).ok().and_then(|connection| connection.peer().ok());
+    let process = peer.map(|peer| peer.pid).or_else(|| directory::process_of(&socket));
+    process.filter(|pid| *pid != 0 && Path::new("/proc").join(pid.to_string()).exists()).ok_or_else(
+        || {
+            let text = format!(
+                "the server of {name:?} has ended, or runs in a PID namespace that is not visible \
+                 here: see `upcall ls`"
+            );
+            CommandError::new(Exit::NotFound, text)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typo_finds_the_name() {
+        let known = ["files", "greeter", "math", "a"];
+        let found = |typed| nearest(typed, known);
+        for (typed, name) in
+            [("greter", "greeter"), ("greet", "greeter"), ("maht", "math"), ("Files", "files")]
+        {
+            assert_eq!(found(typed), Some(name), "{typed}");
+        }
+        for typed in ["", "calendar", "xyz"] {
+            assert!(found(typed).is_none_or(|name| name == "a"), "{typed}");
+        }
+        assert_eq!(did_you_mean("maht", known), ". Did you mean \"math\"?");
+        assert_eq!(did_you_mean("calendar", known), "");
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_named() {
+        let text = no_such_name("math-of-nowhere", Path::new("/no/such/folder"));
+        assert!(text.contains("the folder /no/such/folder does not exist"), "{text}");
+        assert!(text.contains("upcall ls --all"), "{text}");
+    }
+}

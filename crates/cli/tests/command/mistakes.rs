@@ -1,0 +1,151 @@
+//! Typed mistakes, and what the command says to type instead.
+
+use crate::scene::{Place, Served};
+use std::process::Command;
+
+/// A mistake is answered with one message without colours, and a code other than 0 and 1.
+fn answer(place: &Place, arguments: &[&str]) -> String {
+    let (code, out, error) = place.code(arguments);
+    println!("    upcall {}: {}", arguments.join(" "), error.trim());
+    assert!(code > 1 && out.is_empty(), "{arguments:?}: {code}: {out}{error}");
+    assert!(!error.contains('\u{1b}'), "colours only on a terminal: {error:?}");
+    error
+}
+
+#[test]
+fn mistakes_are_told() {
+    let place = Place::new();
+    let (_server, _) = place.program("examples");
+    for (arguments, parts) in [
+        (&["call", "calendar.add", "1"][..], &["no server exports \"calendar\"", "upcall ls"][..]),
+        // A typo in a name, a procedure, a subcommand and an option.
+        (&["call", "maht.add", "1", "2"], &["Did you mean \"math\"?"]),
+        (&["call", "math.ad", "1", "2"], &["\"math\" (test:far/far@1.0.0)", "mean \"add\"?"]),
+        (&["call", "math.subtract"], &["It has ", "add"]),
+        (&["threads", "greter"], &["Did you mean \"greeter\"?"]),
+        (&["stat", "greter"], &["Did you mean \"greeter\"?"]),
+        (&["cal", "math.add"], &["'call'"]),
+        (&["ls", "--jsn"], &["'--json'"]),
+        // A wrong number of arguments, or a wrong type.
+        (&["call", "math.add", "1"], &["takes 2 arguments, and 1 were given", "math.add 1 1"]),
+        (&["call", "math.add", "1", "true"], &["argument `b` is a s32", "math.add 1 1"]),
+        (&["call", "math.add", "1", "2", "3"], &["and 3 were given"]),
+        // Quotes that the shell has taken away, and words that it has split.
+        (&["call", "math.join", "[a, b]"], &["double quotes", "math.join '[\"text\"]'"]),
+        (&["call", "math.join", "[a,", "b]"], &["The shell has split", "single quotes"]),
+        (&["call", "files.open", "0x1"], &["pairs of hex digits", "'\"0x1\"'"]),
+        (&["call", "greeter.greet", "@no-such"], &["cannot read no-such", "'\"@no-such\"'"]),
+        (&["call", "files.file.read", "_", "0", "1"], &["no call before this one"]),
+        (&["call", "files.root", "+"], &["a `+` has no procedure after it"]),
+        (&["call", "--deadline", "soon", "math.add", "1", "2"], &["give seconds"]),
+        (&["call", "--deadline=-1", "math.add", "1", "2"], &["give seconds"]),
+        (&["stat", "--interval", "0"], &["give seconds"]),
+        // Addresses.
+        (&["ls", "math"], &["tcp://HOST:PORT"]),
+        (&["ls", "tcp://127.0.0.1:7000/math"], &["tcp://HOST:PORT"]),
+        (&["call", "tcp://127.0.0.1/math.add", "1", "2"], &["tcp://HOST:PORT/NAME"]),
+        (&["stat", "tcp://127.0.0.1:7000/math"], &["another machine", "`upcall stat math`"]),
+        (&["top"], &["needs a terminal", "upcall stat --interval 1 --json"]),
+        (&["job", "stop", "night"], &["there is no job \"night\"", "upcall job ls"]),
+        (&["completions", "tcsh"], &["bash", "fish", "zsh"]),
+    ] {
+        let error = answer(&place, arguments);
+        for part in parts {
+            assert!(error.contains(part), "{arguments:?}: {part}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_name_on_another_machine_is_looked_for_there() {
+    let place = Place::new();
+    let (_server, address) = place.program("examples");
+    let error = answer(&place, &["call", &format!("tcp://{address}/maht.add"), "1", "2"]);
+    assert!(error.contains("Did you mean \"math\"?"), "{error}");
+    let error = answer(&place, &["call", &format!("tcp://{address}/calendar.add"), "1", "2"]);
+    assert!(error.contains(&format!("upcall ls tcp://{address}")), "{error}");
+}
+
+#[test]
+fn a_server_that_does_not_run_is_named() {
+    let place = Place::new();
+    let (server, _) = place.program("math");
+    drop(server);
+    let error = answer(&place, &["call", "math.add", "1", "2"]);
+    assert!(error.contains("\"math\"") && error.contains("start"), "{error}");
+    let error = answer(&place, &["threads", "math"]);
+    assert!(error.contains("\"math\""), "{error}");
+}
+
+/// The folder of names in the environment is not the server's.
+#[test]
+fn a_wrong_folder_is_answered_with_the_right_one() {
+    let place = Place::new();
+    let (_server, _) = place.program("math");
+    let other = tempfile::tempdir().expect("a folder");
+    let error = |folder: &str| {
+        let mut command = place.upcall(&["call", "math.add", "1", "2"]);
+        let output = command.env("UPCALL_DIR", folder).output().expect("the command starts");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        println!("    UPCALL_DIR={folder}: {}", error.trim());
+        (output.status.code(), error)
+    };
+    // Another test's server may have the name as well, so the folder may be that server's.
+    let (code, text) = error(other.path().to_str().expect("a text"));
+    assert!(code == Some(3) && text.contains("set UPCALL_DIR=/"), "{text}");
+    let (code, text) = error("/no/such/folder");
+    assert!(code == Some(3) && text.contains("/no/such/folder does not exist"), "{text}");
+    let (code, text) = error("");
+    assert!(code == Some(2) && text.contains("UPCALL_DIR is empty"), "{text}");
+    let (code, text) = error("names");
+    assert!(code == Some(2) && text.contains("relative path"), "{text}");
+    for command in [&["ls"][..], &["stat"], &["threads", "math"]] {
+        let output = place.upcall(command).env("UPCALL_DIR", "").output().expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+    }
+    // All folders are listed, with the user and the folder of each server.
+    let all = place.json(&["ls", "--all", "--json"]);
+    let names = place.names();
+    let row = all
+        .as_array()
+        .expect("an array")
+        .iter()
+        .find(|row| row["folder"] == names.to_str().expect("a text") && row["name"] == "math");
+    assert!(row.is_some_and(|row| row["user"].is_u64() && row["pid"].is_u64()), "{all}");
+    let mut elsewhere = place.upcall(&["ls", "--all"]);
+    let output = elsewhere.env("UPCALL_DIR", other.path()).output().expect("the command starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("FOLDER") && text.contains(names.to_str().expect("a text")), "{text}");
+}
+
+#[test]
+fn a_second_server_of_the_name_is_told_of_the_first() {
+    let place = Place::new();
+    let (first, _): (Served, _) = place.program("math");
+    let (_second, report) = place.program("math");
+    let pid = first.0.id();
+    assert!(
+        report.contains(&format!("\"math\" is exported by process {pid} already"))
+            && report.contains("choose another name"),
+        "{report}"
+    );
+    // The first server still has the name.
+    assert_eq!(place.run(&["call", "math.add", "1", "2"]).1, "3\n");
+}
+
+/// A stopped server does not answer, but is found by its name.
+#[test]
+fn a_stopped_server_is_reported() {
+    let place = Place::new();
+    let (server, _) = place.program("math");
+    let signal = |name: &str| {
+        let kill = Command::new("kill").args([name, &server.0.id().to_string()]).status();
+        assert!(kill.expect("kill runs").success());
+    };
+    signal("-STOP");
+    let (code, _, error) = place.code(&["call", "math.add", "1", "2"]);
+    let (listed, _, silent) = place.code(&["ls"]);
+    signal("-CONT");
+    assert!(code == 5 && error.contains("did not answer"), "{code}: {error}");
+    assert!(listed == 5 && silent.contains("did not answer"), "{listed}: {silent}");
+}
