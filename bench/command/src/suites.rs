@@ -104,7 +104,7 @@ pub enum Command {
         after_help = "Examples:\n  upcall-bench messages --peers none\n  upcall-bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
         upcall-bench messages --peers all --case one-way-0 --placement two-cores\n  upcall-bench messages --peers none --system upcall --case send-0 --quick\n  \
         upcall-bench messages --peers none --case section --case buffered --case divert\n  \
-        upcall-bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot docs/figures\n  upcall-bench messages --peers none --case exactly-once --messages 1000000000"
+        upcall-bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot docs/performance/figures\n  upcall-bench messages --peers none --case exactly-once --messages 1000000000"
     )]
     Messages {
         #[command(flatten)]
@@ -123,10 +123,10 @@ pub enum Command {
     /// throughput-counter and throughput-queue, beside a mutex that processes share and a spin
     /// lock; slowdown; and break-even.
     #[command(
-        after_help = "Examples:\n  upcall-bench homed --quick\n  upcall-bench homed --json homed.json --plot docs/figures\n  upcall-bench homed --case find-last-10 --case break-even"
+        after_help = "Examples:\n  upcall-bench homed --quick\n  upcall-bench homed --json homed.json --plot docs/performance/figures\n  upcall-bench homed --case find-last-10 --case break-even"
     )]
     Homed(Told<Homed>),
-    /// A table of a million entries that processes share (docs/cache.md): get and put of 100 bytes,
+    /// A table of a million entries that processes share (docs/performance/cache.md): get and put of 100 bytes,
     /// by ours in all ways, by Redis and by Memcached over a Unix socket.
     ///
     /// The cases are get and put, one at a time, and get-16 and put-16, with 16 requests at once,
@@ -158,7 +158,7 @@ pub enum Command {
     /// the daemon and from task to task, openmpi and mpich, which spin on two processors, and
     /// openmpi-yield, on one. With all peers it takes six to eight minutes.
     #[command(
-        after_help = "Examples:\n  upcall-bench pvm --peers none\n  upcall-bench pvm --json pvm.json --plot docs/figures\n  upcall-bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
+        after_help = "Examples:\n  upcall-bench pvm --peers none\n  upcall-bench pvm --json pvm.json --plot docs/performance/figures\n  upcall-bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
         upcall-bench pvm --peers none --system upcall --case switch-16 --quick"
     )]
     Pvm(Told<Pvm>),

@@ -9,7 +9,7 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::table::{BOLD, DIM, Paint, remarks, thousands};
 
-/// So many times as long as ours a peer's get is to take (docs/cache.md).
+/// So many times as long as ours a peer's get is to take (docs/performance/cache.md).
 const BAR: f64 = 50.0;
 
 /// Prints everything that `report` holds.

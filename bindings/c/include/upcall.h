@@ -33,7 +33,7 @@
  * at a time to one server, others wait.
  *
  * Names. A name is one of this machine's, or tcp://HOST:PORT/NAME: that of a server on another machine, which listens there (upcall_server_listen). Calls to
- * that are the same in all but their time; what they do not have is told in docs/network.md.
+ * that are the same in all but their time; what they do not have is told in docs/reference/network.md.
  *
  * Blocking. A call blocks the thread that makes it until the reply is there. How it waits is the client's pacing.
  *
@@ -294,7 +294,7 @@ void upcall_server_set_policy(upcall_server *server, upcall_policy policy, void 
  * UPCALL_MISUSE: a count without numbers.
  *
  * Clients of other users also need the right to connect, which the mode and the group of the server's socket give, and a folder
- * of names that both sides use (docs/names.md):
+ * of names that both sides use (docs/reference/names.md):
  *
  *     upcall_accepts clients = {.any_user = true};
  *     upcall_server_set_mode(server, 0660);

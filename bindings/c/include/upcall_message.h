@@ -4,7 +4,7 @@
  * What it is: a process joins a group and is one of its members, by rank. A member sends a message to another by a few
  * stores into memory that the two share; nobody answers, and the sender does not wait. The receiver runs the handler
  * that the message names, when it polls, or takes the message itself. Members in Rust, C and Python are members of one
- * group. docs/messages.md says more of it all.
+ * group. docs/reference/messages.md says more of it all.
  *
  *     static void on_token(void *context, upcall_group *group, const upcall_message *message) {
  *         uint64_t hops = upcall_word(message, 0) + 1;
@@ -153,7 +153,7 @@ typedef struct upcall_joining upcall_joining;
 
 /* A group of `size` members, from 1 to 1024, that all say this name. */
 upcall_joining *upcall_joining_new(const char *name, size_t size, upcall_error *error);
-/* The group of the job that this process was started in (`upcall job run`; docs/jobs.md), with its size and rank. UPCALL_NO_JOB: there is none. */
+/* The group of the job that this process was started in (`upcall job run`; docs/reference/jobs.md), with its size and rank. UPCALL_NO_JOB: there is none. */
 upcall_joining *upcall_joining_from_environment(upcall_error *error);
 /* For one that is not joined after all; NULL is allowed. */
 void upcall_joining_free(upcall_joining *joining);

@@ -1,4 +1,4 @@
-//! What docs/python.md says, done; and what docs/messages.md says of Python.
+//! What docs/reference/python.md says, done; and what docs/reference/messages.md says of Python.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ fn the_page_does_what_it_says() {
     package(folder.path());
     // The page's name for its server is nobody's but this test's.
     let name = format!("\"docs-{}\"", std::process::id());
-    for (file, code) in files("python.md") {
+    for (file, code) in files("reference/python.md") {
         std::fs::write(folder.path().join(file), code.replace("\"notes\"", &name)).unwrap();
     }
     let stubs = upcall_idl::generate_python(folder.path().join("notes.wit")).unwrap();
@@ -78,7 +78,7 @@ fn the_ring_of_the_page_on_messages_is_one() {
     }
     let folder = tempfile::tempdir().unwrap();
     package(folder.path());
-    let code = files("messages.md")
+    let code = files("reference/messages.md")
         .remove("ring.py")
         .unwrap()
         .replace("\"ring\"", &format!("\"docs-ring-{}\"", std::process::id()));

@@ -368,7 +368,7 @@ fn what_is_no_task_is_refused_with_the_way_out() {
 
 #[test]
 fn the_example_of_the_page_runs() {
-    let page = include_str!("../../../docs/pvm.md");
+    let page = include_str!("../../../docs/reference/pvm.md");
     let text = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let programs = Programs::new();
     let source = programs.0.path().join("page.c");

@@ -5,7 +5,7 @@
 //! (`read`), or has the home do it: in between whatever that does (`urgent`), or as a thread there
 //! (`invoke`); or leaves it to what is found to take the least time (`auto`). All values are looked
 //! at for belonging to their keys. `cache --help` says what may be said. `upcall-bench cache`
-//! measures the same beside Redis and Memcached (docs/cache.md).
+//! measures the same beside Redis and Memcached (docs/performance/cache.md).
 #![forbid(unsafe_code)]
 
 #[path = "cache/entries.rs"]
