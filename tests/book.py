@@ -17,6 +17,8 @@ A command that ends in `&` goes on beside the next ones. The test waits until th
 entered a name in the folder of names, and has printed what stands beneath it. A page that begins
 with `<!-- after: PAGE -->` has the files of that page at its start.
 
+The port 7411 of a page is another one in each run, which is free.
+
 What is installed in the usual way is here what cargo has built for the other tests (`INSTALLS`).
 `upcall = "0.2"` in a Cargo.toml is this tree's crate.
 """
@@ -28,6 +30,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -353,6 +356,8 @@ def follow(page: Path, installed: Path) -> None:
         }
         for name in ("CARGO_TARGET_DIR", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS"):
             environment.pop(name, None)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
         if found := re.match(r"<!-- after: (\S+) -->", page.read_text()):
             for kind, name, text in blocks((page.parent / found[1]).resolve()):
                 if kind == "file":
@@ -362,9 +367,9 @@ def follow(page: Path, installed: Path) -> None:
             # The folder that a page's commands have gone to is that of its next files, too.
             for kind, name, text in blocks(page):
                 if kind == "file":
-                    write(folder, name, text)
+                    write(folder, name, text.replace("7411", port))
                 elif not INSTALLS.match(name):
-                    shell.run(name, text, names)
+                    shell.run(name.replace("7411", port), [line.replace("7411", port) for line in text], names)
         finally:
             left = shell.end()
         if left:
