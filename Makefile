@@ -10,17 +10,20 @@
 # make bench       ours, the machine's limits and the peers, in one run
 # make package     the published crates as packages: built, installed, tested without the repository
 # make wheel       the package `upcall` for Python, in target/wheels
+# make book        the documents as HTML, in target/book
 # make install     the command, upvmcc for PVM programs, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
 #
 # Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber, gRPC's C++ library, UCX, Open MPI and Go, and Debian's redis-server and memcached.
 
 CARGO ?= cargo
 PYTHON ?= python3
-.PHONY: package
-.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against users clean
+.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against users package book help clean
 
 all:
 	$(CARGO) build --release
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 demo:
 	$(CARGO) build --release --package upcall-files
@@ -219,6 +222,19 @@ install:
 	sed -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' crates/pvm/upvm.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/upvm.pc
 	install -d $(DESTDIR)$(LIBDIR)/cmake/upvm
 	install -m 644 crates/pvm/upvm-config.cmake $(DESTDIR)$(LIBDIR)/cmake/upvm
+
+# The documents as a book, and a check of all links. mdBook is built once if it is not there.
+MDBOOK_VERSION := 0.5.4
+MDBOOK := $(or $(shell command -v mdbook),$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin/mdbook)
+
+$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin/mdbook:
+	$(CARGO) install --quiet --locked --root $(abspath $(or $(CARGO_TARGET_DIR),target))/tools mdbook --version $(MDBOOK_VERSION)
+
+book: $(MDBOOK)
+	@$(PYTHON) tests/book.py --check
+	@said=$$(PYTHON="$(PYTHON)" $(MDBOOK) build docs 2>&1) || { echo "$$said"; exit 1; }; \
+	    if echo "$$said" | grep -E "WARN|ERROR"; then echo "book: mdBook warns"; exit 1; fi
+	@echo "book: target/book/index.html"
 
 clean:
 	$(CARGO) clean

@@ -50,7 +50,7 @@ FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})\s*([^\n`]*)\n(.*?)^\1\2[`~]*[ \t]*$"
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()<?([^)\s>]+)>?((?:\s+\"[^\"]*\")?\))")
 
 # Commands that install something, and the reason for which the test does not run them.
-INSTALLS = re.compile(r"make (install|wheel|demo|test|book)\b|cargo install --path|pip install|sudo |\S*apt")
+INSTALLS = re.compile(r"make [a-z]\w*\b|cargo install --path|pip install|sudo |\S*apt")
 
 # Lines that are left out of what a command prints.
 NOISE = re.compile(r"^\s+(Compiling|Finished|Running|Updating|Locking|Adding|Creating|Blocking|Downloaded|Downloading) "
@@ -328,15 +328,33 @@ def install(folder: Path) -> None:
 def write(folder: Path, name: str, text: str) -> None:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.name == "Cargo.toml":
-        crate = ROOT / "crates/upcall"
-        text = re.sub(r'^upcall = "[^"]*"', f'upcall = {{ path = "{crate}" }}', text, flags=re.M)
-        shutil.copy(ROOT / "Cargo.lock", path.with_name("Cargo.lock"))
-        shared = TARGET / "book"
-        shared.mkdir(parents=True, exist_ok=True)
-        if not path.with_name("target").is_symlink():
-            path.with_name("target").symlink_to(shared)
     path.write_text(text)
+
+
+def supply(folder: Path) -> None:
+    """Lets the programs below `folder` have this tree's crate, versions of packages, and one folder to build in."""
+    for path in [*folder.glob("Cargo.toml"), *folder.glob("*/Cargo.toml")]:
+        text = path.read_text()
+        own = f'upcall = {{ path = "{ROOT / "crates/upcall"}" }}'
+        changed = re.sub(r'^upcall = "[^"]*"', own, text, flags=re.M)
+        if changed == text:
+            continue
+        path.write_text(changed)
+        shutil.copy(ROOT / "Cargo.lock", path.with_name("Cargo.lock"))
+        (TARGET / "book").mkdir(parents=True, exist_ok=True)
+        if not path.with_name("target").is_symlink():
+            path.with_name("target").symlink_to(TARGET / "book")
+
+
+def exists(command: str) -> None:
+    """Checks that a command which installs something names what is there."""
+    for part in command.split("#")[0].split("&&"):
+        words = part.split()
+        if words[0] == "make":
+            if subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True).returncode:
+                raise Wrong(f"$ {command}\n`{part.strip()}` is no target of the Makefile")
+        elif words[:3] == ["cargo", "install", "--path"] and not (ROOT / words[3] / "src/main.rs").exists():
+            raise Wrong(f"$ {command}\nthere is no program in {words[3]}")
 
 
 def follow(page: Path, installed: Path) -> None:
@@ -368,7 +386,10 @@ def follow(page: Path, installed: Path) -> None:
             for kind, name, text in blocks(page):
                 if kind == "file":
                     write(folder, name, text.replace("7411", port))
-                elif not INSTALLS.match(name):
+                elif INSTALLS.match(name):
+                    exists(name)
+                else:
+                    supply(folder)
                     shell.run(name.replace("7411", port), [line.replace("7411", port) for line in text], names)
         finally:
             left = shell.end()
