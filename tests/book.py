@@ -49,26 +49,30 @@ PATIENCE = 180
 FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})\s*([^\n`]*)\n(.*?)^\1\2[`~]*[ \t]*$", re.M | re.S)
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()<?([^)\s>]+)>?((?:\s+\"[^\"]*\")?\))")
 
-# Commands that install something, and the reason for which the test does not run them.
-INSTALLS = re.compile(r"make [a-z]\w*\b|cargo install --path|pip install|sudo |\S*apt")
+# Commands that install something. The test does not run them, and checks that they exist.
+INSTALLS = re.compile(r"make [a-z]\w*\b|cargo install --path")
 
 # Lines that are left out of what a command prints.
-NOISE = re.compile(r"^\s+(Compiling|Finished|Running|Updating|Locking|Adding|Creating|Blocking|Downloaded|Downloading) "
-                   r"|^\[\d+\][-+]?\s|^note: see more `Cargo.toml` keys|^warning: (Patch|`.*` generated)")
+NOISE = re.compile(r"^\s+(Compiling|Finished|Running|Updating|Locking|Adding|Creating|Blocking) "
+                   r"|^\[\d+\][-+]?\s|^note: see more `Cargo.toml` keys")
 
 
-# --- Markdown ---------------------------------------------------------------------------------------
+# --- Markdown ----------------------------------------------------------------------
 
 def pages() -> list[Path]:
     """Every Markdown file of the tree that git knows, or would add."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    return [ROOT / name for name in names if (ROOT / name).exists()]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listed.split() if (ROOT / name).exists()]
+
+
+def blank(match: re.Match) -> str:
+    """As many spaces, line for line."""
+    return re.sub(r"[^\n]", " ", match[0])
 
 
 def prose(text: str) -> str:
     """The text without blocks and spans of code, line for line."""
-    blank = lambda match: re.sub(r"[^\n]", " ", match[0])
     return re.sub(r"`[^`\n]+`", blank, FENCE.sub(blank, text))
 
 
@@ -84,7 +88,6 @@ def anchors(path: Path) -> set[str]:
     """The anchors of a page's headings, as mdBook and others make them."""
     path, text = included(path, path.read_text())
     found: set[str] = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
-    blank = lambda match: re.sub(r"[^\n]", " ", match[0])
     for heading in re.findall(r"^#{1,6} +(.+?)\s*#*$", FENCE.sub(blank, text), re.M):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
         name = re.sub(r"[^\w\- ]", "", plain).strip().replace(" ", "-")
@@ -111,10 +114,11 @@ def check() -> int:
             if re.match(r"[a-z][a-z0-9+.-]*:", target):
                 continue
             to = (path.parent / target).resolve() if target else path
+            place = f"{name}:{line_of(link.start())}"
             if not to.exists():
-                faults.append(f"{name}:{line_of(link.start())}: there is no {link[2]}")
+                faults.append(f"{place}: there is no {link[2]}")
             elif anchor and to.suffix == ".md" and anchor not in anchors(to):
-                faults.append(f"{name}:{line_of(link.start())}: {target or name} has no heading #{anchor}")
+                faults.append(f"{place}: {target or name} has no heading #{anchor}")
         if name not in ("CHANGELOG.md", "docs/requirements.md"):
             for word in re.finditer(r"\b[Ii]ssue \d+|\bshared/", read):
                 faults.append(f"{name}:{line_of(word.start())}: no document speaks of `{word[0]}`")
@@ -122,10 +126,10 @@ def check() -> int:
     return 1 if faults else 0
 
 
-# --- mdBook's preprocessor --------------------------------------------------------------------------
+# --- mdBook's preprocessor ------------------------------------------------------------
 
 def preprocess() -> int:
-    """Mends links that leave docs/: to pages of the book that include their target, or to plain text."""
+    """Mends links that leave docs/: to pages that include their target, or to plain text."""
     _, book = json.load(sys.stdin)
     wrapped = {included(page, page.read_text())[0]: page for page in DOCS.glob("*.md")}
 
@@ -160,14 +164,14 @@ def preprocess() -> int:
     return 0
 
 
-# --- Following a page -------------------------------------------------------------------------------
+# --- Following a page -----------------------------------------------------------------
 
 class Wrong(Exception):
     """What is not as the page says."""
 
 
 def blocks(page: Path):
-    """Yields ('file', name, text) and ('command', line, expected lines), in the order of the page."""
+    """Yields ('file', name, text) and ('command', line, expected lines), in the page's order."""
     text = page.read_text()
     for block in FENCE.finditer(text):
         words = [word.strip() for word in re.split(r"[,\s]+", block[3]) if word]
@@ -187,7 +191,7 @@ def blocks(page: Path):
                         yield "command", command, expected
                     command, expected = line[2:], []
                 elif command is None:
-                    raise Wrong(f"a block of console begins with `{line}`, and not with a command after `$ `")
+                    raise Wrong(f"a block of console begins with `{line}`, not with a command")
                 else:
                     expected.append(line)
             if command is not None:
@@ -201,18 +205,25 @@ def pattern(expected: list[str]) -> re.Pattern:
         if line.strip() == "…":
             parts.append(r"(?:[^\n]*\n)*?")
             continue
-        words = [r"[^\n]*?".join(re.escape(part) for part in word.split("…")) for word in line.split()]
-        parts.append(re.sub(r"\b4711\b", r"\\d+", r"[ \t]+".join(words)) + r"[ \t]*\n")
+        line = r"[ \t]+".join(re.escape(word) for word in line.split())
+        line = line.replace("…", r"[^\n]*?")
+        parts.append(re.sub(r"\b4711\b", r"\\d+", line) + r"[ \t]*\n")
     return re.compile(r"\s*" + r"\s*".join(parts) + r"\s*")
+
+
+def entered(names: Path) -> set[tuple[str, str]]:
+    """What is exported: each name is a folder with a link to its server's socket."""
+    return {(link.parent.name, link.name) for link in names.glob("[!.]*/*")}
 
 
 class Shell:
     """A shell in which the commands of a page run, one after the other."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self.process = subprocess.Popen(["bash", "--norc", "--noprofile"], cwd=folder, env=environment,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True, errors="replace", start_new_session=True, bufsize=1)
+        self.process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile"], cwd=folder, env=environment, text=True, bufsize=1,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            errors="replace", start_new_session=True)
         self.lines: list[str] = []
         self.more = threading.Condition()
         threading.Thread(target=self.pump, daemon=True).start()
@@ -234,8 +245,8 @@ class Shell:
     def printed(self) -> str:
         """What was printed since it was last cleared."""
         with self.more:
-            lines = [line for line in self.lines if not NOISE.match(line) and not line.startswith("(status ")]
-        return "".join(line + "\n" for line in lines)
+            lines = [line for line in self.lines if not NOISE.match(line)]
+        return "".join(line + "\n" for line in lines if not line.startswith("(status "))
 
     def tail(self) -> str:
         return "".join(self.printed().splitlines(keepends=True)[-40:])
@@ -252,23 +263,26 @@ class Shell:
     def run(self, command: str, expected: list[str], names: Path) -> None:
         wanted = pattern(expected)
         background = command.rstrip().endswith("&")
-        before = set(os.listdir(names))
+        before = entered(names)
         with self.more:
             self.lines.clear()
         self.send(f"{{ {command}\n}} </dev/null; echo \"(status $?)\"")
-        ended = lambda: any(line.startswith(("(status ", "(the shell")) for line in list(self.lines))
+        ends = ("(status ", "(the shell ")
+        ended = lambda: any(line.startswith(ends) for line in list(self.lines))
         if not self.until(ended, PATIENCE):
-            raise Wrong(f"$ {command}\nhas not ended after {PATIENCE} s, and has printed:\n{self.tail()}")
+            raise Wrong(f"$ {command}\nruns for {PATIENCE} s, and has printed:\n{self.tail()}")
         if background:
-            entered = lambda: set(os.listdir(names)) - before
-            ready = lambda: entered() and wanted.fullmatch(self.printed())
+            there = lambda: entered(names) - before
+            ready = lambda: there() and wanted.fullmatch(self.printed())
             if not self.until(lambda: ready() or not self.running(), PATIENCE) or not ready():
-                raise Wrong(f"$ {command}\n{'' if entered() else 'has entered no name, and '}has printed:\n{self.tail()}")
+                missing = "" if there() else "has entered no name, and "
+                raise Wrong(f"$ {command}\n{missing}has printed:\n{self.tail()}")
             return
         status = [line for line in self.lines if line.startswith("(status ")]
         # What runs in the background may print a little later than the command that causes it.
         if not self.until(lambda: wanted.fullmatch(self.printed()), 3 if expected else 0.1):
-            raise Wrong(f"$ {command}\nprinted:\n{self.tail()}and the page says:\n" + "\n".join(expected))
+            said = "\n".join(expected)
+            raise Wrong(f"$ {command}\nprinted:\n{self.tail()}and the page says:\n{said}")
         if not expected and status != ["(status 0)"]:
             raise Wrong(f"$ {command}\nended with {status}")
 
@@ -277,9 +291,10 @@ class Shell:
         session, found = self.process.pid, {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == session and int(entry.name) != session and fields[0] not in "ZX":
-                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ").strip()
+                state, _, _, of, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(of) == session and int(entry.name) != session and state not in "ZX":
+                    words = (entry / "cmdline").read_text().split("\0")
+                    found[int(entry.name)] = " ".join(words).strip()
             except (OSError, IndexError, ValueError):
                 pass
         return found
@@ -299,25 +314,32 @@ class Shell:
         return list(left.values())
 
 
+def where(name: str) -> Path | None:
+    """Where cargo has put a program or library when it last built it."""
+    found = [path / name for path in (TARGET / "debug", TARGET / "debug/deps")]
+    built = [path for path in found if path.exists()]
+    return max(built, key=lambda path: path.stat().st_mtime, default=None)
+
+
 def install(folder: Path) -> None:
-    """Puts into `folder` what `make install` would, of what cargo has built for tests, and the package for Python."""
+    """Puts into `folder` what `make install` and the wheel have, of what cargo has built."""
     built = TARGET / "debug"
     needed = ["upcall", "libupcall_c.so", "lib_upcall.so"]
-    if missing := [name for name in needed if not (built / name).exists() and not (built / "deps" / name).exists()]:
-        words = "--package upcall-cli --package upcall-c --package upcall-python --package upcall-pvm"
+    if missing := [name for name in needed if not where(name)]:
+        words = "-p upcall-cli -p upcall-c -p upcall-python -p upcall-pvm"
         raise SystemExit(f"{built} has no {', '.join(missing)}: `{CARGO} build {words}`")
-    where = lambda name: built / name if (built / name).exists() else built / "deps" / name
     for part in ("bin", "lib/pkgconfig", "include", "python/upcall"):
         (folder / part).mkdir(parents=True)
     for name in ("upcall", "upvmcc", "upvmf77", "upvmf90"):
-        if where(name).exists():
+        if where(name):
             (folder / "bin" / name).symlink_to(where(name))
     for name in ("libupcall.so", "libupcall.so.0"):
         (folder / "lib" / name).symlink_to(where("libupcall_c.so"))
     for header in (ROOT / "bindings/c/include").glob("*.h"):
         (folder / "include" / header.name).symlink_to(header)
     config = (ROOT / "bindings/c/upcall.pc.in").read_text()
-    config = config.replace("@PREFIX@", str(folder)).replace("@LIBDIR@", str(folder / "lib")).replace("@VERSION@", "0")
+    for word, value in (("@PREFIX@", folder), ("@LIBDIR@", folder / "lib"), ("@VERSION@", 0)):
+        config = config.replace(word, str(value))
     (folder / "lib/pkgconfig/upcall.pc").write_text(config)
     for source in (ROOT / "bindings/python/upcall").iterdir():
         if source.is_file():
@@ -332,7 +354,7 @@ def write(folder: Path, name: str, text: str) -> None:
 
 
 def supply(folder: Path) -> None:
-    """Lets the programs below `folder` have this tree's crate, versions of packages, and one folder to build in."""
+    """Gives programs below `folder` this tree's crate, its lock file, and a folder to build in."""
     for path in [*folder.glob("Cargo.toml"), *folder.glob("*/Cargo.toml")]:
         text = path.read_text()
         own = f'upcall = {{ path = "{ROOT / "crates/upcall"}" }}'
@@ -351,9 +373,10 @@ def exists(command: str) -> None:
     for part in command.split("#")[0].split("&&"):
         words = part.split()
         if words[0] == "make":
-            if subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True).returncode:
+            tried = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True)
+            if tried.returncode:
                 raise Wrong(f"$ {command}\n`{part.strip()}` is no target of the Makefile")
-        elif words[:3] == ["cargo", "install", "--path"] and not (ROOT / words[3] / "src/main.rs").exists():
+        elif words[0] == "cargo" and not (ROOT / words[3] / "src/main.rs").exists():
             raise Wrong(f"$ {command}\nthere is no program in {words[3]}")
 
 
@@ -367,7 +390,8 @@ def follow(page: Path, installed: Path) -> None:
             **os.environ,
             "HOME": os.environ.get("HOME", "/"), "LC_ALL": "C.UTF-8", "UPCALL_DIR": str(names),
             "PATH": f"{installed / 'bin'}:{os.environ['PATH']}",
-            "PKG_CONFIG_PATH": str(installed / "lib/pkgconfig"), "LD_LIBRARY_PATH": str(installed / "lib"),
+            "PKG_CONFIG_PATH": str(installed / "lib/pkgconfig"),
+            "LD_LIBRARY_PATH": str(installed / "lib"),
             "PYTHONPATH": str(installed / "python"), "PYTHONDONTWRITEBYTECODE": "1",
             "CARGO_NET_OFFLINE": "true", "CARGO_TERM_COLOR": "never",
             "CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0",
@@ -390,7 +414,8 @@ def follow(page: Path, installed: Path) -> None:
                     exists(name)
                 else:
                     supply(folder)
-                    shell.run(name.replace("7411", port), [line.replace("7411", port) for line in text], names)
+                    expected = [line.replace("7411", port) for line in text]
+                    shell.run(name.replace("7411", port), expected, names)
         finally:
             left = shell.end()
         if left:
@@ -399,7 +424,9 @@ def follow(page: Path, installed: Path) -> None:
 
 def run(chosen: list[str]) -> int:
     paths = [Path(name).resolve() for name in chosen]
-    paths = paths or [*sorted(DOCS.glob("tutorials/*.md")), *sorted(DOCS.glob("how-to/*.md")), ROOT / "README.md"]
+    if not paths:
+        guides = [*DOCS.glob("tutorials/*.md"), *DOCS.glob("how-to/*.md")]
+        paths = [*sorted(guides), DOCS / "install.md", ROOT / "README.md"]
     failed = 0
     with tempfile.TemporaryDirectory(prefix="upcall-installed-") as place:
         install(Path(place))
@@ -409,7 +436,8 @@ def run(chosen: list[str]) -> int:
             start = time.monotonic()
             try:
                 follow(page, Path(place))
-                print(f"ok      {page.relative_to(ROOT)}  {time.monotonic() - start:.1f} s", flush=True)
+                seconds = time.monotonic() - start
+                print(f"ok      {page.relative_to(ROOT)}  {seconds:.1f} s", flush=True)
             except Wrong as wrong:
                 failed += 1
                 print(f"FAILED  {page.relative_to(ROOT)}\n{wrong}\n", flush=True)
@@ -421,7 +449,8 @@ def main() -> int:
         return 0
     if len(sys.argv) == 1:
         return preprocess()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--check", action="store_true", help="check the text of all pages")
     parser.add_argument("--run", action="store_true", help="follow the pages, or those given")
     parser.add_argument("pages", nargs="*")

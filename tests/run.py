@@ -6,13 +6,14 @@ usage: tests/run.py [--only STAGE[,STAGE]] [--repeat N] [--filter TEXT] [--json 
 Stages, in this order (`--list` prints them):
   unit     every test binary of the workspace, one after the other
   docs     the examples in the documentation comments
+  book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py)
   soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
   models   the lock-free protocols under loom: all interleavings with at most two preemptions, or as
            many as a model asks for
   lint     rustfmt, clippy, the prose of comments and documents (tests/prose.py), whether each
            test that docs/threat-model.md names exists, whether each break of tests/mutants.toml
-           still applies, the structure of the crates (tests/structure.py), and the lock files beside
-           the main one (tests/locks.py)
+           still applies, the structure of the crates (tests/structure.py), the lock files beside the
+           main one (tests/locks.py), and the links and anchors of all documents (tests/book.py)
   package  the published crates as packages, and a program that depends on them alone
            (tests/package.py)
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
@@ -407,6 +408,7 @@ def lint(report: Report, low: bool, checked: bool) -> None:
     report.add(run_command("structure", [sys.executable, "tests/structure.py"], low=low))
     report.add(run_command("lock files", [sys.executable, "tests/locks.py"], low=low))
     report.add(run_command("prose", [sys.executable, "tests/prose.py"], low=low))
+    report.add(run_command("documents", [sys.executable, "tests/book.py", "--check"], low=low))
     report.add(run_command("rustfmt", [CARGO, "fmt", "--all", "--check"], low=low))
     if not checked:
         words = [CARGO, "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]
@@ -430,7 +432,7 @@ def miri(report: Report) -> None:
                                     "--package", "upcall-shm", "--lib"], flags))
 
 
-STAGES = ["unit", "docs", "soak", "models", "lint", "package", "miri"]
+STAGES = ["unit", "docs", "book", "soak", "models", "lint", "package", "miri"]
 
 
 def summary(report: Report, seconds: float) -> int:
@@ -518,6 +520,8 @@ def main() -> int:
         unit(report, options, environment, binaries, computes=False)
         if is_last and "docs" in stages:
             docs(report, wrapper)
+        if is_last and "book" in stages:
+            report.add(run_command("tutorials", [sys.executable, "tests/book.py", "--run"]))
         if is_last and "soak" in stages:
             soak(report)
         raise_priorities()

@@ -33,7 +33,7 @@
  * at a time to one server, others wait.
  *
  * Names. A name is one of this machine's, or tcp://HOST:PORT/NAME: that of a server on another machine, which listens there (upcall_server_listen). Calls to
- * that are the same in all but their time; what they do not have is told in docs/reference/network.md.
+ * that are the same in all but their time; docs/reference/network.md says what they do not have.
  *
  * Blocking. A call blocks the thread that makes it until the reply is there. How it waits is the client's pacing.
  *
