@@ -9,8 +9,8 @@ mod package {}
 #[doc = include_str!("../../crates/macros/docs/shared.md")]
 mod shared {}
 
-#[doc = include_str!("../../docs/network.md")]
+#[doc = include_str!("../../docs/reference/network.md")]
 mod network {}
 
-#[doc = include_str!("../../docs/objects.md")]
+#[doc = include_str!("../../docs/reference/objects.md")]
 mod objects {}

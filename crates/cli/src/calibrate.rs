@@ -17,7 +17,7 @@ use upcall::home::costs::{self, Calibration, Costs, Pair};
 use upcall::home::{DataError, FindError, Homed, Operation, Operations, Place, Procedure};
 use upcall_os::processor::CpuSet;
 
-/// Measures the time of operations on objects on this machine (docs/objects.md).
+/// Measures the time of operations on objects on this machine (docs/reference/objects.md).
 ///
 /// Programs use the result to choose between the ways of running an operation. Without a
 /// calibration they start with a guess. The measurement takes about a second

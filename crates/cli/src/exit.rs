@@ -33,7 +33,7 @@ pub enum Exit {
     Program(u8),
 }
 
-/// The exit codes, with their meaning as `upcall --help` and docs/command.md give it.
+/// The exit codes, with their meaning as `upcall --help` and docs/reference/cli.md give it.
 pub const CODES: [(Exit, &str); 8] = [
     (Exit::Done, "success"),
     (

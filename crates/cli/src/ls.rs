@@ -11,7 +11,7 @@ use upcall::policy;
 
 /// Lists servers: names, interfaces, processes, numbers of clients.
 ///
-/// Without an address, lists the servers in this user's folder of names (docs/names.md). With
+/// Without an address, lists the servers in this user's folder of names (docs/reference/names.md). With
 /// addresses, lists what the servers there export to clients from other machines; their processes
 /// are not known here.
 #[derive(clap::Args)]

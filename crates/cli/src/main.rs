@@ -86,7 +86,7 @@ enum UpcallCommand {
     /// Works on interface definitions, without a server.
     #[command(subcommand, after_help = wit::EXAMPLES)]
     Wit(wit::WitCommand),
-    /// Starts, stops and schedules the processes of a group (docs/jobs.md).
+    /// Starts, stops and schedules the processes of a group (docs/reference/jobs.md).
     #[command(subcommand, after_help = job::EXAMPLES)]
     Job(job::JobCommand),
     Pvm(pvm::PvmArgs),

@@ -7,7 +7,7 @@ use crate::output::println;
 use std::path::PathBuf;
 use upcall_pvm::{Start, TaskPlacement};
 
-/// Runs PVM programs, many tasks in one process (docs/pvm.md).
+/// Runs PVM programs, many tasks in one process (docs/reference/pvm.md).
 ///
 /// Without a subcommand, starts PVM's console (see `upcall pvm console --help`).
 #[derive(clap::Args)]

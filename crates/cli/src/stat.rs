@@ -81,14 +81,14 @@ Columns of bindings:
   WAKE WAIT NET      that the caller gave it; by waking on the caller's processor, or elsewhere;
                      after other calls; and from another machine
 
-Columns of members (docs/messages.md):
+Columns of members (docs/reference/messages.md):
   SENT, TAKEN, WAITING   messages
   BUFFERED           share of the sent messages that went by a buffer
   HELD, LIMIT        memory of buffered messages, and its maximum for this member
   STOPS, REFUSED     how often the member was stopped at its limit; connections, queues and
                      messages that it refused
 
-Columns of objects (docs/objects.md):
+Columns of objects (docs/reference/objects.md):
   CHANGES            operations under the lock
   URGENT, INVOKED    urgent and ordinary invocations of the home
   AUTO %LOCK %LOOK %URG    operations for which `auto` chose the way, and the share of each way

@@ -8,7 +8,7 @@
 //! The example measures the slot with several time-outs, Upcall's lines in the same way (*lane*),
 //! and a whole urgent invocation (*urgent*, with its lock, its encoding and its sleep). All run
 //! between threads of one process: a home that polls, alone on its processor, and requesters on the
-//! others. `one_slot --help` lists the options; docs/objects-bench.md has figures.
+//! others. `one_slot --help` lists the options; docs/performance/objects.md has figures.
 #![forbid(unsafe_code)]
 
 use serde_json::json;

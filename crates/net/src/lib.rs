@@ -6,7 +6,7 @@
 //!
 //! What not: names, bindings and values, which belong to `rpc`. Nor is there encryption: a party
 //! that can read or change the bytes in transit is trusted. A transport that takes them beyond one
-//! machine has to protect them (docs/network.md).
+//! machine has to protect them (docs/reference/network.md).
 //!
 //! Source: LRPC, section 5.1: a call to a truly remote server takes the branch to a more
 //! conventional RPC stub; and for that stub Birrell and Nelson, 1984. Their protocol repeats a call

@@ -48,7 +48,7 @@ impl<T> ModelMutex<T> {
 ///
 /// On x86-64 a SeqCst fence is a locked instruction that changes nothing, on a word of the stack.
 /// For ordinary memory it orders as `mfence` does, which compilers emit, and takes a quarter of its
-/// time (5 and 21 ns on the machine of docs/lrpc.md).
+/// time (5 and 21 ns on the machine of docs/performance/lrpc.md).
 #[cfg(not(loom))]
 #[inline(always)]
 pub fn fence(order: Ordering) {

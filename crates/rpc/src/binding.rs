@@ -169,7 +169,7 @@ impl Binding {
     ///
     /// `name` is a name in this machine's folder of names, or `tcp://HOST:PORT/NAME` for a server
     /// on another machine that listens there (`Server::listen`). Calls to another machine differ in
-    /// their time, and lack the features that docs/network.md lists.
+    /// their time, and lack the features that docs/reference/network.md lists.
     ///
     /// # Blocking
     /// Blocks the calling thread for about 0.15 ms if a channel has to be opened, for about 0.05 ms

@@ -64,7 +64,7 @@ const MEMBERS: [(&str, &str); 9] = [
     ("STOPS", "how often the member was stopped at its limit"),
     ("REFUSED", "connections, queues and messages refused"),
     ("", ""),
-    ("", "docs/messages.md says more"),
+    ("", "docs/reference/messages.md says more"),
 ];
 
 const OBJECTS: [(&str, &str); 9] = [
@@ -76,7 +76,7 @@ const OBJECTS: [(&str, &str); 9] = [
     ("%LOCK %LOOK", "shares of its ways: under the lock, a look"),
     ("%URG", "… and an urgent invocation"),
     ("HOLDER", "process in an operation now"),
-    ("", "docs/objects.md says more"),
+    ("", "docs/reference/objects.md says more"),
 ];
 
 /// The lines of the help for a view.

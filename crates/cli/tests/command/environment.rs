@@ -1,4 +1,4 @@
-//! The table of environment variables is complete: in the source, and in docs/environment.md.
+//! The table of environment variables is complete: in the source, and in docs/reference/environment.md.
 
 use crate::scene::Place;
 use std::collections::BTreeSet;
@@ -100,12 +100,12 @@ fn the_help_and_the_page_have_the_table() {
         );
         page += &format!("| `{name}` | {read_by} | {meaning} |\n");
     }
-    let file = root().join("docs/environment.md");
+    let file = root().join("docs/reference/environment.md");
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(&file, &page).expect("the page");
     }
     let written = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(written == page, "run this test with UPDATE_SNAPSHOTS=1 to write docs/environment.md");
+    assert!(written == page, "run this test with UPDATE_SNAPSHOTS=1 to write docs/reference/environment.md");
     let (_, out, _) = place.run(&["env"]);
     assert!(out.contains(&format!("UPCALL_DIR={}", place.names().display())), "{out}");
 }

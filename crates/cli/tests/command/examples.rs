@@ -245,10 +245,10 @@ fn the_long_help_has_the_exit_codes() {
     );
 }
 
-/// docs/command.md has the same table.
+/// docs/reference/cli.md has the same table.
 #[test]
 fn the_page_has_the_exit_codes() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
     let page = fs::read_to_string(page).expect("the page");
     let help = help(&Place::new(), &[]);
     let (_, codes) = help.split_once("Exit codes:\n").expect("the table");

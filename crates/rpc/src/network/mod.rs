@@ -2,7 +2,7 @@
 //! [`guest`]), and their names ([`address`]).
 //!
 //! The blocks and the readers are those of shared memory. Here each block is a copy of its own
-//! before it is read. docs/network.md lists the differences.
+//! before it is read. docs/reference/network.md lists the differences.
 
 pub(crate) mod address;
 pub(crate) mod doors;
