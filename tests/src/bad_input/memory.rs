@@ -1,4 +1,4 @@
-//! What comes by the control connection and by shared memory.
+//! Readers of input from the control connection and from shared memory.
 
 use crate::speech::{Answer, Refusal, Request, ToClient, ToServer, VERSION};
 use std::fmt::Debug;
@@ -12,11 +12,11 @@ use upcall_shm::region::Region;
 use upcall_shm::ring::RingReceiver;
 use upcall_shm::slot::ValueLocation;
 
-/// Control messages, as either side unpacks them.
+/// Unpacks control messages as both sides do.
 pub(super) fn control(bytes: &[u8]) {
     for text in fuzzing::control(bytes).into_iter().flatten() {
-        // What was read is no larger than what was sent, but for the size of a number and the names
-        // of fields.
+        // The unpacked message is no larger than the input, apart from the width of numbers and the
+        // names of fields.
         assert!(
             text.len() <= 200 * (bytes.len() + 8),
             "{} bytes became {}",
@@ -74,7 +74,7 @@ pub(super) fn control_samples() -> Vec<Vec<u8>> {
     requests.chain(answers).chain([packed(postcard::to_stdvec(&exports))]).collect()
 }
 
-/// Takes a number off the front.
+/// Takes a number from the front of `bytes`.
 fn word(bytes: &mut &[u8]) -> u64 {
     let mut word = [0; 8];
     let len = bytes.len().min(8);
@@ -95,13 +95,14 @@ fn region(len: usize) -> Arc<Region> {
     Region::new(Mapping::shared(&file).expect("a mapping")).expect("writable")
 }
 
-/// The longest memory that a plan is tried with here.
+/// Maximum length of the memory for which a plan is tried, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// A slot of any words, taken as a server does, and its guards: against A-stacks of any plan, and a
-/// segment of any length.
+/// Takes a slot with arbitrary words as a server does, and runs its guards against A-stacks of an
+/// arbitrary plan and a segment of arbitrary length.
 pub(super) fn request(mut bytes: &[u8]) {
-    // The first slot's lap has come; the rest of its control word is the peer's.
+    // The control word carries the first slot's lap, so that the slot is taken. The peer chooses
+    // the rest.
     let control = word(&mut bytes) & !(0x7fff << 48) | 1 << 48;
     let words: [u64; 7] = std::array::from_fn(|_| word(&mut bytes));
     let image = CHANNEL.with(|(region, channel)| {
@@ -115,7 +116,7 @@ pub(super) fn request(mut bytes: &[u8]) {
             .expect("a request of this lap")
     });
     let segment = word(&mut bytes) as usize % LONGEST;
-    // As by a list of descriptors, whatever it says.
+    // The input stands for a list of descriptors.
     let plan = AStackPlan::for_procedures(bytes.chunks(6).take(70).map(|told| {
         let mut told = told;
         let word = word(&mut told);
@@ -128,8 +129,8 @@ pub(super) fn request(mut bytes: &[u8]) {
             "A-stack {number} of {plan:?}"
         );
     }
-    // Memory as long as it should be, which is not made for what is longer than a test has time
-    // for.
+    // The memory is as long as the plan requires. A longer one than `LONGEST` would take too much
+    // time and is left out.
     let astacks = (1..=LONGEST).contains(&plan.bytes()).then(|| region(plan.bytes()));
     let segment = (segment > 0).then(|| region(segment));
     if let Some((args, astack)) =
@@ -141,7 +142,7 @@ pub(super) fn request(mut bytes: &[u8]) {
             ValueLocation::Segment => segment.as_ref().expect("a segment").len(),
         };
         assert!(args.len() <= most, "{} bytes of {most}", args.len());
-        // Each of them can be read.
+        // Every byte of the arguments is readable.
         let mut copy = Vec::new();
         args.append_to(&mut copy);
         assert_eq!(copy.len(), args.len());
@@ -177,7 +178,7 @@ mod shapes {
     upcall::interface!("../crates/idl/tests/wit/all.wit");
 }
 
-/// An object of the server, by the handle that a client gave.
+/// An object of the server, looked up by the handle that a client passed.
 #[derive(Debug)]
 struct Held(#[expect(dead_code, reason = "read, and that is all")] Arc<str>);
 
@@ -197,8 +198,8 @@ impl Get for Held {
     }
 }
 
-/// A value of this type, read on both sides; one that could be read is written and read again, and
-/// is the same.
+/// Reads a value of this type on both sides. A value that can be read survives a write and a second
+/// read unchanged.
 fn both_sides<T: Get + Put + Debug>(
     block: &mut [u64],
     len: usize,
@@ -215,7 +216,7 @@ fn both_sides<T: Get + Put + Debug>(
     assert_eq!(format!("{read:?}"), format!("{:?}", Ok::<_, Malformed>(value)));
 }
 
-/// Values of all types, in a block of any bytes, within any limits.
+/// Reads values of all types from a block of arbitrary bytes, within arbitrary limits.
 pub(super) fn values(mut bytes: &[u8]) {
     let head = word(&mut bytes);
     let small = |byte: u64| if byte == 255 { u64::MAX } else { byte };

@@ -1,9 +1,9 @@
-//! Bad input for everything that reads what a peer wrote: one function for each reader, which takes
-//! any bytes and panics if the reader does not keep its word.
+//! Bad input for every reader of a peer's bytes: one function for each reader, which takes
+//! arbitrary bytes and panics if the reader breaks its contract.
 //!
-//! Two run them: `tests/fuzz/` by libFuzzer, which looks for bytes that lead somewhere new, and
-//! `tests/bad_input.rs`, which bends good samples by chance from a seed, and needs nothing that
-//! is not always there.
+//! Two drivers run them. `tests/fuzz/` uses libFuzzer, which searches for bytes that reach new
+//! code. `tests/bad_input.rs` mutates good samples at random from a seed, and needs no tool that
+//! may be missing.
 
 mod memory;
 mod network;
@@ -12,14 +12,14 @@ mod text;
 use crate::dice::Dice;
 use std::fmt::Debug;
 
-/// One reader's function, its name, and some bytes that are good.
+/// The function for one reader, with its name and some valid input.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// The name, which is that of the target in `tests/fuzz/`.
+    /// The name of the target, the same as in `tests/fuzz/`.
     pub name: &'static str,
-    /// Reads anything.
+    /// Feeds arbitrary bytes to the reader.
     pub read: fn(&[u8]),
-    /// What is good, to begin with.
+    /// Valid input to start from.
     pub samples: fn() -> Vec<Vec<u8>>,
 }
 
@@ -29,7 +29,7 @@ impl Debug for Target {
     }
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 8] = [
     Target { name: "control", read: memory::control, samples: memory::control_samples },
     Target { name: "request", read: memory::request, samples: memory::request_samples },
@@ -41,21 +41,22 @@ pub const TARGETS: [Target; 8] = [
     Target { name: "names", read: text::names, samples: text::names_samples },
 ];
 
-/// Messages as clients on other machines send them: the first one binds `trial` as number 3.
+/// Messages as sent by clients on other machines. The first one binds `trial` as number 3.
 pub fn frame_samples() -> Vec<Vec<u8>> {
     network::frames_samples()
 }
 
-/// Has the target with this name read some bytes.
+/// Feeds `bytes` to the target with this name.
 ///
 /// # Panics
-/// There is none, or its reader does not keep its word.
+/// If there is no such target, or if its reader breaks its contract.
 pub fn read(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     (target.unwrap_or_else(|| panic!("no target {name}")).read)(bytes);
 }
 
-/// Bends a sample: some bytes changed, taken out, put in, doubled, or taken from another.
+/// Mutates a sample: changes, removes, inserts or doubles some bytes, or copies some from another
+/// sample.
 pub fn bend(samples: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
     let any = |dice: &mut Dice| &samples[dice.below(samples.len() as u64) as usize];
     let mut bytes = any(dice).clone();

@@ -1,4 +1,4 @@
-//! What comes over a network: messages in a stream of bytes.
+//! Readers of input from a network: messages in a stream of bytes.
 
 use crate::interfaces::trial;
 use crate::speech::{RELEASE, Request};
@@ -6,19 +6,20 @@ use std::time::Duration;
 use upcall_net::frame::{PREAMBLE, Preamble};
 use upcall_net::{Deframer, FrameBody, FrameHeader, FrameKind};
 
-/// A stream, in pieces as the first byte says. What comes out as a message is what went in.
+/// Reads a stream in pieces of the size that the first byte gives. The messages that come out equal
+/// the bytes that went in.
 pub(super) fn frames(bytes: &[u8]) {
     if let Some(Ok(preamble)) = bytes.first_chunk::<PREAMBLE>().map(Preamble::read) {
         assert_eq!(Preamble::read(&preamble.to_bytes()), Ok(preamble));
     }
     let piece = 1 + usize::from(bytes.first().copied().unwrap_or(0));
     let mut deframer = Deframer::default();
-    // What has gone in since the last message came out.
+    // The bytes that went in since the last message came out.
     let mut since = Vec::new();
     for mut now in bytes.chunks(piece) {
         while !now.is_empty() {
             let before = now;
-            // Some that nobody wants.
+            // Messages with the number 13 are skipped as unwanted.
             let Ok(frame) = deframer.take(&mut now, |head| Ok(head.number != 13)) else { return };
             since.extend_from_slice(&before[..before.len() - now.len()]);
             let Some(frame) = frame else { continue };
@@ -39,7 +40,7 @@ pub(super) fn frames(bytes: &[u8]) {
     }
 }
 
-/// Messages as they are sent to a server: the first one binds `trial` as number 3.
+/// Messages as sent to a server. The first one binds `trial` as number 3.
 pub(super) fn frames_samples() -> Vec<Vec<u8>> {
     let interface = &trial::INTERFACE;
     let bind = Request::Bind {
@@ -63,7 +64,7 @@ pub(super) fn frames_samples() -> Vec<Vec<u8>> {
         [16u64, 5].iter().flat_map(|word| word.to_le_bytes()).chain(*b"trial\0\0\0").collect();
     for (call, procedure) in (2..).zip(interface.procedures.iter().enumerate()) {
         let (number, fixed) = (procedure.0 as u16, procedure.1.args.fixed as usize);
-        // Those that sleep do not for long.
+        // Handlers that sleep do so only briefly.
         all.push(message(
             FrameKind::Call,
             call,

@@ -1,21 +1,21 @@
-//! What comes as text: interfaces, limits, values, names.
+//! Readers of text: interfaces, limits, values, names.
 
 use std::sync::OnceLock;
 use upcall_idl::dynamic::DynamicInterface;
 
-/// The interface that values are of, and one of several files.
+/// The interface of the values, which is one of several files.
 const ALL: &str = include_str!("../../../crates/idl/tests/wit/all.wit");
 const ID: &str = "test:all/all@0.2.0";
 const LIMITS: &str = include_str!("../../wit/trial.toml");
 const TRIAL: &str = include_str!("../../wit/trial.wit");
 const TRIAL_ID: &str = "upcall:tests/trial@1.0.0";
 
-/// Whatever stands in a message is shown to a person, so it must be possible to show it.
+/// Formats the error, since a person reads every message and so any content must be printable.
 fn shown<T>(outcome: Result<T, impl std::fmt::Display>) -> Option<T> {
     outcome.map_err(|error| error.to_string()).ok()
 }
 
-/// WIT: as a server hands it out, and as a program is compiled from.
+/// Parses WIT, both as a server hands it out and as a program is compiled from it.
 pub(super) fn interface(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     for id in [ID, TRIAL_ID, "a:b/c"] {
@@ -45,7 +45,7 @@ pub(super) fn interface_samples() -> Vec<Vec<u8>> {
     .into()
 }
 
-/// The limits beside an interface, as TOML.
+/// Parses the limits beside an interface, as TOML.
 pub(super) fn limits(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let Some(interface) = shown(DynamicInterface::parse(TRIAL_ID, TRIAL, text)) else { return };
@@ -57,8 +57,8 @@ pub(super) fn limits_samples() -> Vec<Vec<u8>> {
     [LIMITS, all, ""].map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// Values as text, for each procedure; and blocks of any bytes, to be shown as text. A block that
-/// was made of text is good.
+/// Encodes text for each procedure, and decodes blocks of arbitrary bytes into text. A block that
+/// was encoded from text is valid.
 pub(super) fn wave(bytes: &[u8]) {
     static KNOWN: OnceLock<DynamicInterface> = OnceLock::new();
     let interface =
@@ -73,7 +73,7 @@ pub(super) fn wave(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(rest) else { return };
     let arguments: Vec<&str> = text.split('\n').collect();
     let Some(block) = shown(interface.encode(procedure, &arguments)) else { return };
-    // Procedures that give back what they take: a good argument is a good result.
+    // These procedures return their argument, so a valid argument is a valid result.
     if ["get-numbers", "get-deep", "bytes", "fixed"].contains(&procedure.name.as_str()) {
         interface
             .decode(procedure, &block)
@@ -112,7 +112,8 @@ pub(super) fn wave_samples() -> Vec<Vec<u8>> {
     samples
 }
 
-/// Names that a binder gives: one that is good is a file's name in its folder, and nothing else.
+/// Checks names that a binder gives. An accepted name is the name of a file in the folder of names,
+/// and nothing else.
 pub(super) fn names(bytes: &[u8]) {
     let Ok(name) = str::from_utf8(bytes) else { return };
     if upcall_rpc::names::check(name).is_ok() {

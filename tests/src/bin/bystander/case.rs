@@ -10,7 +10,7 @@ pub enum What {
 }
 
 impl What {
-    /// The word for it.
+    /// The word for it in tables and arguments.
     pub fn name(self) -> &'static str {
         match self {
             Self::Call => "call",
@@ -22,13 +22,13 @@ impl What {
 /// What the clients of a case do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// This number of clients makes requests of this kind until the turn is over.
+    /// This number of clients makes requests of this kind until the turn ends.
     Load(&'static str, usize),
-    /// All hold a segment, and are killed at the beginning of the turn.
+    /// All hold a segment, and are killed when the turn begins.
     Deaths,
 }
 
-/// A case.
+/// A case: a load on the server, and an operation of the bystander.
 #[derive(Debug)]
 pub struct Case {
     /// Its name.
@@ -37,18 +37,19 @@ pub struct Case {
     pub what: What,
     /// The clients that load the server.
     pub clients: Clients,
-    /// The bare server computes all the time in this case.
+    /// Whether the bare server computes all the time in this case.
     pub busy: bool,
-    /// The roles of programs beside the bare server: one for each client, which does as much.
+    /// The roles of the programs beside the bare server. Each stands for a client and computes as
+    /// much.
     pub beside: &'static [&'static str],
-    /// What the case is, for people.
+    /// A description of the case for people.
     pub text: &'static str,
 }
 
-/// A client that computes.
+/// The role of a client that computes.
 const COPIES: &str = "busy";
 
-/// A client that looks for its answer every 20 µs.
+/// The role of a client that polls for its reply every 20 µs.
 const WAITS: &str = "waits";
 
 const fn call(
@@ -66,7 +67,7 @@ const fn bind(name: &'static str, clients: Clients, busy: bool, text: &'static s
 }
 
 impl Case {
-    /// All of them.
+    /// All cases.
     pub const ALL: &'static [Self] = &[
         call("quiet", Clients::Load("", 0), false, &[], "no other client"),
         call(

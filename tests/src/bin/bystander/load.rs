@@ -1,5 +1,5 @@
-//! The hostile clients. Each says when its first request was answered, and goes on until it is
-//! killed.
+//! The hostile clients. Each reports when its first request has been answered, and goes on until it
+//! is killed.
 
 use crate::serve::interface::load::{self, Load};
 use rustix::fs::FallocateFlags;
@@ -14,20 +14,21 @@ use upcall_tests::speech::{Hold, LOOKS, Request, outcome, tag};
 
 const MIB: u64 = 1 << 20;
 
-/// What one call may bring as values by default, with room for the descriptor of a list.
+/// Maximum number of bytes of values in one call by default, which leaves room for the descriptor
+/// of a list.
 const VALUES: u64 = 16 * MIB;
 
-/// As many texts as one call may bring: each takes 32 bytes for the allocator, 24 for the string
+/// Maximum number of texts in one call. Each takes 32 bytes for the allocator, 24 for the string
 /// and 8 for the text.
 const TEXTS: u64 = 250_000;
 
-/// Bytes of a result.
+/// Size of a result, in bytes.
 const RESULT: u64 = 64 * MIB;
 
-/// The number of the segment that a client brings.
+/// Number of the segment that a client brings.
 const NUMBER: u16 = 2;
 
-/// Plays a client of this kind. A segment has so many MiB.
+/// Runs a client of this kind, with segments of `mib` MiB.
 pub fn run(socket: &str, kind: &str, mib: u64) -> Result<(), Box<dyn Error>> {
     match kind {
         "lists" => again(socket, "count", VALUES, |fd| list(fd, VALUES, VALUES / 8 - 2)),
@@ -54,7 +55,8 @@ fn hold(socket: &str) -> Result<Hold, Box<dyn Error>> {
     Ok(Hold::of(Path::new(socket), "load", &load::INTERFACE)?)
 }
 
-/// Makes calls whose arguments lie in a segment that was filled once: they cost the client nothing.
+/// Makes calls whose arguments lie in a segment that was filled once, so that they cost the client
+/// nothing.
 fn again(
     socket: &str,
     procedure: &str,
@@ -77,14 +79,14 @@ fn again(
     Ok(())
 }
 
-/// Does what a client does that waits for its answers in vain.
+/// Polls like a client whose reply never arrives.
 pub fn wait() -> ! {
     loop {
         std::thread::sleep(LOOKS);
     }
 }
 
-/// Calls by the library, which copies the list for each.
+/// Makes calls through the library, which copies the list for each of them.
 fn copied() -> Result<(), Box<dyn Error>> {
     let (load, numbers) = (Load::bind("load")?, vec![7_u64; VALUES as usize / 8 - 2]);
     for call in 0_u64.. {
@@ -96,7 +98,7 @@ fn copied() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Calls by the library whose handlers sleep for a second each.
+/// Makes calls through the library whose handlers sleep for a second each.
 fn blocks() -> Result<(), Box<dyn Error>> {
     let load = Load::bind("load")?;
     load.null()?;
@@ -106,7 +108,7 @@ fn blocks() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Calls by the library, which fetches the result of each.
+/// Makes calls through the library, which fetches the result of each of them.
 fn fetched() -> Result<(), Box<dyn Error>> {
     let load = Load::bind("load")?;
     for call in 0_u64.. {
@@ -118,7 +120,7 @@ fn fetched() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Has large results made and fetches none. When the server keeps no more, another binding begins.
+/// Requests large results and fetches none. When the server keeps no more, starts another binding.
 fn unfetched(socket: &str) -> Result<(), Box<dyn Error>> {
     let mut said = false;
     loop {
@@ -139,7 +141,7 @@ fn filled(len: u64) -> OwnedFd {
     file(len, |fd| allocate(fd, FallocateFlags::empty(), 0, len))
 }
 
-/// Brings a segment and drops it, again and again: the server has the last reference.
+/// Brings a segment and drops it, again and again. The server holds the last reference.
 fn drops(socket: &str, len: u64) -> Result<(), Box<dyn Error>> {
     let hold = hold(socket)?;
     for turn in 0_u64.. {
@@ -152,7 +154,7 @@ fn drops(socket: &str, len: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Brings a segment and keeps it: only the server has it when this client is killed.
+/// Brings a segment and keeps it. The server alone has it once this client is killed.
 fn holds(socket: &str, len: u64) -> Result<(), Box<dyn Error>> {
     let hold = hold(socket)?;
     bring(&hold, NUMBER, &filled(len), len).map_err(|refusal| format!("{refusal:?}"))?;

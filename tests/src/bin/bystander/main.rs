@@ -1,18 +1,17 @@
-//! Measures what hostile clients of a server cost another client of it, the bystander.
+//! Measures what hostile clients of a server cost another client, the bystander.
 //!
-//! 1. One program: the supervisor ([`run`]) starts itself again, once for each role. A server
-//!    ([`serve`]) has the default quotas. The bystander ([`stand`]) calls or binds at a steady
-//!    pace, while hostile clients ([`load`]) make the most expensive requests that the quotas
-//!    permit.
-//! 2. A case is a load and an operation of the bystander. All cases take turns, round by round, the
-//!    one without a load among them, so that they see the same machine.
-//! 3. Two floors stand beside each case. `sleeper` is the time by which the kernel wakes the
-//!    bystander late from a sleep of its own between two operations. `bare` is a server without the
-//!    library, which answers a byte in a pipe between two pieces of a copy, beside programs that
-//!    compute as much as the clients of the case: what the kernel's choice of processes costs
-//!    alone.
-//! 4. The memory that the server is charged with more than before comes from a control group where
-//!    the machine permits one, else from its own account.
+//! 1. All roles are one program: the supervisor ([`run`]) starts itself again, once for each role.
+//!    A server ([`serve`]) has the default quotas. The bystander ([`stand`]) calls or binds at a
+//!    steady pace, while hostile clients ([`load`]) make the most expensive requests that the
+//!    quotas permit.
+//! 2. A case is a load and an operation of the bystander. All cases take turns, round by round,
+//!    with the case without a load among them, so that they see the same machine.
+//! 3. Two baselines stand beside each case. `sleeper` is the lateness with which the kernel wakes
+//!    the bystander from its sleep between two operations. `bare` is a server without the library,
+//!    which answers a byte in a pipe between two pieces of a copy, beside programs that compute as
+//!    much as the clients of the case. It shows the cost of the kernel's scheduling alone.
+//! 4. The growth of the memory charged to the server is read from a control group where the machine
+//!    permits one, and otherwise from the server's own account.
 #![forbid(unsafe_code)]
 
 mod case;
@@ -55,7 +54,7 @@ examples:
 exit status: 0 measured; 1 not; 2 the arguments make no sense
 ";
 
-/// What the arguments say.
+/// The parsed arguments.
 #[derive(Clone, Debug)]
 struct Options {
     rounds: usize,
@@ -130,9 +129,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays one role until the supervisor ends it.
+/// Runs one role until the supervisor ends it.
 fn play(words: &[&str]) -> ExitCode {
-    // No role outlives the run, however that ends.
+    // No role outlives the run, however the run ends.
     let bound =
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let played = bound.map_err(Into::into).and_then(|()| match words {

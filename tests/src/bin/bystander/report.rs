@@ -13,7 +13,7 @@ pub struct Figures {
     #[serde(flatten)]
     record: Record,
     max_ns: u64,
-    /// The most that the server was charged with more than before, in KiB.
+    /// Maximum growth of the memory charged to the server, in KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     grew_kib: Option<u64>,
 }
@@ -53,7 +53,7 @@ fn time(ns: f64) -> String {
     if ns < 1e6 { format!("{:.1} µs", ns / 1e3) } else { format!("{:.2} ms", ns / 1e6) }
 }
 
-/// The table.
+/// Prints the table.
 pub fn print(all: &[Figures]) {
     println!(
         "{:14} {:8} {:>8} {:>10} {:>10} {:>10} {:>10} {:>12}",

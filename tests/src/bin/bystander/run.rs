@@ -14,27 +14,27 @@ use upcall_tests::party::Party;
 use upcall_tests::place::Place;
 use upcall_tests::usage::memory;
 
-/// Time for which a party may not answer.
+/// Longest wait for an answer of a party.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Memory that a run leaves to the machine, in bytes.
 const LEFT: u64 = 2 << 30;
 
-/// Time after the end of clients at which their memory must have gone.
+/// Longest time until the memory of ended clients is free.
 const FREED: Duration = Duration::from_secs(60);
 
-/// What was measured in all turns of a case.
+/// The measurements of all turns of a case.
 #[derive(Debug)]
 pub struct Measured {
     /// The case.
     pub case: &'static Case,
-    /// The operations of the bystander of the library's server.
+    /// The times of the bystander's operations at the library's server, in nanoseconds.
     pub upcall: Vec<u64>,
-    /// How late the kernel woke that bystander.
+    /// The lateness with which the kernel woke that bystander, in nanoseconds.
     pub sleeper: Vec<u64>,
-    /// The exchanges with the bare server.
+    /// The times of the exchanges with the bare server, in nanoseconds.
     pub bare: Vec<u64>,
-    /// The most that the server was charged with more than before the turn, in bytes.
+    /// Maximum growth of the memory charged to the server since before the turn, in bytes.
     pub grew: u64,
     /// Round trips of a cache line before the turns.
     pub lines: Vec<f64>,
@@ -114,7 +114,7 @@ impl Measured {
 }
 
 impl Run<'_> {
-    /// Has no more clients die than the machine has memory for.
+    /// Limits the number of dying clients to what the machine has memory for.
     fn fit(&mut self) -> Result<(), Box<dyn Error>> {
         let room =
             (meminfo("MemAvailable:")? * 1024).saturating_sub(LEFT) / (self.options.segment << 20);
@@ -143,7 +143,7 @@ impl Run<'_> {
         parties
     }
 
-    /// Memory that the server is charged with.
+    /// The memory charged to the server, in bytes.
     fn charged(&self) -> u64 {
         if self.group.exists() {
             return self.group.charged();
@@ -162,7 +162,7 @@ impl Run<'_> {
         };
         let parties = self.start(kind, count);
         if measured.case.clients == Clients::Deaths {
-            // The kernel takes up to 0.3 s to free 1 GiB, and there are other programs.
+            // The kernel takes up to 0.3 s to free 1 GiB, and other programs run too.
             length += Duration::from_millis(count * self.options.segment);
         }
         let way = usize::from(measured.case.what == What::Bind);
@@ -184,7 +184,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Kills all. Returns the time at which that was, and that at which their memory was free.
+    /// Kills all parties. Returns when that was, and when their memory was free.
     fn kill(&self, parties: &[Party]) -> Result<(u64, u64), Box<dyn Error>> {
         std::thread::sleep(Duration::from_millis(50));
         let held = meminfo("Shmem:")?;
@@ -224,7 +224,7 @@ impl Run<'_> {
             case.beside.iter().map(|role| start(&["bare", role])).collect::<Result<_, _>>()?;
         let (mut to, mut from) =
             server.0.stdin.take().zip(server.0.stdout.take()).ok_or("no pipes")?;
-        // What it needs at first is there after one exchange.
+        // One exchange allocates all that the server needs on first use.
         stand::bare(Duration::from_millis(1), case.what, &mut to, &mut from)?;
         let samples =
             stand::bare(Duration::from_secs(self.options.seconds), case.what, &mut to, &mut from)?;
@@ -233,7 +233,7 @@ impl Run<'_> {
     }
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed when the value is dropped.
 struct Ending(Child);
 
 impl Drop for Ending {

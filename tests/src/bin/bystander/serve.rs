@@ -1,4 +1,4 @@
-//! The servers: one of the library, with its default quotas, and one without the library.
+//! The two servers: one with the library and its default quotas, and one without the library.
 
 use std::error::Error;
 use std::io::{BufRead, Read, Write};
@@ -17,17 +17,17 @@ pub mod interface {
         interface load {
             /// Nothing.
             null: func();
-            /// The number of these numbers, which the server copies.
+            /// Returns the length of `numbers`, which the server copies.
             count: func(numbers: list<u64>) -> u64;
-            /// The number of these texts, which the server copies.
+            /// Returns the number of texts, which the server copies.
             texts: func(texts: list<string>) -> u64;
-            /// The sum of bytes that the server reads where they are.
+            /// Returns the sum of the bytes, which the server reads in place.
             fold: func(data: list<u8>) -> u64;
-            /// The number of bytes of a copy.
+            /// Returns the length of a copy of the bytes.
             vector: func(data: list<u8>) -> u64;
-            /// Zeros.
+            /// Returns `len` zeros.
             make: func(len: u64) -> list<u8>;
-            /// Blocks its kernel thread for so many milliseconds.
+            /// Blocks the handler's kernel thread for `ms` milliseconds.
             block: func(ms: u32);
         }
         "#
@@ -36,7 +36,7 @@ pub mod interface {
 
 use interface::load;
 
-/// What a handler goes through before others have a turn, in bytes.
+/// Number of bytes that a handler processes before it lets others run.
 const PART: usize = 256 << 10;
 
 struct Load;
@@ -53,7 +53,7 @@ impl load::Serve for Load {
     }
 
     fn fold(&self, data: Bytes<'_>) -> u64 {
-        // As the documents advise a handler that goes through many MiB.
+        // The documentation advises this for a handler that processes many MiB.
         let parts =
             (0..data.len()).step_by(PART).filter_map(|at| data.part(at, PART.min(data.len() - at)));
         parts.fold(0, |sum, part| {
@@ -86,11 +86,12 @@ pub fn run(polls: bool) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Bytes that the bare server copies before it looks for a request again: as much as the library.
+/// Number of bytes that the bare server copies between two polls for a request, the same as in the
+/// library.
 const PIECE: usize = 256 << 10;
 
-/// Answers each byte of standard input by one on standard output. Copies memory all the time, if
-/// it is busy.
+/// Answers each byte of standard input with one on standard output. If `busy`, copies memory all
+/// the time.
 pub fn bare(busy: bool) -> Result<(), Box<dyn Error>> {
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut byte = [0];

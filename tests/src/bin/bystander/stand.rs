@@ -1,4 +1,4 @@
-//! The bystander: one operation after the other, with a pause between, and the time of each.
+//! The bystander: repeats an operation with a pause between, and measures each.
 
 use crate::case::What;
 use crate::serve::interface::load::Load;
@@ -17,16 +17,16 @@ const EXCHANGES: usize = 3;
 /// The outcome of one operation, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// When it began.
+    /// When the operation began.
     pub at: u64,
-    /// How late the kernel ended the pause before it.
+    /// How late the kernel ended the pause before the operation.
     pub late: u64,
-    /// How long it took.
+    /// How long the operation took.
     pub took: u64,
 }
 
 impl Sample {
-    /// What a bystander has said.
+    /// Parses the samples in a bystander's report.
     pub fn all(numbers: &[u64]) -> Vec<Self> {
         numbers
             .chunks_exact(3)
@@ -35,8 +35,8 @@ impl Sample {
     }
 }
 
-/// Measures for as many milliseconds as each line of standard input says, and writes all samples in
-/// one line.
+/// Measures for the number of milliseconds in each line of standard input, and writes all samples
+/// in one line.
 pub fn run(way: &str) -> Result<(), Box<dyn Error>> {
     let bound = if way == "call" { Some(Load::bind("load")?) } else { None };
     say(Ok(Vec::new()));
@@ -55,7 +55,7 @@ pub fn run(way: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The same with a server without the library, by its two pipes. A bind is some exchanges.
+/// Measures a server without the library through its two pipes. A bind is [`EXCHANGES`] exchanges.
 pub fn bare(
     length: Duration,
     what: What,
@@ -72,7 +72,7 @@ pub fn bare(
     })
 }
 
-/// Operates again and again for so long. What an operation made is dropped after its time was
+/// Repeats the operation for this time. The result of an operation is dropped after its time was
 /// taken.
 fn samples<T, E>(
     length: Duration,

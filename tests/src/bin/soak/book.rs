@@ -1,9 +1,9 @@
-//! The shared record of a run: words in one memory file that every process maps and that survives
+//! The shared record of a run: words in a memory file that every process maps and that outlives
 //! each of them.
 //!
-//! A process writes what it has done into the record itself, so that what a killed process had
-//! counted is still readable. Every word has one meaning, and is written either by one process or
-//! by atomic additions.
+//! A process writes what it has done into the record itself, so the counts of a killed process are
+//! still readable. Every word has one meaning, and is written either by one process or by atomic
+//! additions.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,47 +13,47 @@ use upcall_os::memory::{Mapping, MemoryFile};
 use upcall_shm::region::{Region, RegionView};
 use upcall_tests::now;
 
-/// Number of callers that have a ledger of their own.
+/// Number of callers that have a ledger.
 pub const LANES: usize = 64;
-/// Number of requests of one caller that its ledger remembers.
+/// Number of requests of one caller that its ledger keeps.
 pub const HISTORY: u64 = 4096;
-/// Number of processes that a run has at a time.
+/// Maximum number of processes of a run at a time.
 pub const SLOTS: usize = 48;
-/// Number of process numbers of the machine.
+/// Number of process IDs of the machine.
 const PIDS: usize = 1 << 22;
 /// Number of members of the group.
 pub const MEMBERS: usize = 4;
 /// Number of groups.
 pub const GROUPS: usize = 2;
-/// Number of group epochs and of homes that the record remembers.
+/// Number of group epochs and of homes that the record keeps.
 const GENERATIONS: usize = 64;
-/// Number of buckets of a histogram: eight for each doubling.
+/// Number of buckets of a histogram, eight for each doubling.
 const BUCKETS: usize = 512;
-/// Words of one histogram: its buckets, then the count and the longest time.
+/// Number of words of a histogram: its buckets, then the count and the longest time.
 const HISTOGRAM: usize = BUCKETS + 2;
 
-/// What a histogram is of.
+/// What a histogram measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// From a server's death to the error of a call that was under way or came later.
+    /// From a server's death to the error of a call that was under way or was made later.
     CallAfterDeath,
-    /// From a member's death to its survivors' notice of it.
+    /// From a member's death to the survivors' notice of it.
     MemberAfterDeath,
     /// From a home's death to the error of an invocation or an access.
     HomeAfterDeath,
     /// The bystander's calls.
     Bystander,
-    /// Calls and binds of everybody else.
+    /// Calls and binds of all other clients.
     Calls,
     /// Urgent invocations.
     Urgent,
-    /// From the signal that kills a process to its end in the kernel. The kernel closes the
-    /// process's descriptors then, and peers learn of a death by those.
+    /// From the signal that kills a process to the end of its teardown in the kernel, which closes
+    /// its descriptors. Peers learn of a death by the closed descriptors.
     Ending,
 }
 
 impl Times {
-    /// All of them, in the order of the record.
+    /// All histograms, in the order of the record.
     pub const ALL: [Self; 7] = [
         Self::CallAfterDeath,
         Self::MemberAfterDeath,
@@ -64,7 +64,7 @@ impl Times {
         Self::Ending,
     ];
 
-    /// As the summary names it.
+    /// The name in the summary.
     pub fn name(self) -> &'static str {
         match self {
             Self::CallAfterDeath => "death to a call's error",
@@ -78,7 +78,7 @@ impl Times {
     }
 }
 
-/// How a request ended, by its caller's word.
+/// How a request ended, as its caller reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The caller is waiting, or died while it waited.
@@ -91,12 +91,12 @@ pub enum End {
     NotRun = 4,
 }
 
-/// How often an executor has run a request.
+/// The execution of a request that a count refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plane {
-    /// Executed by the server or the home that the caller asked.
+    /// The execution by the server or the home that the caller called.
     First,
-    /// Executed by the server that the first one called on the caller's behalf.
+    /// The execution by a server that the first one called on the caller's behalf.
     Nested,
 }
 
@@ -117,12 +117,12 @@ pub enum Sum {
     Binds,
     /// Binds that failed.
     BindErrors,
-    /// Requests executed after their caller's ledger had forgotten them, so that they could not be
+    /// Requests executed after their caller's ledger had dropped them, so that they could not be
     /// checked.
     Late,
-    /// Messages that a member has sent.
+    /// Messages that members have sent.
     Sent,
-    /// Messages that a member has taken.
+    /// Messages that members have taken.
     Taken,
     /// Barriers that held.
     Barriers,
@@ -132,7 +132,7 @@ pub enum Sum {
     Epochs,
     /// Objects of servers that clients have opened.
     Opened,
-    /// Looks at an object without its lock.
+    /// Reads of an object without its lock.
     Looks,
     /// Repairs of an object after a death in the middle of an operation.
     Repairs,
@@ -147,7 +147,7 @@ pub enum Sum {
 }
 
 impl Sum {
-    /// All of them, with their names in the summary.
+    /// All sums, with their names in the summary.
     pub const ALL: [(Self, &str); 20] = [
         (Self::Begun, "requests begun"),
         (Self::Answered, "requests answered"),
@@ -177,13 +177,13 @@ impl Sum {
 pub enum Phase {
     /// Work.
     Work = 0,
-    /// Finish what is under way, let go of all peers, and wait.
+    /// Finish what is under way, unbind from all peers, and wait.
     Rest = 1,
 }
 
-/// Words of one caller.
+/// Number of words of one caller.
 const LANE_WORDS: usize = 16;
-/// In place of a process's number: unknown to the caller.
+/// Stands for a process ID that the caller does not know.
 pub const UNKNOWN: u32 = u32::MAX;
 
 /// What an operation under way waits for, and since when.
@@ -191,13 +191,13 @@ pub const UNKNOWN: u32 = u32::MAX;
 pub struct Underway {
     /// The process that waits.
     pub by: u32,
-    /// The process it waits for; 0: it is not known.
+    /// The process it waits for; 0 if it is not known.
     pub target: u32,
-    /// The process that the target waits for on its behalf; 0: none.
+    /// The process that the target waits for on its behalf; 0 if there is none.
     pub via: u32,
     /// When it began, by [`now`].
     pub since: u64,
-    /// What it is.
+    /// The kind of operation.
     pub what: &'static str,
 }
 
@@ -207,7 +207,7 @@ pub const OPERATIONS: [&str; 20] = [
     "invoke", "perform", "auto", "read", "join", "send", "barrier", "finish", "rest",
 ];
 
-// Where things lie, in words.
+// Offsets of the parts of the record, in words.
 const SUMS: usize = 16;
 const HISTOGRAMS: usize = SUMS + 64;
 const SLOT: usize = HISTOGRAMS + Times::ALL.len() * HISTOGRAM;
@@ -220,7 +220,7 @@ const HOMES: usize = EPOCHS + GENERATIONS * EPOCH_WORDS;
 const BY_PID: usize = HOMES + GENERATIONS * 2;
 const WORDS: usize = BY_PID + PIDS * 3;
 
-/// The record. A clone is the same record.
+/// The record. Clones refer to the same record.
 #[derive(Clone)]
 pub struct Book(RegionView<[AtomicU64]>);
 
@@ -234,7 +234,8 @@ fn parts(id: u64) -> (usize, u64) {
 }
 
 impl Book {
-    /// Makes an empty record, and the path by which other processes open it while this one lives.
+    /// Creates an empty record, with the path by which other processes open it while this one
+    /// lives.
     pub fn create() -> std::io::Result<(Self, MemoryFile, String)> {
         let file = MemoryFile::create("soak", WORDS * 8)?;
         let path = format!(
@@ -245,7 +246,7 @@ impl Book {
         Ok((Self::map(&file)?, file, path))
     }
 
-    /// Opens the record of the process that has made it.
+    /// Opens the record of the process that created it.
     pub fn open(path: &str) -> std::io::Result<Self> {
         let file: OwnedFd = File::options().read(true).write(true).open(path)?.into();
         let file = MemoryFile::adopt(file, WORDS * 8).map_err(std::io::Error::other)?;
@@ -265,13 +266,13 @@ impl Book {
         &self.0[at]
     }
 
-    /// The epoch of a group: raised after a member was killed, so that the survivors know what to
-    /// do next.
+    /// The epoch of a group. The supervisor raises it after it has killed a member, so that the
+    /// survivors know what to do next.
     pub fn epoch(&self, group: usize) -> &AtomicU64 {
         self.word(8 + group)
     }
 
-    /// How many homes there have been.
+    /// The number of homes so far.
     pub fn homes(&self) -> &AtomicU64 {
         self.word(1)
     }
@@ -291,12 +292,12 @@ impl Book {
         self.word(SUMS + sum as usize).fetch_add(more, Relaxed);
     }
 
-    /// A sum.
+    /// Returns a sum.
     pub fn sum(&self, sum: Sum) -> u64 {
         self.word(SUMS + sum as usize).load(Relaxed)
     }
 
-    /// Notes a time.
+    /// Adds a time to a histogram.
     pub fn note(&self, times: Times, ns: u64) {
         let at = HISTOGRAMS + times as usize * HISTOGRAM;
         self.word(at + bucket(ns)).fetch_add(1, Relaxed);
@@ -304,14 +305,14 @@ impl Book {
         self.word(at + BUCKETS + 1).fetch_max(ns, Relaxed);
     }
 
-    /// How many times were noted, and the longest, in nanoseconds.
+    /// The number of times in a histogram, and the longest of them in nanoseconds.
     pub fn noted(&self, times: Times) -> (u64, u64) {
         let at = HISTOGRAMS + times as usize * HISTOGRAM + BUCKETS;
         (self.word(at).load(Relaxed), self.word(at + 1).load(Relaxed))
     }
 
-    /// The time that this share of all noted times does not exceed, up to an eighth, in
-    /// nanoseconds.
+    /// The time that this share of all times in a histogram does not exceed, to within an eighth,
+    /// in nanoseconds.
     pub fn quantile(&self, times: Times, share: f64) -> u64 {
         let (count, longest) = self.noted(times);
         let (mut left, at) =
@@ -326,17 +327,18 @@ impl Book {
         longest
     }
 
-    /// Forgets all times that were noted.
+    /// Clears all histograms.
     pub fn forget_times(&self) {
         (HISTOGRAMS..SLOT).for_each(|at| self.word(at).store(0, Relaxed));
     }
 
-    /// The process that has a slot now; its resources opened and dropped (servers).
+    /// A word of a slot.
     pub fn slot(&self, slot: usize, word: SlotWord) -> &AtomicU64 {
         self.word(SLOT + slot * SLOT_WORDS + word as usize)
     }
 
-    /// A process says that it has begun: nothing that is known of its number is about it.
+    /// Notes that this process has begun in a slot, and clears what an earlier process with its ID
+    /// left.
     pub fn enter(&self, slot: usize) {
         let pid = std::process::id();
         (0..3).for_each(|table| self.word(BY_PID + table * PIDS + pid as usize).store(0, SeqCst));
@@ -346,7 +348,7 @@ impl Book {
         self.slot(slot, SlotWord::Pid).store(pid.into(), SeqCst);
     }
 
-    /// When a process was killed; 0: it was not.
+    /// When a process was killed; 0 if it was not.
     pub fn died(&self, pid: u32) -> u64 {
         self.word(BY_PID + pid as usize % PIDS).load(SeqCst)
     }
@@ -356,7 +358,8 @@ impl Book {
         self.word(BY_PID + pid as usize % PIDS).store(now(), SeqCst);
     }
 
-    /// When a process went on after it had been stopped; 0: never; `u64::MAX`: it is stopped now.
+    /// When a process went on after a stop; 0 if it was never stopped, `u64::MAX` if it is stopped
+    /// now.
     pub fn went_on(&self, pid: u32) -> u64 {
         self.word(BY_PID + PIDS + pid as usize % PIDS).load(SeqCst)
     }
@@ -366,18 +369,20 @@ impl Book {
         self.word(BY_PID + PIDS + pid as usize % PIDS).store(u64::MAX, SeqCst);
     }
 
-    /// Notes that a process goes on.
+    /// Notes that a stopped process goes on.
     pub fn goes_on(&self, pid: u32) {
         self.word(BY_PID + PIDS + pid as usize % PIDS).store(now(), SeqCst);
     }
 
-    /// Whether this process was killed, or is stopped or was within the last `ns` nanoseconds.
+    /// Returns `true` if this process was killed, is stopped, or went on after a stop within the
+    /// last `ns` nanoseconds.
     pub fn was_disturbed(&self, pid: u32, ns: u64) -> bool {
         self.died(pid) != 0
             || self.went_on(pid).saturating_add(ns) > now() && self.went_on(pid) != 0
     }
 
-    /// Whether the slot's process began, or was disturbed, within the last `ns` nanoseconds.
+    /// Returns `true` if the slot's process began or was disturbed within the last `ns`
+    /// nanoseconds.
     pub fn was_slot_disturbed(&self, slot: usize, ns: u64) -> bool {
         self.slot(slot, SlotWord::Disturbed).load(SeqCst).saturating_add(ns) > now()
     }
@@ -395,7 +400,8 @@ impl Book {
         self.word(LEDGER + (lane * HISTORY as usize + (number % HISTORY) as usize) * 3 + table)
     }
 
-    /// A caller's next request, in the place of an earlier one, whose record is checked first.
+    /// Begins a caller's next request. It takes the place of an earlier one, whose record is
+    /// checked first.
     pub fn begin(&self, lane: usize) -> Result<u64, String> {
         let number = self.lane(lane, 0).load(SeqCst) + 1;
         self.check(lane, number.saturating_sub(HISTORY))?;
@@ -405,7 +411,7 @@ impl Book {
         Ok(request(lane, number))
     }
 
-    /// How a request has ended, which is checked against its executions.
+    /// Notes how a request ended, and checks that against its executions.
     pub fn end(&self, id: u64, end: End) -> Result<(), String> {
         let (lane, number) = parts(id);
         self.cell(lane, number, 2).store(number << 4 | end as u64, SeqCst);
@@ -418,7 +424,7 @@ impl Book {
         self.check(lane, number)
     }
 
-    /// How often a request was executed; `None`: the ledger has forgotten it.
+    /// How many times a request was executed; `None` if the ledger no longer has it.
     pub fn executed(&self, id: u64, plane: Plane) -> Option<u64> {
         let (lane, number) = parts(id);
         let cell = self.cell(lane, number, plane as usize).load(SeqCst);
@@ -451,7 +457,7 @@ impl Book {
         }
     }
 
-    /// Whether a request's executions agree with its end.
+    /// Checks that a request's executions agree with its end.
     fn check(&self, lane: usize, number: u64) -> Result<(), String> {
         let end = self.cell(lane, number, 2).load(SeqCst);
         if number == 0 || end >> 4 != number {
@@ -474,7 +480,7 @@ impl Book {
         Err(format!("request {number} of caller {lane} {end}, and was executed {times} times"))
     }
 
-    /// Checks all that the ledgers know.
+    /// Checks all requests in the ledgers.
     pub fn check_all(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for lane in 0..LANES {
@@ -486,7 +492,7 @@ impl Book {
         wrong
     }
 
-    /// Notes what a caller begins to wait for.
+    /// Notes what a caller starts to wait for.
     pub fn waits(&self, lane: usize, what: &'static str, target: u32) {
         let kind = OPERATIONS.iter().position(|name| *name == what).unwrap_or(0);
         self.lane(lane, 1).store(std::process::id().into(), SeqCst);
@@ -496,12 +502,12 @@ impl Book {
         self.lane(lane, 5).store(now(), SeqCst);
     }
 
-    /// Notes that a server waits for another one on a caller's behalf.
+    /// Notes that a server waits for another server on a caller's behalf.
     pub fn waits_via(&self, id: u64, via: u32) {
         self.lane(parts(id).0, 3).store(via.into(), SeqCst);
     }
 
-    /// Notes that a caller waits no longer. Returns when it had begun.
+    /// Notes that a caller no longer waits. Returns when the wait began.
     pub fn goes(&self, lane: usize) -> u64 {
         self.lane(lane, 5).swap(0, SeqCst)
     }
@@ -520,13 +526,13 @@ impl Book {
         })
     }
 
-    /// What is known of the messages from one member to another in an epoch.
+    /// A word about the messages from one member to another in an epoch.
     pub fn messages(&self, epoch: u64, from: usize, to: usize, word: Messages) -> &AtomicU64 {
         let at = epoch_at(epoch);
         self.word(at + (from * MEMBERS + to) * 3 + word as usize)
     }
 
-    /// In which epoch a member last sent all it had to send.
+    /// The last epoch in which a member sent all it had to send.
     pub fn has_sent(&self, epoch: u64, rank: usize) -> &AtomicU64 {
         self.word(epoch_at(epoch) + MEMBERS * MEMBERS * 3 + rank)
     }
@@ -536,28 +542,28 @@ impl Book {
         self.word(epoch_at(epoch) + MEMBERS * MEMBERS * 3 + MEMBERS + rank)
     }
 
-    /// Number of the last barrier of an epoch that a member came to.
+    /// The number of the last barrier of an epoch that a member has reached.
     pub fn came(&self, epoch: u64, rank: usize) -> &AtomicU64 {
         self.word(epoch_at(epoch) + MEMBERS * MEMBERS * 3 + 2 * MEMBERS + rank)
     }
 
-    /// The last round of an epoch, once a member has chosen it; 0 before.
+    /// The last round of an epoch; 0 until a member has chosen it.
     pub fn last_round(&self, epoch: u64) -> &AtomicU64 {
         self.word(epoch_at(epoch) + MEMBERS * MEMBERS * 3 + 3 * MEMBERS)
     }
 
-    /// Clears the record of an epoch that is to come.
+    /// Clears the record of a future epoch.
     pub fn clear_epoch(&self, epoch: u64) {
         let at = epoch_at(epoch);
         (at..at + EPOCH_WORDS).for_each(|at| self.word(at).store(0, SeqCst));
     }
 
-    /// Operations on a home's object that were begun.
+    /// Number of operations on a home's object that were begun.
     pub fn home_begun(&self, home: u64) -> &AtomicU64 {
         self.word(HOMES + home as usize % GENERATIONS * 2)
     }
 
-    /// Operations on a home's object that were done.
+    /// Number of operations on a home's object that were completed.
     pub fn home_done(&self, home: u64) -> &AtomicU64 {
         self.word(HOMES + home as usize % GENERATIONS * 2 + 1)
     }
@@ -566,7 +572,7 @@ impl Book {
 /// A word of a slot.
 #[derive(Clone, Copy, Debug)]
 pub enum SlotWord {
-    /// The process that has it.
+    /// The process in the slot.
     Pid = 0,
     /// Resources that its clients have opened.
     Opened = 1,
@@ -576,7 +582,7 @@ pub enum SlotWord {
     Disturbed = 3,
     /// Complaints of its processes.
     Complaints = 4,
-    /// Bytes that its process had allocated and not freed when it last rested.
+    /// Bytes that its process had allocated and not freed at its last rest.
     Held = 5,
 }
 
@@ -591,7 +597,7 @@ pub enum Messages {
     Taken = 2,
 }
 
-/// Where the words of an epoch are. An epoch's number has the number of its group in front.
+/// The offset of the words of an epoch. The upper 32 bits of an epoch's number are its group.
 fn epoch_at(epoch: u64) -> usize {
     let (group, number) = (epoch as usize >> 32, epoch as usize % (GENERATIONS / GROUPS));
     EPOCHS + (group % GROUPS * (GENERATIONS / GROUPS) + number) * EPOCH_WORDS

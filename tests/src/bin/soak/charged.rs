@@ -1,9 +1,9 @@
 //! The memory of all processes of a run together, as the kernel charges it to a control group.
 //!
-//! A process's own count misses what no process has mapped any more, and counts what is shared once
-//! for each. A group of version 1 or 2 is made below that of this process, where that is
-//! allowed; what it is charged with anonymous and shared memory is read from it. Pages of files on
-//! disk do not count: the first reader is charged for them.
+//! A process's own count misses memory that no process maps any more, and counts shared memory once
+//! for each process. A group of version 1 or 2 is created below that of this process, where that is
+//! allowed, and the anonymous and shared memory charged to it is read from it. Pages of files on
+//! disk do not count, since the first reader is charged for them.
 
 use std::fmt;
 use std::fs;
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 /// A control group with this process and all that it starts from now on.
 pub struct Charged {
     group: PathBuf,
-    /// The group that this process came from.
+    /// The group that this process was in before.
     before: PathBuf,
 }
 
 impl Charged {
-    /// Makes a group, and enters it. `None`: that cannot be done here.
+    /// Creates a group, and enters it. Returns `None` if the machine does not permit that.
     pub fn enter() -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let first =
@@ -34,8 +34,8 @@ impl Charged {
         Some(made)
     }
 
-    /// What the group is charged, without the pages of the `record`: it has words for each process
-    /// number, and a long run uses up very many of those.
+    /// The memory charged to the group, without the pages of the `record`: it has words for each
+    /// process ID, and a long run uses very many of those.
     pub fn memory(&self, record: impl AsFd) -> Option<Memory> {
         // A block is 512 bytes.
         let record = u64::try_from(rustix::fs::fstat(record).ok()?.st_blocks).ok()? / 2;
@@ -49,11 +49,11 @@ impl Charged {
     }
 }
 
-/// KiB of memory that a group is charged.
+/// Memory charged to a group, in KiB.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     pub anonymous: u64,
-    /// Of memory files, mapped or not.
+    /// Memory files, mapped or not.
     pub shared: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Clients of the run: kernel threads and user-level threads that call all servers, and hold each
-//! error to its word.
+//! Clients of the run: kernel threads and user-level threads that call all servers, and check that
+//! each error tells the truth.
 
 use crate::book::{End, Plane, SlotWord, Sum, Times};
 use crate::role::{Role, kind, say};
@@ -12,13 +12,13 @@ use upcall_tests::dice::Dice;
 use upcall_tests::now;
 use upcall_tests::party::Said;
 
-/// Number of callers that are kernel threads, in one client.
+/// Number of callers of one client that are kernel threads.
 const KERNEL: usize = 2;
-/// Number of callers that are user-level threads of one virtual processor.
+/// Number of callers of one client that are user-level threads of one virtual processor.
 const USERS: usize = 3;
-/// Number of callers of one client: each has a lane of the record.
+/// Number of callers of one client. Each has a lane of the record.
 pub const CALLERS: usize = KERNEL + USERS;
-/// Time for which a disturbance of a server explains a bind that fails, in nanoseconds.
+/// Longest time for which a disturbance of a server explains a failed bind, in nanoseconds.
 pub const EXPLAINED: u64 = 8_000_000_000;
 
 /// A server as its clients know it.
@@ -28,7 +28,7 @@ pub struct Known {
     pub name: String,
     /// Its slot in the record.
     pub slot: usize,
-    /// It is never killed nor stopped.
+    /// Whether it is never killed or stopped.
     pub steady: bool,
 }
 
@@ -52,12 +52,12 @@ struct Caller {
 
 struct Bound {
     work: Work,
-    /// The server's process; 0 until it has said so.
+    /// The server's process; 0 until the server has reported it.
     pid: u32,
     session: Option<(Session, u64)>,
 }
 
-/// What a call was given: which errors are right for it depends on that.
+/// The parameters of a call, on which depends which errors are valid.
 struct Given {
     id: u64,
     deadline: bool,
@@ -65,7 +65,7 @@ struct Given {
     since: u64,
 }
 
-/// Calls until the run ends: the lanes from `first` on are this process's.
+/// Calls until the run ends. The lanes from `first` on belong to this process.
 pub fn run(role: &Role, first: usize, servers: &[Known]) {
     say(&Said::Ok(vec!["calls".into()]));
     std::thread::scope(|scope| {
@@ -99,8 +99,8 @@ pub fn run(role: &Role, first: usize, servers: &[Known]) {
             }
         });
         role.until_the_end();
-        // The process does not wait for calls that are under way: it ends as a program does that
-        // returns from `main`.
+        // The process exits without waiting for calls under way, as a program does that returns
+        // from `main`.
         std::process::exit(0);
     });
 }
@@ -137,7 +137,7 @@ impl Caller {
         }
     }
 
-    /// Until this process is to rest; then lets go of all servers.
+    /// Works until this process is to rest, then unbinds from all servers.
     fn work(&mut self) {
         while !self.role.rests() {
             self.turn();
@@ -176,7 +176,7 @@ impl Caller {
         }
     }
 
-    /// Whether there is a binding to the server by now.
+    /// Binds to the server if needed. Returns `true` if there is a binding.
     fn bind(&mut self, at: usize) -> bool {
         if self.bound[at].as_ref().is_some_and(|bound| bound.work.is_open()) {
             return true;
@@ -243,7 +243,7 @@ impl Caller {
         Some(Given { id, deadline, pid, since: now() })
     }
 
-    /// One call of a kind: what it has to answer is known.
+    /// Makes a call of this kind, whose right reply is known.
     fn call(&mut self, at: usize, which: u64, deadline: Option<Duration>) {
         const NAMES: [&str; 5] = ["step", "text", "blob", "nap", "relay"];
         let Some(bound) = &self.bound[at] else { return };
@@ -312,7 +312,7 @@ impl Caller {
         });
     }
 
-    /// An object: opened, used some times, and dropped now or later.
+    /// Opens an object, uses it several times, and drops it now or later.
     fn session(&mut self, at: usize) {
         let key = self.dice.below(1 << 20);
         if self.bound[at].as_ref().is_some_and(|bound| bound.session.is_none()) {
@@ -351,7 +351,7 @@ impl Caller {
         }
     }
 
-    /// Holds the outcome of a call to its word.
+    /// Checks the outcome of a call against the record.
     fn ended<T: std::fmt::Debug>(
         &mut self,
         given: &Given,

@@ -1,9 +1,9 @@
-//! A clock that stands still while the machine lets sleeping threads wait for a processor.
+//! A clock that stands still while sleeping threads have to wait for a processor.
 //!
-//! A wait is a hang only if the waiting process could have run. Other programs may have the
-//! processors, or the hypervisor may. So each processor has a control thread, which sleeps for a
-//! short time and measures how late it wakes. The clock goes on with the slowest control thread,
-//! without the time by which that one was late.
+//! A wait is a hang only if the waiting process could have run. Other programs, or the hypervisor,
+//! may have the processors. So each processor has a control thread, which sleeps briefly and
+//! measures how late it wakes. The clock advances with the slowest control thread, and leaves out
+//! the time by which that thread was late.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use upcall_os::processor::CpuSet;
 
-/// Time for which a control thread sleeps.
+/// Time that a control thread sleeps.
 const TICK: Duration = Duration::from_millis(2);
-/// Time that one sleep takes if nothing keeps the thread from running.
+/// Longest time that a sleep takes if nothing keeps the thread from running.
 const ON_TIME: Duration = Duration::from_millis(3);
 
-/// The clock, with what its reader has read last.
+/// The clock, with the values at its last reading.
 pub struct FairClock {
     threads: Vec<Arc<AtomicU64>>,
     read: Vec<u64>,
@@ -25,7 +25,7 @@ pub struct FairClock {
 }
 
 impl FairClock {
-    /// Starts a control thread on each processor. They end with the process.
+    /// Starts a control thread on each processor. The threads end with the process.
     pub fn start() -> Self {
         let processors: Vec<usize> =
             CpuSet::allowed().map(|all| all.iter().collect()).unwrap_or_default();
@@ -33,7 +33,8 @@ impl FairClock {
             let time = Arc::new(AtomicU64::new(0));
             let shown = time.clone();
             std::thread::spawn(move || {
-                // A processor that is taken away is no longer looked at: the thread runs elsewhere.
+                // If the processor is taken away, its thread runs elsewhere, and the processor is
+                // no longer watched.
                 let _ = CpuSet::only(cpu).confine();
                 loop {
                     let before = Instant::now();
@@ -47,7 +48,7 @@ impl FairClock {
         Self { read: vec![0; threads.len()], threads, begun: Instant::now(), passed: 0 }
     }
 
-    /// The time since the last call, in nanoseconds, as far as a sleeping thread would have run.
+    /// The time since the last call in which a sleeping thread would have run, in nanoseconds.
     pub fn passed(&mut self) -> u64 {
         let mut least = None;
         for (thread, read) in self.threads.iter().zip(&mut self.read) {
@@ -60,13 +61,13 @@ impl FairClock {
         passed
     }
 
-    /// The share of the time so far in which sleeping threads had to wait.
+    /// The share of the time so far in which sleeping threads had to wait for a processor.
     pub fn lost(&self) -> f64 {
         1.0 - (self.passed as f64 / 1e9 / self.begun.elapsed().as_secs_f64()).min(1.0)
     }
 }
 
-/// What a sleep that took `elapsed` counts, in nanoseconds.
+/// The part of a sleep of `elapsed` that counts, in nanoseconds.
 fn on_time(elapsed: Duration) -> u64 {
     elapsed.min(ON_TIME).as_nanos() as u64
 }

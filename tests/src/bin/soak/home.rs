@@ -1,8 +1,8 @@
-//! A home with an object, and guests that work on it in every way that there is.
+//! A home with an object, and guests that work on the object in every possible way.
 //!
 //! Each operation notes in the record that it begins and that it is done, and adds one to the
-//! object in between. So the object's number lies between the two counts after any death, and its
-//! copies differ only within an operation.
+//! object in between. So after any death the object's number lies between the two counts, and its
+//! two copies differ only within an operation.
 
 use crate::book::{Book, End, Plane, Sum, Times};
 use crate::client::{EXPLAINED, own_going_on};
@@ -23,7 +23,7 @@ use upcall_tests::party::Said;
 struct Pair {
     first: u64,
     second: u64,
-    /// Which home this is, and its process.
+    /// The number of this home, and its process.
     home: u64,
     pid: u64,
 }
@@ -34,7 +34,7 @@ fn role() -> Option<&'static Role> {
     ROLE.get()
 }
 
-/// Adds one, for a request.
+/// Adds one on behalf of a request.
 struct Add;
 
 impl Operation for Add {
@@ -61,7 +61,7 @@ impl Operation for Add {
     }
 }
 
-/// The same as a thread of the home's, which sleeps first.
+/// Adds one in a thread of the home, which sleeps first.
 struct Slow;
 
 impl Procedure for Slow {
@@ -83,7 +83,7 @@ fn new_home(book: &Book) -> u64 {
     home
 }
 
-/// Makes the object, and serves it until standard input ends.
+/// Creates the object, and serves it until standard input ends.
 pub fn run(role: &Role, name: &str) {
     ROLE.get_or_init(|| role.clone());
     let home = new_home(&role.book);
@@ -124,7 +124,7 @@ struct Guest {
     slot: usize,
 }
 
-/// Works on the object of a home until standard input ends. `slot` is the home's.
+/// Works on the object of a home until standard input ends. `slot` is the home's slot.
 pub fn visit(role: &Role, lane: usize, name: &str, slot: usize) {
     ROLE.get_or_init(|| role.clone());
     say(&Said::Ok(vec!["visits".into()]));
@@ -147,7 +147,7 @@ pub fn visit(role: &Role, lane: usize, name: &str, slot: usize) {
 }
 
 impl Guest {
-    /// Until the object's home has ended, or this process is to rest.
+    /// Works until the object's home has ended, or this process is to rest.
     fn stay(&mut self) {
         let book = self.role.book.clone();
         book.waits(
@@ -185,7 +185,7 @@ impl Guest {
         }
     }
 
-    /// One operation. Returns whether to go on.
+    /// Performs one operation. Returns `true` if the guest is to go on.
     fn turn(&mut self, pair: &Homed<Pair>, pid: u32, patience: Option<Duration>) -> bool {
         let book = self.role.book.clone();
         let which = self.dice.below(100);
@@ -241,7 +241,8 @@ impl Guest {
         goes_on
     }
 
-    /// How an error ended a request, if the hold is still good; `None`: the home has ended.
+    /// Decides how an error ended a request if the hold is still good. Returns `None` if the home
+    /// has ended.
     fn judge(
         &self,
         error: &InvokeError,
@@ -251,7 +252,7 @@ impl Guest {
     ) -> Option<End> {
         let book = &self.role.book;
         match error {
-            // A home makes its object first, and serves it then.
+            // A home creates its object before it serves it.
             InvokeError::NotServed(FindError::Refused { .. } | FindError::Unreachable { .. })
                 if book.was_disturbed(pid, EXPLAINED)
                     || book.was_slot_disturbed(self.slot, EXPLAINED) =>
@@ -280,7 +281,7 @@ impl Guest {
             InvokeError::Access(AccessError::Busy { .. }) if patience.is_some() => {
                 Some(End::NotRun)
             }
-            // Debug builds say so of an operation that was stopped in its middle; it was run.
+            // Debug builds report this for an operation that was stopped in the middle. It was run.
             InvokeError::Blocked(_) => Some(End::Answered),
             error => {
                 self.role.complain("invoke", format!("process {pid}: {}: {error}", kind(error)));
@@ -290,7 +291,7 @@ impl Guest {
     }
 }
 
-/// Whether the error of a home that has ended leaves open that the operation was run.
+/// Decides whether the error of an ended home leaves open that the operation was run.
 fn not_begun(error: &InvokeError) -> End {
     match error {
         InvokeError::Ended { asked: true } => End::Unknown,

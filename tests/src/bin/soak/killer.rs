@@ -1,5 +1,4 @@
-//! The supervisor: starts all roles, disturbs them by chance, starts them again, and judges the
-//! run.
+//! The supervisor: starts all roles, disturbs them at random, restarts them, and judges the run.
 
 use crate::Options;
 use crate::book::{Book, GROUPS, MEMBERS, Phase, SLOTS, SlotWord, Sum, Times};
@@ -18,53 +17,53 @@ use upcall_tests::now;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::Place;
 
-/// Settings of the C library by which a process returns memory that it has freed. The client of the
-/// hostile server frees values of up to some MiB in many threads, and would keep up to 64 MiB in
-/// each arena: no leak would be seen beside that.
+/// Settings of the C library with which a process returns freed memory to the system. The client of
+/// the hostile server frees values of up to several MiB in many threads, and would keep up to 64
+/// MiB in each arena, which would hide a leak.
 const RETURNS_MEMORY: [(&str, &str); 3] = [
     ("MALLOC_ARENA_MAX", "2"),
     ("MALLOC_TRIM_THRESHOLD_", "262144"),
     ("MALLOC_MMAP_THRESHOLD_", "262144"),
 ];
 
-/// What the client of the hostile server is to do: call it for a second.
+/// The command to the client of the hostile server: call it for a second.
 const ENDURE: &str = "endure other 1000";
 
-/// Time that all have to finish what is under way. It is longer than the longest patience that a
-/// run of `make test` has (60 s), whose report says more.
+/// Longest time in which all processes have to finish what is under way. It exceeds the longest
+/// patience of a run of `make test` (60 s), whose report says more.
 const LONGEST_REST: Duration = Duration::from_secs(120);
 
-/// Time that the client of the hostile server may take for its second.
+/// Longest time that the client of the hostile server may take for its second.
 const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
 /// How a role ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is never disturbed.
+    /// Never disturbed.
     Spared,
-    /// It is stopped, and never killed.
+    /// Stopped, but never killed.
     Stopped,
-    /// It is stopped and killed.
+    /// Stopped and killed.
     Killed,
-    /// It ends by itself, again and again.
+    /// Ends by itself, again and again.
     Brief,
 }
 
-/// One role, and the process that plays it.
+/// A role, and the process that plays it.
 pub struct Actor {
-    /// As the report names it.
+    /// Its name in the report.
     pub name: String,
     words: String,
-    /// Its place in the record.
+    /// Its slot in the record.
     pub slot: usize,
     /// How it ends.
     pub fate: Fate,
-    /// Its group, if its death ends one.
+    /// Its group, if its death ends that group.
     group: Option<usize>,
     /// Its group, if it is a member of one.
     pub talks: Option<usize>,
     pub party: Option<Party>,
-    /// It was killed, and the kernel has not ended it yet.
+    /// Whether it was killed and the kernel has not ended it yet.
     pub dying: bool,
     /// When a stop ends, and whether the process is killed then.
     stopped: Option<(Instant, bool)>,
@@ -72,12 +71,12 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// The process that plays it now; 0: none.
+    /// The process that plays the role now; 0 if there is none.
     pub fn pid(&self) -> u32 {
         self.party.as_ref().map_or(0, Party::pid)
     }
 
-    /// Number of processes that have begun to play it.
+    /// Number of processes that have begun to play the role.
     pub fn begun(&self) -> u64 {
         self.lives
     }
@@ -92,23 +91,23 @@ pub struct Run<'a> {
     pub actors: Vec<Actor>,
     dice: Dice,
     start: Instant,
-    /// Kills and stops, by the victim's kind.
+    /// Number of kills and stops, by the kind of the victim.
     pub done: BTreeMap<(&'static str, String), u64>,
-    /// The last choices, for a failure's text.
+    /// The killer's last choices, for the text of a failure.
     choices: Vec<String>,
     pub faults: Vec<String>,
     next: Instant,
     live: bool,
     pub watchdog: Watchdog,
-    /// What all processes together were charged at rest, before and after.
+    /// The memory charged to all processes together at rest, before and after.
     pub charged: Option<(Memory, Memory)>,
-    /// The client of the hostile server has nothing to do.
+    /// Whether the client of the hostile server has nothing to do.
     endure_rests: bool,
-    /// When it last came to that.
+    /// When it last finished its second.
     endured: Instant,
 }
 
-/// Runs it all.
+/// Runs everything.
 pub fn run(options: &Options) -> ExitCode {
     match attempt(options) {
         Ok(true) => ExitCode::SUCCESS,
@@ -127,7 +126,7 @@ fn attempt(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let place = Place::new(program);
     std::fs::create_dir(place.path().join("tmp"))?;
     let charged = Charged::enter();
-    // The file stays open for the processes that are yet to open it.
+    // The file stays open for the processes that have yet to open it.
     let (book, record, path) = Book::create()?;
     (0..GROUPS).for_each(|group| book.epoch(group).store((group as u64) << 32 | 1, SeqCst));
     println!(
@@ -290,7 +289,7 @@ impl Run<'_> {
         }
     }
 
-    /// The load, and the killer, for so long; less if something is found.
+    /// Runs the load and the killer for this time, or until a fault is found.
     fn play(&mut self, length: Duration) {
         let end = Instant::now() + length;
         self.next = Instant::now() + Duration::from_millis(300);
@@ -304,7 +303,8 @@ impl Run<'_> {
         }
     }
 
-    /// What is done every few milliseconds: reports, ends, stops that are over, and the watchdog.
+    /// The periodic work, every few milliseconds: reports, ends, stops that are over, and the
+    /// watchdog.
     fn step(&mut self) {
         for at in 0..self.actors.len() {
             self.hear(at);
@@ -346,7 +346,7 @@ impl Run<'_> {
         }
     }
 
-    /// The watchdog looks. So it does before each change that it has to know of.
+    /// Runs the watchdog's check, which also precedes each change that the watchdog has to know of.
     fn look(&mut self) {
         self.faults.extend(self.watchdog.look(&self.book, &self.actors));
     }
@@ -393,7 +393,7 @@ impl Run<'_> {
             }
             self.book.disturb_slot(slot);
             let mut party = Party::start(command, &name);
-            // The steady server is there before anybody calls it.
+            // The steady server is ready before any client calls it.
             if name == "steady" {
                 party.hear().expect_ok("the steady server's start");
             }
@@ -405,7 +405,7 @@ impl Run<'_> {
         }
     }
 
-    /// What is wrong if the client of the hostile server has not come back from its second.
+    /// Returns the fault if the client of the hostile server takes too long for its second.
     fn endures_too_long(&self) -> Option<String> {
         let silent = self.endured.elapsed();
         let is_there = self.actors.iter().any(|actor| actor.name == "endures");
@@ -414,7 +414,8 @@ impl Run<'_> {
         })
     }
 
-    /// Tells the client of the hostile server to call it for another second, if it rests.
+    /// Commands the client of the hostile server to call it for another second, if the client
+    /// rests.
     fn endure_again(&mut self) {
         let rests = std::mem::take(&mut self.endure_rests);
         let party = self
@@ -427,7 +428,7 @@ impl Run<'_> {
         }
     }
 
-    /// Complaints, and what hostile peers have done.
+    /// Reads an actor's complaints, and what a hostile peer has done.
     fn hear(&mut self, at: usize) {
         while let Some(said) = self.actors[at].party.as_mut().and_then(Party::heard) {
             self.note(at, said);
@@ -462,7 +463,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a process has ended, and whether it was to.
+    /// Checks whether a process has ended, and whether it was meant to.
     fn reap(&mut self, at: usize) {
         let actor = &mut self.actors[at];
         let Some(party) = &mut actor.party else { return };
@@ -482,7 +483,7 @@ impl Run<'_> {
                 actor.name
             ));
         }
-        // What it said before its end is heard, too.
+        // What the process wrote before its end is read as well.
         while let Some(said) = self.actors[at].party.as_mut().and_then(Party::try_hear) {
             self.note(at, said);
         }
@@ -493,7 +494,7 @@ impl Run<'_> {
         }
     }
 
-    /// The next choice of the killer. It takes the same number of random numbers in each state of
+    /// Makes the killer's next choice. It draws the same number of random numbers in each state of
     /// the victim, so that the same seed makes the same choices.
     fn choose(&mut self) {
         let victims: Vec<usize> = (0..self.actors.len())
@@ -543,7 +544,8 @@ impl Run<'_> {
         if actor.dying {
             return;
         }
-        // First the record, then the signal: an error of a peer must find the death in the record.
+        // First the record, then the signal: a peer that gets an error must find the death in the
+        // record.
         if self.options.plant.as_deref() != Some("claim") {
             self.book.dies(party.pid());
         }
@@ -582,8 +584,8 @@ impl Run<'_> {
         party.signal(Signal::CONT);
     }
 
-    /// Has all finish what is under way, ends those that may be killed, and says what the others
-    /// use then.
+    /// Makes all processes finish what is under way, ends those that may be killed, and returns
+    /// what the others use then.
     fn rest(&mut self) -> Vec<watch::State> {
         self.book.set_phase(Phase::Rest);
         (0..self.actors.len()).for_each(|at| self.go_on(at));
@@ -614,11 +616,11 @@ impl Run<'_> {
             std::thread::sleep(Duration::from_millis(2));
         }
         self.actors.iter_mut().for_each(|actor| actor.dying = false);
-        // Hostile connections, and what the dead had, are seen to by then.
+        // By then hostile connections and what the dead had are dealt with.
         watch::settled(&self.book, &self.actors)
     }
 
-    /// Waits until each server that lives has dropped all objects of clients that rest.
+    /// Waits until each living server has dropped all objects of the resting clients.
     fn objects_are_dropped(&mut self) {
         let start = Instant::now();
         while self.faults.is_empty() {
@@ -650,7 +652,7 @@ impl Run<'_> {
         }
     }
 
-    /// Ends all, and looks what they have left.
+    /// Ends all processes, and checks what they have left behind.
     fn close(&mut self) {
         for actor in &mut self.actors {
             if let Some(party) = &mut actor.party {

@@ -1,26 +1,25 @@
-//! Kills and stops processes at random under a mixed load, and accounts for what they promise each
-//! other.
+//! Kills and stops processes at random under a mixed load, and checks what they promise each other.
 //!
-//! 1. One program: the supervisor starts itself again, once for each role. All share one memory
-//!    file, the record ([`book`]), in which each process writes what it does; so what a killed
-//!    process had done is still known.
+//! 1. All roles are one program: the supervisor starts itself again, once for each role. All share
+//!    a memory file, the record ([`book`]), in which each process writes what it does. So the work
+//!    of a killed process is still known.
 //! 2. Load: servers and their clients ([`server`], [`client`]), a group ([`member`]), a home and
 //!    its guests ([`home`]), hostile peers (`upcall_tests::hostile`), and a bystander that calls a
 //!    server which is never disturbed.
 //! 3. The killer ([`killer`]) draws victims, actions and pauses from a seed; the same seed makes
 //!    the same choices.
-//! 4. A request has a number. Its executor notes that before it answers; its caller notes how it
-//!    ended. An answered request was executed once; a request that failed as not begun, never; any
-//!    other at most once. Messages are numbered, too.
-//! 5. An error that speaks of a death is checked against the list of those that were killed.
-//! 6. The watchdog ([`watch`]) looks for operations that do not return, and for what is left over:
+//! 4. Each request has a number. Its executor notes the number before it replies; its caller notes
+//!    how the request ended. An answered request was executed once. A request that failed as not
+//!    begun was never executed, and any other at most once. Messages are numbered, too.
+//! 5. An error that reports a death is checked against the list of killed processes.
+//! 6. The watchdog ([`watch`]) looks for operations that do not return, and for leftovers:
 //!    descriptors, mappings, threads, memory, files, processes. It compares two states of rest, one
 //!    before and one after the kills.
-//! 7. Times are reported, and none decides: only a wait beyond the patience of the watchdog is a
+//! 7. Times are reported, but do not decide: only a wait beyond the patience of the watchdog is a
 //!    failure. A wait does not count while the killer has stopped one of its processes, nor until
 //!    the kernel has ended a killed one, nor while the machine keeps sleeping threads from running
 //!    ([`fair`]).
-//! 8. `--plant` puts a fault into the load, which the run has to find: so it is known that it can
+//! 8. `--plant` puts a fault into the load, which the run has to find. This shows that a run can
 //!    fail.
 #![forbid(unsafe_code)]
 
@@ -75,7 +74,7 @@ examples:
 exit status: 0 nothing was found; 1 something was; 2 the arguments make no sense
 ";
 
-/// What the arguments say.
+/// The parsed arguments.
 #[derive(Clone, Debug)]
 struct Options {
     seconds: u64,
@@ -219,12 +218,13 @@ fn play(place: &[&str], words: &[&str]) -> ExitCode {
             let _ = kill_process(getpid(), Signal::KILL);
         }
         ["hostile-server", name] => {
-            // It enters its name by hand, which fails while the entry of a killed one is there.
+            // The server enters its name by hand, which fails while the entry of a killed one is
+            // there.
             while upcall::directory::folder().is_ok_and(|folder| folder.join(name).exists()) {
                 upcall::directory::sweep();
                 std::thread::sleep(Duration::from_millis(2));
             }
-            // So does what a server leaves that is killed while it enters its name.
+            // The same holds for the remains of a server that was killed while it entered its name.
             if let Ok(folder) = upcall::directory::folder() {
                 let _ = std::fs::remove_dir_all(folder.join(format!(".{name}")));
             }

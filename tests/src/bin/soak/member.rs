@@ -1,4 +1,5 @@
-//! Members of a group that number their messages, and verify at each death what had to arrive.
+//! Members of a group that number their messages, and verify at each death which messages had to
+//! arrive.
 //!
 //! An epoch is the life of one group. The supervisor kills a member and then raises the epoch.
 //! Survivors notice the death, take what is still due, compare it with the senders' own record,
@@ -16,13 +17,13 @@ use upcall_tests::dice::Dice;
 use upcall_tests::now;
 use upcall_tests::party::Said;
 
-/// A number, what it is multiplied by some constant, the sender, the receiver.
+/// A number, its product with a constant, the sender, the receiver.
 type Data = [u64; 4];
 
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Time that members have to form a group before they look whether the epoch has changed.
+/// Time that members have to form a group before they check whether the epoch has changed.
 pub const FORMING: Duration = Duration::from_secs(2);
-/// Time in which a group has to form, and to end, if all members run.
+/// Longest time in which a group has to form, and to end, if all members run.
 const LONGEST: Duration = Duration::from_secs(30);
 
 struct Member<'a> {
@@ -39,9 +40,9 @@ struct Member<'a> {
     hostile: Option<usize>,
 }
 
-/// The kinds of messages, with what they carry.
+/// The kinds of messages, with the type that each carries.
 pub const KINDS: [(&str, &str); 2] = [("data", "[u64; 4]"), ("text", "text")];
-/// The group in which one member is hostile: there are no barriers in it.
+/// The group with a hostile member. It has no barriers.
 const WITH_HOSTILE: usize = 1;
 /// The rank of the hostile member.
 pub const HOSTILE: usize = MEMBERS - 1;
@@ -53,7 +54,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Message `number` came from one member to another in the group of this epoch.
+    /// Takes message `number` from one member to another in the group of this epoch.
     fn take(
         &mut self,
         role: &Role,
@@ -73,7 +74,7 @@ impl Seen {
     }
 }
 
-/// Joins group after group with this rank.
+/// Joins one group after another with this rank.
 pub fn run(role: &Role, lane: usize, group: usize, rank: usize) {
     say(&Said::Ok(vec!["talks".into()]));
     let ends = role.clone();
@@ -103,7 +104,7 @@ pub fn run(role: &Role, lane: usize, group: usize, rank: usize) {
 }
 
 impl<'a> Member<'a> {
-    /// Forms the group of an epoch with the others; `None`: the epoch has passed.
+    /// Forms the group of an epoch with the other members. Returns `None` if the epoch has passed.
     fn join(role: &'a Role, lane: usize, group: usize, epoch: u64, rank: usize) -> Option<Self> {
         let (book, since) = (&role.book, Instant::now());
         let hostile = (group == WITH_HOSTILE).then_some(HOSTILE);
@@ -116,7 +117,7 @@ impl<'a> Member<'a> {
                 (handlers.kind(KINDS[0].0), handlers.kind(KINDS[1].0));
             let seen = Rc::new(RefCell::new(Seen::default()));
             let (here, by) = (seen.clone(), role.clone());
-            // What the hostile member says counts for nothing.
+            // Messages from the hostile member are ignored.
             handlers.on(data, move |group, from, [number, product, sender, receiver]| {
                 let good = [product, sender, receiver]
                     == [number.wrapping_mul(FACTOR), from as u64, group.rank() as u64];
@@ -174,8 +175,8 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Sends, takes, and meets the others, until a barrier fails because of a death, or all have
-    /// agreed to rest.
+    /// Sends, takes, and meets the other members, until a barrier fails because of a death, or all
+    /// have agreed to rest.
     ///
     /// A member that stops coming to barriers would leave the others waiting there. So a member
     /// leaves only after a barrier has failed, which all survivors see, or after a round that all
@@ -184,7 +185,7 @@ impl<'a> Member<'a> {
         let own = self.group.rank();
         for round in 1.. {
             let last = self.role.book.last_round(self.epoch);
-            // No member has passed this barrier yet: this one has not come to it.
+            // No member has passed this barrier yet, since this one has not reached it.
             if self.role.rests() {
                 let _ = last.compare_exchange(0, round, SeqCst, SeqCst);
             }
@@ -215,8 +216,8 @@ impl<'a> Member<'a> {
         self.finish();
     }
 
-    /// Whether a member is known to have been killed, or to have done all that this epoch asks of
-    /// it.
+    /// Returns `true` if a member is known to have been killed, or to have done all that this epoch
+    /// requires of it.
     fn may_be_gone(&self, rank: usize) -> bool {
         self.hostile == Some(rank)
             || self.role.book.died(self.process(rank)) != 0
@@ -227,7 +228,7 @@ impl<'a> Member<'a> {
         self.group.process(rank).unwrap_or(0)
     }
 
-    /// One message. Returns whether the receiver is still there.
+    /// Sends one message. Returns `true` if the receiver is still there.
     fn send(&mut self, to: usize, long: bool) -> bool {
         let (book, own, number) = (&self.role.book, self.group.rank(), self.next[to]);
         let word = |word| book.messages(self.epoch, own, to, word);
@@ -236,7 +237,7 @@ impl<'a> Member<'a> {
         let sent = if long {
             self.group.send(to, self.text, &format!("{number}:{}", "x".repeat(length(number))))
         } else {
-            // A planted fault: a number is left out.
+            // A planted fault skips a number.
             let number = number + u64::from(number == 40 && self.role.plants("order"));
             self.group.send(
                 to,
@@ -276,7 +277,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Runs handlers, and notes who has ended.
+    /// Runs handlers, and notes which members have ended.
     fn poll(&mut self) -> usize {
         let before = self.seen.borrow().taken.iter().sum::<u64>();
         let done = self.group.poll();
@@ -286,7 +287,7 @@ impl<'a> Member<'a> {
                 Event::Ended { rank } => {
                     let died = self.role.book.died(self.process(rank));
                     if died != 0 {
-                        // A barrier waits for each living member, stopped ones too.
+                        // A barrier waits for each living member, including stopped ones.
                         let living = (0..MEMBERS)
                             .map(|rank| self.process(rank))
                             .filter(|pid| self.role.book.died(*pid) == 0);
@@ -323,7 +324,7 @@ impl<'a> Member<'a> {
         done
     }
 
-    /// Comes to a barrier. Returns whether it held.
+    /// Enters a barrier. Returns `true` if the barrier held.
     fn meets(&mut self, round: u64) -> bool {
         let (book, own) = (&self.role.book, self.group.rank());
         book.came(self.epoch, own).store(round, SeqCst);
@@ -351,7 +352,7 @@ impl<'a> Member<'a> {
             Err(RunError::Lost(Event::Ended { rank })) if self.may_be_gone(rank) => {
                 book.add(Sum::GroupErrors, 1);
                 self.gone[rank] |= book.died(self.process(rank)) == 0;
-                // The event of that death has to come, too.
+                // The event of that death must arrive, too.
                 self.wait_for_end(rank);
                 false
             }
@@ -376,7 +377,7 @@ impl<'a> Member<'a> {
         self.role.book.goes(self.lane);
     }
 
-    /// Takes what is due, and compares it with what the senders have noted.
+    /// Takes what is due, and compares it with the senders' records.
     fn finish(mut self) {
         let (role, own, epoch) = (self.role, self.group.rank(), self.epoch);
         role.book.has_sent(epoch, own).store(1, SeqCst);
@@ -421,7 +422,7 @@ impl<'a> Member<'a> {
         role.book.add(Sum::Epochs, 1);
     }
 
-    /// Whether all that a member has sent was taken.
+    /// Returns `true` if all messages that a member has sent were taken.
     fn is_settled(&self, rank: usize) -> bool {
         let (book, own) = (&self.role.book, self.group.rank());
         if self.gone[rank] || self.hostile == Some(rank) {

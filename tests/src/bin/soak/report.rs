@@ -14,7 +14,7 @@ fn time(ns: u64) -> String {
     }
 }
 
-/// The table.
+/// Prints the table.
 pub fn print(run: &Run<'_>, leaks: Option<&Leaks>) {
     println!("\n  disturbed                     kills    stops");
     let kinds: std::collections::BTreeSet<&String> =
@@ -102,7 +102,7 @@ fn object(parts: impl IntoIterator<Item = (String, String)>) -> String {
     format!("{{{}}}", parts.join(", "))
 }
 
-/// The same as JSON.
+/// The summary as JSON.
 pub fn json(run: &Run<'_>, options: &Options, leaks: Option<&Leaks>) -> String {
     let sums = Sum::ALL.map(|(sum, name)| (name.to_string(), run.book.sum(sum).to_string()));
     let times = Times::ALL.map(|times| {
@@ -152,7 +152,7 @@ pub fn json(run: &Run<'_>, options: &Options, leaks: Option<&Leaks>) -> String {
     ])
 }
 
-/// How to run it again.
+/// The command that runs it again.
 pub fn again(options: &Options) -> String {
     let program =
         std::env::current_exe().map_or_else(|_| "soak".into(), |path| path.display().to_string());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use upcall_tests::dice::Dice;
 use upcall_tests::party::Said;
 
-/// Maximum number of complaints that one process prints; the rest is only counted.
+/// Maximum number of complaints that one process prints. Any more are only counted.
 const MOST_COMPLAINTS: u64 = 8;
 
 /// A process of the run.
@@ -16,19 +16,19 @@ const MOST_COMPLAINTS: u64 = 8;
 pub struct Role {
     /// The shared record.
     pub book: Book,
-    /// This process's place in it.
+    /// This process's slot in the record.
     pub slot: usize,
     seed: u64,
     plant: Option<String>,
 }
 
 impl Role {
-    /// Takes part: `words` are the record's path, the slot and the seed.
+    /// Joins the run. `words` are the record's path, the slot and the seed.
     pub fn enter(words: &[&str]) -> Result<Self, Box<dyn Error>> {
         let [path, slot, seed] = words else {
             return Err("a role needs a record, a slot and a seed".into());
         };
-        // No role outlives the run, however that ends.
+        // No role outlives the run, however the run ends.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         let role = Self {
             book: Book::open(path)?,
@@ -40,17 +40,17 @@ impl Role {
         Ok(role)
     }
 
-    /// Random numbers for the part of this process with this number.
+    /// Random numbers for part `part` of this process.
     pub fn dice(&self, part: u64) -> Dice {
         Dice::new(self.seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Whether this fault is to be planted.
+    /// Returns `true` if this fault is to be planted.
     pub fn plants(&self, fault: &str) -> bool {
         self.plant.as_deref() == Some(fault)
     }
 
-    /// Reports what must not be. The run fails.
+    /// Reports a violation. The run fails.
     pub fn complain(&self, kind: &str, text: impl std::fmt::Display) {
         self.book.add(Sum::Complaints, 1);
         if self
@@ -63,14 +63,14 @@ impl Role {
         }
     }
 
-    /// The same for a check.
+    /// Complains if a check has failed.
     pub fn check(&self, kind: &str, outcome: Result<(), String>) {
         if let Err(text) = outcome {
             self.complain(kind, text);
         }
     }
 
-    /// Whether this process is to finish.
+    /// Returns `true` if this process is to finish and rest.
     pub fn rests(&self) -> bool {
         self.book.phase() == Phase::Rest
     }
@@ -83,7 +83,8 @@ impl Role {
         }
     }
 
-    /// Notes in the record how much memory this process has allocated, to be called while it rests.
+    /// Notes in the record how much memory this process has allocated. The process calls this while
+    /// it rests.
     pub fn tell_what_it_holds(&self) {
         let held = upcall_os::ration::held().bytes as u64;
         self.book
@@ -91,13 +92,13 @@ impl Role {
             .store(held, std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Says that it has begun, and waits until standard input ends.
+    /// Reports that the process has begun, and waits until standard input ends.
     pub fn until_the_end(&self) {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {}
     }
 }
 
-/// Writes a line for the supervisor, at once, so that it survives this process.
+/// Writes a line to the supervisor without buffering, so that the line survives this process.
 pub fn say(said: &Said) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{}", said.to_line()).and_then(|()| out.flush());

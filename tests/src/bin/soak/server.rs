@@ -1,4 +1,4 @@
-//! A server of the run: it notes each execution in the record before it answers.
+//! A server of the run, which notes each execution in the record before it replies.
 
 use crate::book::{Plane, SlotWord, Sum, UNKNOWN};
 use crate::role::{Role, kind, say};
@@ -47,7 +47,7 @@ pub mod interface {
 
 use interface::work::{self, Work};
 
-/// What `step` answers.
+/// The result of `step`.
 pub fn step(id: u64, x: u64) -> u64 {
     (id ^ x.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -71,7 +71,7 @@ fn execute(role: &Role, id: u64, plane: Plane) {
 }
 
 impl Worker {
-    /// The server of a name as it is now, and its process.
+    /// The server that has this name now, and its process.
     fn bound(&self, name: &str) -> Result<(Work, u32), String> {
         if let Some((work, pid)) = self.nested.lock().get(name).filter(|(work, _)| work.is_open()) {
             return Ok((work.clone(), *pid));
@@ -89,7 +89,7 @@ impl work::Serve for Shared {
     }
 
     fn step(&self, id: u64, x: u64) -> u64 {
-        // The inner call of a relay has a number of its own kind: its first byte says so.
+        // `INNER` marks the inner call of a relay, whose executions are counted separately.
         let (id, plane) = if x & INNER != 0 { (id, Plane::Nested) } else { (id, Plane::First) };
         let planted = |fault: &str| id % 300 == 7 && self.0.role.plants(fault);
         if !planted("lost") {
@@ -126,7 +126,7 @@ impl work::Serve for Shared {
     fn relay(&self, id: u64, name: &str, x: u64) -> Result<u64, String> {
         let role = &self.0.role;
         execute(role, id, Plane::First);
-        // Whom a bind waits for is not known before it is over.
+        // Until a bind returns, the process that it waits for is not known.
         role.book.waits_via(id, UNKNOWN);
         let bound = self.0.bound(name);
         role.book.waits_via(id, bound.as_ref().map_or(0, |(_, pid)| *pid));
@@ -145,7 +145,7 @@ impl work::Serve for Shared {
     }
 }
 
-/// Marks the inner call of a relay, in its argument.
+/// Marks the argument of a relay's inner call.
 pub const INNER: u64 = 1 << 63;
 
 impl work::ServeSession for Session {
@@ -161,14 +161,13 @@ impl Drop for Session {
     }
 }
 
-/// Serves `name`; with `trial` also the interface that the hostile client knows.
+/// Serves `name`. With `trial`, also serves the interface that the hostile client knows.
 pub fn run(role: &Role, name: &str, options: &[&str]) {
     let worker = Arc::new(Worker { role: role.clone(), nested: Mutex::new(HashMap::new()) });
     let mut server = Server::new().export(name, work::export(Shared(worker.clone())));
     for option in options {
         server = match *option {
-            // For the hostile client, which asks for anything and has objects and calls panic all
-            // the time.
+            // The hostile client requests anything, and makes objects and calls panic all the time.
             "trial" => {
                 let object = Object::default();
                 object.0.be_wary();
@@ -176,7 +175,7 @@ pub fn run(role: &Role, name: &str, options: &[&str]) {
                 server.export("trial", trial::export(object))
             }
             "two" => server.processors(2),
-            // What it uses at the end is compared with what it used at first.
+            // Its use of resources at the end is compared with that at the start.
             "without-spares" => server.spare_processors(0),
             _ => server,
         };
@@ -186,7 +185,7 @@ pub fn run(role: &Role, name: &str, options: &[&str]) {
         Err(error) => return role.complain("serve", format!("serving {name}: {error}")),
     };
     say(&Said::Ok(vec!["serves".into()]));
-    // A server that rests holds no bindings, so that what it uses then can be compared.
+    // A resting server holds no bindings, so that its use of resources can be compared.
     let (resting, nested) = (role.clone(), worker.clone());
     std::thread::spawn(move || {
         loop {

@@ -1,4 +1,4 @@
-//! What does not return, and what is left over.
+//! Detects operations that do not return, and resources that are left over.
 
 use crate::book::{Book, LANES, SlotWord, UNKNOWN, Underway};
 use crate::charged::Memory;
@@ -13,48 +13,51 @@ use upcall_tests::now;
 use upcall_tests::place::Place;
 use upcall_tests::usage::{Usage, memory, open_descriptors, processes};
 
-/// Growth of the memory of a process, and of all together, that is no leak, in KiB. Allocators keep
-/// what they once had: 15 callers may have 1 MiB of arguments and 1 MiB of a result each at the
-/// same time. Measured in runs of 75 s: up to 3.3 MiB in one process, 3.7 MiB in all together.
+/// Maximum growth of the memory of a process, and of all together, that is not a leak, in KiB.
+/// Allocators keep what they once had: 15 callers may have 1 MiB of arguments and 1 MiB of a result
+/// each at the same time. In runs of 75 s up to 3.3 MiB were measured in one process, and 3.7 MiB
+/// in all together.
 const GROWTH: u64 = 32 << 10;
 
-/// Growth of what a process has allocated and not freed that is no leak, in bytes: collections keep
-/// room for as many elements as they once had.
+/// Maximum growth of what a process has allocated and not freed that is not a leak, in bytes.
+/// Collections keep room for as many elements as they once had.
 const HELD: u64 = 256 << 10;
 
-/// Time that a group has to form before its members look whether the epoch has changed, which is
-/// the only thing that ends a join into an epoch that has passed.
+/// Time that a group has to form before its members check whether the epoch has changed. Nothing
+/// else ends a join into an epoch that has passed.
 const FORMING: Duration = crate::member::FORMING;
 
 /// Looks for operations that do not return.
 ///
 /// The time of an operation is that of the [`FairClock`], without the time in which the killer had
-/// stopped one of the processes that take part, and without the time for which their threads waited
+/// stopped one of the participating processes, and without the time for which their threads waited
 /// for a processor, by the kernel's count. On a machine with time to spare both clocks are the
-/// wall's. It starts again when one of them dies, or another one takes its place: what a peer's
+/// wall's.
+///
+/// The time starts again when one of the processes dies, or is replaced by another: what a peer's
 /// death ends is to end within the same time after the death. A death is the moment at which the
-/// kernel has ended a killed process. It closes that process's descriptors then, by which peers
-/// learn of the death ([`Times::Ending`](crate::book::Times::Ending)).
+/// kernel has ended a killed process. The kernel closes that process's descriptors then, by which
+/// peers learn of the death ([`Times::Ending`](crate::book::Times::Ending)).
 pub struct Watchdog {
     clock: FairClock,
     patience: Duration,
     waits: Vec<Wait>,
-    /// The longest time of any operation, in nanoseconds, and which one it was.
+    /// The longest time of any operation, and which operation it was.
     pub longest: (Duration, String),
 }
 
-/// What is known of the operation of one caller.
+/// The state of one caller's operation.
 #[derive(Clone, Default)]
 struct Wait {
     since: u64,
-    /// The deaths and starts that the operation has seen.
+    /// The number of deaths and starts during the operation.
     lives: u64,
-    /// In nanoseconds.
+    /// Time waited so far, in nanoseconds.
     waited: u64,
-    /// For how long the threads that take part had waited for a processor, once the operation was
-    /// looked at closely.
+    /// Time for which the participating threads had waited for a processor when the watchdog began
+    /// to look at the operation closely.
     delayed: Option<u64>,
-    /// It was reported.
+    /// Whether it was reported.
     told: bool,
 }
 
@@ -74,13 +77,13 @@ impl Watchdog {
         self.clock.lost()
     }
 
-    /// Forgets the longest time.
+    /// Resets the longest time.
     pub fn forget(&mut self) {
         self.longest = (Duration::ZERO, String::new());
     }
 
-    /// To be called every few milliseconds, and after each stop. An operation that has not returned
-    /// for too long.
+    /// Checks all operations, every few milliseconds and after each stop. Returns a description of
+    /// an operation that has not returned for too long.
     pub fn look(&mut self, book: &Book, actors: &[Actor]) -> Option<String> {
         let passed = self.clock.passed();
         (0..LANES).find_map(|lane| self.look_at(lane, passed, book, actors))
@@ -119,7 +122,8 @@ impl Watchdog {
         let delayed = pids.iter().map(|pid| delay(*pid)).sum::<u64>();
         let more = delayed.saturating_sub(*wait.delayed.get_or_insert(delayed));
         let beyond = beyond(wait.waited.saturating_sub(more));
-        // A thread that waits for a processor now is not counted before it has got it.
+        // The wait of a thread that waits for a processor now is counted only when the thread gets
+        // it.
         let is_over = beyond >= self.patience
             && (!pids.iter().any(|pid| wants_to_run(*pid)) || beyond >= 10 * self.patience);
         if wait.told || !is_over && beyond <= self.longest.0 {
@@ -151,14 +155,14 @@ impl Watchdog {
 /// The waiting process, and those that it waits for.
 struct Peers<'a> {
     known: Vec<u32>,
-    /// Where the peer is not known: all roles that may be it.
+    /// Where the peer is not known, all roles that may be it.
     possible: Vec<&'a Actor>,
 }
 
 impl<'a> Peers<'a> {
     fn of(pids: [u32; 3], actors: &'a [Actor]) -> Self {
         let by = actors.iter().find(|actor| actor.pid() == pids[0]);
-        // Members of a group wait for any of it, also in a send, which runs handlers.
+        // A member of a group waits for any other member, also in a send, which runs handlers.
         let talks = by.and_then(|actor| actor.talks);
         let possible = if talks.is_some() || pids[1] == 0 || pids[2] == UNKNOWN {
             actors.iter().filter(|actor| talks.is_none() || actor.talks == talks).collect()
@@ -181,14 +185,14 @@ impl<'a> Peers<'a> {
         pids
     }
 
-    /// A number that differs after each death and each start among them.
+    /// A number that changes with each death and each start among these processes.
     fn lives(&self, book: &Book) -> u64 {
         let died = self.known.iter().map(|pid| book.died(*pid));
         let begun = self.possible.iter().map(|actor| actor.begun() + book.died(actor.pid()));
         died.chain(begun).fold(0, u64::wrapping_add)
     }
 
-    /// Returns `true` if the kernel has not ended one of them yet that was killed.
+    /// Returns `true` if the kernel has yet to end one of the processes that was killed.
     fn is_any_dying(&self, actors: &[Actor]) -> bool {
         let known = actors.iter().filter(|actor| self.known.contains(&actor.pid()));
         known.chain(self.possible.iter().copied()).any(|actor| actor.dying)
@@ -199,13 +203,13 @@ impl<'a> Peers<'a> {
     }
 }
 
-/// The fields of each thread of a process in this file of /proc.
+/// The fields of this file of /proc for each thread of a process.
 fn of_threads(pid: u32, file: &str) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.filter_map(|task| fs::read_to_string(task.path().join(file)).ok()).collect()
 }
 
-/// For how long all threads of a process have waited for a processor so far, in nanoseconds.
+/// Total time for which all threads of a process have waited for a processor, in nanoseconds.
 fn delay(pid: u32) -> u64 {
     let second = |text: &String| text.split_whitespace().nth(1)?.parse::<u64>().ok();
     of_threads(pid, "schedstat").iter().filter_map(second).sum()
@@ -234,7 +238,7 @@ fn describe(book: &Book, actors: &[Actor], pid: u32) -> String {
     }
 }
 
-/// The kernel's view of a process's threads: where each waits.
+/// Where each of a process's threads waits in the kernel.
 fn threads(pid: u32) -> String {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let one = |path: &Path| {
@@ -248,7 +252,7 @@ fn threads(pid: u32) -> String {
     tasks.map(|task| one(&task.path())).collect()
 }
 
-/// Whether a caller waits for something; those that were killed do not count.
+/// Returns `true` if a caller waits for something. Callers that were killed do not count.
 pub fn is_busy(book: &Book) -> bool {
     (0..LANES).any(|lane| book.underway(lane).is_some_and(|wait| book.died(wait.by) == 0))
 }
@@ -261,7 +265,7 @@ pub struct State {
     pub usage: Usage,
     /// Memory of its own, in KiB.
     pub own: u64,
-    /// Bytes that it has allocated and not freed; 0 if it does not count them.
+    /// Bytes that it has allocated and not freed; 0 if the process does not count them.
     pub held: u64,
     open: String,
 }
@@ -287,7 +291,7 @@ fn states(book: &Book, actors: &[Actor]) -> Vec<State> {
     living.filter_map(one).collect()
 }
 
-/// What those use that live on, once that no longer changes.
+/// What the surviving processes use, once that no longer changes.
 pub fn settled(book: &Book, actors: &[Actor]) -> Vec<State> {
     let (start, mut last, mut same) = (Instant::now(), states(book, actors), 0);
     while same < 10 && start.elapsed() < Duration::from_secs(5) {
@@ -299,11 +303,11 @@ pub fn settled(book: &Book, actors: &[Actor]) -> Vec<State> {
     last
 }
 
-/// Two states of rest.
+/// Two states of rest of the same processes.
 pub struct Leaks(pub Vec<(State, State)>);
 
 impl Leaks {
-    /// Pairs what the same processes used before and after.
+    /// Pairs what each process used before and after.
     pub fn between(before: Vec<State>, after: Vec<State>) -> Self {
         let pairs = before.into_iter().filter_map(|before| {
             let after = after.iter().find(|after| after.pid == before.pid)?.clone();
@@ -312,7 +316,7 @@ impl Leaks {
         Self(pairs.collect())
     }
 
-    /// What has grown that must not.
+    /// Reports growth that must not happen.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for (before, after) in &self.0 {
@@ -339,7 +343,7 @@ impl Leaks {
     }
 }
 
-/// What all processes together were charged before and after, if that has grown too much.
+/// Reports the memory charged to all processes before and after, if it has grown too much.
 pub fn charged_too_much((before, after): (Memory, Memory)) -> Option<String> {
     let has_grown = after.all() > before.all() + GROWTH;
     has_grown.then(|| {
@@ -365,7 +369,7 @@ pub fn left_inside(place: &Place) -> Vec<String> {
     left
 }
 
-/// Entries of the machine's folders that bear our name.
+/// Entries of the machine's folders that bear Upcall's name.
 pub fn outside() -> BTreeSet<String> {
     let entries = |folder: &str| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -375,7 +379,7 @@ pub fn outside() -> BTreeSet<String> {
     ["/dev/shm", "/tmp"].into_iter().flat_map(entries).collect()
 }
 
-/// What is there now, and was not there before.
+/// Such entries that were not there before.
 pub fn left_outside(before: &BTreeSet<String>) -> Vec<String> {
     outside().difference(before).map(|path| format!("left: {path}")).collect()
 }
