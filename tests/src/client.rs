@@ -1,4 +1,4 @@
-//! A client that does what it is told: one line in, one line out.
+//! A client that a test controls: it reads one command a line and writes one reply a line.
 
 use crate::deadline::{Giver, close_deadlines, deadlines};
 use crate::dice::Dice;
@@ -35,20 +35,20 @@ struct Client {
     more: Vec<small::Small>,
     things: Vec<Thing>,
     holders: Option<Holders>,
-    /// Several servers, by name.
+    /// Bindings to several servers, by name.
     several: Vec<Trial>,
     copy: Option<ForkedCopy>,
 }
 
-/// A copy of this process that was forked and does nothing: it waits in a write to a full pipe
-/// before it becomes another program.
+/// A forked copy of this process that is idle: it waits in a write to a full pipe before it becomes
+/// another program.
 struct ForkedCopy {
     pipe: PipeReader,
     parent: JoinHandle<io::Result<ExitStatus>>,
 }
 
 impl ForkedCopy {
-    /// Begins to fork.
+    /// Starts the fork.
     fn begin() -> io::Result<Self> {
         let (pipe, writer) = io::pipe()?;
         let flags = rustix::fs::fcntl_getfl(&writer)?;
@@ -68,7 +68,7 @@ impl ForkedCopy {
     }
 }
 
-/// Does what standard input says, until it ends.
+/// Obeys the commands on standard input until it ends.
 pub fn run() {
     let mut client = Client::default();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -77,8 +77,8 @@ pub fn run() {
     }
 }
 
-/// Calls without a pause until the server has done work of so many milliseconds beside that. How
-/// many that took, and how many calls were made.
+/// Calls without a pause until the server has done `ms` milliseconds of other work. Reports how
+/// many milliseconds that took, and the number of calls.
 fn nulls_beside_work(trial: &Trial, ms: u64) -> Outcome {
     let (start, mut calls) = (Instant::now(), 0);
     trial.work_aside(ms as u32)?;
@@ -92,7 +92,7 @@ fn nulls_beside_work(trial: &Trial, ms: u64) -> Outcome {
     show([start.elapsed().as_millis() as u64, calls])
 }
 
-/// Bytes, and their sum as the server makes it.
+/// Test bytes, and their sum as the server computes it.
 fn pattern(len: usize, dice: u64) -> (Vec<u8>, u64) {
     let mut data = vec![dice as u8; len];
     data.iter_mut().step_by(4096).enumerate().for_each(|(page, byte)| *byte ^= page as u8);
@@ -112,8 +112,8 @@ impl Client {
         self.trial.as_ref().ok_or_else(|| "not bound".into())
     }
 
-    /// The bytes that this process copies while it makes one call with `len` bytes; nothing where
-    /// that is not counted. The memory that the call needs is there before.
+    /// The number of bytes that this process copies in one call with `len` bytes; nothing in builds
+    /// that do not count. The memory that the call needs is allocated before.
     fn copies_of(&self, len: u64, call: impl Fn(&Trial, &[u8]) -> Outcome) -> Outcome {
         let (trial, (data, _)) = (self.trial()?, pattern(len as usize, 7));
         let before = upcall_shm::span::copied();
@@ -127,7 +127,7 @@ impl Client {
             |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         match words.first().copied().unwrap_or_default() {
             "bind" => return self.bind(words[1], words.get(3).copied().unwrap_or("trial")),
-            // Binds to a server of one of these users, or of any.
+            // Binds to a server of one of these users, or of any user.
             "bind-expecting" => {
                 self.trial = Some(match words.get(2) {
                     Some(&"any") => Trial::expect(policy::any_user()).bind(words[1])?,
@@ -152,8 +152,8 @@ impl Client {
                 self.more.push(small);
             }
             "unbind" => *self = Self::default(),
-            // Binds its small interface so many times. Says how often that went well, and why no
-            // more.
+            // Binds the server's small interface up to this many times. Reports the number of
+            // bindings, and the error that ended it.
             "bind-until" => {
                 for more in 0..number(2) {
                     match small::Small::bind(words[1]) {
@@ -185,7 +185,7 @@ impl Client {
                     self.several.push(Trial::bind(name)?);
                 }
             }
-            // So many calls to several servers, 13 of 16 to one of them.
+            // Makes calls to several servers, 13 of 16 to one of them.
             "nulls-mostly" => {
                 let mut others =
                     (0..self.several.len()).filter(|&at| at as u64 != number(1)).cycle();
@@ -253,7 +253,7 @@ impl Client {
             "work" => self.trial()?.work(number(1) as u32)?,
             "fork" => self.copy = Some(ForkedCopy::begin()?),
             "end-fork" => return self.copy.take().ok_or("no copy")?.end(),
-            // Calls of work that takes no time, as many as the number says.
+            // Makes this many calls of work that takes no time.
             "works" => {
                 for _ in 0..number(1) {
                     self.trial()?.work(0)?;
@@ -320,7 +320,7 @@ impl Client {
                 );
             }
             "beside-a-long-call" => return beside_a_long_call(self.trial()?, number(1) as u32),
-            // "honest 1000 small": only calls that need no memory beside their A-stacks.
+            // "honest 1000 small" makes only calls that need no memory beside their A-stacks.
             "honest" => {
                 let kinds = if words.get(2) == Some(&"small") { 2 } else { u64::MAX };
                 return honest(self.trial()?, Duration::from_millis(number(1)), kinds);
@@ -357,21 +357,21 @@ impl Client {
     }
 }
 
-/// How many bytes this process has copied into and out of shared memory, in all or since then;
-/// nothing in builds that do not count.
+/// The number of bytes that this process has copied into and out of shared memory, in all or since
+/// `before`; nothing in builds that do not count.
 pub fn copied_since(before: Option<u64>) -> Vec<String> {
     let spent = upcall_shm::span::copied().map(|now| now - before.unwrap_or(0));
     spent.iter().map(u64::to_string).collect()
 }
 
-/// Bytes that this process has read from shared memory as single numbers; nothing in builds that do
-/// not count.
+/// The number of bytes that this process has read from shared memory as single numbers; nothing in
+/// builds that do not count.
 pub fn read_singly() -> Vec<String> {
     upcall_shm::span::read_singly().iter().map(u64::to_string).collect()
 }
 
-/// How many crossings into the kernel this process has made in calls; nothing in builds that do not
-/// count.
+/// The number of times that this process has entered the kernel in calls; nothing in builds that do
+/// not count.
 pub fn crossings() -> Vec<String> {
     upcall_os::crossings::made().iter().map(u64::to_string).collect()
 }
@@ -388,9 +388,9 @@ fn bind_time(name: &str, times: u64) -> Outcome {
     show([spent[spent.len() / 2], spent[spent.len() - 1]])
 }
 
-/// Binds `name` while so many others wait for `mute`, which does not answer. Says how many of these
-/// still waited when that was done, how long the longest of them waited, in milliseconds, and what
-/// became of them.
+/// Binds `name` while `others` clients wait for `mute`, which does not answer. Reports how many of
+/// these still waited when the bind was done, the longest wait of one in milliseconds, and their
+/// outcomes.
 fn bind_beside(mute: &str, name: &str, others: u64) -> Outcome {
     let spent = |start: Instant| start.elapsed().as_millis() as u64;
     std::thread::scope(|scope| {
@@ -420,7 +420,7 @@ fn bind_beside(mute: &str, name: &str, others: u64) -> Outcome {
     })
 }
 
-/// Binds, calls and unbinds until that fails; says when and how it did.
+/// Binds, calls and unbinds until that fails. Reports when and how it did.
 fn bind_storm(name: &str) -> Outcome {
     let mut said = false;
     loop {
@@ -441,7 +441,7 @@ fn bind_storm(name: &str) -> Outcome {
     }
 }
 
-/// One call of a kind that `which` chooses, with its answer checked.
+/// Makes one call of a kind that `which` chooses, and checks the result.
 pub(crate) fn one_call(trial: &Trial, which: usize, dice: &mut Dice) -> Result<(), Box<dyn Error>> {
     match which % 6 {
         0 => trial.null()?,
@@ -466,7 +466,7 @@ pub(crate) fn one_call(trial: &Trial, which: usize, dice: &mut Dice) -> Result<(
     Ok(())
 }
 
-/// What happened to one caller of a storm: when, and with what error.
+/// When and with which error each caller of a storm ended.
 type Ends = Arc<KernelMutex<Vec<(u64, String)>>>;
 
 fn call_until_it_fails(trial: &Trial, number: usize, begun: &AtomicU64, ends: &Ends) {
@@ -491,7 +491,7 @@ fn call_until_it_fails(trial: &Trial, number: usize, begun: &AtomicU64, ends: &E
 }
 
 /// Calls from `kernel` kernel threads and `users` user-level threads until every one has failed.
-/// Says when all have begun, then how many failed, when the last one did, and with which errors.
+/// Reports when all have begun, then how many failed, when the last one did, and with which errors.
 fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
     let (begun, ends) = (Arc::new(AtomicU64::new(0)), Ends::default());
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
@@ -531,8 +531,8 @@ fn storm(trial: &Trial, kernel: usize, users: usize) -> Outcome {
     Ok([ends.len().to_string(), last.to_string()].into_iter().chain(kinds).collect())
 }
 
-/// Calls of the first `kinds` kinds from two kernel threads and four user-level ones for so long,
-/// each answer checked. Says how many there were and how long the longest took.
+/// Makes calls of the first `kinds` kinds from two kernel threads and four user-level threads for
+/// `time`, and checks each result. Reports the number of calls and the longest time of one.
 fn honest(trial: &Trial, time: Duration, kinds: u64) -> Outcome {
     let end = Instant::now() + time;
     let (calls, worst, failed) = (AtomicU64::new(0), AtomicU64::new(0), KernelMutex::new(None));
@@ -582,12 +582,12 @@ fn honest(trial: &Trial, time: Duration, kinds: u64) -> Outcome {
     }
 }
 
-/// Calls an impostor that never answers, from a kernel thread and from a user-level one, until it
-/// hangs up; meanwhile other threads of the same virtual processor call the honest server. Says how
-/// many calls they made, and how long the longest took.
+/// Calls an impostor that never answers, from a kernel thread and from a user-level thread, until
+/// it hangs up. At the same time other threads of the same virtual processor call the honest
+/// server. Reports how many calls those made, and the longest time of one.
 fn beside(trial: &Trial, impostor: &str) -> Outcome {
     let impostor = Trial::bind(impostor)?;
-    // Time for it to undo what binding did to its doorbell.
+    // Time for the impostor to undo what binding did to its doorbell.
     std::thread::sleep(Duration::from_millis(50));
     let (calls, worst, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let shared = Arc::new((calls, worst, over));
@@ -628,16 +628,16 @@ fn beside(trial: &Trial, impostor: &str) -> Outcome {
     show([calls.load(Ordering::Relaxed), worst.load(Ordering::Relaxed)])
 }
 
-/// Binds to an impostor again and again and calls until the binding is broken. Wrong answers and
-/// errors are all the same to it; says how many binds, calls and errors there were, and how long
-/// the longest call took.
+/// Binds to an impostor again and again, and calls until the binding is broken. Wrong results and
+/// errors do not matter. Reports the numbers of binds, calls and errors, and the longest time of a
+/// call.
 fn endure(name: &str, time: Duration) -> Outcome {
     let end = Instant::now() + time;
     let (mut binds, mut calls, mut errors, mut worst) = (0, 0, 0, 0);
     let mut dice = Dice::new(now());
     let processor = OneProcessor::start();
     while Instant::now() < end {
-        // What one can ask for on another machine, and what is said of it.
+        // On another machine, its list of names is requested too.
         if let Some((server, _)) = name.strip_prefix("tcp://").and_then(|rest| rest.split_once('/'))
         {
             errors += u64::from(upcall::directory::list_far(&format!("tcp://{server}")).is_err());
@@ -699,8 +699,8 @@ fn endure(name: &str, time: Duration) -> Outcome {
     show([binds, calls, errors, worst])
 }
 
-/// A virtual processor that runs one thing after another. (Each that is started leaves some memory
-/// behind.)
+/// A virtual processor that runs one piece of work after another. (Each start of a virtual
+/// processor leaves some memory behind.)
 struct OneProcessor {
     work: Option<mpsc::Sender<Box<dyn FnOnce() + Send>>>,
     thread: Option<std::thread::JoinHandle<io::Result<()>>>,
@@ -719,7 +719,7 @@ impl OneProcessor {
         Self { work: Some(work), thread: Some(std::thread::spawn(run)) }
     }
 
-    /// Waits until it is done.
+    /// Runs `work`, and waits until it is done.
     fn run(&self, work: impl FnOnce() + Send + 'static) -> Result<(), &'static str> {
         let (done, is_done) = std::sync::mpsc::channel();
         let work = move || {
@@ -738,20 +738,20 @@ impl Drop for OneProcessor {
     }
 }
 
-/// Lets this process open so many more descriptors, and no more. 1000 is "as many as it likes".
+/// Limits this process to `spare` more descriptors. 1000 means no limit in practice.
 ///
 /// # Errors
 /// The kernel's.
 pub fn spare_descriptors(spare: u64) -> Outcome {
-    /// From this number on no limit is meant to be reached.
+    /// The number from which on the limit is not meant to be reached.
     const MANY: u64 = 1000;
 
     static FILLERS: KernelMutex<Vec<std::fs::File>> = KernelMutex::new(Vec::new());
     let mut fillers = FILLERS.lock();
     fillers.clear();
-    // The limit is on numbers, not on their count. A descriptor with a number beyond it could be
-    // closed and not be opened again; so it is above all of them, and the free numbers below are
-    // filled.
+    // The kernel limits the descriptor's number, not the count. A descriptor with a number beyond
+    // the limit could be closed and not be opened again. So the limit is above all open numbers,
+    // and the free numbers below are filled.
     let is_open =
         |number: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 16);
@@ -771,11 +771,12 @@ pub fn spare_descriptors(spare: u64) -> Outcome {
     show([limit])
 }
 
-/// `refuse-memory NTH LEAST` refuses the n-th allocation of at least so many bytes; `permit-memory`
-/// ends that, and gives the number of such allocations and whether one was refused (1).
+/// Runs `refuse-memory NTH LEAST`, which refuses the n-th allocation of at least `LEAST` bytes, or
+/// `permit-memory`, which ends that and reports the number of such allocations and whether one was
+/// refused (1).
 ///
 /// # Errors
-/// The words say something else.
+/// If the words are neither command.
 pub fn ration(words: &[&str]) -> Outcome {
     match words {
         ["refuse-memory", nth, least] => {
@@ -790,7 +791,8 @@ pub fn ration(words: &[&str]) -> Outcome {
     }
 }
 
-/// Sums `len` bytes while this process may not map as many more; then without that limit.
+/// Sums `len` bytes while this process may map only half as many more bytes; then without that
+/// limit.
 fn sum_without_memory(trial: &Trial, len: usize) -> Outcome {
     let (data, sum) = pattern(len, 7);
     let text = std::fs::read_to_string("/proc/self/statm")?;
@@ -810,7 +812,7 @@ fn sum_without_memory(trial: &Trial, len: usize) -> Outcome {
     }
 }
 
-/// Lets this process map next to nothing more.
+/// Leaves this process almost no room for mappings.
 ///
 /// # Errors
 /// The kernel's.

@@ -1,4 +1,5 @@
-//! Many callers that give up, at a deadline or at a word, and the same callers without that.
+//! Many callers that abandon calls, by a deadline or a cancel token, and the same callers without
+//! either.
 
 use crate::client::one_call;
 use crate::dice::Dice;
@@ -28,7 +29,7 @@ impl Tally {
             .sum()
     }
 
-    /// Whether so many calls were done, and as many aborted under way.
+    /// Returns `true` if at least `count` calls were done, and as many were aborted under way.
     fn has_both(&self, count: u64) -> bool {
         [&self.done, &self.sent].iter().all(|found| found.load(Ordering::SeqCst) >= count)
     }
@@ -37,7 +38,7 @@ impl Tally {
         self.wrong.lock().push(what);
     }
 
-    /// A call that is given up, and one that is not, of the kind that `number` chooses.
+    /// Makes a call that is abandoned and one that is not, of the kind that `number` chooses.
     fn call_twice(&self, trial: &Trial, giver: &Giver, after: Duration, number: usize) {
         let mut dice = Dice::new(number as u64 + 1);
         let start = Instant::now();
@@ -63,12 +64,12 @@ impl Tally {
     }
 }
 
-/// What has calls given up.
+/// What makes calls end early.
 #[derive(Clone)]
 pub(crate) enum Giver {
-    /// Their deadline.
+    /// A deadline of the call.
     Deadline,
-    /// A thread that says the words when it is time.
+    /// A thread that cancels the tokens when they are due.
     Words(mpsc::Sender<(Instant, CancelToken)>),
 }
 
@@ -102,7 +103,7 @@ impl Giver {
             Self::Deadline => trial.with_deadline(Some(after)),
             Self::Words(giver) => {
                 let word = CancelToken::new();
-                // It lives as long as anybody gives it words.
+                // The thread lives as long as there are senders of tokens.
                 let _ = giver.send((Instant::now() + after, word.clone()));
                 trial.with_abandon(&word)
             }
@@ -110,10 +111,12 @@ impl Giver {
     }
 }
 
-/// Calls with a deadline, or a word, `kernel` kernel threads and `users` user-level threads. Says
-/// how many were done, how many aborted after and how many before they were sent, and how long the
-/// longest took, in milliseconds. Then each calls without a deadline, whatever the server does
-/// meanwhile; and at last says how many objects were made, once all of them are dropped.
+/// Calls with a deadline or a cancel token from `kernel` kernel threads and `users` user-level
+/// threads. Reports how many calls were done, how many were aborted after and how many before they
+/// were sent, and the longest time of one in milliseconds.
+///
+/// Then each thread calls without a deadline, even if the server is still busy. In the end reports
+/// how many objects were made, once all of them are dropped.
 pub(crate) fn deadlines(
     trial: &Trial,
     kernel: usize,
@@ -162,14 +165,14 @@ pub(crate) fn deadlines(
     if wrong.is_empty() { Ok(vec![made.to_string()]) } else { Err(wrong.join("; ").into()) }
 }
 
-/// So many calls of each kind are waited for, and so long at most: on a busy machine a second may
-/// bring few.
+/// Number of completed and of aborted calls to wait for, and the longest time to wait for them: on
+/// a busy machine a second may bring few.
 const ENOUGH: u64 = 120;
 const LONGEST: Duration = Duration::from_secs(12);
 
-/// For so long at least, calls from as many threads with deadlines, or words, about as long as the
-/// calls take: whatever comes first, the other comes too. Then calls without one, and says how many
-/// calls were done, and how many aborted after and how many before they were sent.
+/// For at least `length`, makes calls with deadlines or cancel tokens that take about as long as
+/// the calls do, so that both outcomes occur. Then makes calls without either, and reports how many
+/// calls were done, and how many were aborted after and how many before they were sent.
 pub(crate) fn close_deadlines(
     trial: &Trial,
     kernel: usize,
@@ -203,8 +206,8 @@ pub(crate) fn close_deadlines(
         }
         Ok(())
     })?;
-    // Whatever was abandoned, by threads of a scheduler that has ended too, holds up nobody for
-    // long.
+    // Abandoned calls, including those by threads of a scheduler that has ended, delay other calls
+    // only briefly.
     for number in 0..200 {
         one_call(trial, number, &mut Dice::new(1))?;
     }
@@ -218,7 +221,7 @@ pub(crate) fn close_deadlines(
     }
 }
 
-/// Waits until the server has dropped all objects that it made; says how many that were.
+/// Waits until the server has dropped all objects that it made. Returns their number.
 fn all_dropped(trial: &Trial) -> Result<u64, String> {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats: SplitMix64, whose low bits are as random as the high ones
+//! Random numbers that a seed reproduces: SplitMix64, whose low bits are as random as the high ones
 //! from the first number on.
 
 /// A source of random numbers.
@@ -6,13 +6,13 @@
 pub struct Dice(u64);
 
 impl Dice {
-    /// The same seed gives the same numbers.
+    /// Creates a source. The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A seed from the clock, or from the variable `UPCALL_SEED`; printed so that a failure can be
-    /// looked into.
+    /// Takes the seed from the variable `UPCALL_SEED`, or from the clock, and prints it so that a
+    /// failure can be reproduced.
     pub fn thrown(what: &str) -> Self {
         let given = std::env::var("UPCALL_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(crate::now);
@@ -33,7 +33,7 @@ impl Dice {
         self.any() % end.max(1)
     }
 
-    /// So many random bytes.
+    /// Returns `len` random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.any() as u8).collect()
     }

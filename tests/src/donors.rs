@@ -1,4 +1,4 @@
-//! Calls by who gives a processor, and by others.
+//! Calls by threads that donate a processor, beside calls by threads that do not.
 
 use crate::interfaces::trial::Trial;
 use crate::object::compute;
@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 use upcall::{CallError, Pacing};
 use upcall_os::processor::CpuSet;
 
-/// So long after it has said that everybody has a lane, the first calls are made, and the donor's
-/// so long after those.
+/// Time from the report that all have a lane to the first calls, and from those to the donor's
+/// calls.
 pub const CALLS_AFTER: Duration = Duration::from_millis(300);
 const DONOR_AFTER: Duration = Duration::from_millis(50);
 
-/// Calls `compute` from kernel threads on processor 1, which give nothing, and a little later from
-/// user-level threads of one virtual processor on processor 0, each of which computes `after` it
-/// has its reply. Before, the server is brought to processor 0, `brought_after` the start, which
-/// takes the kernel threads 50 ms. Says when everybody has a lane, before these calls; and for each
-/// call which in order it was and where it ran: first those of the user-level threads, then the
-/// others.
+/// Calls `compute` from kernel threads on processor 1, which donate nothing, and a little later
+/// from user-level threads of one virtual processor on processor 0. Each user-level thread computes
+/// for `after` once it has its reply. Before that, the server is brought to processor 0,
+/// `brought_after` the start, which takes the kernel threads 50 ms.
+///
+/// Reports when all have a lane, before these calls. Then reports for each call its place in the
+/// order and where it ran: first those of the user-level threads, then the others.
 pub(crate) fn turns(
     trial: &Trial,
     others: usize,
@@ -34,7 +35,7 @@ pub(crate) fn turns(
             .map(|_| {
                 scope.spawn(move || {
                     let _ = CpuSet::only(1).confine();
-                    // All of them at once, so that each has a lane.
+                    // All call at once, so that each has a lane.
                     trial.nap(50)?;
                     ready.wait();
                     std::thread::sleep(CALLS_AFTER);
@@ -46,8 +47,8 @@ pub(crate) fn turns(
             scope.spawn(move || -> Result<Vec<_>, Box<dyn std::error::Error + Send + Sync>> {
                 CpuSet::only(0).confine()?;
                 let run = upcall::thread::processors(1, Pacing::Adaptive)?.run(|| {
-                    // The server is brought here once, and stays until it sleeps again after that:
-                    // it sleeps here, if nobody calls it any more.
+                    // This call brings the server here once. It stays until it next sleeps, which
+                    // it does here if it gets no more calls.
                     upcall::thread::sleep(brought_after);
                     trial.null()?;
                     ready.wait();
@@ -85,9 +86,8 @@ pub(crate) fn turns(
         .collect())
 }
 
-/// Has one kernel thread call something that computes for so many milliseconds, and another call
-/// nothing again and again meanwhile. Says how many of these there were, and how many microseconds
-/// the longest took.
+/// Makes one kernel thread call a procedure that computes for `ms` milliseconds, while another
+/// makes null calls. Reports the number of null calls, and the longest time of one in microseconds.
 pub(crate) fn beside_a_long_call(trial: &Trial, ms: u32) -> Outcome {
     std::thread::scope(|scope| {
         let long = scope.spawn(|| trial.compute(ms));

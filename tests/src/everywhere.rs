@@ -14,9 +14,9 @@ struct Tally {
     longest_us: AtomicU64,
 }
 
-/// Calls each of the servers in turn for `time`, from `users` user-level threads, or without any
-/// from the kernel thread. Says how many calls there were in all, how many to the server that had
-/// the fewest, and how many microseconds the longest took.
+/// Calls each of the servers in turn for `time`, from `users` user-level threads, or from the
+/// kernel thread if `users` is 0. Reports the number of calls in all, the number to the server that
+/// had the fewest, and the longest time of one in microseconds.
 pub(crate) fn everywhere(names: &str, time: Duration, users: usize) -> Outcome {
     let trials = names.split(',').map(Trial::bind).collect::<Result<Vec<_>, _>>()?;
     let servers: Arc<Vec<(Trial, Tally)>> =

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A control group of memory that a process is put into, where the machine permits one.
+/// A memory control group for a process, where the machine permits one.
 #[derive(Debug)]
 pub struct Group(Option<Made>);
 
@@ -16,7 +16,7 @@ struct Made {
     names: Names,
 }
 
-/// What a version of control groups calls its files.
+/// The file names in a version of control groups.
 #[derive(Debug)]
 struct Names {
     limit: &'static str,
@@ -31,7 +31,7 @@ const FIRST: Names = Names {
 };
 const SECOND: Names = Names { limit: "memory.max", usage: "memory.current", peak: "memory.peak" };
 
-/// Makes a group with this limit: of version 1, or of version 2 below that of this process.
+/// Creates a group with this limit: of version 1, or of version 2 below that of this process.
 fn make(limit: u64) -> io::Result<Made> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let first = Path::new("/sys/fs/cgroup/memory");
@@ -58,8 +58,8 @@ fn make(limit: u64) -> io::Result<Made> {
 }
 
 impl Group {
-    /// A group with this limit for `pid`, whose pages from now on are charged to it. `what` names
-    /// what is skipped without one.
+    /// Creates a group with this limit for `pid`, whose pages are charged to it from now on. `what`
+    /// names what is skipped without a group.
     pub fn around(pid: u32, limit: u64, what: &str) -> Self {
         let group = Self::new(limit, what);
         let put = |made: &Made| fs::write(made.path.join("cgroup.procs"), pid.to_string());
@@ -73,7 +73,7 @@ impl Group {
         }
     }
 
-    /// A group with this limit, for programs that are started by [`Group::command`].
+    /// Creates a group with this limit for programs that [`Group::command`] starts.
     pub fn new(limit: u64, what: &str) -> Self {
         let made = make(limit);
         Self(
@@ -84,7 +84,8 @@ impl Group {
         )
     }
 
-    /// The command that runs a program in it, from the program's first page on. Empty without one.
+    /// The command that runs a program in the group, from the program's first page on; empty if
+    /// there is no group.
     pub fn command(&self) -> Vec<String> {
         let Some(made) = &self.0 else { return Vec::new() };
         let script =
@@ -92,7 +93,7 @@ impl Group {
         vec!["sh".into(), "-c".into(), script]
     }
 
-    /// Whether there is one.
+    /// Returns `true` if the group exists.
     pub fn exists(&self) -> bool {
         self.0.is_some()
     }
@@ -104,18 +105,18 @@ impl Group {
         self.0.as_ref().and_then(read).unwrap_or(0)
     }
 
-    /// Bytes that are charged to it; 0 without one.
+    /// Bytes charged to the group; 0 if there is none.
     pub fn charged(&self) -> u64 {
         self.read(|names| names.usage)
     }
 
-    /// The most bytes that were charged to it at a time since [`Group::forget_peak`]; 0 without
-    /// one.
+    /// Maximum number of bytes charged to the group since [`Group::forget_peak`]; 0 if there is
+    /// none.
     pub fn peak(&self) -> u64 {
         self.read(|names| names.peak)
     }
 
-    /// Begins to look for the most again.
+    /// Resets the peak.
     pub fn forget_peak(&self) {
         let forget = |made: &Made| fs::write(made.path.join(made.names.peak), "0");
         drop(self.0.as_ref().map(forget));
@@ -125,7 +126,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(Made { path, .. }) = &self.0 {
-            // Its process has ended, or ends now.
+            // The group's process has ended, or is about to.
             let start = Instant::now();
             while fs::remove_dir(path).is_err()
                 && path.exists()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use upcall::thread::{Condvar, Mutex};
 
-/// Counts the calls under way that stay. Its clones count together.
+/// Counts the calls under way that stay. Its clones share the count.
 #[derive(Clone, Default)]
 pub struct Hoard(Arc<Inner>);
 

@@ -1,4 +1,4 @@
-//! Jobs: a party that is a supervisor, one that asks supervisors, and members.
+//! Jobs: parties that are supervisors, ask supervisors, or are members.
 
 use crate::now;
 use crate::outcome::{Outcome, done, say};
@@ -11,8 +11,8 @@ use std::time::Duration;
 use upcall::message::{Event, GroupBuilder, Handlers, RunError};
 use upcall_job::{Happening, Job, JobSchedule, OnDeath, SuspendMethod};
 
-/// Runs a job: options, `--`, and what its members are, which is this program too. Says what
-/// happens, and at last its code.
+/// Runs a job. The words are options, `--`, and the arguments of its members, which run this
+/// program too. Reports events, and finally the job's exit code.
 pub fn supervise(words: &[&str]) {
     let say_error =
         |error: &(dyn std::error::Error + 'static)| println!("{}", Said::error(error).to_line());
@@ -56,13 +56,13 @@ pub fn supervise(words: &[&str]) {
     }
 }
 
-/// Asks supervisors.
+/// Sends requests to supervisors.
 pub fn ask(words: &[&str]) {
     let asked = match words {
         ["stop", name] => upcall_job::stop(name),
         ["cont", name] => upcall_job::cont(name),
         ["kill", name] => upcall_job::kill(name),
-        // Of each job its name, what it does, whether it leads, and its members' processes.
+        // For each job: its name, its state, whether it leads, and its members' processes.
         _ => {
             let (jobs, silent) = upcall_job::list();
             for job in jobs {
@@ -85,7 +85,7 @@ pub fn ask(words: &[&str]) {
     }
 }
 
-/// A member of a job.
+/// Runs a member of a job.
 pub fn member(words: &[&str]) {
     say(play(words));
 }
@@ -95,9 +95,9 @@ fn play(words: &[&str]) -> Outcome {
         ["exchange", count] => exchange(count.parse()?),
         ["work", path] => work(Path::new(path)),
         ["hold"] => hold(),
-        // Writes down when it ran, until so many milliseconds have passed.
+        // Records when it ran, until `ms` milliseconds have passed.
         ["spin", ms, path] => spin(Duration::from_millis(ms.parse()?), path),
-        // Works on the first processor only.
+        // Spins on the first processor only.
         ["spin-first", ms, _] if std::env::var("UPCALL_RANK")? != "0" => {
             std::thread::sleep(Duration::from_millis(ms.parse()?));
             done()
@@ -115,7 +115,7 @@ fn play(words: &[&str]) -> Outcome {
     }
 }
 
-/// Sends as many messages to each other one, and takes as many.
+/// Sends `count` messages to each other member, and takes as many.
 fn exchange(count: u64) -> Outcome {
     let mut handlers = Handlers::new();
     let data = handlers.kind::<u64>("data");
@@ -135,8 +135,8 @@ fn exchange(count: u64) -> Outcome {
     Ok(vec!["exchanged".into(), group.rank().to_string()])
 }
 
-/// Floods, barriers and reductions until `path` is there. The number of rounds so far is in a file
-/// beside it.
+/// Runs rounds of floods, barriers and reductions until the file `path` exists. A file beside it
+/// has the number of rounds so far.
 fn work(path: &Path) -> Outcome {
     const BURST: u64 = 500;
     let mut handlers = Handlers::new();
@@ -168,7 +168,7 @@ fn work(path: &Path) -> Outcome {
     Err("there are more rounds than numbers".into())
 }
 
-/// Stays in the group, and says who leaves it.
+/// Stays in the group, and reports which members leave it.
 fn hold() -> Outcome {
     let group = GroupBuilder::from_environment()?.join(Handlers::new())?;
     println!("ok in {} {}", group.rank(), std::process::id());
@@ -184,7 +184,7 @@ fn spin(time: Duration, path: &str) -> Outcome {
     let mut ran = vec![[begin, begin]];
     while last < begin + time.as_nanos() as u64 {
         let at = now();
-        // Longer than between two looks at the clock, shorter than a turn.
+        // Longer than the time between two readings of the clock, shorter than a turn.
         if at > last + 200_000 {
             ran.push([at, at]);
         }

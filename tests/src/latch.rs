@@ -1,4 +1,4 @@
-//! Calls that stay in a server until they are let out.
+//! Calls that stay in a server until they are released.
 
 use crate::interfaces::latch;
 use crate::outcome::{Outcome, done, same, show, until};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use upcall::{CallError, Pacing, WhenFull};
 
-/// A binding to a latch, and those who call it beside whatever else the client does.
+/// A binding to a latch, whose callers run beside the client's other work.
 pub(crate) struct Holders {
     latch: latch::Latch,
     ended: Arc<AtomicU64>,
@@ -37,7 +37,7 @@ impl Holders {
         done()
     }
 
-    /// Makes `count` calls that stay, each from a kernel thread of its own. Does not wait for them.
+    /// Makes `count` calls that stay, each from its own kernel thread. Does not wait for them.
     fn stay_by(&self, count: u64) {
         for _ in 0..count {
             let (latch, ended) = (self.latch.clone(), self.ended.clone());
@@ -49,7 +49,7 @@ impl Holders {
         }
     }
 
-    /// One call from each of so many kernel threads. Returns when all are done.
+    /// Makes one call from each of `count` kernel threads. Returns when all are done.
     fn crowd(&self, count: u64) -> Result<(), CallError> {
         std::thread::scope(|scope| {
             let all: Vec<_> = (0..count).map(|_| scope.spawn(|| self.latch.null())).collect();
@@ -57,7 +57,7 @@ impl Holders {
         })
     }
 
-    /// So many calls from user-level threads, which nobody waits for.
+    /// Makes `count` calls from user-level threads. Does not wait for them.
     fn hold(
         &self,
         count: u64,
@@ -84,10 +84,12 @@ impl Holders {
     }
 }
 
-/// Takes all A-stacks of one class for calls that stay in the server, and has more calls of that
-/// class wait. Meanwhile makes calls of another class, and such as need no A-stack. Then
-/// lets out one after the other, and looks who comes in. Says how many A-stacks the class has, how
-/// many calls went through while all were taken, and how long the longest took, in microseconds.
+/// Takes all A-stacks of one class for calls that stay in the server, so that more calls of that
+/// class wait. Meanwhile, makes calls of another class and calls that need no A-stack. Then
+/// releases one call after the other, and checks which of the waiting calls come in.
+///
+/// Reports how many A-stacks the class has, how many calls went through while all were taken, and
+/// the longest time of one in microseconds.
 #[expect(clippy::too_many_lines, reason = "steps of one story, each of which needs those before")]
 pub(crate) fn full_class(name: &str) -> Outcome {
     let (interface, bound) = (&latch::INTERFACE, latch::Latch::bind(name)?);
@@ -103,7 +105,7 @@ pub(crate) fn full_class(name: &str) -> Outcome {
     let stacks = u64::from(plan.classes()[shared].count);
 
     let (others, worst) = (AtomicU64::new(0), AtomicU64::new(0));
-    // What has to go through at once, in whatever state the class is.
+    // These calls go through at once, in any state of the class.
     let go_through = || -> Result<(), Box<dyn Error>> {
         let text = "abc".repeat(1000);
         for _ in 0..200 {
@@ -116,8 +118,8 @@ pub(crate) fn full_class(name: &str) -> Outcome {
         Ok(())
     };
     let came_in = || Ok(bound.came_in()?.0);
-    // Three that stay as well, in the order of what they bring, and one that does not; all of the
-    // same class.
+    // Three calls that stay as well, told apart by the lengths of their arguments, and one that
+    // does not stay, all of the same class.
     const WAITING: u64 = 3;
     let (begun, measured) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     std::thread::scope(|scope| {
@@ -125,8 +127,8 @@ pub(crate) fn full_class(name: &str) -> Outcome {
         let outcome = (|| {
             until(stacks, came_in)?;
             go_through()?;
-            // User-level threads of one virtual processor begin in their order, and each goes on
-            // until it waits.
+            // User-level threads of one virtual processor begin in their order, and each runs until
+            // it waits.
             let queue = {
                 let (bound, begun, measured) = (bound.clone(), begun.clone(), measured.clone());
                 scope.spawn(move || {
@@ -175,13 +177,13 @@ pub(crate) fn full_class(name: &str) -> Outcome {
             for holder in holders {
                 holder.join().map_err(|_| "a caller panicked")??;
             }
-            // Whatever was lent has come back.
+            // All lent A-stacks have been returned.
             for _ in 0..3 * stacks {
                 same(bound.length(&[0; 500])?, 500)?;
             }
             show([stacks, others.load(Ordering::Relaxed), worst.load(Ordering::Relaxed)])
         })();
-        // Nobody is left behind, whatever went wrong.
+        // No caller is left behind, even after a failure.
         let _ = bound.let_out(100);
         outcome
     })

@@ -1,15 +1,15 @@
 //! Tests with real processes: crashes, hostile peers, bad input.
 //!
-//! What: the parts that the tests in `tests/` share. Every test has a folder of names of its own
-//! ([`place`]) and starts programs in it: servers and clients, which are the binary `upcall-party`
-//! told what to be ([`party`]). A client obeys its input, line by line ([`client`]); an
-//! impostor is a server that does not keep to the protocol ([`impostor`]); [`speech`] is the
-//! protocol spoken by hand, for those who break it: among them the peers in [`hostile`]. [`member`]
-//! is a member of a group that sends and takes messages, [`job`] has jobs of such, [`sharer`]
-//! shares an object. [`shortage`] refuses system calls. [`shapes`] has values of chosen sizes.
-//! [`bad_input`] has the readers of a peer's bytes, to be fed with anything.
+//! This crate has the parts that the tests in `tests/` share. Every test has its own folder of
+//! names ([`place`]) and starts programs in it: servers and clients, which are the binary
+//! `upcall-party` with arguments that choose its role ([`party`]). A client obeys its input, line
+//! by line ([`client`]). An impostor is a server that does not keep to the protocol ([`impostor`]).
+//! [`speech`] is the protocol spoken by hand, for peers that break it, such as those in
+//! [`hostile`]. [`member`] is a member of a group that sends and takes messages, [`job`] has jobs
+//! of such members, [`sharer`] shares an object. [`shortage`] refuses system calls. [`shapes`] has
+//! values of chosen sizes. [`bad_input`] runs the readers of a peer's bytes on arbitrary input.
 //!
-//! What not: the parts of one crate, which that crate tests itself.
+//! Tests of the parts of a single crate are in that crate.
 #![forbid(unsafe_code)]
 
 pub mod bad_input;
@@ -47,20 +47,19 @@ pub mod without_kernel;
 pub mod interfaces {
     upcall::interface!("wit/trial.wit");
 
-    /// `trial` as a program knows it that was built before `add` was changed.
+    /// `trial` as known to a program that was built before `add` was changed.
     pub mod changed {
         upcall::interface!(
             "package upcall:tests@1.0.0; interface trial { add: func(a: u64, b: u64) -> u64; null: func(); }"
         );
     }
-    /// `trial` as a program knows it that was built before most of it was added.
+    /// `trial` as known to a program that was built before most of it was added.
     pub mod older {
         upcall::interface!(
             "package upcall:tests@0.9.0; interface trial { add: func(a: u32, b: u32) -> u32; }"
         );
     }
-    /// What clients can take of a server, with the limits that hold where an interface says
-    /// nothing.
+    /// What clients can take from a server, with the limits that hold where an interface sets none.
     pub mod hoard {
         upcall::interface!(
             "package upcall:hoard@1.0.0;

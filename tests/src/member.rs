@@ -1,5 +1,6 @@
-//! A member of a group that does what it is told: one line in, one line out. Messages to each other
-//! member are numbered; who takes them sees that none is missing, doubled or out of order.
+//! A member of a group that a test controls: it reads one command a line and writes one reply a
+//! line. Messages to each other member are numbered, and the receiver checks that none is missing,
+//! doubled or out of order.
 
 use crate::outcome::Outcome;
 use crate::outcome::{done, say, show};
@@ -10,19 +11,19 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use upcall::message::{Event, Group, GroupBuilder, Handlers, Kind, Pacing, Rank, SendError};
 
-/// A number, what it is multiplied by some constant, the sender, the receiver.
+/// A number, its product with a constant, the sender, the receiver.
 type Data = [u64; 4];
 
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Longest wait for the other members to join (`within`), and for what they send (`patience`), if a
-/// test sets no other. A test waits for a minute, so this is shorter: the member says what is
-/// missing before the test gives up.
+/// Longest wait for the other members to join (`within`), and for what they send (`patience`),
+/// unless a test sets another. A test waits for a minute, so this is shorter: the member reports
+/// what is missing before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 struct Member {
     group: Group,
-    /// Longest wait for what is to come.
+    /// Longest wait for a message or an event.
     patience: Duration,
     data: Kind<Data>,
     /// By rank: the next number to send.
@@ -31,14 +32,14 @@ struct Member {
 }
 
 struct Seen {
-    /// By rank: how many were taken.
+    /// By rank: number of messages taken.
     taken: Vec<u64>,
     wrong: Option<String>,
-    /// By rank: whether it has ended or left.
+    /// By rank: whether the member has ended or left.
     ended: Vec<bool>,
 }
 
-/// Joins, says so, and does what standard input says until it ends.
+/// Joins, reports that, and obeys standard input until it ends.
 pub fn run(name: &str, size: &str, rank: &str, options: &[&str]) {
     let member = match (size.parse(), rank.parse()) {
         (Ok(size), Ok(rank)) => Member::join(name, size, rank, options),
@@ -105,13 +106,14 @@ impl Member {
 
     fn obey(&mut self, words: &[&str]) -> Outcome {
         match words {
-            // So many messages to one.
+            // Sends `count` messages to one member.
             ["send", to, count] => {
                 let to = to.parse()?;
                 (0..count.parse()?).try_for_each(|_: u64| self.send(to))?;
                 done()
             }
-            // Messages to one until there is no room, and how many have been sent to it by then.
+            // Sends messages to one member until there is no room. Reports how many have been sent
+            // to it by then.
             ["fill", to] => {
                 let to = to.parse()?;
                 loop {
@@ -126,19 +128,20 @@ impl Member {
                 self.group.barrier()?;
                 done()
             }
-            // The sum of a number of each member's.
+            // Reports the sum of the numbers of all members.
             ["reduce", number] => show([self.group.reduce(number.parse()?, |a: u64, b| a + b)?]),
-            // Floods, barriers and reductions, until the file is there; how many rounds that were.
+            // Runs rounds of floods, barriers and reductions until the file exists. Reports the
+            // number of rounds.
             ["work", file] => self.work(Path::new(file)),
-            // So many messages from one, until it has sent them all in all, or has ended.
+            // Takes messages from one member until it has sent `count` in all, or has ended.
             ["take", from, count] => self.take(from.parse()?, count.parse()?),
-            // As much to each other one as it takes, then as much from each.
+            // Sends `count` messages to each other member, then takes as many from each.
             ["life", count] => self.life(count.parse()?),
             // The two parts of a life.
             ["tell", count] => self.tell(count.parse()?).and_then(|_| done()),
             ["listen", count] => self.listen(count.parse()?, &[]),
             ["buffered", to] => show([self.group.buffered(to.parse()?)]),
-            // Nanoseconds that so many messages to one and back take, each.
+            // Reports the mean time of `count` round trips to one member, in nanoseconds.
             ["ping", to, count] => self.ping(to.parse()?, count.parse()?),
             ["pong", to, count] => self.pong(to.parse()?, count.parse()?),
             // Waits until a member has ended.
@@ -237,14 +240,15 @@ impl Member {
         (0..self.group.size()).filter(move |&rank| rank != own)
     }
 
-    /// Sends so many messages to each other member. Returns those that were found to be gone.
+    /// Sends `count` messages to each other member. Returns the members that were found to be gone.
     fn tell(&mut self, count: u64) -> Result<Vec<Rank>, Box<dyn std::error::Error>> {
         let mut gone = Vec::new();
         for _ in 0..count {
             for to in self.others() {
                 match if gone.contains(&to) { Ok(()) } else { self.send(to) } {
                     Ok(()) => {}
-                    // Its end, or that of what opens its door, is seen here first.
+                    // The first sign of the end of a member, or of the process that opens its
+                    // endpoint.
                     Err(SendError::Ended { .. } | SendError::Unreachable { .. }) => gone.push(to),
                     Err(error) => return Err(error.into()),
                 }
@@ -253,7 +257,7 @@ impl Member {
         Ok(gone)
     }
 
-    /// Takes so many from each other member that is not gone.
+    /// Takes `count` messages from each other member that is not gone.
     fn listen(&mut self, count: u64, gone: &[Rank]) -> Outcome {
         let others: Vec<Rank> = self.others().collect();
         self.until(|seen| {

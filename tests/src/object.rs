@@ -1,4 +1,4 @@
-//! The server's side of the interfaces: objects that count themselves, marks around work.
+//! The server's side of the interfaces: objects that are counted, marks around work.
 
 use crate::interfaces::{latch, small, trial};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use upcall::Bytes;
 use upcall::thread::{Condvar, Mutex};
 
-/// What a server counts.
+/// Counts and settings of a server.
 #[derive(Debug, Default)]
 pub struct Counts {
     made: AtomicU64,
@@ -20,12 +20,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// From now on clients may forbid the serving thread all system calls.
+    /// Permits clients from now on to forbid the serving thread all system calls.
     pub fn be_mortal(&self) {
         self.mortal.store(true, SeqCst);
     }
 
-    /// From now on calls ask for little, whatever they say: for servers whose clients say anything.
+    /// Caps from now on what calls request, for servers with clients that request anything.
     pub fn be_wary(&self) {
         self.wary.store(true, SeqCst);
     }
@@ -39,7 +39,7 @@ impl Counts {
     }
 }
 
-/// Keeps the processor for so long.
+/// Keeps the processor for `time`.
 pub(crate) fn compute(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {}
@@ -61,7 +61,7 @@ enum End {
     Well,
     /// With a panic.
     Panic,
-    /// After so many milliseconds.
+    /// After this many milliseconds.
     Late(u32),
 }
 
@@ -91,7 +91,8 @@ impl Drop for Thing {
 impl trial::Serve for Object {
     fn null(&self) {}
     fn forbid_kernel(&self) {
-        // It ends the process at the next system call, so a hostile client must not have it.
+        // The filter ends the process at the next system call, so a hostile client must not install
+        // it.
         assert!(self.0.mortal.load(SeqCst), "only of a server that was started for it");
         crate::without_kernel::forbid_here().expect("a filter for this thread");
     }
@@ -166,16 +167,16 @@ impl small::Serve for Object {
     }
 }
 
-/// Keeps calls in until they are let out.
+/// Holds calls until they are released.
 #[derive(Default)]
 pub struct Latch {
     held: Mutex<Held>,
     changed: Condvar,
-    /// Blocks the kernel threads of the handlers, if there is one.
+    /// If there is a gate, handlers block their kernel threads at it.
     blocked: Option<Gate>,
 }
 
-/// A gate at which kernel threads wait: the number of them that may leave.
+/// A gate at which kernel threads wait: the number of threads that may leave.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(std::sync::Arc<(std::sync::Mutex<u64>, std::sync::Condvar)>);
 
@@ -187,10 +188,10 @@ impl Gate {
         *left.expect("no panic with the lock") -= 1;
     }
 
-    /// Lets `count` of them out.
+    /// Lets `count` threads leave.
     ///
     /// # Panics
-    /// A thread panicked with the lock.
+    /// If a thread panicked with the lock.
     pub fn let_out(&self, count: u64) {
         let (may_leave, changed) = &*self.0;
         *may_leave.lock().expect("no panic with the lock") += count;
@@ -213,7 +214,7 @@ impl std::fmt::Debug for Latch {
 }
 
 impl Latch {
-    /// A latch whose handlers block their kernel thread, at `gate`.
+    /// Creates a latch whose handlers block their kernel thread at `gate`.
     pub fn that_blocks(gate: Gate) -> Self {
         Self { blocked: Some(gate), ..Self::default() }
     }
@@ -272,7 +273,7 @@ impl crate::interfaces::other::other::Serve for Object {
 }
 
 /// The sum of the first word of every page and of the last bytes: enough to see whether the right
-/// bytes came, and quick without optimisation too.
+/// bytes arrived, and fast without optimisation too.
 pub fn sum(data: Bytes<'_>) -> u64 {
     let word = |at: usize| {
         let mut word = [0; 8];

@@ -1,4 +1,4 @@
-//! What a command to a party gives, and how the party says it.
+//! The outcome of a command to a party, and how the party reports it.
 
 use crate::party::Said;
 use std::error::Error;
@@ -6,10 +6,10 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use upcall::CallError;
 
-/// What every command gives.
+/// The outcome of every command.
 pub(crate) type Outcome = Result<Vec<String>, Box<dyn Error>>;
 
-/// Says an outcome on standard output.
+/// Writes an outcome to standard output.
 pub fn say(outcome: Outcome) {
     let said = match outcome {
         Ok(words) => Said::Ok(words),
@@ -35,7 +35,7 @@ pub(crate) fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Out
     }
 }
 
-/// Tries again and again until it is so many.
+/// Polls until the number found is the one wanted.
 pub(crate) fn until(
     wanted: u64,
     found: impl Fn() -> Result<u64, CallError>,

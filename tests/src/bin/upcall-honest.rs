@@ -1,6 +1,6 @@
-//! An honest member of a group, for tests with hostile ones: it does what it is told, one line in,
-//! one line out. Numbers go to each member, in order; who takes them counts what is missing,
-//! doubled or out of order as wrong, and keeps what is said of whom.
+//! An honest member of a group, for tests with hostile members. It reads one command a line and
+//! writes one reply a line. It sends numbers to each member in order. On receipt it counts numbers
+//! that are missing, doubled or out of order as wrong, and it keeps the events of each member.
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
@@ -15,8 +15,8 @@ use upcall_tests::outcome::say;
 
 type Outcome = Result<Vec<String>, Box<dyn std::error::Error>>;
 
-/// Longest wait for the other members to join, and for the next number of one. A test waits for a
-/// minute, so this is shorter: the member says what is missing before the test gives up.
+/// Longest wait for the other members to join, and for the next number of one of them. A test waits
+/// for a minute, so this is shorter: the member reports what is missing before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 struct Honest {
@@ -30,21 +30,21 @@ struct Honest {
 
 #[derive(Default)]
 struct Seen {
-    /// By rank: how many numbers were taken, and how many of them were not the next one.
+    /// By rank: how many numbers were taken, and how many of those were not the expected one.
     taken: Vec<u64>,
     wrong: Vec<u64>,
     events: Vec<Event>,
 }
 
 fn main() {
-    // Nothing of a test outlives it.
+    // The program does not outlive its test.
     if let Err(error) =
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
     {
         eprintln!("upcall-honest: would outlive its test: {error}");
     }
     let mut words: Vec<String> = std::env::args().skip(1).collect();
-    // On a virtual processor its handlers run by themselves.
+    // On a virtual processor the handlers run by themselves.
     let before = words.len();
     words.retain(|word| word != "virtual");
     if words.len() == before {
@@ -69,12 +69,13 @@ fn run(words: &[String]) {
     }
 }
 
-/// What came of a step, in one word.
+/// The outcome of a step, in one word.
 fn ended(step: Result<String, RunError>) -> String {
     step.unwrap_or_else(|error| format!("{error:?}").replace(' ', ""))
 }
 
-/// GROUP SIZE RANK [OPTIONS]; a rank of `-` is any. The option `virtual` is `main`'s.
+/// Arguments: GROUP SIZE RANK [OPTIONS], where a rank of `-` is any rank. `main` handles the option
+/// `virtual`.
 impl Honest {
     fn join(words: &[String]) -> Result<Self, Box<dyn std::error::Error>> {
         let [name, size, rank, options @ ..] = words else {
@@ -112,14 +113,16 @@ impl Honest {
                 seen.taken[from] += 1;
             }
         });
-        // A queue that its sender has made long may hold long messages. All of each can be read.
+        // A sender that has made a queue long may put long messages into it. All of each message is
+        // readable.
         handlers.on(text, |_, _, text| {
             black_box(text.bytes().map(u64::from).sum::<u64>());
         });
         handlers.on(words, |_, _, words| {
             black_box(words.iter().fold(0, |all, word| all | word));
         });
-        // What waits is taken in between, and what happened meanwhile is noticed there.
+        // The poll inside the handler takes waiting messages and notices what happened during the
+        // sleep.
         handlers.on(nested, |group, _, ()| {
             std::thread::sleep(Duration::from_millis(300));
             group.poll();
@@ -129,7 +132,8 @@ impl Honest {
 
     fn obey(&mut self, words: &[&str]) -> Outcome {
         match words {
-            // So many numbers to one. How many were sent, and what went wrong then.
+            // Sends `count` numbers to one member. Reports how many were sent, and the error that
+            // ended it.
             ["send", to, count] => {
                 let to = to.parse()?;
                 let (mut sent, mut failed) = (0_u64, None);
@@ -145,7 +149,7 @@ impl Honest {
                     failed.map_or(String::new(), |error| format!("{error:?}").replace(' ', ""));
                 Ok(vec![sent.to_string(), failed])
             }
-            // The same, a long one each time.
+            // Sends `count` long texts to one member. Reports the error that ended it.
             ["pour", to, count] => {
                 let (to, long) = (to.parse()?, "x".repeat(12_000));
                 let sent: Result<(), _> = (0..count.parse()?)
@@ -155,30 +159,32 @@ impl Honest {
                     |()| String::new(),
                 )])
             }
-            // So many to one and so many from it, at the same time. The longest time without any,
-            // in ms.
+            // Sends `count` numbers to one member and takes as many from it at the same time.
+            // Reports the longest time without any, in ms.
             ["exchange", with, count] => self.exchange(with.parse()?, count.parse()?),
-            // Polls and waits for so many ms. How often it came round, and how much longer it took.
+            // Polls and waits for `ms` ms. Reports the number of rounds, and how much longer it
+            // took.
             ["endure", ms] => self.endure(Duration::from_millis(ms.parse()?)),
-            // Waits until so many were taken from one, and how that ended.
+            // Waits until `count` numbers were taken from one member. Reports how the wait ended.
             ["await", from, count] => {
                 let (from, count): (Rank, u64) = (from.parse()?, count.parse()?);
                 let awaited = self.group.run_until(|| self.seen.borrow().taken[from] >= count);
                 Ok(vec![ended(awaited.map(|()| "held".into()))])
             }
-            // Waits for so many ms. Whether something was there, and whether the time was over.
+            // Waits for `ms` ms. Reports whether a message was there, and whether the time was
+            // over.
             ["wait", ms] => {
                 let (start, time) = (Instant::now(), Duration::from_millis(ms.parse()?));
                 let is_there = self.group.wait(Some(time));
                 Ok(vec![is_there.to_string(), (start.elapsed() >= time).to_string()])
             }
-            // How a barrier ended; or a reduction, which adds numbers.
+            // Report how a barrier ended, or a reduction, which adds numbers.
             ["barrier"] => Ok(vec![ended(self.group.barrier().map(|()| "held".into()))]),
             ["reduce", number] => {
                 let reduced = self.group.reduce(number.parse()?, u64::wrapping_add);
                 Ok(vec![ended(reduced.map(|sum| sum.to_string()))])
             }
-            // What is known of a member: taken, wrong, and what happened to it.
+            // Reports on a member: numbers taken, wrong ones, and its events.
             ["about", rank] => {
                 self.poll();
                 let (rank, seen): (Rank, _) = (rank.parse()?, self.seen.borrow());

@@ -1,4 +1,4 @@
-//! A program for tests: a server, a client, or an impostor, as its arguments say.
+//! A program for tests: a server, a client, an impostor or another role, chosen by its arguments.
 #![forbid(unsafe_code)]
 
 use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
@@ -14,12 +14,12 @@ use upcall_tests::relay::Station;
 use upcall_tests::shapes::Server as Shapes;
 use upcall_tests::{hostile, impostor};
 
-/// For tests that refuse memory.
+/// Lets tests refuse memory to this process.
 #[global_allocator]
 static MEMORY: upcall_os::ration::Rationed = upcall_os::ration::Rationed;
 
 fn main() {
-    // Nothing of a test outlives it.
+    // The program does not outlive its test.
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         eprintln!("upcall-party: would outlive its test: {error}");
     }
@@ -63,7 +63,7 @@ fn main() {
     }
 }
 
-/// Walks, says what came of it, and dies without having closed anything.
+/// Runs a hostile client, reports the outcome, and dies without closing anything.
 fn hostile(socket: &Path, seed: &str, steps: &str) {
     match (seed.parse(), steps.parse()) {
         (Ok(seed), Ok(steps)) => say(hostile::walk(socket, seed, steps)),
@@ -128,7 +128,7 @@ fn serve(name: &str, options: &[&str]) {
         server = match *option {
             "poll" => server.pacing(Pacing::Poll),
             "sleep" => server.pacing(Pacing::Sleep),
-            // Memory that the kernel takes a while to take back.
+            // Memory that takes the kernel some time to free.
             "ballast" => {
                 std::mem::forget(vec![1_u8; 512 << 20]);
                 server
@@ -137,7 +137,7 @@ fn serve(name: &str, options: &[&str]) {
             "tcp" => server.listen("127.0.0.1:0"),
             "tcp-unprotected" => server.listen_unprotected("127.0.0.1:0"),
             "tcp-everywhere" => server.listen("0.0.0.0:0"),
-            // For clients that ask for anything, and have objects and calls panic all the time.
+            // For clients that request anything, and make objects and calls panic all the time.
             "wary" => {
                 counts.be_wary();
                 std::panic::set_hook(Box::new(|_| {}));
@@ -163,26 +163,26 @@ fn serve(name: &str, options: &[&str]) {
             ["spare-descriptors", count] => {
                 say(client::spare_descriptors(count.parse().unwrap_or(0)))
             }
-            // Calls from the server's own process, on a kernel thread that serves nobody.
+            // Calls from the server's own process, on a kernel thread that does not serve.
             words @ ["go", ..] => say(upcall_tests::relay::go(words)),
-            // Bindings of a process to a name.
+            // Revokes the bindings of a process to a name.
             ["revoke", pid, name] => {
                 let revoked = running
                     .revoke(|binding| binding.name == *name && Ok(binding.pid) == pid.parse());
                 say(Ok(vec![revoked.to_string()]));
             }
-            // Lets handlers out that block, without a call.
+            // Releases blocked handlers without a call.
             ["let-out", count] => {
                 gate.let_out(count.parse().unwrap_or(0));
                 say(Ok(Vec::new()));
             }
-            // How many bindings to a name there are.
+            // Reports the number of bindings to a name.
             ["clients", name] => say(upcall::directory::exported(name)
                 .map(|exported| vec![exported.clients.to_string()])
                 .map_err(Into::into)),
             ["fault", text] if upcall_os::fault::arm(text) => say(Ok(Vec::new())),
             ["copied"] => say(Ok(client::copied_since(None))),
-            // Number of calls under way of the clients that take all.
+            // Reports the number of calls under way of the greedy clients.
             ["inside"] => say(Ok(vec![hoard::Serve::inside(&hoard).to_string()])),
             ["read-singly"] => say(Ok(client::read_singly())),
             ["crossings"] => say(Ok(client::crossings())),

@@ -1,9 +1,9 @@
-//! Measures a parked null call between two users beside the same call within one user (T4).
+//! Measures a parked null call between two users beside the same call within one user.
 //!
 //! A caller may not move the threads of another user, so the server parks near its caller by itself
 //! (`upcall_sched::poller`). Both pairs of processes take turns, round by round, in an order that
-//! changes, and each turn has processes of its own. The ratio is the median, over the rounds, of
-//! two users' time by one user's time in the same round.
+//! changes, and each turn has its own processes. The ratio is the median, over the rounds, of two
+//! users' time by one user's time in the same round.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -58,7 +58,7 @@ Needs root and `setpriv`, for processes of other users, and two processors.
 exit status: 0 measured; 1 not; 2 the arguments make no sense
 ";
 
-/// Users that need no entry in the system's list.
+/// Users that need no entry in the system's user database.
 const ONE: u32 = 61_001;
 const OTHER: u32 = 61_002;
 
@@ -71,7 +71,7 @@ const CASES: [(&str, u64); 4] =
 
 const PLACEMENTS: [&str; 2] = ["pinned-client", "unpinned"];
 
-/// What the arguments say.
+/// The parsed arguments.
 struct Options {
     rounds: usize,
     milliseconds: u64,
@@ -112,7 +112,7 @@ impl calls::Serve for Answers {
     fn null(&self) {}
 }
 
-/// Calls without a pause are to park: by default both sides would poll.
+/// Makes calls without a pause park, since by default both sides would poll.
 fn pacing(pause: &str) -> Pacing {
     if pause == "0" { Pacing::Sleep } else { Pacing::default() }
 }
@@ -147,7 +147,7 @@ fn call(pause: &str, milliseconds: &str) -> Result<[f64; 3], Box<dyn Error>> {
         for _ in 0..batch {
             calls.null()?;
         }
-        // The first eighth of the time warms caches up, and brings the server to the client.
+        // The first eighth of the time warms up the caches, and brings the server to the client.
         if begun.elapsed() > most / 8 {
             samples.push(start.elapsed().as_nanos() as f64 / f64::from(batch));
         }
@@ -164,14 +164,14 @@ fn as_user(user: u32) -> Vec<String> {
         .to_vec()
 }
 
-/// One turn: a server of user [`ONE`], and a client. Returns the figures of [`call`].
+/// Runs one turn: a server of user [`ONE`], and a client. Returns the figures of [`call`].
 fn turn(setting: &Setting, client: u32, milliseconds: u64) -> [f64; 3] {
     let place = Place::shared(setting.program, ONE);
     let mut server = place.start_by(&as_user(ONE), &format!("role serve {}", setting.pause));
     server.hear().expect_ok("a server's start");
     let all = CpuSet::allowed().expect("where this program may run");
     if setting.placement == PLACEMENTS[0] {
-        // The client inherits it.
+        // The client inherits this affinity.
         let second = all.iter().nth(1).expect("two processors");
         CpuSet::only(second).confine().expect("one processor");
     }

@@ -17,17 +17,17 @@ pub mod interface {
         interface load {
             /// Nothing.
             null: func();
-            /// Returns the length of `numbers`, which the server copies.
+            /// The number of these numbers, which the server copies.
             count: func(numbers: list<u64>) -> u64;
-            /// Returns the number of texts, which the server copies.
+            /// The number of these texts, which the server copies.
             texts: func(texts: list<string>) -> u64;
-            /// Returns the sum of the bytes, which the server reads in place.
+            /// The sum of bytes that the server reads where they are.
             fold: func(data: list<u8>) -> u64;
-            /// Returns the length of a copy of the bytes.
+            /// The number of bytes of a copy.
             vector: func(data: list<u8>) -> u64;
-            /// Returns `len` zeros.
+            /// Zeros.
             make: func(len: u64) -> list<u8>;
-            /// Blocks the handler's kernel thread for `ms` milliseconds.
+            /// Blocks its kernel thread for so many milliseconds.
             block: func(ms: u32);
         }
         "#
