@@ -21,9 +21,9 @@ use upcall_shm::slot::{SlotMessage, ValueLocation};
 use upcall_shm::station::Station;
 
 /// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`,
-/// `other-version`, `few-descriptors`, `scribble`, `lies`, `blocks`, `boasts`, `snatches-TID` (says
-/// that it sleeps, and that its thread is TID, or `own`). With `-for-ever` after it, it does not
-/// hang up.
+/// `other-version`, `few-descriptors`, `scribble`, `lies`, `blocks`, `boasts`, `snatches-TID`
+/// (claims that it sleeps, and that its thread is TID, or `own`). With the suffix `-for-ever`, it
+/// does not hang up.
 pub fn run(name: &str, manner: &str) {
     let listener = listen(name);
     say(Ok(Vec::new()));
@@ -49,7 +49,7 @@ pub(crate) fn listen(name: &str) -> Listener {
     listener
 }
 
-/// What a client gave.
+/// The memory and the doorbells that a client has passed.
 #[derive(Clone, Default)]
 struct Given(Arc<KernelMutex<Memories>>, Arc<KernelMutex<Vec<Doorbell>>>);
 
@@ -81,7 +81,7 @@ impl Given {
     }
 }
 
-/// The number under which the channel stands among what a client gave; segments have their own.
+/// The number of the channel among what a client has passed. Segments have their own numbers.
 const CHANNEL: u16 = u16::MAX;
 
 #[expect(clippy::too_many_lines, reason = "one arm for each manner")]
@@ -113,7 +113,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                 continue;
             }
             ("other-answer", _) => Answer::Mapped,
-            // What a server says that is a version ahead and otherwise as it should be.
+            // The answer of a server with the next version that is otherwise correct.
             ("other-version", Request::Open { version }) => Answer::Refused(Refusal::Version(
                 format!("the client speaks version {version}, the server version {}", VERSION + 1),
             )),
@@ -150,7 +150,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                     _ if snatched.is_some() => {}
                     _ => scribble(&given, &over, dice),
                 });
-                // It hangs up after a while, so that there are many rounds, and goes on disturbing
+                // It hangs up after a while, so that there are many rounds, and goes on interfering
                 // for some moments.
                 if !stays {
                     std::thread::spawn(move || {
@@ -199,14 +199,14 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
     over.store(true, Ordering::Relaxed);
 }
 
-/// Blocks every writer to our doorbell.
+/// Makes every ring of the impostor's doorbell block.
 fn block(doorbell: std::io::Result<OwnedFd>, over: &AtomicBool) {
     let doorbell = doorbell.unwrap_or_else(|error| panic!("a copy of the doorbell: {error}"));
     while !over.load(Ordering::Relaxed) {
         let flags =
             rustix::fs::fcntl_getfl(&doorbell).unwrap_or_else(|error| panic!("flags: {error}"));
-        // Full, by a write that does not wait; then blocking again, as the client made it
-        // non-blocking when it got it.
+        // First full, by a write that does not block. Then blocking again, since the client made
+        // the doorbell non-blocking when it received it.
         let _ = rustix::fs::fcntl_setfl(&doorbell, flags | rustix::fs::OFlags::NONBLOCK);
         for count in [u64::MAX - 1, 1] {
             let _ = rustix::io::write(&doorbell, &count.to_ne_bytes());
@@ -216,15 +216,15 @@ fn block(doorbell: std::io::Result<OwnedFd>, over: &AtomicBool) {
     }
 }
 
-/// Writes random bytes over everything that the client shares with us.
+/// Writes random bytes over all memory that the client shares with the impostor.
 fn scribble(given: &Given, over: &AtomicBool, mut dice: Dice) {
-    // A moment of peace, so that calls are under way.
+    // A short pause, so that calls are under way.
     std::thread::sleep(Duration::from_micros(dice.below(2000)));
     while !over.load(Ordering::Relaxed) {
         for (_, region) in given.all() {
             let len = 1 + dice.below(64) as usize;
             let at = dice.below((region.len() - len) as u64) as usize;
-            // Half of it where the rings of the first lanes and the control words are.
+            // Half of the writes go to the rings of the first lanes and the control words.
             let at = if dice.below(2) == 0 { at } else { at % (8192 * 8) };
             if let Some(room) = region.room(0, region.len()) {
                 let _ = room.copy_in(at.min(region.len() - len), &dice.bytes(len));
@@ -233,15 +233,15 @@ fn scribble(given: &Given, over: &AtomicBool, mut dice: Dice) {
     }
 }
 
-/// The channel that the client has given. `None`: it is none.
+/// The channel that the client has passed; `None` if it is not a channel.
 fn channel(given: &Given) -> Option<Channel> {
     let all = given.all();
     let (_, region) = all.iter().find(|(number, _)| *number == CHANNEL)?;
     Channel::join(region.clone()).ok()
 }
 
-/// Answers each request of a kernel thread that polls: there is a result, of three quarters of the
-/// memory that is left.
+/// Answers each request of a polling kernel thread with a claim: there is a result that takes three
+/// quarters of the memory that is left.
 fn boast(given: &Given, over: &AtomicBool) {
     let left = upcall_os::headroom::available();
     let Some(channel) = channel(given) else { return };
@@ -264,7 +264,7 @@ fn boast(given: &Given, over: &AtomicBool) {
 }
 
 /// Answers every request of a virtual processor in its proper slot, mostly with the right call
-/// number, and everything else wrong.
+/// number, and with everything else wrong.
 fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
     let Some(channel) = channel(given) else { return };
     let lanes = (32..channel::LANES).filter_map(|number| channel.lane(number));
@@ -301,8 +301,8 @@ fn lie(given: &Given, over: &AtomicBool, mut dice: Dice) {
             );
             reply.values =
                 std::array::from_fn(|_| numbers[dice.below(numbers.len() as u64) as usize]);
-            // What a call did not give room for is held for it, and this much is fetched: not so
-            // much that the machine suffers.
+            // A result for which a call had no room is held for it, and the client fetches this
+            // many bytes. The cap keeps that from harming the machine.
             if outcome == 5 && (1 << 28..1 << 48).contains(&reply.values[1]) {
                 reply.values[1] = 1 << 20;
             }

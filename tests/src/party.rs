@@ -1,4 +1,4 @@
-//! A program that a test has started and speaks with, line by line.
+//! A program that a test has started, and talks to line by line.
 
 use crate::usage::is_stopped;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -10,30 +10,30 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long a party may take to say something.
+/// Longest wait for a party's reply.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program under a test's control. Killed on drop.
+/// A program under a test's control. It is killed on drop.
 #[derive(Debug)]
 pub struct Party {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// What it writes to its standard error.
+    /// The party's standard error.
     errors: File,
     what: String,
 }
 
-/// What a party said.
+/// A party's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It worked, with these words.
+    /// The command succeeded, with these words.
     Ok(Vec<String>),
-    /// It did not: the variant of the error, and its text.
+    /// The command failed, with the variant of the error and its text.
     Error {
-        /// The variant's name, with that of the variant inside if there is one.
+        /// The variant's name, followed by that of the variant inside if there is one.
         kind: String,
-        /// What a user would read.
+        /// The text that a user would read.
         text: String,
     },
 }
@@ -42,7 +42,7 @@ impl Said {
     /// The words of a success.
     ///
     /// # Panics
-    /// It was none.
+    /// If the reply is an error.
     #[track_caller]
     pub fn expect_ok(self, what: &str) -> Vec<String> {
         match self {
@@ -54,7 +54,7 @@ impl Said {
     /// The text of an error of this kind, which contains all of `parts`.
     ///
     /// # Panics
-    /// It was none, or another one.
+    /// If the reply is a success, or another error.
     #[track_caller]
     pub fn expect_error(self, expected: &str, parts: &[&str]) -> String {
         match self {
@@ -75,7 +75,7 @@ impl Said {
     /// The numbers of a success.
     ///
     /// # Panics
-    /// It was none, or has something else than numbers.
+    /// If the reply is an error, or has a word that is not a number.
     #[track_caller]
     pub fn numbers(self, what: &str) -> Vec<u64> {
         let words = self.expect_ok(what);
@@ -85,7 +85,7 @@ impl Said {
             .collect()
     }
 
-    /// As a party writes it.
+    /// The reply as the line that a party writes.
     pub fn to_line(&self) -> String {
         match self {
             Self::Ok(words) => format!("ok {}", words.join(" ")),
@@ -113,21 +113,21 @@ impl Said {
 }
 
 impl Party {
-    /// Starts a program whose standard input and output are lines. What it writes to its standard
-    /// error is written to ours when it has ended, and belongs to the text of a panic here.
+    /// Starts a program whose standard input and output are lines. When the program has ended, its
+    /// standard error is copied to that of the test, and it is part of the text of a panic here.
     ///
     /// # Panics
-    /// It cannot be started.
+    /// If the program cannot be started.
     pub fn start(command: Command, what: &str) -> Self {
         let errors =
             memfd_create("errors", MemfdFlags::CLOEXEC).expect("a file for what it complains of");
         Self::with_errors(command, what, errors.into())
     }
 
-    /// The same with a file for its standard error.
+    /// Starts a program with this file as its standard error.
     ///
     /// # Panics
-    /// It cannot be started.
+    /// If the program cannot be started.
     pub fn with_errors(mut command: Command, what: &str, errors: File) -> Self {
         let theirs = errors.try_clone().expect("a descriptor for what it complains of");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(theirs);
@@ -145,12 +145,12 @@ impl Party {
         Self { child, input, lines, errors, what: what.into() }
     }
 
-    /// Its process number.
+    /// The party's process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Says a line to it.
+    /// Writes a line to the party.
     #[track_caller]
     pub fn say(&mut self, line: &str) {
         let input = self.input.as_mut().expect("its input is open");
@@ -159,16 +159,16 @@ impl Party {
         });
     }
 
-    /// Waits for what it says next.
+    /// Waits for the party's next reply.
     ///
     /// # Panics
-    /// It says nothing, or has ended.
+    /// If the party sends none, or has ended.
     #[track_caller]
     pub fn hear(&mut self) -> Said {
         self.hear_within(PATIENCE)
     }
 
-    /// The same with another limit.
+    /// Waits for the party's next reply with another time limit.
     #[track_caller]
     pub fn hear_within(&mut self, limit: Duration) -> Said {
         match self.lines.recv_timeout(limit) {
@@ -183,10 +183,10 @@ impl Party {
         }
     }
 
-    /// What it says next, if it says anything before it ends.
+    /// The party's next reply; `None` if it ends first.
     ///
     /// # Panics
-    /// It does neither.
+    /// If the party does neither.
     #[track_caller]
     pub fn try_hear(&mut self) -> Option<Said> {
         match self.lines.recv_timeout(PATIENCE) {
@@ -198,29 +198,29 @@ impl Party {
         }
     }
 
-    /// What it has said by now and was not heard yet: the next line.
+    /// The next line that the party has already written and that was not read yet.
     pub fn heard(&mut self) -> Option<Said> {
         self.lines.try_recv().ok().map(|line| Said::from_line(&line))
     }
 
-    /// Says a line to it and waits for the answer.
+    /// Writes a line to the party and waits for the reply.
     #[track_caller]
     pub fn ask(&mut self, line: &str) -> Said {
         self.say(line);
         self.hear()
     }
 
-    /// Sends it a signal.
+    /// Sends the party a signal.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid() as i32).expect("a process number");
         let _ = kill_process(pid, signal);
     }
 
-    /// Stops it (SIGSTOP), and waits until all of its kernel threads have: the signal is taken by
-    /// one of them, which has to run for that, and meanwhile the others go on.
+    /// Stops the party (SIGSTOP), and waits until all of its kernel threads have stopped. One of
+    /// the threads has to run to take the signal, and the others go on until then.
     ///
     /// # Panics
-    /// They do not stop.
+    /// If they do not stop.
     #[track_caller]
     pub fn stop(&self) {
         self.signal(Signal::STOP);
@@ -231,23 +231,23 @@ impl Party {
         }
     }
 
-    /// Ends it at once (`kill -9`), without waiting for the kernel to be done with it. Returns when
-    /// that was, by [`crate::now`].
+    /// Ends the party at once (`kill -9`), without waiting until the kernel has ended it. Returns
+    /// the time of the signal, by [`crate::now`].
     pub fn kill(&self) -> u64 {
         let at = crate::now();
         self.signal(Signal::KILL);
         at
     }
 
-    /// Whether it is still running.
+    /// Returns `true` if the party is still running.
     pub fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end.
+    /// Waits for the party's end.
     ///
     /// # Panics
-    /// It does not end.
+    /// If the party does not end.
     pub fn ended(&mut self) -> ExitStatus {
         drop(self.input.take());
         let start = Instant::now();
@@ -273,7 +273,7 @@ impl Drop for Party {
     }
 }
 
-/// What such a file has, on lines of its own; its last 4 KiB.
+/// The last 4 KiB of such a file, on separate lines.
 fn complaints(errors: &File) -> String {
     let len = errors.metadata().map_or(0, |found| found.len());
     let from = len.saturating_sub(4096);

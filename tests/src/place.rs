@@ -24,22 +24,22 @@ pub struct Place {
 /// writing, and the copy could not be run (ETXTBSY).
 ///
 /// # Panics
-/// It cannot be copied.
+/// If the program cannot be copied.
 pub fn copy_program(program: &Path, copy: &Path) {
     let status = Command::new("cp").arg(program).arg(copy).status().expect("cp runs");
     assert!(status.success(), "cp {} {}: {status}", program.display(), copy.display());
 }
 
 impl Place {
-    /// An empty one, for parties made from `program`.
+    /// Creates an empty folder, for parties made from `program`.
     ///
     /// # Panics
-    /// It cannot be made.
+    /// If the folder cannot be created.
     pub fn new(program: &'static str) -> Self {
         Self { folder: TempDir::new().expect("a temporary folder"), program }
     }
 
-    /// The folder of names. It does not exist before the first server.
+    /// The folder of names. The first server creates it.
     pub fn names(&self) -> PathBuf {
         self.folder.path().join("names")
     }
@@ -60,10 +60,10 @@ impl Place {
         command
     }
 
-    /// A folder of names for servers of user `owner`, which clients of every user may read.
+    /// Creates a folder of names for servers of user `owner`, which clients of every user may read.
     ///
     /// # Panics
-    /// It cannot be made.
+    /// If the folder cannot be created.
     pub fn shared(program: &'static str, owner: u32) -> Self {
         let place = Self::new(program);
         let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
@@ -73,7 +73,7 @@ impl Place {
         place
     }
 
-    /// Starts a party by another command that runs it, such as `unshare`.
+    /// Starts a party through another command that runs it, such as `unshare`.
     pub fn start_by(&self, wrapper: &[String], arguments: &str) -> Party {
         let plain = self.command(arguments);
         let Some((first, rest)) = wrapper.split_first() else {
@@ -90,7 +90,7 @@ impl Place {
         Party::start(command, &format!("{} {arguments}", wrapper.join(" ")))
     }
 
-    /// Starts a party. It dies with the thread that starts it.
+    /// Starts a party, which dies with the thread that starts it.
     pub fn start(&self, arguments: &str) -> Party {
         Party::start(self.command(arguments), arguments)
     }
@@ -109,11 +109,11 @@ impl Place {
         server
     }
 
-    /// Starts a server that listens for clients on other machines too (`tcp`), and waits until it
-    /// serves. Also gives its address.
+    /// Starts a server that also listens for clients on other machines (`tcp`), and waits until it
+    /// serves. Also returns its address.
     ///
     /// # Panics
-    /// It does not listen.
+    /// If the server does not listen.
     pub fn serve_far(&self, arguments: &str) -> (Party, String) {
         let mut server = self.start(&format!("serve {arguments}"));
         let addresses = server.hear().expect_ok("a server's start");
@@ -126,17 +126,17 @@ impl Place {
         self.start("client")
     }
 
-    /// Lets every user reach what is in it.
+    /// Lets every user reach the folder's contents.
     ///
     /// # Panics
-    /// It cannot be done.
+    /// If that is not possible.
     pub fn open_to_all(&self) {
         for folder in [self.path(), &self.names()] {
             fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("a mode");
         }
     }
 
-    /// What is in the folder of names.
+    /// The entries of the folder of names.
     pub fn entries(&self) -> Vec<String> {
         let entries = fs::read_dir(self.names()).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -148,10 +148,10 @@ impl Place {
         own.map(|name| self.names().join(name)).collect()
     }
 
-    /// Waits until nothing is left in the folder of names.
+    /// Waits until the folder of names is empty.
     ///
     /// # Panics
-    /// Something still is after 60 s.
+    /// If it is not after 60 s.
     pub fn expect_empty(&self) {
         eventually("the folder of names is empty", || {
             let left = self.entries();
@@ -160,8 +160,8 @@ impl Place {
     }
 }
 
-/// Sets a flag when it is dropped, also by a failed check: threads of a scope that go on until it
-/// is set would otherwise keep the test from ending.
+/// Sets a flag on drop, also after a failed check. Threads of a scope that run until the flag is
+/// set would otherwise keep the test from ending.
 #[derive(Debug)]
 pub struct AtLast<'a>(pub &'a AtomicBool);
 
@@ -171,13 +171,13 @@ impl Drop for AtLast<'_> {
     }
 }
 
-/// A user that no machine has otherwise.
+/// A user ID that is unused on all machines.
 pub const STRANGER: u32 = 61_003;
 
-/// What a kernel thread of this process does as [`STRANGER`]. Only root may.
+/// Runs `work` on a kernel thread of this process as [`STRANGER`]. This requires root.
 ///
 /// # Panics
-/// It is not permitted, or `work` panics.
+/// If that is not permitted, or `work` panics.
 pub fn as_stranger<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let work = || {
         rustix::thread::set_thread_res_uid(None, Uid::from_raw(STRANGER), None)
@@ -187,10 +187,10 @@ pub fn as_stranger<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
 }
 
-/// Tries again and again until it holds.
+/// Retries a check until it holds.
 ///
 /// # Panics
-/// It does not within 60 s.
+/// If it does not within 60 s.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
     let start = Instant::now();
     while let Err(found) = holds() {
@@ -202,12 +202,13 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
 /// Listens in a folder of names, as a domain does.
 ///
 /// # Panics
-/// It cannot be done.
+/// If that is not possible.
 pub fn listen(path: &Path) -> Listener {
     loop {
         match listen_at(path, Access::default()) {
             Ok((_, listener)) => return listener,
-            // A sweep has taken it for a dead domain's before it listened.
+            // A sweep has removed the socket before this process listened, as that of a dead
+            // domain.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => panic!("listening at {}: {error}", path.display()),
         }
@@ -217,7 +218,7 @@ pub fn listen(path: &Path) -> Listener {
 /// Enters a name by hand. The socket need not exist.
 ///
 /// # Panics
-/// It cannot be done.
+/// If that is not possible.
 pub fn enter(folder: &Path, name: &str, socket: &str) {
     let made = folder.join(format!(".{name}"));
     fs::create_dir(&made).unwrap();

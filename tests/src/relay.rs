@@ -19,7 +19,7 @@ pub struct Station {
 struct Marks {
     begun: u64,
     ended: u64,
-    /// Of the newest.
+    /// Time left for the newest call.
     left: Option<Duration>,
 }
 
@@ -78,7 +78,7 @@ impl relay::Serve for Station {
     }
 }
 
-/// `go NAME,NAME,… MS [DEADLINE]`: goes on to these from here; `marks NAME` as a station says them.
+/// Runs `go NAME,NAME,… MS [DEADLINE]`: a call to the first name that goes on to the others.
 pub fn go(words: &[&str]) -> Outcome {
     let names: Vec<String> = words[1].split(',').map(Into::into).collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
@@ -90,8 +90,8 @@ pub fn go(words: &[&str]) -> Outcome {
     }
 }
 
-/// What a station says of itself: how often `go` has begun and ended, and how many milliseconds the
-/// caller of the newest said that it waits; 0 if it did not say.
+/// A station's marks: how many times `go` has begun and ended, and the time in milliseconds that
+/// the newest caller has left to wait; 0 if it set no limit.
 pub(crate) fn marks(name: &str) -> Outcome {
     let (begun, ended, left) = Relay::bind(name)?.marks()?;
     show([begun, ended, left.unwrap_or(0)])

@@ -1,4 +1,4 @@
-//! One client's life, short, with every step of binding and calling in it.
+//! One short life of a client, with every step of binding and calling in it.
 
 use crate::interfaces::trial::{INTERFACE, Trial};
 use crate::outcome::{Outcome, same};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use upcall::stub::{Binding, Interface};
 use upcall::{BindError, CallError, Pacing};
 
-/// Binds to `name`, calls with values of every size, takes an object and lets it go, leaves a call
-/// at its deadline, unbinds: from the main thread, or from a user-level one.
+/// Binds to `name`, calls with values of every size, takes an object and drops it, abandons a call
+/// at its deadline, and unbinds. It does so on the main thread, or on a user-level thread.
 pub(crate) fn scenario(name: &str, user_level: bool) -> Outcome {
     if !user_level {
         return live(name);
@@ -33,7 +33,7 @@ pub(crate) fn scenario(name: &str, user_level: bool) -> Outcome {
     }
 }
 
-/// An error that goes from thread to thread.
+/// An error that passes between threads.
 enum Telling {
     Call(CallError),
     Bind(Box<BindError>),
@@ -66,7 +66,7 @@ fn with_other_limits() -> &'static Interface {
 }
 
 fn live(name: &str) -> Outcome {
-    // As a program that was compiled with other limits: it has to bring other A-stacks than it had
+    // Binds like a program compiled with other limits, which has to bring other A-stacks than it
     // guessed.
     let others = Binding::bind(name, with_other_limits())?;
     let trial = Trial::bind(name)?;
@@ -77,16 +77,15 @@ fn live(name: &str) -> Outcome {
     same(trial.echo(&text)?, text)?;
     same(trial.length(&vec![1; 300_000])?, 300_000)?;
     same(trial.make(200_000, 7)?, vec![7; 200_000])?;
-    // One is let go of at once, the other at the end.
+    // One object is dropped at once, the other at the end.
     let kept = trial.open(8)?;
     same(trial.open(7)?.number()?, 7)?;
-    // Where this process does not run for a while, the nap is over before its caller sees the
-    // deadline.
+    // If this process does not run for a while, the nap ends before its caller sees the deadline.
     let mut length = 25;
     loop {
         match trial.with_deadline(Some(Duration::from_millis(5))).nap(length) {
             Err(CallError::Aborted { sent: true }) => break,
-            // It was not sent before its deadline.
+            // The call was not sent before its deadline.
             Err(CallError::Aborted { sent: false }) => {}
             Err(error) => return Err(error.into()),
             Ok(()) if length > 10_000 => return Err("a nap was not left at its deadline".into()),

@@ -1,5 +1,5 @@
-//! Values whose sizes a client chooses: a server that allocates nothing without being ready for a
-//! refusal, and a client that sends and takes such values.
+//! Values whose sizes a client chooses: a server whose every allocation may be refused, and a
+//! client that sends and takes such values.
 
 use crate::interfaces::shapes::{Entry, Serve, Shapes};
 use crate::outcome::{Outcome, same, show};
@@ -39,7 +39,8 @@ impl Serve for Server {
     }
 }
 
-/// `nested COUNT LEN`, `entries COUNT LEN`, `give COUNT LEN`: a call of a fresh binding to `name`.
+/// Runs `nested COUNT LEN`, `entries COUNT LEN` or `give COUNT LEN`: a call on a new binding to
+/// `name`.
 pub(crate) fn call(name: &str, words: &[&str]) -> Outcome {
     let shapes = Shapes::bind(name)?;
     let [what, count, len] = words else { return Err(format!("unknown words {words:?}").into()) };

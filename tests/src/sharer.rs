@@ -1,6 +1,6 @@
-//! A process that has an object, at home or elsewhere, and does what it is told: one line in, one
-//! line out. The object has two words that are to be equal, and each operation counts both up; in
-//! between it is torn.
+//! A process that has an object, at home or elsewhere, and that a test controls: it reads one
+//! command a line and writes one reply a line. The object has two words that must be equal, and
+//! each operation increments both; in between the object is torn.
 
 use crate::outcome::{Outcome, done, say, show};
 use std::io::BufRead;
@@ -16,7 +16,7 @@ use upcall_shm::span::WritableSpan;
 
 const SHAPE: u64 = 1;
 
-/// The words, and how often the home has repaired them.
+/// Offsets of the two words, and of the number of repairs by the home.
 const FIRST: usize = 0;
 const SECOND: usize = 64;
 const REPAIRED: usize = 128;
@@ -25,7 +25,7 @@ fn word(room: WritableSpan<'_>, at: usize) -> u64 {
     room.u64(at).unwrap_or(u64::MAX)
 }
 
-/// Makes or finds the object, says so, and does what standard input says until it ends.
+/// Creates or finds the object, reports that, and obeys standard input until it ends.
 pub fn run(name: &str, options: &[&str]) {
     if let ["serve" | "ask"] = options {
         return invoke(name, options == ["serve"]);
@@ -72,14 +72,14 @@ fn make(name: &str, options: &[&str]) -> Result<Handle, Box<dyn std::error::Erro
         if poisons {
             return Verdict::Poison;
         }
-        // Whatever was begun is done.
+        // The operation that was begun is completed.
         room.put_u64(SECOND, word(room, FIRST));
         room.put_u64(REPAIRED, word(room, REPAIRED) + 1);
         Verdict::Keep
     };
     let creating = HomeBuilder::new(name, 4096).repair(repair);
     let creating = if sealed { creating.only_home_writes() } else { creating };
-    // Whoever says so may only read.
+    // A process with this variable in its environment may only read.
     let reads_only = |peer: &Peer| {
         let environment = std::fs::read(format!("/proc/{}/environ", peer.pid))
             .map_err(|error| error.to_string())?;
@@ -107,14 +107,14 @@ fn make(name: &str, options: &[&str]) -> Result<Handle, Box<dyn std::error::Erro
 
 fn obey(handle: &Handle, words: &[&str]) -> Outcome {
     match words {
-        // So many operations.
+        // Performs this many operations.
         ["count", times] => {
             for _ in 0..times.parse()? {
                 handle.access(count)??;
             }
             done()
         }
-        // One that ends in the middle, by a signal that nobody handles.
+        // An operation that ends in the middle, by a signal that cannot be handled.
         ["die"] => {
             handle.access(|room| {
                 room.put_u64(FIRST, word(room, FIRST) + 1);
@@ -125,19 +125,19 @@ fn obey(handle: &Handle, words: &[&str]) -> Outcome {
             })?;
             done()
         }
-        // One that takes so many milliseconds.
+        // An operation that takes `ms` milliseconds.
         ["hold", ms] => {
             let time = Duration::from_millis(ms.parse()?);
             handle.access(|_| std::thread::sleep(time))?;
             done()
         }
-        // As one who only looks does.
+        // A read without an operation.
         ["look"] => {
             show(handle.read(|span| {
                 [FIRST, SECOND, REPAIRED].map(|at| span.u64(at).unwrap_or(u64::MAX))
             })?)
         }
-        // So many looks, each of one state.
+        // Reads this many times, and checks that each read sees a single state.
         ["looks", times] => {
             for _ in 0..times.parse()? {
                 let [first, second] = handle.read(|span| [FIRST, SECOND].map(|at| span.u64(at)))?;
@@ -147,7 +147,7 @@ fn obey(handle: &Handle, words: &[&str]) -> Outcome {
             }
             done()
         }
-        // Whether its memory can be written, as the kernel has it.
+        // Reports whether its memory can be written, as the kernel has it.
         ["mapped"] => {
             let maps = std::fs::read_to_string("/proc/self/maps")?;
             let kinds = maps
@@ -172,7 +172,7 @@ fn count(room: WritableSpan<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Counts up.
+/// Adds to the number.
 struct Add;
 
 impl Operation for Add {
@@ -186,7 +186,7 @@ impl Operation for Add {
     }
 }
 
-/// Makes a list in a large room, and says its shape.
+/// Creates a list in a large room, and reports its shape.
 fn keep_list(name: &str) {
     let making = Homed::<List<u64>>::create(name).room(16 << 30).repair(|_, _| Verdict::Keep);
     let list =
@@ -207,7 +207,8 @@ fn keep_list(name: &str) {
     }
 }
 
-/// Makes the second element of that list its own successor, and is killed in the middle of that.
+/// Makes the second element of that list its own successor, and is killed in the middle of the
+/// operation.
 fn scribble(name: &str, shape: &str) -> Outcome {
     let handle = Handle::find(name, u64::from_str_radix(shape, 16)?)?;
     handle.access(|room| {
@@ -219,7 +220,7 @@ fn scribble(name: &str, shape: &str) -> Outcome {
     done()
 }
 
-/// The same with a number that its home serves, or that is elsewhere.
+/// Obeys commands on a number, whose home is this process if it serves.
 fn invoke(name: &str, serves: bool) {
     let (number, _served) = match found(name, serves) {
         Ok(found) => found,
@@ -255,10 +256,10 @@ fn found(
     Ok((home, Some(served)))
 }
 
-/// Finds the number again and again for so long, and uses it in each way. Values and errors are all
-/// the same to it. Says how often it was found, how many operations were done, and how many failed.
+/// Finds the number again and again for `time`, and uses it in each way. Values and errors do not
+/// matter. Reports how many times it was found, how many operations were done, and how many failed.
 fn endure(name: &str, time: Duration) -> Outcome {
-    /// What an operation waits for others.
+    /// Longest wait of an operation for others.
     const PATIENCE: Duration = Duration::from_millis(20);
     let end = Instant::now() + time;
     let (mut found, mut done, mut failed) = (0, 0, 0);
@@ -285,7 +286,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
     show([found, done, failed])
 }
 
-/// Runs `work` on a user-level thread, or here.
+/// Runs `work` on a user-level thread, or on this thread.
 fn run_on<T: Send + 'static>(user_level: bool, work: impl FnOnce() -> T + Send + 'static) -> T {
     if !user_level {
         return work();

@@ -1,14 +1,14 @@
-//! A process of which one system call that takes a resource is refused.
+//! A process in which one system call that takes a resource is refused.
 //!
-//! A party that is started with the word `supervised` has its test answer each of its system calls
-//! that take memory, descriptors, threads or watches ([`upcall_os::seccomp`]). The test counts them
+//! If a party is started with the word `supervised`, its test answers each of its system calls that
+//! take memory, descriptors, threads or watches ([`upcall_os::seccomp`]). The test counts the calls
 //! and refuses one, as a kernel without that resource would; the kernel does the others. A test
 //! runs once for each number until a run ends before the number is reached.
 //!
 //! Some calls are never refused. `brk`: its failure looks different, and `malloc` then uses `mmap`.
 //! A mapping of at most 32 KiB and a guard of one page in a new thread: they are the alternative
-//! signal stack of Rust's standard library, which aborts where it cannot have one. Mappings of
-//! files that are not shared: they are libraries that the linker loads.
+//! signal stack of Rust's standard library, which aborts if it cannot have one. Mappings of files
+//! that are not shared: they are libraries that the linker loads.
 
 use crate::outcome::say;
 use crate::party::Party;
@@ -33,7 +33,7 @@ enum Takes {
     Request,
     /// A place in a set of descriptors that are waited for.
     Watch,
-    /// Descriptors that a message brings, if it brings any.
+    /// The descriptors of a message, if it has any.
     Message,
 }
 
@@ -72,17 +72,18 @@ const CALLS: [(u32, &str, Takes); 28] = [
 /// Which calls are counted, and which of them are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// None.
+    /// Refuses none.
     Nothing,
-    /// The call with this number, from 1, of those that take a resource.
+    /// Refuses the call with this number, from 1, of those that take a resource.
     One(usize),
-    /// The same with the other error that the kernel knows for it: the whole machine lacks it.
+    /// Refuses as `One` does, with the other error that the kernel has for the call: the whole
+    /// machine lacks the resource.
     OneOfMachine(usize),
-    /// The mapping of private memory with this number: stacks, above all.
+    /// Refuses the mapping of private memory with this number; most of them are stacks.
     PrivateMemory(usize),
-    /// All from this number on that take a descriptor, a thread, or shared memory.
+    /// Refuses all calls from this number on that take a descriptor, a thread, or shared memory.
     From(usize),
-    /// The descriptor table is full for one receipt of a message: its descriptors are lost.
+    /// Makes the descriptor table full during one receipt of a message, whose descriptors are lost.
     Receipt(usize),
 }
 
@@ -95,7 +96,7 @@ struct State {
     lowered: Option<(Pid, Rlimit)>,
 }
 
-/// A supervisor's side: what a process may not have.
+/// The supervisor's side, which decides what a process is refused.
 #[derive(Clone, Debug)]
 pub struct Shortage {
     state: Arc<KernelMutex<State>>,
@@ -106,7 +107,7 @@ impl Shortage {
     /// Starts a party under supervision, with `rule` for its start.
     ///
     /// # Panics
-    /// The party cannot be started, or the kernel has no such filters.
+    /// If the party cannot be started, or the kernel has no such filters.
     pub fn start(place: &Place, arguments: &str, rule: Rule) -> (Party, Self) {
         static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -124,7 +125,7 @@ impl Shortage {
         let state =
             Arc::new(KernelMutex::new(State { rule, seen: 0, refused: None, lowered: None }));
         let shortage = Self { state: state.clone(), stderr };
-        // Ends with the last thread of the party.
+        // The thread ends with the last thread of the party.
         std::thread::spawn(move || {
             while let Ok(Some(waiting)) = listener.next() {
                 let reply = locked(&state).decide(process, &waiting);
@@ -135,21 +136,21 @@ impl Shortage {
         (party, shortage)
     }
 
-    /// From now on `rule` holds, and the count of calls begins at 0.
+    /// Sets the rule from now on, and restarts the count of calls at 0.
     pub fn set(&self, rule: Rule) {
         let mut state = locked(&self.state);
         state.raise();
         (state.rule, state.seen, state.refused) = (rule, 0, None);
     }
 
-    /// Refuses nothing from now on, and remembers what was refused.
+    /// Refuses nothing from now on, but remembers what was refused.
     pub fn relent(&self) {
         let mut state = locked(&self.state);
         state.raise();
         state.rule = Rule::Nothing;
     }
 
-    /// Refuses nothing from now on. Returns which call was refused first, if one was.
+    /// Refuses nothing from now on. Returns the first call that was refused, if any.
     pub fn lift(&self) -> Option<&'static str> {
         let refused = locked(&self.state).refused;
         self.set(Rule::Nothing);
@@ -228,7 +229,7 @@ impl State {
 
     fn raise(&mut self) {
         if let Some((process, before)) = self.lowered.take() {
-            // It may have ended.
+            // The process may have ended.
             let _ = prlimit(Some(process), Resource::Nofile, before);
         }
     }
@@ -282,13 +283,14 @@ fn error_number(takes: Takes, is_machines: bool) -> i32 {
     }
 }
 
-/// The party's side: has the test answer this process's calls, and waits until the test does.
+/// The party's side: makes the test answer this process's system calls, and waits until the test
+/// does.
 ///
 /// # Errors
-/// The kernel has no such filters.
+/// If the kernel has no such filters.
 pub fn be_supervised() -> std::io::Result<()> {
     let numbers = CALLS.map(|(number, ..)| number);
-    // What the first use of either takes is not counted.
+    // The first use of either takes resources, which are not to be counted.
     let mut line = String::with_capacity(16);
     drop(std::io::stdin().lock());
     let listener = listen(&numbers)?;

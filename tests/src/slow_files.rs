@@ -1,8 +1,8 @@
-//! A file system that is a program (FUSE), and answers when it likes.
+//! A file system that is a program (FUSE), and answers only when it chooses.
 //!
-//! A network file system is one of these to its users: what the kernel asks it waits for an answer
-//! from elsewhere. This one has one file. Where one process closes a descriptor of it, the closing
-//! waits until [`SlowFiles`] is dropped: not even a kill ends that. Nothing can be made in its
+//! To its users it is like a network file system: the kernel waits for an answer from elsewhere. It
+//! has one file. When a chosen process closes a descriptor of the file, the close waits until
+//! [`SlowFiles`] is dropped, and even a kill does not end that. Nothing can be created in its
 //! folder.
 
 use fuser::{
@@ -24,15 +24,15 @@ use upcall_os::lock::{KernelMutex, MutexGuard};
 const FILE: &str = "file";
 const FILES_NUMBER: INodeNo = INodeNo(2);
 
-/// How long the kernel remembers an answer.
+/// Time for which the kernel caches an answer.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// What becomes of closings.
+/// What happens to closes.
 #[derive(Debug)]
 enum Closings {
     /// They wait.
     Wait(Vec<ReplyEmpty>),
-    /// They end.
+    /// They return.
     End,
 }
 
@@ -51,7 +51,7 @@ fn locked(closings: &KernelMutex<Closings>) -> MutexGuard<'_, Closings> {
 
 struct Answers {
     closings: Arc<KernelMutex<Closings>>,
-    /// The process that waits.
+    /// The process whose closes wait.
     of: u32,
 }
 
@@ -96,7 +96,7 @@ impl Filesystem for Answers {
         reply.attr(&REMEMBERED, &Self::attributes(number));
     }
 
-    /// The kernel names the thread that closes.
+    /// The kernel passes the ID of the thread that closes.
     fn flush(&self, request: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         if Path::new(&format!("/proc/{}/task/{}", self.of, request.pid())).exists() {
             locked(&self.closings).take(reply);
@@ -106,7 +106,7 @@ impl Filesystem for Answers {
     }
 }
 
-/// See the module.
+/// A mounted slow file system. See the module.
 #[derive(Debug)]
 pub struct SlowFiles {
     closings: Arc<KernelMutex<Closings>>,
@@ -115,8 +115,8 @@ pub struct SlowFiles {
 }
 
 impl SlowFiles {
-    /// Mounts it, in a folder of its own. Closings by the process `of` wait. `None`, with a line
-    /// that says so: the kernel has no FUSE, or this process may not mount.
+    /// Mounts the file system in a folder of its own. Closes by the process `of` wait. Returns
+    /// `None`, and prints a line, if the kernel has no FUSE or this process may not mount.
     pub fn mount(of: u32) -> Option<Self> {
         let mounted = Self::try_mount(of);
         mounted
@@ -134,7 +134,7 @@ impl SlowFiles {
         Ok(Self { closings, _session: session, folder })
     }
 
-    /// Where it is.
+    /// The folder where it is mounted.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -147,7 +147,7 @@ impl SlowFiles {
         File::open(self.folder().join(FILE))
     }
 
-    /// How many closings wait.
+    /// Number of closes that wait.
     pub fn waiting(&self) -> usize {
         match &*locked(&self.closings) {
             Closings::Wait(all) => all.len(),
@@ -162,7 +162,7 @@ impl Drop for SlowFiles {
         {
             all.into_iter().for_each(ReplyEmpty::ok);
         }
-        // Some files may be open still: the file system ends with the last one.
+        // Some files may still be open. The file system ends with the last of them.
         let _ = unmount(self.folder.path(), UnmountFlags::DETACH);
     }
 }

@@ -1,8 +1,8 @@
-//! The protocol of the control connection, spoken by hand: what a peer could send that was not made
-//! by Upcall.
+//! The protocol of the control connection, spoken by hand: what a peer other than Upcall could
+//! send.
 //!
-//! The messages are written down here a second time on purpose. They are what is on the wire, and a
-//! change to them that is not a change of the version shows.
+//! The messages are deliberately written down a second time. They are what is on the wire, so that
+//! a change to them without a change of the version shows.
 
 use crate::party::PATIENCE;
 use serde::{Deserialize, Serialize};
@@ -27,13 +27,13 @@ pub const VERSION: u32 = 8;
 /// A client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ToServer {
-    /// Comes back in the answer.
+    /// The number that the answer repeats.
     pub serial: u32,
-    /// What is wanted.
+    /// The request itself.
     pub request: Request,
 }
 
-/// What a client can want.
+/// The requests of a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "as in the runtime")]
 pub enum Request {
@@ -72,20 +72,21 @@ pub enum Request {
 /// A server's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ToClient {
-    /// The request's.
+    /// The serial number of the request.
     pub serial: u32,
     /// The answer.
     pub answer: Answer,
 }
 
-/// What a server can answer.
+/// The answers of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "as in the runtime")]
 pub enum Answer {
     Opened {
         home: u16,
     },
-    /// Of each procedure its number, its simultaneous calls, and the bytes of its A-stack.
+    /// For each procedure: its number, its simultaneous calls, and the size of its A-stack in
+    /// bytes.
     Bound {
         procedures: Vec<(u16, u16, u32)>,
     },
@@ -104,7 +105,7 @@ pub enum Refusal {
     WrongInterface {
         exported: String,
     },
-    /// Those that are told, and how many more there are.
+    /// The mismatches that are listed, and the number of others.
     Mismatch(Vec<(String, String, Option<String>)>, u32),
     Resource {
         what: String,
@@ -114,7 +115,7 @@ pub enum Refusal {
     Ceiling(String),
 }
 
-/// How a call went: the tag of its reply.
+/// The outcome of a call: the tag of its reply.
 #[allow(missing_docs, reason = "as in the runtime")]
 pub mod outcome {
     pub const DONE: u16 = 0;
@@ -131,32 +132,32 @@ pub mod outcome {
     pub const UNANSWERED: u16 = u16::MAX;
 }
 
-/// The runtime's own procedure that lets go of an object.
+/// The runtime's own procedure that releases an object.
 pub const RELEASE: u16 = 1023;
-/// The one that fetches a result which was kept.
+/// The runtime's own procedure that fetches a held result.
 pub const FETCH: u16 = 1022;
 
-/// The tag of a request: six bits of binding, ten of procedure.
+/// The tag of a request: six bits of binding, ten bits of procedure.
 pub fn tag(binding: u16, procedure: u16) -> u16 {
     binding << 10 | procedure & 0x3ff
 }
 
-/// What came of saying something.
+/// The result of a wait for an answer.
 #[derive(Debug)]
 pub enum Came {
     /// An answer.
     Answer(Answer, Vec<OwnedFd>),
     /// The connection was closed.
     Closed,
-    /// Nothing in time.
+    /// No answer in time.
     Nothing,
 }
 
-/// One end of a control connection, in the hands of somebody who says what he likes.
+/// One end of a control connection, on which a test can send anything.
 #[derive(Debug)]
 pub struct Speaker(pub Connection);
 
-/// How long a server may take for one answer.
+/// Longest wait for one answer of a server.
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl Speaker {
@@ -164,21 +165,21 @@ impl Speaker {
     /// clients do.
     ///
     /// # Errors
-    /// The kernel's; `EAGAIN`: the queue was full for a minute.
+    /// The kernel's; `EAGAIN` if the queue was full for a minute.
     pub fn connect(socket: &Path) -> io::Result<Self> {
         Connection::connect_until(socket, Instant::now() + PATIENCE).map(Self)
     }
 
-    /// The same without a wait, for hostile clients.
+    /// Connects without a wait, for hostile clients.
     ///
     /// # Errors
-    /// The kernel's; `EAGAIN`: the queue is full.
+    /// The kernel's; `EAGAIN` if the queue is full.
     pub fn try_connect(socket: &Path) -> io::Result<Self> {
         Connection::connect(socket).map(Self)
     }
 
-    /// Sends bytes. A connection that the other end has closed takes nothing, and that is no error
-    /// here; a full one is tried again for a while.
+    /// Sends bytes. It is not an error here if the other end has closed the connection; a send to a
+    /// full connection is retried for a while.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
         for _ in 0..1000 {
             match self.0.send(bytes, descriptors) {
@@ -198,11 +199,11 @@ impl Speaker {
         self.send(&bytes, descriptors)
     }
 
-    /// Sends bytes, which may be none, with more descriptors than a message of the protocol may
-    /// have. Returns `false` if the other end has hung up.
+    /// Sends bytes, possibly none, with more descriptors than a message of the protocol may have.
+    /// Returns `false` if the other end has hung up.
     ///
     /// # Panics
-    /// More descriptors than the kernel lets through, 253.
+    /// If there are more descriptors than the kernel lets through, 253.
     pub fn send_of(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
@@ -236,7 +237,7 @@ impl Speaker {
     }
 }
 
-/// A proper channel, with everything in it that a client may write.
+/// A proper channel, with all its parts that a client may write.
 #[derive(Debug)]
 pub struct Hold {
     /// The control connection.
@@ -245,32 +246,31 @@ pub struct Hold {
     pub channel: std::sync::Arc<Region>,
     /// The A-stacks' memory.
     pub astacks: std::sync::Arc<Region>,
-    /// A segment's memory; its number is 1.
+    /// The memory of the segment with number 1.
     pub segment: std::sync::Arc<Region>,
-    /// Our station.
+    /// The client's station.
     pub station: Station,
     /// The doorbell that wakes the server.
     pub server_doorbell: Doorbell,
-    /// The numbers of the procedures of `trial`, in its order.
+    /// The numbers of the procedures of `trial`, in the interface's order.
     pub numbers: Vec<u16>,
-    /// How many A-stacks there are.
+    /// Number of A-stacks.
     pub stacks: usize,
 }
 
-/// The descriptors of the memory of a [`Hold`], which closes them as a rule once it has mapped
-/// them.
+/// The descriptors of the memory of a [`Hold`], which usually closes them once it has mapped them.
 pub struct Files {
-    /// The channel's.
+    /// The channel's descriptor.
     pub channel: MemoryFile,
-    /// The A-stacks'.
+    /// The A-stacks' descriptor.
     pub astacks: MemoryFile,
-    /// The segment's.
+    /// The segment's descriptor.
     pub segment: MemoryFile,
     /// The station of the server's domain.
     pub station: OwnedFd,
 }
 
-/// Asks for all procedures of an interface, and brings no A-stacks yet.
+/// A request for all procedures of an interface, without A-stacks yet.
 pub fn bind_all(id: u16, name: &str, interface: &Interface) -> Request {
     let wanted =
         interface.procedures.iter().map(|p| (p.name.to_string(), p.hash, p.signature.to_string()));
@@ -283,7 +283,7 @@ pub fn bind_all(id: u16, name: &str, interface: &Interface) -> Request {
     }
 }
 
-/// The list that a server gives which has no interface.
+/// The list of procedures that a server without an interface gives.
 pub fn any_list(procedures: usize) -> Vec<(u16, u16, u32)> {
     (0..procedures as u16).map(|number| (number, 5, 1024)).collect()
 }
@@ -298,16 +298,16 @@ fn mapped(file: &MemoryFile) -> io::Result<std::sync::Arc<Region>> {
 }
 
 impl Hold {
-    /// Opens a channel to the domain at `socket`, binds `name` as `trial`, and opens a lane of a
-    /// kernel thread (0) and none else.
+    /// Opens a channel to the domain at `socket`, binds `name` as `trial`, and opens one lane, that
+    /// of a kernel thread (0).
     ///
     /// # Errors
-    /// The server refused, or the kernel did.
+    /// If the server or the kernel refused.
     pub fn new(socket: &Path, name: &str) -> io::Result<Self> {
         Self::of(socket, name, &crate::interfaces::trial::INTERFACE)
     }
 
-    /// The same for another interface.
+    /// Opens a channel as [`Hold::new`] does, for another interface.
     ///
     /// # Errors
     /// As [`Hold::new`].
@@ -315,7 +315,8 @@ impl Hold {
         Self::with_files(socket, name, interface).map(|(hold, _)| hold)
     }
 
-    /// The same, and the descriptors of all memory that both sides share.
+    /// Opens a channel as [`Hold::of`] does, and also returns the descriptors of all memory that
+    /// both sides share.
     ///
     /// # Errors
     /// As [`Hold::new`].
@@ -341,8 +342,8 @@ impl Hold {
             return Err(io::Error::other(format!("not bound: {bound:?}")));
         };
         let plan = plan(&procedures);
-        // An interface whose calls need none gets some nevertheless, which the server does not know
-        // of.
+        // If the calls of an interface need no A-stacks, there are some nevertheless, which the
+        // server does not know of.
         let astacks_file = MemoryFile::create("upcall-astacks", plan.bytes().max(64))?;
         let astacks = mapped(&astacks_file)?;
         if plan.bytes() > 0 {
@@ -383,11 +384,11 @@ impl Hold {
         ))
     }
 
-    /// The calling end of lane 0. To be asked for once: a second one would count its calls from the
+    /// The calling end of lane 0. Take it only once: a second one would count its calls from the
     /// beginning again.
     ///
     /// # Panics
-    /// The channel's memory is too short for it.
+    /// If the channel's memory is too short for the lane.
     pub fn caller(&self) -> Caller<'_> {
         let lane = Channel::join(self.channel.clone()).ok().and_then(|channel| channel.lane(0));
         Caller { hold: self, slot: SingleCaller::new(lane.expect("a lane").single) }
@@ -396,7 +397,7 @@ impl Hold {
     /// The number of the procedure of `trial` with this name.
     ///
     /// # Panics
-    /// There is none.
+    /// If there is no such procedure.
     pub fn number(&self, name: &str) -> u16 {
         let at = crate::interfaces::trial::INTERFACE
             .procedures
@@ -406,10 +407,10 @@ impl Hold {
     }
 }
 
-/// Pause between two looks for a reply.
+/// Interval between two probes for a reply.
 pub const LOOKS: Duration = Duration::from_micros(20);
 
-/// The calling end of a kernel thread's lane, in the hands of somebody who sends what he likes.
+/// The calling end of a kernel thread's lane, on which a test can send anything.
 #[derive(Debug)]
 pub struct Caller<'a> {
     hold: &'a Hold,
@@ -417,11 +418,11 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Sends a request and waits for its reply; `None` if there is none in time. A request whose
-    /// reply has not come must be the last.
+    /// Sends a request and waits for its reply; `None` if there is none in time. After such a
+    /// request no other may follow.
     pub fn call(&self, request: &SlotMessage) -> Option<SlotMessage> {
         self.slot.send(request);
-        // The server looks at its lanes after it has said that it sleeps; so it sees the request,
+        // The server probes its lanes after it has published that it sleeps. So it sees the request
         // or this ring.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.hold.server_doorbell.notify();

@@ -1,4 +1,4 @@
-//! What a process uses, as the kernel counts it.
+//! The resources that a process uses, as the kernel counts them.
 
 use crate::place::eventually;
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-/// Descriptors, mappings, threads.
+/// Numbers of descriptors, mappings and threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Open descriptors.
@@ -20,10 +20,10 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Of the process `pid`.
+    /// The resources of the process `pid`.
     ///
     /// # Panics
-    /// It does not exist.
+    /// If the process does not exist.
     pub fn of(pid: u32) -> Self {
         let count =
             |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count);
@@ -37,8 +37,8 @@ impl Usage {
         }
     }
 
-    /// Whether it is no more than `before`. Mappings of ordinary memory may be some more: the
-    /// allocator keeps what it once got.
+    /// Returns `true` if the usage does not exceed `before`. There may be some more mappings of
+    /// ordinary memory, since the allocator keeps what it once got.
     pub fn is_back_to(&self, before: &Self) -> bool {
         self.descriptors <= before.descriptors
             && self.shared <= before.shared
@@ -46,17 +46,17 @@ impl Usage {
     }
 }
 
-/// How often a process has been switched away from so far, all its kernel threads together.
+/// Number of context switches of all kernel threads of a process so far.
 pub fn switches(pid: u32) -> u64 {
     counted(pid, |name| name.ends_with("ctxt_switches"))
 }
 
-/// How often the kernel threads of a process have slept so far.
+/// Number of times that the kernel threads of a process have slept so far.
 pub fn sleeps(pid: u32) -> u64 {
     counted(pid, |name| name == "voluntary_ctxt_switches")
 }
 
-/// The sum of the numbers of all kernel threads that have such a name in their status.
+/// The sum, over all kernel threads, of the numbers with such a name in their status.
 fn counted(pid: u32, is: impl Fn(&str) -> bool) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
@@ -67,7 +67,7 @@ fn counted(pid: u32, is: impl Fn(&str) -> bool) -> u64 {
     counted.sum()
 }
 
-/// What a process has open, for a failure's text.
+/// The open descriptors of a process, for the text of a failure.
 pub fn open_descriptors(pid: u32) -> String {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut targets: Vec<String> = entries
@@ -91,15 +91,15 @@ pub fn open_descriptors(pid: u32) -> String {
 /// A memory file of Upcall, as a process has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Held {
-    /// What it is for: `channel`, `astacks`, `segment`, `station`.
+    /// Its purpose: `channel`, `astacks`, `segment`, `station`.
     pub kind: String,
-    /// Its number, which no other memory file has.
+    /// Its inode number, which is unique among memory files.
     pub inode: u64,
-    /// Whether the process may write it through this mapping; always, if it is a descriptor.
+    /// Whether the process may write it through this mapping; always `true` for a descriptor.
     pub writable: bool,
 }
 
-/// With what the names of memory files begin in `/proc`.
+/// The prefix of the names of memory files in `/proc`.
 const MEMORY: &str = "/memfd:upcall-";
 
 fn held(path: &str, inode: u64, writable: bool) -> Option<Held> {
@@ -107,11 +107,11 @@ fn held(path: &str, inode: u64, writable: bool) -> Option<Held> {
     Some(Held { kind: kind.into(), inode, writable })
 }
 
-/// The memory files that a process has mapped; none of one that has ended, or that is not ours to
-/// look at.
+/// The memory files that a process has mapped; none if the process has ended or may not be
+/// inspected.
 pub fn mapped_memory(pid: u32) -> BTreeSet<Held> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    // Range, permissions, offset, device, number of the file, path.
+    // Range, permissions, offset, device, inode number, path.
     let of_line = |line: &str| {
         let path = &line[line.find(MEMORY)?..];
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -136,11 +136,12 @@ pub fn processes() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The process that `pid` has started in its place, as `unshare --fork` does, or else `pid`.
+/// The process that `pid` has started in its place, as `unshare --fork` does, or `pid` itself if
+/// there is none.
 pub fn program_of(pid: u32) -> u32 {
     let parent = |child: u32| {
         let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
-        // After the name, which is in brackets: the state and the parent.
+        // The state and the parent follow the name, which is in brackets.
         stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
     };
     processes().into_iter().find(|&child| parent(child) == Some(pid)).unwrap_or(pid)
@@ -150,7 +151,7 @@ pub fn program_of(pid: u32) -> u32 {
 pub fn is_stopped(pid: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
-    // After the name, which is in brackets: the state.
+    // The state follows the name, which is in brackets.
     let stopped =
         |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
     stats.all(stopped)
@@ -163,7 +164,7 @@ pub fn allowed_cpus(pid: u32) -> Vec<BTreeSet<usize>> {
     statuses.filter_map(|status| cpus_of(&status)).collect()
 }
 
-/// The list in such a text: single numbers and ranges, with commas between.
+/// The list of CPUs in such a text: single numbers and ranges, separated by commas.
 fn cpus_of(status: &str) -> Option<BTreeSet<usize>> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     let mut cpus = BTreeSet::new();
@@ -182,11 +183,11 @@ pub fn processor_time(pid: u32) -> u64 {
 }
 
 /// Waits until each of these processes has used less than `most` of processor time during a whole
-/// `window`. A process that spins never does. A process that still ends earlier work on a busy
+/// `window`. A process that spins never does. A process that still finishes earlier work on a busy
 /// machine does so later.
 ///
 /// # Panics
-/// They do not within 60 s.
+/// If they do not within 60 s.
 pub fn come_to_rest(what: &str, pids: &[u32], window: Duration, most: Duration) {
     eventually(&format!("{what} uses less than {most:?} in {window:?}"), || {
         let spent = || pids.iter().map(|&pid| processor_time(pid)).collect::<Vec<_>>();
@@ -195,7 +196,7 @@ pub fn come_to_rest(what: &str, pids: &[u32], window: Duration, most: Duration) 
         let used = spent()
             .into_iter()
             .zip(before)
-            // A thread that has ended took its time with it: then the window does not count.
+            // The time of an ended thread is lost, so such a window does not count.
             .map(|(after, before)| {
                 after.checked_sub(before).map_or(Duration::MAX, Duration::from_nanos)
             });
@@ -206,9 +207,9 @@ pub fn come_to_rest(what: &str, pids: &[u32], window: Duration, most: Duration) 
     });
 }
 
-/// The memory that a process has in use, in KiB: all of it, and the part shared with others.
-/// Without its program's: that is one for all its processes, and the kernel maps 64 KiB of it
-/// wherever one byte is touched, so that it says where the linker has put things.
+/// The memory that a process has in use, in KiB: all of it, and the part shared with others. The
+/// memory of its program is left out. All its processes share it, and the kernel maps 64 KiB of it
+/// around each touched byte, so that its size only shows where the linker has put things.
 pub fn memory(pid: u32) -> (u64, u64) {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let find = |key: &str| {

@@ -1,4 +1,4 @@
-//! Calls in which the kernel has no part, or less than usual.
+//! Calls without the kernel, or with less of it than usual.
 
 use crate::interfaces::trial::Trial;
 use crate::outcome::{Outcome, done};
@@ -11,10 +11,10 @@ use std::io::Write;
 use upcall::Pacing;
 use upcall_os::processor::CpuSet;
 
-/// Makes `calls` calls on a kernel thread that any system call kills, but for a `write` to standard
-/// output, by which the thread reports at the end. With `users` above 0 that many user-level
-/// threads call, and the kernel thread is their virtual processor. The process is of no use
-/// afterwards.
+/// Makes `calls` calls on a kernel thread that any system call kills, except a `write` to standard
+/// output, by which the thread reports at the end. If `users` is above 0, that many user-level
+/// threads call, and the kernel thread is their virtual processor. Afterwards the process is of no
+/// use.
 pub(crate) fn without_kernel(trial: &Trial, calls: u64, users: usize) -> Outcome {
     trial.set_pacing(Pacing::Poll);
     let forbid = forbid_all_but_reports()?;
@@ -40,9 +40,9 @@ pub(crate) fn without_kernel(trial: &Trial, calls: u64, users: usize) -> Outcome
 }
 
 fn forbid_all_but_reports() -> Result<BpfProgram, Box<dyn Error>> {
-    // The number of `write` on this machine.
+    // The number of `write` on x86-64.
     const WRITE: i64 = 1;
-    // A doorbell is rung by a `write` as well, to another descriptor.
+    // A doorbell is rung by a `write`, too, but to another descriptor.
     let to_stdout = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 1)?;
     let rules = [(WRITE, vec![SeccompRule::new(vec![to_stdout])?])].into();
     let filter = SeccompFilter::new(
@@ -54,14 +54,14 @@ fn forbid_all_but_reports() -> Result<BpfProgram, Box<dyn Error>> {
     Ok(filter.try_into()?)
 }
 
-/// Lets the next system call of this kernel thread end the process, other than the call that gives
+/// Makes the next system call of this kernel thread end the process, except the call that gives
 /// back stacks.
 ///
 /// # Errors
-/// The filter is refused.
+/// If the filter is refused.
 pub(crate) fn forbid_here() -> Result<(), Box<dyn Error>> {
-    // The number of `madvise` on this machine: once a second idle workers give back what they used
-    // of their stacks.
+    // The number of `madvise` on x86-64. Once a second idle workers give back the used part of
+    // their stacks.
     const MADVISE: i64 = 28;
     let filter = SeccompFilter::new(
         [(MADVISE, vec![])].into(),
@@ -73,8 +73,8 @@ pub(crate) fn forbid_here() -> Result<(), Box<dyn Error>> {
     Ok(seccompiler::apply_filter(&filter)?)
 }
 
-/// Makes `calls` calls to a server whose virtual processor any further system call kills, with the
-/// whole process.
+/// Makes `calls` calls to a server whose virtual processor dies, with the whole process, at any
+/// further system call.
 pub(crate) fn to_server_without_kernel(trial: &Trial, calls: u64) -> Outcome {
     trial.set_pacing(Pacing::Poll);
     CpuSet::only(0).confine()?;
@@ -96,12 +96,12 @@ fn call_without(
     forbid: &BpfProgram,
     calls: impl Fn(&Trial) -> bool,
 ) -> std::io::Result<()> {
-    // Whatever is set up at first calls, stacks and memory included.
+    // The first calls set up everything, including stacks and memory.
     assert!(all_go_well(trial, 1000) && calls(trial));
     let mut out = std::io::stdout().lock();
     seccompiler::apply_filter(forbid).map_err(std::io::Error::other)?;
     let went_well = calls(trial);
-    // The end of the kernel thread takes system calls, so it does not come to that.
+    // The kernel thread must not end, since its end takes system calls.
     out.write_all(if went_well { b"ok without\n" } else { b"ok failed\n" })
         .and_then(|()| out.flush())
 }
@@ -110,7 +110,7 @@ fn all_go_well(trial: &Trial, calls: u64) -> bool {
     (0..calls).all(|i| trial.null().is_ok() && trial.add(i as u32, 1) == Ok(i as u32 + 1))
 }
 
-/// System calls by name, with their numbers on this machine.
+/// System calls by name, with their numbers on x86-64.
 const NUMBERS: [(&str, i64); 11] = [
     ("mprotect", 10),
     ("mremap", 25),
@@ -125,8 +125,9 @@ const NUMBERS: [(&str, i64); 11] = [
     ("sched_yield", 24),
 ];
 
-/// A filter under which these calls, named with commas between, fail with `EPERM`, or with `ENOSYS`
-/// where the name ends in an exclamation mark. Where it ends in a plus sign they end the process.
+/// A filter under which these calls, separated by commas, fail with `EPERM`, or with `ENOSYS` if
+/// the name ends in an exclamation mark. If the name ends in a plus sign, the call ends the
+/// process.
 fn denying(names: &str) -> Result<BpfProgram, Box<dyn Error>> {
     const EPERM: u32 = 1;
     const ENOSYS: u32 = 38;
@@ -146,11 +147,11 @@ fn denying(names: &str) -> Result<BpfProgram, Box<dyn Error>> {
     Ok(SeccompFilter::new(denied, SeccompAction::Allow, action, TargetArch::x86_64)?.try_into()?)
 }
 
-/// From now on these calls are refused to all threads of this process, as in many a sandbox: see
+/// Refuses these calls from now on to all threads of this process, as many sandboxes do. See
 /// [`denying`].
 ///
 /// # Errors
-/// A name is not known, or the filter is refused.
+/// If a name is not known, or the filter is refused.
 pub fn without(names: &str) -> Outcome {
     seccompiler::apply_filter_all_threads(&denying(names)?)?;
     done()

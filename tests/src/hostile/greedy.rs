@@ -18,16 +18,16 @@ use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 const MIB: u64 = 1 << 20;
 /// Lanes of virtual processors of one channel: half of its lanes.
 const LANES: std::ops::Range<u16> = 32..64;
-/// Channels of this client, beside that of its library.
+/// Number of this client's channels beside that of its library.
 const CHANNELS: usize = 3;
 
 /// The number of the first segment with a text.
 const FIRST_TEXT: u16 = 3;
 
-/// Takes what the lines of standard input name, and says how much of it the server let it have.
+/// Takes what each line of standard input names, and reports how much of it the server let it have.
 ///
 /// # Errors
-/// There is no such server.
+/// If there is no such server.
 pub fn run(socket: &Path, name: &str) -> Result<(), Box<dyn Error>> {
     let holds: Vec<Hold> =
         (0..CHANNELS).map(|_| Hold::of(socket, name, &INTERFACE)).collect::<Result<_, _>>()?;
@@ -44,7 +44,7 @@ pub fn run(socket: &Path, name: &str) -> Result<(), Box<dyn Error>> {
     }
     let caller = holds[0].caller();
     let hoard = Hoard::bind(name)?;
-    // Its lane is there before there is no room for it.
+    // This call opens the client's lane while there is room for it.
     hoard.inside()?;
     let (things, filled, speakers) = (Vec::new(), Vec::new(), Vec::new());
     let mut greedy =
@@ -69,12 +69,12 @@ struct Greedy<'a> {
     socket: &'a Path,
     name: &'a str,
     holds: &'a [Hold],
-    /// The end of a kernel thread's lane of the first channel.
+    /// The calling end of a kernel thread's lane in the first channel.
     caller: Caller<'a>,
     lanes: Vec<Lane>,
     hoard: Hoard,
     things: Vec<Thing>,
-    /// Channels of which the server has touched what had no pages.
+    /// Channels in which the server has touched memory that had no pages.
     filled: Vec<Hold>,
     speakers: Vec<Speaker>,
 }
@@ -85,7 +85,7 @@ fn number(hold: &Hold, name: &str) -> u16 {
     hold.numbers[at.unwrap_or_else(|| panic!("no procedure {name}"))]
 }
 
-/// A request for so many bytes, through an A-stack of a binding or without one.
+/// A request for `len` bytes, through an A-stack of a binding or without one.
 fn give(hold: &Hold, len: u64, binding: u16, astack: u16) -> SlotMessage {
     let mut request = SlotMessage::new(0, tag(binding, number(hold, "give")), astack);
     request.values[0] = len;
@@ -93,7 +93,8 @@ fn give(hold: &Hold, len: u64, binding: u16, astack: u16) -> SlotMessage {
     request
 }
 
-/// Binds until the server takes no more A-stacks, and has it touch each. Returns their bytes.
+/// Binds until the server takes no more A-stacks, and makes the server touch each. Returns their
+/// size in bytes.
 fn stacks_of(hold: &Hold, name: &str) -> Result<u64, Box<dyn Error>> {
     let (caller, mut taken) = (hold.caller(), 0);
     for id in 1..60 {
@@ -142,7 +143,7 @@ impl Greedy<'_> {
         self.caller.call(request).ok_or_else(|| "no answer".into())
     }
 
-    /// Results that it does not fetch, the largest first. Says their bytes.
+    /// Takes results without fetching them, the largest first. Reports their size in bytes.
     fn results(&mut self) -> Outcome {
         let (mut len, mut taken) = (64 * MIB, 0);
         while len >= MIB / 16 {
@@ -161,13 +162,14 @@ impl Greedy<'_> {
         Ok(self.call(&request)?.values[0])
     }
 
-    /// Texts of calls that stay, the largest first. Says their bytes.
+    /// Makes calls that stay, with texts, the largest first. Reports the size of the texts in
+    /// bytes.
     fn values(&mut self) -> Outcome {
         let hold = &self.holds[0];
         let mut lane = self.lanes.remove(0);
         lane.spoiled = true;
         let (mut dice, mut len, mut taken, mut segment) = (Dice::new(1), 16 * MIB, 0, FIRST_TEXT);
-        // The server seals what it has mapped, so each length has a segment of its own.
+        // The server seals what it has mapped, so each length has its own segment.
         let bring_text = |segment: u16, len: u64| {
             let text = file(len, |fd| list(fd, len, len - 16));
             bring(hold, segment, &text, len)
@@ -201,8 +203,8 @@ impl Greedy<'_> {
         show([taken])
     }
 
-    /// Lanes and A-stacks without pages, of channel after channel. The server is the first to touch
-    /// each of them, with results. Says the bytes of the A-stacks.
+    /// Takes lanes and A-stacks without pages, in one channel after another. The server is the
+    /// first to touch each of them, with results. Reports the size of the A-stacks in bytes.
     fn stacks(&mut self) -> Outcome {
         let mut taken = 0;
         loop {
@@ -220,8 +222,8 @@ impl Greedy<'_> {
         show([taken])
     }
 
-    /// Brings as many segments as the server maps. This process has a page of each. Of the last
-    /// segment the server reads all. Says how many they are.
+    /// Brings as many segments as the server maps. This process has one page of each. The server
+    /// reads all of the last segment. Reports the number of segments.
     fn segments(&mut self) -> Outcome {
         let (page, large) =
             (|fd: &OwnedFd| allocate(fd, FallocateFlags::empty(), 0, 4096), 256 * MIB);
@@ -239,7 +241,7 @@ impl Greedy<'_> {
         show([count, read.tag().into()])
     }
 
-    /// Objects, many at a time. Says how many.
+    /// Opens objects, many at a time. Reports their number.
     fn objects(&mut self) -> Outcome {
         let mut count = 4096;
         while count > 0 {
@@ -251,7 +253,7 @@ impl Greedy<'_> {
         show([self.things.len() as u64])
     }
 
-    /// Connections that say nothing. Says how many.
+    /// Opens connections that send nothing. Reports their number.
     fn connections(&mut self) -> Outcome {
         for _ in 0..64 {
             let speaker = Speaker::connect(self.socket)?;
@@ -262,7 +264,7 @@ impl Greedy<'_> {
         show([self.speakers.len() as u64])
     }
 
-    /// Calls that stay, as many as the lanes take. Says how many.
+    /// Makes calls that stay, as many as the lanes hold. Reports their number.
     fn calls(&mut self) -> Outcome {
         let mut request = SlotMessage::new(0, tag(0, number(&self.holds[0], "stay")), NO_ASTACK);
         request.place(ValueLocation::Inline, 0, 0);

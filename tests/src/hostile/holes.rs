@@ -1,9 +1,9 @@
-//! Holes that a hostile client punches into memory which it shares with the server.
+//! Holes that a hostile client punches into memory that it shares with the server.
 //!
-//! A hole takes pages away while both sides have them mapped. What was written there is lost, and
-//! the next access by either side finds zeros. The kernel permits holes in a channel and in
-//! A-stacks. It refuses them in files with `F_SEAL_FUTURE_WRITE`: stations, and segments that the
-//! server has accepted.
+//! A hole takes pages away while both sides have them mapped. The contents are lost, and the next
+//! access by either side finds zeros. The kernel permits holes in a channel and in A-stacks. It
+//! refuses them in files with `F_SEAL_FUTURE_WRITE`: stations, and segments that the server has
+//! accepted.
 
 use crate::dice::Dice;
 use crate::speech::{Files, Hold};
@@ -11,10 +11,10 @@ use rustix::fs::FallocateFlags;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Bytes of a page.
+/// Size of a page, in bytes.
 pub(super) const PAGE: usize = 4096;
 
-/// The files that have a seal against holes, with what each is.
+/// The files with a seal against holes, and what each of them is.
 pub(super) fn sealed<'a>(hold: &'a Hold, files: &'a Files) -> [(&'static str, BorrowedFd<'a>); 3] {
     [
         ("a segment that the server has accepted", files.segment.as_fd()),

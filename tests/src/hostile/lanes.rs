@@ -1,5 +1,5 @@
-//! The lanes of a hostile client, and what it has to hear on them: as long as only a request's
-//! contents are wrong, each request has one reply, with its number.
+//! The lanes of a hostile client, and the replies due on them. While only the contents of requests
+//! are wrong, each request has one reply, with its number.
 
 use crate::dice::Dice;
 use crate::speech::{Hold, outcome};
@@ -11,22 +11,22 @@ use upcall_shm::ring::{RingReceiver, RingSender};
 use upcall_shm::single::SingleCaller;
 use upcall_shm::slot::{Slot, SlotMessage};
 
-/// So long a server may take for a reply, on a machine that does much else.
+/// Longest time that a server may take for a reply on a busy machine.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Where the rings begin in a channel's memory, and how many bytes each lane has there
+/// Offset of the rings in a channel's memory, and size of each lane's part there, in bytes
 /// (`upcall_shm::channel`).
 pub(super) const RINGS: usize = 8192;
 pub(super) const LANE_BYTES: usize = 8192;
 
-/// What a reply has to be.
+/// The reply that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// Anything that a server says.
+    /// Any reply of a server.
     Something,
     /// The sum of a call of `add`.
     Sum(u64),
-    /// A handle, if it is good.
+    /// A handle, if the call succeeds.
     Handle,
 }
 
@@ -46,14 +46,14 @@ pub(super) struct Lane {
     pub(super) number: u16,
     queue: Queue,
     waiting: Vec<Waiting>,
-    /// Something was done after which anything may come, or nothing.
+    /// Whether this client did something after which any reply may come, or none.
     pub(super) spoiled: bool,
     pub(super) doorbell: Option<Doorbell>,
 }
 
 impl Lane {
-    /// A lane of `hold` that the server knows: of a kernel thread, or of a virtual processor that
-    /// has a doorbell.
+    /// A lane of `hold` that the server knows: that of a kernel thread, or of a virtual processor
+    /// with a doorbell.
     pub(super) fn new(
         hold: &Hold,
         number: u16,
@@ -70,13 +70,13 @@ impl Lane {
         Ok(Self { number, queue, waiting: Vec::new(), spoiled: false, doorbell })
     }
 
-    /// How many requests it takes now without a breach.
+    /// Number of requests that the lane takes now without a breach of the protocol.
     pub(super) fn room(&self) -> usize {
         let most = if matches!(self.queue, Queue::Single(_)) { 1 } else { DEPTH };
         most.saturating_sub(self.waiting.len())
     }
 
-    /// Sends a request, under a number that no other has that waits.
+    /// Sends a request under a number that no waiting request has.
     pub(super) fn send(&mut self, request: &mut SlotMessage, expected: Expected, dice: &mut Dice) {
         let mut call = dice.any() as u16;
         while self.waiting.iter().any(|waiting| waiting.call == call) {
@@ -87,7 +87,7 @@ impl Lane {
         self.send_unseen(request);
     }
 
-    /// Sends what nobody waits for.
+    /// Sends a request without waiting for its reply.
     pub(super) fn send_unseen(&self, request: &SlotMessage) {
         match &self.queue {
             Queue::Single(slot) => slot.send(request),
@@ -95,12 +95,12 @@ impl Lane {
         }
     }
 
-    /// What was sent may be read as something else.
+    /// Accepts any reply to the waiting requests, since the server may read them as something else.
     pub(super) fn expect_anything(&mut self) {
         self.waiting.iter_mut().for_each(|waiting| waiting.expected = Expected::Something);
     }
 
-    /// Takes one reply, if it is there, with what it had to be.
+    /// Takes one reply, if there is one, with what was expected of it.
     pub(super) fn take(&mut self) -> Result<Option<(SlotMessage, Expected)>, String> {
         let mut reply = SlotMessage::new(0, 0, 0);
         let taken = match &self.queue {
@@ -125,7 +125,7 @@ impl Lane {
         };
         let expected = self.waiting.swap_remove(at).expected;
         let known = reply.tag() <= outcome::RESULT_NO_MEMORY || reply.tag() == outcome::UNANSWERED;
-        // A binding that this client has given up answers so, whatever is called.
+        // If this client has given up the binding, every call gets the reply `REVOKED`.
         let good = match expected {
             Expected::Sum(sum) => {
                 reply.tag() == outcome::REVOKED

@@ -2,7 +2,8 @@
 //! seed.
 //!
 //! The messages are those of `crates/message/src/wire.rs` and the words those of
-//! `crates/shm/src/direct`, written down a second time on purpose: this side speaks them by hand.
+//! `crates/shm/src/direct`. They are deliberately written down a second time, since this side
+//! speaks them by hand.
 
 use crate::dice::Dice;
 use crate::place::{entered, listen};
@@ -66,28 +67,29 @@ const WRAP: u64 = 1 << 62;
 const HOME: u64 = 1 << 61;
 const SEGMENT: u64 = 1 << 60;
 const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x04");
-/// Length of a queue's file, in bytes: memory only where it is touched.
+/// Length of a queue's file, in bytes. It takes memory only where it is touched.
 const BYTES: usize = 1 << 40;
 const DISPOSED: usize = 8;
 const DIVERTED: usize = 9;
 const HOME_AT: usize = 512;
 const HOME_WORDS: usize = 4096;
-/// Bytes of a page: home begins with the second one.
+/// Size of a page, in bytes. Home begins with the second page.
 const PAGE: usize = 4096;
-/// Time that a peer has for an answer.
+/// Longest wait for a peer's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A place in the group.
 pub struct Place<'a> {
     /// The folder of names.
     pub folder: &'a Path,
-    /// The group's name.
+    /// The name of the group.
     pub group: &'a str,
-    /// Its size.
+    /// The size of the group.
     pub size: usize,
     /// The hostile member's rank.
     pub rank: usize,
-    /// The kinds of messages that the honest members have registered, with what they carry.
+    /// The kinds of messages that the honest members have registered, with the type that each
+    /// carries.
     pub kinds: &'a [(&'a str, &'a str)],
 }
 
@@ -102,7 +104,7 @@ struct Hostile<'a> {
     taken: Vec<Queue>,
 }
 
-/// A queue of either direction, with everything in it that this side may write.
+/// A queue in either direction, with all its parts that this side may write.
 struct Queue {
     _connection: Connection,
     first: RegionView<[AtomicU64]>,
@@ -110,10 +112,11 @@ struct Queue {
     doorbell: Doorbell,
 }
 
-/// Joins, is hostile for so long, and returns how many steps it took; 0 if the group did not form.
+/// Joins, is hostile for `length`, and returns the number of steps taken; 0 if the group did not
+/// form.
 ///
 /// # Errors
-/// The members refuse it, or this process lacks something.
+/// If the members refuse it, or this process lacks a resource.
 pub fn walk(place: &Place<'_>, seed: u64, length: Duration) -> Result<u64, Box<dyn Error>> {
     let Some(mut hostile) = Hostile::join(place, Dice::new(seed))? else { return Ok(0) };
     let (end, mut steps) = (Instant::now() + length, 0);
@@ -124,7 +127,7 @@ pub fn walk(place: &Place<'_>, seed: u64, length: Duration) -> Result<u64, Box<d
             std::thread::sleep(Duration::from_micros(hostile.dice.below(2000)));
         }
     }
-    // It dies in the middle of everything.
+    // The member dies in the middle of everything.
     std::mem::forget(hostile);
     Ok(steps)
 }
@@ -144,7 +147,7 @@ fn words(file: &MemoryFile, at: usize, count: usize) -> Option<RegionView<[Atomi
     Region::new(Mapping::part(file, at, count * 8).ok()?)?.view_slice(0, count)
 }
 
-/// The socket of the member that takes in the others.
+/// The socket of the member that admits the others.
 fn leader(place: &Place<'_>) -> Option<PathBuf> {
     let (name, start) = (format!("group.{}", place.group), Instant::now());
     while start.elapsed() < PATIENCE {
@@ -217,7 +220,7 @@ impl<'a> Hostile<'a> {
         }
     }
 
-    /// Opens a queue as one should.
+    /// Opens a queue as an honest member does.
     fn bring(&mut self) {
         let to = self.any_other();
         let opened = || -> Option<Queue> {
@@ -246,7 +249,7 @@ impl<'a> Hostile<'a> {
         }
     }
 
-    /// Numbers that a receiver of messages could take for something.
+    /// A number that a receiver of messages might accept.
     fn number(&mut self) -> u64 {
         let (kind, count, len) =
             (self.dice.below(8), self.dice.below(1 << 14), self.dice.below(1 << 20));
@@ -286,7 +289,7 @@ impl<'a> Hostile<'a> {
         self.brought[at].doorbell.notify();
     }
 
-    /// Says of queues that honest members have brought what is not so.
+    /// Writes false reports into queues that honest members have brought.
     fn lie_as_receiver(&mut self) {
         if self.taken.is_empty() {
             return;
@@ -305,7 +308,7 @@ impl<'a> Hostile<'a> {
 
     /// Punches a hole into a queue of either direction: its header and the words beside the
     /// messages, a page of home, a segment, or all of it. Messages under way are lost, and words
-    /// that the other side wrote are 0.
+    /// that the other side wrote become 0.
     fn punch(&mut self) {
         let count = self.brought.len() + self.taken.len();
         let at = self.dice.below(count as u64) as usize;
@@ -316,7 +319,7 @@ impl<'a> Hostile<'a> {
             _ => (0, BYTES),
         };
         if let Some(queue) = self.brought.iter().chain(&self.taken).nth(at) {
-            // A kernel that makes no holes refuses.
+            // Some kernels refuse to punch holes.
             let _ = queue.file.give_back(start, len);
             queue.doorbell.notify();
         }
@@ -329,8 +332,8 @@ impl<'a> Hostile<'a> {
         }
     }
 
-    /// Says nonsense at an honest member's door: bytes, another group, other descriptors, or too
-    /// few of them.
+    /// Sends nonsense to an honest member's endpoint: bytes, another group, other descriptors, or
+    /// too few of them.
     fn babble(&mut self) {
         let to = self.any_other();
         let Ok(connection) = Connection::connect(&self.place.folder.join(&self.members[to].socket))
@@ -369,7 +372,7 @@ impl<'a> Hostile<'a> {
         }
     }
 
-    /// Takes a queue that an honest member brings, or answers with something else.
+    /// Takes a queue that an honest member brings, or sends a wrong answer.
     fn look_at_the_door(&mut self) {
         let Ok(Some(connection)) = self.door.accept() else { return };
         let Some(message) = answer(&connection, Duration::from_millis(50)) else { return };

@@ -1,11 +1,11 @@
-//! Peers that mean harm, from a seed. Here the client; [`server`] is the other side.
+//! Hostile peers, driven by a seed. This module has the client; [`server`] is the other side.
 //!
-//! A client that speaks the protocol as it should up to some step, and then breaks each rule in
-//! turn, by chance: a walk that its seed repeats.
+//! The client speaks the protocol as it should up to some step, and then breaks each rule in turn,
+//! at random: a walk that its seed repeats.
 //!
-//! Its steps are what no honest client does. It lives many lives, each on a connection of its own;
-//! the last one it leaves by dying. While it breaks nothing but what its requests say, it holds the
-//! server to its word: each has one reply, in time, of a kind that there is.
+//! A step is something that no honest client does. The client lives many lives, each on its own
+//! connection, and leaves the last one by dying. While only the contents of its requests are wrong,
+//! it holds the server to the protocol: each request has one reply, in time, of a kind that exists.
 
 pub mod greedy;
 mod holes;
@@ -36,7 +36,7 @@ use upcall_shm::region::Region;
 /// of replies, and of holes that the kernel made in shared memory.
 ///
 /// # Errors
-/// The server did not keep its word.
+/// If the server broke the protocol.
 pub fn walk(socket: &Path, seed: u64, steps: u64) -> Outcome {
     let mut dice = Dice::new(seed);
     let (goods, mut memory) = (Goods::new()?, Memory::default());
@@ -47,7 +47,7 @@ pub fn walk(socket: &Path, seed: u64, steps: u64) -> Outcome {
             done += strange(socket, &goods, &mut dice);
             continue;
         }
-        // A server that is being talked to by many may be full for a moment.
+        // A server with many clients may be full for a moment.
         let Ok(opened) = Hold::with_files(socket, "trial", &trial::INTERFACE) else {
             std::thread::sleep(std::time::Duration::from_millis(1));
             continue;
@@ -58,14 +58,15 @@ pub fn walk(socket: &Path, seed: u64, steps: u64) -> Outcome {
         replies += life.replies;
         holes += life.holes;
         if done >= steps {
-            // In the middle of everything: what is under way stays so when this process is killed.
+            // The client dies in the middle of everything: what is under way stays so when this
+            // process is killed.
             std::mem::forget(life);
         }
     }
     show([done, lives, replies, holes])
 }
 
-/// A life without a channel. Returns its steps.
+/// Lives a life without a channel. Returns its number of steps.
 fn strange(socket: &Path, goods: &Goods, dice: &mut Dice) -> u64 {
     let Ok(speaker) = Speaker::try_connect(socket) else { return 0 };
     let steps = dice.below(40);
@@ -80,16 +81,16 @@ struct Life<'a> {
     memory: &'a mut Memory,
     goods: &'a Goods,
     dice: &'a mut Dice,
-    /// It reads no answers.
+    /// Whether it leaves answers unread.
     deaf: bool,
     closed: bool,
     replies: u64,
-    /// Holes that the kernel made.
+    /// Number of holes that the kernel made.
     holes: u64,
 }
 
 impl<'a> Life<'a> {
-    /// Opens lanes of both kinds and calls for a while as one should.
+    /// Opens lanes of both kinds, and makes honest calls for a while.
     fn begin(
         (hold, files): (Hold, Files),
         memory: &'a mut Memory,
@@ -124,7 +125,7 @@ impl<'a> Life<'a> {
         Ok(life)
     }
 
-    /// So many steps, or until the server has had enough. Returns how many there were.
+    /// Takes `length` steps, or fewer if the server hangs up. Returns their number.
     fn live(&mut self, length: u64) -> Result<u64, String> {
         for step in 0..length {
             if step % 64 == 0 {
@@ -138,7 +139,7 @@ impl<'a> Life<'a> {
         Ok(length)
     }
 
-    /// Reads answers, if it does, and sees whether the connection still stands.
+    /// Reads answers unless deaf, and checks whether the connection is still open.
     fn hear(&mut self) {
         for _ in 0..if self.deaf { 0 } else { 64 } {
             match self.hold.speaker.0.receive() {
@@ -147,7 +148,7 @@ impl<'a> Life<'a> {
                 Ok(Received::Closed) | Err(_) => return self.closed = true,
             }
         }
-        // Who does not read sees it when he writes.
+        // A client that does not read notices a closed connection when it writes.
         self.closed |=
             self.deaf && !self.hold.speaker.tell(Request::DropSegment { number: u16::MAX }, &[]);
     }
@@ -160,8 +161,8 @@ impl<'a> Life<'a> {
         let lane = self.any_lane();
         self.collect(lane)?;
         match self.dice.below(128) {
-            // No place for another request: those that are under way are written over, and the
-            // server may come to them.
+            // There is no room for another request. Those under way are written over, and the
+            // server may read them later.
             0..60 if self.lanes[lane].room() == 0 => {
                 self.scribble_memory();
                 std::thread::yield_now();
@@ -178,7 +179,7 @@ impl<'a> Life<'a> {
             120..122 => self.renew_segment(),
             122 => drop(self.hold.speaker.tell(Request::DropSegment { number: 1 }, &[])),
             _ if self.dice.below(16) != 0 => self.request(lane, true),
-            // What follows ends in disorder.
+            // The steps below spoil a lane or the connection.
             123 => self.overflow(lane),
             124 => self.scribble_channel(),
             125 => self.punch_lanes(),
@@ -200,7 +201,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// A request, or some at once, and mostly a ring.
+    /// Sends one request, or several at once, and mostly rings the doorbell.
     fn request(&mut self, lane: usize, honest: bool) {
         let most = if self.dice.below(8) == 0 { 64 } else { 1 };
         for _ in 0..self.lanes[lane].room().min(most) {
@@ -217,17 +218,17 @@ impl<'a> Life<'a> {
     }
 
     fn wake(&self) {
-        // The server looks at its lanes after it has said that it sleeps; so it sees the request,
+        // The server probes its lanes after it has published that it sleeps. So it sees the request
         // or this ring.
         fence(Ordering::SeqCst);
         self.hold.server_doorbell.notify();
     }
 
-    /// Anything anywhere where values are, also of calls under way.
+    /// Writes anything anywhere into values, including those of calls under way.
     fn scribble_memory(&mut self) {
         for region in [&self.hold.astacks, &self.hold.segment] {
             let words = region.len() as u64 / 8 - 8;
-            // Half of it where blocks begin, and with them the descriptors of lists.
+            // Half of the writes go where blocks begin, and with them the descriptors of lists.
             let at =
                 if self.dice.below(2) == 0 { self.dice.below(words) } else { self.dice.below(16) }
                     as usize
@@ -239,12 +240,12 @@ impl<'a> Life<'a> {
     }
 
     /// Punches a hole where only values are lost: in the A-stacks, or in the head of the channel,
-    /// where control words say who sleeps. Calls under way still have their replies.
+    /// where control words show which threads sleep. Calls under way still have their replies.
     ///
     /// A quarter of the attempts are made on files that have a seal against holes.
     ///
     /// # Errors
-    /// The kernel made a hole in a sealed file.
+    /// If the kernel made a hole in a sealed file.
     fn punch(&mut self) -> Result<(), String> {
         let made = match self.dice.below(8) {
             0..4 => punch(self.files.astacks.as_fd(), 0..self.hold.astacks.len(), self.dice),
@@ -274,7 +275,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Writes over a request on its way: all but its control word, so that it stays one.
+    /// Overwrites a request under way, except its control word, so that it stays a request.
     fn scribble_request(&mut self, lane: usize) {
         let slot = RINGS
             + usize::from(self.lanes[lane].number) * LANE_BYTES
@@ -299,40 +300,40 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Rings for nothing, a flood of it at times.
+    /// Rings the doorbell for nothing, at times in a flood.
     fn notify(&mut self) {
         let times = if self.dice.below(16) == 0 { 200 } else { 1 };
         (0..times).for_each(|_| self.hold.server_doorbell.notify());
     }
 
-    /// Makes a doorbell full and blocking, or silent, or what it was: its own, or the server's.
+    /// Makes its own doorbell, or the server's, full and blocking, or silent, or what it was.
     fn tamper_with_bells(&mut self, lane: usize) {
         let doorbell = self.lanes[lane].doorbell.as_ref().unwrap_or(&self.hold.server_doorbell);
         let Ok(flags) = rustix::fs::fcntl_getfl(doorbell) else { return };
         let _ = rustix::fs::fcntl_setfl(doorbell, flags | OFlags::NONBLOCK);
         match self.dice.below(4) {
             0 => drop(doorbell.silence()),
-            // Not the server's: to ring it would hold up this process itself.
+            // The server's doorbell is left out, since a ring of it would block this process.
             1 if self.lanes[lane].doorbell.is_some() => {
                 let _ = rustix::io::write(doorbell, &(u64::MAX - 1).to_ne_bytes());
                 let _ = rustix::fs::fcntl_setfl(doorbell, flags - OFlags::NONBLOCK);
             }
             2 => drop(rustix::io::write(doorbell, &(u64::MAX - 1).to_ne_bytes())),
             _ => {
-                // Silent, and full by two writes: whatever the server adds is lost on it.
+                // Silent, and full after two writes, so that any ring by the server is lost.
                 doorbell.silence();
                 doorbell.notify();
             }
         }
     }
 
-    /// Says that a kernel thread sleeps where none does.
+    /// Claims in a lane that a kernel thread sleeps where none does.
     fn sleeper(&mut self, lane: usize) {
         let at = 4096 + usize::from(self.lanes[lane].number) * 64;
         put(&self.hold.channel, at, requests::number(self.dice));
     }
 
-    /// More requests than a lane has slots.
+    /// Sends more requests than a lane has slots.
     fn overflow(&mut self, lane: usize) {
         self.lanes[lane].spoiled = true;
         for _ in 0..self.dice.below(200) {
@@ -342,7 +343,7 @@ impl<'a> Life<'a> {
         self.wake();
     }
 
-    /// Anything anywhere in the channel: laps, call numbers, replies, and its header.
+    /// Writes anything anywhere into the channel: laps, call numbers, replies, and its header.
     fn scribble_channel(&mut self) {
         self.lanes.iter_mut().for_each(|lane| lane.spoiled = true);
         let lanes = [0, 1, 2, 33, 34];
@@ -358,7 +359,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Punches holes into the rings of the lanes: requests and replies under way are lost.
+    /// Punches holes into the rings of the lanes. Requests and replies under way are lost.
     fn punch_lanes(&mut self) {
         self.lanes.iter_mut().for_each(|lane| lane.spoiled = true);
         for _ in 0..1 + self.dice.below(8) {

@@ -1,12 +1,11 @@
-//! Requests as no client makes them: every field its own guess, most of them near something that
-//! exists.
+//! Requests that no honest client makes: every field is a guess, mostly near a value that exists.
 
 use super::lanes::Expected;
 use crate::dice::Dice;
 use crate::speech::{FETCH, Hold, RELEASE, tag};
 use upcall_shm::slot::{NO_ASTACK, SlotMessage, ValueLocation};
 
-/// Numbers that bounds are made of.
+/// Numbers from which bounds are made.
 pub(super) fn number(dice: &mut Dice) -> u64 {
     match dice.below(8) {
         0 => 0,
@@ -20,17 +19,17 @@ pub(super) fn number(dice: &mut Dice) -> u64 {
     }
 }
 
-/// What a hostile client remembers, to use it again when it is not its any more.
+/// What a hostile client remembers, to use it again when it no longer owns it.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// Handles, of this channel and of those before it.
+    /// Handles of this channel and of earlier ones.
     pub(super) handles: Vec<u64>,
-    /// Keys of results that wait to be fetched, or did.
+    /// Keys of results that wait or waited to be fetched.
     pub(super) keys: Vec<u64>,
 }
 
 impl Memory {
-    /// Keeps the number of something. What is forgotten is forgotten by chance.
+    /// Remembers a number. The number that it replaces is chosen at random.
     pub(super) fn keep(list: &mut Vec<u64>, number: u64, dice: &mut Dice) {
         if list.len() < 64 {
             list.push(number);
@@ -39,7 +38,7 @@ impl Memory {
         }
     }
 
-    /// A number that stands for something, or did, or stands beside it, or is a guess.
+    /// A number that is or was valid, or is next to one, or is a guess.
     fn any_of(list: &[u64], dice: &mut Dice) -> u64 {
         let known = list.get(dice.below(list.len() as u64) as usize).copied().unwrap_or(0);
         match dice.below(6) {
@@ -58,7 +57,7 @@ fn inline<const N: usize>(procedure: u16, values: [u64; N]) -> SlotMessage {
     image
 }
 
-/// A call of `add` as it should be, and its sum.
+/// A valid call of `add`, and its sum.
 pub(super) fn honest(it: &Hold, dice: &mut Dice) -> (SlotMessage, Expected) {
     let (a, b) = (dice.any() as u32, dice.any() as u32);
     (
@@ -86,7 +85,7 @@ pub(super) fn any(it: &Hold, memory: &Memory, dice: &mut Dice) -> (SlotMessage, 
             image.place(ValueLocation::Inline, [1, 1, 0, 2][dice.below(4) as usize], 8);
             (image, Expected::Something)
         }
-        // A result that there is no room for.
+        // A result for which there is no room.
         6 => (inline(it.number("make"), [dice.any(), dice.any()]), Expected::Something),
         _ => (guess(it, dice), Expected::Something),
     }

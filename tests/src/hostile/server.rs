@@ -1,10 +1,9 @@
-//! A server that speaks the protocol as it should up to some step, and then breaks each rule in
-//! turn: the same walk from the other side.
+//! A hostile server, which speaks the protocol as it should up to some step, and then breaks each
+//! rule in turn: the same walk from the other side.
 //!
-//! Each connection has a life of its own, from the seed and its turn: some control messages and
-//! some calls are answered as they should be, what comes after them is not. It ends with a
-//! hang-up after some milliseconds, since a call whose answer never comes lasts as long as its
-//! server.
+//! Each connection has its own life, from the seed and its turn: some control messages and some
+//! calls are answered as they should be, and later ones are not. It ends with a hang-up after some
+//! milliseconds, since a call without a reply lasts as long as its server.
 
 mod answers;
 mod calls;
@@ -26,12 +25,12 @@ use upcall_shm::channel;
 use upcall_shm::region::Region;
 use upcall_shm::station::Station;
 
-/// What it has done, of all connections.
+/// What the server has done on all connections.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// What no honest server does.
+    /// Number of things done that no honest server does.
     pub(super) steps: AtomicU64,
-    /// Calls answered as they should be.
+    /// Number of calls answered as they should be.
     pub(super) honest: AtomicU64,
     connections: AtomicU64,
 }
@@ -42,8 +41,8 @@ impl Tally {
     }
 }
 
-/// Listens under `name`. To each line of standard input it says how many steps it has taken, on how
-/// many connections, beside how many honest answers.
+/// Listens under `name`. In reply to each line of standard input, reports the number of steps
+/// taken, of connections, and of honest answers.
 pub fn serve(name: &str, seed: u64) {
     let listener = listen(name);
     let tally = Arc::new(Tally::default());
@@ -78,7 +77,7 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
     let station = Arc::new(Station::new().unwrap_or_else(|error| panic!("a station: {error}")));
     let doorbell = Doorbell::new().unwrap_or_else(|error| panic!("a doorbell: {error}"));
     let over = Arc::new(AtomicBool::new(false));
-    // Half of them say nothing wrong, so that there are calls.
+    // Half of the connections answer all control messages correctly, so that there are calls.
     let good = if dice.below(2) == 0 { dice.below(6) } else { u64::MAX };
     let mut calls = None;
     let mut said = 0;
@@ -106,7 +105,7 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
                 let names = procedures.into_iter().map(|(name, ..)| name).collect::<Vec<_>>();
                 let procedures = any_list(names.len());
                 calls.iter().for_each(|calls: &Calls| calls.bound(names.clone()));
-                // Used if it is long enough, as by an honest server.
+                // The memory is used if it is long enough, as by an honest server.
                 let memory = given.next().and_then(|fd| mapped(fd, plan(&procedures).bytes()));
                 calls.iter().zip(memory).for_each(|(calls, memory)| calls.memory(0, memory));
                 Answer::Bound { procedures }
@@ -129,7 +128,7 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
                 continue;
             }
             Request::Unbind { .. } | Request::DropSegment { .. } => continue,
-            // What is only asked.
+            // Requests that only ask for information.
             _ => Answer::Exports,
         };
         said += 1;
@@ -146,7 +145,7 @@ fn attend(connection: &Connection, tally: &Arc<Tally>, mut dice: Dice) {
     over.store(true, Ordering::Relaxed);
 }
 
-/// So that there are many lives, and nobody waits for long.
+/// Hangs up after `time`, so that there are many lives and no caller waits for long.
 fn hang_up_later(connection: &Connection, time: Duration) {
     let Ok(copy) = connection.as_fd().try_clone_to_owned() else { return };
     std::thread::spawn(move || {

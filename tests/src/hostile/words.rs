@@ -1,5 +1,5 @@
-//! The control connection in a hostile client's mouth: messages that are right but for one thing,
-//! in any order, and some that are none.
+//! A hostile client's control connection: messages that are correct but for one thing, in any
+//! order, and some that are not messages.
 
 use super::requests::number;
 use crate::dice::Dice;
@@ -11,7 +11,7 @@ use upcall_os::memory::MemoryFile;
 use upcall_shm::channel;
 use upcall_shm::station::Station;
 
-/// Memory that the process brings to many messages: made once, for it is large.
+/// Memory that the process passes with many messages. It is large, so it is made once.
 pub(super) struct Goods {
     channel: MemoryFile,
     station: Station,
@@ -58,7 +58,7 @@ fn any_text(dice: &mut Dice) -> String {
     (0..len).map(|_| char::from_u32(dice.below(0x800) as u32).unwrap_or('?')).collect()
 }
 
-/// A message, and how long the memory is that it speaks of.
+/// A message, and the length of the memory that it refers to.
 fn any_request(dice: &mut Dice) -> (Request, u64) {
     let small = |dice: &mut Dice| {
         if dice.below(4) == 0 { number(dice) as u16 } else { dice.below(6) as u16 }
@@ -92,7 +92,7 @@ fn any_request(dice: &mut Dice) -> (Request, u64) {
             let some = [0, len as u32, number(dice) as u32][dice.below(3) as usize];
             let mut request =
                 Request::Bind { id: small(dice), name, interface, procedures, stacks: some };
-            // One that has A-stacks.
+            // An interface that has A-stacks.
             if dice.below(4) == 0 {
                 request = bind_all(small(dice), "trial", &crate::interfaces::trial::INTERFACE);
                 let Request::Bind { stacks, .. } = &mut request else { unreachable!() };
@@ -111,7 +111,7 @@ fn any_request(dice: &mut Dice) -> (Request, u64) {
         }
         12..=14 => (Request::DropSegment { number: small(dice) }, 0),
         15 | 16 => {
-            // Some binding has A-stacks of this length, maybe.
+            // Some binding may have A-stacks of this length.
             (
                 Request::Stacks { id: small(dice) },
                 crate::interfaces::trial::INTERFACE.plan().bytes() as u64,
@@ -123,7 +123,8 @@ fn any_request(dice: &mut Dice) -> (Request, u64) {
     }
 }
 
-/// Says something on a connection. Without `fatal`, nothing that closes it for certain.
+/// Sends something on a connection. Without `fatal`, it is nothing that certainly closes the
+/// connection.
 pub(super) fn say(speaker: &Speaker, goods: &Goods, fatal: bool, dice: &mut Dice) {
     let (mut request, len) = any_request(dice);
     if !fatal && matches!(request, Request::OpenLane { .. }) {
@@ -156,14 +157,15 @@ pub(super) fn say(speaker: &Speaker, goods: &Goods, fatal: bool, dice: &mut Dice
             bytes = dice.bytes(len);
         }
     }
-    // A full connection is the server's to empty; who is hostile does not wait for that.
+    // If the connection is full, the message is dropped: a hostile client does not wait for the
+    // server to read.
     let _ = speaker.0.send(&bytes, &descriptors);
 }
 
 /// Length of the segment with number 1, in bytes.
 pub(super) const SEGMENT: usize = 1 << 20;
 
-/// Gives a segment of the same number again, so that there is one as a rule. Returns its file.
+/// Brings a segment of the same number again, so that there usually is one. Returns its file.
 pub(super) fn renew_segment(hold: &Hold) -> Option<OwnedFd> {
     let file = filled(SEGMENT)?;
     hold.speaker.tell(Request::Segment { number: 1, len: SEGMENT as u64 }, &[file.as_fd()]);

@@ -1,4 +1,4 @@
-//! Answers on the control connection: as they should be, and in every other way.
+//! Answers on the control connection: correct, or wrong in every possible way.
 
 use super::Tally;
 use crate::dice::Dice;
@@ -11,7 +11,7 @@ fn packed(serial: u32, answer: Answer) -> Vec<u8> {
     postcard::to_stdvec(&ToClient { serial, answer }).unwrap_or_default()
 }
 
-/// The answer itself. Whether it went out.
+/// Sends the answer itself. Returns `true` if it was sent.
 pub(super) fn as_it_should(
     connection: &Connection,
     serial: u32,
@@ -57,7 +57,7 @@ fn any_refusal(dice: &mut Dice) -> Refusal {
     }
 }
 
-/// The right kind of answer, with numbers that are wrong.
+/// An answer of the right kind, with wrong numbers.
 fn bent(answer: Answer, dice: &mut Dice) -> Answer {
     match answer {
         Answer::Opened { .. } => Answer::Opened { home: dice.any() as u16 },
@@ -67,10 +67,10 @@ fn bent(answer: Answer, dice: &mut Dice) -> Answer {
                 0 => procedures.truncate(dice.below(count as u64) as usize),
                 1 => procedures.extend((0..dice.below(2000)).map(|number| (number as u16, 5, 64))),
                 2 => procedures.iter_mut().for_each(|procedure| procedure.0 = dice.any() as u16),
-                // One of many.
+                // Changes one of many.
                 3 => procedures[dice.below(count as u64) as usize] = any_descriptor(dice),
-                // What an honest server could say, with other sizes and counts than the calls have:
-                // the client makes what it is told.
+                // An honest server could send this, with other sizes and counts than the calls
+                // have. The client makes A-stacks as the answer requires.
                 4 => procedures.iter_mut().for_each(|procedure| procedure.2 = 1 << dice.below(21)),
                 5 => procedures.iter_mut().for_each(|procedure| procedure.2 = 0),
                 6 => procedures
@@ -84,7 +84,7 @@ fn bent(answer: Answer, dice: &mut Dice) -> Answer {
     }
 }
 
-/// Something else. Whether the connection still stands.
+/// Sends something else. Returns `true` if the connection is still open.
 pub(super) fn otherwise(
     connection: &Connection,
     serial: u32,
@@ -115,7 +115,7 @@ pub(super) fn otherwise(
             let bytes = packed(serial, answer);
             send(&bytes, out) && send(&bytes, out)
         }
-        // Late answers to nothing, as many as the connection takes, and none that counts.
+        // Late answers that match no request, as many as the connection takes.
         9 => (0..dice.below(200)).all(|_| {
             send(&packed(serial.wrapping_sub(1 + dice.below(9) as u32), any_answer(dice)), &[])
         }),

@@ -1,4 +1,5 @@
-//! The calls of one connection: some answered as they should be, the others in every other way.
+//! The calls of one connection: some are answered correctly, and the others are wrong in every
+//! possible way.
 
 use super::super::requests::number;
 use super::Tally;
@@ -18,7 +19,7 @@ use upcall_shm::single::SingleServer;
 use upcall_shm::slot::{Slot, SlotMessage, ValueLocation};
 use upcall_shm::station::Station;
 
-/// The serving of one connection, on a thread of its own.
+/// Serves one connection, on its own thread.
 pub(super) struct Calls {
     given: Arc<KernelMutex<Given>>,
     channel: Channel,
@@ -27,7 +28,7 @@ pub(super) struct Calls {
 #[derive(Default)]
 struct Given {
     names: Vec<String>,
-    /// All memory but the channel's, segments by their numbers.
+    /// All memory except the channel's, with segments by their numbers.
     memory: Vec<(u16, Arc<Region>)>,
     lanes: Vec<Arc<Lane>>,
 }
@@ -72,7 +73,7 @@ impl Lane {
 }
 
 impl Calls {
-    /// Serves until it is over.
+    /// Starts to serve, until `over` is set.
     pub(super) fn begin(
         (memory, station, tally, over): (Arc<Region>, Arc<Station>, Arc<Tally>, Arc<AtomicBool>),
         dice: Dice,
@@ -89,7 +90,7 @@ impl Calls {
         self.given.lock().names = names;
     }
 
-    /// A segment with its number, or A-stacks with 0.
+    /// Adds a segment with its number, or A-stacks with 0.
     pub(super) fn memory(&self, number: u16, memory: Arc<Region>) {
         self.given.lock().memory.push((number, memory));
     }
@@ -144,13 +145,13 @@ impl Serving {
         }
     }
 
-    /// What an honest server could say, as far as one can tell without doing the work.
+    /// The reply that an honest server could send, as far as it is known without doing the work.
     fn honest(&mut self, request: &SlotMessage) -> SlotMessage {
         let procedure = request.tag() & 0x3ff;
         let name = self.given.lock().names.get(usize::from(procedure)).cloned().unwrap_or_default();
         let mut reply = SlotMessage::new(request.call(), outcome::DONE, request.astack());
         match &*name {
-            // The block of the text is that of the answer, and stays where it is.
+            // The block of the text is also that of the result, and stays in place.
             "echo" => {
                 reply.values = request.values;
                 reply.place(
@@ -166,7 +167,7 @@ impl Serving {
                 reply.place(ValueLocation::Inline, 0, 16);
             }
             _ if procedure == FETCH => {
-                // An empty list: where it begins, and how long it is.
+                // An empty list: its offset and its length.
                 for at in [0, 8] {
                     self.put_in(request.segment(), at, 16 * u64::from(at == 0));
                 }
@@ -192,11 +193,11 @@ impl Serving {
     fn break_something(&mut self, lane: &Lane, request: &SlotMessage) {
         self.tally.step();
         match self.dice.below(24) {
-            // No answer.
+            // No reply.
             0 => {}
-            // An answer, and no wake.
+            // A reply, but no wake.
             1 => lane.reply(&self.honest(request)),
-            // Two, and a flood of them.
+            // Two replies, or a flood of them.
             2 => {
                 let reply = self.honest(request);
                 (0..[2, 3, 70][self.dice.below(3) as usize]).for_each(|_| lane.reply(&reply));
@@ -218,7 +219,7 @@ impl Serving {
         }
     }
 
-    /// Writes over something while clients compute, send or wait.
+    /// Overwrites something while clients compute, send or wait.
     fn break_silence(&mut self) {
         self.tally.step();
         match self.dice.below(256) {
@@ -236,8 +237,8 @@ impl Serving {
             [dice.below(3) as usize];
         reply.place(place, number(dice) as u16, number(dice) as u32);
         reply.values = std::array::from_fn(|_| number(dice));
-        // What a call did not give room for is held for it, and this much is fetched: not so much
-        // that the machine suffers.
+        // A result for which a call had no room is held for it, and the client fetches this many
+        // bytes. The cap keeps that from harming the machine.
         if (1 << 24..1 << 48).contains(&reply.values[1]) {
             reply.values[1] = 1 << 20;
         }
@@ -257,7 +258,7 @@ impl Serving {
         }
     }
 
-    /// Some words anywhere in the first bytes, half of them where blocks begin.
+    /// Writes some words anywhere in the first `within` bytes, half of them where blocks begin.
     fn scribble(&mut self, region: &Region, within: usize) {
         for _ in 0..self.dice.below(4) {
             let words = if self.dice.below(2) == 0 { within as u64 / 8 } else { 8 };
