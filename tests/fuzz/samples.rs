@@ -1,5 +1,5 @@
-//! Writes the good samples of every target to where `cargo fuzz` begins: `corpus/TARGET/`. Says the
-//! targets' names.
+//! Writes the samples of every target to where `cargo fuzz` starts: `corpus/TARGET/`. Prints the
+//! names of the targets.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Stubs for `tests/values.rs`: each package with interfaces that give back, compiled to Rust, with
-//! servers of them.
+//! Generates stubs for `tests/values.rs`: each package whose interfaces return their arguments,
+//! compiled to Rust, with servers of them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn main() {
         .expect("the build's folder can be written to");
 }
 
-/// The functions of a trait, with the name and type of what each gets beside `self` first.
+/// The functions of a trait, with the name and type of the first argument beside `self`.
 fn functions(of: &ItemTrait) -> impl Iterator<Item = (&Signature, Option<(&Ident, &Type)>)> {
     of.items.iter().filter_map(|item| {
         let TraitItem::Fn(function) = item else { return None };
@@ -73,12 +73,12 @@ fn functions(of: &ItemTrait) -> impl Iterator<Item = (&Signature, Option<(&Ident
     })
 }
 
-/// Whether a type is one of this name.
+/// Returns `true` if the type has this name.
 fn is(ty: &Type, name: &str) -> bool {
     matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|segment| segment.ident == name))
 }
 
-/// What a function returns.
+/// The return type of a function.
 fn output(signature: &Signature) -> Option<&Type> {
     match &signature.output {
         ReturnType::Type(_, ty) => Some(ty),
@@ -86,7 +86,8 @@ fn output(signature: &Signature) -> Option<&Type> {
     }
 }
 
-/// Adds a server whose procedures return what they get. The generated trait says how they get it.
+/// Adds a server whose procedures return their arguments. The generated trait defines how they get
+/// these.
 fn serve(module: &mut ItemMod) {
     let Some((_, items)) = &mut module.content else { return };
     let Some(Item::Trait(server)) =

@@ -1,1 +1,1 @@
-//! Nothing: `Cargo.toml` says what this package is for.
+//! An empty crate. `Cargo.toml` explains the purpose of this package.

@@ -1,10 +1,10 @@
-//! The memory of a queue, every access to which is a step: as `upcall_shm::mailbag` in small, and
-//! with its habits.
+//! The memory of a queue, every access to which is a step: a small `upcall_shm::mailbag` with the
+//! same behaviour.
 //!
-//! Segments lie in places that are used over again. What was given back is there again, as zeros,
-//! when it is touched; sometimes the kernel refuses to take it back, and it is there as it was.
-//! Sometimes there is no memory. All ends of a queue see the same words, whoever still has them, so
-//! that who uses memory too early is found.
+//! Segments lie in places that are reused. Memory that was given back reads as zeros when it is
+//! touched again; sometimes the kernel refuses to take it back, and it keeps its contents.
+//! Sometimes there is no memory. All ends of a queue see the same words, even ends that should no
+//! longer use them, so that too early a use of memory is found.
 
 use crate::dice::Dice;
 use crate::engine::Cpu;
@@ -16,41 +16,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_shm::direct::{QueueMemory, ReceiverProgress, SegmentLocation};
 
-/// An access to a word, in ns.
+/// Cost of an access to a word, in ns.
 const ACCESS: u64 = 3;
-/// Mapping a segment, and giving one back.
+/// Cost of mapping a segment, and of giving one back, in ns.
 const MAP: u64 = 100;
-/// As many as the product's.
+/// Number of spare segments, the same as in the product.
 pub const SPARES: usize = 2;
 
-/// What the sender makes and the receiver maps.
+/// The file that the sender creates and the receiver maps.
 #[derive(Debug)]
 pub struct File {
     home: Arc<[AtomicU64]>,
     told: Arc<ReceiverProgress>,
     inner: KernelMutex<Inner>,
-    /// Words of a segment.
+    /// Number of words of a segment.
     segment: usize,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// By place, and whether it takes memory.
+    /// By place, with whether it takes memory.
     segments: Vec<(u64, Arc<[AtomicU64]>, bool)>,
     dice: Dice,
-    /// Once in so many times there is no memory; 0: never.
+    /// There is no memory once in this many times; 0 means never.
     short: u64,
-    /// Segments that the sender has opened and the receiver has not left.
+    /// Number of segments that the sender has opened and the receiver has not left.
     held: u64,
-    /// The last that the receiver has left: it has not said so yet, perhaps.
+    /// The last segment that the receiver has left, which it may not have reported yet.
     left: u64,
-    /// The sender is in one.
+    /// Whether the sender is in a segment.
     is_away: bool,
 }
 
 impl File {
-    /// A file with so many words of home and of each segment; once in `short` times there is no
-    /// memory for one.
+    /// Creates a file with this many words of home and of each segment. Once in `short` times there
+    /// is no memory for a segment.
     pub fn new(home: usize, segment: usize, short: u64, dice: Dice) -> Arc<Self> {
         let inner = KernelMutex::new(Inner {
             segments: Vec::new(),
@@ -67,25 +67,27 @@ impl File {
         self.inner.lock()
     }
 
-    /// How many segments the sender has opened which the receiver has not left, whatever the two
-    /// ends believe. None while the sender is at home: then nothing waits in them.
+    /// Number of segments that the sender has opened and the receiver has not left, independent of
+    /// what the two ends believe. It is 0 while the sender is at home, since then nothing waits in
+    /// segments.
     pub fn held(&self) -> u64 {
         let inner = self.inner();
         if inner.is_away { inner.held } else { 0 }
     }
 
-    /// The most that the sender may believe to be held from now on, until it opens another one.
+    /// Maximum number of segments that the sender may believe to be held from now on, until it
+    /// opens another one.
     pub fn most_held(&self) -> u64 {
         let inner = self.inner();
         inner.held + inner.left
     }
 
-    /// Bytes of a segment.
+    /// Size of a segment, in bytes.
     pub fn segment_bytes(&self) -> u64 {
         self.segment as u64 * 8
     }
 
-    /// How many segments take memory.
+    /// Number of segments that take memory.
     pub fn used(&self) -> usize {
         self.inner().segments.iter().filter(|segment| segment.2).count()
     }
@@ -95,14 +97,14 @@ fn zeros(words: usize) -> Arc<[AtomicU64]> {
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// A file in the hands of one of the ends, which may have so many segments at a time.
+/// A file as one of its ends uses it, with up to `SEGMENTS` segments at a time.
 #[derive(Clone, Debug)]
 pub struct Bag<const SEGMENTS: u64> {
     /// The file.
     pub file: Arc<File>,
-    /// Of the domain whose end it is.
+    /// The processor of the domain at this end.
     pub cpu: Cpu,
-    /// Whether that is the sender.
+    /// Whether this is the sender's end.
     pub sends: bool,
 }
 
@@ -168,7 +170,7 @@ impl<const SEGMENTS: u64> QueueMemory for Bag<SEGMENTS> {
 }
 
 impl<const SEGMENTS: u64> Bag<SEGMENTS> {
-    /// Of a place, whatever the number.
+    /// The key of a place, for any number.
     fn key(place: SegmentLocation) -> u64 {
         match place {
             SegmentLocation::Row { number, many } => {
@@ -190,7 +192,7 @@ impl<const SEGMENTS: u64> Bag<SEGMENTS> {
                 words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
             }
             *used = false;
-            // Its place does not come again soon.
+            // Its place is not reused soon.
             if SEGMENTS > 64 {
                 inner.segments.swap_remove(at);
             }
@@ -198,7 +200,7 @@ impl<const SEGMENTS: u64> Bag<SEGMENTS> {
     }
 }
 
-/// Something that is shared: to touch it is a step.
+/// Shared data, each access to which is a step.
 pub struct Watched<T> {
     it: T,
     cpu: Cpu,

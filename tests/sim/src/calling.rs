@@ -1,18 +1,19 @@
-//! Calls to one server on CPUs that all share: the shipped idle policy, in a machine that decides
-//! by chance who runs.
+//! Calls to one server on shared CPUs: the shipped idle policy, on a machine that schedules threads
+//! at random.
 //!
 //! The server is one virtual processor. What it does when it finds nothing, where it parks, and
 //! whether it gives a CPU back are decided by the product's own
 //! [`Poller`](upcall_sched::poller::Poller). A caller is a kernel thread: it brings the sleeping
-//! server to its CPU, or asks it to come near where it may not; it yields, spins and sleeps as the
-//! product's own [`HandOver`], [`Stay`] and [`SpinBudget`] say. Other threads compute beside them,
-//! and liars say what may harm others.
+//! server to its CPU, or asks it to come near if it may not do that. It yields, spins and sleeps as
+//! the product's own [`HandOver`], [`Stay`] and [`SpinBudget`] decide. Other threads compute beside
+//! them, and liars publish what may harm others.
 //!
 //! # What has to hold
-//! - Each call is answered, however many threads want the CPUs ([`Failure`] tells which is not).
+//! - Each call is answered, however many threads want the CPUs ([`Failure`] names the call that is
+//!   not).
 //! - After the last call the server sleeps within a bounded time on the CPU: it does not poll on.
-//! - The server moves to CPUs of its own only, also if callers lie. A caller that may do so brings
-//!   it elsewhere.
+//! - The server moves by itself only to its own CPUs, even if callers lie. A caller that may do so
+//!   brings it elsewhere.
 //! - The same seed gives the same run; and the events of a run, replayed to a new policy, give the
 //!   same steps ([`Trace::replay`]).
 
@@ -30,14 +31,14 @@ use std::time::Instant;
 use upcall_os::processor::CpuSet;
 use upcall_sched::pacing::{HandOver, Pacing, SpinBudget, Stay};
 
-/// A thread that computes looks up after so long.
+/// Interval at which a computing thread checks for the end, in ns.
 const COMPUTES: u64 = 100_000;
 /// Maximum CPU time that a server uses after the last call before it sleeps, in ns.
 const LAST_POLL: u64 = 1_000_000;
-/// After so many steps a run should have ended.
+/// Maximum number of steps of a run.
 const MOST_STEPS: u64 = 20_000_000;
 
-/// What a run is to be.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Calls {
     /// Number of CPUs.
@@ -50,16 +51,16 @@ pub struct Calls {
     pub callers: Vec<CallerPlan>,
     /// Number of threads that compute beside them, on any CPU.
     pub computing: usize,
-    /// What the handler takes, in ns.
+    /// Time that the handler takes, in ns.
     pub handler: u64,
-    /// What decides the rest.
+    /// The seed, which decides the rest.
     pub seed: u64,
 }
 
 /// Runs it.
 ///
 /// # Errors
-/// What was found wrong.
+/// The violation that was found.
 pub fn run(calls: &Calls) -> Result<(Seen, Trace), Failure> {
     let dice = Dice::new(calls.seed);
     let mut cpus = Cpus::new(calls.cpus, Dice::new(dice.any()));

@@ -1,12 +1,12 @@
-//! Two to eight domains that send, take, look away, sleep, are stopped and die, by chance and from
-//! a seed.
+//! Two to eight domains that send, take, are inattentive, sleep, are stopped and die, at random and
+//! from a seed.
 //!
-//! A run goes through stages. In `ANYTHING` each does what its dice say, and trouble befalls them.
-//! After so many steps, in `DRAIN`, there is no more trouble, and they take what is there until
-//! nobody can go on: then nothing may be left. In `LAST` each sends one more message to everybody,
-//! with which it goes home, and takes what comes, and in `ASLEEP` it falls asleep once more: then
-//! no segment may take memory. What has to hold all the time is in [`ledger`](crate::ledger), and
-//! how long a message may take, in [`member`](crate::member).
+//! A run goes through stages. In `ANYTHING` each domain does what its dice decide, and trouble
+//! strikes. After a number of steps, in `DRAIN`, there is no more trouble, and the domains take
+//! what is there until none can go on: then nothing may be left. In `LAST` each sends one more
+//! message to all others, with which it goes home, and takes what arrives. In `ASLEEP` each falls
+//! asleep once more: then no segment may take memory. What has to hold all the time is in
+//! [`ledger`](crate::ledger), and how long a message may take, in [`member`](crate::member).
 
 use crate::Rank;
 use crate::bag::{Bag, File};
@@ -28,13 +28,13 @@ const DRAIN: u32 = 1;
 const LAST: u32 = 2;
 const ASLEEP: u32 = 3;
 
-/// A member leaves its group once in so many things that it does.
+/// A member leaves its group once in this many actions.
 const LEAVES: u64 = 3000;
 
-/// So often a last message is tried.
+/// Number of attempts to send a last message.
 const TRIES: u32 = 1000;
 
-/// After so many times the steps that it should have a run does not end.
+/// A run fails after this many times the steps that it should have.
 const PATIENCE: u64 = 60;
 
 /// What a seed makes of a run.
@@ -43,18 +43,18 @@ struct Plan {
     seed: u64,
     steps: u64,
     count: usize,
-    /// Words of home, and of each segment.
+    /// Number of words of home, and of each segment.
     home: usize,
     segment: usize,
     timeout: Option<Duration>,
-    /// Once in so many times there is no memory.
+    /// There is no memory once in this many times.
     short: u64,
-    /// What each member may buffer, in bytes.
+    /// Number of bytes that each member may buffer.
     share: u64,
-    /// Members wait for room: not where they could wait for one that is stopped for ever. Those
-    /// that wait for each other are told.
+    /// Whether members wait for room. They do not if they might wait for a member that is stopped
+    /// for ever. Members that wait for each other are notified.
     waits: bool,
-    /// One to whom most messages go.
+    /// The member that gets most messages.
     flooded: Option<Rank>,
     slices: Vec<Option<Slices>>,
     trouble: Trouble,
@@ -67,7 +67,7 @@ impl Plan {
         let limited = dice.once_in(3);
         let timeout = match dice.below(16) {
             0 => Some(0),
-            // Who always diverts has the most to do with its share.
+            // A member that always diverts depends most on its share.
             _ if limited && dice.once_in(4) => Some(0),
             1 | 2 => None,
             _ => Some(20 + dice.magnitude(10_000)),
@@ -109,14 +109,13 @@ impl Plan {
     }
 }
 
-/// A run of some `steps` steps, and what was seen in it: the same again for the same seed and
-/// steps.
+/// Runs about `steps` steps, and returns what was seen: the same again for the same seed and steps.
 ///
 /// # Errors
-/// What was found wrong.
+/// The violation that was found.
 pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
     let dice = Dice::new(seed);
-    // The places of segments are used over again the sooner, the fewer there are.
+    // The fewer places for segments there are, the sooner they are reused.
     match dice.below(3) {
         0 => run_with::<2>(seed, steps, dice),
         1 => run_with::<4>(seed, steps, dice),
@@ -131,7 +130,7 @@ fn run_with<const S: u64>(seed: u64, steps: u64, dice: Dice) -> Result<Summary, 
         File::new(plan.home, plan.segment, plan.short, Dice::new(mixed(seed + at as u64)))
     };
     let files: Vec<Arc<File>> = (0..count * count).map(file).collect();
-    // Each end is handed over once: with the domain it is gone, and with both the file.
+    // Each end is handed over once: it goes with its domain, and the file goes with both ends.
     let known: Vec<Weak<File>> = files.iter().map(Arc::downgrade).collect();
     let ends: Vec<_> =
         files.into_iter().map(|file| KernelMutex::new([Some(file.clone()), Some(file)])).collect();
@@ -140,7 +139,7 @@ fn run_with<const S: u64>(seed: u64, steps: u64, dice: Dice) -> Result<Summary, 
     let (slices, trouble) = (plan.slices.clone(), Some(plan.trouble.clone()));
     let setup =
         Setup { dice: Dice::new(dice.any()), slices, trouble, most: steps * PATIENCE + 1_000_000 };
-    // Who stays diverted has a segment at hand.
+    // A sender that stays diverted keeps a segment at hand.
     let kept = usize::from(plan.timeout == Some(Duration::ZERO));
     let title = format!("seed {seed}, {plan:?}");
     let program = move |cpu: Cpu| {
@@ -187,14 +186,14 @@ fn run_with<const S: u64>(seed: u64, steps: u64, dice: Dice) -> Result<Summary, 
     }
 }
 
-/// Where all was taken and all have gone home: segments that take memory all the same, more than a
-/// sender keeps.
+/// Once all was taken and all have gone home, returns the segments that still take memory, if there
+/// are more than a sender keeps.
 fn left_behind(state: &State, files: &[Weak<File>], kept: usize) -> Option<String> {
     let count = state.domains.len();
     files.iter().enumerate().find_map(|(at, file)| {
         let (from, to) = (at / count, at % count);
         let sender = &state.domains[from];
-        // One that is stopped for ever has not gone home.
+        // A sender that is stopped for ever has not gone home.
         if sender.stopped == FOREVER || !state.domains[to].is_well() {
             return None;
         }
@@ -279,17 +278,17 @@ fn send<const S: u64>(member: &Member<S>, plan: &Plan, to: Rank) -> Outcome {
     member.send(to, len, waits)
 }
 
-/// One last message to everybody, and meanwhile all that comes is taken.
+/// Sends one last message to each other member, and takes all that arrives during that.
 fn farewell<const S: u64>(member: &Member<S>, plan: &Plan) {
     let own = member.rank();
     for to in (0..plan.count).filter(|to| *to != own) {
-        // There may be no memory now, nor ever for one that is stopped.
+        // There may be no memory now, and a stopped receiver never frees any.
         let goes = || {
             let sent = member.send(to, 0, plan.waits);
             member.poll(&|_, _| {});
             matches!(sent, Outcome::Taken | Outcome::Ended)
         };
-        // All is taken, so nobody is kept from sending for good.
+        // All messages are taken, so no sender is blocked for good.
         if !(0..TRIES).any(|_| goes())
             && member
                 .cpu

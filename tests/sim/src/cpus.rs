@@ -1,36 +1,36 @@
-//! CPUs that threads share, as a kernel shares them: one step at a time, in the order of time.
+//! CPUs that threads share as a kernel shares them: one step at a time, in the order of time.
 //!
-//! A thread is a number here; its steps are its program's, which says what it does next ([`Act`]).
-//! The CPU whose clock is behind all others goes on. A thread that is woken runs on an idle CPU if
-//! it may, else it waits in a queue, before or behind the thread that runs, by chance. A thread
-//! that runs for a slice goes to the end of its queue.
+//! A thread is a number here. Its program takes its steps, and decides what it does next ([`Act`]).
+//! The CPU whose clock is behind all others goes on. A woken thread runs on an idle CPU if it may;
+//! otherwise it waits in a queue, before or behind the running thread, at random. A thread that has
+//! run for a slice goes to the end of its queue.
 
 use crate::dice::Dice;
 use crate::state::FOREVER;
 use std::collections::VecDeque;
 use upcall_os::processor::CpuSet;
 
-/// A slice of a CPU, in ns.
+/// Length of a slice of a CPU, in ns.
 pub const SLICE: u64 = 3_000_000;
-/// From one thread to another on the same CPU.
+/// Cost of a switch from one thread to another on the same CPU, in ns.
 const SWITCH: u64 = 1000;
-/// A system call that changes nothing.
+/// Cost of a system call that changes nothing, in ns.
 const SYSTEM_CALL: u64 = 300;
-/// From a wake to the first step on an idle CPU.
+/// Time from a wake to the first step on an idle CPU, in ns.
 const WAKE: u64 = 5000;
-/// From one CPU to another that the thread is confined to.
+/// Time that a thread takes to move to another CPU to which it is confined, in ns.
 const MOVE: u64 = 20_000;
 
 /// What a thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// It computes for so many ns.
+    /// Computes for this many ns.
     Run(u64),
-    /// It yields the CPU.
+    /// Yields the CPU.
     Yield,
-    /// It sleeps until it is woken, or until this time. A wake from before counts.
+    /// Sleeps until it is woken, or until this time. An earlier wake counts.
     Sleep(Option<u64>),
-    /// It has ended.
+    /// Ends.
     End,
 }
 
@@ -39,7 +39,7 @@ struct Cpu {
     at: u64,
     running: Option<usize>,
     ready: VecDeque<usize>,
-    /// How much of its slice the running thread has had.
+    /// The part of its slice that the running thread has used, in ns.
     slice: u64,
 }
 
@@ -47,13 +47,13 @@ struct Cpu {
 struct Thread {
     allowed: CpuSet,
     cpu: usize,
-    /// Until when, if it sleeps.
+    /// If it sleeps, until when.
     asleep: Option<u64>,
     woken: bool,
     used: u64,
 }
 
-/// See the module.
+/// The CPUs, with the threads on them. See the module.
 #[derive(Debug)]
 pub struct Cpus {
     cpus: Vec<Cpu>,
@@ -62,13 +62,13 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// This number of CPUs, on which no thread runs yet.
+    /// Creates `count` CPUs, on which no thread runs yet.
     pub fn new(count: usize, dice: Dice) -> Self {
         let cpu = || Cpu { at: 0, running: None, ready: VecDeque::new(), slice: 0 };
         Self { cpus: (0..count).map(|_| cpu()).collect(), threads: Vec::new(), dice }
     }
 
-    /// A thread that may run on these CPUs, and begins at once. Returns its number.
+    /// Starts a thread that may run on these CPUs. Returns its number.
     pub fn begin(&mut self, allowed: CpuSet) -> usize {
         let cpu = allowed.iter().next().unwrap_or(0);
         self.threads.push(Thread { allowed, cpu, asleep: Some(FOREVER), woken: false, used: 0 });
@@ -76,7 +76,7 @@ impl Cpus {
         self.threads.len() - 1
     }
 
-    /// The CPU of a thread, and what its clock shows.
+    /// The CPU of a thread, and the time of that CPU's clock.
     pub fn place(&self, thread: usize) -> (usize, u64) {
         let cpu = self.threads[thread].cpu;
         (cpu, self.cpus[cpu].at)
@@ -92,12 +92,12 @@ impl Cpus {
         self.threads[thread].used
     }
 
-    /// Whether a thread sleeps, and no wake is under way.
+    /// Returns `true` if a thread sleeps and no wake is under way.
     pub fn sleeps(&self, thread: usize) -> bool {
         self.threads[thread].asleep.is_some()
     }
 
-    /// Confines a thread. If it runs elsewhere it moves after its step.
+    /// Confines a thread. If it runs elsewhere, it moves after its step.
     pub fn confine(&mut self, thread: usize, allowed: CpuSet) {
         self.threads[thread].allowed = allowed;
     }
@@ -111,7 +111,7 @@ impl Cpus {
         self.enqueue(thread, now + WAKE);
     }
 
-    /// Puts a thread into a queue: it runs at `time`, or after the threads before it.
+    /// Puts a thread into a queue. It runs at `time`, or after the threads before it.
     fn enqueue(&mut self, thread: usize, time: u64) {
         let Thread { allowed, cpu, .. } = &self.threads[thread];
         let may = |cpu: &usize| allowed.contains(*cpu);
@@ -132,7 +132,7 @@ impl Cpus {
         }
     }
 
-    /// The thread whose step is next; `None` if all sleep for ever, or have ended.
+    /// The thread that takes the next step; `None` if all sleep for ever, or have ended.
     pub fn turn(&mut self) -> Option<usize> {
         loop {
             let busy =
@@ -151,7 +151,7 @@ impl Cpus {
         }
     }
 
-    /// The thread whose step it was does this.
+    /// Performs the act that ends this thread's step.
     pub fn does(&mut self, thread: usize, act: Act) {
         let cpu = &mut self.cpus[self.threads[thread].cpu];
         let took = if let Act::Run(took) = act { took } else { SYSTEM_CALL };
@@ -174,7 +174,8 @@ impl Cpus {
         self.switch(thread);
     }
 
-    /// After a step of `thread`: it moves if it has to, and another one runs if it is its turn.
+    /// Ends a step of `thread`: moves the thread if it has to move, and runs another one that is
+    /// due.
     fn switch(&mut self, thread: usize) {
         let own = self.threads[thread].cpu;
         let moves = self.cpus[own].running.is_some() && !self.threads[thread].allowed.contains(own);

@@ -1,4 +1,5 @@
-//! Random numbers that a seed repeats: SplitMix64, as in `upcall-tests`, which is above this crate.
+//! Random numbers that a seed reproduces: SplitMix64, as in `upcall-tests`, which is above this
+//! crate.
 
 use std::cell::Cell;
 
@@ -7,7 +8,7 @@ use std::cell::Cell;
 pub struct Dice(Cell<u64>);
 
 impl Dice {
-    /// The same seed gives the same numbers.
+    /// Creates a source. The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
         Self(Cell::new(seed))
     }
@@ -23,7 +24,7 @@ impl Dice {
         self.any() % end.max(1)
     }
 
-    /// True once in so many times.
+    /// Returns `true` once in `times` calls on average.
     pub fn once_in(&self, times: u64) -> bool {
         self.below(times) == 0
     }
@@ -33,7 +34,7 @@ impl Dice {
         all[self.below(all.len() as u64) as usize]
     }
 
-    /// A number below `end`, the magnitudes of which are equally likely.
+    /// A number below `end`, whose magnitudes are equally likely.
     pub fn magnitude(&self, end: u64) -> u64 {
         let bits = 64 - end.max(2).leading_zeros() as u64;
         let most = 1 << self.below(bits);
@@ -41,7 +42,7 @@ impl Dice {
     }
 }
 
-/// A number that looks like any other.
+/// Hashes a number into one that looks random.
 pub fn mixed(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

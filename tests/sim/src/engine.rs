@@ -1,13 +1,13 @@
 //! The engine: domains on virtual processors, one step at a time.
 //!
-//! Each domain is a user-level thread, and one runs at a time. Before whatever another domain could
-//! notice it spends time of its own clock ([`Cpu::spend`]); then the domain whose clock is behind
-//! all others goes on. So all steps happen in the order of their times, and two runs with the same
-//! dice are the same run. A domain that is stopped has a clock that stands; one that sleeps is
-//! woken by its doorbell. A domain that is killed unwinds where it is, which does nothing that
-//! others could see.
+//! Each domain is a user-level thread, and one runs at a time. Before any action that another
+//! domain could notice, a domain spends time of its own clock ([`Cpu::spend`]). Then the domain
+//! whose clock is behind all others goes on. So all steps happen in the order of their times, and
+//! two runs with the same dice are the same run. The clock of a stopped domain stands still; a
+//! sleeping domain is woken by its doorbell. A domain that is killed unwinds where it is, without
+//! any effect that others could see.
 //!
-//! The conductor, who has started them, has its turn when nobody can go on.
+//! The conductor, which has started the domains, has its turn when none of them can go on.
 
 use crate::Rank;
 use crate::dice::Dice;
@@ -23,25 +23,25 @@ use std::time::{Duration, Instant};
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_thread::{JoinHandle, Processors, WaiterCell, block};
 
-/// How a run is to be.
+/// The parameters of a run.
 #[derive(Debug)]
 pub struct Setup {
-    /// What decides chances that are no domain's own.
+    /// Decides chances that belong to no domain.
     pub dice: Dice,
-    /// One for each domain.
+    /// The slices of each domain.
     pub slices: Vec<Option<Slices>>,
-    /// What befalls them.
+    /// The trouble that strikes the domains.
     pub trouble: Option<Trouble>,
-    /// After so many steps it should have ended.
+    /// Number of steps within which the run should end.
     pub most: u64,
 }
 
-/// What was found wrong.
+/// A violation that was found.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What, when, and what had happened before.
+    /// What happened, when, and the events before it.
     pub report: String,
-    /// After how many steps.
+    /// Number of steps before it.
     pub step: u64,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A domain's virtual processor, in the hands of the domain.
+/// A domain's virtual processor, as the domain uses it.
 #[derive(Clone)]
 pub struct Cpu {
     world: Arc<World>,
@@ -62,12 +62,12 @@ pub struct Cpu {
 
 struct World {
     state: KernelMutex<State>,
-    /// Of each domain, and of the conductor.
+    /// The turns of each domain, and of the conductor.
     turns: Vec<WaiterCell>,
     base: Instant,
 }
 
-/// With this a domain unwinds that was killed, or whose run is over.
+/// The payload with which a domain unwinds that was killed, or whose run is over.
 struct Gone;
 
 impl World {
@@ -79,7 +79,7 @@ impl World {
         self.turns.len() - 1
     }
 
-    /// Gives the turn to another one, and waits for it to come back.
+    /// Passes the turn to another domain, and waits for it to come back.
     fn pass(&self, own: usize, to: usize) {
         if own != to {
             block(|waiter| {
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Who has the turn next.
+    /// The rank that has the turn next.
     fn next(&self) -> usize {
         let mut state = self.state();
         if state.over || state.failure.is_some() {
@@ -101,20 +101,20 @@ impl World {
 }
 
 impl Cpu {
-    /// Whose it is.
+    /// The rank of the domain that it belongs to.
     pub fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// Spends so many ns, or about so many where there is trouble. Whatever others are due to do
-    /// before happens before this returns.
+    /// Spends `cost` ns, or about that much if there is trouble. All that other domains are due to
+    /// do before then happens before this returns.
     pub fn spend(&self, cost: u64) {
         self.world.state().advance(self.rank, cost);
         self.give_way();
     }
 
     fn give_way(&self) {
-        // When all is over it has the turn to unwind, and no other.
+        // When the run is over, this domain has the turn to unwind, and no other domain has it.
         let is_over = self.world.state().over;
         if !is_over {
             self.world.pass(self.rank, self.world.next());
@@ -126,7 +126,7 @@ impl Cpu {
         }
     }
 
-    /// Blocks until the doorbell has rung, or until `limit` has passed. A ring from before counts.
+    /// Blocks until the doorbell rings, or until `limit` has passed. An earlier ring counts.
     pub fn sleep(&self, limit: Option<u64>) {
         let mut state = self.world.state();
         let until = limit.map_or(FOREVER, |limit| state.time_of(self.rank).saturating_add(limit));
@@ -150,75 +150,75 @@ impl Cpu {
         state.ledger.summary.rings += 1;
     }
 
-    /// The clock, as the product's code wants it.
+    /// The time of the clock, in the type of the product's code.
     pub fn now(&self) -> Instant {
         self.world.base + Duration::from_nanos(self.time())
     }
 
-    /// The clock in ns.
+    /// The time of the clock, in ns.
     pub fn time(&self) -> u64 {
         self.world.state().time_of(self.rank)
     }
 
-    /// The time that it has spent by itself, without what held it up.
+    /// The time that the domain has spent itself, without delays, in ns.
     pub fn used(&self) -> u64 {
         self.world.state().domains[self.rank].used
     }
 
-    /// Whether another domain has its processor now.
+    /// Returns `true` if another domain has its processor now.
     pub fn has_processor(&self, other: Rank) -> bool {
         let state = self.world.state();
         let now = state.time_of(self.rank);
         state.domains[other].slices.is_none_or(|slices| slices.first(now).1 == now)
     }
 
-    /// Whether the clerk has something to tell.
+    /// Returns `true` if the clerk has something to report.
     pub fn has_news(&self) -> bool {
         !self.world.state().domains[self.rank].news.is_empty()
     }
 
-    /// Those that have ended since this was asked last.
+    /// The domains that have ended since the last call.
     pub fn news(&self) -> Vec<Rank> {
         std::mem::take(&mut self.world.state().domains[self.rank].news)
     }
 
-    /// How far the run is: what that means, its conductor says.
+    /// The stage of the run, whose meaning the conductor defines.
     pub fn stage(&self) -> u32 {
         self.world.state().stage
     }
 
-    /// How often the conductor has roused all.
+    /// Number of times that the conductor has roused all domains.
     pub fn round(&self) -> u64 {
         self.world.state().round
     }
 
-    /// How many steps there were so far.
+    /// Number of steps so far.
     pub fn steps(&self) -> u64 {
         self.world.state().steps
     }
 
-    /// To be told if something fails.
+    /// Records an event for the report of a failure.
     pub fn event(&self, what: &'static str, a: u64, b: u64) {
         self.world.state().event(self.rank, what, a, b);
     }
 
-    /// Something is wrong.
+    /// Fails the run.
     pub fn fail(&self, what: String) -> ! {
         self.world.state().fails(format!("domain {}: {what}", self.rank));
         resume_unwind(Box::new(Gone));
     }
 
-    /// Counts something.
+    /// Updates the counts of the run.
     pub fn count(&self, with: impl FnOnce(&mut Summary)) {
         with(&mut self.world.state().ledger.summary);
     }
 
-    /// Enters something in the ledger.
+    /// Enters something into the ledger.
     pub fn enter<T>(&self, with: impl FnOnce(&mut Ledger) -> T) -> T {
         with(&mut self.world.state().ledger)
     }
 
-    /// Has something checked that the ledger knows. `Err` is a failure.
+    /// Checks something against the ledger. `Err` is a failure.
     pub fn check<T>(&self, with: impl FnOnce(&mut State) -> Result<T, String>) -> T {
         let result = with(&mut self.world.state());
         result.unwrap_or_else(|wrong| self.fail(wrong))
@@ -233,12 +233,12 @@ impl fmt::Debug for Cpu {
 
 type Quiet<'a> = dyn FnMut(&mut State, u32) -> Result<Option<u32>, String> + 'a;
 
-/// Runs `program` in each domain until all have ended, or `quiet` says that it is over. `quiet` is
-/// asked whenever nobody can go on: to be over (`Ok(None)`), to go on in this stage or another (all
-/// are roused), or what is wrong.
+/// Runs `program` in each domain until all have ended, or `quiet` ends the run. The conductor calls
+/// `quiet` whenever no domain can go on. It returns that the run is over (`Ok(None)`), or the stage
+/// in which to go on, which may be the same one (all are roused), or what is wrong.
 ///
 /// # Errors
-/// What was found wrong.
+/// The violation that was found.
 pub fn run(
     setup: Setup,
     program: impl Fn(Cpu) + Clone + Send + 'static,
@@ -264,7 +264,7 @@ fn conduct(
     let world = Arc::new(World { state: KernelMutex::new(state), turns, base: Instant::now() });
     let begin = |rank| {
         let thread = start(Cpu { world: world.clone(), rank }, program.clone());
-        // It comes to where it waits for its turn, and gives this one back.
+        // The domain runs until it waits for its turn, and gives this one back.
         block(|waiter| drop(world.turns[count].put(waiter)));
         thread
     };

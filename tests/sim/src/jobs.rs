@@ -1,8 +1,8 @@
 //! The members of jobs that share processors: Tpuz, synth-N with all members as producers and
-//! consumers, and one that sends nothing.
+//! consumers, and a job that sends nothing.
 //!
-//! What a member computes it owes: its processor pays as long as the job has it, so a slice ends
-//! anywhere. Messages are sent, and taken, by the product's own queues, each access to which is a
+//! What a member computes it owes. Its processor pays while the job has it, so a slice may end
+//! anywhere. Messages are sent and taken by the product's own queues, each access to which is a
 //! step.
 
 use crate::Rank;
@@ -18,19 +18,19 @@ use upcall_message::proto::flow::{Flow, Full};
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_shm::direct::{Incoming, Outgoing};
 
-/// Members of a job, and processors.
+/// Number of members of a job, and of processors.
 pub const MEMBERS: usize = 4;
 
-/// What Tpuz's handler takes (the paper).
+/// Time that Tpuz's handler takes, in ns (UDM).
 const REACHED: u64 = 170;
-/// What Tpuz computes for a jump: so that the search takes as long as the paper's, see the test of
-/// that.
+/// Time that Tpuz computes for a jump, in ns, chosen so that the search takes as long as the
+/// paper's. A test checks that.
 const JUMP: u64 = 470;
-/// What the handler of synth-N takes here, and from one message to the next, on average (the
-/// paper).
+/// Time that the handler of synth-N takes here, and mean time from one message to the next, in ns
+/// (UDM).
 const HANDLER: u64 = 500;
 const INTERVAL: u64 = 1000;
-/// What interrupts it is seen after so long.
+/// Longest time until an interruption is noticed, in ns.
 const PIECE: u64 = 250;
 
 const SEGMENTS: u64 = 1 << 20;
@@ -41,31 +41,32 @@ const SEGMENT: usize = 4096;
 const FIRST: u16 = 0;
 const ANSWER: u16 = 1;
 
-/// What a job is.
+/// The program of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// Computes for so long, and sends nothing.
+    /// Computes for this many ns, and sends nothing.
     Null(u64),
     /// The puzzle.
     Tpuz,
-    /// Groups of so many requests, so often, by each member.
+    /// Each member sends groups of this many requests, this many times.
     Synth(u64, u64),
 }
 
-/// What the members of a job share: what they have done, and control words, which are never full.
+/// What the members of a job share: their counts, and control words, which are never full.
 #[derive(Debug, Default)]
 pub struct Books {
-    /// Messages, without acknowledgements.
+    /// Number of messages, without acknowledgements.
     pub sent: u64,
-    /// Those of them that were buffered.
+    /// Number of those that were buffered.
     pub buffered: u64,
-    /// In how many ways one peg was left.
+    /// Number of ways in which one peg was left.
     pub solutions: u64,
-    /// By level: members that have searched theirs, and messages that were sent and taken.
+    /// By level: number of members that have searched their part, and of messages that were sent
+    /// and taken.
     levels: Vec<(usize, u64, u64)>,
-    /// Members that wait for nothing any more.
+    /// Number of members that no longer wait for anything.
     finished: usize,
-    /// Members that have ended.
+    /// Number of members that have ended.
     pub ended: usize,
 }
 
@@ -77,7 +78,7 @@ pub struct Job {
     books: KernelMutex<Books>,
     /// By sender and receiver.
     files: Vec<Arc<File>>,
-    /// On each processor, which job runs there.
+    /// For each processor, the job that runs there.
     running: Arc<[AtomicUsize]>,
 }
 
@@ -90,20 +91,20 @@ impl Job {
         Arc::new(Self { number, entry, books, files, running })
     }
 
-    /// What it has done.
+    /// The job's counts.
     pub fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock()
     }
 }
 
-/// What became of a member's step.
+/// The outcome of a member's step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It has done something.
+    /// The member did something.
     Did,
-    /// There is nothing to do but to look again.
+    /// The member can only probe again.
     Waits,
-    /// It has ended.
+    /// The member has ended.
     Ended,
 }
 
@@ -116,7 +117,7 @@ pub struct Member {
     cpu: Cpu,
     job: Arc<Job>,
     work: Work,
-    /// Computing that is still to be paid for.
+    /// Time of computing that is still to be paid for, in ns.
     pub owed: u64,
     out: Vec<(Sending, Flow)>,
     incoming: Vec<Taking>,
@@ -134,10 +135,10 @@ enum Work {
 struct Search {
     board: Arc<Board>,
     pegs: u32,
-    /// Those of an even number of pegs, and of an odd one.
+    /// The level of an even number of pegs, and that of an odd number.
     levels: [Level; 2],
     level: btree_map::IntoIter<Position, u64>,
-    /// What the jumps from a position lead to.
+    /// The positions to which the jumps from a position lead.
     jumps: Vec<(Position, u64)>,
     searched: bool,
 }
@@ -148,14 +149,14 @@ struct Synth {
     groups: u64,
     sent: u64,
     answered: u64,
-    /// Until the next request.
+    /// Time until the next request, in ns.
     pause: u64,
     dice: Dice,
     finished: bool,
 }
 
 impl Member {
-    /// On this processor.
+    /// Creates a member on this processor.
     pub fn new(cpu: &Cpu, job: &Arc<Job>, program: Program, board: &Arc<Board>, seed: u64) -> Self {
         let rank = cpu.rank();
         let bag = |from: Rank, to: Rank, sends| Bag {
@@ -195,7 +196,7 @@ impl Member {
         }
     }
 
-    /// Does the next thing, or looks for something to do.
+    /// Takes the next step, or looks for something to do.
     pub fn step(&mut self) -> Step {
         if let Work::Null(cycles) = &mut self.work {
             self.owed = std::mem::take(cycles);
@@ -220,7 +221,7 @@ impl Member {
         Step::Ended
     }
 
-    /// Computes something, if it waits for nobody.
+    /// Computes something, unless it waits for another member.
     fn work_on(&mut self) -> bool {
         let rank = self.cpu.rank();
         match &mut self.work {
@@ -263,7 +264,7 @@ impl Member {
                 if synth.pause > 0 {
                     let piece = synth.pause.min(PIECE);
                     (synth.pause, self.owed) = (synth.pause - piece, piece);
-                    // The message that follows is sent when it is paid for.
+                    // The next message is sent when its computing is paid for.
                     if synth.pause == 0 {
                         let to =
                             (rank + 1 + synth.dice.below(MEMBERS as u64 - 1) as usize) % MEMBERS;
@@ -289,7 +290,7 @@ impl Member {
         }
     }
 
-    /// Whether nobody waits for anything any more.
+    /// Returns `true` if no member waits for anything any more.
     fn is_over(&self) -> bool {
         match &self.work {
             Work::Null(_) => true,

@@ -1,15 +1,15 @@
 //! What the messages promise, watched at every step.
 //!
-//! * A message that is taken is the next one that was launched to its receiver by its sender, whole
-//!   ([`Ledger::taken`]): so none is lost, doubled, or out of order.
-//! * Nobody falls asleep while a message waits for it, and nobody is left asleep by a sender that
-//!   has looked whether to ring. Between launch and that look the message is the sender's to ring
-//!   for: one that is stopped there leaves its receiver asleep, for as long as it is stopped
+//! * A message that is taken is the next message launched by its sender to its receiver, whole
+//!   ([`Ledger::taken`]). So none is lost, doubled, or out of order.
+//! * No domain falls asleep while a message waits for it, and none is left asleep by a sender that
+//!   has checked whether to ring. Between launch and that check the sender is responsible for the
+//!   ring: a sender that is stopped there leaves its receiver asleep for as long as it is stopped
 //!   ([`Ledger::check_sleeper`], [`Ledger::looked`]).
-//! * Nobody buffers more than its share, the first segment of each pair aside
+//! * No domain buffers more than its share, apart from the first segment of each pair
 //!   ([`Ledger::check_share`]).
-//! * What was launched is taken at last, also of a sender that has died since
-//!   ([`Ledger::stranded`]). Of one that died while it launched, it may have been launched.
+//! * A launched message is taken at last, also if its sender has died since ([`Ledger::stranded`]).
+//!   If a sender died while it launched a message, that message may have been launched.
 
 use crate::Rank;
 use crate::dice::mixed;
@@ -19,9 +19,9 @@ use std::collections::VecDeque;
 /// A message, as it was launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// From the first one of its sender to its receiver on.
+    /// Its number, counted from the first message of its sender to its receiver.
     pub number: u64,
-    /// Bytes.
+    /// Its length, in bytes.
     pub len: usize,
 }
 
@@ -31,27 +31,27 @@ impl Message {
         self.number as u16
     }
 
-    /// A word of what it carries.
+    /// A word of its contents.
     pub fn word(self, from: Rank, to: Rank, at: usize) -> u64 {
         mixed(self.number << 24 | (from << 20 | to << 16 | at) as u64)
     }
 }
 
-/// One sender and one receiver.
+/// A sender and a receiver.
 #[derive(Clone, Debug, Default)]
 struct Pair {
-    /// Launched and not taken.
+    /// Messages launched and not taken.
     waiting: VecDeque<Message>,
-    /// The last of those is being launched.
+    /// Whether the last of those is still being launched.
     launching: bool,
-    /// The sender has not looked yet whether to ring.
+    /// Whether the sender has yet to check whether to ring.
     owes: bool,
-    /// The sender has died while it launched.
+    /// Whether the sender died during a launch.
     torn: bool,
     sent: u64,
 }
 
-/// How much of what a run has seen.
+/// Counts of what a run has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "counts of what their names say")]
 pub struct Summary {
@@ -72,12 +72,12 @@ pub struct Summary {
     pub leaves: u64,
     pub without_memory: u64,
     pub stopped: u64,
-    /// Messages that were taken by senders which waited for room.
+    /// Number of messages that were taken by senders while they waited for room.
     pub meanwhile: u64,
 }
 
 impl Summary {
-    /// Both together.
+    /// The sums of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -103,17 +103,17 @@ impl Summary {
     }
 }
 
-/// See the module.
+/// The record of all messages. See the module.
 #[derive(Debug)]
 pub struct Ledger {
     count: usize,
     pairs: Vec<Pair>,
-    /// What there was of everything.
+    /// The counts of the run.
     pub summary: Summary,
 }
 
 impl Ledger {
-    /// For so many domains.
+    /// Creates a ledger for `count` domains.
     pub fn new(count: usize) -> Self {
         Self { count, pairs: vec![Pair::default(); count * count], summary: Summary::default() }
     }
@@ -126,12 +126,12 @@ impl Ledger {
         &self.pairs[from * self.count + to]
     }
 
-    /// The next message of `from` to `to` would be this one.
+    /// The next message of `from` to `to`, with this length.
     pub fn next(&self, from: Rank, to: Rank, len: usize) -> Message {
         Message { number: self.seen(from, to).sent, len }
     }
 
-    /// It is about to be launched.
+    /// Records that a message is about to be launched.
     pub fn launches(&mut self, from: Rank, to: Rank, message: Message) {
         let pair = self.pair(from, to);
         pair.sent += 1;
@@ -139,16 +139,16 @@ impl Ledger {
         (pair.launching, pair.owes) = (true, true);
     }
 
-    /// It was launched.
+    /// Records that the message was launched.
     pub fn launched(&mut self, from: Rank, to: Rank) {
         self.pair(from, to).launching = false;
         self.summary.launched += 1;
     }
 
-    /// Its sender has looked whether to ring, and has rung if so.
+    /// Records that the sender has checked whether to ring, and has rung if needed.
     ///
     /// # Errors
-    /// The receiver sleeps on.
+    /// If the receiver sleeps on.
     pub fn looked(state: &mut State, from: Rank, to: Rank) -> Result<(), String> {
         state.ledger.pair(from, to).owes = false;
         let left = state.domains[to].sleeps_on() && !state.ledger.seen(from, to).waiting.is_empty();
@@ -158,7 +158,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Why a domain must not sleep now.
+    /// Returns why a domain must not sleep now, if it must not.
     pub fn check_sleeper(state: &State, rank: Rank) -> Option<String> {
         if !state.domains[rank].sleeps_on() || state.is_being_roused(rank) {
             return None;
@@ -173,14 +173,14 @@ impl Ledger {
         ))
     }
 
-    /// Whether all that was launched is taken.
+    /// Returns `true` if all that was launched is taken.
     pub fn is_settled(&self, from: Rank, to: Rank) -> bool {
         self.seen(from, to).waiting.is_empty()
     }
 
-    /// A sender has diverted, for a message of so many bytes or fewer, in segments of `segment`:
-    /// why it must not have. Of its segments so many were not left before, `held` of those by this
-    /// receiver.
+    /// Checks a sender that has diverted, for a message of at most `len` bytes, in segments of
+    /// `segment` bytes. Returns why it must not have, if so. `all` of its segments were not left
+    /// before, `held` of those by this receiver.
     pub fn check_share(share: u64, all: u64, held: u64, segment: u64, len: u64) -> Option<String> {
         let wants = all * segment + len.max(segment);
         (held > 0 && wants > share).then(|| {
@@ -190,10 +190,10 @@ impl Ledger {
         })
     }
 
-    /// A receiver has found this message.
+    /// Records that a receiver has found this message.
     ///
     /// # Errors
-    /// It is another one than the next.
+    /// If it is not the next message.
     pub fn taken(
         &mut self,
         from: Rank,
@@ -215,17 +215,17 @@ impl Ledger {
         Ok(message)
     }
 
-    /// A domain is no more.
+    /// Records that a domain has ended.
     pub fn ended(&mut self, rank: Rank) {
         for to in 0..self.count {
             let pair = self.pair(rank, to);
-            // One that was found is launched.
+            // A message that was found counts as launched.
             pair.torn = pair.launching && !pair.waiting.is_empty();
             (pair.launching, pair.owes) = (false, false);
         }
     }
 
-    /// Where nobody can go on: why that must not be.
+    /// Once no domain can go on, returns why that must not be, if so.
     pub fn stranded(state: &State) -> Option<String> {
         let all = 0..state.ledger.count;
         let pairs = all.clone().flat_map(|from| all.clone().map(move |to| (from, to)));

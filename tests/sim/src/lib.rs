@@ -1,20 +1,20 @@
-//! Domains that exchange messages on a virtual clock, driven from a seed: what a run does, its seed
-//! repeats.
+//! Domains that exchange messages on a virtual clock, driven by a seed that reproduces each run.
 //!
-//! What: domains run as threads of this process, one at a time, each on a virtual processor with a
-//! clock of its own; the domain whose clock is behind goes on ([`engine`]). They run the code that
-//! ships. Their messages go through the queue `upcall_shm::direct`, over memory whose every access
-//! is a step of the simulator ([`bag`]): a domain is stopped, overtaken or killed between any two
-//! of its loads and stores. What a sender does without room, whose message a receiver takes next
-//! and when it forgets a sender, are decided by `upcall_message::proto`, and the sleep is that of
-//! `upcall_sched::sleep`. [`member`] drives them, as `Group` does in a process. [`chaos`] has them
-//! do anything, from a seed, while [`ledger`] watches that what the messages promise holds.
-//! [`synth`] is the paper's application in its Figure 7, and [`tpuz`] are those of its Table 6: two
-//! jobs on the same processors. [`calling`] has callers, liars and others share CPUs with a server
-//! that follows the shipped idle policy `upcall_sched::poller`; the inputs of the policy in a
-//! run are replayed to a new one ([`recorded`]).
+//! Domains run as threads of this process, one at a time, each on a virtual processor with its own
+//! clock; the domain whose clock is behind goes on ([`engine`]). They run the code that ships.
+//! Their messages go through the queue `upcall_shm::direct`, over memory whose every access is a
+//! step of the simulator ([`bag`]): a domain is stopped, overtaken or killed between any two of its
+//! loads and stores. `upcall_message::proto` decides what a sender does without room, whose message
+//! a receiver takes next, and when it forgets a sender. The sleep is that of `upcall_sched::sleep`.
+//! [`member`] drives them, as `Group` does in a process.
 //!
-//! What not: calls of user-level threads; processors that reorder (every step is seen by all at
+//! [`chaos`] makes domains do anything, from a seed, while [`ledger`] checks that the promises of
+//! messages hold. [`synth`] is the application of Figure 7 in UDM, and [`tpuz`] has those of its
+//! Table 6: two jobs on the same processors. [`calling`] makes callers, liars and other threads
+//! share CPUs with a server that follows the shipped idle policy `upcall_sched::poller`; the inputs
+//! of the policy in a run are replayed to a new one ([`recorded`]).
+//!
+//! Not covered: calls of user-level threads; processors that reorder (every step is seen by all at
 //! once: loom and Spin check that, see `crates/message/model/messages.pml`); the kernel; joining a
 //! group; peers that break the rules (`upcall-tests`).
 //!
@@ -44,5 +44,5 @@ pub mod tpuz;
 pub mod trouble;
 pub mod turns;
 
-/// A domain's place, from 0.
+/// A domain's number, from 0.
 pub type Rank = usize;

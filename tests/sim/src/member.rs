@@ -1,11 +1,11 @@
 //! A member of a group, on a virtual processor of the simulator: the other driver of the message
 //! core.
 //!
-//! What decides is the product's own: the queues, the attempt to send and what follows it, whose
+//! All decisions are the product's own: the queues, the attempt to send and what follows it, whose
 //! message is next and when a sender is forgotten (`upcall_message::proto`), the sleep
-//! (`upcall_sched::sleep`), and the line where a receiver says that it sleeps
-//! (`upcall_shm::station`). This driver has a virtual clock, doorbells and news of the engine in
-//! place of the kernel's. It tells the ledger what is sent and taken.
+//! (`upcall_sched::sleep`), and the line where a receiver publishes that it sleeps
+//! (`upcall_shm::station`). This driver uses a virtual clock, doorbells and news of the engine in
+//! place of the kernel's. It reports to the ledger what is sent and taken.
 
 use crate::Rank;
 use crate::bag::{Bag, File};
@@ -27,30 +27,29 @@ use upcall_sched::sleep::{self, Sleeps};
 use upcall_shm::direct::{Arrived, Draft};
 use upcall_shm::station::StationLine;
 
-/// A load or a store of one word that is shared.
+/// Cost of a load or a store of one shared word, in ns.
 const ACCESS: u64 = 3;
-/// One more look for what is waited for.
+/// Cost of one more probe, in ns.
 const SPIN: u64 = 20;
-/// The longest of them: who waits for room gives way more and more.
+/// Maximum cost of a probe, in ns: a sender that waits for room backs off more and more.
 const LONGEST_SPIN: u64 = 320;
-/// The fence for all.
+/// Cost of the fence that affects all processors, in ns.
 const FENCE: u64 = 200;
-/// A ring of the doorbell.
+/// Cost of a ring of the doorbell, in ns.
 const RING: u64 = 100;
-/// How long a sender waits that is kept by more than one receiver's patience, before it tries
-/// again.
+/// Pause before the next attempt of a sender that is kept by more than one receiver's pace, in ns.
 const PAUSE: u64 = 1000;
-/// How long it sleeps while the receiver has taken nothing for long.
+/// Length of a sleep while the receiver has taken nothing for long, in ns.
 const NAP: u64 = 1_000_000;
-/// What a send takes that waits for nothing, at most.
+/// Maximum time of a send that does not wait, in ns.
 const SEND: u64 = 5000;
 
-/// What became of a message.
+/// The outcome of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is launched.
+    /// The message is launched.
     Taken,
-    /// It was described and dropped.
+    /// The message was described and dropped.
     Dropped,
     /// There is no room now.
     Full,
@@ -65,40 +64,40 @@ pub enum Outcome {
 struct Link<const S: u64> {
     file: Arc<File>,
     queue: SendQueue<Bag<S>>,
-    /// The last of the receiver's sleeps that it rang for.
+    /// The last sleep of the receiver for which this member rang.
     rung: AtomicU64,
-    /// Since when there is no room, and how far the receiver was when messages were diverted last.
+    /// Since when there is no room, and the receiver's progress when messages were last diverted.
     refused: Option<u64>,
     diverted_at: Option<u64>,
 }
 
-/// What a member is made of.
+/// The parts of a member.
 #[derive(Clone, Debug)]
 pub struct Parts<const S: u64> {
     /// Its processor.
     pub cpu: Cpu,
-    /// What decides what it does.
+    /// The source of its decisions.
     pub dice: Dice,
     /// By receiver: the queue to it.
     pub out: Vec<Option<Bag<S>>>,
     /// By sender: the queue from it.
     pub from: Vec<Option<Bag<S>>>,
-    /// By member.
+    /// By member: its line of the station.
     pub lines: Arc<[StationLine]>,
     /// The atomicity timeout.
     pub timeout: Option<Duration>,
-    /// What it may buffer, in bytes.
+    /// Number of bytes that it may buffer.
     pub share: u64,
-    /// What its handlers take, in ns.
+    /// Time that its handlers take, in ns.
     pub handler: u64,
 }
 
-/// See the module.
+/// A member of a group. See the module.
 #[derive(Debug)]
 pub struct Member<const S: u64> {
     /// Its processor.
     pub cpu: Cpu,
-    /// What decides what it does.
+    /// The source of its decisions.
     pub dice: Dice,
     links: Vec<RefCell<Option<Link<S>>>>,
     senders: Senders<Bag<S>>,
@@ -106,7 +105,7 @@ pub struct Member<const S: u64> {
     timeout: Option<Duration>,
     share: u64,
     handler: u64,
-    /// Those from whom nothing more is taken.
+    /// The senders from which it takes nothing more.
     forgotten: RefCell<Vec<Rank>>,
 }
 
@@ -115,7 +114,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl<const S: u64> Member<S> {
-    /// A member that knows all others.
+    /// Creates a member that knows all others.
     pub fn new(parts: Parts<S>) -> Self {
         let Parts { cpu, dice, out, from, lines, timeout, share, handler } = parts;
         let link = |bag: Bag<S>| Link {
@@ -131,7 +130,7 @@ impl<const S: u64> Member<S> {
             .enumerate()
             .filter_map(|(from, bag)| Some(ReceiveQueue::new(from, bag?, ())))
             .collect();
-        // As they have sent something, one after the other.
+        // The order is as if the senders had sent something one after the other.
         let first = dice.below(inbound.len() as u64) as usize;
         inbound.rotate_left(first);
         let senders = Senders::default();
@@ -149,19 +148,19 @@ impl<const S: u64> Member<S> {
         }
     }
 
-    /// Its place.
+    /// Its rank.
     pub fn rank(&self) -> Rank {
         self.cpu.rank()
     }
 
-    /// The most bytes that a message to a member carries which goes the direct way; `None` if it
-    /// has ended.
+    /// Maximum number of bytes of a message to a member that goes the direct way; `None` if the
+    /// member has ended.
     pub fn most(&self, to: Rank) -> Option<usize> {
         Some(self.links[to].borrow().as_ref()?.queue.outgoing().most_directly())
     }
 
-    /// Sends a message of so many bytes, and takes what comes while it waits; and with `waits`
-    /// false only if there is room now.
+    /// Sends a message of `len` bytes, and takes what arrives while it waits. If `waits` is false,
+    /// sends only if there is room now.
     pub fn send(&self, to: Rank, len: usize, waits: bool) -> Outcome {
         let (used, spin) = (self.cpu.used(), SPIN);
         let (is_kept, was_kept) = (false, false);
@@ -176,7 +175,7 @@ impl<const S: u64> Member<S> {
         }
     }
 
-    /// The sum of something of all links but that to `to`.
+    /// The sum of a value over all links except that to `to`.
     fn sum_beside(&self, to: Rank, of: impl Fn((Rank, &Link<S>)) -> u64) -> u64 {
         let others = (0..self.links.len()).filter(|rank| *rank != to);
         others
@@ -184,12 +183,13 @@ impl<const S: u64> Member<S> {
             .sum()
     }
 
-    /// Segments for others than `to`, in truth.
+    /// The true number of segments for members other than `to`.
     fn held_beside(&self, to: Rank) -> u64 {
         self.sum_beside(to, |(rank, link)| self.held(rank, &link.file))
     }
 
-    /// Segments to a member as far as the queue says, which is not for long more than is true.
+    /// Number of segments to a member as the queue reports it, which exceeds the true number only
+    /// briefly.
     fn said(&self, to: Rank, link: &Link<S>) -> u64 {
         let most = link.file.most_held();
         let said = link.queue.outgoing().buffered();
@@ -199,7 +199,7 @@ impl<const S: u64> Member<S> {
         said
     }
 
-    /// Segments to a member with messages that it has not taken.
+    /// Number of segments to a member with messages that it has not taken.
     fn held(&self, to: Rank, file: &File) -> u64 {
         let is_settled = self.cpu.enter(|ledger| ledger.is_settled(self.rank(), to));
         if is_settled { 0 } else { file.held() }
@@ -220,7 +220,8 @@ impl<const S: u64> Member<S> {
         }
     }
 
-    /// Runs `handler` for the messages that wait, at most 64 of each member. Returns how many ran.
+    /// Runs `handler` for the waiting messages, at most 64 of each member. Returns the number of
+    /// messages.
     pub fn poll(&self, handler: &dyn Fn(&Self, Rank)) -> usize {
         self.attend();
         receiving::poll(&Driver { member: self, handler })
@@ -235,7 +236,7 @@ impl<const S: u64> Member<S> {
         receiving::next(&self.driver(), take).is_some()
     }
 
-    /// Looks at the next message, which stays.
+    /// Peeks at the next message, which stays.
     pub fn peek(&self) {
         self.attend();
         let turn = self.senders.turn();
@@ -274,8 +275,8 @@ impl<const S: u64> Member<S> {
         }
     }
 
-    /// Waits until a message is there, for `limit` ns at most, or the conductor rouses all. Spins
-    /// first, and gives memory back before it sleeps, as `Group::wait` does.
+    /// Waits until a message arrives, for at most `limit` ns, or until the conductor rouses all.
+    /// Spins first, and gives memory back before it sleeps, as `Group::wait` does.
     pub fn wait(&self, limit: Option<u64>) {
         self.senders.tell();
         let ends = limit.map(|limit| self.cpu.now() + Duration::from_nanos(limit));
@@ -321,7 +322,7 @@ impl<const S: u64> Sleeps for Member<S> {
     }
 }
 
-/// A member, as it drives the receiving side of the core.
+/// A member as the driver of the receiving side of the core.
 struct Driver<'a, const S: u64> {
     member: &'a Member<S>,
     handler: &'a dyn Fn(&Member<S>, Rank),
@@ -365,10 +366,12 @@ struct SendRequest<'a, const S: u64> {
     to: Rank,
     len: usize,
     waits: bool,
-    /// The time that the sender had used when it began, and what its handlers have used since.
+    /// The time that the sender had used when the send began, and the time that its handlers have
+    /// used since.
     used: u64,
     spin: u64,
-    /// More than the receiver's pace keeps the sender; and it has waited for that.
+    /// Whether something other than the receiver's pace delays the sender, and the sender has
+    /// waited for it.
     is_kept: bool,
     was_kept: bool,
 }
@@ -490,7 +493,7 @@ impl<const S: u64> SendRequest<'_, S> {
         Outcome::Taken
     }
 
-    /// A message was launched: rings for its receiver if that sleeps.
+    /// Rings for the receiver of a launched message if the receiver sleeps.
     fn launched(&self, link: &Link<S>, was_diverted: bool) {
         let (cpu, from, to) = (&self.member.cpu, self.member.rank(), self.to);
         self.member.ring_for(to, &link.rung);
@@ -502,7 +505,8 @@ impl<const S: u64> SendRequest<'_, S> {
         });
     }
 
-    /// A sender that diverts, or would if its share allowed it, has waited as long as it has to.
+    /// Checks that a sender that diverts, or would if its share allowed it, has waited as long as
+    /// it has to.
     fn check_patience(&self, may_be_sooner: bool, waited: u64) {
         let (cpu, to) = (&self.member.cpu, self.to);
         cpu.count(|seen| seen.refused += 1);
@@ -511,8 +515,9 @@ impl<const S: u64> SendRequest<'_, S> {
         }
     }
 
-    /// It has diverted within its share, as the segments say that are not left: the last one was
-    /// opened just now. Another domain may have left some since the sender has decided.
+    /// Checks that the sender has diverted within its share, by the segments that are not left. The
+    /// last of these was opened just now. Another domain may have left some since the sender
+    /// decided.
     fn check_share(&self, link: &Link<S>, was_diverted: bool) {
         let (member, to) = (self.member, self.to);
         let held = if was_diverted { member.held(to, &link.file).saturating_sub(1) } else { 0 };
@@ -523,7 +528,7 @@ impl<const S: u64> SendRequest<'_, S> {
         }
     }
 
-    /// A sender is soon free for other receivers, also if this one takes nothing.
+    /// Checks that a sender is soon free for other receivers, even if this one takes nothing.
     fn check_time(&self) {
         if let (Some(timeout), false) = (self.member.timeout, self.was_kept) {
             let took = self.member.cpu.used() - self.used;
@@ -537,7 +542,7 @@ impl<const S: u64> SendRequest<'_, S> {
     }
 }
 
-/// What a member has buffered for all receivers but one, by the word of its queues.
+/// What a member has buffered for all receivers but one, as its queues report it.
 struct Believed<'a, const S: u64> {
     member: &'a Member<S>,
     to: Rank,

@@ -1,5 +1,5 @@
-//! The triangle puzzle, as in `crates/upcall/examples/tpuz.rs`, which is above this crate; but
-//! levels are in order, so that a seed repeats a run.
+//! The triangle puzzle, as in `crates/upcall/examples/tpuz.rs`, which is above this crate. Here the
+//! levels are ordered, so that a seed reproduces a run.
 
 use crate::Rank;
 use std::collections::BTreeMap;
@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 /// A bit for each hole with a peg in it.
 pub type Position = u32;
 
-/// Positions, and in how many ways each is come to.
+/// Positions, with the number of ways in which each is reached.
 pub type Level = BTreeMap<Position, u64>;
 
-/// A triangle of holes, row by row; all but the middle one of the third row have a peg at first.
+/// A triangle of holes, row by row. All except the middle hole of the third row have a peg at
+/// first.
 #[derive(Clone, Debug)]
 pub struct Board {
     side: u32,
@@ -19,18 +20,18 @@ pub struct Board {
     jumps: Vec<(Position, Position)>,
 }
 
-/// What a search finds.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Jumps that were tried: each leads to a position of the next level, which its owner is told
-    /// of.
+    /// Number of jumps tried. Each leads to a position of the next level, and a message to that
+    /// position's owner.
     pub jumps: u64,
-    /// In how many ways one peg is left.
+    /// Number of ways in which one peg is left.
     pub solutions: u64,
 }
 
 impl Board {
-    /// With so many holes a side: 3 to 6.
+    /// Creates a board with `side` holes a side, 3 to 6.
     pub fn new(side: u32) -> Self {
         let bit = |row: i32, column: i32| {
             (row < side as i32 && (0..=row).contains(&column))
@@ -50,18 +51,18 @@ impl Board {
         Self { side, start: ((1 << begin(side)) - 1) ^ 1 << (begin(2) + 1), jumps }
     }
 
-    /// Where the game begins.
+    /// The position at the start of the game.
     pub fn start(&self) -> Position {
         self.start
     }
 
-    /// What one jump makes of a position.
+    /// The positions that one jump makes of a position.
     pub fn after(&self, position: Position) -> impl Iterator<Item = Position> {
         let fits = move |(pegs, hole): &&(Position, Position)| position & (pegs | hole) == *pegs;
         self.jumps.iter().filter(fits).map(move |(pegs, hole)| self.named(position ^ (pegs | hole)))
     }
 
-    /// The one of a position and its mirror image that stands for both.
+    /// The representative of a position and its mirror image.
     fn named(&self, position: Position) -> Position {
         let row = |row: u32| {
             (position >> begin(row) & ((1 << (row + 1)) - 1)).reverse_bits() >> (31 - row)
@@ -70,7 +71,7 @@ impl Board {
         position.min((0..self.side).map(row).sum())
     }
 
-    /// The search by one alone.
+    /// Searches with a single member.
     pub fn search(&self) -> Found {
         let (mut level, mut found) =
             (Level::from([(self.start, 1)]), Found { jumps: 0, solutions: 0 });
@@ -85,17 +86,17 @@ impl Board {
             level = next;
         }
         found.solutions = level.values().sum();
-        // Positions with one peg have no jumps, so that is all.
+        // Positions with one peg have no jumps, so the search is complete.
         found
     }
 }
 
-/// Whose a position is, of so many.
+/// The owner of a position among `members` members.
 pub fn home(position: Position, members: usize) -> Rank {
     (u64::from(position).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % members
 }
 
-/// Holes above a row.
+/// Number of holes above a row.
 fn begin(row: u32) -> u32 {
     row * (row + 1) / 2
 }

@@ -11,7 +11,7 @@ use upcall_sched::poller::{
     BeforeServing, Facts, IdleEvent, IdleStep, ParkPlace, Poller, ServedRequest, Wakeup,
 };
 
-/// Number of entries after which nothing more is recorded.
+/// Maximum number of recorded entries.
 const MOST: usize = 20_000;
 
 /// An input of the policy.
@@ -37,10 +37,10 @@ enum Decided {
     Place(Parked),
 }
 
-/// Where it parks: [`ParkPlace`], without a borrow.
+/// Where it parks: a [`ParkPlace`] without a borrow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parked {
-    /// Where it is.
+    /// On its current CPU.
     Here,
     /// On this CPU.
     Near(u32),
@@ -67,7 +67,7 @@ struct Entry {
     decided: Decided,
 }
 
-/// See the module.
+/// A recording. See the module.
 #[derive(Clone, Debug)]
 pub struct Trace {
     pacing: Pacing,
@@ -75,13 +75,13 @@ pub struct Trace {
     entries: Vec<Entry>,
 }
 
-/// Facts whose answers are noted.
+/// Facts whose answers are recorded.
 struct Noted<'a, F> {
     facts: &'a F,
     answers: RefCell<Vec<Fact>>,
 }
 
-/// Facts as they were noted, in the same order.
+/// Recorded facts, in the same order.
 struct Replayed {
     answers: RefCell<VecDeque<Fact>>,
 }
@@ -125,7 +125,7 @@ facts! {
     is_caller_running(lane: usize) -> bool: Is;
 }
 
-/// Tells the policy something, and gives its answer.
+/// Passes an input to the policy, and returns its decision.
 fn apply(poller: &mut Poller, input: &Input, facts: &impl Facts) -> Decided {
     match input.clone() {
         Input::Donors(waits) => Decided::Donor(poller.take_donors(|_| waits)),
@@ -157,7 +157,7 @@ fn apply(poller: &mut Poller, input: &Input, facts: &impl Facts) -> Decided {
 }
 
 impl Trace {
-    /// A policy for a virtual processor that may run on these CPUs, and its empty trace.
+    /// Creates a policy for a virtual processor that may run on these CPUs, and its empty trace.
     pub fn begin(pacing: Pacing, home: CpuSet) -> (Poller, Self) {
         let poller = Poller::new(pacing, Some(home.clone()), WaitCosts::USUAL);
         (poller, Self { pacing, home, entries: Vec::new() })
@@ -173,7 +173,7 @@ impl Trace {
         decided
     }
 
-    /// Whose requests come before all others, if one `waits` there.
+    /// Asks for the donor whose requests come before all others, if one `waits` there.
     pub fn take_donors(
         &mut self,
         poller: &mut Poller,
@@ -187,7 +187,7 @@ impl Trace {
         }
     }
 
-    /// A probe has found a request of this client, in `lane`.
+    /// Records that a probe has found a request of this client, in `lane`.
     pub fn found(
         &mut self,
         poller: &mut Poller,
@@ -201,17 +201,17 @@ impl Trace {
         }
     }
 
-    /// A request was served.
+    /// Records that a request was served.
     pub fn served(&mut self, poller: &mut Poller, served: ServedRequest, facts: &impl Facts) {
         self.tell(poller, Input::Served(served), facts);
     }
 
-    /// The virtual processor has given its CPU back.
+    /// Records that the virtual processor has given its CPU back.
     pub fn migrated(&mut self, poller: &mut Poller, to: CpuSet, facts: &impl Facts) {
         self.tell(poller, Input::Migrated(to), facts);
     }
 
-    /// The next step after an event.
+    /// Asks for the next step after an event.
     pub fn step(&mut self, poller: &mut Poller, event: IdleEvent, facts: &impl Facts) -> IdleStep {
         match self.tell(poller, Input::Step(event), facts) {
             Decided::Step(step) => step,
@@ -219,7 +219,7 @@ impl Trace {
         }
     }
 
-    /// The virtual processor is about to park.
+    /// Asks where to park.
     pub fn parks(&mut self, poller: &mut Poller, facts: &impl Facts) -> Parked {
         match self.tell(poller, Input::Parks, facts) {
             Decided::Place(place) => place,
@@ -227,7 +227,7 @@ impl Trace {
         }
     }
 
-    /// It was woken.
+    /// Records that the virtual processor was woken.
     pub fn woke(&mut self, poller: &mut Poller, woken: Wakeup, facts: &impl Facts) {
         self.tell(poller, Input::Woke(woken), facts);
     }
@@ -245,10 +245,10 @@ impl Trace {
     /// Replays all entries to a new policy.
     ///
     /// # Errors
-    /// The first entry to which it answers something else, and both answers.
+    /// The first entry for which its decision differs, and both decisions.
     ///
     /// # Panics
-    /// It asks something else than the recorded policy did.
+    /// If it asks for other facts than the recorded policy did.
     pub fn replay(&self) -> Result<(), String> {
         let (mut poller, _) = Self::begin(self.pacing, self.home.clone());
         for (number, Entry { input, facts, decided }) in self.entries.iter().enumerate() {

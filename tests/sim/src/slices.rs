@@ -1,20 +1,21 @@
-//! When a domain has its processor, if it shares it.
+//! The times at which a domain has its processor, if it shares it.
 
-/// When a domain has its processor: the slice with its number of each round of so many.
+/// The slices in which a domain has its processor: slice `own` of each round of `of`.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices {
-    /// In ns.
+    /// Length of a slice, in ns.
     pub length: u64,
-    /// Slices in a round.
+    /// Number of slices in a round.
     pub of: u64,
-    /// Which one is its own.
+    /// Number of the domain's own slice.
     pub own: u64,
-    /// So much later than on a processor that is on time.
+    /// Delay of the slices against a processor that is on time, in ns.
     pub skew: u64,
 }
 
 impl Slices {
-    /// How far into its slice it is, and when it has its processor first: at `time` or later.
+    /// How far into its slice the domain is, and when it first has its processor, at `time` or
+    /// later.
     pub(crate) fn first(&self, time: u64) -> (u64, u64) {
         let round = self.length * self.of;
         let begins = self.own * self.length + self.skew;
@@ -22,7 +23,7 @@ impl Slices {
         if phase < self.length { (phase, time) } else { (0, time + round - phase) }
     }
 
-    /// When work of so many ns is done that begins at `time` or later.
+    /// When work of `cost` ns is done that begins at `time` or later.
     pub(crate) fn done(&self, time: u64, mut cost: u64) -> u64 {
         let (phase, mut time) = self.first(time);
         let mut left = self.length - phase;

@@ -1,4 +1,5 @@
-//! What all domains share, and the simulator knows of them: their clocks, and what happens next.
+//! The state that all domains share, and that the simulator knows of them: their clocks, and what
+//! happens next.
 
 use crate::Rank;
 use crate::dice::Dice;
@@ -8,19 +9,19 @@ use crate::trouble::Trouble;
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-/// A time that does not come.
+/// A time that never comes.
 pub const FOREVER: u64 = u64::MAX;
 
-/// From a ring to the first step of the domain that it wakes, in ns.
+/// Time from a ring to the first step of the domain that it wakes, in ns.
 const WAKE: u64 = 1000;
 
-/// So many of the last events are told when something is wrong.
+/// Number of recent events that the report of a failure lists.
 const EVENTS: usize = 32;
 
-/// What becomes of a domain.
+/// Whether a domain lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It lives, if it is not stopped for ever.
+    /// It lives, though it may be stopped for ever.
     Lives,
     /// Its program has ended.
     Ended,
@@ -33,15 +34,15 @@ pub enum Life {
 pub struct Domain {
     /// Its clock.
     pub(crate) at: u64,
-    /// It does nothing before this time.
+    /// The time before which it does nothing.
     pub(crate) stopped: u64,
-    /// It dies where it is.
+    /// Whether it dies where it is.
     pub(crate) doomed: bool,
-    /// Until when, if it sleeps.
+    /// If it sleeps, until when.
     pub(crate) asleep: Option<u64>,
-    /// When its doorbell was rung first since it last woke.
+    /// When its doorbell first rang since it last woke.
     pub(crate) rung: Option<u64>,
-    /// Those that have ended, as its clerk has said and it has not heard.
+    /// The domains whose end its clerk has reported and the domain has not read.
     pub(crate) news: Vec<Rank>,
     pub(crate) used: u64,
     pub(crate) life: Life,
@@ -49,7 +50,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// When it can go on.
+    /// When the domain can go on.
     fn next(&self) -> Option<u64> {
         let ready = match (self.life, self.asleep) {
             _ if self.life == Life::Lives && self.doomed => return Some(self.at),
@@ -63,29 +64,29 @@ impl Domain {
         (at != FOREVER).then(|| self.slices.map_or(at, |slices| slices.first(at).1))
     }
 
-    /// Whether it sleeps and nothing is under way that ends it.
+    /// Returns `true` if the domain sleeps and nothing is under way that ends the sleep.
     pub(crate) fn sleeps_on(&self) -> bool {
         self.asleep.is_some() && self.rung.is_none()
     }
 
-    /// Whether it lives, and will do something again.
+    /// Returns `true` if the domain lives, and will act again.
     pub fn is_well(&self) -> bool {
         self.life == Life::Lives && self.stopped != FOREVER
     }
 }
 
-/// Something that happened: when, to whom, what.
+/// An event: its step, its time, its domain, what it was, and two numbers.
 #[derive(Clone, Copy, Debug)]
 struct Event(u64, u64, Rank, &'static str, u64, u64);
 
-/// What all domains share, and the simulator knows.
+/// The state of all domains.
 #[derive(Debug)]
 pub struct State {
     pub(crate) domains: Vec<Domain>,
     pub(crate) ledger: Ledger,
     pub(crate) trouble: Option<Trouble>,
     pub(crate) dice: Dice,
-    /// What clerks will tell: when, to whom, who has ended.
+    /// Reports on their way to domains: when, to which domain, which domain has ended.
     pub(crate) mail: Vec<(u64, Rank, Rank)>,
     pub(crate) steps: u64,
     pub(crate) most: u64,
@@ -138,12 +139,12 @@ impl State {
         self.events.push_back(Event(self.steps, self.domains[who].at, who, what, a, b));
     }
 
-    /// The step that is being taken.
+    /// Number of the current step.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// The domain whose turn it is, at its time; `None` if nobody can go on.
+    /// The domain that has the turn, at its time; `None` if none can go on.
     pub(crate) fn choose(&mut self) -> Option<Rank> {
         loop {
             let nexts = self
@@ -171,7 +172,7 @@ impl State {
         self.domains[to].rung.get_or_insert(time);
     }
 
-    /// Rouses all for the next stage.
+    /// Rouses all domains for the next stage.
     pub(crate) fn rouse_all(&mut self, stage: u32) {
         self.stage = stage;
         self.round += 1;
@@ -179,7 +180,7 @@ impl State {
         (0..self.domains.len()).for_each(|rank| self.notify(rank, now));
     }
 
-    /// Whether a clerk is about to rouse a domain.
+    /// Returns `true` if a clerk is about to rouse a domain.
     pub(crate) fn is_being_roused(&self, rank: Rank) -> bool {
         self.mail.iter().any(|mail| mail.1 == rank)
     }
@@ -209,12 +210,12 @@ impl State {
         self.event(rank, "is killed", 0, 0);
     }
 
-    /// What the clock of a domain shows.
+    /// The time of a domain's clock.
     pub(crate) fn time_of(&self, rank: Rank) -> u64 {
         self.domains[rank].at
     }
 
-    /// Holds a domain up.
+    /// Delays a domain.
     pub(crate) fn delay(&mut self, rank: Rank, by: u64) {
         self.domains[rank].at += by;
     }
@@ -230,7 +231,7 @@ impl State {
         }
     }
 
-    /// One that ends is told of by the clerks of the others.
+    /// Ends a domain, which the clerks of the others report to them.
     pub(crate) fn ended(&mut self, rank: Rank, life: Life) {
         self.domains[rank].life = life;
         if self.over {

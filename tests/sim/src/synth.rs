@@ -1,17 +1,18 @@
-//! synth-N, the paper's application for its Figure 7: producers send groups of N messages and wait
-//! for all their acknowledgements, consumers take some time for each message. How many messages are
+//! synth-N, the application of Figure 7 in UDM: producers send groups of N messages and wait for
+//! all their acknowledgements, consumers take some time for each message. How many messages are
 //! buffered?
 //!
-//! Source: UDM, section 5.2. Two producers and two consumers, on a processor each. The application
-//! shares the processors with another one, in slices of half a million units at the same time
-//! everywhere, but the consumers' begin 2000 units late: what arrives in this time has a receiver
-//! that does not run. There the network interface sees that and has the message buffered
-//! ([`Entry::Mismatch`]), and so all that follow until the buffer is empty. Our senders do not know
-//! who runs; they divert when the queue was full for longer than they have patience
-//! ([`Entry::Patience`]), and a queue of a common size takes what comes in such a time.
+//! Source: UDM, section 5.2. There are two producers and two consumers, on a processor each. The
+//! application shares the processors with another one, in slices of half a million units at the
+//! same time everywhere, except that the consumers' slices begin 2000 units late. A message that
+//! arrives in this time has a receiver that does not run. In UDM the network interface sees that
+//! and has the message buffered ([`Entry::Mismatch`]), and all that follow until the buffer is
+//! empty. The senders of Upcall do not know which receivers run. They divert when the queue was
+//! full for longer than their patience ([`Entry::Patience`]), and a queue of a common size takes
+//! what arrives in such a time.
 //!
-//! A unit is one of the paper's cycles, and a ns of the simulator's clock. That a message from the
-//! buffer costs more is the paper's figure (Table 5); here both ways are the same code.
+//! A unit is one of the paper's cycles, and a ns of the simulator's clock. The higher cost of a
+//! message from the buffer is the paper's figure (Table 5); here both ways are the same code.
 
 use crate::bag::{Bag, File};
 use crate::dice::{Dice, mixed};
@@ -22,19 +23,19 @@ use std::time::Duration;
 use upcall_message::proto::flow::{Flow, Full};
 use upcall_shm::direct::{Incoming, Outgoing};
 
-/// What a handler takes.
+/// Time that a handler takes, in units.
 pub const HANDLER: u64 = 750;
-/// A slice.
+/// Length of a slice, in units.
 pub const SLICE: u64 = 500_000;
-/// So much later consumers have theirs.
+/// Delay of the consumers' slices, in units.
 pub const SKEW: u64 = 2000;
-/// What it takes to receive a message from the buffer.
+/// Cost of receiving a message from the buffer, in units.
 pub const BUFFERED: u64 = 234;
-/// What it takes to receive one directly.
+/// Cost of receiving a message directly, in units.
 pub(crate) const DIRECT: u64 = 65;
-/// Of both so much passes by itself, in some ten accesses.
+/// Part of both costs that some ten accesses take anyway, in units.
 pub(crate) const ACCESSES: u64 = 30;
-/// Between two looks for a message.
+/// Interval between two probes for a message, in units.
 pub(crate) const LOOK: u64 = 40;
 
 const COUNT: usize = 4;
@@ -47,31 +48,31 @@ type Taking = Incoming<Bag<SEGMENTS>>;
 /// When messages begin to be buffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// One arrives while its receiver does not run.
+    /// A message arrives while its receiver does not run.
     Mismatch,
-    /// The queue was full for so long.
+    /// The queue was full for this long.
     Patience(Duration),
 }
 
-/// What a run is to be.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Synth {
-    /// Messages of a group: N.
+    /// Number of messages in a group: N.
     pub group: u64,
-    /// From one message to the next, on average.
+    /// Mean time from one message to the next, in units.
     pub interval: u64,
     /// When messages are buffered.
     pub entry: Entry,
-    /// Words of the queue.
+    /// Number of words of the queue.
     pub home: usize,
-    /// So many slices of its own it runs.
+    /// Number of its own slices for which it runs.
     pub slices: u64,
-    /// What decides the intervals.
+    /// The seed of the intervals.
     pub seed: u64,
 }
 
 impl Synth {
-    /// As in the figure.
+    /// The parameters of the figure.
     pub fn new(group: u64, interval: u64) -> Self {
         Self { group, interval, entry: Entry::Mismatch, home: 64, slices: 4, seed: 1 }
     }
@@ -80,13 +81,13 @@ impl Synth {
 /// A point of the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Messages of a group.
+    /// Number of messages in a group.
     pub group: u64,
-    /// From one message to the next, on average.
+    /// Mean time from one message to the next, in units.
     pub interval: u64,
-    /// Messages that were sent.
+    /// Number of messages that were sent.
     pub sent: u64,
-    /// Those of them that were buffered.
+    /// Number of those that were buffered.
     pub buffered: u64,
 }
 
@@ -100,7 +101,7 @@ impl Row {
 /// Runs it.
 ///
 /// # Errors
-/// What was found wrong.
+/// The violation that was found.
 pub fn run(synth: Synth) -> Result<Row, Failure> {
     // By producer: its messages, and their acknowledgements.
     let file = |words| File::new(words, SEGMENT, 0, Dice::new(0));
@@ -152,7 +153,7 @@ fn produce(cpu: &Cpu, synth: &Synth, mut queue: Sending, mut replies: Taking) {
 
 fn send(cpu: &Cpu, entry: Entry, queue: &mut Sending, flow: &mut Flow, number: u64) {
     let to = cpu.rank() + 1;
-    // The buffer is left when it is empty, by the next message.
+    // The next message after the buffer is empty leaves it.
     if entry == Entry::Mismatch && !queue.is_diverted() && !cpu.has_processor(to) {
         divert(cpu, queue);
     }
@@ -200,7 +201,7 @@ fn consume(cpu: &Cpu, mut queue: Taking, mut replies: Sending) {
     }
 }
 
-/// Takes a message, if one is there. Returns how many.
+/// Takes a message, if there is one. Returns the number of messages taken.
 fn take(cpu: &Cpu, queue: &mut Taking, handler: impl FnOnce(u64)) -> u64 {
     let (cost, number) = match queue.peek() {
         Ok(Some(arrived)) => {

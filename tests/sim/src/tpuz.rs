@@ -1,12 +1,12 @@
-//! Table 6 of the paper: the triangle puzzle beside another job, on four processors, one after the
-//! other, in gangs, and co-scheduled. How long does it take, and how many messages are buffered?
+//! Table 6 of UDM: the triangle puzzle beside another job, on four processors, one after the other,
+//! in gangs, and co-scheduled. How long does it take, and how many messages are buffered?
 //!
-//! Source: UDM, section 5.3. The search is the real one, level by level, and what it finds is
-//! compared with what one alone finds: so nothing is lost. Times are the paper's: slices of half a
-//! million cycles, handlers, intervals, and what a message from the buffer costs more
-//! ([`synth`](crate::synth)). The paper's too, and so no finding, is what it takes to go on to
-//! another job ([`SWITCH`]). It does not say how long a job looks before it yields, nor how exactly
-//! its processors' slices begin together: see [`PATIENCE`] and [`Workload::skew`].
+//! Source: UDM, section 5.3. The search is the real one, level by level, and its result is compared
+//! with that of a single member, which shows that no message is lost. These times are the paper's:
+//! slices of half a million cycles, handlers, intervals, and the extra cost of a message from the
+//! buffer ([`synth`](crate::synth)). So is the cost of a switch to another job ([`SWITCH`]), which
+//! is therefore not a finding. The paper does not state how long a job polls before it yields, nor
+//! how exactly its processors' slices begin together: see [`PATIENCE`] and [`Workload::skew`].
 
 use crate::dice::{Dice, mixed};
 use crate::engine::{self, Cpu, Failure, Setup};
@@ -17,81 +17,82 @@ use crate::turns::{Schedule, Turns};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What it takes to go on to the other job: 0.9 % of a slice, as gangs beside null take in the
-/// paper.
+/// Cost of a switch to the other job, in cycles: 0.9 % of a slice, as gangs beside null take in
+/// UDM.
 pub const SWITCH: u64 = 4500;
 
-/// So long a job looks before it yields.
+/// Time that a job polls before it yields, in cycles.
 pub const PATIENCE: u64 = 1000;
 
-/// What the jobs beside it have to do for each of the search's jumps: with a board of the paper's
-/// size 119 million cycles, and 280 thousand messages.
+/// Work of the jobs beside the search for each of its jumps. With a board of the paper's size it
+/// comes to 119 million cycles, and 280 thousand messages.
 const NULL: u64 = 176;
 const REQUESTS: (u64, u64) = (280, 675);
 
-/// What shares the processors with Tpuz.
+/// The job that shares the processors with Tpuz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Other {
-    /// Nothing.
+    /// No job.
     Nobody,
-    /// One that computes and sends nothing.
+    /// A job that computes and sends nothing.
     Null,
     /// Another search.
     Tpuz,
-    /// Groups of so many requests.
+    /// Groups of this many requests.
     Synth(u64),
 }
 
-/// What a run is to be.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// Holes a side of the board: 5, or 6 as in the paper by the number of messages.
+    /// Number of holes on a side of the board: 5, or 6 as in UDM, by the number of messages there.
     pub side: u32,
-    /// What else there is.
+    /// The other job.
     pub other: Other,
     /// How they take turns.
     pub schedule: Schedule,
     /// When messages are buffered.
     pub entry: Entry,
-    /// Words of a queue.
+    /// Number of words of a queue.
     pub home: usize,
-    /// So much later slices begin on every second processor.
+    /// Delay of the slices on every second processor, in cycles.
     pub skew: u64,
-    /// What decides the intervals.
+    /// The seed of the intervals.
     pub seed: u64,
 }
 
 impl Workload {
-    /// As in the table.
+    /// The parameters of the table.
     pub fn new(side: u32, other: Other, schedule: Schedule) -> Self {
         Self { side, other, schedule, entry: Entry::Mismatch, home: 64, skew: SKEW, seed: 1 }
     }
 }
 
-/// What a job has sent.
+/// The messages of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Messages, without acknowledgements.
+    /// Number of messages, without acknowledgements.
     pub messages: u64,
-    /// Those of them that were buffered.
+    /// Number of those that were buffered.
     pub buffered: u64,
 }
 
-/// What became of it.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ran {
-    /// Until both jobs had ended, in cycles.
+    /// Time until both jobs had ended, in cycles.
     pub time: u64,
-    /// Of Tpuz, and of the other.
+    /// Messages of Tpuz, and of the other job.
     pub sent: [Sent; 2],
-    /// Of the simulator.
+    /// Number of steps of the simulator.
     pub steps: u64,
 }
 
 /// Runs it.
 ///
 /// # Errors
-/// What was found wrong; also a search that has found something else than one alone.
+/// The violation that was found, which includes a search whose result differs from that of a single
+/// member.
 pub fn run(workload: Workload) -> Result<Ran, Failure> {
     let board = Arc::new(Board::new(workload.side));
     let alone = board.search();
@@ -141,7 +142,7 @@ pub fn run(workload: Workload) -> Result<Ran, Failure> {
     Ok(Ran { time, sent, steps: ledger.summary.steps })
 }
 
-/// A processor, until its members of both jobs have ended.
+/// Runs a processor until its members of both jobs have ended.
 fn share(
     cpu: &Cpu,
     jobs: &[Arc<Job>; 2],

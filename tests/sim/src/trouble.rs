@@ -1,29 +1,29 @@
-//! What befalls domains, at any step: they are held up, stopped and continued, stopped for ever,
-//! killed.
+//! Trouble that strikes domains at any step: they are delayed, stopped and continued, stopped for
+//! ever, or killed.
 
 use crate::Rank;
 use crate::dice::Dice;
 use crate::state::{FOREVER, State};
 
-/// See the module.
+/// The source of trouble. See the module.
 #[derive(Clone, Debug)]
 pub struct Trouble {
-    /// What decides.
+    /// The source of its decisions.
     pub dice: Dice,
-    /// So many steps there are from one to the next, about.
+    /// Mean number of steps from one strike to the next.
     pub every: u64,
-    /// When the next one comes.
+    /// The step of the next strike.
     pub next: u64,
-    /// After this step there is no more.
+    /// The step after which there is no more trouble.
     pub until: u64,
-    /// So many may still be killed.
+    /// Number of domains that may still be killed.
     pub deaths: u64,
-    /// So many may still be stopped for ever.
+    /// Number of domains that may still be stopped for ever.
     pub stops_for_ever: u64,
 }
 
 impl Trouble {
-    /// `current` is about to take its next step.
+    /// Strikes if it is time, before `current` takes its next step.
     pub(crate) fn strike(&mut self, current: Rank, state: &mut State) {
         let step = state.steps();
         if step < self.next || step > self.until {
@@ -31,7 +31,7 @@ impl Trouble {
         }
         self.next = step + 1 + self.dice.below(2 * self.every);
         let count = state.domains.len();
-        // Mostly where it is, in the middle of something.
+        // The victim is mostly the current domain, in the middle of something.
         let victim =
             if self.dice.once_in(4) { self.dice.below(count as u64) as Rank } else { current };
         let now = state.time_of(current);

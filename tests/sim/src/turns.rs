@@ -1,58 +1,58 @@
-//! Whose turn it is on a processor that two jobs share: one job after the other, in gangs, or
+//! The turns of two jobs on a processor that they share: one job after the other, in gangs, or
 //! co-scheduled.
 //!
-//! Source: UDM, section 5.3. Gangs have fixed slices, at the same time everywhere but for the skew,
-//! and their yields are ignored. The co-scheduler has each processor go on to the other job when a
-//! slice ends or the job yields, whatever the other processors do, and brings all to the same job
-//! at each [`SYNCHRONISED`]th slice.
+//! Source: UDM, section 5.3. Gangs have fixed slices, at the same time everywhere except for the
+//! skew, and their yields are ignored. The co-scheduler makes each processor go on to the other job
+//! when a slice ends or the job yields, independent of the other processors, and brings all to the
+//! same job at each [`SYNCHRONISED`]th slice.
 
 use crate::synth::SLICE;
 
-/// At each so many slices all processors turn to the same job.
+/// Number of slices after which all processors turn to the same job.
 pub const SYNCHRONISED: u64 = 15;
 
 /// How two jobs take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// The second one begins when the first one has ended everywhere.
+    /// The second job begins when the first one has ended everywhere.
     Batch,
     /// In slices, at the same time everywhere.
     Gang,
-    /// Each processor by itself. A job that has found nothing to do for so long gives its time
+    /// Each processor by itself. A job that has found nothing to do for `patience` gives its time
     /// away.
     Co {
-        /// In cycles.
+        /// Longest time without anything to do, in cycles.
         patience: u64,
     },
 }
 
-/// Whose turn it is on one processor, and until when.
+/// The turns on one processor: the current job, and until when it runs.
 #[derive(Debug)]
 pub struct Turns {
     schedule: Schedule,
-    /// So much later all begins here.
+    /// Delay of all turns here, in cycles.
     skew: u64,
-    /// Of the two jobs.
+    /// The current one of the two jobs.
     pub job: usize,
-    /// In cycles of the clock.
+    /// End of the turn, in cycles of the clock.
     pub ends: u64,
-    /// How often all were brought to the same job.
+    /// Number of times that all were brought to the same job.
     synchronised: u64,
 }
 
 impl Turns {
-    /// The first job begins.
+    /// Starts with the first job.
     pub fn new(schedule: Schedule, skew: u64) -> Self {
         let ends = if schedule == Schedule::Batch { u64::MAX } else { SLICE + skew };
         Self { schedule, skew, job: 0, ends, synchronised: 0 }
     }
 
-    /// Whether a job gives its time away that has found nothing to do for so long.
+    /// Returns `true` if a job that has found nothing to do for `idle` gives its time away.
     pub fn yields(&self, idle: u64) -> bool {
         matches!(self.schedule, Schedule::Co { patience } if idle >= patience)
     }
 
-    /// A turn has ended, or was given away.
+    /// Starts the next turn, after one has ended or was given away.
     pub fn next(&mut self, now: u64) {
         match self.schedule {
             Schedule::Batch => self.job = 1,

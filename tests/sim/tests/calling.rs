@@ -1,4 +1,4 @@
-//! Calls on CPUs that all share, by the shipped idle policy: from a seed, which is printed.
+//! Calls on shared CPUs by the shipped idle policy, from a seed that is printed.
 
 use std::time::UNIX_EPOCH;
 use upcall_os::processor::CpuSet;

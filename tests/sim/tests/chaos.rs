@@ -1,11 +1,11 @@
-//! Two million steps of domains that do anything, by seeds one after another: from the clock, or
-//! from `UPCALL_SEED` on. `UPCALL_STEPS` makes it longer.
+//! Two million steps of domains that do anything, with consecutive seeds from the clock, or from
+//! `UPCALL_SEED` on. `UPCALL_STEPS` makes it longer.
 
 use std::time::UNIX_EPOCH;
 use upcall_simulator::chaos;
 use upcall_simulator::ledger::Summary;
 
-/// Steps of one run, before it comes to its end.
+/// Number of steps of one run before it drains.
 const RUN: u64 = 20_000;
 
 fn given(name: &str) -> Option<u64> {

@@ -1,10 +1,10 @@
-//! The shape of the paper's Figure 7.
+//! The shape of Figure 7 in UDM.
 
 use std::time::Duration;
 use upcall_simulator::synth::{BUFFERED, Entry, HANDLER, Synth, run};
 
 /// Intervals at which consumers cannot keep up while messages are buffered, and some at which they
-/// can.
+/// can, in units.
 const TOO_SHORT: [u64; 3] = [250, 500, 750];
 const LONG_ENOUGH: [u64; 3] = [1250, 1500, 2000];
 
@@ -29,7 +29,7 @@ fn few_messages_are_buffered_once_the_interval_exceeds_what_one_takes() {
     for share in shares(LONG_ENOUGH).as_flattened() {
         assert!((0.0001..0.02).contains(share), "{share}");
     }
-    // The more messages there are before a sender waits for all of them, the longer it takes until
+    // The more messages are sent before a sender waits for all of them, the longer it takes until
     // the buffer is empty.
     let [ten, hundred, thousand] = shares(TOO_SHORT);
     for at in 0..3 {

@@ -1,5 +1,5 @@
-//! The shape of the paper's Table 6. That nothing is lost, a run sees itself: what the search finds
-//! is compared with what one alone finds.
+//! The shape of Table 6 in UDM. Each run checks by itself that nothing is lost: the result of the
+//! search is compared with that of a single member.
 
 use std::time::Duration;
 use upcall_simulator::synth::Entry;
@@ -24,13 +24,13 @@ fn two_small_searches_have_the_shape() {
     }
 }
 
-/// With a board of the paper's size: ten million steps each.
+/// With a board of the paper's size, which takes ten million steps each.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes long without optimisation: cargo test --release")]
 fn gangs_buffer_little_and_who_is_scheduled_loosely_much() {
     let [batch, gang, co] = [Schedule::Batch, Schedule::Gang, CO]
         .map(|schedule| ran(Workload::new(6, Other::Null, schedule)));
-    // The paper: 513.5 thousand messages, and 239.6 million cycles.
+    // UDM: 513.5 thousand messages, and 239.6 million cycles.
     assert_eq!((batch.sent[0].messages, batch.sent[0].buffered), (506_429, 0));
     assert!((230_000_000..250_000_000).contains(&batch.time), "{}", batch.time);
     let to_batch = |ran: Ran| ran.time as f64 / batch.time as f64;

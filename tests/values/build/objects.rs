@@ -1,15 +1,15 @@
-//! What a package's interfaces need for `tests/values/objects.rs`: its traits for their types, and
-//! two servers of the interface that gives objects back.
+//! The parts of a package's interfaces that `tests/values/objects.rs` needs: implementations of its
+//! traits for their types, and two servers of the interface that returns objects.
 
 use super::{functions, is, output};
 use std::collections::BTreeMap;
 use syn::{Fields, Item, ItemMod, ItemTrait, Type, parse_quote};
 
-/// Adds to the module of one interface what concerns its types and traits.
+/// Adds what concerns the types and traits of one interface to its module.
 pub fn serve(module: &mut ItemMod) {
     let Some((_, items)) = &mut module.content else { return };
     let mut added: Vec<Item> = Vec::new();
-    // The types of clients and those of servers that hold objects, by the name of the former.
+    // The types of clients and the types of servers that hold objects, by the name of the former.
     let mut types: BTreeMap<String, &Item> = BTreeMap::new();
     for item in &*items {
         match item {
@@ -49,15 +49,15 @@ pub fn serve(module: &mut ItemMod) {
     items.extend(added);
 }
 
-/// Functions that nobody calls.
+/// Functions that are never called.
 fn never(of: &ItemTrait) -> Vec<impl quote::ToTokens + use<>> {
     functions(of)
         .map(|(signature, _)| quote::quote!(#signature { unreachable!("nobody calls it") }))
         .collect()
 }
 
-/// What implements the trait of a resource's objects: objects, and what stands for another
-/// server's.
+/// Implements the trait of a resource's objects, for real objects and for proxies of another
+/// server's objects.
 fn resource(of: &ItemTrait) -> Vec<Item> {
     let name = &of.ident;
     let client = quote::format_ident!("{}", name.to_string().replacen("Serve", "", 1));
@@ -69,8 +69,8 @@ fn resource(of: &ItemTrait) -> Vec<Item> {
     ]
 }
 
-/// How a record or variant with objects in it becomes that of a client and back, and how it tells
-/// of its objects.
+/// Converts a record or variant with objects in it to that of a client and back, and reports its
+/// objects.
 fn converted(client: &Item, served: &Item) -> Vec<Item> {
     let (Item::Struct(syn::ItemStruct { ident: from, .. })
     | Item::Enum(syn::ItemEnum { ident: from, .. })) = served
@@ -126,7 +126,7 @@ fn converted(client: &Item, served: &Item) -> Vec<Item> {
     all
 }
 
-/// The server that has the objects, and the one whose procedures ask it.
+/// The server that has the objects, and the server whose procedures call it.
 fn servers(of: &ItemTrait) -> Vec<Item> {
     let (mut plain, mut forward) = (Vec::new(), Vec::new());
     for (signature, first) in functions(of) {

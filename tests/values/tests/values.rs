@@ -1,9 +1,10 @@
-//! Random values of every type of every package that is accepted, through Rust and back: read by
-//! what is generated for it, given back, and written again. The blocks that go there are made, and
-//! those that come back are read, by the walker over the model, a second implementation of the
-//! layout. `bindings/c/tests/values.rs` does the same in C.
+//! Random values of every type of every accepted package, through Rust and back: the generated code
+//! reads them, returns them, and writes them again. The walker over the model, a second
+//! implementation of the layout, writes the blocks that go there and reads those that come back.
+//! `bindings/c/tests/values.rs` does the same in C.
 //!
-//! Unlike what a macro makes, this code is the compiler's to warn about: it gives none.
+//! Unlike the output of a macro, this code is subject to the compiler's warnings, of which it
+//! causes none.
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
@@ -17,15 +18,16 @@ use upcall::Export;
 use upcall::stub::{Binding, Handle, Interface};
 use upcall_idl::dynamic;
 
-/// A package whose types give back values: its name, the interface, and a server.
+/// A package without objects: its name, the interface, and a server.
 type Values = (&'static str, &'static Interface, Export);
 
-/// One with objects: a server, and one that asks that, by its name.
+/// A package with objects: its name, the interface, a server, and a server that calls the first by
+/// its name.
 type Objects = (&'static str, &'static Interface, fn() -> Export, fn(&str) -> Export);
 
 include!(concat!(env!("OUT_DIR"), "/values.rs"));
 
-/// Random values for each type.
+/// Number of random values for each type.
 const CASES: u32 = 16;
 
 fn name(kind: &str, package: &str) -> String {
@@ -62,8 +64,8 @@ fn every_type_of_every_package_goes_through_rust_and_back() {
     }
 }
 
-/// Each object that is given arrives as that object, at a server and at one whose generated client
-/// passes it on; none is lost, and none is there twice.
+/// Each object that is passed arrives as that object, both at a server and at one whose generated
+/// client passes it on. None is lost, and none is doubled.
 #[test]
 fn every_type_with_objects_goes_through_rust_and_back() {
     let all = objects();

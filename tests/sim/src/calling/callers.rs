@@ -1,5 +1,5 @@
 //! The callers: each brings the server to its CPU, yields, spins and sleeps as a kernel thread
-//! does; liars say what may harm others.
+//! does. Liars publish what may harm others.
 
 use super::world::{Calling, FENCE, LONGEST_SLEEP, MESSAGE, PROBE, Request, SERVER, World};
 use crate::cpus::{Act, Cpus};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use upcall_os::processor::CpuSet;
 use upcall_sched::pacing::{Offer, Pacing, Yielded};
 
-/// A liar looks for its reply so often.
+/// Interval at which a liar probes for its reply, in ns.
 const LIES: u64 = 2000;
 
 impl World {
@@ -53,7 +53,7 @@ impl World {
                 };
                 Act::Run(PROBE)
             }
-            // A liar computes until its reply is there.
+            // A liar computes until it has its reply.
             Calling::Announces if lies => {
                 let phase = if there { Calling::Ends } else { Calling::Announces };
                 self.callers[number].phase = phase;
@@ -116,7 +116,7 @@ impl World {
         Act::Run(MESSAGE)
     }
 
-    /// Brings the sleeping server to this CPU, or asks it to come. Whether it is there.
+    /// Brings the sleeping server to this CPU, or asks it to come. Returns `true` if it is there.
     pub(super) fn bring(&mut self, cpus: &mut Cpus, number: usize, cpu: u32) -> bool {
         let caller = &mut self.callers[number];
         if caller.plan.may_bring {

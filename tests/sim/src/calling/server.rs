@@ -1,4 +1,4 @@
-//! The server: it probes its lanes, serves, and does what the shipped idle policy says.
+//! The server: it probes its lanes, serves, and follows the shipped idle policy.
 
 use super::world::{CallLane, FENCE, MESSAGE, PROBE, Request, SERVER, Said, Serving, World};
 use crate::cpus::{Act, Cpus};
@@ -63,7 +63,7 @@ impl World {
                 Act::Sleep(None)
             }
             Serving::Sleeps { said, since } => {
-                // The caller that has moved it has said so for it.
+                // The caller that moved the server has published the CPU for it.
                 let cpu = cpu as u32;
                 self.said = Said { asleep: false, cpu: Some(cpu) };
                 let slept = Duration::from_nanos(now - since);
@@ -143,7 +143,7 @@ impl World {
         self.policy(cpus, |poller, trace, facts| trace.served(poller, served, facts));
     }
 
-    /// What the policy has it do after this event.
+    /// What the policy makes the server do after this event.
     pub(super) fn rest(&mut self, cpus: &mut Cpus, event: IdleEvent) -> Act {
         let now = cpus.place(SERVER).1;
         let step = self.policy(cpus, |poller, trace, facts| trace.step(poller, event, facts));

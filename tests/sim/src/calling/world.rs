@@ -1,4 +1,5 @@
-//! The state of a run: the lanes, the server, the callers, and what the idle policy asks of them.
+//! The state of a run: the lanes, the server, the callers, and the facts that the idle policy asks
+//! for.
 
 use crate::cpus::Cpus;
 use crate::dice::Dice;
@@ -8,51 +9,51 @@ use upcall_os::processor::CpuSet;
 use upcall_sched::pacing::{HandOver, SpinBudget, Stay};
 use upcall_sched::poller::{Facts, IdleEvent, Poller};
 
-/// One probe of the lanes, and one look of a caller.
+/// Cost of one probe of the lanes by the server, or for a reply by a caller, in ns.
 pub(super) const PROBE: u64 = 30;
 
-/// A request or a reply that is written, or read.
+/// Cost of writing or reading a request or a reply, in ns.
 pub(super) const MESSAGE: u64 = 40;
 
-/// The fence of a thread that falls asleep.
+/// Cost of the fence of a thread that falls asleep, in ns.
 pub(super) const FENCE: u64 = 500;
 
-/// Longest sleep of a caller before it looks again.
+/// Longest sleep of a caller before it probes again, in ns.
 pub(super) const LONGEST_SLEEP: u64 = 500_000_000;
 
-/// What a caller is.
+/// The parameters of a caller.
 #[derive(Clone, Debug)]
 pub struct CallerPlan {
-    /// Where it may run.
+    /// The CPUs on which it may run.
     pub allowed: CpuSet,
     /// Number of its calls.
     pub calls: u32,
-    /// The pause before each, in ns.
+    /// Pause before each call, in ns.
     pub pause: u64,
     /// Whether it may bring the server to its CPU.
     pub may_bring: bool,
-    /// It says what may harm others, and computes while it waits.
+    /// Whether it publishes what may harm others, and computes while it waits.
     pub lies: bool,
 }
 
 /// What was seen in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Steps of all threads.
+    /// Number of steps of all threads.
     pub steps: u64,
     /// The times of all calls of callers that do not lie, in ns, in the order of their ends.
     pub times: Vec<u64>,
-    /// Calls that came with their caller's CPU.
+    /// Number of calls that came with their caller's CPU.
     pub donated: u64,
-    /// How often the server slept.
+    /// Number of times that the server slept.
     pub parks: u64,
-    /// How often it moved away from a caller.
+    /// Number of times that it moved away from a caller.
     pub migrations: u64,
-    /// How often it parked near a caller.
+    /// Number of times that it parked near a caller.
     pub near: u64,
-    /// How often it yielded to its callers.
+    /// Number of times that it yielded to its callers.
     pub yields: u64,
-    /// The CPU time of the server after the last call, in ns.
+    /// CPU time of the server after the last call, in ns.
     pub last_poll: u64,
 }
 
@@ -63,20 +64,20 @@ pub(super) struct Request {
     pub(super) asks_to_stay: bool,
 }
 
-/// A lane of one slot, with what both sides say beside it.
+/// A lane of one slot, with what both sides publish beside it.
 #[derive(Debug, Default)]
 pub(super) struct CallLane {
     pub(super) request: Option<Request>,
     pub(super) reply: bool,
-    /// The caller sleeps, or is about to.
+    /// Whether the caller sleeps, or is about to.
     pub(super) asleep: bool,
-    /// The CPU near which the caller wishes the server to park.
+    /// The CPU near which the caller asks the server to park.
     pub(super) near: Option<u32>,
-    /// The server knows: the last call came with the caller's CPU.
+    /// Whether the last call came with the caller's CPU, as the server has seen.
     pub(super) donated: bool,
 }
 
-/// What the server says of itself.
+/// What the server publishes about itself.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     pub(super) asleep: bool,
@@ -125,7 +126,7 @@ pub(super) struct Caller {
     pub(super) phase: Calling,
     pub(super) left: u32,
     pub(super) begun: u64,
-    /// Where it has brought the server.
+    /// The CPU to which this caller has brought the server.
     pub(super) placed: Option<u32>,
     pub(super) budget: SpinBudget,
     pub(super) hand_over: HandOver,
@@ -142,17 +143,17 @@ pub(super) struct World {
     pub(super) dice: Dice,
     pub(super) handler: u64,
     pub(super) seen: Seen,
-    /// The server's CPU time when it was called last.
+    /// The server's CPU time at its last call.
     pub(super) used_at_last_call: u64,
     pub(super) home: CpuSet,
-    /// CPUs that are not its own, to which the server has moved by itself.
+    /// CPUs outside its own to which the server has moved by itself.
     pub(super) strange: Option<CpuSet>,
 }
 
-/// The server's thread; those of callers, and then those that compute, follow.
+/// Number of the server's thread. The threads of callers follow, and then those that compute.
 pub(super) const SERVER: usize = 0;
 
-/// What the policy asks, as the simulated machine and the callers' words have it.
+/// The policy's facts, from the simulated machine and what the callers publish.
 pub(super) struct Surroundings<'a> {
     pub(super) cpus: &'a Cpus,
     pub(super) lanes: &'a [CallLane],
@@ -191,7 +192,7 @@ impl Facts for Surroundings<'_> {
     fn has_only_callers_on(&self, _: u32) -> bool {
         self.lanes.iter().all(|lane| lane.donated)
     }
-    // A kernel thread does not say where it is.
+    // A kernel thread does not publish where it is.
     fn shares(&self, _: u32) -> bool {
         true
     }
@@ -210,7 +211,7 @@ impl Facts for Surroundings<'_> {
 }
 
 impl World {
-    /// The policy, with what it asks: each use is recorded.
+    /// The policy, with the facts that it asks for. Each use is recorded.
     pub(super) fn policy<R>(
         &mut self,
         cpus: &Cpus,

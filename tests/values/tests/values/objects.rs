@@ -1,16 +1,16 @@
-//! Servers that give objects back, for any package: what `build/objects.rs` does for its types goes
-//! by these traits.
+//! Servers that return objects, for any package. `build/objects.rs` implements these traits for the
+//! package's types.
 //!
-//! The first server has the objects. The second asks it, as a client does: what it holds are
-//! handles, each behind an object of its own. So a value is read and written by a generated server,
-//! and written and read by a generated client, each of them with its own types.
+//! The first server has the objects. The second calls the first as a client does: it holds handles,
+//! each behind an object of its own. So a value is read and written by a generated server, and
+//! written and read by a generated client, each of them with its own types.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use upcall::Failure;
 
-/// The server that has the objects; how many there are.
+/// The server that has the objects, with their number.
 #[derive(Default)]
 pub struct Plain(Arc<AtomicU64>);
 
@@ -42,10 +42,10 @@ pub fn number(object: &dyn Any) -> u64 {
     object.downcast_ref::<Object>().expect("an object of this server").number
 }
 
-/// The server that asks another one, with a client of it.
+/// The server that calls another one, through a client of it.
 pub struct Forward<C>(pub C);
 
-/// An object that stands for one of the other server.
+/// An object that stands for an object of the other server.
 pub struct Proxy<R>(pub R);
 
 /// The handle that is lent.
@@ -53,7 +53,7 @@ pub fn behind<R: 'static>(object: &dyn Any) -> &R {
     &object.downcast_ref::<Proxy<R>>().expect("an object of this server").0
 }
 
-/// The handle that is given away. Nobody else holds the object then.
+/// The handle that is given away, which holds the only reference to the object.
 pub fn taken<R: Send + Sync + 'static>(object: Arc<dyn Any + Send + Sync>) -> R {
     let proxy =
         object.downcast::<Proxy<R>>().unwrap_or_else(|_| panic!("an object of this server"));
@@ -68,17 +68,17 @@ pub fn returned<T, E>(result: Result<T, Failure<E>>) -> Result<T, E> {
     })
 }
 
-/// A server's value tells the numbers of the objects in it.
+/// Reports the numbers of the objects in a server's value.
 pub trait Tell {
     fn tell(&self, numbers: &mut Vec<u64>);
 }
 
-/// A server's value becomes a client's; what is lent stays where it is.
+/// Converts a server's value to a client's. Lent objects stay where they are.
 pub trait Out<'a, C> {
     fn out(&'a mut self) -> C;
 }
 
-/// A client's value becomes a server's.
+/// Converts a client's value to a server's.
 pub trait Back<S> {
     fn back(self) -> S;
 }
@@ -143,7 +143,7 @@ macro_rules! resource {
 pub(crate) use resource;
 
 impl Object {
-    /// One that stands where another was.
+    /// Stands in the place of an object that was taken.
     pub fn nothing() -> Self {
         Self { number: 0, alive: Arc::new(AtomicU64::new(1)) }
     }
