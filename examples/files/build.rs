@@ -1,4 +1,4 @@
-//! Makes the stubs of `wit/files.wit`.
+//! Generates the stubs of `wit/files.wit`.
 
 fn main() {
     upcall_idl::build("wit/files.wit");

@@ -1,5 +1,5 @@
 //! The walk by calls of the interface: in the same process as plain function calls, or to another
-//! one. The code is the same.
+//! process. The code is the same.
 
 use crate::files::{Directory, Entry, Error, File, Files, Status};
 use crate::walk::{Problem, Transport};
@@ -8,7 +8,7 @@ use upcall::{CallError, Failure};
 /// The interface as a transport.
 pub struct Calls {
     files: Files,
-    /// What the last read gave.
+    /// The result of the last read.
     last: Vec<u8>,
 }
 

@@ -1,5 +1,5 @@
-//! The same work by each carrier in turn, round by round, so that whatever the machine does
-//! meanwhile happens to all of them.
+//! The same work by each carrier in turn, round by round, so that other load on the machine affects
+//! all of them alike.
 
 use crate::proof::{Proof, prove};
 use crate::timing::{Operation, Samples, Timed, sorted};
@@ -7,9 +7,9 @@ use crate::walk::{Problem, Transport, Walked, reason, walk};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// One way to carry the calls, whatever its types.
+/// A way to carry the calls, without its types.
 pub trait Contender {
-    /// What people call it.
+    /// Its name for people.
     fn name(&self) -> &'static str;
 
     /// Walks the tree once, timing each call.
@@ -22,13 +22,14 @@ pub trait Contender {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(Walked, Samples), Problem>;
 
-    /// Asks `count` times what is known of one file, in one go and then once more call by call.
+    /// Makes `count` small calls for the status of one file, in one go and then once more call by
+    /// call.
     ///
     /// # Errors
     /// As [`Transport::stat`].
     fn stat(&mut self, path: &[u8], count: u32) -> Result<Stats, Problem>;
 
-    /// As [`prove`].
+    /// Proves a walk as [`prove`] does.
     ///
     /// # Errors
     /// As [`prove`].
@@ -41,12 +42,12 @@ pub trait Contender {
     ) -> Result<Proof, Problem>;
 }
 
-/// The lengths of small calls.
+/// The times of small calls.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Of all calls in one go, without a look at the clock in between.
+    /// The time of all calls in one go, without reading the clock in between.
     pub total: Duration,
-    /// Of each call by itself.
+    /// The time of each call by itself.
     pub each: Vec<Duration>,
 }
 
@@ -57,7 +58,7 @@ pub struct Named<T> {
 }
 
 impl<T: Transport> Named<T> {
-    /// `transport`, called `name`.
+    /// Names `transport`.
     pub fn new(name: &'static str, transport: T) -> Self {
         Self { name, transport: Timed::new(transport) }
     }
@@ -109,53 +110,53 @@ impl<T: Transport> Contender for Named<T> {
     }
 }
 
-/// What is to be done.
+/// The work to be done.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
     /// The directory, as this process sees it.
     pub root: &'a Path,
-    /// Bytes asked for in one read.
+    /// Number of bytes requested in one read.
     pub chunk: u32,
-    /// How often each carrier walks the tree.
+    /// Number of times that each carrier walks the tree.
     pub rounds: u32,
-    /// Small calls in each round.
+    /// Number of small calls in each round.
     pub stats: u32,
 }
 
-/// What one carrier did.
+/// The measurements of one carrier.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// Its name.
+    /// The carrier's name.
     pub name: &'static str,
-    /// Bytes and lengths of calls of each round's walk.
+    /// Bytes and times of calls of each round's walk.
     pub walks: Vec<(u64, Samples)>,
     /// The small calls of each round.
     pub stats: Vec<Stats>,
 }
 
 impl Record {
-    /// All lengths of the walks' calls, shortest first.
+    /// The times of all calls of the walks, shortest first.
     pub fn walk_calls(&self) -> Vec<Duration> {
         sorted(self.walks.iter().flat_map(|(_, samples)| samples.sorted()).collect())
     }
 
-    /// The lengths of the walks' calls for one operation, shortest first.
+    /// The times of the walks' calls for one operation, shortest first.
     pub fn calls_of(&self, operation: Operation) -> Vec<Duration> {
         sorted(self.walks.iter().flat_map(|(_, samples)| samples.of(operation)).copied().collect())
     }
 
-    /// All lengths of the small calls, shortest first.
+    /// The times of all small calls, shortest first.
     pub fn stat_calls(&self) -> Vec<Duration> {
         sorted(self.stats.iter().flat_map(|stats| &stats.each).copied().collect())
     }
 }
 
-/// Why a contest came to no end.
+/// Why a contest failed.
 #[derive(Debug)]
 pub enum Lost {
     /// A carrier failed.
     Problem(&'static str, Problem),
-    /// A carrier brought something else than what is there.
+    /// A carrier delivered something other than what is there.
     Wrong(&'static str, Box<Proof>),
 }
 
@@ -179,8 +180,8 @@ impl std::fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
-/// Walks once without timing and proves the result: this also warms the caches. Returns what was
-/// met and proved.
+/// Walks once without timing and proves the result, which also warms the caches. Returns what was
+/// found and proved.
 ///
 /// # Errors
 /// [`Lost`].
@@ -197,7 +198,7 @@ pub fn check(
 }
 
 /// Runs all rounds. Every walk of every carrier is proved, too. `stage` begins a stage with a name,
-/// and gives where to report bytes.
+/// and returns where to report bytes.
 ///
 /// # Errors
 /// [`Lost`].
@@ -213,8 +214,8 @@ pub fn run(
     for round in 0..plan.rounds {
         let mut progress = stage(&format!("round {} of {}", round + 1, plan.rounds));
         for turn in 0..contenders.len() {
-            // Whoever comes first finds other caches than whoever comes last: each is first in its
-            // turn.
+            // The first carrier of a round finds other caches than the last one, so each is first
+            // in turn.
             let at = (turn + round as usize) % contenders.len();
             let contender = contenders[at].as_mut();
             let name = contender.name();

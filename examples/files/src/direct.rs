@@ -1,7 +1,7 @@
-//! The same tree, read without any server: what the calls are proved against.
+//! The same tree, read without any server: the calls are proved against it.
 //!
-//! This shares no code with the walk or the server, except the form of its answer: a mistake in one
-//! of them should not be made twice.
+//! This shares no code with the walk or the server, except the form of its result, so that a
+//! mistake in one of them is not made twice.
 
 use crate::files::{Error, Kind};
 use crate::tree::bytes;
@@ -14,11 +14,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Reads every regular file below `root`, in the order of the walk; calls `progress` with the bytes
+/// Reads every regular file below `root`, in the order of the walk. Calls `progress` with the bytes
 /// of each file.
 ///
 /// # Errors
-/// That `root` could not be listed. What is refused below it is taken down.
+/// If `root` could not be listed. What is refused below it is recorded.
 pub fn read_tree(root: &Path, progress: &mut dyn FnMut(u64)) -> io::Result<Walked> {
     let mut walked = Walked::default();
     directory(root, b"", progress, &mut walked)?;
@@ -70,7 +70,7 @@ fn directory(
 /// Reads one file from beginning to end.
 ///
 /// # Errors
-/// What the system said.
+/// The system's.
 pub fn read_file(root: &Path, path: &[u8]) -> io::Result<Seen> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let mut file: File = OpenOptions::new()
@@ -79,8 +79,8 @@ pub fn read_file(root: &Path, path: &[u8]) -> io::Result<Seen> {
         .open(root.join(OsStr::from_bytes(path)))?;
     let size = file.metadata()?.len();
     let mut sum = Sha256::new();
-    // As in the walk, the size at opening is the end, so that a file that is being written to has
-    // one.
+    // As in the walk, the size at opening is the end, so that a file that is still being written
+    // has an end.
     let mut left = if size == 0 { u64::MAX } else { size };
     let mut bytes = 0;
     let mut buffer = vec![0; 128 << 10];
@@ -99,7 +99,7 @@ pub fn read_file(root: &Path, path: &[u8]) -> io::Result<Seen> {
     Ok(Seen { path: path.to_vec(), bytes, sum: sum.finalize().into() })
 }
 
-/// Is this directory the one that the server says it serves?
+/// Returns `true` if this is the directory that the server reports as its own.
 pub fn same_directory(mine: &Path, served: &[u8]) -> bool {
     let Ok(mine) = mine.canonicalize() else { return false };
     bytes(&mine) == served

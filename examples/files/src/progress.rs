@@ -1,10 +1,10 @@
-//! How far the work is: a bar on a terminal, a line for each stage elsewhere.
+//! Progress of the work: a bar on a terminal, a line for each stage elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// One stage. Its end is told when it is dropped.
+/// A stage, whose end is reported on drop.
 pub struct Stage {
     bar: ProgressBar,
     what: String,
@@ -26,14 +26,14 @@ impl Stage {
         };
         bar.set_message(what.to_owned());
         if expected.is_none() {
-            // A bar moves with the bytes; only the spinner needs a thread to turn it, and nothing
-            // is measured meanwhile.
+            // A bar moves with the bytes. Only the spinner needs a thread to turn it, and nothing
+            // is measured at that time.
             bar.enable_steady_tick(Duration::from_millis(100));
         }
         Self { bar, what: what.to_owned(), bytes: 0, since: Instant::now() }
     }
 
-    /// So many more bytes are done.
+    /// Advances by `bytes` bytes.
     pub fn advance(&mut self, bytes: u64) {
         self.bytes += bytes;
         self.bar.set_position(self.bytes);
@@ -49,7 +49,7 @@ impl Drop for Stage {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The template is a constant; were it wrong, the plain bar would do.
+    // The template is a constant; if it were wrong, the plain bar would do.
     ProgressStyle::with_template(template)
         .map_or_else(|_| ProgressStyle::default_bar(), |s| s.progress_chars("=> "))
 }

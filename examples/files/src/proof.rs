@@ -1,8 +1,7 @@
-//! Did every byte come through? What a walk read, held against what was read directly.
+//! Proves that every byte came through: compares what a walk read with what was read directly.
 //!
-//! A tree that is in use changes while it is read. So a difference is looked at again: if the same
-//! file, read both ways once more, is the same, it had changed, and that is said; if not, the proof
-//! has failed.
+//! A tree in use changes while it is read. So a file that differs is read again, both ways. If both
+//! readings agree then, the file had changed, and that is reported; if not, the proof has failed.
 
 use crate::direct;
 use crate::tree::shown;
@@ -11,29 +10,29 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// How often a file that differs is read again, both ways.
+/// Maximum number of times that a file that differs is read again, both ways.
 const ATTEMPTS: u32 = 5;
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// Files that are the same both ways.
+    /// Number of files that are the same both ways.
     pub same: u64,
-    /// Files that nobody could read, neither directly nor by calls.
+    /// Files that could be read neither directly nor by calls.
     pub unreadable: Vec<(Vec<u8>, Problem)>,
-    /// Files that changed, came or went between the two readings, and were the same when they were
-    /// read again.
+    /// Files that changed, appeared or disappeared between the two readings, and were the same when
+    /// they were read again.
     pub changed: Vec<Vec<u8>>,
-    /// Files that differ, and went on differing.
+    /// Files that differ, and still differed when they were read again.
     pub wrong: Vec<Wrong>,
 }
 
 /// A file that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// Which.
+    /// The path of the file.
     pub path: Vec<u8>,
-    /// How.
+    /// The difference.
     pub how: String,
 }
 
@@ -44,26 +43,26 @@ impl fmt::Display for Wrong {
 }
 
 impl Proof {
-    /// Nothing differs.
+    /// Returns `true` if nothing differs.
     pub fn holds(&self) -> bool {
         self.wrong.is_empty()
     }
 }
 
-/// What one way of reading says of a path.
+/// What one way of reading found at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said<'a> {
     Contents(&'a Seen),
     Refused(&'a Problem),
-    /// The walk did not meet it.
+    /// The walk did not find it.
     Nothing,
 }
 
-/// Holds `through`, read by calls, against `directly`, read below `root`. Where a file has changed
-/// meanwhile, `directly` is brought up to date.
+/// Compares `through`, read by calls, with `directly`, read below `root`. If a file has changed
+/// since, updates `directly`.
 ///
 /// # Errors
-/// [`Problem::Broken`]: the transport failed while a difference was being looked at.
+/// [`Problem::Broken`] if the transport failed while a difference was examined.
 pub fn prove<T: Transport>(
     transport: &mut T,
     root: &Path,
@@ -122,7 +121,7 @@ fn settled<T: Transport>(
             match (mine, directly.files.iter().position(|f| f.path == path)) {
                 (Some(now), Some(at)) => directly.files[at] = now,
                 (None, Some(at)) => drop(directly.files.remove(at)),
-                // It came after the tree was read, and will be met by the next walk; that
+                // The file was created after the tree was read, and the next walk finds it; that
                 // difference is settled again.
                 (Some(_) | None, None) => {}
             }
@@ -147,7 +146,7 @@ fn describe(said: Said<'_>) -> String {
     }
 }
 
-/// A digest as people write it.
+/// A digest in hexadecimal.
 pub fn hex(sum: &[u8]) -> String {
     sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! The table at the end, and the same as JSON.
+//! The table at the end, and its contents as JSON.
 
 use crate::contest::Record;
 use crate::proof::hex;
@@ -13,58 +13,58 @@ use std::time::Duration;
 pub struct Row {
     /// `walk` or `stat`.
     pub work: &'static str,
-    /// Who carried it.
+    /// The carrier.
     pub system: &'static str,
-    /// Calls in one round.
+    /// Number of calls in one round.
     pub calls: u64,
-    /// Bytes of files in one round.
+    /// Number of bytes of files in one round.
     pub bytes: u64,
     /// Time inside calls: the median of the rounds.
     pub seconds: f64,
-    /// The median of all calls.
+    /// The median time of all calls.
     pub p50: Duration,
-    /// The call that one of a hundred exceeds.
+    /// The time that one call of a hundred exceeds.
     pub p99: Duration,
-    /// Time against that of the first carrier in the same round: the median of the rounds.
+    /// Time relative to that of the first carrier in the same round: the median of the rounds.
     pub ratio: f64,
-    /// The same for each operation.
+    /// The calls by operation.
     operations: Vec<PerOperation>,
 }
 
-/// What the calls for one operation took.
+/// The times of the calls for one operation.
 #[derive(Clone, Debug)]
 struct PerOperation {
     name: &'static str,
-    /// In one round.
+    /// Number of calls in one round.
     calls: usize,
-    /// Inside calls in one round, a mean over the rounds.
+    /// Time inside calls in one round, a mean over the rounds.
     total: Duration,
     p50: Duration,
     p99: Duration,
 }
 
-/// What the client found.
+/// The client's results.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The tree.
     pub root: String,
-    /// Regular files, and directories.
+    /// Number of regular files.
     pub files: u64,
-    /// Directories, the root included.
+    /// Number of directories, including the root.
     pub directories: u64,
-    /// Bytes asked for in one read.
+    /// Number of bytes requested in one read.
     pub chunk: u32,
-    /// How often each walked.
+    /// Number of times that each carrier walked the tree.
     pub rounds: u32,
     /// The digest over everything.
     pub sum: Sum,
-    /// Names, and what became of what was not read.
+    /// Numbers of what was not read, by reason.
     pub counts: Vec<(&'static str, u64)>,
     /// The table.
     pub rows: Vec<Row>,
 }
 
-/// The rows of the records; the first record is what the others are compared with.
+/// The rows of the records. The others are compared with the first record.
 pub fn rows(records: &[Record]) -> Vec<Row> {
     let Some(first) = records.first() else { return Vec::new() };
     let walk_seconds = |record: &Record| {
@@ -251,7 +251,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// 1234567 as 1 234 567.
+/// Formats 1234567 as 1 234 567.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

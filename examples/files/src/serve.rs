@@ -1,4 +1,4 @@
-//! The tree as a server of the interface: what the generated stubs call.
+//! The tree as a server of the interface, which the generated stubs call.
 
 use crate::files::{Entry, Error, Serve, ServeDirectory, ServeFile, Status};
 use crate::tree::{Listing, OpenFile, Tree, bytes};

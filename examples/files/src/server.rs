@@ -1,4 +1,4 @@
-//! The program `file-server`: one tree, served by Upcall under a name and, if wished, at a Unix
+//! The program `file-server`: one tree, served by Upcall under a name and optionally at a Unix
 //! socket.
 
 use crate::files::export;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::{fs, process, thread};
 
-/// The line on standard output that says: from now on it is served.
+/// The line on standard output that reports that the tree is served.
 pub const READY: &str = "ready";
 
 /// The arguments of `file-server`.
@@ -24,22 +24,23 @@ pub struct Options {
     /// The name to export under
     #[arg(long, default_value = "files")]
     pub name: String,
-    /// Also serve at a Unix socket, made at this path
+    /// Also serve at a Unix socket, created at this path
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Stop when standard input is closed, that is, when whoever started this has ended
+    /// Stop when standard input is closed, that is, when the process that started this one has
+    /// ended
     #[arg(long)]
     pub until_stdin_closes: bool,
 }
 
-/// Serves until it is told to stop: by SIGINT or SIGTERM, or by the end of its input if that is
-/// asked for. Then nothing of it is left in the file system. A second signal ends it at once.
+/// Serves until SIGINT or SIGTERM, or the end of its input if that option is set. Then nothing of
+/// it is left in the file system. A second signal ends the process at once.
 ///
 /// # Errors
 /// Why nothing can be served, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let tree = Arc::new(Tree::open(&options.root).map_err(|e| e.to_string())?);
-    // Before anything is in the file system that has to be removed again.
+    // This comes before anything is in the file system that has to be removed again.
     let stop =
         stops(options.until_stdin_closes).map_err(|e| format!("cannot handle signals: {e}"))?;
     let serving = upcall::Server::new()
@@ -67,20 +68,21 @@ pub fn run(options: &Options) -> Result<(), String> {
         );
     }
     let mut out = io::stdout();
-    // Nobody may be reading there; the files are served all the same.
+    // The files are served even if nothing reads this line.
     let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
-    // Fails if nobody can tell it to stop any more, which is as good a reason.
+    // Fails if there are no senders left that could stop the server, which is also a reason to
+    // stop.
     let _ = stop.recv();
     if let Some(path) = &options.socket {
-        // The client removes it as soon as it is connected; this is for one that did not come so
-        // far.
+        // The client removes the socket as soon as it is connected. This is for a client that did
+        // not get that far.
         let _ = fs::remove_file(path);
     }
     drop(serving);
     Ok(())
 }
 
-/// What says once that it is time to stop.
+/// A receiver of the one request to stop.
 fn stops(with_input: bool) -> io::Result<Receiver<()>> {
     let (stop, stopped) = channel();
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;

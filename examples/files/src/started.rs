@@ -1,4 +1,4 @@
-//! A server process that the client has started, and that ends with it.
+//! A server process that the client starts, and that ends with the client.
 
 use crate::server::READY;
 use std::io::{BufRead, BufReader};
@@ -9,18 +9,18 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-/// How long a server may take until it serves.
+/// Longest wait until a server serves.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long it may take to end when it is asked to.
+/// Longest wait for the end of a server after a request to stop.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// The hidden subcommand under which `file-client` is the server itself, where `file-server` was
-/// not built.
+/// The hidden subcommand under which `file-client` itself is the server, if `file-server` was not
+/// built.
 pub const AS_SERVER: &str = "as-server";
 
-/// A running server. It is stopped when this is dropped, and stops by itself when this process is
-/// killed, for its standard input is ours.
+/// A running server. It is stopped on drop, and stops by itself when this process is killed, since
+/// this process holds its standard input.
 #[derive(Debug)]
 pub struct Started {
     child: Child,
@@ -36,7 +36,7 @@ impl Started {
     /// Starts a server of `root` and waits until it serves.
     ///
     /// # Errors
-    /// In words; the server has said more on standard error.
+    /// In words; the server has written more to standard error.
     pub fn start(root: &Path) -> Result<Self, String> {
         let own =
             env::current_exe().map_err(|e| format!("cannot tell where this program lies: {e}"))?;
@@ -91,8 +91,8 @@ impl Started {
         }
     }
 
-    /// The socket has been connected to and needs its name no longer: nothing of it is left behind,
-    /// whatever happens.
+    /// Removes the socket once the client is connected to it, so that nothing of it is left behind
+    /// in any case.
     pub fn forget_socket(&self) {
         drop(fs::remove_dir_all(&self.folder));
     }
@@ -108,7 +108,7 @@ impl Drop for Started {
             }
             thread::sleep(Duration::from_millis(2));
         }
-        // Both do nothing if it has ended.
+        // Both do nothing if the server has ended.
         drop(self.child.kill());
         drop(self.child.wait());
         self.forget_socket();
@@ -121,7 +121,8 @@ fn private_folder() -> Result<PathBuf, String> {
         .filter(|p| p.is_dir())
         .unwrap_or_else(env::temp_dir);
     let folder = below.join(format!("upcall-files-{}", std::process::id()));
-    // The number may have been another process's, which was killed before it could clean up.
+    // The folder may be left from an earlier process with this ID, which was killed before it could
+    // clean up.
     drop(fs::remove_dir_all(&folder));
     let made = fs::DirBuilder::new().mode(0o700).create(&folder);
     made.map_err(|e| format!("cannot make the folder {} for the socket: {e}", folder.display()))?;

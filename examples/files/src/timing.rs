@@ -1,20 +1,20 @@
-//! How long calls take: each one by itself, so that what the client does with the answer is not
+//! Times of calls: each is measured by itself, so that the client's work on the reply is not
 //! counted.
 
 use crate::files::{Entry, Status};
 use crate::walk::{Problem, Transport};
 use std::time::{Duration, Instant};
 
-/// What a call was for.
+/// The purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Opening a file.
     Open,
-    /// Asking what is known of it.
+    /// Querying its status.
     Stat,
     /// Reading from it.
     Read,
-    /// Giving a file or a directory back.
+    /// Closing a file or a directory.
     Close,
     /// Opening a directory.
     OpenDirectory,
@@ -22,7 +22,7 @@ pub enum Operation {
     Entries,
 }
 
-/// All of them, in the order of their numbers.
+/// All operations, in the order of their numbers.
 pub const OPERATIONS: [(Operation, &str); 6] = [
     (Operation::Open, "open"),
     (Operation::Stat, "stat"),
@@ -32,14 +32,14 @@ pub const OPERATIONS: [(Operation, &str); 6] = [
     (Operation::Entries, "entries"),
 ];
 
-/// A transport that notes the length of each call.
+/// A transport that records the time of each call.
 pub struct Timed<T> {
     inner: T,
     samples: [Vec<Duration>; OPERATIONS.len()],
 }
 
 impl<T> Timed<T> {
-    /// Calls go to `inner`.
+    /// Wraps `inner`, which carries the calls.
     pub fn new(inner: T) -> Self {
         Self { inner, samples: Default::default() }
     }
@@ -49,7 +49,7 @@ impl<T> Timed<T> {
         &mut self.inner
     }
 
-    /// What was noted since the last time.
+    /// Takes the times recorded since the last call.
     pub fn take(&mut self) -> Samples {
         Samples(std::mem::take(&mut self.samples))
     }
@@ -80,7 +80,7 @@ impl<T: Transport> Transport for Timed<T> {
     fn read(&mut self, file: &T::File, offset: u64, most: u32) -> Result<&[u8], Problem> {
         let since = Instant::now();
         let done = self.inner.read(file, offset, most);
-        // Not `note`: the answer still lies in the transport.
+        // Not `note`, since the transport still lends the reply.
         self.samples[Operation::Read as usize].push(since.elapsed());
         done
     }
@@ -119,22 +119,22 @@ impl<T: Transport> Transport for Timed<T> {
     }
 }
 
-/// The lengths of the calls of one round, by operation.
+/// The times of the calls of one round, by operation.
 #[derive(Clone, Debug, Default)]
 pub struct Samples([Vec<Duration>; OPERATIONS.len()]);
 
 impl Samples {
-    /// Of one operation.
+    /// The times of one operation.
     pub fn of(&self, operation: Operation) -> &[Duration] {
         &self.0[operation as usize]
     }
 
-    /// Of one operation, from outside.
+    /// Adds times of one operation that were measured elsewhere.
     pub fn add(&mut self, operation: Operation, lengths: Vec<Duration>) {
         self.0[operation as usize].extend(lengths);
     }
 
-    /// How many calls.
+    /// Number of calls.
     pub fn calls(&self) -> u64 {
         self.0.iter().map(|s| s.len() as u64).sum()
     }
@@ -144,19 +144,19 @@ impl Samples {
         self.0.iter().flatten().sum()
     }
 
-    /// All of them, shortest first.
+    /// All times, shortest first.
     pub fn sorted(&self) -> Vec<Duration> {
         sorted(self.0.iter().flatten().copied().collect())
     }
 }
 
-/// Shortest first.
+/// Sorts times, shortest first.
 pub fn sorted(mut lengths: Vec<Duration>) -> Vec<Duration> {
     lengths.sort_unstable();
     lengths
 }
 
-/// The value that `share` of the sorted ones do not exceed; zero if there are none.
+/// The value that `share` of the sorted times do not exceed; zero if there are none.
 pub fn quantile(sorted: &[Duration], share: f64) -> Duration {
     let Some(last) = sorted.len().checked_sub(1) else { return Duration::ZERO };
     sorted[((last as f64) * share).round() as usize]

@@ -1,12 +1,13 @@
-//! One directory tree of the file system, and the promise that nothing outside of it is reached.
+//! A directory tree of the file system, and the guarantee that nothing outside of it is reached.
 //!
-//! The promise is the kernel's: every path is resolved by `openat2` with `RESOLVE_BENEATH`, which
+//! The guarantee is the kernel's: every path is resolved by `openat2` with `RESOLVE_BENEATH`, which
 //! refuses `..`, absolute paths and symbolic links as soon as one step leads above the root, at the
-//! moment of that step. Looking at the path, or resolving it first and opening it afterwards, could
-//! not promise it: a directory may be renamed or replaced by a link in between. Hence there is no
-//! other way here for kernels without `openat2`; [`Tree::open`] refuses to serve.
+//! moment of that step. A check of the path, or resolving it first and opening it afterwards, could
+//! not guarantee it, since a directory may be renamed or replaced by a link in between. Hence there
+//! is no alternative here for kernels without `openat2`; [`Tree::open`] refuses to serve.
 //!
-//! This module knows nothing of calls; [`crate::serve`] and [`crate::socket`] give it to others.
+//! This module is independent of calls; [`crate::serve`] and [`crate::socket`] make it available to
+//! others.
 
 use crate::files::{Entry, Error, Kind, Status};
 use rustix::fd::OwnedFd;
@@ -16,12 +17,12 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The most bytes that one read gives.
+/// Maximum number of bytes that one read returns.
 pub const MOST_BYTES: u32 = 4 << 20;
-/// The most names that one listing gives.
+/// Maximum number of names that one listing returns.
 pub const MOST_ENTRIES: u32 = 4096;
 
-/// How often a path is tried again when a rename somewhere in the system made its resolution
+/// Number of attempts to resolve a path when a rename somewhere in the system makes the result
 /// uncertain (`EAGAIN`).
 const ATTEMPTS: u32 = 128;
 
@@ -37,14 +38,14 @@ pub struct Tree {
 pub enum TreeError {
     /// The directory could not be opened.
     Root {
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
     /// The kernel cannot keep paths inside the tree, so nothing is served.
     Unconfined {
-        /// What the system said to `openat2`.
+        /// The error of `openat2`.
         source: Errno,
     },
 }
@@ -78,10 +79,11 @@ impl fmt::Display for TreeError {
 impl std::error::Error for TreeError {}
 
 impl Tree {
-    /// Opens the directory at `path`, which stays the same one if it is renamed or replaced later.
+    /// Opens the directory at `path`. The tree stays the same if the directory is renamed or
+    /// replaced later.
     ///
     /// # Errors
-    /// [`TreeError`]: it is no readable directory, or the kernel has no `openat2`.
+    /// [`TreeError`] if it is not a readable directory, or the kernel has no `openat2`.
     pub fn open(path: &Path) -> Result<Self, TreeError> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = |source| TreeError::Root { path: path.to_owned(), source };
@@ -94,7 +96,7 @@ impl Tree {
         }
     }
 
-    /// Where it was when it was opened: absolute, without links.
+    /// Its path when it was opened: absolute, without links.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -104,8 +106,8 @@ impl Tree {
     /// # Errors
     /// [`Error`], as the interface describes.
     pub fn file(&self, path: &[u8]) -> Result<OpenFile, Error> {
-        // Without O_NONBLOCK a named pipe would hold the server until somebody writes to it;
-        // regular files do not care.
+        // Without O_NONBLOCK the open of a named pipe would block the server until the pipe has a
+        // writer. Regular files ignore the flag.
         let file = OpenFile(
             self.resolve(path, OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC)
                 .map_err(refusal)?,
@@ -116,7 +118,7 @@ impl Tree {
         }
     }
 
-    /// Opens a directory and takes down its names.
+    /// Opens a directory and records its names.
     ///
     /// # Errors
     /// [`Error`], as the interface describes.
@@ -133,7 +135,7 @@ impl Tree {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Some file systems do not tell the type in the listing.
+                // Some file systems do not give the type in the listing.
                 FileType::Unknown => {
                     match fs::statat(&directory, name, fs::AtFlags::SYMLINK_NOFOLLOW) {
                         Ok(stat) => kind(FileType::from_raw_mode(stat.st_mode)),
@@ -149,7 +151,7 @@ impl Tree {
         Ok(Listing(entries))
     }
 
-    /// The one door to the file system.
+    /// The only access to the file system.
     fn resolve(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
         let path = if path.is_empty() { b"." } else { path };
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -162,8 +164,8 @@ impl Tree {
         Err(Errno::AGAIN)
     }
 
-    /// ENOTDIR says that the last part or one on the way is no directory; the interface tells these
-    /// apart.
+    /// ENOTDIR means that the last part of the path, or one before it, is not a directory. The
+    /// interface distinguishes the two.
     fn not_a_directory(&self, path: &[u8]) -> Error {
         let found = self.resolve(path, OFlags::PATH | OFlags::CLOEXEC).and_then(fs::fstat);
         found.map_or(Error::NotFound, |stat| {
@@ -177,8 +179,8 @@ impl Tree {
 pub struct OpenFile(OwnedFd);
 
 impl OpenFile {
-    /// Fills `into` with the bytes from `offset` on; returns how many there were; fewer than
-    /// asked for means that the file ends there.
+    /// Fills `into` with the bytes from `offset` on, and returns how many there were. Fewer than
+    /// requested means that the file ends there.
     ///
     /// # Errors
     /// [`Error::System`] and [`Error::Exhausted`].
@@ -196,8 +198,8 @@ impl OpenFile {
         Ok(filled)
     }
 
-    /// The bytes from `offset` on: `most` of them or fewer, none only at the end of the file and
-    /// beyond.
+    /// The bytes from `offset` on: `most` of them or fewer, none only at or beyond the end of the
+    /// file.
     ///
     /// # Errors
     /// [`Error::TooMuch`] above [`MOST_BYTES`]; otherwise like [`fill`](Self::fill).
@@ -214,13 +216,12 @@ impl OpenFile {
                 Err(e) => return Err(refusal(e)),
             }
         }
-        // The allocator may have given more room than was asked for, and the file may have filled
-        // it.
+        // The allocator may have given more room than requested, and the file may have filled it.
         data.truncate(most as usize);
         Ok(data)
     }
 
-    /// What is known of it now.
+    /// The file's status now.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -253,8 +254,8 @@ impl Listing {
     }
 }
 
-/// Where byte `filled` of a read that began at `offset` lies; none beyond what the kernel can
-/// address.
+/// The position of byte `filled` of a read that began at `offset`; `None` beyond what the kernel
+/// can address.
 fn place(offset: u64, filled: usize) -> Option<u64> {
     offset.checked_add(filled as u64).filter(|at| i64::try_from(*at).is_ok())
 }
@@ -275,15 +276,14 @@ fn refusal(errno: Errno) -> Error {
         Errno::XDEV => Error::Outside,
         Errno::INVAL | Errno::NAMETOOLONG | Errno::LOOP => Error::BadPath,
         Errno::ISDIR => Error::WrongKind(Kind::Directory),
-        // Opening a socket, or a device that nothing drives.
+        // This happens when opening a socket, or a device without a driver.
         Errno::NXIO | Errno::NODEV => Error::WrongKind(Kind::Other),
         Errno::MFILE | Errno::NFILE | Errno::NOMEM => Error::Exhausted,
         other => Error::System(other.raw_os_error()),
     }
 }
 
-/// A path as text for people: what is not UTF-8 is shown by its escaped bytes, so that nothing is
-/// hidden.
+/// A path as text for people. Bytes that are not UTF-8 are escaped, so that nothing is hidden.
 pub fn shown(path: &[u8]) -> String {
     match std::str::from_utf8(path) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),

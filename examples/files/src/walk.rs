@@ -1,16 +1,16 @@
-//! The work: every regular file of a tree, read from beginning to end and digested, whoever carries
-//! the calls.
+//! The work: every regular file of a tree, read from beginning to end and digested, by any carrier
+//! of the calls.
 //!
-//! The walk knows only [`Transport`], so a plain function call, a call to another process and a
-//! socket do the very same work, in the very same order. Links are counted and not followed: what
-//! they lead to inside the tree is met under its own name.
+//! The walk uses only [`Transport`], so a plain function call, a call to another process and a
+//! socket do the same work in the same order. Links are counted and not followed: their targets
+//! inside the tree are found under their own names.
 
 use crate::files::{Entry, Error, Kind, Status};
 use crate::tree::shown;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// How a walk's calls are carried.
+/// A carrier of a walk's calls.
 pub trait Transport {
     /// An open file.
     type File;
@@ -23,20 +23,20 @@ pub trait Transport {
     /// [`Problem`], as in every other call.
     fn open(&mut self, path: &[u8]) -> Result<Self::File, Problem>;
 
-    /// What is known of a file now.
+    /// The file's status now.
     fn stat(&mut self, file: &Self::File) -> Result<Status, Problem>;
 
-    /// The bytes from `offset` on: at most `most`, none only at the end. They stay until the next
-    /// call.
+    /// The bytes from `offset` on: at most `most`, none only at the end. They are valid until the
+    /// next call.
     fn read(&mut self, file: &Self::File, offset: u64, most: u32) -> Result<&[u8], Problem>;
 
-    /// Gives a file back. Nobody waits for an answer.
+    /// Closes a file, without waiting for a reply.
     fn close(&mut self, file: Self::File) -> Result<(), Problem>;
 
     /// Opens a directory to be listed.
     fn open_directory(&mut self, path: &[u8]) -> Result<Self::Directory, Problem>;
 
-    /// The names from number `start` on: at most `most`, none when there are no more.
+    /// The names from number `start` on: at most `most`, none if there are no more.
     fn entries(
         &mut self,
         directory: &Self::Directory,
@@ -44,16 +44,16 @@ pub trait Transport {
         most: u32,
     ) -> Result<Vec<Entry>, Problem>;
 
-    /// Gives a directory back. Nobody waits for an answer.
+    /// Closes a directory, without waiting for a reply.
     fn close_directory(&mut self, directory: Self::Directory) -> Result<(), Problem>;
 }
 
-/// Why a call gave nothing.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// The server answered that it cannot be done: this file is lost, the walk goes on.
+    /// The server refused: this file is lost, and the walk goes on.
     Refused(Error),
-    /// There was no answer: the walk is over.
+    /// There was no reply: the walk is over.
     Broken(String),
 }
 
@@ -89,44 +89,44 @@ pub fn reason(error: &Error) -> String {
     }
 }
 
-/// A SHA-256.
+/// A SHA-256 digest.
 pub type Sum = [u8; 32];
 
-/// One file that was read.
+/// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Its path from the root of the tree.
     pub path: Vec<u8>,
-    /// How many bytes were read.
+    /// Number of bytes that were read.
     pub bytes: u64,
-    /// The SHA-256 of these bytes.
+    /// The digest of these bytes.
     pub sum: Sum,
 }
 
-/// What a walk met. Nothing that it met is missing here.
+/// The result of a walk, which accounts for everything in the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Walked {
     /// The regular files, in the order of the walk.
     pub files: Vec<Seen>,
-    /// How many directories, the root included.
+    /// Number of directories, including the root.
     pub directories: u64,
-    /// How many symbolic links; they were not followed.
+    /// Number of symbolic links, which were not followed.
     pub links: u64,
-    /// How many pipes, sockets and devices; they were not opened.
+    /// Number of pipes, sockets and devices, which were not opened.
     pub others: u64,
-    /// How many names are not UTF-8. Their files were read like all others.
+    /// Number of names that are not UTF-8. Their files were read like all others.
     pub foreign_names: u64,
     /// What could not be read, and why.
     pub refused: Vec<(Vec<u8>, Problem)>,
 }
 
 impl Walked {
-    /// All bytes that were read.
+    /// Number of bytes that were read.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|f| f.bytes).sum()
     }
 
-    /// One SHA-256 over everything that was read: of each file its path, its length and its digest,
+    /// One digest over everything that was read: of each file its path, its length and its digest,
     /// in the order of the walk.
     pub fn sum(&self) -> Sum {
         let mut over_all = Sha256::new();
@@ -139,7 +139,7 @@ impl Walked {
         over_all.finalize().into()
     }
 
-    /// Takes down one name of a directory; gives the path if it is one to go on with.
+    /// Records one name of a directory. Returns its path if the walk is to visit it.
     pub(crate) fn meet(&mut self, directory: &[u8], name: &[u8], kind: Kind) -> Option<Vec<u8>> {
         self.foreign_names += u64::from(std::str::from_utf8(name).is_err());
         match kind {
@@ -156,18 +156,18 @@ impl Walked {
     }
 }
 
-/// How many names are asked for in one call.
+/// Number of names requested in one call.
 const PAGE: u32 = 128;
 
-/// A file that tells no size and is still not at its end here will have none.
+/// Number of bytes after which a file without a size counts as endless.
 const ENDLESS: u64 = 1 << 30;
 
-/// Walks the tree, in chunks of `chunk` bytes; calls `progress` with the bytes of each file when it
+/// Walks the tree, in chunks of `chunk` bytes. Calls `progress` with the bytes of each file when it
 /// is done.
 ///
 /// # Errors
 /// [`Problem::Broken`], and [`Problem::Refused`] for the root itself. What is refused below it is
-/// taken down in [`Walked::refused`].
+/// recorded in [`Walked::refused`].
 pub fn walk<T: Transport>(
     transport: &mut T,
     chunk: u32,
@@ -203,7 +203,7 @@ pub fn walk<T: Transport>(
                 }
             }
         }
-        // A stack gives back the last first; the names are sorted.
+        // A stack returns the last entry first, and the names are sorted.
         waiting[below..].reverse();
     }
     Ok(walked)
@@ -211,8 +211,8 @@ pub fn walk<T: Transport>(
 
 /// Reads one file from beginning to end.
 ///
-/// The end is the size that it had when it was opened, or earlier if it has shrunk meanwhile; so a
-/// file that grows is not chased.
+/// The end is the file's size when it was opened, or earlier if the file has shrunk since. So a
+/// growing file does not keep the walk from ending.
 ///
 /// # Errors
 /// [`Problem`], with the path given back.

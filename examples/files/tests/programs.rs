@@ -14,7 +14,7 @@ use upcall_files::proof::hex;
 const CLIENT: &str = env!("CARGO_BIN_EXE_file-client");
 const SERVER: &str = env!("CARGO_BIN_EXE_file-server");
 
-/// A machine of its own for the programs: what they leave behind would be found in it.
+/// Separate folders for the programs, in which leftovers would be found.
 struct Place {
     folder: TempDir,
     tree: PathBuf,
@@ -51,8 +51,7 @@ impl Place {
         self.tree.to_str().unwrap()
     }
 
-    /// What lies about after the programs have ended: folders that are kept for the next time do
-    /// not count.
+    /// Leftovers after the programs have ended, apart from folders that are kept for the next time.
     fn left_behind(&self) -> Vec<PathBuf> {
         let run = self.folder.path().join("run");
         let entries = |folder: &Path| {
@@ -85,7 +84,7 @@ fn start(command: &mut Command) -> Running {
     Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// Waits for a line of standard error that has `what` in it.
+/// Waits for a line of standard error that contains `what`.
 fn line_with(reader: &mut impl BufRead, what: &str) -> String {
     let mut line = String::new();
     while !line.contains(what) {
@@ -266,7 +265,7 @@ fn a_client_that_is_killed_takes_its_server_with_it() {
     let server: u32 = children.trim().parse().unwrap();
     client.0.kill().unwrap();
     let since = Instant::now();
-    // Whoever adopts it may not collect it: a zombie has ended, too.
+    // The process that adopts it may not collect it, so a zombie counts as ended.
     let ended = || {
         fs::read_to_string(format!("/proc/{server}/stat"))
             .map_or(true, |stat| stat.contains(") Z "))

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use upcall_files::files::{Error, Kind};
 use upcall_files::tree::{MOST_BYTES, MOST_ENTRIES, Tree, TreeError};
 
-/// `<place>/served` is served; `<place>/secret` must stay one.
+/// `<place>/served` is served; `<place>/secret` must stay secret.
 fn place() -> (TempDir, Tree) {
     let place = TempDir::new().unwrap();
     let served = place.path().join("served");
@@ -34,7 +34,7 @@ fn files_are_read() {
     let (_place, tree) = place();
     assert_eq!(contents(&tree, b"plain").unwrap(), b"plain contents");
     assert_eq!(contents(&tree, b"below/deeper/file").unwrap(), b"deep");
-    // Up and down again inside of the tree is no escape.
+    // A path that goes up and down again inside of the tree does not escape.
     assert_eq!(contents(&tree, b"below/../plain").unwrap(), b"plain contents");
     let file = tree.file(b"plain").unwrap();
     assert_eq!(file.read(6, 3).unwrap(), b"con");
@@ -96,7 +96,7 @@ fn links_cannot_leave_the_tree() {
     assert_eq!(contents(&tree, b"dangling"), Err(Error::NotFound));
 }
 
-/// Somebody exchanges a directory with a link to the outside, again and again, while files are
+/// A thread exchanges a directory with a link to the outside, again and again, while files are
 /// opened through it.
 #[test]
 fn a_race_does_not_help() {
@@ -149,7 +149,7 @@ fn kinds_are_told() {
     assert_eq!(contents(&tree, b"below"), Err(Error::WrongKind(Kind::Directory)));
     assert_eq!(contents(&tree, b""), Err(Error::WrongKind(Kind::Directory)));
     assert_eq!(contents(&tree, b"socket"), Err(Error::WrongKind(Kind::Other)));
-    // A pipe that nobody writes to must not hold the server.
+    // A pipe without a writer must not block the server.
     assert_eq!(contents(&tree, b"pipe"), Err(Error::WrongKind(Kind::Other)));
     assert_eq!(tree.directory(b"plain").map(|_| ()), Err(Error::WrongKind(Kind::Regular)));
     assert_eq!(tree.directory(b"missing").map(|_| ()), Err(Error::NotFound));
@@ -210,7 +210,7 @@ fn unreadable_files_are_refused() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             if rustix::process::geteuid().is_root() {
-                // Root may read everything. A user is a property of a thread, and this one ends
+                // Root may read everything. The user is a property of a thread, and this one ends
                 // with the test.
                 let nobody = rustix::process::Uid::from_raw(65534);
                 rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();

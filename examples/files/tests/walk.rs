@@ -20,7 +20,7 @@ use upcall_files::walk::{Problem, Transport, Walked, walk};
 
 const CHUNK: u32 = 1000;
 
-/// A tree with everything in it that could be got wrong.
+/// A tree with everything in it that is easy to get wrong.
 fn tree() -> (TempDir, PathBuf) {
     let place = TempDir::new().unwrap();
     let root = place.path().join("root");
@@ -61,7 +61,7 @@ fn socket(place: &TempDir, root: &Path) -> (Socket, PathBuf) {
     (Socket::connect(&path, CHUNK).unwrap(), path)
 }
 
-/// Through a channel, to a server in this process; `name` must be one test's own.
+/// Through a channel, to a server in this process. Each test needs its own `name`.
 fn bound(name: &str, root: &Path) -> (upcall::Running, Files) {
     let name = format!("files-test-{name}-{}", std::process::id());
     let tree = Arc::new(Tree::open(root).unwrap());
@@ -96,7 +96,7 @@ fn all_three_ways_bring_the_same() {
     assert_eq!(by_socket.sum(), read_tree(&root, &mut |_| {}).unwrap().sum());
 }
 
-/// A transport that does something to the tree, or to an answer, at the first read of a file.
+/// A transport that changes the tree, or a reply, at the first read of a file.
 struct Meddler<T, M> {
     inner: T,
     meddle: M,
@@ -159,7 +159,7 @@ fn a_file_that_grows_while_it_is_read() {
         }
         None
     });
-    // It was read to the size at its opening, so nothing has changed for this reader.
+    // The file was read to its size at opening, so nothing has changed for this reader.
     assert!(proof.holds() && proof.changed.is_empty(), "{proof:?}");
     assert!(fs::metadata(&path).unwrap().len() > 123_456);
 }
@@ -264,7 +264,7 @@ fn refusals_travel_through_upcall() {
     let file = calls.open(b"one byte").unwrap();
     assert_eq!(calls.read(&file, 0, u32::MAX).map(|_| ()), refused(Error::TooMuch(4 << 20)));
     assert_eq!(calls.read(&file, 0, 10), Ok(b"1".as_slice()));
-    // The file stays open when its name is gone, and the root is told.
+    // The file stays open after its name is removed, and the server reports the root.
     fs::remove_file(root.join("one byte")).unwrap();
     assert_eq!(calls.read(&file, 0, 10), Ok(b"1".as_slice()));
     assert_eq!(files.root().unwrap(), root.canonicalize().unwrap().as_os_str().as_bytes());
@@ -273,7 +273,8 @@ fn refusals_travel_through_upcall() {
     assert!(matches!(broken, Err(Problem::Broken(_))), "{broken:?}");
 }
 
-/// Far more files than a process may have open, one after the other: each has to be given back.
+/// There are far more files than a process may have open, one after the other, so each has to be
+/// closed.
 #[test]
 fn dropped_handles_close_their_files() {
     let (_place, root) = tree();
@@ -291,7 +292,8 @@ fn dropped_handles_close_their_files() {
     for _ in 0..5000 {
         drop(files.open(b"empty").unwrap());
     }
-    // Giving back is not waited for, but it is in order: this call comes after it.
+    // The client does not wait for a close, but closes are in order with calls, so this call comes
+    // after it.
     kept.stat().unwrap();
     assert!(open_now() <= 2, "{} are still open", open_now());
     drop((kept, files));

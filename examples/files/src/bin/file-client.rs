@@ -1,5 +1,5 @@
 //! A client of the file server: reads a whole directory tree through calls, proves every byte, and
-//! compares.
+//! compares carriers.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
@@ -39,13 +39,13 @@ struct Arguments {
     /// The directory [default: /usr/share/doc, or /usr/share where there is little in it; with
     /// --server, what it serves]
     root: Option<PathBuf>,
-    /// Bytes asked for in one call: a number, or one with K or M for KiB or MiB; at most 4M
+    /// Bytes requested in one call: a number, or one with K or M for KiB or MiB; at most 4M
     #[arg(long, default_value = "64K", value_parser = size)]
     chunk: u32,
-    /// How often each of the three walks the tree
+    /// Number of times that each of the three walks the tree
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// How many small calls in each round
+    /// Number of small calls in each round
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     stats: u32,
     /// The name of a running server; without it, one is started, and stopped at the end
@@ -54,7 +54,7 @@ struct Arguments {
     /// The Unix socket of that running server
     #[arg(long, value_name = "PATH", requires = "server")]
     socket: Option<PathBuf>,
-    /// Write what was found to this file as JSON; - is standard output, instead of the table
+    /// Write the results to this file as JSON; - is standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(subcommand)]
@@ -63,7 +63,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Hidden {
-    /// This program as the server, where `file-server` was not built
+    /// This program as the server, if `file-server` was not built
     #[command(hide = true)]
     AsServer(server::Options),
 }
@@ -136,7 +136,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         seen = Some(checked.map_err(|e| e.to_string())?);
     }
     let Some((walked, proof)) = seen else { return Err("there is nothing to compare".to_owned()) };
-    // Standard output is the JSON's where it was asked for.
+    // If the JSON goes to standard output, nothing else does.
     if arguments.json.as_deref() == Some(Path::new("-")) {
         eprintln!("{}", told(&walked, &proof));
     } else {
@@ -152,7 +152,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     publish_report(arguments, &report(&root, &plan, &walked, &proof, rows(&records)))
 }
 
-/// The three ways, the one that the others are compared with first.
+/// The three carriers. The others are compared with the first.
 fn contenders(
     root: &Path,
     files: Files,
@@ -187,7 +187,7 @@ fn contenders(
     Ok(all)
 }
 
-/// What was met, and what of it was not read.
+/// What the walk found, and what of it was not read.
 fn told(walked: &Walked, proof: &Proof) -> String {
     let mut text = format!(
         "{} files in {} directories, {} bytes: every byte came through\nSHA-256 over all: {}\n",
@@ -251,7 +251,7 @@ fn publish_report(arguments: &Arguments, report: &Report) -> Result<(), String> 
     Ok(())
 }
 
-/// The machine's documentation, if there is some: containers often have none.
+/// The machine's documentation, if there is any; containers often have none.
 fn documentation() -> PathBuf {
     const ENOUGH: u64 = 1 << 20;
     let documentation = Path::new("/usr/share/doc");
@@ -273,7 +273,7 @@ fn documentation() -> PathBuf {
     PathBuf::from("/usr/share")
 }
 
-/// `65536`, `64K`, `1M`.
+/// Parses sizes such as `65536`, `64K`, `1M`.
 fn size(text: &str) -> Result<u32, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = match &text[digits.len()..] {

@@ -15,17 +15,17 @@ pub struct Socket {
     incoming: Incoming,
 }
 
-/// An open file or directory: its number at the server. It is given back by the transport's
-/// `close`, or with the connection.
+/// An open file or directory: its number at the server. It is closed by the transport's `close`, or
+/// with the connection.
 #[derive(Debug)]
 pub struct Handle(u32);
 
 impl Socket {
-    /// Connects to a server that listens at `path`; it will be asked for at most `chunk` bytes at
+    /// Connects to a server that listens at `path`. The client requests at most `chunk` bytes at
     /// once.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's.
     pub fn connect(path: &Path, chunk: u32) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         Ok(Self { stream, outgoing: Vec::new(), incoming: Incoming::new(chunk as usize + 64) })

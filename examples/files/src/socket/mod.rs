@@ -1,11 +1,13 @@
-//! The same interface over a Unix socket, as one would write it by hand today, to compare with.
+//! The same interface over a Unix socket, as a programmer would write it by hand today, to compare
+//! with.
 //!
-//! It is meant to be good: binary, no copies that can be avoided, one write and as a rule one read
-//! for each call, a thread for each connection.
+//! It is meant to be good: binary, without avoidable copies, one write and usually one read for
+//! each call, a thread for each connection.
 //!
 //! ```text
-//! request   length u32 | operation u8 | arguments        reply   length u32 | 0 u8 | results
-//!                                                                length u32 | 1 u8 | error u8 | number u32
+//! request   length u32 | operation u8 | arguments
+//! reply     length u32 | 0 u8 | results
+//!           length u32 | 1 u8 | error u8 | number u32
 //! ```
 //! All numbers are little-endian; the length counts what follows it. `close` has no reply.
 
@@ -27,10 +29,10 @@ mod operation {
     pub const CLOSE: u8 = 6;
 }
 
-/// What a reply begins with.
+/// The first byte of a successful reply.
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
-/// The length and the byte behind it.
+/// Length of the head of a frame, in bytes: the length and the byte after it.
 const HEAD: usize = 5;
-/// No frame is longer than its head, a full chunk, and some room for numbers.
+/// Maximum length of a frame, in bytes: its head, a full chunk, and some room for numbers.
 const LONGEST: usize = HEAD + crate::tree::MOST_BYTES as usize + 64;

@@ -20,17 +20,17 @@ pub struct Server {
 /// Listens at `path`, which must not exist.
 ///
 /// # Errors
-/// What the system said.
+/// The system's.
 pub fn listen(path: &Path, tree: Arc<Tree>) -> io::Result<Server> {
     Ok(Server { listener: UnixListener::bind(path)?, tree })
 }
 
 impl Server {
-    /// Serves whoever connects, for ever.
+    /// Serves all clients, for ever.
     pub fn run(self) {
         for stream in self.listener.incoming() {
             let Ok(stream) = stream else {
-                // No descriptors left: they come back when a connection ends.
+                // There are no descriptors left; they are free again when a connection ends.
                 thread::sleep(std::time::Duration::from_millis(10));
                 continue;
             };
@@ -41,7 +41,7 @@ impl Server {
                 reply: Vec::new(),
                 chunk: Vec::new(),
             };
-            // Without a thread the connection closes, which its client sees.
+            // Without a thread the connection closes, which its client notices.
             drop(
                 thread::Builder::new()
                     .name("socket".to_owned())
@@ -58,7 +58,7 @@ enum Open {
 
 struct Connection {
     tree: Arc<Tree>,
-    /// What this client has open; it goes with the connection.
+    /// The client's open files and directories, which are closed with the connection.
     open: HashMap<u32, Open>,
     next: u32,
     reply: Vec<u8>,
@@ -67,18 +67,18 @@ struct Connection {
     chunk: Vec<u8>,
 }
 
-/// Where the reply to a request stands.
+/// Where the reply to a request is.
 enum Reply {
-    /// The request has none.
+    /// The request has no reply.
     None,
     /// In `reply`.
     Small,
-    /// In so many bytes of `chunk`.
+    /// In the first bytes of `chunk`; this is their number.
     Chunk(usize),
 }
 
 impl Connection {
-    /// Until the client goes, or sends what is no request.
+    /// Serves until the client disconnects, or sends an invalid request.
     fn serve(mut self, mut stream: UnixStream) {
         let mut incoming = Incoming::new(4096 + 64);
         while let Ok(Some(request)) = incoming.frame(&mut stream) {
@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// Makes the reply. An error is a request that is none.
+    /// Makes the reply. An error means that the request is invalid.
     fn request(&mut self, mut fields: Fields<'_>) -> io::Result<Reply> {
         begin(&mut self.reply, DONE);
         let operation = fields.u8()?;
@@ -165,7 +165,7 @@ fn stat(file: &OpenFile, reply: &mut Vec<u8>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads straight into the reply; returns its length.
+/// Reads straight into the reply, and returns its length.
 fn read(file: &OpenFile, offset: u64, most: u32, chunk: &mut Vec<u8>) -> Result<usize, Error> {
     if most > MOST_BYTES {
         return Err(Error::TooMuch(MOST_BYTES));

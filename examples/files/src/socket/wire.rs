@@ -5,7 +5,7 @@ use crate::files::{Entry, Error, Kind};
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 
-/// What a frame has left to be read.
+/// The part of a frame that is yet to be read.
 pub(super) struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -45,7 +45,7 @@ pub(super) fn malformed(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Begins a frame; its length is put in by [`finish`].
+/// Begins a frame. [`finish`] fills in its length.
 pub(super) fn begin(frame: &mut Vec<u8>, first: u8) {
     frame.clear();
     frame.extend_from_slice(&[0, 0, 0, 0, first]);
@@ -117,12 +117,12 @@ fn kind(number: u32) -> io::Result<Kind> {
     })
 }
 
-/// Frames out of a stream. One read of the socket takes as much as is there.
+/// Frames from a stream. One read of the socket takes as much as is there.
 pub(super) struct Incoming {
     buffer: Vec<u8>,
-    /// What lies in the buffer: from here …
+    /// Start of the unread bytes in the buffer.
     start: usize,
-    /// … to here.
+    /// End of the unread bytes in the buffer.
     end: usize,
 }
 
@@ -131,7 +131,7 @@ impl Incoming {
         Self { buffer: vec![0; room.max(HEAD)], start: 0, end: 0 }
     }
 
-    /// The next frame without its length, or none at the end of the stream.
+    /// The next frame without its length; `None` at the end of the stream.
     pub fn frame(&mut self, stream: &mut UnixStream) -> io::Result<Option<&[u8]>> {
         if !self.fill(stream, 4)? {
             return Ok(None);
@@ -149,8 +149,8 @@ impl Incoming {
         Ok(Some(&self.buffer[at..at + length]))
     }
 
-    /// Sees to it that `count` bytes lie in the buffer; false if the stream ends before the first
-    /// of them.
+    /// Reads until `count` bytes are in the buffer. Returns `false` if the stream ends before the
+    /// first of them.
     fn fill(&mut self, stream: &mut UnixStream, count: usize) -> io::Result<bool> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
