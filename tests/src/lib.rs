@@ -50,7 +50,8 @@ pub mod interfaces {
     /// `trial` as known to a program that was built before `add` was changed.
     pub mod changed {
         upcall::interface!(
-            "package upcall:tests@1.0.0; interface trial { add: func(a: u64, b: u64) -> u64; null: func(); }"
+            "package upcall:tests@1.0.0; interface trial { add: func(a: u64, b: u64) -> u64; \
+            null: func(); }"
         );
     }
     /// `trial` as known to a program that was built before most of it was added.

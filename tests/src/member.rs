@@ -93,11 +93,18 @@ impl Member {
         handlers.on(data, move |group, from, [number, product, sender, receiver]| {
             let mut seen = here.borrow_mut();
             let good = [number, product, sender, receiver]
-                == [seen.taken[from], number.wrapping_mul(FACTOR), from as u64, group.rank() as u64];
+                == [
+                    seen.taken[from],
+                    number.wrapping_mul(FACTOR),
+                    from as u64,
+                    group.rank() as u64,
+                ];
             if !good && seen.wrong.is_none() {
                 let expected = seen.taken[from];
-                seen.wrong =
-                    Some(format!("from {from}: {number}, {product}, {sender}, {receiver} in place of number {expected}"));
+                seen.wrong = Some(format!(
+                    "from {from}: {number}, {product}, {sender}, {receiver} in place \
+                        of number {expected}"
+                ));
             }
             seen.taken[from] += 1;
         });

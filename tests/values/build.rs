@@ -52,7 +52,8 @@ fn main() {
         }
     }
     let all = format!(
-        "{code}\nfn values() -> Vec<Values> {{ vec![{values}] }}\nfn objects() -> Vec<Objects> {{ vec![{objects}] }}\n"
+        "{code}\nfn values() -> Vec<Values> {{ vec![{values}] }}\nfn objects() -> Vec<Objects> {{ \
+        vec![{objects}] }}\n"
     );
     std::fs::write(Path::new(&folder).join("values.rs"), all)
         .expect("the build's folder can be written to");

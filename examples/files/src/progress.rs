@@ -18,8 +18,10 @@ impl Stage {
         let bar = if !std::io::stderr().is_terminal() {
             ProgressBar::hidden()
         } else if let Some(bytes) = expected {
-            ProgressBar::new(bytes)
-                .with_style(style("  {msg:28} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec}"))
+            ProgressBar::new(bytes).with_style(style(
+                "  {msg:28} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} \
+                    {decimal_bytes_per_sec}",
+            ))
         } else {
             ProgressBar::new_spinner()
                 .with_style(style("  {msg:28} {spinner} {decimal_bytes} {decimal_bytes_per_sec}"))

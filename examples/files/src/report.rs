@@ -240,12 +240,14 @@ impl fmt::Display for Report {
         writeln!(f)?;
         writeln!(
             f,
-            "seconds: the time inside calls (digesting is outside), median of {} rounds; µs/call: the median of all calls;",
+            "seconds: the time inside calls (digesting is outside), median of {} rounds; µs/call: \
+            the median of all calls;",
             self.rounds
         )?;
         write!(
             f,
-            "ratio: time against the plain function call in the same round; MB: 10^6 bytes; chunks of {} KiB",
+            "ratio: time against the plain function call in the same round; MB: 10^6 bytes; \
+            chunks of {} KiB",
             self.chunk >> 10
         )
     }

@@ -69,7 +69,8 @@ impl fmt::Display for TreeError {
             }
             Self::Unconfined { source } => write!(
                 f,
-                "this kernel does not offer openat2 ({source}), without which paths cannot be kept inside the served directory; \
+                "this kernel does not offer openat2 ({source}), without which paths cannot be \
+                kept inside the served directory; \
                  it needs Linux 5.6 or newer, and a container must not filter the call"
             ),
         }

@@ -203,12 +203,14 @@ impl Ledger {
     ) -> Result<Message, String> {
         let Some(message) = self.pair(from, to).waiting.pop_front() else {
             return Err(format!(
-                "a message of domain {from} is taken, though none waits: handler {handler}, {len} bytes"
+                "a message of domain {from} is taken, though none waits: handler {handler}, {len} \
+                bytes"
             ));
         };
         if (message.handler(), message.len) != (handler, len) {
             return Err(format!(
-                "the next message of domain {from} is {message:?}, and found is handler {handler}, {len} bytes"
+                "the next message of domain {from} is {message:?}, and found is handler \
+                {handler}, {len} bytes"
             ));
         }
         self.summary.taken += 1;

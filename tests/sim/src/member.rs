@@ -194,7 +194,10 @@ impl<const S: u64> Member<S> {
         let most = link.file.most_held();
         let said = link.queue.outgoing().buffered();
         if said > most {
-            self.cpu.fail(format!("believes that {said} segments are not left by domain {to}, which has left all but {most}"));
+            self.cpu.fail(format!(
+                "believes that {said} segments are not left by domain {to}, \
+                which has left all but {most}"
+            ));
         }
         said
     }

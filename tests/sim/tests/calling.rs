@@ -57,7 +57,8 @@ fn each_call_is_answered_and_the_server_sleeps_at_last() {
     }
     let Seen { donated, parks, migrations, near, yields, times, .. } = &all;
     println!(
-        "{} calls, {donated} donated, {parks} parks, {migrations} migrations, {near} near, {yields} yields",
+        "{} calls, {donated} donated, {parks} parks, {migrations} migrations, {near} near, \
+        {yields} yields",
         times.len()
     );
     if runs >= 100 {

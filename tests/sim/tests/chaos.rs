@@ -23,7 +23,8 @@ fn whatever_befalls_domains_messages_arrive() {
         match chaos::run(seed, RUN) {
             Ok(summary) => all = all.and(summary),
             Err(failure) => panic!(
-                "{failure}after {} steps in all; again: UPCALL_SEED={seed} UPCALL_STEPS=1 cargo test -p upcall-simulator --test chaos",
+                "{failure}after {} steps in all; again: UPCALL_SEED={seed} UPCALL_STEPS=1 cargo \
+                test -p upcall-simulator --test chaos",
                 all.steps + failure.step
             ),
         }

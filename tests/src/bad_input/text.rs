@@ -39,7 +39,8 @@ pub(super) fn interface_samples() -> Vec<Vec<u8>> {
         small,
         ALL,
         TRIAL,
-        "package a:b; interface c { resource t { constructor(); m: func() -> t; } use d.{e}; } interface d { type e = u8; }",
+        "package a:b; interface c { resource t { constructor(); m: func() -> t; } use d.{e}; } \
+        interface d { type e = u8; }",
     ]
     .map(|text| text.as_bytes().to_vec())
     .into()
@@ -53,7 +54,8 @@ pub(super) fn limits(bytes: &[u8]) {
 }
 
 pub(super) fn limits_samples() -> Vec<Vec<u8>> {
-    let all = "[limits]\nstring = \"64KiB\"\nlist = 65536\ntail = 1024\ncalls = 5\n[trial]\ncalls = 8\n[trial.\"thing.number\"]\ntail = \"64KiB\"\n";
+    let all = "[limits]\nstring = \"64KiB\"\nlist = 65536\ntail = 1024\ncalls = 5\n[trial]\ncalls \
+        = 8\n[trial.\"thing.number\"]\ntail = \"64KiB\"\n";
     [LIMITS, all, ""].map(|text| text.as_bytes().to_vec()).into()
 }
 
@@ -88,8 +90,10 @@ pub(super) fn wave_samples() -> Vec<Vec<u8>> {
             interface.interface().procedures.iter().position(|procedure| procedure.name == name);
         at.unwrap_or_else(|| panic!("no procedure {name}")) as u8
     };
-    let deep = "{name: \"n\", points: [{x: 1, y: nan}], maybe: some(\"m\"), grid: [[1, 2], [3, 4], [5, 6]], pair: (7, \"p\"), one: (8), \
-        outcome: err(\"e\"), nothing: ok, mode: {read, append-only}, names: [\"a\", \"\\u{df}\"], raw: [1, 2]}";
+    let deep = "{name: \"n\", points: [{x: 1, y: nan}], maybe: some(\"m\"), grid: [[1, 2], [3, \
+        4], [5, 6]], pair: (7, \"p\"), one: (8), \
+        outcome: err(\"e\"), nothing: ok, mode: {read, append-only}, names: [\"a\", \"\\u{df}\"], \
+        raw: [1, 2]}";
     let numbers =
         "{a: 1, b: 2, c: 3, d: 4, e: -1, f: -2, g: -3, h: -4, i: 1.5, j: -inf, k: true, l: 'x'}";
     let texts = [

@@ -58,7 +58,10 @@ fn main() {
         }
         ["impostor", name, manner] => impostor::run(name, manner),
         _ => eprintln!(
-            "usage: upcall-party [without=CALL,CALL…[!|+]] [supervised] client | member GROUP SIZE RANK [OPTIONS] | share NAME make|find [OPTIONS] | supervise [OPTIONS] -- MEMBER | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | greedy SOCKET NAME | hostile-server NAME SEED | impostor NAME MANNER"
+            "usage: upcall-party [without=CALL,CALL…[!|+]] [supervised] client | member GROUP \
+            SIZE RANK [OPTIONS] | share NAME make|find [OPTIONS] | supervise [OPTIONS] -- MEMBER \
+            | job WORDS | job-member WORDS | serve NAME [OPTIONS] | hostile SOCKET SEED STEPS | \
+            greedy SOCKET NAME | hostile-server NAME SEED | impostor NAME MANNER"
         ),
     }
 }

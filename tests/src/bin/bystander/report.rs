@@ -67,7 +67,8 @@ pub fn print(all: &[Figures]) {
         let grew = grew_kib.map_or(String::new(), |kib| format!("+{:.1} MiB", kib as f64 / 1024.0));
         let [median, most, nearly_all, longest] = times;
         println!(
-            "{name:14} {:8} {:>8} {median:>10} {most:>10} {nearly_all:>10} {longest:>10} {grew:>12}",
+            "{name:14} {:8} {:>8} {median:>10} {most:>10} {nearly_all:>10} {longest:>10} \
+            {grew:>12}",
             record.system, record.samples
         );
     }

@@ -50,7 +50,13 @@ impl Operation for Add {
         let (first, second) = (pair.first().get()?, pair.second().get()?);
         let (most, least) = (begun.load(SeqCst), done.load(SeqCst));
         if first != second || first < least || first > most {
-            role.complain("torn", format!("the object has {first} and {second}, after {least} operations done of {most} begun"));
+            role.complain(
+                "torn",
+                format!(
+                    "the object has {first} and {second}, after {least} \
+                operations done of {most} begun"
+                ),
+            );
         }
         begun.fetch_add(1, SeqCst);
         role.check("doubled", book.execute(id, Plane::First));

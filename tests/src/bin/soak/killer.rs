@@ -332,7 +332,8 @@ impl Run<'_> {
                     .sum::<u64>()
             };
             print!(
-                "\r\x1b[K{:4} s | {} kills, {} stops | {} requests, {} failed | {} messages, {} groups | {} complaints ",
+                "\r\x1b[K{:4} s | {} kills, {} stops | {} requests, {} failed | {} messages, {} \
+                groups | {} complaints ",
                 self.start.elapsed().as_secs(),
                 count("kill"),
                 count("stop"),

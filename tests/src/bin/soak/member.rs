@@ -442,7 +442,8 @@ impl<'a> Member<'a> {
         let pid = self.process(from);
         let killed = if self.role.book.died(pid) != 0 { "killed" } else { "alive" };
         format!(
-            "member {from} (process {pid}, {killed}) began {begun} and sent {sent}, of which {taken} were taken"
+            "member {from} (process {pid}, {killed}) began {begun} and sent {sent}, of which \
+            {taken} were taken"
         )
     }
 }

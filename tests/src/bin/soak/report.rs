@@ -30,7 +30,8 @@ pub fn print(run: &Run<'_>, leaks: Option<&Leaks>) {
         println!("    {name:36} {:12}", run.book.sum(sum));
     }
     println!(
-        "\n  times (reported only)                 count       median        99 %      99.9 %     longest"
+        "\n  times (reported only)                 count       median        99 %      99.9 %     \
+        longest"
     );
     for times in Times::ALL {
         let (count, longest) = run.book.noted(times);
@@ -56,12 +57,14 @@ pub fn print(run: &Run<'_>, leaks: Option<&Leaks>) {
             println!("  memory of all processes together, at rest: {before} → {after}")
         }
         None => println!(
-            "  memory of all processes together: not known, no control group can be made or the run ended early"
+            "  memory of all processes together: not known, no control group can be made or the \
+            run ended early"
         ),
     }
     if let Some(leaks) = leaks {
         println!(
-            "\n  at rest, before → after   descriptors      memory files          threads     own memory (KiB)     allocated (bytes)"
+            "\n  at rest, before → after   descriptors      memory files          threads     own \
+            memory (KiB)     allocated (bytes)"
         );
         for (before, after) in &leaks.0 {
             let (old, new) = (before.usage, after.usage);

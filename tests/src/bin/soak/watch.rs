@@ -143,7 +143,8 @@ impl Watchdog {
         is_over.then(|| {
             let threads: String = pids.into_iter().map(threads).collect();
             format!(
-                "hang: {text}, {:.3} s in which all could run, of {:.3} s without stops and {:.3} s in all\n{threads}",
+                "hang: {text}, {:.3} s in which all could run, of {:.3} s without stops and {:.3} \
+                s in all\n{threads}",
                 beyond.as_secs_f64(),
                 waited as f64 / 1e9,
                 now().saturating_sub(since) as f64 / 1e9
