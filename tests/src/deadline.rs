@@ -38,7 +38,7 @@ impl Tally {
         self.wrong.lock().push(what);
     }
 
-    /// Makes a call that is abandoned and one that is not, of the kind that `number` chooses.
+    /// Makes a call of the kind that `number` chooses twice, first with a limit and then without.
     fn call_twice(&self, trial: &Trial, giver: &Giver, after: Duration, number: usize) {
         let mut dice = Dice::new(number as u64 + 1);
         let start = Instant::now();

@@ -85,7 +85,7 @@ impl Holders {
 }
 
 /// Takes all A-stacks of one class for calls that stay in the server, so that more calls of that
-/// class wait. Meanwhile, makes calls of another class and calls that need no A-stack. Then
+/// class wait. While they wait, makes calls of another class and calls that need no A-stack. Then
 /// releases one call after the other, and checks which of the waiting calls come in.
 ///
 /// Reports how many A-stacks the class has, how many calls went through while all were taken, and
@@ -118,8 +118,8 @@ pub(crate) fn full_class(name: &str) -> Outcome {
         Ok(())
     };
     let came_in = || Ok(bound.came_in()?.0);
-    // Three calls that stay as well, told apart by the lengths of their arguments, and one that
-    // does not stay, all of the same class.
+    // Three more calls stay, told apart by the lengths of their arguments, and a fourth does not.
+    // All are of the same class.
     const WAITING: u64 = 3;
     let (begun, measured) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     std::thread::scope(|scope| {

@@ -76,7 +76,10 @@ fn functions(of: &ItemTrait) -> impl Iterator<Item = (&Signature, Option<(&Ident
 
 /// Returns `true` if the type has this name.
 fn is(ty: &Type, name: &str) -> bool {
-    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|segment| segment.ident == name))
+    matches!(
+        ty,
+        Type::Path(path) if path.path.segments.last().is_some_and(|segment| segment.ident == name)
+    )
 }
 
 /// The return type of a function.

@@ -158,7 +158,8 @@ impl Row {
             .iter()
             .map(|of| {
                 let value = json!({
-                    "calls": of.calls, "seconds": of.total.as_secs_f64(), "p50_ns": nanos(of.p50), "p99_ns": nanos(of.p99),
+                    "calls": of.calls, "seconds": of.total.as_secs_f64(),
+                    "p50_ns": nanos(of.p50), "p99_ns": nanos(of.p99),
                 });
                 (of.name.to_owned(), value)
             })

@@ -174,8 +174,8 @@ impl Cpus {
         self.switch(thread);
     }
 
-    /// Ends a step of `thread`: moves the thread if it has to move, and runs another one that is
-    /// due.
+    /// Ends a step of `thread`: moves the thread if it has to move, and runs the next thread if it
+    /// is due.
     fn switch(&mut self, thread: usize) {
         let own = self.threads[thread].cpu;
         let moves = self.cpus[own].running.is_some() && !self.threads[thread].allowed.contains(own);

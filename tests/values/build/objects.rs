@@ -42,8 +42,14 @@ pub fn serve(module: &mut ItemMod) {
             added.extend(servers(one));
         } else {
             let never = never(one);
-            added.push(parse_quote!(#[allow(unused_variables)] impl Serve for crate::objects::Plain { #(#never)* }));
-            added.push(parse_quote!(#[allow(unused_variables)] impl<C: Send + Sync + 'static> Serve for crate::objects::Forward<C> { #(#never)* }));
+            added.push(parse_quote!(
+                #[allow(unused_variables)]
+                impl Serve for crate::objects::Plain { #(#never)* }
+            ));
+            added.push(parse_quote!(
+                #[allow(unused_variables)]
+                impl<C: Send + Sync + 'static> Serve for crate::objects::Forward<C> { #(#never)* }
+            ));
         }
     }
     items.extend(added);
@@ -63,8 +69,14 @@ fn resource(of: &ItemTrait) -> Vec<Item> {
     let client = quote::format_ident!("{}", name.to_string().replacen("Serve", "", 1));
     let never = never(of);
     vec![
-        parse_quote!(#[allow(unused_variables)] impl #name for crate::objects::Object { #(#never)* }),
-        parse_quote!(#[allow(unused_variables)] impl #name for crate::objects::Proxy<#client> { #(#never)* }),
+        parse_quote!(
+            #[allow(unused_variables)]
+            impl #name for crate::objects::Object { #(#never)* }
+        ),
+        parse_quote!(
+            #[allow(unused_variables)]
+            impl #name for crate::objects::Proxy<#client> { #(#never)* }
+        ),
         parse_quote!(crate::objects::resource!(#client, #name);),
     ]
 }
@@ -117,11 +129,32 @@ fn converted(client: &Item, served: &Item) -> Vec<Item> {
     };
     let lifetime = lends.then(|| quote::quote!(<'a>));
     let mut all = vec![
-        parse_quote!(impl crate::objects::Tell for #from { fn tell(&self, numbers: &mut ::std::vec::Vec<u64>) { use crate::objects::Tell; #tell } }),
-        parse_quote!(impl<'a> crate::objects::Out<'a, #name #lifetime> for #from { fn out(&'a mut self) -> #name #lifetime { use crate::objects::Out; #out } }),
+        parse_quote!(
+            impl crate::objects::Tell for #from {
+                fn tell(&self, numbers: &mut ::std::vec::Vec<u64>) {
+                    use crate::objects::Tell;
+                    #tell
+                }
+            }
+        ),
+        parse_quote!(
+            impl<'a> crate::objects::Out<'a, #name #lifetime> for #from {
+                fn out(&'a mut self) -> #name #lifetime {
+                    use crate::objects::Out;
+                    #out
+                }
+            }
+        ),
     ];
     if !lends {
-        all.push(parse_quote!(impl crate::objects::Back<#from> for #name { fn back(self) -> #from { use crate::objects::Back; #back } }));
+        all.push(parse_quote!(
+            impl crate::objects::Back<#from> for #name {
+                fn back(self) -> #from {
+                    use crate::objects::Back;
+                    #back
+                }
+            }
+        ));
     }
     all
 }
@@ -150,7 +183,11 @@ fn servers(of: &ItemTrait) -> Vec<Item> {
             Some("number") => quote::quote!(crate::objects::number(#v)),
             Some("tell") if lent => quote::quote!(::std::vec![crate::objects::number(#v)]),
             Some("tell") => {
-                quote::quote!({ let mut numbers = ::std::vec::Vec::new(); #v.tell(&mut numbers); numbers })
+                quote::quote!({
+                    let mut numbers = ::std::vec::Vec::new();
+                    #v.tell(&mut numbers);
+                    numbers
+                })
             }
             _ => quote::quote!(#v),
         };
@@ -165,8 +202,18 @@ fn servers(of: &ItemTrait) -> Vec<Item> {
         forward.push(quote::quote!(#signature { #mutable #result }));
     }
     vec![
-        parse_quote!(const _: () = { use crate::objects::Tell; impl Serve for crate::objects::Plain { #(#plain)* } };),
-        parse_quote!(const _: () = { use crate::objects::{Back, Out}; impl Serve for crate::objects::Forward<GivesObjects> { #(#forward)* } };),
+        parse_quote!(
+            const _: () = {
+                use crate::objects::Tell;
+                impl Serve for crate::objects::Plain { #(#plain)* }
+            };
+        ),
+        parse_quote!(
+            const _: () = {
+                use crate::objects::{Back, Out};
+                impl Serve for crate::objects::Forward<GivesObjects> { #(#forward)* }
+            };
+        ),
         parse_quote!(
             pub fn plain() -> ::upcall::Export {
                 export(crate::objects::Plain::default())

@@ -30,9 +30,10 @@ use upcall_files::{direct, files::Files};
   file-client /usr/share --rounds 1   more of it, once
   file-client --chunk 1M              in chunks of 1 MiB instead of 64 KiB
   file-client --json result.json      the table for programs, too
-  file-client --server books          a server that runs already; without --socket, no comparison with one
+  file-client --server books          a running server; without --socket, no comparison with one
 
-Links are not followed; names need not be UTF-8. What was not read, and why, is said before the table.
+Links are not followed; names need not be UTF-8. What was not read is listed before the table, with
+the reason.
 The exit code is 0 only if every file came through as it is."
 )]
 struct Arguments {
@@ -46,7 +47,11 @@ struct Arguments {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Number of small calls in each round
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(
+        long,
+        default_value_t = 2000,
+        value_parser = clap::value_parser!(u32).range(1..=10_000_000)
+    )]
     stats: u32,
     /// The name of a running server; without it, one is started, and stopped at the end
     #[arg(long, value_name = "NAME")]

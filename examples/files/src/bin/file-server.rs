@@ -14,7 +14,8 @@ use upcall_files::server::{Options, run};
   file-server ~/books --name books              serve another directory under another name
   file-server --socket /run/user/1000/files     also at a Unix socket, to compare with
 
-It stops at SIGINT (Ctrl-C) and SIGTERM. Nothing outside of the directory can be read: not by .., not by absolute paths, not by symbolic links."
+It stops at SIGINT (Ctrl-C) and SIGTERM. Nothing outside of the directory can be
+read: not by .., not by absolute paths, not by symbolic links."
 )]
 struct Arguments {
     #[command(flatten)]

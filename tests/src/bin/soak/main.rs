@@ -62,7 +62,8 @@ options:
                  keeps a control thread from running (200)
   --json FILE    writes the summary as JSON; `-` is standard output
   --trace        prints each choice of the killer
-  --plant FAULT  puts a fault into the load: lost, doubled, answer, order, claim, hang, leak, memory or file
+  --plant FAULT  puts a fault into the load: lost, doubled, answer, order, claim, hang, leak, memory
+                 or file
   --help         this text
 
 examples:
