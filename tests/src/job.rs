@@ -165,7 +165,7 @@ fn work(path: &Path) -> Outcome {
             return Ok(vec!["worked".into(), own.to_string(), round.to_string()]);
         }
     }
-    Err("there are more rounds than numbers".into())
+    Err("all numbers of rounds are used up".into())
 }
 
 /// Stays in the group, and reports which members leave it.

@@ -201,7 +201,7 @@ impl Member {
                 return show([round]);
             }
         }
-        Err("there are more rounds than numbers".into())
+        Err("all numbers of rounds are used up".into())
     }
 
     fn until(&self, met: impl Fn(&Seen) -> bool) -> Result<(), Box<dyn std::error::Error>> {
@@ -223,7 +223,7 @@ impl Member {
             if start.elapsed() > self.patience {
                 let Seen { taken, ended, .. } = &*self.seen.borrow();
                 return Err(format!(
-                    "nothing comes: in {:?} taken {taken:?}, ended {ended:?}",
+                    "nothing arrives: in {:?} taken {taken:?}, ended {ended:?}",
                     self.patience
                 )
                 .into());

@@ -88,7 +88,7 @@ fn live(name: &str) -> Outcome {
             // The call was not sent before its deadline.
             Err(CallError::Aborted { sent: false }) => {}
             Err(error) => return Err(error.into()),
-            Ok(()) if length > 10_000 => return Err("a nap was not left at its deadline".into()),
+            Ok(()) if length > 10_000 => return Err("a nap did not end at its deadline".into()),
             Ok(()) => length *= 4,
         }
     }

@@ -279,7 +279,7 @@ fn conduct(
         }
         let (stage, steps) = (state.stage, state.steps);
         if quiet_at.replace(steps) == Some(steps) {
-            state.fails("all were roused, and nobody goes on".into());
+            state.fails("all domains were roused, and none goes on".into());
             break;
         }
         match quiet(&mut state, stage) {

@@ -153,7 +153,7 @@ impl Ledger {
         state.ledger.pair(from, to).owes = false;
         let left = state.domains[to].sleeps_on() && !state.ledger.seen(from, to).waiting.is_empty();
         if left && !state.is_being_roused(to) {
-            return Err(format!("domain {to} sleeps, a message waits for it, and nobody rings"));
+            return Err(format!("domain {to} sleeps, a message waits for it, and no sender rings"));
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Ledger {
         };
         let from = (0..state.ledger.count).find(waits)?;
         Some(format!(
-            "domain {rank} falls asleep, though a message of domain {from} waits, and nobody rings"
+            "domain {rank} falls asleep, though a message of domain {from} waits, and no sender rings"
         ))
     }
 
@@ -241,12 +241,12 @@ impl Ledger {
             let unheard = |domain: &Domain| domain.is_well() && !domain.news.is_empty();
             let rank = state.domains.iter().position(unheard)?;
             return Some(format!(
-                "nobody can go on, and domain {rank} has not heard that another one has ended"
+                "no domain can go on, and domain {rank} has not read that another one has ended"
             ));
         };
         let count = state.ledger.seen(from, to).waiting.len();
         Some(format!(
-            "nobody can go on, and {count} messages of domain {from} to domain {to} are not taken"
+            "no domain can go on, and {count} messages of domain {from} to domain {to} are not taken"
         ))
     }
 }

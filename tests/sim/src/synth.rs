@@ -128,7 +128,7 @@ pub fn run(synth: Synth) -> Result<Row, Failure> {
             consume(&cpu, Incoming::new(bag(messages, false)), Outgoing::new(bag(replies, true)));
         }
     };
-    let ledger = engine::run(setup, program, |_, _| Err("nobody can go on".into()))?;
+    let ledger = engine::run(setup, program, |_, _| Err("no domain can go on".into()))?;
     let (sent, buffered) = (ledger.summary.launched, ledger.summary.buffered);
     Ok(Row { group: synth.group, interval: synth.interval, sent, buffered })
 }

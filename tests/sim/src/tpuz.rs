@@ -126,7 +126,7 @@ pub fn run(workload: Workload) -> Result<Ran, Failure> {
             ended[cpu.rank()].store(cpu.time() as usize, Ordering::Relaxed);
         }
     };
-    let ledger = engine::run(setup, program, |_, _| Err("nobody can go on".into()))?;
+    let ledger = engine::run(setup, program, |_, _| Err("no domain can go on".into()))?;
     for (job, program) in jobs.iter().zip(programs) {
         let found = job.books().solutions;
         if program == Program::Tpuz && found != alone.solutions {

@@ -41,7 +41,7 @@ fn main() {
     if let Err(error) =
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
     {
-        eprintln!("upcall-honest: would outlive its test: {error}");
+        eprintln!("upcall-honest: cannot be set to end with its test: {error}");
     }
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     // On a virtual processor the handlers run by themselves.

@@ -21,7 +21,7 @@ static MEMORY: upcall_os::ration::Rationed = upcall_os::ration::Rationed;
 fn main() {
     // The program does not outlive its test.
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        eprintln!("upcall-party: would outlive its test: {error}");
+        eprintln!("upcall-party: cannot be set to end with its test: {error}");
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -49,7 +49,7 @@ fn the_soak_finds_a_message_that_is_missing() {
 
 #[test]
 fn the_soak_finds_an_error_that_claims_a_death() {
-    finds("claim", "--only calls --rate 100", "nobody has killed it");
+    finds("claim", "--only calls --rate 100", "the run has not killed it");
 }
 
 #[test]

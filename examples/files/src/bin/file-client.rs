@@ -205,7 +205,7 @@ fn told(walked: &Walked, proof: &Proof) -> String {
         (walked.links, "symbolic links, not followed"),
         (walked.others, "pipes, sockets and devices, not opened"),
         (walked.foreign_names, "names that are not UTF-8, read like all others"),
-        (proof.changed.len() as u64, "files that changed meanwhile, and were read again"),
+        (proof.changed.len() as u64, "files that changed in between, and were read again"),
         (proof.unreadable.len() as u64, "that could not be read, neither directly nor by calls:"),
     ] {
         if count > 0 {

@@ -43,7 +43,7 @@ cases (call: what the bystander's calls take; bind: its binds):
 ";
 
 const EXAMPLES: &str = "
-systems: upcall; sleeper and bare are floors, which the kernel sets (see the source)
+systems: upcall; sleeper and bare are baselines, which the kernel sets (see the source)
 
 examples:
   bystander                                     all cases but deaths, some two minutes

@@ -379,7 +379,7 @@ impl Caller {
                     role.complain(
                         "claim",
                         format!(
-                            "a call says that process {} has ended, and nobody has killed it",
+                            "a call reports that process {} has ended, but the run has not killed it",
                             given.pid
                         ),
                     );

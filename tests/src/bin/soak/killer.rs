@@ -598,7 +598,7 @@ impl Run<'_> {
         }
         if start.elapsed() >= LONGEST_REST && watch::is_busy(&self.book) {
             self.faults.push(format!(
-                "hang: nobody was disturbed for {LONGEST_REST:?}, and callers still wait"
+                "hang: no process was disturbed for {LONGEST_REST:?}, and callers still wait"
             ));
         }
         self.objects_are_dropped();
