@@ -169,7 +169,8 @@ impl Ledger {
         };
         let from = (0..state.ledger.count).find(waits)?;
         Some(format!(
-            "domain {rank} falls asleep, though a message of domain {from} waits, and no sender rings"
+            "domain {rank} falls asleep, though a message of domain {from} waits, and no sender \
+            rings"
         ))
     }
 
@@ -246,7 +247,8 @@ impl Ledger {
         };
         let count = state.ledger.seen(from, to).waiting.len();
         Some(format!(
-            "no domain can go on, and {count} messages of domain {from} to domain {to} are not taken"
+            "no domain can go on, and {count} messages of domain {from} to domain {to} are not \
+            taken"
         ))
     }
 }

@@ -373,8 +373,8 @@ struct SendRequest<'a, const S: u64> {
     /// used since.
     used: u64,
     spin: u64,
-    /// Whether something other than the receiver's pace delays the sender, and the sender has
-    /// waited for it.
+    /// Whether more than a full queue and its timeout delays the sender now; `was_kept`: whether the
+    /// sender has waited for that.
     is_kept: bool,
     was_kept: bool,
 }

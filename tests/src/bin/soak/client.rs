@@ -379,7 +379,8 @@ impl Caller {
                     role.complain(
                         "claim",
                         format!(
-                            "a call reports that process {} has ended, but the run has not killed it",
+                            "a call reports that process {} has ended, but the run has not killed \
+                            it",
                             given.pid
                         ),
                     );

@@ -273,7 +273,8 @@ impl Guest {
                     self.role.complain(
                         "claim",
                         format!(
-                            "process {pid} has ended, by {}: {error}; but the run has not killed it",
+                            "process {pid} has ended, by {}: {error}; but the run has not killed \
+                            it",
                             kind(error)
                         ),
                     );
