@@ -157,9 +157,9 @@ impl Group {
 
     /// The event by which a member was lost, if it was.
     pub(crate) fn lost(&self, member: Rank) -> Option<Event> {
-        let of = |event: &&Event| match **event {
-            Event::Ended { rank } | Event::Violation { rank, .. } => rank == member,
-            _ => false,
+        let of = |event: &&Event| {
+            let (Event::Ended { rank } | Event::Violation { rank, .. }) = **event;
+            rank == member
         };
         self.0.lost.borrow().iter().find(of).cloned()
     }

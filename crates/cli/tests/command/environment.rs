@@ -105,7 +105,10 @@ fn the_help_and_the_page_have_the_table() {
         std::fs::write(&file, &page).expect("the page");
     }
     let written = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(written == page, "run this test with UPDATE_SNAPSHOTS=1 to write docs/reference/environment.md");
+    assert!(
+        written == page,
+        "run this test with UPDATE_SNAPSHOTS=1 to write docs/reference/environment.md"
+    );
     let (_, out, _) = place.run(&["env"]);
     assert!(out.contains(&format!("UPCALL_DIR={}", place.names().display())), "{out}");
 }
