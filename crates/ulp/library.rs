@@ -11,7 +11,7 @@ fn need_tools() {
     for (program, package) in [(compiler, "gcc"), ("objcopy".into(), "binutils")] {
         if let Err(error) = Command::new(&program).arg("--version").output() {
             println!(
-                "cargo::error=`{}` cannot be started ({error}): `apt install {package}` installs it",
+                "cargo::error=`{}` cannot be started ({error}): run `apt install {package}`",
                 program.display()
             );
             std::process::exit(0);

@@ -69,9 +69,9 @@ impl GroupBuilder {
 
     /// Creates the builder of the group of the job that started this process.
     ///
-    /// Jobs are started by `upcall job run` (docs/reference/jobs.md). The group, its size and the rank come
-    /// from the environment: `UPCALL_GROUP`, `UPCALL_SIZE`, `UPCALL_RANK`, and, if the job limits
-    /// what its group may buffer, [`UPCALL_LIMIT`](Self::LIMIT).
+    /// Jobs are started by `upcall job run` (docs/reference/jobs.md). The group, its size and the
+    /// rank come from the environment: `UPCALL_GROUP`, `UPCALL_SIZE`, `UPCALL_RANK`, and, if the
+    /// job limits what its group may buffer, [`UPCALL_LIMIT`](Self::LIMIT).
     ///
     /// # Errors
     /// [`JoinError::NoJob`]: a variable is missing, or makes no sense.

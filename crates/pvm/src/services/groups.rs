@@ -201,8 +201,12 @@ impl Groups {
     /// | SIZE | | the number of members |
     /// | BARRIER | count; -1: the group's size | when that many have called |
     /// | FREEZE | count; -1: the group's size | when that many have called: the number of members |
-    /// | MEMBERS | | the number of members; the number of instances, and the tid of each, 0 for an unused one |
-    /// | LIST | no name, nothing | the number of groups; for each its name (text), its number of members, its state (0 dynamic, 1 frozen, 2 broken), its members as in MEMBERS, and for its barrier and its freeze: the number to wait for (0: none waits), the number that wait, their tids |
+    /// | MEMBERS | | the number of members; the number of instances; the tid of each, or 0 |
+    /// | LIST | no name, nothing | the number of groups; for each the items below |
+    ///
+    /// LIST gives for each group its name (text), its number of members, its state (0 dynamic, 1
+    /// frozen, 2 broken), and its members as in MEMBERS. For its barrier and its freeze follow the
+    /// number to wait for (0: none waits), the number that wait, and their tids.
     pub(super) fn ask(
         &mut self,
         from: Tid,

@@ -148,7 +148,10 @@ impl Mailboxes {
     /// | PUT | flags; index (-1: as the flags say); tag; message | the index |
     /// | GET | index; flags | the index; the sender (integer), the tag, the message |
     /// | DELETE | index | the index |
-    /// | INFO | a pattern in place of the name | the number of matching classes; for each its name (text), its number of entries, and for each entry its index, owner (0: has ended), flags |
+    /// | INFO | a pattern in place of the name | the number of matching classes; the items below |
+    ///
+    /// INFO gives for each class its name (text), its number of entries, and for each entry its
+    /// index, its owner (0: has ended) and its flags.
     pub(super) fn ask(
         &mut self,
         from: Tid,
