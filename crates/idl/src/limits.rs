@@ -246,7 +246,8 @@ impl LimitsReader<'_> {
                 return Err(Error::Limits {
                     at: self.at(key.span().start),
                     found: format!("`{other}` is not a limit"),
-                    advice: "the limits are: string, list, values, tail, calls; a procedure is a table, [<interface>.\"<name>\"]"
+                    advice: "the limits are: string, list, values, tail, calls; a procedure is a \
+                        table, [<interface>.\"<name>\"]"
                         .to_owned(),
                 });
             }

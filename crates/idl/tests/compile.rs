@@ -166,7 +166,8 @@ fn layouts_are_as_worked_out_by_hand() {
     ];
     let names = |n: usize| (0..n).map(|i| format!("c{i}")).collect::<Vec<_>>().join(", ");
     let mut wit = format!(
-        "package a:b; interface i {{ record rec {{ a: u8, b: u64, c: u16, d: bool }} variant var {{ a, b(tuple<u64, u64>), c(u8) }} \
+        "package a:b; interface i {{ record rec {{ a: u8, b: u64, c: u16, d: bool }} variant var \
+        {{ a, b(tuple<u64, u64>), c(u8) }} \
          enum big-enum {{ {} }} flags fl8 {{ {} }} flags fl9 {{ {} }} flags fl32 {{ {} }}\n",
         names(257),
         names(8),

@@ -84,10 +84,12 @@ fn interfaces_come_and_go_and_packages_are_renamed() {
     let model =
         |wit: &str| upcall_idl::generate_text("x.wit", wit).unwrap_or_else(|e| panic!("{e}")).model;
     let old = model(
-        "package a:b; interface i { f: func(); } interface types { type t = u8; } interface gone { f: func(); }",
+        "package a:b; interface i { f: func(); } interface types { type t = u8; } interface gone \
+        { f: func(); }",
     );
     let new = model(
-        "package a:b; interface i { f: func(); } interface types { type t = u16; } interface more { f: func(); }",
+        "package a:b; interface i { f: func(); } interface types { type t = u16; } interface more \
+        { f: func(); }",
     );
     let found = diff(&old, &new);
     let names: Vec<_> = found.interfaces.iter().map(|i| i.name.as_str()).collect();
@@ -121,8 +123,10 @@ fn reasons_name_the_type_and_the_member() {
             &["record point: field `z` added: s32"],
         ),
         (
-            "record point { x: s32, y: s32 } record line { a: point, b: option<point> } f: func() -> result<line>;",
-            "record point { y: s32, x: s64 } record line { a: point, b: option<point> } f: func() -> result<line>;",
+            "record point { x: s32, y: s32 } record line { a: point, b: option<point> } f: func() \
+            -> result<line>;",
+            "record point { y: s32, x: s64 } record line { a: point, b: option<point> } f: func() \
+            -> result<line>;",
             &[
                 "record point: fields in another order: was x, y, is y, x",
                 "record point, field `x`: was s32, is s64",

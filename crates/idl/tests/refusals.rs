@@ -27,7 +27,8 @@ fn constructs_are_refused_with_their_place() {
         ("f: async func() -> stream<u8>;", "3:20: `stream`"),
         ("f: func(a: list<u8, 0>);", "3:12: a list of length 0 is not supported"),
         (
-            "resource r;\nrecord x { h: r }\nvariant y { a, b(list<x>) }\nf: func(a: y) -> option<y>;",
+            "resource r;\nrecord x { h: r }\nvariant y { a, b(list<x>) }\nf: func(a: y) -> \
+            option<y>;",
             "accepted",
         ),
         ("resource r;\nrecord x { h: borrow<r> }\nf: func(a: list<x>);", "accepted"),
@@ -136,7 +137,8 @@ fn what_a_world_declares_are_interfaces() {
     assert_eq!(told(resource, "w"), Ok(carried));
     // What is included, also from another package, becomes the world's own.
     let included = "resource q { go: func(); } export h: func() -> q; }\nworld v { include w;";
-    let foreign = "include c:d/u; }\n package c:d { world u { resource q { go: func(); } export h: func() -> q; }";
+    let foreign = "include c:d/u; }\n package c:d { world u { resource q { go: func(); } export \
+        h: func() -> q; }";
     for (world, text) in [("w", included), ("v", included), ("w", foreign)] {
         let carried = format!("a:b/{world}-imports.q.go: func(self: borrow<q>)");
         assert_eq!(told(text, world), Ok(vec!["h: func() -> own<q>".into(), carried]));
@@ -204,7 +206,8 @@ fn too_much_that_is_carried_is_refused() {
     for n in 1..3000 {
         let before = n - 1;
         chain.push_str(&format!(
-            "interface i{n} {{ use i{before}.{{r{before}}}; resource r{n}; f: func(a: borrow<r{before}>); }}"
+            "interface i{n} {{ use i{before}.{{r{before}}}; resource r{n}; f: func(a: \
+            borrow<r{before}>); }}"
         ));
     }
     let error = DynamicInterface::parse("a:b/i1", &chain, "").unwrap_err().to_string();
@@ -256,14 +259,18 @@ fn the_generator_refuses_names_that_meet() {
 }
 
 fn limits(toml: &str) -> Result<DynamicInterface, String> {
-    let wit = "package a:b; interface i { f: func(a: string) -> list<u8>; g: func(); resource r { h: func(a: string); } }";
+    let wit = "package a:b; interface i { f: func(a: string) -> list<u8>; g: func(); resource r { \
+        h: func(a: string); } }";
     DynamicInterface::parse("a:b/i", wit, toml).map_err(|e| e.to_string())
 }
 
 #[test]
 fn limits_are_taken_from_the_nearest_table() {
-    let i =
-        limits("[limits]\nstring = \"64KiB\"\ncalls = 7\n[i]\nlist = 0x10\n[i.\"r.h\"]\ntail = 4_096\nstring = 9000\n").unwrap();
+    let i = limits(
+        "[limits]\nstring = \"64KiB\"\ncalls = 7\n[i]\nlist = 0x10\n[i.\"r.h\"]\ntail = \
+            4_096\nstring = 9000\n",
+    )
+    .unwrap();
     let of = |name: &str| i.procedure(name).unwrap().limits;
     assert_eq!((of("f").string, of("f").list, of("f").calls), (65536, 16, 7));
     // No more room is made than the longest value can take: 16 elements.
@@ -310,6 +317,7 @@ fn files_that_are_not_there() {
     let error = upcall_idl::load("/nowhere/x.wit").unwrap_err();
     assert_eq!(
         format!("{error:?}"),
-        "cannot read /nowhere/x.wit: No such file or directory (os error 2); name a .wit file, or a folder of them"
+        "cannot read /nowhere/x.wit: No such file or directory (os error 2); name a .wit file, or \
+        a folder of them"
     );
 }

@@ -89,7 +89,8 @@ fn types_are_refused_with_their_place() {
     ];
     let around = |f: &str| {
         format!(
-            "mod m {{ #[resource] pub trait Thing {{ fn g(&self); }} pub struct Point {{ x: u8 }} pub trait I {{\n{f} }} }}"
+            "mod m {{ #[resource] pub trait Thing {{ fn g(&self); }} pub struct Point {{ x: u8 }} \
+            pub trait I {{\n{f} }} }}"
         )
     };
     check(&cases, around);
@@ -179,7 +180,8 @@ fn items_are_refused_with_their_place() {
 #[test]
 fn everything_that_is_wrong_is_told() {
     let all = refusals(
-        "mod m { pub struct A(u8); pub trait I { fn f(&self, a: usize); fn g(self); } pub enum B {} }",
+        "mod m { pub struct A(u8); pub trait I { fn f(&self, a: usize); fn g(self); } pub enum B \
+        {} }",
     );
     assert_eq!(all.len(), 4, "{all:#?}");
 }

@@ -23,7 +23,8 @@ const OTHERS: [(&[&str], &str); 7] = [
     ),
     (
         &["Box", "Rc", "Arc", "Weak", "Cow", "NonNull"],
-        "it points into this process's memory: write what it points to, or a `Link` to an element of a `List`",
+        "it points into this process's memory: write what it points to, or a `Link` to an element \
+        of a `List`",
     ),
     (
         &[
@@ -41,7 +42,8 @@ const OTHERS: [(&[&str], &str); 7] = [
             "AtomicBool",
             "AtomicUsize",
         ],
-        "it is not needed: the object is locked as a whole, and its places can be written; write what is in it",
+        "it is not needed: the object is locked as a whole, and its places can be written; write \
+        what is in it",
     ),
     (
         &[
@@ -55,7 +57,8 @@ const OTHERS: [(&[&str], &str); 7] = [
             "Sender",
             "Receiver",
         ],
-        "it is a thing of this process: other processes can do nothing with it; write a number that says what they need",
+        "it is a thing of this process: other processes can do nothing with it; write a number \
+        that says what they need",
     ),
 ];
 
@@ -63,7 +66,8 @@ const OTHERS: [(&[&str], &str); 7] = [
 fn refuse(ty: &Type) -> Option<Error> {
     let why = match ty {
         Type::Reference(_) | Type::Ptr(_) => {
-            "it points into this process's memory: write what it points to, `Text` for `&str`, `Blob` for `&[u8]`"
+            "it points into this process's memory: write what it points to, `Text` for `&str`, \
+            `Blob` for `&[u8]`"
         }
         Type::FnPtr(_) => {
             "code has another address in each process: operations are named, and run at the home"
@@ -120,7 +124,8 @@ fn check_generics(input: &DeriveInput) -> Result<()> {
     if input.generics.params.is_empty() {
         return Ok(());
     }
-    let why = "a type in shared memory is one for all its programs: write what it has in place of parameters";
+    let why = "a type in shared memory is one for all its programs: write what it has in place of \
+        parameters";
     Err(Error::new_spanned(&input.generics, why))
 }
 
@@ -205,7 +210,8 @@ pub(crate) fn shared(input: &DeriveInput) -> Result<TokenStream> {
     let home = home(input)?;
     check_generics(input)?;
     let Data::Struct(data) = &input.data else {
-        let why = "only structs can have places for their parts; an enum is read and written as a whole: derive `Plain`";
+        let why = "only structs can have places for their parts; an enum is read and written as a \
+            whole: derive `Plain`";
         return Err(Error::new_spanned(&input.ident, why));
     };
     let Fields::Named(_) = &data.fields else {

@@ -255,7 +255,8 @@ fn member(joining: &GroupBuilder, is_first: bool, plans: &[Plan]) -> Outcome<()>
             let (name, percent) =
                 (format!("synth-{}", plan.n), 100.0 * buffered as f64 / requests.max(1) as f64);
             println!(
-                "{name}, each {} ns: {requests} requests in {time:.3?}, {buffered} messages buffered ({percent:.2} %)",
+                "{name}, each {} ns: {requests} requests in {time:.3?}, {buffered} messages \
+                buffered ({percent:.2} %)",
                 plan.interval
             );
         }

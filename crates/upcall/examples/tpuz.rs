@@ -242,7 +242,8 @@ fn member(joining: GroupBuilder, is_first: bool, side: u32, times: usize) -> Out
     }
     println!("{} positions, {} solutions", found.positions.iter().sum::<u64>(), found.solutions);
     println!(
-        "{times} times in {time:.3?} with {messages} messages, {buffered} of them buffered; one alone finds the same in {alone:.3?}"
+        "{times} times in {time:.3?} with {messages} messages, {buffered} of them buffered; one \
+        alone finds the same in {alone:.3?}"
     );
     Ok(())
 }

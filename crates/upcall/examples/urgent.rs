@@ -224,7 +224,8 @@ fn measure() -> Outcome<()> {
             .join(", ")
     );
     println!(
-        "turn by turn: urgent {:.2} × a null call and {:.2} × an add call; an access of nothing {:.2} × a spin lock at home, {:.2} × elsewhere",
+        "turn by turn: urgent {:.2} × a null call and {:.2} × an add call; an access of nothing \
+        {:.2} × a spin lock at home, {:.2} × elsewhere",
         ratio(3, 1),
         ratio(3, 2),
         ratio(7, 6),

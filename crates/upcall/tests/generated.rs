@@ -279,11 +279,14 @@ fn a_caller_that_knows_only_the_text_is_understood() {
         call("modes", &["{read, append-only}", "{f3, f16}"]),
         "({read, append-only}, {f3, f16})"
     );
-    let numbers = "{a: 1, b: 2, c: 3, d: 18446744073709551615, e: -1, f: -2, g: -3, h: -9223372036854775808, i: 1.5, j: -2.5, \
+    let numbers = "{a: 1, b: 2, c: 3, d: 18446744073709551615, e: -1, f: -2, g: -3, h: \
+        -9223372036854775808, i: 1.5, j: -2.5, \
                    k: true, l: 'x'}";
     assert_eq!(call("get-numbers", &[numbers]), numbers);
-    let deep = "{name: \"deep\", points: [{x: 1, y: -2}], maybe: some(\"maybe\"), grid: [[1, 2], [3, 4], [5, 6]], \
-                pair: (7, \"pair\"), one: (8), outcome: err(\"outcome\"), nothing: err, mode: {write}, names: [\"a\", \"\", \"ccc\"], \
+    let deep = "{name: \"deep\", points: [{x: 1, y: -2}], maybe: some(\"maybe\"), grid: [[1, 2], \
+        [3, 4], [5, 6]], \
+                pair: (7, \"pair\"), one: (8), outcome: err(\"outcome\"), nothing: err, mode: \
+                {write}, names: [\"a\", \"\", \"ccc\"], \
                 raw: [1, 2, 3]}";
     assert_eq!(call("get-deep", &[deep]), deep);
     for shape in ["dot", "circle(1.5)", "polygon([{x: 1, y: 2}, {x: 3, y: 4}])", "small(9)"] {

@@ -6,24 +6,30 @@ use upcall_idl::diff::{Change, Compatibility, diff};
 use upcall_idl::dynamic;
 use upcall_rpc::interface::{WantedProcedure, match_procedures};
 
-const OLD: &str = "package test:versions@1.0.0; interface trial { record point { x: s32 } add: func(a: u32) -> u32; at: func(p: point); }";
-const ADDED: &str = "package test:versions@2.0.0; interface trial { record point { x: s32 } more: func(); add: func(a: u32) -> u32; at: func(p: point); }";
-const CHANGED: &str = "package test:versions@1.0.0; interface trial { record point { x: s32, y: s32 } add: func(a: u32) -> u32; at: func(p: point); }";
+const OLD: &str = "package test:versions@1.0.0; interface trial { record point { x: s32 } add: \
+    func(a: u32) -> u32; at: func(p: point); }";
+const ADDED: &str = "package test:versions@2.0.0; interface trial { record point { x: s32 } more: \
+    func(); add: func(a: u32) -> u32; at: func(p: point); }";
+const CHANGED: &str = "package test:versions@1.0.0; interface trial { record point { x: s32, y: \
+    s32 } add: func(a: u32) -> u32; at: func(p: point); }";
 
 // The same texts: the macro takes no constants.
 mod old {
     upcall::interface!(
-        "package test:versions@1.0.0; interface trial { record point { x: s32 } add: func(a: u32) -> u32; at: func(p: point); }"
+        "package test:versions@1.0.0; interface trial { record point { x: s32 } add: func(a: u32) \
+        -> u32; at: func(p: point); }"
     );
 }
 mod added {
     upcall::interface!(
-        "package test:versions@2.0.0; interface trial { record point { x: s32 } more: func(); add: func(a: u32) -> u32; at: func(p: point); }"
+        "package test:versions@2.0.0; interface trial { record point { x: s32 } more: func(); \
+        add: func(a: u32) -> u32; at: func(p: point); }"
     );
 }
 mod changed {
     upcall::interface!(
-        "package test:versions@1.0.0; interface trial { record point { x: s32, y: s32 } add: func(a: u32) -> u32; at: func(p: point); }"
+        "package test:versions@1.0.0; interface trial { record point { x: s32, y: s32 } add: \
+        func(a: u32) -> u32; at: func(p: point); }"
     );
 }
 

@@ -82,16 +82,23 @@ impl CGenerator<'_> {
         let _ = writeln!(
             self.functions,
             "/* ---- {} ---- */\n\n{about}typedef struct {client} {client};\n\n\
-             /* Binds to the server that exports the interface as `name`. NULL: no such server, not permitted, or another version of a procedure. */\n\
+             /* Binds to the server that exports the interface as `name`. NULL: no such server, \
+             not permitted, or another version of a procedure. */\n\
              {client} *{bind}(const char *name, upcall_error *error);\n\
-             /* The same to a server that `accepts` accepts, in place of one of this user or root. NULL there: as {bind}. */\n\
-             {client} *{expecting}(const char *name, const upcall_accepts *accepts, upcall_error *error);\n\
-             /* Waits for at most `nanoseconds` while no server serves `name`, and binds. `accepts` may be NULL. */\n\
-             {client} *{waiting}(const char *name, const upcall_accepts *accepts, uint64_t nanoseconds,\n    upcall_error *error);\n\
+             /* The same to a server that `accepts` accepts, in place of one of this user or \
+             root. NULL there: as {bind}. */\n\
+             {client} *{expecting}(const char *name, const upcall_accepts *accepts, upcall_error \
+             *error);\n\
+             /* Waits for at most `nanoseconds` while no server serves `name`, and binds. \
+             `accepts` may be NULL. */\n\
+             {client} *{waiting}(const char *name, const upcall_accepts *accepts, uint64_t \
+             nanoseconds,\n    upcall_error *error);\n\
              /* Gives the client up; NULL is allowed. */\n\
-             static inline void {unbind}({client} *client) {{ upcall_client_free((upcall_client *)client); }}\n\
+             static inline void {unbind}({client} *client) {{ upcall_client_free((upcall_client \
+             *)client); }}\n\
              /* For upcall_client_set_.. and upcall_client_copy, and back. */\n\
-             static inline upcall_client *{base}(const {client} *client) {{ return (upcall_client *)(uintptr_t)client; }}\n\
+             static inline upcall_client *{base}(const {client} *client) {{ return (upcall_client \
+             *)(uintptr_t)client; }}\n\
              static inline {client} *{of}(upcall_client *client) {{ return ({client} *)client; }}\n\
              /* Another client, by way of one whose interface carries this one. */\n\
              {client} *{from}(const upcall_client *carrier, upcall_error *error);\n",
@@ -101,11 +108,17 @@ impl CGenerator<'_> {
         let shared = self.linkage(index);
         let _ = writeln!(
             self.bodies,
-            "{shared}{client} *{bind}(const char *name, upcall_error *error) {{\n    return ({client} *)upcall_bind(name, &interface_{prefix}, error);\n}}\n\n\
-             {shared}{client} *{expecting}(const char *name, const upcall_accepts *accepts, upcall_error *error) {{\n    return ({client} *)upcall_bind_expecting(name, &interface_{prefix}, accepts, error);\n}}\n\n\
-             {shared}{client} *{waiting}(const char *name, const upcall_accepts *accepts, uint64_t nanoseconds,\n    upcall_error *error) {{\n    \
-             return ({client} *)upcall_bind_wait(name, &interface_{prefix}, accepts, nanoseconds, error);\n}}\n\n\
-             {shared}{client} *{from}(const upcall_client *carrier, upcall_error *error) {{\n    return ({client} *)upcall_client_part(carrier, {id}, error);\n}}\n"
+            "{shared}{client} *{bind}(const char *name, upcall_error *error) {{\n    return \
+            ({client} *)upcall_bind(name, &interface_{prefix}, error);\n}}\n\n\
+             {shared}{client} *{expecting}(const char *name, const upcall_accepts *accepts, \
+             upcall_error *error) {{\n    return ({client} *)upcall_bind_expecting(name, \
+             &interface_{prefix}, accepts, error);\n}}\n\n\
+             {shared}{client} *{waiting}(const char *name, const upcall_accepts *accepts, \
+             uint64_t nanoseconds,\n    upcall_error *error) {{\n    \
+             return ({client} *)upcall_bind_wait(name, &interface_{prefix}, accepts, nanoseconds, \
+             error);\n}}\n\n\
+             {shared}{client} *{from}(const upcall_client *carrier, upcall_error *error) {{\n    \
+             return ({client} *)upcall_client_part(carrier, {id}, error);\n}}\n"
         );
         for id in self.resources_of(index) {
             self.resource(id, &prefix);
@@ -123,19 +136,25 @@ impl CGenerator<'_> {
         let _ = writeln!(
             self.functions,
             "/* Gives a `{name}` of {prefix} up, so that the server drops it; NULL is allowed. */\n\
-             static inline void {drop}({client} *resource) {{ upcall_resource_drop((upcall_resource *)resource); }}\n\
-             /* In a server: an object to give away, with what the procedures get as `self`, and what is called once when nobody holds it any more, on any thread; `drop` may be NULL. */\n\
+             static inline void {drop}({client} *resource) {{ \
+             upcall_resource_drop((upcall_resource *)resource); }}\n\
+             /* In a server: an object to give away, with what the procedures get as `self`, and \
+             what is called once when nobody holds it any more, on any thread; `drop` may be \
+             NULL. */\n\
              {served} *{served_new}(void *value, void (*drop)(void *value));\n\
              /* The value of an object that was given to the server. */\n\
-             static inline void *{served_value}(const {served} *object) {{ return upcall_object_value((const upcall_object *)object); }}\n\
+             static inline void *{served_value}(const {served} *object) {{ return \
+             upcall_object_value((const upcall_object *)object); }}\n\
              /* Gives up an object that the server holds. */\n\
-             static inline void {served_drop}({served} *object) {{ upcall_object_drop((upcall_object *)object); }}\n"
+             static inline void {served_drop}({served} *object) {{ \
+             upcall_object_drop((upcall_object *)object); }}\n"
         );
         let (served_new, kind) = (served_new.clone(), self.kind(id));
         let shared = self.linkage(self.model.def(id).interface);
         let _ = writeln!(
             self.bodies,
-            "{shared}{served} *{served_new}(void *value, void (*drop)(void *value)) {{\n    return ({served} *)upcall_object_new(&{kind}, value, drop);\n}}\n"
+            "{shared}{served} *{served_new}(void *value, void (*drop)(void *value)) {{\n    \
+            return ({served} *)upcall_object_new(&{kind}, value, drop);\n}}\n"
         );
     }
 
@@ -318,7 +337,9 @@ impl CGenerator<'_> {
             };
             let _ = writeln!(
                 self.bodies,
-                "static bool {read}(upcall_reader *r_, void *result_) {{\n{block}    {variable} = ({pointer})result_;\n    if (!upcall_read(r_, 0, fixed_, {bytes})) goto bad_;\n    {get}\n{free}    return true;\n{bad}}}\n"
+                "static bool {read}(upcall_reader *r_, void *result_) {{\n{block}    {variable} = \
+                ({pointer})result_;\n    if (!upcall_read(r_, 0, fixed_, {bytes})) goto \
+                bad_;\n    {get}\n{free}    return true;\n{bad}}}\n"
             );
         }
         let mut body = self.fixed(
@@ -357,8 +378,11 @@ impl CGenerator<'_> {
     /// Declares room for a fixed part.
     pub(super) fn fixed(&self, what: &str, name: &str, size: u64, otherwise: &str) -> String {
         if size > LARGE {
-            return format!("    uint8_t *{name} = (uint8_t *)calloc(1, {size});\n    if ({name} == NULL) return {otherwise};\n")
-                .replace("return ;", "return;");
+            return format!(
+                "    uint8_t *{name} = (uint8_t *)calloc(1, {size});\n    if ({name} \
+                == NULL) return {otherwise};\n"
+            )
+            .replace("return ;", "return;");
         }
         let zero = if what == "zero" { " = {0}" } else { "" };
         format!("    uint8_t {name}[{}]{zero};\n", size.max(1))

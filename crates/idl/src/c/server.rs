@@ -22,7 +22,9 @@ fn carried(server: &str, parts: &[(String, String, usize, usize)]) -> String {
         if *count > 0 {
             let _ = writeln!(
                 carried,
-                "    if (number_ >= {first} && number_ < {}) {{\n        dispatch_{other}(((const {server} *)functions_)->{name}, number_ - {first}, call_);\n        return;\n    }}",
+                "    if (number_ >= {first} && number_ < {}) {{\n        dispatch_{other}(((const \
+                {server} *)functions_)->{name}, number_ - {first}, call_);\n        return;\n    \
+                }}",
                 first + count
             );
         }
@@ -70,7 +72,9 @@ impl CGenerator<'_> {
             let _ = writeln!(members, "    const {other}_server_t *{name};");
             let _ = writeln!(
                 checks,
-                "    if (f_->{name} == NULL) return upcall_misuse(error_, \"{server}.{name} is NULL\");\n    if (check_{other}(f_->{name}, error_) != UPCALL_OK) return UPCALL_MISUSE;"
+                "    if (f_->{name} == NULL) return upcall_misuse(error_, \"{server}.{name} is \
+                NULL\");\n    if (check_{other}(f_->{name}, error_) != UPCALL_OK) return \
+                UPCALL_MISUSE;"
             );
             parts.push((name, other, part.first, self.interface(part.interface).procedures.len()));
         }
@@ -83,7 +87,8 @@ impl CGenerator<'_> {
             let _ = writeln!(members, "    void (*{name})({});", params.join(", "));
             let _ = writeln!(
                 checks,
-                "    if (f_->{name} == NULL) return upcall_misuse(error_, \"{server}.{name} is NULL\");"
+                "    if (f_->{name} == NULL) return upcall_misuse(error_, \"{server}.{name} is \
+                NULL\");"
             );
             let serve = self.serve(index, number, procedure, &server, &name);
             let _ = writeln!(
@@ -94,9 +99,17 @@ impl CGenerator<'_> {
         let carried = carried(&server, &parts);
         let _ = writeln!(
             self.functions,
-            "\n/*\n * A server of {}. Functions are called by any of the server's threads. Results are written to `result`, which is zeroed before; what they point\n * to must live until the call has been answered: arguments do, what upcall_call_alloc gives, and what never goes away. Values of resources and `upcall_bytes` are good\n * until the function returns; objects that are given to it (`served`) until it gives them up or away.\n */\ntypedef struct {server} {{\n{members}}} {server};\n\n\
-             /* Exports the interface as `name`: ASCII letters, digits, dots, underscores and hyphens, at most 64. `functions` must live as long as the server; none may be NULL. */\n\
-             upcall_status {export}(upcall_server *server, const char *name, const {server} *functions, upcall_error *error);\n",
+            "\n/*\n * A server of {}. Functions are called by any of the server's threads. \
+            Results are written to `result`, which is zeroed before; what they point\n * to must \
+            live until the call has been answered: arguments do, what upcall_call_alloc gives, \
+            and what never goes away. Values of resources and `upcall_bytes` are good\n * until \
+            the function returns; objects that are given to it (`served`) until it gives them up \
+            or away.\n */\ntypedef struct {server} {{\n{members}}} {server};\n\n\
+             /* Exports the interface as `name`: ASCII letters, digits, dots, underscores and \
+             hyphens, at most 64. `functions` must live as long as the server; none may be NULL. \
+             */\n\
+             upcall_status {export}(upcall_server *server, const char *name, const {server} \
+             *functions, upcall_error *error);\n",
             interface.id
         );
         let switch = if arms.is_empty() {
@@ -104,17 +117,23 @@ impl CGenerator<'_> {
                 .to_owned()
         } else {
             format!(
-                "    switch (number_) {{\n{arms}        default: upcall_call_fail(call_, \"there is no such procedure\"); break;\n    }}\n"
+                "    switch (number_) {{\n{arms}        default: upcall_call_fail(call_, \"there \
+                is no such procedure\"); break;\n    }}\n"
             )
         };
         let shared = self.linkage(index);
         let _ = writeln!(
             self.bodies,
-            "static void dispatch_{prefix}(const void *functions_, uint32_t number_, upcall_call *call_) {{\n    (void)number_;\n{carried}{switch}}}\n\n\
-             static upcall_status check_{prefix}(const {server} *f_, upcall_error *error_) {{\n    (void)error_;\n    (void)f_;\n{checks}    return UPCALL_OK;\n}}\n\n\
-             {shared}upcall_status {export}(upcall_server *server, const char *name, const {server} *functions, upcall_error *error) {{\n\
-             \x20   if (functions != NULL && check_{prefix}(functions, error) != UPCALL_OK) return UPCALL_MISUSE;\n\
-             \x20   return upcall_server_export(server, name, &interface_{prefix}, functions, dispatch_{prefix}, error);\n}}\n"
+            "static void dispatch_{prefix}(const void *functions_, uint32_t number_, upcall_call \
+            *call_) {{\n    (void)number_;\n{carried}{switch}}}\n\n\
+             static upcall_status check_{prefix}(const {server} *f_, upcall_error *error_) \
+             {{\n    (void)error_;\n    (void)f_;\n{checks}    return UPCALL_OK;\n}}\n\n\
+             {shared}upcall_status {export}(upcall_server *server, const char *name, const \
+             {server} *functions, upcall_error *error) {{\n\
+             \x20   if (functions != NULL && check_{prefix}(functions, error) != UPCALL_OK) \
+             return UPCALL_MISUSE;\n\
+             \x20   return upcall_server_export(server, name, &interface_{prefix}, functions, \
+             dispatch_{prefix}, error);\n}}\n"
         );
     }
 
@@ -220,7 +239,8 @@ impl CGenerator<'_> {
         if args > 0 {
             let _ = write!(
                 body,
-                "    if (!upcall_read(r_, 0, fixed_, {args})) goto end_;\n{gets}{late}    upcall_call_accept(call_);\n"
+                "    if (!upcall_read(r_, 0, fixed_, {args})) goto end_;\n{gets}{late}    \
+                upcall_call_accept(call_);\n"
             );
         }
         let _ = writeln!(
@@ -230,7 +250,8 @@ impl CGenerator<'_> {
         );
         let _ = writeln!(
             body,
-            "    upcall_write_begin(&w_, results_, {results}, &procedures_{prefix}[{number}], NULL);"
+            "    upcall_write_begin(&w_, results_, {results}, &procedures_{prefix}[{number}], \
+            NULL);"
         );
         if let Some(ty) = &procedure.result {
             let put = self.put(ty, CSide::Server, index, ("results_", "result_"), "&w_");

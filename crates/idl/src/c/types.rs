@@ -234,7 +234,8 @@ impl CGenerator<'_> {
                 );
                 let text = format!(
                     "{docs}typedef struct {client} {client};\n\
-                     /* The same in a server: an object that it gives away, or was given. */\ntypedef struct {served} {served};\n\n"
+                     /* The same in a server: an object that it gives away, or was given. \
+                     */\ntypedef struct {served} {served};\n\n"
                 );
                 self.declaration_of(def.interface, &client, &text);
             }

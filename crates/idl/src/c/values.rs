@@ -197,7 +197,8 @@ impl CGenerator<'_> {
                 let body = self.free_body(&ty, home);
                 let _ = writeln!(
                     self.functions,
-                    "/* Frees what a result owns, resources included; not the struct itself. */\nvoid {name}({variable});"
+                    "/* Frees what a result owns, resources included; not the struct itself. \
+                    */\nvoid {name}({variable});"
                 );
                 (format!("{}void {name}({variable})", self.linkage(home)), body)
             }
@@ -318,7 +319,8 @@ impl CGenerator<'_> {
                     }
                     _ => (
                         format!(
-                            "    uint8_t *run_ = upcall_put_run(w_, at_, v_->len, {stride});\n    if (run_ == NULL) return;\n"
+                            "    uint8_t *run_ = upcall_put_run(w_, at_, v_->len, {stride});\n    \
+                            if (run_ == NULL) return;\n"
                         ),
                         "v_->len".to_owned(),
                     ),
@@ -331,7 +333,8 @@ impl CGenerator<'_> {
                     "w_",
                 );
                 format!(
-                    "{start}    for (size_t i_ = 0; i_ < {count}; i_++) {{\n        {each}\n    }}\n"
+                    "{start}    for (size_t i_ = 0; i_ < {count}; i_++) {{\n        {each}\n    \
+                    }}\n"
                 )
             }
             _ => String::new(),
@@ -344,14 +347,17 @@ impl CGenerator<'_> {
         let Type::List(t) = ty else { return String::new() };
         let (stride, c) = (self.model.layout(t).size, self.ty(t, CSide::Client, 0));
         let mut text = format!(
-            "    const void *data_ = NULL;\n    if (!upcall_read_piece(r_, at_, {stride}, &data_, &v_->len)) return false;\n    v_->data = (const {c} *)data_;\n"
+            "    const void *data_ = NULL;\n    if (!upcall_read_piece(r_, at_, {stride}, &data_, \
+            &v_->len)) return false;\n    v_->data = (const {c} *)data_;\n"
         );
         let test = match self.number_name(t) {
             Some("bool") => {
-                "bool one_; if (!upcall_get_bool(r_, (const uint8_t *)data_ + i_, &one_)) return false;"
+                "bool one_; if (!upcall_get_bool(r_, (const uint8_t *)data_ + i_, &one_)) return \
+                false;"
             }
             Some("char") => {
-                "uint32_t one_; if (!upcall_get_char(r_, (const uint8_t *)data_ + i_ * 4, &one_)) return false;"
+                "uint32_t one_; if (!upcall_get_char(r_, (const uint8_t *)data_ + i_ * 4, &one_)) \
+                return false;"
             }
             _ => return text,
         };
@@ -401,7 +407,8 @@ impl CGenerator<'_> {
             Type::Own(id) => {
                 let (kind, c) = (self.kind(*id), self.named[&(*id, side)].clone());
                 format!(
-                    "    upcall_object *object_ = NULL;\n    if (!upcall_read_object(r_, at_, &{kind}, &object_)) return false;\n    *v_ = ({c} *)object_;\n"
+                    "    upcall_object *object_ = NULL;\n    if (!upcall_read_object(r_, at_, \
+                    &{kind}, &object_)) return false;\n    *v_ = ({c} *)object_;\n"
                 )
             }
             Type::Borrow(id) => {
@@ -429,10 +436,14 @@ impl CGenerator<'_> {
         let place = format!("run_ + i_ * {stride}");
         let each = self.get(element, side, home, (&place, "items_[i_]"), ("r_", "return false"));
         format!(
-            "    const void *data_ = NULL;\n    const uint8_t *run_;\n    {c}items_;\n    v_->data = NULL;\n\
-             \x20   if (!upcall_read_piece(r_, at_, {stride}, &data_, &v_->len)) return false;\n    if (v_->len == 0) return true;\n\
-             \x20   run_ = (const uint8_t *)data_;\n    items_ = ({c})upcall_read_alloc(r_, v_->len, sizeof *items_);\n    if (items_ == NULL) return false;\n\
-             \x20   for (size_t i_ = 0; i_ < v_->len; i_++) {{\n        {each}\n    }}\n    v_->data = items_;\n    upcall_read_release(r_, data_);\n"
+            "    const void *data_ = NULL;\n    const uint8_t *run_;\n    {c}items_;\n    \
+            v_->data = NULL;\n\
+             \x20   if (!upcall_read_piece(r_, at_, {stride}, &data_, &v_->len)) return \
+             false;\n    if (v_->len == 0) return true;\n\
+             \x20   run_ = (const uint8_t *)data_;\n    items_ = ({c})upcall_read_alloc(r_, \
+             v_->len, sizeof *items_);\n    if (items_ == NULL) return false;\n\
+             \x20   for (size_t i_ = 0; i_ < v_->len; i_++) {{\n        {each}\n    }}\n    \
+             v_->data = items_;\n    upcall_read_release(r_, data_);\n"
         )
     }
 
@@ -443,7 +454,8 @@ impl CGenerator<'_> {
             self.named[&(id, CSide::Client)].clone(),
         );
         format!(
-            "    upcall_resource *resource_ = NULL;\n    if (!upcall_read_resource(r_, at_, {interface}, &resource_)) return false;\n    *v_ = ({c} *)resource_;\n"
+            "    upcall_resource *resource_ = NULL;\n    if (!upcall_read_resource(r_, at_, \
+            {interface}, &resource_)) return false;\n    *v_ = ({c} *)resource_;\n"
         )
     }
 
@@ -493,11 +505,13 @@ impl CGenerator<'_> {
                     let c = self.variable(t, CSide::Client, home, "*");
                     let each = self.free(t, home, "items_[i_]");
                     text = format!(
-                        "    {c}items_ = ({c})(uintptr_t)v_->data;\n    for (size_t i_ = 0; i_ < v_->len; i_++) {{\n        {each}\n    }}\n"
+                        "    {c}items_ = ({c})(uintptr_t)v_->data;\n    for (size_t i_ = 0; i_ < \
+                        v_->len; i_++) {{\n        {each}\n    }}\n"
                     );
                 }
                 format!(
-                    "{text}    free((void *)(uintptr_t)v_->data);\n    v_->data = NULL;\n    v_->len = 0;\n"
+                    "{text}    free((void *)(uintptr_t)v_->data);\n    v_->data = NULL;\n    \
+                    v_->len = 0;\n"
                 )
             }
             _ => String::new(),

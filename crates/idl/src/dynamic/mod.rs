@@ -402,19 +402,22 @@ impl fmt::Display for ValueError {
             Self::Malformed { at, found } => {
                 write!(
                     f,
-                    "the result is malformed at byte {at}: {found}; the server does not keep to its interface"
+                    "the result is malformed at byte {at}: {found}; the server does not keep to \
+                    its interface"
                 )
             }
             Self::TooLong { len, limit } => {
                 write!(
                     f,
-                    "the result has {len} bytes, more than the {limit} that are shown as text; use a compiled client"
+                    "the result has {len} bytes, more than the {limit} that are shown as text; \
+                    use a compiled client"
                 )
             }
             Self::TooMuch { what, limit } => {
                 write!(
                     f,
-                    "the result has more than {limit} {what}, the most that is shown; use a compiled client"
+                    "the result has more than {limit} {what}, the most that is shown; use a \
+                    compiled client"
                 )
             }
         }

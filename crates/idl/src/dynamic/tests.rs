@@ -293,7 +293,8 @@ fn long_the_longest_bytes_and_strings_are_not_too_long() {
 #[test]
 #[ignore = "long: as many values as are shown"]
 fn long_more_values_than_are_shown_are_refused() {
-    let wit = "package a:b; interface i { flags few { a, b, c } f: func() -> list<bool>; g: func() -> list<few>; }";
+    let wit = "package a:b; interface i { flags few { a, b, c } f: func() -> list<bool>; g: \
+        func() -> list<few>; }";
     let i = DynamicInterface::parse("a:b/i", wit, "").unwrap();
     let too_much = Err(ValueError::TooMuch { what: "values", limit: MAX_VALUES });
     // The list is a value too.
@@ -403,7 +404,8 @@ fn errors_name_the_argument_and_what_is_wrong() {
     assert!(error("g", &["(1"]).starts_with("argument `a`: `(1` is not WAVE: "));
     assert_eq!(
         error("h", &["1", "2", "square"]),
-        "argument `s`: there is no `square`, only dot, circle, named, many, inf, ok; give a shape in WAVE"
+        "argument `s`: there is no `square`, only dot, circle, named, many, inf, ok; give a shape \
+        in WAVE"
     );
     assert_eq!(
         error("h", &["file(x)", "2", "dot"]),

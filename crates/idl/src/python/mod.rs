@@ -71,10 +71,13 @@ pub fn generate(model: &Model, title: &str) -> String {
         .map(|(key, value)| format!("        {}: {value},\n", literal(key)))
         .collect();
     format!(
-        "{about}\n\nfrom __future__ import annotations\n\nimport abc as _abc\nimport builtins as _builtins\nimport collections.abc as _collections\n\
-         import dataclasses as _dataclasses\nimport enum as _enum\nimport typing as _t\n\nimport upcall as _upcall\nimport upcall.aio as _aio\n\n\
+        "{about}\n\nfrom __future__ import annotations\n\nimport abc as _abc\nimport builtins as \
+        _builtins\nimport collections.abc as _collections\n\
+         import dataclasses as _dataclasses\nimport enum as _enum\nimport typing as _t\n\nimport \
+         upcall as _upcall\nimport upcall.aio as _aio\n\n\
          __all__ = [\n{all}]\n\n{text}\n\n_SOURCE = {}\n\n_LIMITS = {}\n\n\
-         _upcall.declare(\n    {VERSION},\n    _SOURCE,\n    _LIMITS,\n    {{\n{declared}    }},\n)\n",
+         _upcall.declare(\n    {VERSION},\n    _SOURCE,\n    _LIMITS,\n    {{\n{declared}    \
+         }},\n)\n",
         literal(&model.source),
         literal(&model.limits)
     )

@@ -37,7 +37,8 @@ impl Module<'_> {
         emit!(self, "/// Binds to the server that exports this interface as `name`.\n///");
         emit!(
             self,
-            "/// # Errors\n/// [`BindError`](::upcall::BindError): no such server, not permitted, or another version of a procedure."
+            "/// # Errors\n/// [`BindError`](::upcall::BindError): no such server, not permitted, \
+            or another version of a procedure."
         );
         emit!(self, "pub fn bind(name: &str) -> {result}<Self, ::upcall::BindError> {{");
         emit!(
@@ -46,19 +47,23 @@ impl Module<'_> {
         );
         emit!(
             self,
-            "/// Binds like `bind`, and waits for at most `limit` while no server serves `name`.\n///"
+            "/// Binds like `bind`, and waits for at most `limit` while no server serves \
+            `name`.\n///"
         );
         emit!(
             self,
-            "/// # Errors\n/// [`BindError`](::upcall::BindError): as `bind`; at the limit, such as `NoSuchName`."
+            "/// # Errors\n/// [`BindError`](::upcall::BindError): as `bind`; at the limit, such \
+            as `NoSuchName`."
         );
         emit!(
             self,
-            "pub fn bind_wait(name: &str, limit: ::core::time::Duration) -> {result}<Self, ::upcall::BindError> {{"
+            "pub fn bind_wait(name: &str, limit: ::core::time::Duration) -> {result}<Self, \
+            ::upcall::BindError> {{"
         );
         emit!(
             self,
-            "Ok(Self {{ link: link::Bound::Remote(stub::Binding::bind_wait(name, &INTERFACE, ::core::option::Option::None, limit)?) }}) }}"
+            "Ok(Self {{ link: link::Bound::Remote(stub::Binding::bind_wait(name, &INTERFACE, \
+            ::core::option::Option::None, limit)?) }}) }}"
         );
         emit!(
             self,
@@ -67,7 +72,8 @@ impl Module<'_> {
         emit!(self, "/// `{name}::expect(upcall::policy::users([1001])).bind(name)`.");
         emit!(
             self,
-            "#[must_use] pub fn expect(policy: impl ::std::ops::Fn(&::upcall::Peer) -> {result}<(), ::std::string::String>"
+            "#[must_use] pub fn expect(policy: impl ::std::ops::Fn(&::upcall::Peer) -> \
+            {result}<(), ::std::string::String>"
         );
         emit!(
             self,
@@ -75,14 +81,16 @@ impl Module<'_> {
         );
         emit!(
             self,
-            "stub::Binder::new(&INTERFACE, |binding| Self {{ link: link::Bound::Remote(binding) }}, policy) }}"
+            "stub::Binder::new(&INTERFACE, |binding| Self {{ link: link::Bound::Remote(binding) \
+            }}, policy) }}"
         );
         emit!(self, "/// Binds to a server in this domain. Calls are plain function calls.");
         emit!(self, "#[must_use] pub fn local(server: impl {}) -> Self {{", self.server_name());
         emit!(self, "Self {{ link: link::Bound::Local(::std::sync::Arc::new(server)) }} }}");
         emit!(
             self,
-            "/// Sets how kernel threads that call spend the wait; user-level threads follow their scheduler."
+            "/// Sets how kernel threads that call spend the wait; user-level threads follow \
+            their scheduler."
         );
         emit!(self, "pub fn set_pacing(&self, pacing: ::upcall::Pacing) {{");
         emit!(
@@ -91,12 +99,14 @@ impl Module<'_> {
         );
         emit!(
             self,
-            "/// Whether calls can still go through; once `false`, always so: then bind again. In the same domain they always can."
+            "/// Whether calls can still go through; once `false`, always so: then bind again. In \
+            the same domain they always can."
         );
         emit!(self, "#[must_use] pub fn is_open(&self) -> bool {{");
         emit!(
             self,
-            "match &self.link {{ link::Bound::Remote(binding) => binding.is_open(), link::Bound::Local(_) => true }} }}"
+            "match &self.link {{ link::Bound::Remote(binding) => binding.is_open(), \
+            link::Bound::Local(_) => true }} }}"
         );
         self.variants();
         for (number, procedure) in self.procedures() {
@@ -123,17 +133,20 @@ impl Module<'_> {
         emit!(self, "/// The same binding, for the procedures of an interface that it carries.");
         emit!(
             self,
-            "impl ::core::convert::From<&{name}> for super::{module}::{carried} {{ fn from(client: &{name}) -> Self {{"
+            "impl ::core::convert::From<&{name}> for super::{module}::{carried} {{ fn \
+            from(client: &{name}) -> Self {{"
         );
         emit!(self, "use super::{module}::{{INTERFACE, link::Bound}};");
         emit!(self, "Self {{ link: match &client.link {{");
         emit!(
             self,
-            "link::Bound::Remote(binding) => Bound::Remote(binding.part(&INTERFACE).expect(\"what carries this one, too\")),"
+            "link::Bound::Remote(binding) => Bound::Remote(binding.part(&INTERFACE).expect(\"what \
+            carries this one, too\")),"
         );
         emit!(
             self,
-            "link::Bound::Local(server) => Bound::Local(::std::sync::Arc::clone(server) as _) }} }} }} }}"
+            "link::Bound::Local(server) => Bound::Local(::std::sync::Arc::clone(server) as _) }} \
+            }} }} }}"
         );
     }
 
@@ -144,22 +157,26 @@ impl Module<'_> {
             (
                 "deadline",
                 duration,
-                "with a deadline for each call made by this clone, or by what it returns, after which the call is aborted; `None`: none",
+                "with a deadline for each call made by this clone, or by what it returns, after \
+                which the call is aborted; `None`: none",
             ),
             (
                 "abandon",
                 "&::upcall::CancelToken",
-                "whose calls, made by this clone, or by what it returns, are given up when `abandon` says so",
+                "whose calls, made by this clone, or by what it returns, are given up when \
+                `abandon` says so",
             ),
             (
                 "hand_off",
                 "::upcall::HandOff",
-                "with a say in when each call made by this clone, or by what it returns, gives its processor to a server that sleeps",
+                "with a say in when each call made by this clone, or by what it returns, gives \
+                its processor to a server that sleeps",
             ),
             (
                 "shortage",
                 "::upcall::WhenFull",
-                "with a say in what calls made by this clone, or by what it returns, do when all A-stacks are in use",
+                "with a say in what calls made by this clone, or by what it returns, do when all \
+                A-stacks are in use",
             ),
         ] {
             emit!(self, "/// The same client, {says}.");
@@ -167,7 +184,8 @@ impl Module<'_> {
             emit!(self, "#[must_use] pub fn with_{term}(&self, {term}: {ty}) -> Self {{");
             emit!(
                 self,
-                "match &self.link {{ link::Bound::Remote(binding) => Self {{ link: link::Bound::Remote(binding.with_{term}({term})) }},"
+                "match &self.link {{ link::Bound::Remote(binding) => Self {{ link: \
+                link::Bound::Remote(binding.with_{term}({term})) }},"
             );
             emit!(self, "link::Bound::Local(_) => ::core::clone::Clone::clone(self) }} }}");
         }
@@ -180,7 +198,8 @@ impl Module<'_> {
         self.docs(def.docs.as_deref(), &format!("`{}`", def.name));
         emit!(
             self,
-            "///\n/// A handle to an object in the server. Dropping it lets the server drop the object."
+            "///\n/// A handle to an object in the server. Dropping it lets the server drop the \
+            object."
         );
         emit!(self, "pub struct {name} {{ pub(super) link: link::{name}Link }}");
         emit!(self, "impl {name} {{");
@@ -219,7 +238,8 @@ impl Module<'_> {
         emit!(self, "impl stub::Put for {name} {{ fn tail(&self) -> usize {{ 0 }}");
         emit!(
             self,
-            "fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ stub::Put::put(&self.link.number(), e, at); }} }}"
+            "fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ \
+            stub::Put::put(&self.link.number(), e, at); }} }}"
         );
         emit!(self, "impl stub::Get for {name} {{");
         emit!(
@@ -230,7 +250,8 @@ impl Module<'_> {
         emit!(self, "match d.part(&INTERFACE) {{");
         emit!(
             self,
-            "Some(binding) => Ok(Self {{ link: link::{name}Link::Remote {{ binding, handle, owned: true }} }}),"
+            "Some(binding) => Ok(Self {{ link: link::{name}Link::Remote {{ binding, handle, \
+            owned: true }} }}),"
         );
         emit!(self, "None => Err(stub::Malformed::NoSuchHandle {{ handle: handle.0 }}), }} }} }}");
     }
@@ -327,7 +348,8 @@ impl Module<'_> {
         }
         let call =
             format!("binding_.call::<_, {whole}>({number}, &{})", tuple(members.into_iter()));
-        let flatten = "{ Ok(Ok(value_)) => Ok(value_), Ok(Err(error_)) => Err(::upcall::Failure::Returned(error_)), \
+        let flatten = "{ Ok(Ok(value_)) => Ok(value_), Ok(Err(error_)) => \
+            Err(::upcall::Failure::Returned(error_)), \
                        Err(error_) => Err(::upcall::Failure::Call(error_)) }";
         if given.is_empty() {
             if flat {
@@ -418,11 +440,13 @@ impl Module<'_> {
             emit!(self, "/// The handle, if it belongs to this very binding.");
             emit!(
                 self,
-                "pub fn handle(&self, to: &stub::Binding) -> Result<stub::Handle, ::upcall::CallError> {{"
+                "pub fn handle(&self, to: &stub::Binding) -> Result<stub::Handle, \
+                ::upcall::CallError> {{"
             );
             emit!(
                 self,
-                "match self {{ Self::Remote {{ binding, handle, .. }} if binding.same(to) => Ok(*handle),"
+                "match self {{ Self::Remote {{ binding, handle, .. }} if binding.same(to) => \
+                Ok(*handle),"
             );
             emit!(self, "_ => Err(::upcall::CallError::ForeignHandle) }} }}");
             emit!(self, "/// The object, if it is in this domain.");
@@ -432,16 +456,19 @@ impl Module<'_> {
             );
             emit!(
                 self,
-                "match self {{ Self::Local(server) => Ok(server), Self::Remote {{ .. }} => Err(::upcall::CallError::ForeignHandle) }} }}"
+                "match self {{ Self::Local(server) => Ok(server), Self::Remote {{ .. }} => \
+                Err(::upcall::CallError::ForeignHandle) }} }}"
             );
             emit!(
                 self,
-                "/// The handle's number; none that a server gives out for an object in this domain."
+                "/// The handle's number; none that a server gives out for an object in this \
+                domain."
             );
             emit!(self, "pub fn number(&self) -> stub::Handle {{");
             emit!(
                 self,
-                "match self {{ Self::Remote {{ handle, .. }} => *handle, Self::Local(_) => stub::Handle(0) }} }}"
+                "match self {{ Self::Remote {{ handle, .. }} => *handle, Self::Local(_) => \
+                stub::Handle(0) }} }}"
             );
             emit!(self, "/// The object is the server's now: nothing to release.");
             emit!(self, "pub fn give_up(&mut self) {{");

@@ -7,7 +7,8 @@ impl Module<'_> {
         let interface = self.interface();
         emit!(
             self,
-            "/// What both sides compare when they bind: names, signatures, sizes, limits, and the source."
+            "/// What both sides compare when they bind: names, signatures, sizes, limits, and \
+            the source."
         );
         emit!(self, "pub static INTERFACE: stub::Interface = stub::Interface {{");
         emit!(self, "id: ::std::borrow::Cow::Borrowed({:?}),", interface.id);

@@ -132,7 +132,8 @@ impl Module<'_> {
     fn list_to_server(&self, element: &Type) -> String {
         let each = self.to_server(element);
         format!(
-            "{{ let mut list_ = ::std::vec::Vec::new(); for value_ in value_ {{ list_.push({each}); }} list_ }}"
+            "{{ let mut list_ = ::std::vec::Vec::new(); for value_ in value_ {{ \
+            list_.push({each}); }} list_ }}"
         )
     }
 
@@ -245,7 +246,8 @@ impl Module<'_> {
         let check = self.visit_parts(def, HandleVisit::Check);
         emit!(
             self,
-            "pub(super) fn check_(&self, binding_: &stub::Binding) -> {result}<(), ::upcall::CallError> {{"
+            "pub(super) fn check_(&self, binding_: &stub::Binding) -> {result}<(), \
+            ::upcall::CallError> {{"
         );
         emit!(self, "let value_ = self; {check} Ok(()) }}");
         if def.holds.owned {
@@ -259,7 +261,8 @@ impl Module<'_> {
             let convert = self.converted(def, &served, &name, |t| self.to_client(t));
             emit!(
                 self,
-                "impl {served} {{ pub(super) fn to_client_(self) -> {name} {{ let value_ = self; {convert} }} }}"
+                "impl {served} {{ pub(super) fn to_client_(self) -> {name} {{ let value_ = self; \
+                {convert} }} }}"
             );
         }
         emit!(self, "impl ::core::fmt::Debug for {served} {{");

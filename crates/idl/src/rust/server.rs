@@ -25,7 +25,8 @@ impl Module<'_> {
         if !self.interface().parts.is_empty() {
             emit!(
                 self,
-                "///\n/// Its clients call the interfaces that it carries through the same binding: it implements those too."
+                "///\n/// Its clients call the interfaces that it carries through the same \
+                binding: it implements those too."
             );
         }
         let parts: String = self
@@ -54,7 +55,8 @@ impl Module<'_> {
         let name = self.trait_name(id);
         emit!(
             self,
-            "/// An object behind a handle to `{}`. It is dropped when the client drops the handle, or dies.",
+            "/// An object behind a handle to `{}`. It is dropped when the client drops the \
+            handle, or dies.",
             def.name
         );
         emit!(
@@ -109,7 +111,8 @@ impl Module<'_> {
                 let (module, first) = (&self.modules[part.interface], part.first);
                 emit!(
                     self,
-                    "number @ {first}..{end} => super::{module}::run_(&self.0, number - {first}, call),"
+                    "number @ {first}..{end} => super::{module}::run_(&self.0, number - {first}, \
+                    call),"
                 );
             }
             emit!(self, "_ => call.unknown(), }} }} }}");
@@ -121,7 +124,8 @@ impl Module<'_> {
         let name = if unused { "_" } else { "server_" };
         emit!(
             self,
-            "#[inline] pub(super) fn run_<S: {server}>({name}: &S, number: u16, call: stub::Call<'_>) -> stub::Replied {{"
+            "#[inline] pub(super) fn run_<S: {server}>({name}: &S, number: u16, call: \
+            stub::Call<'_>) -> stub::Replied {{"
         );
         emit!(self, "match number {{");
         for (number, procedure) in self.procedures() {

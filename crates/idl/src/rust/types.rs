@@ -254,7 +254,8 @@ impl Module<'_> {
         emit!(self, "impl stub::Get for {name} {{");
         emit!(
             self,
-            "#[inline] fn get(d: &stub::Decoder<'_>, at: usize) -> {result}<Self, stub::Malformed> {{"
+            "#[inline] fn get(d: &stub::Decoder<'_>, at: usize) -> {result}<Self, \
+            stub::Malformed> {{"
         );
     }
 
@@ -413,7 +414,8 @@ impl Module<'_> {
         emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{ 0 }}");
         emit!(
             self,
-            "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ e.u{bits}(at, *self as u{bits}); }} }}"
+            "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ e.u{bits}(at, *self \
+            as u{bits}); }} }}"
         );
         self.open_get(&name);
         emit!(self, "match d.u{bits}(at)? {{");
@@ -454,7 +456,8 @@ impl Module<'_> {
         );
         emit!(
             self,
-            "/// Every flag.\n#[must_use] pub const fn all() -> Self {{ Self {{ bits: {all:#x} }} }}"
+            "/// Every flag.\n#[must_use] pub const fn all() -> Self {{ Self {{ bits: {all:#x} }} \
+            }}"
         );
         emit!(self, "/// The flags as a number, the first one as bit 0.");
         emit!(self, "#[must_use] pub const fn bits(self) -> u{bits} {{ self.bits }}");
@@ -469,11 +472,13 @@ impl Module<'_> {
         emit!(self, "/// Whether every flag of `other` is set here.");
         emit!(
             self,
-            "#[must_use] pub const fn contains(self, other: Self) -> bool {{ self.bits & other.bits == other.bits }}"
+            "#[must_use] pub const fn contains(self, other: Self) -> bool {{ self.bits & \
+            other.bits == other.bits }}"
         );
         emit!(
             self,
-            "/// Whether no flag is set.\n#[must_use] pub const fn is_empty(self) -> bool {{ self.bits == 0 }} }}"
+            "/// Whether no flag is set.\n#[must_use] pub const fn is_empty(self) -> bool {{ \
+            self.bits == 0 }} }}"
         );
         self.flags_operators(&name, all);
         self.flags_debug(&name, labels);
@@ -481,7 +486,8 @@ impl Module<'_> {
         emit!(self, "impl stub::Put for {name} {{ #[inline] fn tail(&self) -> usize {{ 0 }}");
         emit!(
             self,
-            "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ e.u{bits}(at, self.bits); }} }}"
+            "#[inline] fn put(&self, e: &mut stub::Encoder<'_>, at: usize) {{ e.u{bits}(at, \
+            self.bits); }} }}"
         );
         self.open_get(&name);
         emit!(self, "let bits = d.u{bits}(at)?;");
@@ -503,7 +509,8 @@ impl Module<'_> {
             emit!(self, "impl ::core::ops::{operator} for {name} {{ type Output = Self;");
             emit!(
                 self,
-                "fn {method}(self, other: Self) -> Self {{ Self {{ bits: self.bits {sign} other.bits }} }} }}"
+                "fn {method}(self, other: Self) -> Self {{ Self {{ bits: self.bits {sign} \
+                other.bits }} }} }}"
             );
         }
         emit!(self, "impl ::core::ops::BitOrAssign for {name} {{");
@@ -519,7 +526,8 @@ impl Module<'_> {
         emit!(self, "for (number, name) in [{}].into_iter().enumerate() {{", quoted(labels));
         emit!(
             self,
-            "if self.bits >> number & 1 == 1 {{ set.entry(&::core::format_args!(\"{{name}}\")); }} }}"
+            "if self.bits >> number & 1 == 1 {{ set.entry(&::core::format_args!(\"{{name}}\")); \
+            }} }}"
         );
         emit!(self, "set.finish() }} }}");
     }
@@ -620,7 +628,8 @@ impl Module<'_> {
         emit!(self, "const _: () = {{");
         emit!(
             self,
-            "const fn agree<T: stub::Layout + ?::core::marker::Sized>(size: usize, align: usize, fixed: bool) {{"
+            "const fn agree<T: stub::Layout + ?::core::marker::Sized>(size: usize, align: usize, \
+            fixed: bool) {{"
         );
         emit!(self, "assert!(T::SIZE == size && T::ALIGN == align && T::FIXED == fixed); }}");
         for (ty, layout) in facts {

@@ -131,7 +131,8 @@ fn emit_items(items: Vec<Item>, found: &mut Vec<Emitted>) -> syn::Result<()> {
 fn usage(error: syn::Error) -> syn::Error {
     syn::Error::new(
         error.span(),
-        "the attribute takes the package's name as one string: #[upcall::package(\"example:files@1.0.0\")]",
+        "the attribute takes the package's name as one string: \
+        #[upcall::package(\"example:files@1.0.0\")]",
     )
 }
 
@@ -148,7 +149,9 @@ impl AnnotatedItem {
             Item::Mod(module) => ModuleReader::of_module(package, module),
             Item::Trait(server) => ModuleReader::of_trait(package, server),
             other => {
-                let says = "this is neither a module nor a trait: put the attribute on `mod files { pub trait Files { .. } }`, with all types of the interface in the module, or on a trait that needs none";
+                let says = "this is neither a module nor a trait: put the attribute on `mod files \
+                    { pub trait Files { .. } }`, with all types of the interface in the module, \
+                    or on a trait that needs none";
                 return Err(syn::Error::new_spanned(other, says));
             }
         }?;

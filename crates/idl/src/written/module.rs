@@ -67,7 +67,9 @@ impl ModuleReader {
                     Ok(())
                 }
                 Item::Trait(item) => {
-                    let says = "a module is one interface, and has one trait for it: mark this one #[resource] if it is of objects that the interface gives out; otherwise give it a module of its own";
+                    let says = "a module is one interface, and has one trait for it: mark this \
+                        one #[resource] if it is of objects that the interface gives out; \
+                        otherwise give it a module of its own";
                     Err(Error::new(item.ident.span(), says))
                 }
                 _ => Ok(()),
@@ -77,7 +79,8 @@ impl ModuleReader {
         let Some(Item::Trait(server)) = server.and_then(|at| items.get_mut(at)) else {
             return Err(Error::new(
                 at,
-                "a module is one interface, and has one trait for it, whose functions are the procedures: write `pub trait Files { .. }`",
+                "a module is one interface, and has one trait for it, whose functions are the \
+                procedures: write `pub trait Files { .. }`",
             ));
         };
         this.end(&mut lines, server, &docs)?;
@@ -118,7 +121,8 @@ impl ModuleReader {
         {
             return Err(Error::new(
                 package.span(),
-                "this is no package's name: write \"namespace:name@1.0.0\", in lower-case letters, digits and hyphens",
+                "this is no package's name: write \"namespace:name@1.0.0\", in lower-case \
+                letters, digits and hyphens",
             ));
         }
         head.line(0, &format!("package {text};"), package.span());
@@ -142,7 +146,8 @@ impl ModuleReader {
         if count == 0 {
             self.note::<()>(Err(Error::new(
                 at,
-                "a trait without functions is an interface without procedures: nobody could call it",
+                "a trait without functions is an interface without procedures: nobody could call \
+                it",
             )));
         }
         let bounds = [
@@ -225,7 +230,8 @@ impl ModuleReader {
         Err(Error::new(
             ident.span(),
             format!(
-                "two things of this interface are called `{kebab}` in WIT, which has one name for types and functions: rename one"
+                "two things of this interface are called `{kebab}` in WIT, which has one name for \
+                types and functions: rename one"
             ),
         ))
     }
@@ -235,7 +241,8 @@ impl ModuleReader {
         let kebab = camel_to_kebab(&item.ident)?;
         self.take_name(&kebab, &item.ident)?;
         let Fields::Named(fields) = &item.fields else {
-            let says = "WIT's records have fields with names, at least one: write `struct Name { field: Type }`, or `type Name = Type;`";
+            let says = "WIT's records have fields with names, at least one: write `struct Name { \
+                field: Type }`, or `type Name = Type;`";
             return Err(Error::new(item.ident.span(), says));
         };
         if fields.named.is_empty() {
@@ -278,7 +285,8 @@ impl ModuleReader {
             if !plain {
                 return Err(Error::new(
                     item.ident.span(),
-                    "a flag is there or is not, and carries no value: leave the values out, or #[flags]",
+                    "a flag is there or is not, and carries no value: leave the values out, or \
+                    #[flags]",
                 ));
             }
             word = "flags";
@@ -305,13 +313,15 @@ impl ModuleReader {
                 Fields::Unnamed(values) => {
                     return Err(Error::new(
                         values.span(),
-                        "a case carries one value in WIT: write a tuple, `Case((A, B))`, or a struct",
+                        "a case carries one value in WIT: write a tuple, `Case((A, B))`, or a \
+                        struct",
                     ));
                 }
                 Fields::Named(fields) => {
                     return Err(Error::new(
                         fields.span(),
-                        "a case carries one value in WIT: declare a struct, and write `Case(Struct)`",
+                        "a case carries one value in WIT: declare a struct, and write \
+                        `Case(Struct)`",
                     ));
                 }
             };
@@ -387,7 +397,8 @@ impl ModuleReader {
         if let Some(word) = &signature.asyncness {
             return Err(Error::new(
                 word.span(),
-                "a call blocks only the thread that makes it, and those are cheap: leave `async` out",
+                "a call blocks only the thread that makes it, and those are cheap: leave `async` \
+                out",
             ));
         }
         if signature.constness.is_some()
@@ -413,7 +424,8 @@ impl ModuleReader {
             Some(first) => {
                 return Err(Error::new(
                     first.span(),
-                    "calls come from many threads at once: write `&self`, and what changes goes behind a Mutex",
+                    "calls come from many threads at once: write `&self`, and what changes goes \
+                    behind a Mutex",
                 ));
             }
             None => {
@@ -491,7 +503,11 @@ fn take_limits(attributes: &mut Vec<Attribute>) -> Result<Vec<MetaNameValue>> {
         let list =
             attribute.parse_args_with(Punctuated::<MetaNameValue, Token![,]>::parse_terminated);
         limits.extend(list.map_err(|e| {
-            Error::new(e.span(), "write #[limits(string = \"64KiB\", list = 1000, tail = 4096, calls = 8)], or some of these")
+            Error::new(
+                e.span(),
+                "write #[limits(string = \"64KiB\", list = 1000, tail = 4096, \
+                calls = 8)], or some of these",
+            )
         })?);
     }
     take(attributes, "limits");
@@ -514,7 +530,8 @@ fn refuse_cfg(attributes: &[Attribute]) -> Result<()> {
     match attributes.iter().find(|a| a.path().is_ident("cfg") || a.path().is_ident("cfg_attr")) {
         Some(cfg) => Err(Error::new(
             cfg.span(),
-            "an interface is the same in every build, since the two sides may be of different ones: put `cfg` around the whole module",
+            "an interface is the same in every build, since the two sides may be of different \
+            ones: put `cfg` around the whole module",
         )),
         None => Ok(()),
     }
@@ -599,7 +616,8 @@ fn checked(ident: &Ident, kebab: String, back: fn(&str) -> String, write: &str) 
     Err(Error::new(
         ident.span(),
         format!(
-            "WIT's names are words of ASCII letters and digits, and this one would not come back from there as it is: write it {write}"
+            "WIT's names are words of ASCII letters and digits, and this one would not come back \
+            from there as it is: write it {write}"
         ),
     ))
 }

@@ -85,13 +85,15 @@ impl ModuleReader {
         if reference.mutability.is_some() {
             return refuse(
                 ty,
-                "an argument is a copy of the caller's: what the server changed in it would be lost; take `&` and return the new value",
+                "an argument is a copy of the caller's: what the server changed in it would be \
+                lost; take `&` and return the new value",
             );
         }
         if let Some(lifetime) = &reference.lifetime {
             return refuse(
                 lifetime,
-                "arguments live as long as the call, and no lifetime with a name says that: leave it out",
+                "arguments live as long as the call, and no lifetime with a name says that: leave \
+                it out",
             );
         }
         match &*reference.elem {
@@ -101,7 +103,8 @@ impl ModuleReader {
                 if element.wit == "u8" {
                     return refuse(
                         ty,
-                        "bytes stay in memory that the client may still write, which no `&[u8]` can show: take `upcall::Bytes<'_>`, a view of them, or `Vec<u8>`, a copy",
+                        "bytes stay in memory that the client may still write, which no `&[u8]` \
+                        can show: take `upcall::Bytes<'_>`, a view of them, or `Vec<u8>`, a copy",
                     );
                 }
                 if element.objects {
@@ -149,7 +152,8 @@ impl ModuleReader {
             Type::Path(path) if path.qself.is_none() => self.path(ty, &path.path, place),
             Type::Tuple(tuple) if tuple.elems.is_empty() => refuse(
                 ty,
-                "`()` stands for nothing, and WIT has that only as a side of a `Result`: leave it out",
+                "`()` stands for nothing, and WIT has that only as a side of a `Result`: leave it \
+                out",
             ),
             Type::Tuple(tuple) => {
                 let parts =
@@ -163,7 +167,8 @@ impl ModuleReader {
                 let Expr::Lit(syn::ExprLit { lit: Lit::Int(count), .. }) = &array.len else {
                     return refuse(
                         &array.len,
-                        "the length must be a plain number: a macro does not know the values of constants",
+                        "the length must be a plain number: a macro does not know the values of \
+                        constants",
                     );
                 };
                 Ok(Use::around(
@@ -178,7 +183,8 @@ impl ModuleReader {
                 }
                 Type::TraitObject(_) => refuse(
                     ty,
-                    "write `upcall::Lent<dyn ..>` for an object that a client lends inside another value",
+                    "write `upcall::Lent<dyn ..>` for an object that a client lends inside \
+                    another value",
                 ),
                 _ => refuse(
                     ty,
@@ -188,12 +194,14 @@ impl ModuleReader {
             Type::Slice(_) => refuse(ty, "write `Vec<..>`"),
             Type::TraitObject(_) => refuse(
                 ty,
-                "write `std::sync::Arc<dyn ..>` for an object that is given away, `&dyn ..` for a parameter that is lent",
+                "write `std::sync::Arc<dyn ..>` for an object that is given away, `&dyn ..` for a \
+                parameter that is lent",
             ),
             Type::ImplTrait(_) => refuse(ty, "both sides must know the type: write its name"),
             _ => refuse(
                 ty,
-                "WIT has no such type: use numbers, bool, char, String, Vec, Option, Result, tuples, arrays, and structs and enums of this module",
+                "WIT has no such type: use numbers, bool, char, String, Vec, Option, Result, \
+                tuples, arrays, and structs and enums of this module",
             ),
         }
     }
@@ -216,7 +224,8 @@ impl ModuleReader {
                 Declared::Object => refuse(
                     ty,
                     format!(
-                        "`{ident}` is a trait: write `std::sync::Arc<dyn {ident}>` for an object that is given away, `&dyn {ident}` for one that is lent"
+                        "`{ident}` is a trait: write `std::sync::Arc<dyn {ident}>` for an object \
+                        that is given away, `&dyn {ident}` for one that is lent"
                     ),
                 ),
                 Declared::Type(kind) => Ok(Use::new(name(&camel_to_kebab(&segment.ident)?), *kind)),
@@ -252,7 +261,8 @@ impl ModuleReader {
                 if place == TypeContext::Declaration {
                     return refuse(
                         ty,
-                        "objects stand in no struct, enum or alias, which would be another type for clients: pass them by themselves, or in Vec, Option, Result and tuples",
+                        "objects stand in no struct, enum or alias, which would be another type \
+                        for clients: pass them by themselves, or in Vec, Option, Result and tuples",
                     );
                 }
                 let (open, resource) =
@@ -286,7 +296,8 @@ impl ModuleReader {
         let advice = match ident {
             "Box" | "Rc" | "Arc" | "Cow" | "Cell" | "RefCell" | "Mutex" => {
                 return format!(
-                    "values are copied between domains, and a `{ident}` is none: write the type in it"
+                    "values are copied between domains, and a `{ident}` is none: write the type \
+                    in it"
                 );
             }
             "usize" | "isize" => "its size is a matter of the machine: write `u64` or `i64`",
@@ -304,12 +315,14 @@ impl ModuleReader {
             "Self" => "write the name of the type",
             _ if self.alone => {
                 return format!(
-                    "`{ident}` cannot be seen from here: put it and the trait into a module, and the attribute on that"
+                    "`{ident}` cannot be seen from here: put it and the trait into a module, and \
+                    the attribute on that"
                 );
             }
             _ => {
                 return format!(
-                    "`{ident}` is not declared in this module: all that an interface is made of stands in its module; move it there"
+                    "`{ident}` is not declared in this module: all that an interface is made of \
+                    stands in its module; move it there"
                 );
             }
         };
@@ -357,7 +370,8 @@ fn arguments(arguments: &PathArguments) -> Result<Vec<&Type>> {
         }
         PathArguments::Parenthesized(list) => Err(Error::new(
             list.span(),
-            "functions cannot be passed: give the client an interface of its own that the server calls",
+            "functions cannot be passed: give the client an interface of its own that the server \
+            calls",
         )),
     }
 }
