@@ -27,13 +27,8 @@ impl Module<'_> {
         }
     }
 
-    fn interface_client(&mut self) {
-        let name = self.client_name();
-        let id = &self.interface().id;
-        let result = self.std("Result");
-        self.docs(self.interface().docs.as_deref(), &format!("A client of `{id}`."));
-        emit!(self, "#[derive(Clone)] pub struct {name} {{ pub(super) link: link::Bound }}");
-        emit!(self, "impl {name} {{");
+    /// The functions that make a client `name` of a server in another domain.
+    fn binding_functions(&mut self, name: &str, result: &str) {
         emit!(self, "/// Binds to the server that exports this interface as `name`.\n///");
         emit!(
             self,
@@ -84,6 +79,16 @@ impl Module<'_> {
             "stub::Binder::new(&INTERFACE, |binding| Self {{ link: link::Bound::Remote(binding) \
             }}, policy) }}"
         );
+    }
+
+    fn interface_client(&mut self) {
+        let name = self.client_name();
+        let id = &self.interface().id;
+        let result = self.std("Result");
+        self.docs(self.interface().docs.as_deref(), &format!("A client of `{id}`."));
+        emit!(self, "#[derive(Clone)] pub struct {name} {{ pub(super) link: link::Bound }}");
+        emit!(self, "impl {name} {{");
+        self.binding_functions(&name, &result);
         emit!(self, "/// Binds to a server in this domain. Calls are plain function calls.");
         emit!(self, "#[must_use] pub fn local(server: impl {}) -> Self {{", self.server_name());
         emit!(self, "Self {{ link: link::Bound::Local(::std::sync::Arc::new(server)) }} }}");
