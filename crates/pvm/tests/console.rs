@@ -313,7 +313,7 @@ fn another_shell_sees_what_each_task_does_and_ends_it() {
     assert_eq!(place.run(&["sig", "15", &id(asks)]).0, Some(0));
     assert_eq!(id(&place.settled(1)[0]), id(receives));
     let (code, _, err) = place.run(&["kill", "t40099"]);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(3));
     assert!(err.contains(&format!("no task t40099 in machine {}", console.id())), "{err}");
     assert_eq!(place.run(&["kill", "all"]), (Some(0), "1 task is ended\n".into(), String::new()));
     place.settled(0);
@@ -326,7 +326,7 @@ fn another_shell_sees_what_each_task_does_and_ends_it() {
 fn a_machine_is_named_where_several_run_and_halted() {
     let place = Place::new();
     let (code, _, err) = place.run(&["halt"]);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(3));
     assert!(
         err.contains("no machine of this user runs") && err.contains("upcall pvm run"),
         "{err}"
