@@ -20,7 +20,8 @@ with `<!-- after: PAGE -->` has the files of that page at its start.
 The port 7411 of a page is another one in each run, which is free.
 
 What is installed in the usual way is here what cargo has built for the other tests (`INSTALLS`).
-`upcall = "0.2"` in a Cargo.toml is this tree's crate.
+`upcall = "0.2"` in a Cargo.toml is this tree's crate, by a `[patch.crates-io]` in cargo's
+configuration, as docs/install.md has it; by its path while the tree has another version.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -355,13 +357,17 @@ def write(folder: Path, name: str, text: str) -> None:
 
 def supply(folder: Path) -> None:
     """Gives programs below `folder` this tree's crate, its lock file, and a folder to build in."""
+    version = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M)[1]
+    own = f'upcall = {{ path = "{ROOT / "crates/upcall"}" }}'
     for path in [*folder.glob("Cargo.toml"), *folder.glob("*/Cargo.toml")]:
         text = path.read_text()
-        own = f'upcall = {{ path = "{ROOT / "crates/upcall"}" }}'
-        changed = re.sub(r'^upcall = "[^"]*"', own, text, flags=re.M)
-        if changed == text:
+        wanted = re.search(r'^upcall = "([^"]*)"', text, re.M)
+        if not wanted or path.with_name("Cargo.lock").exists():
             continue
-        path.write_text(changed)
+        if version.startswith(wanted[1] + "."):
+            write(folder.parent, ".cargo/config.toml", f"[patch.crates-io]\n{own}\n")
+        else:
+            path.write_text(text.replace(wanted[0], own))
         shutil.copy(ROOT / "Cargo.lock", path.with_name("Cargo.lock"))
         (TARGET / "book").mkdir(parents=True, exist_ok=True)
         if not path.with_name("target").is_symlink():
@@ -370,8 +376,8 @@ def supply(folder: Path) -> None:
 
 def exists(command: str) -> None:
     """Checks that a command which installs something names what is there."""
-    for part in command.split("#")[0].split("&&"):
-        words = part.split()
+    for part in command.split("&&"):
+        words = shlex.split(part, comments=True)
         if words[0] == "make":
             tried = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True)
             if tried.returncode:
@@ -426,7 +432,7 @@ def run(chosen: list[str]) -> int:
     paths = [Path(name).resolve() for name in chosen]
     if not paths:
         guides = [*DOCS.glob("tutorials/*.md"), *DOCS.glob("how-to/*.md")]
-        paths = [*sorted(guides), DOCS / "install.md", ROOT / "README.md"]
+        paths = [*sorted(guides), DOCS / "install.md", ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     failed = 0
     with tempfile.TemporaryDirectory(prefix="upcall-installed-") as place:
         install(Path(place))
