@@ -369,9 +369,9 @@ def supply(folder: Path) -> None:
         else:
             path.write_text(text.replace(wanted[0], own))
         shutil.copy(ROOT / "Cargo.lock", path.with_name("Cargo.lock"))
-        (TARGET / "book").mkdir(parents=True, exist_ok=True)
+        (TARGET / "tutorials").mkdir(parents=True, exist_ok=True)
         if not path.with_name("target").is_symlink():
-            path.with_name("target").symlink_to(TARGET / "book")
+            path.with_name("target").symlink_to(TARGET / "tutorials")
 
 
 def exists(command: str) -> None:
