@@ -394,7 +394,7 @@ def follow(page: Path, installed: Path) -> None:
         names.mkdir(mode=0o700)
         environment = {
             **os.environ,
-            "HOME": os.environ.get("HOME", "/"), "LC_ALL": "C.UTF-8", "UPCALL_DIR": str(names),
+            "LC_ALL": "C.UTF-8", "UPCALL_DIR": str(names), "XDG_CACHE_HOME": f"{place}/cache",
             "PATH": f"{installed / 'bin'}:{os.environ['PATH']}",
             "PKG_CONFIG_PATH": str(installed / "lib/pkgconfig"),
             "LD_LIBRARY_PATH": str(installed / "lib"),
