@@ -14,6 +14,19 @@ enum ArgumentForm {
     Value,
 }
 
+/// The switch over the procedures' numbers, of which `arms` has one case each.
+fn switch(arms: &str) -> String {
+    if arms.is_empty() {
+        "    (void)functions_;\n    upcall_call_fail(call_, \"there is no such procedure\");\n"
+            .to_owned()
+    } else {
+        format!(
+            "    switch (number_) {{\n{arms}        default: upcall_call_fail(call_, \"there \
+                is no such procedure\"); break;\n    }}\n"
+        )
+    }
+}
+
 /// What gives calls of the interfaces that one carries to their functions: for each of `parts` its
 /// member, its prefix, the number of its first procedure, and how many there are.
 fn carried(server: &str, parts: &[(String, String, usize, usize)]) -> String {
@@ -112,15 +125,7 @@ impl CGenerator<'_> {
              *functions, upcall_error *error);\n",
             interface.id
         );
-        let switch = if arms.is_empty() {
-            "    (void)functions_;\n    upcall_call_fail(call_, \"there is no such procedure\");\n"
-                .to_owned()
-        } else {
-            format!(
-                "    switch (number_) {{\n{arms}        default: upcall_call_fail(call_, \"there \
-                is no such procedure\"); break;\n    }}\n"
-            )
-        };
+        let switch = switch(&arms);
         let shared = self.linkage(index);
         let _ = writeln!(
             self.bodies,

@@ -393,24 +393,7 @@ impl ModuleReader {
         refuse_cfg(&function.attrs)?;
         let limits = take_limits(&mut function.attrs)?;
         let signature = &function.sig;
-        refuse_generics(&signature.generics)?;
-        if let Some(word) = &signature.asyncness {
-            return Err(Error::new(
-                word.span(),
-                "a call blocks only the thread that makes it, and those are cheap: leave `async` \
-                out",
-            ));
-        }
-        if signature.constness.is_some()
-            || signature.abi.is_some()
-            || signature.variadic.is_some()
-            || !matches!(signature.safety, Safety::Default)
-        {
-            return Err(Error::new_spanned(
-                signature,
-                "another domain calls this: it is a plain `fn`",
-            ));
-        }
+        refuse_qualifiers(signature)?;
         let short = snake_to_kebab(&signature.ident)?;
         let procedure =
             resource.map_or_else(|| short.clone(), |resource| format!("{resource}.{short}"));
@@ -620,4 +603,24 @@ fn checked(ident: &Ident, kebab: String, back: fn(&str) -> String, write: &str) 
             from there as it is: write it {write}"
         ),
     ))
+}
+
+/// Refuses a signature with generics, `async`, `const`, `unsafe`, another ABI or variable arguments.
+fn refuse_qualifiers(signature: &syn::Signature) -> Result<()> {
+    refuse_generics(&signature.generics)?;
+    if let Some(word) = &signature.asyncness {
+        return Err(Error::new(
+            word.span(),
+            "a call blocks only the thread that makes it, and those are cheap: leave `async` \
+                out",
+        ));
+    }
+    if signature.constness.is_some()
+        || signature.abi.is_some()
+        || signature.variadic.is_some()
+        || !matches!(signature.safety, Safety::Default)
+    {
+        return Err(Error::new_spanned(signature, "another domain calls this: it is a plain `fn`"));
+    }
+    Ok(())
 }
