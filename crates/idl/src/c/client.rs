@@ -6,13 +6,13 @@ use crate::model::{Param, ProcedureDefinition, ProcedureKind, Type, TypeBody, Ty
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Bytes that a message carries itself.
+/// Number of bytes of values that fit in the message itself.
 const INLINE: u64 = 48;
 
-/// Fixed parts above this are not put on the stack.
+/// Size in bytes above which a fixed part is allocated on the heap instead of the stack.
 const LARGE: u64 = 16 << 10;
 
-/// The functions of a resource beside its procedures.
+/// The names of the functions that a resource has besides its procedures.
 pub(super) struct ResourceNames {
     pub(super) drop: String,
     served_new: String,
@@ -52,7 +52,7 @@ impl CGenerator<'_> {
         }
     }
 
-    /// A parameter of a function that is called or calls.
+    /// Declares a parameter of a client's or a server's function.
     pub(super) fn declaration(
         &mut self,
         ty: &Type,
@@ -200,7 +200,7 @@ impl CGenerator<'_> {
         let docs = self.docs(procedure.docs.as_deref(), &procedure.signature, "");
         let mut frees = String::new();
         if let Some(ty) = procedure.result.clone().filter(|ty| self.owns(ty)) {
-            // Made for those who call; the declaration goes before this function's.
+            // This function is for callers, so its declaration precedes that of the procedure.
             frees = self.free(&ty, index, "(*result)");
         }
         let note = if frees.is_empty() {
@@ -230,7 +230,7 @@ impl CGenerator<'_> {
         let _ = writeln!(self.bodies, "{shared}{head} {{\n{body}}}\n");
     }
 
-    /// All values fit into the message.
+    /// Generates the body of a call whose values all fit in the message.
     fn by_words(
         &mut self,
         index: usize,
@@ -239,8 +239,8 @@ impl CGenerator<'_> {
         on: &str,
         values: &[String],
     ) -> String {
-        // What is not written is not read, but padding between arguments is sent, and a server may
-        // answer with less than it should.
+        // The call does not read bytes that were never written. But the padding between arguments
+        // is sent, and a server may answer with fewer bytes than it should.
         let zero = if procedure.args.size.max(procedure.results.size) > 8 { " = {0}" } else { "" };
         let mut body =
             format!("    uint64_t words_[UPCALL_WORDS]{zero};\n    upcall_status status_;\n");
@@ -282,8 +282,9 @@ impl CGenerator<'_> {
         body
     }
 
-    /// Statements that write arguments that are all numbers, each word at once: what is written in
-    /// parts has to leave the processor's store buffer before it can be read as a whole.
+    /// Statements that write all-numeric arguments, one whole word at a time. Parts that are
+    /// written separately must leave the processor's store buffer before they can be read as one
+    /// word.
     fn whole_words(
         &self,
         procedure: &ProcedureDefinition,
@@ -375,7 +376,7 @@ impl CGenerator<'_> {
         body
     }
 
-    /// Declares room for a fixed part.
+    /// Declares a buffer for a fixed part.
     pub(super) fn fixed(&self, what: &str, name: &str, size: u64, otherwise: &str) -> String {
         if size > LARGE {
             return format!(

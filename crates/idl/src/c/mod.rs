@@ -1,26 +1,26 @@
-//! The C generator: one header and one source file for a package, as the Rust generator makes one
+//! The C generator: one header and one source file per package, as the Rust generator writes one
 //! file.
 //!
-//! Not one pair for each interface: interfaces use each other's types and resources, so that a
-//! program would have to include and compile all of them anyway. Not a header alone: the functions
-//! that write and read values are no business of who includes it, and would be compiled again in
-//! each file that does.
+//! A pair of files per interface would gain nothing: interfaces use each other's types and
+//! resources, so a program would have to include and compile all of them anyway. A header alone
+//! would make every including file compile the functions that write and read values again, although
+//! no including file needs to see them.
 //!
 //! The header has, for each interface, its types, its client's functions, and the struct of
-//! functions that a server fills in. The source has what is between them and `upcall.h`, in
-//! straight lines: every offset is a number. Which function goes where: [`types`] declares types,
-//! [`values`] writes and reads and frees them, [`client`] and [`server`] make what calls and what
-//! is called.
+//! functions that a server fills in. The source has the code between these and `upcall.h`, as
+//! straight-line code: every offset is a number. [`types`] declares types; [`values`] writes, reads
+//! and frees them; [`client`] and [`server`] generate the two sides of a call.
 //!
-//! Values with handles in them have two types, one of clients and one of servers (`served_`), as in
+//! A value that holds handles has two types, one for clients and one for servers (`served_`), as in
 //! Rust: clients hold resources, servers objects.
 //!
-//! What is of another package may be in the files of several: each declaration is guarded, by its
-//! name and a hash of what it says, and each function is weak, so that a program can include and
-//! link all of them. The linker takes one of each; they are the same.
+//! Declarations from another package may occur in the files of several packages. Each such
+//! declaration is guarded by its name and a hash of its content, and each such function is weak, so
+//! that a program can include and link all of the files. The linker keeps one of the identical
+//! copies.
 //!
-//! Names that a WIT name could also become end in an underscore when they are ours and stand in a
-//! function: no WIT name does.
+//! Generated names inside functions end in an underscore where a WIT name could otherwise be equal:
+//! no WIT name ends in one.
 
 mod client;
 mod names;
@@ -39,33 +39,34 @@ use std::fmt::Write;
 /// Generated C.
 #[derive(Clone, Debug)]
 pub struct CCode {
-    /// What programs include.
+    /// The header, which programs include.
     pub header: String,
-    /// What they compile, once.
+    /// The source file, which a program compiles once.
     pub source: String,
 }
 
-/// What the names of a package's own interfaces begin with. Those of other packages have theirs
-/// before them in any case.
+/// The prefix of names from a package's own interfaces. Names from other packages always have the
+/// long prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum CNames {
-    /// The interface: `types_`.
+    /// The interface alone: `types_`.
     #[default]
     Short,
-    /// The package and the interface, `wasi_http_types_`: as it is called where others use it. So a
-    /// program can have any packages beside each other, those that use it too.
+    /// The package and the interface: `wasi_http_types_`, the same prefix that other packages use
+    /// for it. With it, a program can use any set of packages side by side, including packages that
+    /// use each other.
     Long,
 }
 
-/// Which domain a type is written for.
+/// The domain that a type is written for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) enum CSide {
     Client,
     Server,
 }
 
-/// The C of a package; `stem` is the name of its files without an ending, `title` what it was made
-/// from.
+/// Generates the C of a package. `stem` is the name of its files without an extension; `title`
+/// names what they were generated from.
 pub(crate) fn generate(model: &Model, stem: &str, title: &str, names: CNames) -> CCode {
     let mut generator = CGenerator::new(model, names);
     generator.whole();
@@ -83,8 +84,8 @@ pub(crate) fn generate(model: &Model, stem: &str, title: &str, names: CNames) ->
          __cplusplus\n}}\n#endif\n\n#endif\n",
         generator.types, generator.functions
     );
-    // Long texts are what the interface's source is; compilers need not take more than 4095 bytes
-    // of one, and all do.
+    // The interface's source is a long string literal. Compilers need only accept 4095 bytes in one
+    // literal, but all accept more.
     let source = format!(
         "{said}#include \"{stem}.h\"\n\n#ifdef __GNUC__\n#pragma GCC diagnostic ignored \
         \"-Woverlength-strings\"\n#endif\n\n{}{}",
@@ -93,21 +94,21 @@ pub(crate) fn generate(model: &Model, stem: &str, title: &str, names: CNames) ->
     CCode { header, source }
 }
 
-/// Both files in the making.
+/// Both files under construction.
 pub(super) struct CGenerator<'a> {
     model: &'a Model,
-    /// How its own interfaces are called.
+    /// How the package's own interfaces are named.
     own: CNames,
-    /// What names of each interface begin with.
+    /// The prefix of each interface's names.
     prefixes: Vec<String>,
     names: NameScope,
-    /// Of named types, by side.
+    /// The names of named types, by side.
     named: BTreeMap<(TypeId, CSide), String>,
-    /// Of types without a name, by the interface that uses them.
+    /// The names of unnamed types, by the interface that uses them and by side.
     unnamed: HashMap<(usize, Type, CSide), String>,
-    /// Functions that write, read and free values: what they are for, and the type's name.
+    /// Functions that write, read and free values, by purpose and type name.
     helpers: BTreeMap<(values::Helper, String), String>,
-    /// The names of functions of resources.
+    /// The names of the functions of resources.
     resources: BTreeMap<TypeId, client::ResourceNames>,
     kinds: BTreeSet<TypeId>,
     types: String,
@@ -126,7 +127,7 @@ impl<'a> CGenerator<'a> {
             } else {
                 interface.long_name()
             });
-            // Two versions of one package; and the library's own.
+            // Two versions of one package would clash, and so would the library's own prefix.
             if name == "upcall" || prefixes.contains(&name) {
                 let _ = write!(name, "_{index}");
             }
@@ -173,7 +174,7 @@ impl<'a> CGenerator<'a> {
             self.client(*index);
             self.guard_functions(*index, start, "client");
         }
-        // An interface's server is declared before those that carry it.
+        // An interface's server is declared before the servers of interfaces that carry it.
         let mut made = BTreeSet::new();
         for index in bound {
             self.server_and_parts(index, &mut made);
@@ -192,8 +193,8 @@ impl<'a> CGenerator<'a> {
         self.guard_functions(index, start, "server");
     }
 
-    /// A declaration, which other packages may have too if its interface is of another one. `says`
-    /// is what must be the same in all of them then.
+    /// Guards a declaration that the files of other packages may repeat, if its interface comes
+    /// from another package. `says` is the content that must be the same in all copies.
     fn guarded(&self, home: usize, name: &str, says: &str, text: &str) -> String {
         if !self.is_shared(home) {
             return text.to_owned();
@@ -211,18 +212,18 @@ impl<'a> CGenerator<'a> {
         )
     }
 
-    /// What stands before the definition of a function.
+    /// The specifier that precedes the definition of a function.
     fn linkage(&self, home: usize) -> &'static str {
         if self.is_shared(home) { "UPCALL_SHARED " } else { "" }
     }
 
-    /// Whether files of other packages may have the same.
+    /// Returns `true` if the files of other packages may contain the same definition.
     fn is_shared(&self, home: usize) -> bool {
         self.own == CNames::Long || self.interface(home).foreign.is_some()
     }
 
-    /// The part of the header about an interface's procedures, from `start` on, in which both sides
-    /// must be the same.
+    /// Guards the part of the header about an interface's procedures, from `start` on. All copies
+    /// of this part must be the same.
     fn guard_functions(&mut self, index: usize, start: usize, side: &str) {
         let text = self.functions.split_off(start);
         let says: String = self
@@ -243,12 +244,13 @@ impl<'a> CGenerator<'a> {
         self.interface(index).types.iter().copied().filter(resource).collect()
     }
 
-    /// Whether there is anything to bind to, or objects of it that another interface may carry.
+    /// Returns `true` if the interface has procedures to bind to, or objects that another interface
+    /// may carry.
     fn is_bound(&self, index: usize) -> bool {
         !self.interface(index).procedures.is_empty() || !self.resources_of(index).is_empty()
     }
 
-    /// `open`, `file_read`, `file_new`: a procedure behind its interface's prefix.
+    /// `open`, `file_read`, `file_new`: a procedure's name after its interface's prefix.
     fn procedure_name(&self, procedure: &ProcedureDefinition) -> String {
         let of =
             |id: TypeId, function: &str| snake(&format!("{}-{function}", self.model.def(id).name));
@@ -263,7 +265,7 @@ impl<'a> CGenerator<'a> {
         comment(docs.unwrap_or(otherwise), indent)
     }
 
-    /// What both sides compare when they bind.
+    /// The descriptor that both sides compare when they bind.
     fn descriptor(&mut self, index: usize, source: &str) {
         let (interface, prefix) = (self.interface(index), self.prefixes[index].clone());
         let mut text = String::new();

@@ -1,13 +1,14 @@
 //! WIT's names as C's.
 //!
-//! All that has file scope begins with its interface's name, so that keywords do not matter there;
-//! types end in `_t`. Where two names would still become one, the later one gets an underscore
-//! behind it, in the order of the model, so that the same WIT always gives the same names.
+//! Every name with file scope begins with its interface's name, so keywords do not matter there.
+//! Types end in `_t`. Where two names would still become the same, the later one in the order of
+//! the model gets a trailing underscore, so that the same WIT always gives the same names.
 
 pub(super) use crate::names::snake;
 use std::collections::BTreeSet;
 
-/// Words that cannot be members or parameters, in C or in C++, and what compilers define as macros.
+/// Words that cannot be members or parameters in C or in C++, and names that compilers define as
+/// macros.
 const TAKEN: &[&str] = &[
     "alignas",
     "alignof",
@@ -113,10 +114,10 @@ const TAKEN: &[&str] = &[
     "xor_eq",
 ];
 
-/// What generated functions call their own parameters.
+/// The names of the generated functions' own parameters.
 const OWN: &[&str] = &["call", "client", "context", "error", "result", "self"];
 
-/// Names of the C library that an interface's could be.
+/// Names of the C library that an interface's names could be equal to.
 const LIBRARY: &[&str] = &[
     "aligned_alloc",
     "at_quick_exit",
@@ -132,7 +133,7 @@ const LIBRARY: &[&str] = &[
     "timer_settime",
 ];
 
-/// `read-all` as `read_all`, as the name of a member.
+/// Converts `read-all` to `read_all`, as the name of a member.
 pub(super) fn member(name: &str) -> String {
     let mut name = snake(name);
     if TAKEN.contains(&name.as_str()) {
@@ -141,7 +142,7 @@ pub(super) fn member(name: &str) -> String {
     name
 }
 
-/// The same, as the name of a parameter.
+/// Converts `read-all` to `read_all`, as the name of a parameter.
 pub(super) fn parameter(name: &str) -> String {
     let mut name = member(name);
     if OWN.contains(&name.as_str()) {
@@ -150,12 +151,12 @@ pub(super) fn parameter(name: &str) -> String {
     name
 }
 
-/// The names of one scope.
+/// The names that are taken in one scope.
 #[derive(Default)]
 pub(super) struct NameScope(BTreeSet<String>);
 
 impl NameScope {
-    /// `wanted`, or the like of it.
+    /// Takes `wanted`, with trailing underscores added if the name is taken.
     pub(super) fn take(&mut self, wanted: String) -> String {
         let mut name = wanted;
         while LIBRARY.contains(&name.as_str()) || !self.0.insert(name.clone()) {
@@ -165,14 +166,14 @@ impl NameScope {
     }
 }
 
-/// A text as a literal of C, on as many lines as it has.
+/// Writes a text as a C string literal, one source line per line of text.
 pub(super) fn literal(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            // Two of them begin a trigraph.
+            // Two question marks begin a trigraph.
             '?' => out.push_str("\\?"),
             '\n' => out.push_str("\\n\"\n    \""),
             c if c.is_ascii_control() => out.push_str(&format!("\\{:03o}", u32::from(c))),
@@ -183,7 +184,7 @@ pub(super) fn literal(text: &str) -> String {
     out
 }
 
-/// A comment of WIT as one of C.
+/// Writes a WIT comment as a C comment.
 pub(super) fn comment(docs: &str, indent: &str) -> String {
     let text = docs.replace("*/", "* /").replace("/*", "/ *");
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();

@@ -1,5 +1,5 @@
-//! The server: the struct of functions that a program fills in, and the dispatcher that takes calls
-//! apart.
+//! The server: the struct of functions that a program fills in, and the dispatcher that decodes
+//! calls.
 
 use super::client::CPassing;
 use super::names::{NameScope, parameter, snake};
@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 /// How a server gets an argument.
 enum ArgumentForm {
-    /// A `list<u8>` by itself: a view.
+    /// A `list<u8>` that is a parameter by itself: a view.
     Bytes,
     Value,
 }
@@ -27,8 +27,8 @@ fn switch(arms: &str) -> String {
     }
 }
 
-/// What gives calls of the interfaces that one carries to their functions: for each of `parts` its
-/// member, its prefix, the number of its first procedure, and how many there are.
+/// Dispatches calls of carried interfaces to their own functions. Each of `parts` has its member,
+/// its prefix, the number of its first procedure, and its number of procedures.
 fn carried(server: &str, parts: &[(String, String, usize, usize)]) -> String {
     let mut carried = String::new();
     for (name, other, first, count) in parts {
@@ -45,14 +45,14 @@ fn carried(server: &str, parts: &[(String, String, usize, usize)]) -> String {
     carried
 }
 
-/// How a procedure's parameters are taken from a call.
+/// The code that takes a procedure's parameters from a call.
 struct ParameterCode {
-    /// The declarations of variables for them.
+    /// Declarations of the variables that hold the parameters.
     head: String,
-    /// What reads them, and then those that are given away.
+    /// Statements that read the parameters; those that are given away come last.
     gets: String,
     late: String,
-    /// What the procedure is called with.
+    /// The arguments that the procedure is called with.
     arguments: Vec<String>,
 }
 
@@ -192,8 +192,8 @@ impl CGenerator<'_> {
                 }
             };
             let _ = writeln!(head, "    {declared};");
-            // What is given away is taken last: nothing is lost if a parameter behind it is
-            // malformed.
+            // Handles that are given away are taken last, so that none is lost if a later parameter
+            // is malformed.
             let _ = writeln!(
                 if self.model.holds(&param.ty).owned { &mut late } else { &mut gets },
                 "    {get}"
@@ -206,7 +206,7 @@ impl CGenerator<'_> {
         ParameterCode { head, gets, late, arguments }
     }
 
-    /// The function that takes one procedure's calls apart.
+    /// Writes the function that decodes and serves the calls of one procedure.
     fn serve(
         &mut self,
         index: usize,

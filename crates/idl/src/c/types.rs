@@ -6,14 +6,14 @@ use crate::layout::{discriminant_size, flags_size};
 use crate::model::{Case, Def, Field, Label, Type, TypeBody, TypeId};
 use std::fmt::Write;
 
-/// Both sides, for types that hold handles; one of them for the others.
+/// Both sides for types that hold handles; one side, which serves for both, for other types.
 fn sides(holds: bool) -> &'static [CSide] {
     if holds { &[CSide::Client, CSide::Server] } else { &[CSide::Client] }
 }
 
 impl CGenerator<'_> {
-    /// Names are given before anything is declared, so that a type's does not depend on who uses it
-    /// first.
+    /// Names all types before any is declared, so that a type's name does not depend on which
+    /// declaration uses it first.
     pub(super) fn name_types(&mut self) {
         let model = self.model;
         for (number, def) in model.types.iter().enumerate() {
@@ -37,7 +37,7 @@ impl CGenerator<'_> {
         }
     }
 
-    /// The type with no aliases in it.
+    /// Resolves all aliases in a type.
     pub(super) fn normal(&self, ty: &Type) -> Type {
         let boxed = |t: &Type| Box::new(self.normal(t));
         match self.model.resolve(ty) {
@@ -52,7 +52,7 @@ impl CGenerator<'_> {
         }
     }
 
-    /// A list whose elements are the same in C and in a block has its type in upcall.h.
+    /// The type in `upcall.h` for a list whose elements have the same form in C as in a block.
     pub(super) fn number_name(&self, ty: &Type) -> Option<&'static str> {
         Some(match self.model.resolve(ty) {
             Type::Bool => "bool",
@@ -110,7 +110,7 @@ impl CGenerator<'_> {
         if ty.ends_with('*') { format!("{ty}{name}") } else { format!("{ty} {name}") }
     }
 
-    /// What a type without a name is called by its structure.
+    /// The name of an unnamed type, derived from its structure.
     fn structural(&self, ty: &Type, home: usize) -> String {
         let of = |t: &Type| self.structural(t, home);
         match ty {
@@ -152,7 +152,7 @@ impl CGenerator<'_> {
         let mut members = String::new();
         match &ty {
             Type::List(t) => {
-                // What holds resources is taken apart by who gets it.
+                // The receiver takes a list with resources apart, so its elements are not `const`.
                 let held = if self.model.holds(t).any() { "" } else { "const " };
                 let element = self.ty(t, side, home);
                 let space = if element.ends_with('*') { "" } else { " " };
@@ -192,7 +192,7 @@ impl CGenerator<'_> {
         name
     }
 
-    /// Declares a struct. WIT has none without members, and neither has C.
+    /// Declares a struct. Neither WIT nor C has structs without members.
     fn structure(&mut self, home: usize, docs: &str, name: &str, members: &str) {
         self.declaration_of(
             home,
@@ -201,8 +201,8 @@ impl CGenerator<'_> {
         );
     }
 
-    /// Declares something called `name`. Comments make no difference to whether it is the same
-    /// elsewhere.
+    /// Declares `name`. Comments do not count when declarations from different packages are
+    /// compared.
     fn declaration_of(&mut self, home: usize, name: &str, text: &str) {
         let mut says = String::new();
         let mut rest = text;
@@ -291,7 +291,7 @@ impl CGenerator<'_> {
         }
     }
 
-    /// The numbers of cases.
+    /// The constants for the cases.
     fn constants(&mut self, name: &str, labels: &[Label]) -> String {
         let stem = name.strip_suffix("_t").unwrap_or(name).to_uppercase();
         let mut text = String::new();

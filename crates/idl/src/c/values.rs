@@ -1,7 +1,8 @@
 //! Functions that write values into a block, read them, and free them.
 //!
-//! Numbers are written and read in place, by what upcall.h has for them; every other type has
-//! functions of its own, made when the first procedure needs them, after those of its parts.
+//! Numbers are written and read in place, with the functions of `upcall.h`. Every other type has
+//! functions of its own, which are generated when the first procedure needs them, after those of
+//! the type's parts.
 
 use super::names::member;
 use super::{CGenerator, CSide};
@@ -17,20 +18,21 @@ pub(super) enum Helper {
     Free,
 }
 
-/// Where a part lies: `at`, `at + 8`.
+/// The position of a part: `at`, `at + 8`.
 fn at(base: &str, offset: u64) -> String {
     if offset == 0 { base.to_owned() } else { format!("{base} + {offset}") }
 }
 
-/// Where a value is read from: the reader, and the statement that leaves the function if it cannot
-/// be read.
+/// The source of a value: the reader, and the statement that leaves the function if the value
+/// cannot be read.
 pub(super) type From<'a> = (&'a str, &'a str);
 
-/// A part of a value: its type, its offset, and how C names it behind the pointer `v`.
+/// A part of a value: its type, its offset, and its C expression relative to the pointer `v`.
 type ValuePart = (Type, u64, String);
 
 impl CGenerator<'_> {
-    /// `value` as the unsigned number that is written for it; `None` if it is not written as one.
+    /// Converts `value` to the unsigned number that is written for it; `None` if the type is not
+    /// written as a number.
     pub(super) fn number(&self, ty: &Type, value: &str) -> Option<String> {
         match self.model.resolve(ty) {
             Type::Bool => Some(format!("{value} ? 1 : 0")),
@@ -47,7 +49,7 @@ impl CGenerator<'_> {
         }
     }
 
-    /// A statement that writes `value` at `place` by the writer `w`.
+    /// A statement that writes `value` at `place` through the writer `w`.
     pub(super) fn put(
         &mut self,
         ty: &Type,
@@ -81,8 +83,8 @@ impl CGenerator<'_> {
         }
     }
 
-    /// A statement that reads a value at `place` into `value`; it returns false from its function
-    /// if there is none.
+    /// A statement that reads the value at `place` into `value`, and makes its function return
+    /// `false` if there is none.
     pub(super) fn get(
         &mut self,
         ty: &Type,
@@ -115,12 +117,12 @@ impl CGenerator<'_> {
         }
     }
 
-    /// Whether a client's value has anything to free.
+    /// Returns `true` if a client's value has anything to free.
     pub(super) fn owns(&self, ty: &Type) -> bool {
         !self.model.layout(ty).fixed || self.model.holds(ty).owned
     }
 
-    /// A statement that frees what `value` owns; empty if it is nothing.
+    /// A statement that frees what `value` owns; empty if it owns nothing.
     pub(super) fn free(&mut self, ty: &Type, home: usize, value: &str) -> String {
         if !self.owns(ty) {
             return String::new();
@@ -138,9 +140,9 @@ impl CGenerator<'_> {
         }
     }
 
-    /// The function for a type, which is made if it is not there yet.
+    /// The helper function for a type, generated at its first use.
     fn helper(&mut self, helper: Helper, ty: &Type, side: CSide, home: usize) -> String {
-        // A named type is written alike wherever it is used.
+        // Every use of a named type is written in the same way.
         let ty = self.normal(ty);
         let home = if let Type::Named(id) = ty { self.model.def(id).interface } else { home };
         let lists = matches!(&ty, Type::List(t) if self.number_name(t).is_some());
@@ -207,7 +209,7 @@ impl CGenerator<'_> {
         name
     }
 
-    /// The parts of a type that has all of them at once.
+    /// The parts of a type whose values have all parts at once.
     fn parts(&self, ty: &Type) -> Option<Vec<ValuePart>> {
         match ty {
             Type::Tuple(types) => {
@@ -231,8 +233,8 @@ impl CGenerator<'_> {
         }
     }
 
-    /// The cases of a type that has one of them: size of the number, where values lie, how C names
-    /// number and values.
+    /// The cases of a type whose values have one case at a time: the size of the discriminant, the
+    /// offset of the values, and the C names of discriminant and values.
     #[allow(clippy::type_complexity)]
     fn cases(&self, ty: &Type) -> Option<(u64, u64, &'static str, Vec<(Option<Type>, String)>)> {
         match ty {
@@ -266,7 +268,7 @@ impl CGenerator<'_> {
         }
     }
 
-    /// A switch over the cases, each with the statements that `each` makes.
+    /// A switch over the cases, each with the statements that `each` returns for it.
     fn switch(
         &mut self,
         on: &str,
@@ -341,8 +343,8 @@ impl CGenerator<'_> {
         }
     }
 
-    /// A list of numbers, which is copied as it is; where not every number is good, each is looked
-    /// at.
+    /// Reads a list of numbers, which is copied as a whole. Each element is checked if not every
+    /// number is valid.
     fn get_numbers(&mut self, ty: &Type) -> String {
         let Type::List(t) = ty else { return String::new() };
         let (stride, c) = (self.model.layout(t).size, self.ty(t, CSide::Client, 0));
@@ -460,7 +462,8 @@ impl CGenerator<'_> {
     }
 
     fn in_range(&self, value: &str, count: usize, size: u64) -> String {
-        // A number that has no room to be wrong is not tested: compilers say that it cannot be.
+        // A number of which every value is valid is not tested: compilers warn that the test is
+        // always true.
         if count as u64 == 1 << (size * 8) {
             return String::new();
         }
@@ -518,13 +521,13 @@ impl CGenerator<'_> {
         }
     }
 
-    /// The address that tells a server's objects of a type from others.
+    /// The address that distinguishes a server's objects of this type from others.
     pub(super) fn kind(&mut self, id: TypeId) -> String {
         let name = self.named[&(id, CSide::Server)].clone();
         let kind = format!("kind_{}", name.strip_suffix("_t").unwrap_or(&name));
         if self.kinds.insert(id) {
-            // Of a resource that others share the address must be one, whoever's function is
-            // linked.
+            // The address for a shared resource must be the same in all packages, no matter which
+            // copy of the function is linked.
             let _ = match self.linkage(self.model.def(id).interface) {
                 "" => writeln!(self.statics, "static const char {kind} = 0;\n"),
                 shared => writeln!(

@@ -1,34 +1,34 @@
-//! What a new version of a package means for programs that were built against the old one, and the
-//! other way round.
+//! What a new version of a package means for programs that were built against the old version, and
+//! the other way round.
 //!
 //! Nothing here looks at text. The verdict on a pair of client and server comes from what binding
-//! compares: the id of the interface without its version, and of each procedure that the client has
-//! its name, hash and signature (`match_procedures` and `Exports::bind` of `upcall-rpc`). A test
-//! there holds the two against each other. The reasons come from a walk over both models side by
-//! side; they say where in the named types two signatures part.
+//! compares: the id of the interface without its version, and the name, hash and signature of each
+//! procedure that the client has (`match_procedures` and `Exports::bind` of `upcall-rpc`). A test
+//! there checks the two against each other. The reasons come from a walk over both models side by
+//! side; they say where in the named types two signatures differ.
 //!
-//! Limits are no part of binding. A value goes through if both sides permit it, so what a client
-//! can lose by a server is what lies between the server's limit and its own.
+//! Limits are not part of binding. A value passes if both sides permit it, so a client loses only
+//! the values between the server's limit and its own.
 
 mod reasons;
 
 use crate::model::{InterfaceDefinition, Model, ProcedureDefinition, Type, TypeBody};
 pub use reasons::Reason;
 
-/// Two versions of a package against each other.
+/// The differences between two versions of a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diff {
-    /// `namespace:name` of the package, old and new, if it was renamed. Then no interface is the
-    /// same to a binder.
+    /// The old and the new `namespace:name` of the package, if it was renamed. Then binding
+    /// considers no interface the same.
     pub renamed: Option<(String, String)>,
     /// The interfaces that have procedures: those of the new version in its order, then those that
-    /// it lacks.
+    /// only the old version has.
     pub interfaces: Vec<InterfaceDiff>,
 }
 
 impl Diff {
-    /// Whether anything that works between an old client and an old server fails between an old
-    /// client and a new server.
+    /// Returns `true` if anything that works between an old client and an old server fails between
+    /// an old client and a new server.
     #[must_use]
     pub fn breaks_old_clients(&self) -> bool {
         self.interfaces
@@ -38,98 +38,100 @@ impl Diff {
     }
 }
 
-/// One interface.
+/// The differences in one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceDiff {
-    /// Its id without the version: what binding compares.
+    /// The interface's id without the version, which binding compares.
     pub name: String,
-    /// Its id in the old version; `None` if it has none, or one without procedures.
+    /// The interface's id in the old version; `None` if it is missing there or has no procedures.
     pub old: Option<String>,
-    /// Its id in the new version.
+    /// The interface's id in the new version; `None` if it is missing there or has no procedures.
     pub new: Option<String>,
-    /// Its procedures: those of the new version in its order, then those that it lacks.
+    /// The procedures: those of the new version in its order, then those that only the old version
+    /// has.
     pub procedures: Vec<ProcedureDiff>,
-    /// A client built against the old version, bound to a server of the new one. `None`: there are
-    /// no such clients.
+    /// What happens to a client built against the old version that binds to a server of the new
+    /// one; `None` if there are no such clients.
     pub old_to_new: Option<Compatibility>,
-    /// A client built against the new version, bound to a server of the old one. `None`: there are
-    /// no such clients.
+    /// What happens to a client built against the new version that binds to a server of the old
+    /// one; `None` if there are no such clients.
     pub new_to_old: Option<Compatibility>,
 }
 
-/// What happens to a client at a server of the other version.
+/// What happens to a client that binds to a server of the other version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compatibility {
-    /// It binds, and runs on as long as it sends nothing of this.
+    /// The client binds, and works as long as it sends none of these values.
     Binds(Vec<LimitRefusal>),
-    /// It fails at bind with `Mismatch`, which names these procedures.
+    /// Binding fails with `Mismatch`, which names these procedures.
     Mismatch(Vec<String>),
     /// The server does not export the interface: there is nothing to bind to.
     NoInterface,
 }
 
 impl Compatibility {
-    /// Nothing fails.
+    /// Returns `true` if nothing fails.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         matches!(self, Self::Binds(refused) if refused.is_empty())
     }
 }
 
-/// Values that the client's own limit permits and the server's does not: refused at run time.
+/// A limit that is lower on the server than on the client. Values between the two are refused at
+/// run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitRefusal {
     /// The procedure.
     pub procedure: String,
     /// `string` or `list`.
     pub limit: &'static str,
-    /// `arguments`, `results`, or both: where the procedure has any.
+    /// `arguments`, `results`, or both: where the procedure has such values.
     pub within: &'static str,
     /// The client's limit, in bytes of a string or elements of a list.
     pub client: u64,
-    /// The server's.
+    /// The server's limit, in the same unit.
     pub server: u64,
 }
 
-/// One procedure.
+/// The differences in one procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcedureDiff {
-    /// Its name.
+    /// The procedure's name.
     pub name: String,
-    /// What became of it.
+    /// The change to the procedure itself.
     pub change: Change,
-    /// What became of its limits, if it is the same otherwise.
+    /// The changes to its limits, if the procedure is otherwise unchanged.
     pub limits: Vec<LimitChange>,
 }
 
-/// What became of a procedure.
+/// A change to a procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Its signature is the same.
+    /// The signature is the same.
     Unchanged,
     /// Only the new version has it, with this signature.
     Added(String),
     /// Only the old version has it, with this signature.
     Removed(String),
-    /// Its signature is another.
+    /// The signature differs.
     Changed {
-        /// What it was.
+        /// The old signature.
         old: String,
-        /// What it is.
+        /// The new signature.
         new: String,
-        /// Where the two part. Never empty.
+        /// Where the two differ. Never empty.
         reasons: Vec<Reason>,
     },
 }
 
-/// A limit that is another.
+/// A changed limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitChange {
     /// `string` and `list` as in the TOML; `tail of arguments`, `tail of results`, `calls`.
     pub limit: &'static str,
-    /// What it was.
+    /// The old limit.
     pub old: u64,
-    /// What it is.
+    /// The new limit.
     pub new: u64,
 }
 
@@ -152,7 +154,8 @@ pub fn diff(old: &Model, new: &Model) -> Diff {
     Diff { renamed, interfaces }
 }
 
-/// The interfaces of the package that a server can export: one without procedures has no stubs.
+/// The interfaces of the package that a server can export. An interface without procedures has no
+/// stubs.
 fn bindable(model: &Model) -> impl Iterator<Item = &InterfaceDefinition> {
     model.interfaces.iter().filter(|i| i.foreign.is_none() && !i.procedures.is_empty())
 }
@@ -161,7 +164,7 @@ fn without_version(id: &str) -> &str {
     id.split('@').next().unwrap_or(id)
 }
 
-/// One side of a comparison: the model, and the interface if it has it.
+/// One side of a comparison: the model, and its version of the interface, if any.
 type DiffSide<'a> = (&'a Model, Option<&'a InterfaceDefinition>);
 
 fn interface(old: DiffSide<'_>, new: DiffSide<'_>, name: &str) -> InterfaceDiff {
@@ -198,12 +201,12 @@ fn interface(old: DiffSide<'_>, new: DiffSide<'_>, name: &str) -> InterfaceDiff 
     }
 }
 
-/// As binding has it.
+/// Returns `true` if binding considers the two procedures the same.
 fn same(a: &ProcedureDefinition, b: &ProcedureDefinition) -> bool {
     a.hash == b.hash && a.signature == b.signature
 }
 
-/// What becomes of a client at a server.
+/// The result of binding a client to a server.
 fn bind(
     client: (&Model, &InterfaceDefinition),
     server: Option<&InterfaceDefinition>,
@@ -224,7 +227,7 @@ fn bind(
     }
 }
 
-/// What the server refuses of what the client's limits permit. Both have the same types.
+/// Values that the client's limits permit and the server's refuse. Both sides have the same types.
 fn refusals(
     model: &Model,
     client: &ProcedureDefinition,
@@ -247,7 +250,7 @@ fn refusals(
     .collect()
 }
 
-/// Limits that are others, as far as the procedure has anything that they limit.
+/// The changed limits, as far as the procedure has values that they limit.
 fn limit_changes(
     model: &Model,
     old: &ProcedureDefinition,
@@ -270,7 +273,7 @@ fn limit_changes(
     changes
 }
 
-/// Whether a procedure's arguments and its results hold anything that a limit counts.
+/// Which limits apply to a procedure's arguments and to its results.
 struct Measured {
     arguments: LimitedContent,
     results: LimitedContent,
@@ -290,7 +293,7 @@ impl LimitedContent {
 
 impl Measured {
     fn of(model: &Model, procedure: &ProcedureDefinition) -> Self {
-        // Types stand in the table after those that they are made of.
+        // The table lists each type after the types that it is made of.
         let mut known: Vec<LimitedContent> = Vec::new();
         for def in &model.types {
             let of = |t: &Type| Self::in_type(&known, t);

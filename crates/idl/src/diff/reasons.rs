@@ -1,15 +1,15 @@
-//! Where two signatures of one procedure part, told in the names that the author of the WIT gave.
+//! Where two signatures of one procedure differ, in the names that the author of the WIT gave.
 //!
 //! A signature has all named types written out, so one field added to a record changes every
-//! procedure that uses the record. The walk follows both models at once and speaks at the nearest
-//! named type. It is silent where signatures are: a type that was renamed, or replaced by another
-//! of the same parts, is no reason.
+//! procedure that uses the record. The walk follows both models at once and reports at the nearest
+//! named type. It ignores what signatures ignore: a type that was renamed, or replaced by another
+//! of the same parts, is not a reason.
 
 use crate::model::{Field, Label, Model, Param, ProcedureDefinition, Type, TypeBody, TypeId};
 use std::collections::HashSet;
 use std::fmt;
 
-/// One place where two signatures part.
+/// One place where two signatures differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// `record point`, `record point, field \`x\``, `parameter \`path\``, `result`.
@@ -24,7 +24,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why two procedures of one name have different signatures.
+/// Explains why two procedures of one name have different signatures.
 pub(super) fn between(
     old: (&Model, &ProcedureDefinition),
     new: (&Model, &ProcedureDefinition),
@@ -50,7 +50,7 @@ type MemberList = Vec<(String, Option<Type>)>;
 struct Walk<'a> {
     old: &'a Model,
     new: &'a Model,
-    /// Pairs of named types that were compared already. What is wrong with them is said once.
+    /// Pairs of named types that were already compared. Their differences are reported once.
     seen: HashSet<(TypeId, TypeId)>,
     reasons: Vec<Reason>,
 }
@@ -85,7 +85,7 @@ impl Walk<'_> {
                     self.types(place, s, t);
                 }
             }
-            // Of a resource only the name counts; its methods are procedures of their own.
+            // Only a resource's name counts; its methods are separate procedures.
             (Type::Own(i), Type::Own(j)) | (Type::Borrow(i), Type::Borrow(j))
                 if self.old.def(*i).name == self.new.def(*j).name => {}
             (a, b) if a == b && !matches!(a, Type::Own(_) | Type::Borrow(_)) => {}
@@ -138,7 +138,7 @@ impl Walk<'_> {
         self.say(place, change);
     }
 
-    /// Members with names, in order: both count.
+    /// Compares named members; both names and order count.
     fn members(
         &mut self,
         place: &str,

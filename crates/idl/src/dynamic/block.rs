@@ -1,7 +1,7 @@
-//! Values to blocks and back, by the layout rules of [`layout`](crate::layout).
+//! Converts values to blocks and back, by the layout rules of [`layout`](crate::layout).
 //!
-//! Compiled stubs do the same in straight-line code. This one walks the model, and serves as a
-//! second implementation to test them against.
+//! Compiled stubs do the same in straight-line code. This implementation walks the model, and
+//! serves as a second implementation to test the stubs against.
 
 use super::value::WitValue;
 use super::wave::flags;
@@ -11,7 +11,8 @@ use crate::model::{Model, ProcedureLimits, Type, TypeBody};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// A block in the making. The tail grows behind the fixed part, each piece rounded up to 8 bytes.
+/// A block under construction. The tail grows behind the fixed part, each piece rounded up to 8
+/// bytes.
 pub(super) struct BlockWriter<'m> {
     model: &'m Model,
     limits: ProcedureLimits,
@@ -33,12 +34,12 @@ impl<'m> BlockWriter<'m> {
         self.bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// A little-endian number of `size` bytes.
+    /// Writes a little-endian number of `size` bytes.
     fn number(&mut self, at: u64, value: u64, size: u64) {
         self.store(at, &value.to_le_bytes()[..size as usize]);
     }
 
-    /// A piece of the tail with its descriptor at `at`; returns where it starts.
+    /// Adds a piece of the tail, writes its descriptor at `at`, and returns where the piece starts.
     fn piece(
         &mut self,
         at: u64,
@@ -61,7 +62,7 @@ impl<'m> BlockWriter<'m> {
         Ok(start)
     }
 
-    /// Writes a value of `ty` at `at`. The values come from `wave.rs`, so that they fit the type.
+    /// Writes a value of `ty` at `at`. The values come from `wave.rs`, so they fit the type.
     pub(super) fn put(&mut self, ty: &Type, value: &WitValue<'_>, at: u64) -> Result<(), String> {
         match (self.model.resolve(ty), value) {
             (_, WitValue::Bool(v)) => self.number(at, u64::from(*v), 1),
@@ -156,22 +157,23 @@ impl<'m> BlockWriter<'m> {
     }
 }
 
-/// A block that somebody else made.
+/// Reads a block that another domain made.
 pub(super) struct BlockReader<'m, 'b> {
     model: &'m Model,
     limits: ProcedureLimits,
     bytes: &'b [u8],
-    /// Bytes of the tail not yet given out. Pieces of an honest block do not overlap; without this
-    /// count, a short block whose lists all point at each other would unfold without bound.
+    /// Number of bytes of the tail not yet given out. The pieces of a valid block do not overlap;
+    /// without this count, a short block whose lists all point at each other would unfold without
+    /// bound.
     budget: u64,
-    /// Values not yet read. Those of some types take no bytes, and all take more here than in the
-    /// block.
+    /// Number of values that may still be read. Values of some types take no bytes in the block,
+    /// and all take more memory here than there.
     values: usize,
-    /// What was worked out for types that stand at these places in the model: of a list the size
-    /// of an element, of an option or a result where its value starts. Each may take a walk
-    /// over as many members as the source has room for.
+    /// Results cached by the address of the type in the model: the element size of a list, or the
+    /// offset of the value in an option or a result. Computing one may walk over as many members as
+    /// fit in the source.
     known: HashMap<*const Type, u64>,
-    /// Where the values of a variant's cases start, by the shape's place in the model.
+    /// Offset of the values of a variant's cases, by the address of the shape in the model.
     variants: HashMap<*const TypeBody, u64>,
 }
 
@@ -201,14 +203,15 @@ impl<'m, 'b> BlockReader<'m, 'b> {
         })
     }
 
-    /// Takes so many values off those that may be read.
+    /// Subtracts `values` from the number of values that may still be read.
     fn count(&mut self, values: usize) -> Result<(), ValueError> {
         let left = self.values.checked_sub(values);
         self.values = left.ok_or(ValueError::TooMuch { what: "values", limit: MAX_VALUES })?;
         Ok(())
     }
 
-    /// What `work` finds for a type, the first time. For one type it is always the same work.
+    /// Returns the cached result of `work` for a type, which is computed at the first use. The same
+    /// type is always passed with the same `work`.
     fn known(&mut self, ty: &'m Type, work: impl FnOnce(&Model) -> u64) -> u64 {
         match self.known.entry(ty) {
             Entry::Occupied(known) => *known.get(),
@@ -237,7 +240,8 @@ impl<'m, 'b> BlockReader<'m, 'b> {
         number.ok_or_else(|| malformed(at, format!("case {found} of {cases} cases")))
     }
 
-    /// The piece of the tail that the descriptor at `at` points to: where, and how many elements.
+    /// The piece of the tail that the descriptor at `at` refers to: its offset and its number of
+    /// elements.
     fn piece(
         &mut self,
         at: u64,
@@ -270,7 +274,7 @@ impl<'m, 'b> BlockReader<'m, 'b> {
         self.bytes[start as usize..][..len as usize].to_vec()
     }
 
-    /// The value of `ty` at `at`.
+    /// Reads the value of `ty` at `at`.
     pub(super) fn get(&mut self, ty: &'m Type, at: u64) -> Result<WitValue<'m>, ValueError> {
         self.count(1)?;
         let ty = self.model.resolve(ty);
@@ -342,7 +346,7 @@ impl<'m, 'b> BlockReader<'m, 'b> {
         })
     }
 
-    /// A list of `count` elements of `each` bytes from `start` on.
+    /// Reads a list of `count` elements of `each` bytes from `start` on.
     fn elements(
         &mut self,
         ty: &'m Type,

@@ -1,18 +1,18 @@
 //! Calls of interfaces that are known only at run time, with arguments and results as text.
 //!
-//! A server hands out the WIT source of what it exports. From that, a procedure's name, and
+//! A server hands out the WIT source of what it exports. From that source, a procedure's name, and
 //! arguments in WAVE (the text form that the component model defines for values),
 //! [`DynamicInterface`] makes the argument block that a compiled stub would have made, and turns
-//! the result block back into WAVE. This is what `upcall call` does.
+//! the result block back into WAVE. `upcall call` is built on this module.
 //!
 //! Neither the source nor the result is trusted: both come from another domain. The source is
-//! bounded in length and depth before it is parsed; in a result every length, discriminant,
-//! character and flag is checked, no byte of a tail counts twice, and what is too large to be read
-//! by a human is refused rather than printed: the block, the values in it, and their text have a
-//! limit each, since names of the source stand in the text as often as the block says.
+//! bounded in length and depth before it is parsed. In a result, every length, discriminant,
+//! character and flag is checked, and no byte of a tail counts twice. A result that is too large
+//! for a human to read is refused rather than printed: the block, the values in it, and their text
+//! each have a limit, since the text repeats names of the source as often as the block says.
 //!
-//! Handles print as `file(7)`: the resource's name and the number, the nearest thing that is valid
-//! WAVE. As an argument the number alone will do.
+//! Handles print as `file(7)`: the resource's name and the number, the nearest form that is valid
+//! WAVE. As an argument, the number alone is accepted.
 
 mod block;
 #[cfg(test)]
@@ -29,20 +29,21 @@ use std::fmt;
 pub use value::WitValue;
 use wasm_wave::writer::WriterError;
 
-/// A source text may be this long, in bytes.
+/// Maximum length of a source text, in bytes.
 pub const MAX_SOURCE: usize = 1 << 20;
 
-/// A result block may be this long to be turned into text, in bytes.
+/// Maximum length of a result block that is converted to text, in bytes.
 pub const MAX_RESULT: usize = 16 << 20;
 
-/// So many values a result may hold to be turned into text, the bytes of a `list<u8>` aside.
+/// Maximum number of values in a result that is converted to text, not counting the bytes of a
+/// `list<u8>`.
 pub const MAX_VALUES: usize = 4 << 20;
 
-/// The text of a result may be this long, in bytes: enough for any string and any `list<u8>` that a
-/// block has room for.
+/// Maximum length of the text of a result, in bytes. Any string and any `list<u8>` that fits in a
+/// block fits in it.
 pub const MAX_TEXT: usize = 8 * MAX_RESULT;
 
-/// An interface that was compiled from text a moment ago.
+/// An interface that was compiled from text at run time.
 ///
 /// ```
 /// use upcall_idl::dynamic::DynamicInterface;
@@ -62,11 +63,11 @@ pub struct DynamicInterface {
     index: usize,
 }
 
-/// Compiles a source text, and the text of the TOML file beside it, or an empty one. `of` is what
-/// messages call that which they are of.
+/// Compiles a source text and the text of the TOML file beside it, which may be empty. Error
+/// messages call the source `of`.
 ///
 /// # Errors
-/// As for [`load`](crate::load); and what is longer than [`MAX_SOURCE`] is refused.
+/// As for [`load`](crate::load), and if a text is longer than [`MAX_SOURCE`].
 pub fn model(of: &str, source: &str, limits: &str) -> Result<Model, Error> {
     let file = format!("source of {of}");
     if source.len() > MAX_SOURCE || limits.len() > MAX_SOURCE {
@@ -84,7 +85,7 @@ pub fn model(of: &str, source: &str, limits: &str) -> Result<Model, Error> {
     )
 }
 
-/// An argument of a call by hand.
+/// An argument of a dynamic call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallArgument<'a> {
     /// A value of any type in WAVE.
@@ -95,21 +96,21 @@ pub enum CallArgument<'a> {
     Bytes(Cow<'a, [u8]>),
 }
 
-/// Whether a procedure did what was asked.
+/// Whether a procedure succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcedureOutcome {
-    /// It has done what was asked.
+    /// The procedure succeeded.
     Done,
-    /// It has returned the error that its type declares: the `err` of a `result`.
+    /// The procedure returned the error that its type declares: the `err` of a `result`.
     Error,
 }
 
 impl DynamicInterface {
-    /// Compiles `source` and picks the interface `id` (`namespace:package/name@version`) out of it.
+    /// Compiles `source` and selects the interface `id` (`namespace:package/name@version`) from it.
     /// `limits` is the text of the TOML file, or empty.
     ///
     /// # Errors
-    /// As for [`load`](crate::load), and if there is no such interface in the source.
+    /// As for [`load`](crate::load), and if the source has no such interface.
     pub fn parse(id: &str, source: &str, limits: &str) -> Result<Self, Error> {
         let whole = || Location { file: format!("source of {id}"), line: 0, column: 0 };
         let model = model(id, source, limits)?;
@@ -140,7 +141,7 @@ impl DynamicInterface {
     /// The procedure `name`: `open`, `file.read`, `file.constructor`.
     ///
     /// # Errors
-    /// [`ValueError::NoProcedure`], with the names there are.
+    /// [`ValueError::NoProcedure`], with the names that exist.
     pub fn procedure(&self, name: &str) -> Result<&ProcedureDefinition, ValueError> {
         let found = self.interface().bound().find(|p| p.name == name);
         found.ok_or_else(|| ValueError::NoProcedure {
@@ -150,7 +151,7 @@ impl DynamicInterface {
         })
     }
 
-    /// One line that says how to call it: `file.read(self: file, offset: u64) -> list<u8>`.
+    /// One line that shows how to call it: `file.read(self: file, offset: u64) -> list<u8>`.
     #[must_use]
     pub fn usage(&self, procedure: &ProcedureDefinition) -> String {
         let params: Vec<String> = procedure
@@ -166,8 +167,8 @@ impl DynamicInterface {
         format!("{}({}){result}", procedure.name, params.join(", "))
     }
 
-    /// The argument block for a call, from one WAVE text per parameter; a method's first is the
-    /// handle. Options at the end may be left out, and are `none` then, as WAVE has it.
+    /// Makes the argument block for a call from one WAVE text per parameter. A method's first
+    /// argument is the handle. Trailing options may be omitted, and are then `none`, as in WAVE.
     ///
     /// # Errors
     /// A [`ValueError`] that names the parameter and its type.
@@ -181,12 +182,12 @@ impl DynamicInterface {
         self.encode_arguments(procedure, &arguments)
     }
 
-    /// The argument block for a call, as [`encode`](Self::encode) makes it, from arguments that
+    /// Makes the argument block for a call as [`encode`](Self::encode) does, from arguments that
     /// need not be WAVE.
     ///
     /// # Errors
-    /// As for [`encode`](Self::encode). Also a [`ValueError::Argument`] if text or bytes are given
-    /// for a parameter of another type.
+    /// As for [`encode`](Self::encode), and [`ValueError::Argument`] if text or bytes are given for
+    /// a parameter of another type.
     pub fn encode_arguments(
         &self,
         procedure: &ProcedureDefinition,
@@ -217,11 +218,13 @@ impl DynamicInterface {
         Ok(block.finish())
     }
 
-    /// The result in `block` as WAVE; an empty text if the procedure returns nothing.
+    /// Converts the result in `block` to WAVE; an empty text if the procedure returns nothing.
     ///
     /// # Errors
-    /// [`ValueError::Malformed`]: the block is not what the interface says. The server is of another version or broken.
-    /// [`ValueError::TooLong`] and [`ValueError::TooMuch`]: it is more than [`MAX_RESULT`], [`MAX_VALUES`] or [`MAX_TEXT`].
+    /// - [`ValueError::Malformed`]: the block does not match the interface. The server is of
+    ///   another version or broken.
+    /// - [`ValueError::TooLong`] and [`ValueError::TooMuch`]: the result exceeds [`MAX_RESULT`],
+    ///   [`MAX_VALUES`] or [`MAX_TEXT`].
     pub fn decode(
         &self,
         procedure: &ProcedureDefinition,
@@ -230,7 +233,8 @@ impl DynamicInterface {
         self.decode_outcome(procedure, block).map(|(text, _)| text)
     }
 
-    /// The result in `block` as WAVE, and whether it is the error that the procedure declares.
+    /// Converts the result in `block` to WAVE, and returns whether it is the error that the
+    /// procedure declares.
     ///
     /// # Errors
     /// As [`DynamicInterface::decode`].
@@ -245,7 +249,7 @@ impl DynamicInterface {
         Ok((value.wave()?, value.outcome()))
     }
 
-    /// The result in `block`; `None` if the procedure returns nothing.
+    /// Reads the result in `block`; `None` if the procedure returns nothing.
     ///
     /// # Errors
     /// As [`DynamicInterface::decode`].
@@ -304,7 +308,7 @@ impl DynamicInterface {
     }
 }
 
-/// The value as WAVE, if that has no more than so many bytes.
+/// Converts the value to WAVE, if that takes at most `limit` bytes.
 fn text(value: &WitValue<'_>, limit: usize) -> Result<String, ValueError> {
     let mut bounded = Bounded { text: String::new(), limit };
     let written = wasm_wave::writer::Writer::new(&mut bounded).write_value(value);
@@ -315,7 +319,7 @@ fn text(value: &WitValue<'_>, limit: usize) -> Result<String, ValueError> {
     }
 }
 
-/// A text that takes no more than so many bytes.
+/// A text with a maximum length in bytes.
 struct Bounded {
     text: String,
     limit: usize,
@@ -331,56 +335,56 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// Why text did not become a block, or a block not text.
+/// Why text could not be converted to a block, or a block to text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ValueError {
     /// The interface has no such procedure.
     NoProcedure {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// Of which interface.
+        /// The interface that lacks it.
         interface: String,
-        /// What there is.
+        /// The names that exist.
         there: Vec<String>,
     },
-    /// Too many or too few arguments.
+    /// The number of arguments is wrong.
     Count {
-        /// How many were given.
+        /// Number of arguments given.
         given: usize,
-        /// How it is called.
+        /// How the procedure is called.
         usage: String,
-        /// It is a method, whose first argument is a handle.
+        /// The procedure is a method, whose first argument is a handle.
         object: bool,
     },
     /// An argument does not fit its parameter.
     Argument {
         /// The parameter.
         parameter: String,
-        /// Its type.
+        /// The parameter's type.
         expected: String,
-        /// What is wrong.
+        /// What is wrong with the argument.
         found: String,
     },
-    /// The block breaks the rules of the layout at this offset.
+    /// The block breaks the layout rules at this offset.
     Malformed {
         /// The offset from the start of the block, in bytes.
         at: u64,
-        /// What is there.
+        /// What was found there.
         found: String,
     },
-    /// The result is too long to be shown as text.
+    /// The result block is too long to be converted to text.
     TooLong {
-        /// Its length in bytes.
+        /// Length of the block, in bytes.
         len: usize,
-        /// What is shown at most.
+        /// Maximum length, in bytes.
         limit: usize,
     },
-    /// The result unfolds to more than is shown.
+    /// The result has too many values, or its text is too long.
     TooMuch {
-        /// Of what: values, or bytes of text.
+        /// What there is too much of: values, or bytes of text.
         what: &'static str,
-        /// What is shown at most.
+        /// The maximum.
         limit: usize,
     },
 }

@@ -1,4 +1,5 @@
-//! Round trips: any value of any type through a block and through text, and any bytes as a block.
+//! Round trips of any value of any type through a block and through text, and arbitrary bytes as a
+//! block.
 
 use super::value::WitValue;
 use super::{
@@ -8,7 +9,7 @@ use super::{
 use crate::model::{Model, Type, TypeBody};
 use proptest::prelude::*;
 
-/// One type of each kind, nested in each other, as in a shop that sells everything.
+/// One type of each kind, nested in each other.
 const WIT: &str = "
 package test:dynamic;
 interface i {
@@ -39,8 +40,7 @@ where
     any::<T>().prop_map(make).boxed()
 }
 
-/// Any value of a type. Floats are finite, since NaN is not equal to itself; texts are what
-/// proptest thinks up.
+/// A strategy for any value of a type. Floats are finite, since NaN is not equal to itself.
 fn any_value(model: &'static Model, ty: &'static Type) -> BoxedStrategy<WitValue<'static>> {
     let of = |t: &'static Type| any_value(model, t);
     let maybe = |t: Option<&'static Type>| match t {
@@ -114,12 +114,12 @@ fn any_value(model: &'static Model, ty: &'static Type) -> BoxedStrategy<WitValue
     }
 }
 
-/// Tests with values of `f`'s parameter.
+/// Runs a test with random values of `f`'s parameter.
 fn with_values(
     cases: u32,
     test: impl Fn(&DynamicInterface, &WitValue<'_>) -> Result<(), TestCaseError>,
 ) {
-    // Strategies own what they use; the model lives as long as the test.
+    // Strategies own what they use, so the model is leaked.
     let interface: &'static DynamicInterface = Box::leak(Box::new(interface()));
     let ty = &interface.procedure("f").unwrap().params[0].ty;
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
@@ -143,15 +143,14 @@ fn values_go_through_a_block_and_through_text() {
         prop_assert_eq!(block.len() % 8, 0);
         let mut reader = block::BlockReader::new(i.model(), &block, f.args.size, f.limits).unwrap();
         prop_assert_eq!(&reader.get(ty, 0).unwrap(), value);
-        // Arguments and result of `f` have one type, so that a block of one is a block of the
+        // The argument and the result of `f` have one type, so a block of one is a block of the
         // other.
         prop_assert_eq!(i.decode(f, &block).unwrap(), text);
         Ok(())
     });
 }
 
-/// The same for whatever packages of others declare: all that any of their procedures takes or
-/// gives.
+/// The same for the third-party packages: all types that any of their procedures takes or returns.
 #[test]
 fn values_of_every_package_go_through_a_block_and_through_text() {
     let packages = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packages");
@@ -197,8 +196,8 @@ fn values_of_every_package_go_through_a_block_and_through_text() {
     assert!(types > 400, "{types}");
 }
 
-/// A hostile server: a good block with one word replaced, cut short, or both. Whatever comes out,
-/// it comes out.
+/// A hostile server: a valid block with one word replaced, cut short, or both. Decoding returns an
+/// error or a value, and never panics.
 #[test]
 fn a_damaged_block_is_an_error_or_a_value() {
     with_values(40, |i, value| {
@@ -235,7 +234,7 @@ proptest! {
     }
 }
 
-/// Lists that all lie in the same place: a block of 64 KiB that would be 2^36 bytes of text.
+/// Lists that all lie in the same place: a block of 64 KiB that would unfold to 2^36 bytes of text.
 #[test]
 fn pieces_that_overlap_are_refused() {
     let wit = "package a:b; interface i { f: func() -> list<list<list<u8>>>; }";
@@ -249,14 +248,14 @@ fn pieces_that_overlap_are_refused() {
     assert!(error.to_string().contains("more than the block has left"), "{error}");
 }
 
-/// A block whose first piece has so many elements, and lies right behind its descriptor.
+/// A block whose first piece has `count` elements and lies right behind its descriptor.
 fn list_block(count: u64, bytes: usize) -> Vec<u8> {
     let mut block = [16, count].map(u64::to_le_bytes).concat();
     block.resize(16 + bytes, 0);
     block
 }
 
-/// Names are the source's, and so the server's: a block of 1 MiB would be 1 GiB of text.
+/// Names come from the source, and so from the server: a block of 1 MiB would be 1 GiB of text.
 #[test]
 fn a_text_that_is_too_long_is_refused() {
     let wit = format!(
@@ -270,7 +269,7 @@ fn a_text_that_is_too_long_is_refused() {
     assert_eq!(i.decode(f, &list_block(1000, 1000)).unwrap().len(), 1002 * 1000);
 }
 
-/// All that bytes can be is shown.
+/// Everything that fits in a block as bytes or a string is shown.
 #[test]
 #[ignore = "long: the longest results"]
 fn long_the_longest_bytes_and_strings_are_not_too_long() {
@@ -297,7 +296,7 @@ fn long_more_values_than_are_shown_are_refused() {
         func() -> list<few>; }";
     let i = DynamicInterface::parse("a:b/i", wit, "").unwrap();
     let too_much = Err(ValueError::TooMuch { what: "values", limit: MAX_VALUES });
-    // The list is a value too.
+    // The list counts as a value too.
     assert_eq!(
         i.decode(i.procedure("f").unwrap(), &list_block(MAX_VALUES as u64, MAX_VALUES)),
         too_much
@@ -306,27 +305,28 @@ fn long_more_values_than_are_shown_are_refused() {
         i.decode(i.procedure("f").unwrap(), &list_block(MAX_VALUES as u64 - 1, MAX_VALUES - 1))
             .is_ok()
     );
-    // As are flags that are set.
+    // Flags that are set count too.
     let mut block = list_block(MAX_VALUES as u64 / 2, MAX_VALUES / 2);
     block[16..].fill(7);
     assert_eq!(i.decode(i.procedure("g").unwrap(), &block), too_much);
 }
 
-/// Nanoseconds for which the calling thread has had a processor.
+/// Processor time that the calling thread has used, in nanoseconds.
 fn processor_time() -> u64 {
     let text =
         std::fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel counts it");
     text.split(' ').next().and_then(|time| time.parse().ok()).expect("a number")
 }
 
-/// Elements of types with some 5000 members, and of types with two. If each element had a walk over
-/// the members of its type, the first ones would take some hundred times as long.
+/// Compares elements of types with some 5000 members to elements of types with two. If decoding
+/// each element walked over the members of its type, the first would take some hundred times as
+/// long.
 #[test]
 fn a_type_is_laid_out_once_and_not_for_each_element() {
     const COUNT: usize = 1 << 20;
     const TIMES: u64 = 20;
     let cases: String = (0..5000).map(|n| format!(", c{n}(u8)")).collect();
-    // A tuple has 16 members at most, which may be tuples.
+    // A tuple has at most 16 members, which may be tuples.
     let tuple = (0..3)
         .fold("u8".to_string(), |member, _| format!("tuple<{}>", vec![member; 16].join(", ")));
     let wit = format!(
@@ -339,8 +339,7 @@ fn a_type_is_laid_out_once_and_not_for_each_element() {
         let begun = processor_time();
         let text =
             i.decode(i.procedure(procedure).unwrap(), &list_block(count as u64, bytes)).unwrap();
-        // The two brackets are as long as a comma and a space, which the last element does not
-        // have.
+        // The two brackets are as long as a comma and a space, which the last element lacks.
         assert!(
             text.starts_with(begins) && text.len() == count * (begins.len() - 1),
             "{procedure}: {} bytes",
@@ -364,7 +363,7 @@ fn handles_and_options_may_be_short() {
     let h = i.procedure("h").unwrap();
     let block = i.encode(h, &["7", "file(8)", "circle(1.5)"]).unwrap();
     assert_eq!((block[0], block[8], block[16]), (7, 8, 1));
-    // Trailing options, a bare value for some(..), a field left out.
+    // Trailing options, a bare value for `some(..)`, and an omitted field.
     let g = i.procedure("g").unwrap();
     assert_eq!(i.encode(g, &["1"]), i.encode(g, &["1", "none", "none"]));
     assert_eq!(
@@ -456,7 +455,7 @@ fn text_and_bytes_are_given_as_they_are() {
     let given = i.encode_arguments(f, &[text("a\"b"), bytes(b"xy"), text("é"), bytes(&[1])]);
     let wave = i.encode(f, &["\"a\\\"b\"", "[120, 121]", "'é'", "some([1])"]).unwrap();
     assert_eq!(given, Ok(wave));
-    // A text is a list of its bytes in WAVE as well.
+    // In WAVE, a text is also a list of its bytes.
     let quoted = i.encode(f, &["\"\"", "\"xy\"", "'é'", "\"x\""]).unwrap();
     let numbers = i.encode(f, &["\"\"", "[120, 121]", "'é'", "[120]"]).unwrap();
     assert_eq!(quoted, numbers);

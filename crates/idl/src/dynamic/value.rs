@@ -4,7 +4,7 @@ use super::{ProcedureOutcome, ValueError};
 use std::borrow::Cow;
 use wasm_wave::wasm::{WasmTypeKind, WasmValue};
 
-/// A value of any WIT type. Names are those of the interface's source.
+/// A value of any WIT type. Names are those in the interface's source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WitValue<'m> {
     /// A `bool`.
@@ -47,11 +47,11 @@ pub enum WitValue<'m> {
     Enum(usize, &'m str),
     /// An option.
     Option(Option<Box<WitValue<'m>>>),
-    /// A result, with the payload that the case has.
+    /// A result, with the payload of its case, if any.
     Result(Result<Option<Box<WitValue<'m>>>, Option<Box<WitValue<'m>>>>),
-    /// The bits, and the names of those set.
+    /// Flags: the bits, and the names of those that are set.
     Flags(u64, Vec<&'m str>),
-    /// The resource's name and the number of the handle.
+    /// A handle: the resource's name and the number.
     Handle(&'m str, u64),
 }
 
@@ -64,7 +64,7 @@ impl WitValue<'_> {
         super::text(self, super::MAX_TEXT)
     }
 
-    /// Whether the value is the error that a procedure declares.
+    /// Returns whether the value is the error that a procedure declares.
     #[must_use]
     pub fn outcome(&self) -> ProcedureOutcome {
         match self {
@@ -74,8 +74,8 @@ impl WitValue<'_> {
     }
 }
 
-/// Reads the field of a variant. Called only for the kind that `kind` told, which is what the trait
-/// asks for.
+/// Reads the payload of an enum variant. The trait's contract is that each method is called only
+/// for the kind that `kind` returned.
 macro_rules! unwrap {
     ($($name:ident $variant:ident $ty:ty;)*) => { $(
         fn $name(&self) -> $ty {
@@ -90,7 +90,7 @@ macro_rules! unwrap {
 type Values<'a, T> = Box<dyn Iterator<Item = T> + 'a>;
 
 impl WasmValue for WitValue<'_> {
-    // Values are written from themselves alone; reading (wave.rs) goes by the model.
+    // Writing a value needs no type; reading (`wave.rs`) uses the model.
     type Type = wasm_wave::value::Type;
 
     fn kind(&self) -> WasmTypeKind {

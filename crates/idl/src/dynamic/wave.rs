@@ -1,8 +1,8 @@
-//! WAVE text to values, by the model's types. (The other direction needs no types and is
-//! `wasm-wave`'s own.)
+//! Converts WAVE text to values, by the model's types. (The other direction needs no types and is
+//! done by `wasm-wave`.)
 //!
-//! `wasm-wave` parses the text into nodes; which value a node stands for depends on the type, and
-//! its own types know neither handles nor lists of fixed length.
+//! `wasm-wave` parses the text into nodes. Which value a node stands for depends on the type, and
+//! the types of `wasm-wave` include neither handles nor lists of fixed length.
 
 use super::value::WitValue;
 use crate::model::{Model, Type, TypeBody, TypeId};
@@ -10,10 +10,10 @@ use wasm_wave::ast::{Node, NodeType};
 use wasm_wave::parser::ParserError;
 use wasm_wave::untyped::UntypedValue;
 
-/// `text` as a value of `ty`; the error says what is wrong with it.
+/// Reads `text` as a value of `ty`; the error says what is wrong with the text.
 pub(super) fn read<'m>(model: &'m Model, ty: &'m Type, text: &str) -> Result<WitValue<'m>, String> {
-    // With a line's end: the parser's panics over a comment of no characters at the very end
-    // (wasm-wave 0.263, lex.rs, skip_comment).
+    // A newline is appended because the parser panics on an empty comment at the very end of the
+    // text (wasm-wave 0.263, lex.rs, skip_comment).
     let line = format!("{text}\n");
     let untyped = UntypedValue::parse(&line).map_err(|e| format!("`{text}` is not WAVE: {e}"))?;
     WaveReader { model, text: &line }.value(ty, untyped.node())
@@ -113,7 +113,7 @@ impl<'m> WaveReader<'m, '_> {
         Ok(WitValue::Bytes(bytes))
     }
 
-    /// What an option `ty` of `t` has.
+    /// The content of an option `ty` with elements of type `t`.
     fn option(
         &self,
         t: &'m Type,
@@ -123,7 +123,7 @@ impl<'m> WaveReader<'m, '_> {
         let some = match node.ty() {
             NodeType::OptionNone => return Ok(None),
             NodeType::OptionSome => node.as_option().ok().flatten(),
-            // A value alone means some(value), where that is unambiguous.
+            // A bare value means `some(value)` where that is unambiguous.
             _ => self.flat(t).then_some(node),
         };
         let some = some.ok_or_else(|| self.not(node, ty))?;
@@ -150,7 +150,7 @@ impl<'m> WaveReader<'m, '_> {
         nodes.map(|node| self.value(ty, node)).collect()
     }
 
-    /// Whether WAVE lets a bare value stand for `some(value)` or `ok(value)`.
+    /// Returns `true` if WAVE lets a bare value stand for `some(value)` or `ok(value)`.
     fn flat(&self, ty: &Type) -> bool {
         !matches!(self.model.resolve(ty), Type::Option(_) | Type::Result(..))
     }
