@@ -1,4 +1,4 @@
-//! What can go wrong between a `.wit` file and its stubs.
+//! Errors on the way from a `.wit` file to its stubs.
 //!
 //! Every error carries the place (file, line, column) where one exists, what was found there, and
 //! what to do about it. `Debug` prints the same text as `Display`, so that `unwrap` in a build
@@ -55,7 +55,7 @@ pub enum Error {
         tried: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         found: String,
         /// What to do.
         advice: &'static str,
@@ -64,16 +64,16 @@ pub enum Error {
     Wit {
         /// Where.
         at: Location,
-        /// What the parser said, with the line when it has one.
+        /// The parser's message, with the line when it has one.
         message: String,
     },
-    /// It is WIT, but not in the part of it that Upcall compiles.
+    /// The text is WIT, but not in the subset that Upcall compiles.
     Unsupported {
         /// Where.
         at: Location,
         /// The construct, in WIT's words.
         construct: String,
-        /// What to write instead, or why it cannot be had.
+        /// What to write instead, or why it is not supported.
         instead: String,
     },
     /// The TOML file with the limits is wrong.
@@ -105,7 +105,7 @@ impl Error {
         Self::Unsupported { at: at.clone(), construct: construct.into(), instead: instead.into() }
     }
 
-    /// The place the error speaks of, if it has one.
+    /// The place that the error is about, if it has one.
     #[must_use]
     pub fn location(&self) -> Option<&Location> {
         match self {

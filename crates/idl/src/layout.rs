@@ -28,39 +28,40 @@
 use crate::error::{Error, Location};
 use crate::model::{Case, Field, Label, Model, Type, TypeBody};
 
-/// Size, alignment, and whether everything is in the fixed part.
+/// The size and alignment of a type, and whether it has a tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeLayout {
     /// Bytes in the fixed part; a multiple of `align`.
     pub size: u64,
     /// 1, 2, 4 or 8.
     pub align: u64,
-    /// No string or list inside: no tail.
+    /// `true` if there is no string or list inside, and so no tail.
     pub fixed: bool,
 }
 
-/// The fixed part of a block may be this long. Far more than anybody should pass by value, and
-/// small enough that no sum below overflows and that it fits the 32 bits of a descriptor.
+/// Maximum length of the fixed part of a block, in bytes. This is far more than a program should
+/// pass by value, and small enough that no sum below overflows and that it fits the 32 bits of a
+/// descriptor.
 pub const MAX_FIXED: u64 = 1 << 28;
 
 impl TypeLayout {
-    /// Nothing at all: the block of a procedure without parameters, or without a result.
+    /// The empty block, of a procedure without parameters or without a result.
     pub const EMPTY: Self = Self { size: 0, align: 1, fixed: true };
 
     const fn scalar(size: u64) -> Self {
         Self { size, align: size, fixed: true }
     }
 
-    /// A string or list: where and how many.
+    /// A string or list: offset and count.
     const SLICE: Self = Self { size: 16, align: 8, fixed: false };
 }
 
-/// Rounds up to a power of two.
+/// Rounds `n` up to a multiple of `align`, a power of two.
 pub(crate) const fn round_up(n: u64, align: u64) -> u64 {
     (n + align - 1) & !(align - 1)
 }
 
-/// The bytes of a discriminant that tells `cases` cases apart.
+/// The size in bytes of a discriminant for `cases` cases.
 #[must_use]
 pub const fn discriminant_size(cases: usize) -> u64 {
     match cases {
@@ -70,7 +71,7 @@ pub const fn discriminant_size(cases: usize) -> u64 {
     }
 }
 
-/// The bytes that hold `count` flags; `None` above 64.
+/// The size in bytes of `count` flags; `None` above 64.
 #[must_use]
 pub const fn flags_size(count: usize) -> Option<u64> {
     match count {
@@ -82,7 +83,7 @@ pub const fn flags_size(count: usize) -> Option<u64> {
     }
 }
 
-/// Offsets of the members in order, and the whole, as C lays out a struct.
+/// The offsets of the members in order, and the layout of the whole, as C lays out a struct.
 #[must_use]
 pub fn sequence(members: impl IntoIterator<Item = TypeLayout>) -> (Vec<u64>, TypeLayout) {
     let mut whole = TypeLayout::EMPTY;
@@ -98,8 +99,8 @@ pub fn sequence(members: impl IntoIterator<Item = TypeLayout>) -> (Vec<u64>, Typ
     (offsets, whole)
 }
 
-/// Where the value of a case starts, and the whole. `cases` is how many there are, `payloads` those
-/// that carry a value.
+/// The offset of a case's value, and the layout of the whole. `cases` is the number of cases;
+/// `payloads` are the layouts of the values that cases carry.
 #[must_use]
 pub fn choice(cases: usize, payloads: impl IntoIterator<Item = TypeLayout>) -> (u64, TypeLayout) {
     let tag = discriminant_size(cases);
@@ -115,8 +116,8 @@ pub fn choice(cases: usize, payloads: impl IntoIterator<Item = TypeLayout>) -> (
 }
 
 impl Model {
-    /// The layout of a type in use. Named types have theirs in the table, so this never goes deeper
-    /// than one declaration.
+    /// The layout of a type in use. The table has the layouts of named types, so this never
+    /// recurses deeper than one declaration.
     #[must_use]
     pub fn layout(&self, ty: &Type) -> TypeLayout {
         match ty {
@@ -143,7 +144,7 @@ impl Model {
         }
     }
 
-    /// The layout of a shape whose parts are in the table already.
+    /// The layout of a shape whose parts are already in the table.
     pub(crate) fn layout_of_shape(&self, shape: &TypeBody) -> TypeLayout {
         match shape {
             TypeBody::Record(fields) => self.record(fields).1,
@@ -155,13 +156,13 @@ impl Model {
         }
     }
 
-    /// Offsets of a record's fields, and the whole.
+    /// The offsets of a record's fields, and the layout of the whole.
     #[must_use]
     pub fn record(&self, fields: &[Field]) -> (Vec<u64>, TypeLayout) {
         sequence(fields.iter().map(|f| self.layout(&f.ty)))
     }
 
-    /// Where the value of a variant's case starts, and the whole.
+    /// The offset of the value of a variant's case, and the layout of the whole.
     #[must_use]
     pub fn variant(&self, cases: &[Case]) -> (u64, TypeLayout) {
         choice(cases.len(), cases.iter().filter_map(|c| c.ty.as_ref()).map(|t| self.layout(t)))
@@ -172,7 +173,7 @@ fn enumeration(labels: &[Label]) -> TypeLayout {
     TypeLayout::scalar(discriminant_size(labels.len()))
 }
 
-/// Refuses what is too large to pass by value.
+/// Refuses a type that is too large to pass by value.
 pub(crate) fn check_size(
     layout: TypeLayout,
     at: &Location,

@@ -113,7 +113,7 @@ use std::path::Path;
 /// Reads a `.wit` file, or a folder of them, with the limits beside it.
 ///
 /// # Errors
-/// [`Error`]: files, syntax, what is not supported, limits; each with its place.
+/// [`Error`], with its place: files, syntax, unsupported constructs, limits.
 pub fn load(path: impl AsRef<Path>) -> Result<Model, Error> {
     let path = path.as_ref();
     let (limits, file) = limits::LimitsFile::beside(path)?;
@@ -122,12 +122,13 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model, Error> {
     Ok(model)
 }
 
-/// Checks that stubs can be made for a `.wit` file, or a folder of them; as [`generate`], but tells
-/// all that is wrong.
+/// Checks that stubs can be generated for a `.wit` file, or a folder of them. Unlike [`generate`],
+/// it reports all errors.
 ///
 /// # Errors
-/// At least one, and 100 at most. What is no WIT at all, or limits that are no TOML, end the
-/// reading; everything that is not supported is told, and then names that become the same in Rust.
+/// At least one error, and at most 100. Text that is not WIT, or limits that are not TOML, end the
+/// check at once. Otherwise every unsupported construct is reported, and then names that become the
+/// same in Rust.
 pub fn check(path: impl AsRef<Path>) -> Result<Model, Vec<Error>> {
     let path = path.as_ref();
     let (limits, file) = limits::LimitsFile::beside(path).map_err(|error| vec![error])?;
@@ -137,14 +138,14 @@ pub fn check(path: impl AsRef<Path>) -> Result<Model, Vec<Error>> {
     if clashes.is_empty() { Ok(model) } else { Err(clashes) }
 }
 
-/// Generated code and what it was made from.
+/// Generated code and its inputs.
 #[derive(Clone, Debug)]
 pub struct Generated {
     /// Rust source: one module per interface.
     pub code: String,
     /// Every file that was read. When one of them changes, the code must be generated again.
     pub files: Vec<std::path::PathBuf>,
-    /// The checked model, for whoever wants to generate something else.
+    /// The checked model, for other generators.
     pub model: Model,
 }
 
@@ -170,7 +171,7 @@ pub fn generate_c(path: impl AsRef<Path>, stem: &str) -> Result<CCode, Error> {
     generate_c_with(path, stem, CNames::Short)
 }
 
-/// The same with a choice of names.
+/// Like [`generate_c`], with a choice of names.
 ///
 /// # Errors
 /// As [`load`].
@@ -181,8 +182,8 @@ pub fn generate_c_with(path: impl AsRef<Path>, stem: &str, names: CNames) -> Res
     Ok(c::generate(&load(path)?, stem, &title, names))
 }
 
-/// The same for WIT text that stands in no file. `name` is what messages call it. There are no
-/// limits beside it.
+/// Generates the Rust stubs for WIT text that is not in a file, without limits. Error messages call
+/// the text `name`.
 ///
 /// # Errors
 /// As [`generate`].
@@ -203,7 +204,7 @@ pub fn generate_python(path: impl AsRef<Path>) -> Result<String, Error> {
     Ok(python::generate(&load(path)?, &title))
 }
 
-/// For a build script: generates the stubs and writes them to `OUT_DIR/<name>.rs`.
+/// Generates the stubs and writes them to `OUT_DIR/<name>.rs`, from a build script.
 ///
 /// ```no_run
 /// // build.rs
@@ -221,14 +222,15 @@ pub fn build(path: impl AsRef<Path>) {
     }
 }
 
-/// [`build`], with the error returned. Gives the file that was written.
+/// Like [`build`], but returns the error. On success, returns the path of the file that was
+/// written.
 ///
 /// # Errors
 /// As [`generate`], and if `OUT_DIR` is missing or cannot be written to.
 pub fn try_build(path: impl AsRef<Path>) -> Result<std::path::PathBuf, Error> {
     let path = path.as_ref();
     println!("cargo::rerun-if-changed={}", path.display());
-    // Also if it does not exist yet: then its appearance is the change.
+    // The TOML file is watched even if it does not exist yet: then its creation is the change.
     println!("cargo::rerun-if-changed={}", limits::path_beside(path).display());
     let generated = generate(path)?;
     for file in &generated.files {
@@ -247,7 +249,7 @@ pub fn try_build(path: impl AsRef<Path>) -> Result<std::path::PathBuf, Error> {
     Ok(target)
 }
 
-/// `files` of `wit/files.wit` and of `wit/files`.
+/// Returns `files` for `wit/files.wit` and for `wit/files`.
 fn stem(path: &Path) -> String {
     let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
     name.unwrap_or_default().to_string_lossy().into_owned()

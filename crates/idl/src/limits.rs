@@ -1,8 +1,8 @@
-//! How long, how many: the TOML file beside a `.wit` file.
+//! Lengths and counts: the TOML file beside a `.wit` file.
 //!
-//! WIT has no place for such numbers, and no attributes of one's own. So they stand in a file of
-//! the same name with the ending `.toml` (for a folder `wit/store`, in `wit/store.toml`). All of it
-//! is optional; the keys are shown at the head of `lib.rs`. The nearest table counts.
+//! WIT has no place for such numbers and no user-defined attributes, so they are in a file of the
+//! same name with the extension `.toml` (for a folder `wit/store`, in `wit/store.toml`). All of it
+//! is optional; the keys are shown at the head of `lib.rs`. The innermost table takes precedence.
 
 use crate::error::{Error, Location};
 use crate::layout::round_up;
@@ -12,21 +12,20 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// Longest string (bytes) and list (elements) unless the TOML says otherwise: enough for 1 GiB in
+/// Default maximum length of a string (in bytes) and of a list (in elements): enough for 1 GiB in
 /// one call.
 pub const DEFAULT_LENGTH: u64 = 1 << 30;
-/// Bytes that a server holds at most for the arguments of one call as values of its own, unless the
-/// TOML says otherwise.
+/// Default maximum memory of a server for the arguments of one call as values of its own, in bytes.
 pub const DEFAULT_VALUES: u64 = 16 << 20;
-/// Room for a tail unless the TOML says otherwise, in bytes.
+/// Default room for a tail, in bytes.
 pub const DEFAULT_TAIL: u32 = 1024;
-/// Simultaneous calls first permitted unless the TOML says otherwise (LRPC, section 3.1, takes five
-/// as well).
+/// Default number of simultaneous calls that are first permitted (LRPC, section 3.1, also uses
+/// five).
 pub const DEFAULT_CALLS: u16 = 5;
-/// An A-stack with a longer tail than this is not a buffer but a mistake.
+/// Maximum tail of an A-stack, in bytes. A longer one is taken for a mistake.
 pub const MAX_TAIL: u64 = 1 << 30;
 
-/// The numbers for one procedure.
+/// The limits of one procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub string: u64,
@@ -36,7 +35,7 @@ pub(crate) struct Chosen {
     pub calls: u16,
 }
 
-/// The file that holds the limits of `wit`, whether it exists or not.
+/// The path of the limits file for `wit`, whether it exists or not.
 pub(crate) fn path_beside(wit: &Path) -> PathBuf {
     if wit.is_dir() {
         let mut name = wit.file_name().unwrap_or_default().to_owned();
@@ -47,7 +46,7 @@ pub(crate) fn path_beside(wit: &Path) -> PathBuf {
     }
 }
 
-/// One table of the file. What is `None` is left to the table around it.
+/// One table of the file. A `None` is decided by the enclosing table.
 #[derive(Clone, Copy, Debug, Default)]
 struct LimitTable {
     string: Option<u64>,
@@ -57,7 +56,7 @@ struct LimitTable {
     calls: Option<u16>,
 }
 
-/// A table of one interface.
+/// The table of one interface.
 #[derive(Debug, Default)]
 struct Section {
     at: Location,
@@ -65,7 +64,7 @@ struct Section {
     procedures: BTreeMap<String, (Location, LimitTable)>,
 }
 
-/// The file, read and checked except for the names in it, which need the model.
+/// The limits file, read and checked, except for the names in it, whose check needs the model.
 #[derive(Debug, Default)]
 pub(crate) struct LimitsFile {
     text: String,
@@ -74,7 +73,7 @@ pub(crate) struct LimitsFile {
 }
 
 impl LimitsFile {
-    /// The file beside `wit`; nothing if there is none.
+    /// Reads the limits file beside `wit`; no limits if it does not exist.
     pub(crate) fn beside(wit: &Path) -> Result<(Self, Option<PathBuf>), Error> {
         let path = path_beside(wit);
         match std::fs::read_to_string(&path) {
@@ -119,7 +118,7 @@ impl LimitsFile {
         Ok(limits)
     }
 
-    /// The numbers that count for a procedure.
+    /// The limits of a procedure.
     pub(crate) fn of(&self, interface: &str, procedure: &str) -> Chosen {
         let section = self.interfaces.get(interface);
         let own = section
@@ -136,8 +135,8 @@ impl LimitsFile {
         }
     }
 
-    /// Refuses tables for interfaces and procedures that do not exist: a misspelt limit would hold
-    /// for nothing.
+    /// Refuses tables for interfaces and procedures that do not exist: a limit under a misspelt
+    /// name would have no effect.
     pub(crate) fn check_names(&self, model: &Model) -> Result<(), Error> {
         let own = || model.interfaces.iter().filter(|i| i.foreign.is_none());
         for (name, section) in &self.interfaces {
@@ -172,7 +171,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The tables with their places.
+/// Reads the tables, and reports errors with their places.
 struct LimitsReader<'a> {
     file: &'a str,
     text: &'a str,
@@ -270,8 +269,8 @@ fn size(text: &str) -> Option<u64> {
 }
 
 impl Model {
-    /// The most bytes that the arguments and the results of a procedure can take under its limits;
-    /// `u64::MAX` if they can be more than can be counted.
+    /// Maximum number of bytes that the arguments and the results of a procedure can take under its
+    /// limits; `u64::MAX` if the number overflows.
     #[must_use]
     pub fn longest(&self, procedure: &ProcedureDefinition) -> (u64, u64) {
         let limits = procedure.limits;
@@ -289,8 +288,8 @@ impl Model {
         (args, block(procedure.results.size, &mut procedure.result.iter()))
     }
 
-    /// The bytes that a value of `ty` can take in the tail at most, under the limits. Each piece of
-    /// a tail is rounded up to 8.
+    /// Maximum number of bytes that a value of `ty` can take in the tail under the limits. Each
+    /// piece of a tail is rounded up to 8.
     pub(crate) fn longest_tail(&self, ty: &Type, limits: &Chosen) -> u64 {
         use crate::model::TypeBody;
         if self.layout(ty).fixed {

@@ -1,9 +1,8 @@
-//! The checked model: what the rest of this crate (layout, signatures, generators, the dynamic
-//! caller) works on.
+//! The checked model, on which the rest of this crate (layout, signatures, generators, the dynamic
+//! caller) works.
 //!
-//! It holds only what Upcall compiles. Whatever else WIT allows was refused on the way in
-//! (`parse/`), so that nothing behind this module has a case for it. No type of the parser appears
-//! here.
+//! It holds only what Upcall compiles. All other WIT was refused on the way in (`parse/`), so no
+//! code behind this module has a case for it. No type of the parser appears here.
 
 use crate::error::Location;
 use crate::layout::{TypeLayout, round_up};
@@ -14,31 +13,31 @@ use std::path::PathBuf;
 pub struct TypeId(pub(crate) usize);
 
 impl TypeId {
-    /// Its place in the table.
+    /// The type's index in the table.
     #[must_use]
     pub fn index(self) -> usize {
         self.0
     }
 }
 
-/// One WIT package with what it uses of others.
+/// One WIT package, with the parts of other packages that it uses.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// `namespace:name`.
     pub package: String,
     /// The version behind the `@`.
     pub version: Option<String>,
-    /// The interfaces of the package in the order of the files; after them those of other
-    /// packages. Of these only the types in use are present, unless one of the package carries
-    /// them ([`InterfaceDefinition::parts`]).
+    /// The interfaces of the package in the order of the files, followed by those of other
+    /// packages. The latter contain only the types in use, unless an interface of the package
+    /// carries them ([`InterfaceDefinition::parts`]).
     pub interfaces: Vec<InterfaceDefinition>,
-    /// All named types, each after the ones it is made of.
+    /// All named types, each after the types that it is made of.
     pub types: Vec<Def>,
     /// Every file that was read, for `rerun-if-changed`.
     pub files: Vec<PathBuf>,
     /// The WIT text of the package as one self-contained document.
     pub source: String,
-    /// The TOML text of the limits; empty if there was none.
+    /// The TOML text of the limits; empty if there is none.
     pub limits: String,
 }
 
@@ -66,13 +65,13 @@ impl Model {
         ty
     }
 
-    /// What handles occur in `ty`.
+    /// Which kinds of handles occur in `ty`.
     #[must_use]
     pub fn holds(&self, ty: &Type) -> HeldHandles {
         match ty {
             Type::Own(_) => HeldHandles { owned: true, lent: false },
             Type::Borrow(_) => HeldHandles { owned: false, lent: true },
-            // Looked up and not walked: types that each use the last one twice make walks
+            // Looked up, not walked: a walk over types that each use the previous one twice is
             // exponential.
             Type::Named(id) => self.def(*id).holds,
             Type::List(t) | Type::FixedList(t, _) | Type::Option(t) => self.holds(t),
@@ -89,7 +88,7 @@ impl Model {
         })
     }
 
-    /// What handles occur in a type of this shape.
+    /// Which kinds of handles occur in a type of this shape.
     pub(crate) fn holds_in(&self, shape: &TypeBody) -> HeldHandles {
         match shape {
             TypeBody::Record(fields) => self.holds_any(fields.iter().map(|f| &f.ty)),
@@ -100,20 +99,20 @@ impl Model {
     }
 }
 
-/// What handles a type holds.
+/// The kinds of handles that a type holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldHandles {
-    /// Some that are given away.
+    /// Handles that are given away.
     pub owned: bool,
-    /// Some that are lent.
+    /// Handles that are lent.
     pub lent: bool,
 }
 
 impl HeldHandles {
-    /// None.
+    /// No handles.
     pub const NOTHING: Self = Self { owned: false, lent: false };
 
-    /// Whether there are any.
+    /// Returns `true` if the type holds any handle.
     #[must_use]
     pub fn any(self) -> bool {
         self.owned || self.lent
@@ -127,45 +126,45 @@ pub struct InterfaceDefinition {
     pub id: String,
     /// The name in WIT.
     pub name: String,
-    /// `namespace:package` and version of the package it comes from, if that is not the package
-    /// being compiled.
+    /// `namespace:package` and version of the package that the interface comes from, if that is not
+    /// the package being compiled.
     pub foreign: Option<String>,
     /// The doc comment.
     pub docs: Option<String>,
-    /// Where it stands.
+    /// Its place in the source.
     pub at: Location,
-    /// Its types, in the order of the file, except that what a type is made of comes before it.
+    /// Its types in the order of the file, except that each type follows those that it is made of.
     pub types: Vec<TypeId>,
-    /// Its procedures: free functions, constructors, methods and statics, in the order of the
-    /// file. The position is the number that the generated code uses; binding maps it to the
+    /// Its procedures: free functions, constructors, methods and statics, in the order of the file.
+    /// Generated code numbers procedures by this position; binding maps the numbers to the
     /// server's.
     pub procedures: Vec<ProcedureDefinition>,
-    /// The interfaces that it carries: those whose objects its procedures take or give, and what
-    /// these carry.
+    /// The interfaces that it carries, directly or through other carried interfaces: those whose
+    /// objects procedures take or return.
     pub parts: Vec<CarriedInterface>,
-    /// The procedures of those, numbered on from its own. Their names and signatures have the
-    /// interface before them: `wasi:io/streams.input-stream.read`.
+    /// The procedures of the carried interfaces, numbered after its own. Their names and signatures
+    /// are prefixed with the interface: `wasi:io/streams.input-stream.read`.
     pub carried: Vec<ProcedureDefinition>,
 }
 
 impl InterfaceDefinition {
-    /// What a binding is for: its own procedures, and those that it carries.
+    /// All procedures that a binding covers: the interface's own, and those that it carries.
     pub fn bound(&self) -> impl Iterator<Item = &ProcedureDefinition> {
         self.procedures.iter().chain(&self.carried)
     }
 }
 
-/// An interface that another one carries.
+/// An interface that another interface carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CarriedInterface {
     /// Its index in [`Model::interfaces`].
     pub interface: usize,
-    /// The number of its first procedure in the interface that carries it.
+    /// The number of its first procedure in the carrying interface.
     pub first: usize,
 }
 
 impl InterfaceDefinition {
-    /// Its name where it stands beside others: with the package before it, if that is another one.
+    /// Its name among other interfaces, prefixed with the package if that is another package.
     pub(crate) fn long_name(&self) -> String {
         match &self.foreign {
             None => self.name.clone(),
@@ -186,9 +185,9 @@ pub struct Def {
     pub interface: usize,
     /// The doc comment.
     pub docs: Option<String>,
-    /// Where it stands.
+    /// Its place in the source.
     pub at: Location,
-    /// What it is.
+    /// Its definition.
     pub shape: TypeBody,
     /// Its layout in a block.
     pub layout: TypeLayout,
@@ -196,7 +195,7 @@ pub struct Def {
     pub holds: HeldHandles,
 }
 
-/// What a named type is.
+/// The definition of a named type.
 #[derive(Clone, Debug)]
 pub enum TypeBody {
     /// Named fields.
@@ -267,13 +266,13 @@ pub enum Type {
     Result(Option<Box<Type>>, Option<Box<Type>>),
     Tuple(Vec<Type>),
     Named(TypeId),
-    /// A handle that is given away. The resource is behind no alias.
+    /// A handle that is given away. The id is that of the resource, never of an alias.
     Own(TypeId),
-    /// A handle that is lent for one call. The resource is behind no alias.
+    /// A handle that is lent for one call. The id is that of the resource, never of an alias.
     Borrow(TypeId),
 }
 
-/// How a procedure belongs to its interface.
+/// How a procedure relates to its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcedureKind {
     /// A function of the interface.
@@ -282,13 +281,13 @@ pub enum ProcedureKind {
     Method(TypeId),
     /// A function in a resource's name space.
     Static(TypeId),
-    /// Makes an object.
+    /// A function that makes an object.
     Constructor(TypeId),
 }
 
 impl ProcedureDefinition {
-    /// The blocks of its arguments and results as an A-stack holds them, in bytes: the fixed part,
-    /// up to where a tail may begin, and the room for the tail.
+    /// Sizes of the argument block and the result block in an A-stack, in bytes: the fixed part up
+    /// to the start of the tail, and the room for the tail.
     #[must_use]
     pub fn blocks(&self) -> [(u64, u32); 2] {
         let limits = self.limits;
@@ -298,7 +297,7 @@ impl ProcedureDefinition {
 }
 
 impl ProcedureKind {
-    /// The resource it is declared in.
+    /// The resource that the procedure is declared in.
     #[must_use]
     pub fn resource(self) -> Option<TypeId> {
         match self {
@@ -315,7 +314,7 @@ pub struct ProcedureDefinition {
     pub name: String,
     /// The last part of the name in WIT.
     pub function: String,
-    /// How it belongs to its interface.
+    /// How it relates to its interface.
     pub kind: ProcedureKind,
     /// The parameters; a method's first one is `self`.
     pub params: Vec<Param>,
@@ -323,7 +322,7 @@ pub struct ProcedureDefinition {
     pub result: Option<Type>,
     /// The doc comment.
     pub docs: Option<String>,
-    /// Where it stands.
+    /// Its place in the source.
     pub at: Location,
     /// The argument block: the tuple of the parameters.
     pub args: TypeLayout,
@@ -331,9 +330,9 @@ pub struct ProcedureDefinition {
     pub results: TypeLayout,
     /// The canonical signature (`signature.rs`).
     pub signature: String,
-    /// Its hash.
+    /// The hash of the signature.
     pub hash: u64,
-    /// What the TOML or the defaults say.
+    /// The limits, from the TOML file or the defaults.
     pub limits: ProcedureLimits,
 }
 
@@ -348,21 +347,21 @@ pub struct Param {
     pub offset: u64,
 }
 
-/// The limits of one procedure, all of them decided.
+/// The limits of one procedure, with the defaults filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcedureLimits {
-    /// The longest string, in bytes.
+    /// Maximum length of a string, in bytes.
     pub string: u64,
-    /// The longest list, in elements.
+    /// Maximum length of a list, in elements.
     pub list: u64,
-    /// Bytes that a server holds at most for the arguments of one call as values of its own.
+    /// Maximum memory of a server for the arguments of one call as values of its own, in bytes.
     pub values: u64,
-    /// The room for the tail of the arguments in an A-stack, in bytes, by the server's word;
-    /// longer ones go out of band.
+    /// Room for the tail of the arguments in an A-stack, in bytes, as the server decides. Longer
+    /// tails are sent out of band.
     pub args_tail: u32,
-    /// The same for the results.
+    /// Room for the tail of the results in an A-stack, in bytes.
     pub results_tail: u32,
-    /// How many calls at once have A-stacks. A server tells its clients, for whom their own copy
-    /// does not count.
+    /// Number of simultaneous calls that have A-stacks. The server's number counts; clients receive
+    /// it when they bind, and ignore their own.
     pub calls: u16,
 }

@@ -1,12 +1,12 @@
-//! WIT's kebab-case names in the cases of other languages. Which of them are a language's words is
-//! its generator's affair.
+//! WIT's kebab-case names in the cases of other languages. Each generator deals with the keywords
+//! of its language.
 
-/// `read-all` as `read_all`.
+/// Converts `read-all` to `read_all`.
 pub(crate) fn snake(name: &str) -> String {
     name.replace('-', "_").to_lowercase()
 }
 
-/// `not-found` as `NotFound`.
+/// Converts `not-found` to `NotFound`.
 pub(crate) fn camel(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for word in name.split('-') {
@@ -22,14 +22,13 @@ pub(crate) fn camel(name: &str) -> String {
     out
 }
 
-/// `read-only` as `READ_ONLY`.
+/// Converts `read-only` to `READ_ONLY`.
 pub(crate) fn upper(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }
 
-/// Whether a character must not be shown as it is where the text is somebody else's: control
-/// characters, and those of format, which have no width, or turn the direction of text or the
-/// language of what follows.
+/// Returns `true` if a character of untrusted text must not be shown as it is: control characters,
+/// and format characters, which have no width or change the direction or the language of the text.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -1,8 +1,8 @@
-//! The model as WIT text again: one self-contained document.
+//! Prints the model as WIT again: one self-contained document.
 //!
-//! A package may be spread over several files and use others from `deps`; what a server hands out
-//! with its interface is one text that means the same. Comments other than documentation are lost,
-//! and packages in use come along as far as they are used.
+//! A package may be spread over several files and use others from `deps`. The text that a server
+//! hands out with its interface is one document that means the same. Comments other than
+//! documentation are lost, and other packages are included as far as they are used.
 
 use crate::model::{
     InterfaceDefinition, Model, Param, ProcedureDefinition, ProcedureKind, Type, TypeBody, TypeId,
@@ -11,14 +11,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 impl Model {
-    /// A type in use, as WIT has it.
+    /// A type in use, in WIT's notation.
     #[must_use]
     pub fn wit(&self, ty: &Type) -> String {
         Printer { model: self, interface: None, text: String::new() }.ty(ty)
     }
 
-    /// The package with what it uses of others as one text, which means what the model means;
-    /// [`source`](Self::source) is that only where there was none already.
+    /// Prints the package, with the parts of other packages that it uses, as one text with the
+    /// meaning of the model. [`source`](Self::source) is this text only if there was none already.
     #[must_use]
     pub fn printed(&self) -> String {
         print(self)
@@ -55,12 +55,12 @@ pub(crate) fn print(model: &Model) -> String {
 
 struct Printer<'a> {
     model: &'a Model,
-    /// The one that is being printed.
+    /// The interface that is being printed.
     interface: Option<usize>,
     text: String,
 }
 
-/// A name, marked as one where it is also a keyword.
+/// A name, marked with `%` if it is also a keyword.
 pub(crate) fn name(name: &str) -> String {
     const KEYWORDS: &[&str] = &[
         "as",
@@ -150,12 +150,12 @@ impl Printer<'_> {
         self.line(depth, "}");
     }
 
-    /// What a world exports uses the types of what it imports, and has no line of WIT that says so:
-    /// as interfaces they need one.
+    /// Writes the `use` lines for the imported types of a world that its exports use. The world
+    /// itself has no such lines; interfaces need them.
     fn unnamed_uses(&mut self, depth: usize, index: usize, interface: &InterfaceDefinition) {
         let mut used = BTreeSet::new();
         for procedure in &interface.procedures {
-            // What a method is called on is no part of its text.
+            // A method's text does not include its `self`.
             let skip = usize::from(matches!(procedure.kind, ProcedureKind::Method(_)));
             procedure.params[skip..]
                 .iter()
@@ -172,7 +172,7 @@ impl Printer<'_> {
                     .iter()
                     .filter_map(|case| case.ty.as_ref())
                     .for_each(|ty| mentioned(ty, &mut used)),
-                // One of another interface's is itself such a line.
+                // An alias of another interface's type is itself such a line.
                 TypeBody::Alias(Type::Named(_))
                 | TypeBody::Enum(_)
                 | TypeBody::Flags(_)
@@ -182,7 +182,7 @@ impl Printer<'_> {
         }
         for id in used {
             let def = self.model.def(id);
-            // Resources are written by the name that they have here, if they have one.
+            // A resource is written under its local name, if it has one.
             let named = matches!(def.shape, TypeBody::Resource) && self.used_as(id).is_some();
             if def.interface != index && !named {
                 let path = self.way_to(index, def.interface);
@@ -191,7 +191,7 @@ impl Printer<'_> {
         }
     }
 
-    /// How one interface names another.
+    /// The name of one interface as seen from another.
     fn way_to(&self, from: usize, to: usize) -> String {
         let (from, to) = (&self.model.interfaces[from], &self.model.interfaces[to]);
         if to.foreign == from.foreign { name(&to.name) } else { path(&to.id) }
@@ -261,7 +261,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A procedure, if it is one of this resource.
+    /// Prints a procedure if it belongs to `resource`.
     fn member(&mut self, depth: usize, resource: TypeId, procedure: &ProcedureDefinition) {
         let (function, result) = (name(&procedure.function), procedure.result.as_ref());
         let (head, params, result) = match procedure.kind {
@@ -291,13 +291,13 @@ impl Printer<'_> {
         })
     }
 
-    /// A resource as the interface that is printed calls it: another's may be in use under another
-    /// name.
+    /// The name of a resource in the interface that is printed, where another interface's resource
+    /// may be in use under another name.
     fn resource(&self, id: TypeId) -> &str {
         &self.model.def(self.used_as(id).unwrap_or(id)).name
     }
 
-    /// The name that the interface that is printed has for another's resource.
+    /// The local alias of another interface's resource, in the interface that is printed.
     fn used_as(&self, id: TypeId) -> Option<TypeId> {
         let model = self.model;
         let interface = self.interface.filter(|i| *i != model.def(id).interface)?;
@@ -307,7 +307,7 @@ impl Printer<'_> {
 }
 
 impl Type {
-    /// The type in WIT, with named types, and resources, as `named` calls them.
+    /// The type in WIT, with the names that `named` returns for named types and resources.
     #[must_use]
     pub fn spelled(&self, named: &mut dyn FnMut(TypeId) -> String) -> String {
         let mut of = |t: &Self| t.spelled(named);
@@ -340,7 +340,7 @@ impl Type {
                 format!("tuple<{}>", types.iter().map(of).collect::<Vec<_>>().join(", "))
             }
             Self::Named(id) => named(*id),
-            // The plain name means own<..>; the word is kept for the reader.
+            // The plain name means `own<..>` too; the word is written for the reader.
             Self::Own(id) => format!("own<{}>", named(*id)),
             Self::Borrow(id) => format!("borrow<{}>", named(*id)),
         }

@@ -200,7 +200,7 @@ impl CGenerator<'_> {
         let docs = self.docs(procedure.docs.as_deref(), &procedure.signature, "");
         let mut frees = String::new();
         if let Some(ty) = procedure.result.clone().filter(|ty| self.owns(ty)) {
-            // This function is for callers, so its declaration precedes that of the procedure.
+            // Generates the function for callers, so its declaration precedes the procedure's.
             frees = self.free(&ty, index, "(*result)");
         }
         let note = if frees.is_empty() {

@@ -113,7 +113,7 @@ impl<'m> WaveReader<'m, '_> {
         Ok(WitValue::Bytes(bytes))
     }
 
-    /// The content of an option `ty` with elements of type `t`.
+    /// The content of an option type `ty`, whose content is of type `t`.
     fn option(
         &self,
         t: &'m Type,

@@ -1,13 +1,13 @@
 //! Interfaces that others carry.
 //!
-//! A handle is a number in the table of one binding, and a binding is to one interface. What can be
-//! done with an object of another interface must therefore go through the same binding: `use
-//! streams.{input-stream}` in `filesystem` is of use only if `input-stream.read` can be called
-//! there, and an object that only a free function of its interface makes can be passed on only if
-//! that function can be called there too. So an interface whose procedures take or give objects of
-//! others carries all the procedures of those: they are bound and served with its own, and numbered
-//! on from them. An interface that is carried and exported by itself has objects of its own in
-//! each.
+//! A handle is a number in the table of one binding, and a binding is to one interface. Everything
+//! that can be done with an object of another interface must therefore go through the same binding:
+//! `use streams.{input-stream}` in `filesystem` is useful only if `input-stream.read` can be called
+//! there. Likewise, if only a free function of its interface makes an object, the object can be
+//! passed on only if that function can be called there too. So an interface whose procedures take
+//! or return objects of other interfaces carries all the procedures of those interfaces: they are
+//! bound and served with its own, and numbered after them. An interface that is both carried and
+//! exported by itself has separate objects in each.
 
 use super::{Lowering, MAX_PROCEDURES};
 use crate::error::Error;
@@ -15,12 +15,13 @@ use crate::model::{CarriedInterface, Model, ProcedureDefinition, Type, TypeBody}
 use crate::signature;
 use std::collections::BTreeSet;
 
-/// An interface may carry this many others. Each is copied into all that carry it, and a definition
-/// that comes from another domain must not be able to use up memory that way.
+/// Maximum number of interfaces that an interface carries. Each is copied into every interface that
+/// carries it, and a definition from another domain must not be able to use up memory that way.
 const MAX_PARTS: usize = 64;
 
 impl Lowering<'_> {
-    /// Finds what each interface carries, and takes over what of it stands in other packages.
+    /// Finds the interfaces that each interface carries, and adds those of other packages to the
+    /// model.
     pub(super) fn carry(&mut self) {
         let mut homes = Homes::default();
         let mut uses: Vec<BTreeSet<usize>> = Vec::new();
@@ -31,7 +32,7 @@ impl Lowering<'_> {
             let found = homes.of(&self.model, interface);
             for home in &found {
                 if seen.insert(*home) {
-                    // What a world of another package declares itself has no procedures here.
+                    // The declarations of another package's world have no procedures here.
                     let id = self
                         .interfaces
                         .iter()
@@ -104,8 +105,8 @@ impl Lowering<'_> {
     }
 }
 
-/// Everything that an interface uses, by itself or through others, without itself; `None`: too
-/// much.
+/// Everything that an interface uses, directly or through others, without itself; `None` if that is
+/// too much.
 fn reached(uses: &[BTreeSet<usize>], from: usize) -> Option<Vec<usize>> {
     let mut order = vec![from];
     let mut at = 0;
@@ -124,15 +125,14 @@ fn reached(uses: &[BTreeSet<usize>], from: usize) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// For each type of the model, as far as it has been looked at, the interfaces whose objects are in
-/// it.
+/// For each type of the model examined so far, the interfaces whose objects are in it.
 #[derive(Default)]
 struct Homes(Vec<BTreeSet<usize>>);
 
 impl Homes {
-    /// The interfaces whose objects the procedures of `interface` take or give.
+    /// The interfaces whose objects the procedures of `interface` take or return.
     fn of(&mut self, model: &Model, interface: usize) -> BTreeSet<usize> {
-        // Types stand in the table after those that they are made of.
+        // The table lists each type after the types that it is made of.
         for def in &model.types[self.0.len()..] {
             let mut own = BTreeSet::new();
             let mut add = |ty: &Type| collect(model, &self.0, ty, &mut own);
@@ -158,7 +158,7 @@ impl Homes {
 }
 
 fn collect(model: &Model, known: &[BTreeSet<usize>], ty: &Type, into: &mut BTreeSet<usize>) {
-    // More than can be carried anyway.
+    // This is already more than can be carried.
     if into.len() > MAX_PARTS {
         return;
     }

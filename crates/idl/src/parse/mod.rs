@@ -1,10 +1,10 @@
-//! WIT in, checked model out. The only folder that touches `wit-parser`, whose interface changes
+//! Lowers WIT to the checked model. Only this folder uses `wit-parser`, whose interface changes
 //! with every release.
 //!
-//! Everything Upcall does not compile is refused here, with the place and with what to write
-//! instead, so that nothing behind this module has to know it exists. Types are taken over only if
-//! an interface of the compiled package uses them; a package that is merely lying in `deps` may
-//! contain anything.
+//! Everything that Upcall does not compile is refused here, with the place and with what to write
+//! instead, so that no code behind this module has to handle it. Types are taken over only if an
+//! interface of the compiled package uses them; a package in `deps` that is not used may contain
+//! anything.
 
 mod carried;
 mod procedures;
@@ -18,41 +18,41 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use wit_parser::{InterfaceId, PackageId, ParseError, Resolve, ResolveError, Span, WorldId};
 
-/// Types may be nested this deep, named ones included. Everything behind this module recurses over
+/// Maximum nesting depth of types, including named types. All code behind this module recurses over
 /// types.
 pub const MAX_DEPTH: usize = 48;
 
-/// A procedure may have this many parameters, and a tuple this many members: as many as the runtime
-/// has tuples for.
+/// Maximum number of parameters of a procedure, and of members of a tuple. The runtime implements
+/// tuples up to this size.
 pub const MAX_MEMBERS: usize = 16;
 
-/// An interface may have this many procedures: as many as a binding numbers.
+/// Maximum number of procedures of an interface. A binding can number no more.
 pub const MAX_PROCEDURES: usize = 1000;
 
-/// The signatures of a package may be this long together. A definition from another domain must not
-/// be able to use up memory by types that are long to write out.
+/// Maximum total length of a package's signatures, in bytes. A definition from another domain must
+/// not be able to use up memory with types that are long when written out.
 const MAX_SIGNATURES: usize = 64 << 20;
 
-/// Where the text comes from.
+/// The source of the WIT text.
 pub(crate) enum WitSource<'a> {
     /// A `.wit` file, or a folder of them with an optional `deps` folder.
     Path(&'a Path),
-    /// Text, with the name to give it in messages.
+    /// The name for error messages, and the text.
     Text(&'a str, &'a str),
 }
 
 /// Reads, checks and lays out.
 ///
 /// # Errors
-/// The first of all that is wrong.
+/// The first error found.
 pub(crate) fn parse(source: &WitSource<'_>, limits: &LimitsFile) -> Result<Model, Error> {
     parse_all(source, limits, 1).map_err(|mut errors| errors.swap_remove(0))
 }
 
-/// The same.
+/// Reads, checks and lays out, and collects errors.
 ///
 /// # Errors
-/// What is wrong: at least one, and `most` at most. What is no WIT ends the reading at once.
+/// At least one error, and at most `most`. Text that is not WIT ends the reading at once.
 pub(crate) fn parse_all(
     source: &WitSource<'_>,
     limits: &LimitsFile,
@@ -87,7 +87,7 @@ pub(crate) fn parse_all(
     lowering.package();
     let Lowering { mut errors, mut model, .. } = lowering;
     if let Err(error) = limits.check_names(&model) {
-        // With refused procedures missing, a limit of one of them is no second mistake.
+        // A limit of a procedure that was refused is not a second mistake.
         if errors.is_empty() {
             errors.push(error);
         }
@@ -110,7 +110,7 @@ fn text(source: &WitSource<'_>, model: &Model) -> Result<String, Error> {
     }
 }
 
-/// The parser's own tables of what it read, the package, and the files.
+/// The parser's tables, the package, and the files that were read.
 fn read(source: &WitSource<'_>) -> Result<(Resolve, PackageId, Vec<PathBuf>), Error> {
     let mut resolve = Resolve { all_features: true, ..Resolve::default() };
     let pushed = match source {
@@ -139,8 +139,8 @@ fn read(source: &WitSource<'_>) -> Result<(Resolve, PackageId, Vec<PathBuf>), Er
             });
             let at =
                 span.map(|span| place(&resolve, span, source)).unwrap_or_else(|| whole(source));
-            // The innermost layer says what is wrong; the outer ones repeat the path, which `at`
-            // gives already.
+            // The innermost error says what is wrong. The outer ones repeat the path, which `at`
+            // already has.
             let message = match span {
                 Some(_) => error.root_cause().to_string(),
                 None => format!("{error:#}"),
@@ -150,9 +150,9 @@ fn read(source: &WitSource<'_>) -> Result<(Resolve, PackageId, Vec<PathBuf>), Er
     }
 }
 
-/// The parser and the checks recurse over nested types. A definition that comes from another domain
-/// must not be able to overrun the stack, so the depth of `<` is bounded before anything else looks
-/// at the text.
+/// The parser and the checks recurse over nested types. A definition from another domain must not
+/// be able to overrun the stack, so the depth of `<` is bounded before any other code reads the
+/// text.
 fn check_nesting(name: &str, text: &str) -> Result<(), Error> {
     let mut depth = 0_usize;
     let mut before = '\n';
@@ -190,8 +190,8 @@ fn whole(source: &WitSource<'_>) -> Location {
     Location { file, line: 0, column: 0 }
 }
 
-/// The parser renders a place as `file:line:column`; file names may hold colons, so the numbers are
-/// taken from behind.
+/// Parses the parser's `file:line:column`. The numbers are taken from the end, since file names may
+/// contain colons.
 fn place(resolve: &Resolve, span: Span, source: &WitSource<'_>) -> Location {
     if !span.is_known() || resolve.source_map.resolve_span(span).is_none() {
         return whole(source);
@@ -213,16 +213,17 @@ struct Lowering<'a> {
     package: PackageId,
     types: HashMap<wit_parser::TypeId, TypeId>,
     interfaces: HashMap<InterfaceId, usize>,
-    /// What a world declares itself: imported or not.
+    /// The interfaces made from the declarations of a world, by world and by whether they are
+    /// imported.
     worlds: HashMap<(WorldId, bool), usize>,
-    /// How deep each type of the model is nested.
+    /// The nesting depth of each type of the model.
     depths: Vec<usize>,
-    /// What was refused. The walk goes on behind it until there are `most`, so that one run tells
-    /// all to who wants to know. A definition from another domain is given up at the first: it
-    /// must not cost more than its length.
+    /// The errors found. The walk continues until there are `most`, so that one run can report them
+    /// all. For a definition from another domain it ends at the first error: the work must be
+    /// bounded by the definition's length.
     errors: Vec<Error>,
     most: usize,
-    /// Bytes of signatures.
+    /// Total length of the signatures so far, in bytes.
     signatures: usize,
     model: Model,
 }
@@ -235,8 +236,8 @@ impl Lowering<'_> {
     fn package(&mut self) {
         let resolve = self.resolve;
         let package = &resolve.packages[self.package];
-        // A folder is read in whatever order the file system gives; the place in the text is an
-        // order that stays.
+        // The file system decides the order in which a folder is read; the order by place in the
+        // text is stable.
         let mut own: Vec<_> = package.interfaces.values().copied().collect();
         own.sort_by_key(|id| self.at(resolve.interfaces[*id].span));
         for id in &own {
@@ -289,7 +290,7 @@ impl Lowering<'_> {
         self.note::<()>(Err(error));
     }
 
-    /// Counts a signature.
+    /// Adds a signature to the total length.
     fn written(&mut self, procedure: &ProcedureDefinition) -> Result<(), Error> {
         self.signatures += procedure.signature.len();
         if self.signatures <= MAX_SIGNATURES {
@@ -309,8 +310,7 @@ impl Lowering<'_> {
         self.errors.len() >= self.most
     }
 
-    /// Keeps an error. A type that is refused is refused again by all that use it: that is one
-    /// mistake.
+    /// Keeps an error. Every use of a refused type fails with the same error, which is kept once.
     fn note<T>(&mut self, done: Result<T, Error>) -> Option<T> {
         match done {
             Ok(value) => Some(value),

@@ -1,4 +1,4 @@
-//! Procedures: their parameters and results laid out, their signatures and limits.
+//! Procedures: the layouts of their parameters and results, their signatures and limits.
 
 use super::{Lowering, MAX_MEMBERS};
 use crate::error::Error;
@@ -8,8 +8,8 @@ use crate::signature;
 use wit_parser::FunctionKind;
 
 impl Lowering<'_> {
-    /// `async` makes no difference: it says that a function may take its time, and any call here
-    /// blocks nobody but the thread that makes it.
+    /// Lowers a procedure. `async` makes no difference: it says that a function may take its time,
+    /// and any call here blocks only the calling thread.
     pub(super) fn procedure(
         &mut self,
         interface: usize,
@@ -89,7 +89,8 @@ impl Lowering<'_> {
         params: &[Param],
         result: Option<&Type>,
     ) -> ProcedureLimits {
-        // A table is for an interface of the package, and one of another may have the same name.
+        // A table applies to an interface of this package; another package's interface may have the
+        // same name.
         let interface = &self.model.interfaces[interface];
         let table = if interface.foreign.is_some() { "" } else { &interface.name };
         let chosen = self.limits.of(table, name);

@@ -1,4 +1,4 @@
-//! Types: named ones into the model's table, those in use into [`Type`].
+//! Lowers types: named types into the model's table, types in use into [`Type`].
 
 use super::{Lowering, MAX_DEPTH, MAX_MEMBERS, too_deep};
 use crate::error::{Error, Location};
@@ -7,8 +7,8 @@ use crate::model::{Case, Def, Field, Label, Type, TypeBody, TypeId};
 use wit_parser::{Handle, TypeDefKind, TypeOwner};
 
 impl Lowering<'_> {
-    /// Takes a named type over, with everything it is made of. `depth` counts the types it was
-    /// reached through.
+    /// Lowers a named type with everything that it is made of. `depth` is the number of types
+    /// through which it was reached.
     pub(super) fn named(&mut self, id: wit_parser::TypeId, depth: usize) -> Result<TypeId, Error> {
         if let Some(known) = self.types.get(&id) {
             return Ok(*known);
@@ -45,7 +45,7 @@ impl Lowering<'_> {
         Ok(ty)
     }
 
-    /// What a named type is, and how deep it goes.
+    /// The definition of a named type, and its nesting depth.
     fn shape(
         &mut self,
         id: wit_parser::TypeId,
@@ -91,7 +91,7 @@ impl Lowering<'_> {
                     .collect(),
             ),
             TypeDefKind::Flags(flags) => {
-                // The parser stops at 32 today; the layout has room for 64.
+                // The parser's limit is 32 today; the layout has room for 64.
                 if flags_size(flags.flags.len()).is_none() {
                     let at = self.at(flags.flags[64].span);
                     let advice = "split them into two flags types, or use list<..> of an enum";
@@ -121,7 +121,8 @@ impl Lowering<'_> {
         Ok((shape, inner))
     }
 
-    /// A type in use. `at` is the nearest place known, for what carries none of its own.
+    /// Lowers a type in use. `at` is the nearest known place, for types that have none of their
+    /// own.
     pub(super) fn ty(
         &mut self,
         ty: &wit_parser::Type,
@@ -170,7 +171,7 @@ impl Lowering<'_> {
         Ok(Type::Named(named))
     }
 
-    /// A type without a name of its own: `list<..>`, `borrow<..>`, …
+    /// Lowers a type without a name of its own: `list<..>`, `borrow<..>`, …
     fn inline(
         &mut self,
         id: wit_parser::TypeId,
@@ -179,7 +180,7 @@ impl Lowering<'_> {
         inner: &mut usize,
     ) -> Result<Type, Error> {
         let def = &self.resolve.types[id];
-        // Equal inline types are one entry in the parser's table, with the place of the first.
+        // The parser's table has one entry for equal inline types, with the place of the first.
         let at = if def.span.is_known() { self.at(def.span) } else { outer.clone() };
         if depth > MAX_DEPTH {
             return Err(too_deep(&at));

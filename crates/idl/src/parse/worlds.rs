@@ -1,12 +1,12 @@
-//! Worlds: what they declare of their own, as interfaces.
+//! Worlds: their own declarations, as interfaces.
 //!
 //! A world says what a WebAssembly component imports and exports. Domains bind to interfaces, so a
-//! world that only names interfaces adds nothing. What one declares by itself becomes interfaces
-//! under its name: the functions that it exports are the interface of that name, which the
-//! component's domain would serve; those that it imports are `<world>-imports`, which
-//! its host would serve; and an interface written inside it is `<world>-<name>`, or
-//! `<world>-imports-<name>`. Types stand where the functions that it imports stand, if there are
-//! any, since both sides may use those.
+//! world that only names interfaces adds nothing. The declarations of a world itself become
+//! interfaces under its name. The functions that it exports, which the component's domain would
+//! serve, are the interface of that name. The functions that it imports, which its host would
+//! serve, are `<world>-imports`. An interface written inside it is `<world>-<name>`, or
+//! `<world>-imports-<name>`. Types are placed with the imported functions, if there are any, since
+//! both sides may use those.
 
 use super::Lowering;
 use crate::error::{Error, Location};
@@ -32,8 +32,8 @@ impl Lowering<'_> {
                 WorldItem::Interface { id: inside, .. }
                     if resolve.interfaces[*inside].name.is_none() =>
                 {
-                    // One that was included from another world of the package has its name from
-                    // there.
+                    // A declaration included from another world of the package already has its name
+                    // from there.
                     if !self.interfaces.contains_key(inside) {
                         let name = resolve.name_world_key(key);
                         self.inside_world(id, imported, &name, *inside);

@@ -4,7 +4,7 @@ use super::names::{client_method, docstring, parameter, part_attribute, served_m
 use super::{PythonGenerator, PythonSide, TypePosition, put};
 use crate::model::{ProcedureDefinition, ProcedureKind, Type, TypeId};
 
-/// What a method is written for.
+/// The class that a method is written for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MethodOwner {
     Client,
@@ -85,8 +85,8 @@ impl<'a> PythonGenerator<'a> {
         }
     }
 
-    /// The methods of a class. Those that the engine makes are here for who reads, and for what
-    /// checks types.
+    /// Writes the methods of a class. The engine makes the client's methods at run time; they are
+    /// written here for readers and type checkers.
     fn body(
         &mut self,
         index: usize,

@@ -1,16 +1,15 @@
-//! The Python generator: one module for a package, with type hints that `mypy --strict` accepts.
+//! The Python generator: one module per package, with type hints that `mypy --strict` accepts.
 //!
-//! What it writes are types, and classes that say what a client or server has. The values' layouts,
-//! and what calls and is called, are the engine's (`bindings/python`): it reads the same WIT, which
-//! stands in the module as text, when the module is imported, and gives the classes their methods.
-//! So there is one implementation of values for modules that are generated, and for interfaces that
-//! are learnt from a server (`upcall.bind`), which go through this generator too, when they are
-//! bound.
+//! It writes types, and classes that declare what a client or server has. Layouts and calls are the
+//! work of the engine (`bindings/python`): when the module is imported, the engine reads the same
+//! WIT, which the module contains as text, and adds the methods to the classes. So there is one
+//! implementation of values for generated modules and for interfaces that are learnt from a server
+//! (`upcall.bind`), whose modules this generator also writes, at bind time.
 //!
-//! All names are the module's: a type's own, in CamelCase; where two interfaces of the package have
-//! types of one name, all of these have their interface's name before it. A value with handles in
-//! it is two classes, one of clients and one of servers (`Served..`), as in Rust. Which function
-//! goes where: [`types`] declares types, [`classes`] clients and servers.
+//! All names are the module's: a type has its own name, in CamelCase. Where two interfaces of the
+//! package have types of one name, all of these are prefixed with their interface's name. A value
+//! with handles in it has two classes, one for clients and one for servers (`Served..`), as in
+//! Rust. [`types`] declares types, [`classes`] clients and servers.
 
 mod classes;
 mod names;
@@ -25,17 +24,17 @@ use names::{ModuleNames, camel_part, docstring, escaped, literal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// What of the engine the modules need.
+/// Version of the engine's interface that generated modules need.
 pub const VERSION: u32 = 1;
 
-/// Which domain a type is written for.
+/// The domain that a type is written for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum PythonSide {
     Client,
     Server,
 }
 
-/// Where a type stands.
+/// The position of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TypePosition {
     /// A parameter, by itself.
@@ -46,7 +45,7 @@ pub(super) enum TypePosition {
     Inside,
 }
 
-/// The module of a package; `title` is what it was made from.
+/// Generates the module of a package; `title` names what it was generated from.
 #[must_use]
 pub fn generate(model: &Model, title: &str) -> String {
     let mut generator = PythonGenerator::new(model);
@@ -86,19 +85,19 @@ pub fn generate(model: &Model, title: &str) -> String {
 pub(super) struct PythonGenerator<'a> {
     model: &'a Model,
     names: ModuleNames,
-    /// Of named types, by side.
+    /// The names of named types, by side.
     named: BTreeMap<(TypeId, PythonSide), String>,
-    /// Of the cases of variants.
+    /// The names of the cases of variants.
     cases: BTreeMap<(TypeId, PythonSide), Vec<String>>,
-    /// Of interfaces: client, asynchronous client, server.
+    /// The names for each interface: client, asynchronous client, server.
     clients: BTreeMap<usize, [String; 3]>,
-    /// Of resources: asynchronous client.
+    /// The name of each resource's asynchronous client.
     views: BTreeMap<TypeId, String>,
     text: String,
     all: Vec<String>,
-    /// What the engine is told: what it looks for, and an expression.
+    /// The declarations for the engine: a key, and a Python expression.
     declared: Vec<(String, String)>,
-    /// Names of the class that is being written that hide builtins.
+    /// Names in the current class that hide builtins.
     hidden: BTreeSet<String>,
 }
 
@@ -131,12 +130,13 @@ impl<'a> PythonGenerator<'a> {
             .filter(move |id| matches!(model.def(*id).shape, TypeBody::Resource))
     }
 
-    /// Whether there is anything to bind to, or objects of it that another interface may carry.
+    /// Returns `true` if the interface has procedures to bind to, or objects that another interface
+    /// may carry.
     fn is_bound(&self, index: usize) -> bool {
         !self.interface(index).procedures.is_empty() || self.resources_of(index).next().is_some()
     }
 
-    /// Names everything, so that nothing depends on what is written first.
+    /// Names everything, so that no name depends on the order of writing.
     fn name_all(&mut self) {
         let model = self.model;
         let mut count: BTreeMap<String, u32> = BTreeMap::new();
@@ -257,9 +257,9 @@ impl<'a> PythonGenerator<'a> {
                 _ => format!("{}[{}]", self.builtin("list"), inside(t)),
             },
             Type::Option(t) => match self.model.resolve(t) {
-                // `None` cannot say which of the two is not there.
+                // `None` cannot say which of the two options is absent.
                 Type::Option(_) => format!("_upcall.Some[{}] | None", inside(t)),
-                // A server has views of bytes that are a parameter by themselves only.
+                // A server gets a view of bytes only where they are a parameter by themselves.
                 _ if (place, side) == (TypePosition::Param, PythonSide::Server) => {
                     format!("{} | None", inside(t))
                 }
@@ -274,8 +274,8 @@ impl<'a> PythonGenerator<'a> {
             }
             Type::Own(id) | Type::Borrow(id) => self.named[&(*id, side)].clone(),
             Type::Named(id) => match &self.model.def(*id).shape {
-                // What holds handles differs by side; and a parameter is more than what a name for
-                // a list says.
+                // Types with handles differ by side, and a list parameter accepts more than the
+                // alias of a list says.
                 TypeBody::Alias(target)
                     if renames(self.model, self.model.def(*id)) || self.is_wide(target, place) =>
                 {
@@ -294,7 +294,7 @@ impl<'a> PythonGenerator<'a> {
             && matches!(self.model.resolve(ty), Type::List(_) | Type::FixedList(..))
     }
 
-    /// The parameters that a caller writes; a method's `self` is not one of them.
+    /// The parameters that a caller passes, without a method's `self`.
     fn params(&self, procedure: &'a ProcedureDefinition) -> &'a [crate::model::Param] {
         match procedure.kind {
             ProcedureKind::Method(_) => &procedure.params[1..],
@@ -303,7 +303,7 @@ impl<'a> PythonGenerator<'a> {
     }
 }
 
-/// `use other.{a}`, or a name for a name: nothing of its own.
+/// Returns `true` for `use other.{a}` and for an alias of a named type, which need no declaration.
 fn renames(model: &Model, def: &Def) -> bool {
     match &def.shape {
         TypeBody::Alias(Type::Named(id)) => {
@@ -314,7 +314,7 @@ fn renames(model: &Model, def: &Def) -> bool {
     }
 }
 
-/// `line` at a depth.
+/// Appends `line`, indented to a depth.
 pub(super) fn put(text: &mut String, depth: usize, line: impl AsRef<str>) {
     let _ = writeln!(text, "{:1$}{2}", "", depth * 4, line.as_ref());
 }

@@ -1,11 +1,11 @@
 //! WIT's names as Python's.
 //!
-//! What has a doubtful name in Python gets an underscore behind it, which no WIT name has. The
-//! engine (`bindings/python`) names what it makes by the same functions, so none of them depends on
-//! the order of a model: a model that is read from printed WIT may have another.
+//! A name that could clash in Python gets a trailing underscore, which no WIT name has. The engine
+//! (`bindings/python`) names what it makes by the same functions, so none of them depends on the
+//! order of a model: a model that is read from printed WIT may have another order.
 
 use crate::model::{Model, ProcedureDefinition, ProcedureKind, TypeId};
-/// By itself it may have to be [`escaped`].
+/// The result alone may have to be [`escaped`].
 pub(super) use crate::names::camel as camel_part;
 use crate::names::{snake, upper};
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ const KEYWORDS: &[&str] = &[
     "True", "False",
 ];
 
-/// What every client has by itself.
+/// Attributes that every client has.
 const CLIENT: &[&str] = &[
     "aio",
     "bind",
@@ -32,10 +32,10 @@ const CLIENT: &[&str] = &[
     "without_abandon",
 ];
 
-/// What every resource has by itself.
+/// Attributes that every resource has.
 const RESOURCE: &[&str] = &["aio", "close"];
 
-/// A name of Python's that is not one of its words.
+/// Escapes a name that is a Python keyword.
 pub(super) fn escaped(mut name: String) -> String {
     if KEYWORDS.contains(&name.as_str()) {
         name.push('_');
@@ -43,27 +43,27 @@ pub(super) fn escaped(mut name: String) -> String {
     name
 }
 
-/// `read-only` as `READ_ONLY`: a case of an enum, a flag.
+/// The name of a case of an enum, or of a flag: `read-only` as `READ_ONLY`.
 #[must_use]
 pub fn label(name: &str) -> String {
     upper(name)
 }
 
-/// A record's field.
+/// The name of a record's field.
 #[must_use]
 pub fn field(name: &str) -> String {
     escaped(snake(name))
 }
 
-/// A procedure's parameter.
+/// The name of a procedure's parameter.
 #[must_use]
 pub fn parameter(name: &str) -> String {
     let name = escaped(snake(name));
     if name == "self" { "self_".into() } else { name }
 }
 
-/// `node_root`, `new_node`: names that are made of a resource's and a function's give way to
-/// functions that are called so.
+/// `node_root`, `new_node`: a name composed of a resource's and a function's name yields to a
+/// function of the same name.
 fn composed(model: &Model, interface: usize, name: String) -> String {
     let functions = &model.interfaces[interface].procedures;
     let taken = functions
@@ -81,8 +81,8 @@ fn of_resource(model: &Model, id: TypeId, before: &str, function: &str) -> Strin
     }
 }
 
-/// The method of a client, or of a client's resource, that calls a procedure of `interface`; a
-/// constructor's is that of the asynchronous client.
+/// The method of a client, or of a client's resource, that calls a procedure of `interface`. For a
+/// constructor, it is the method of the asynchronous client.
 #[must_use]
 pub fn client_method(model: &Model, interface: usize, procedure: &ProcedureDefinition) -> String {
     let reserved =
@@ -105,7 +105,8 @@ pub fn served_method(model: &Model, interface: usize, procedure: &ProcedureDefin
     }
 }
 
-/// The attribute of a server that has the server of `part`, an interface that `interface` carries.
+/// The attribute of a server that holds the server of `part`, an interface that `interface`
+/// carries.
 #[must_use]
 pub fn part_attribute(model: &Model, interface: usize, part: usize) -> String {
     let mut name = escaped(snake(&model.interfaces[part].long_name()));
@@ -113,7 +114,7 @@ pub fn part_attribute(model: &Model, interface: usize, part: usize) -> String {
     let same = |other: &&crate::model::CarriedInterface| {
         snake(&model.interfaces[other.interface].long_name()) == name
     };
-    // Two versions of one package.
+    // Two carried interfaces may come from two versions of one package.
     if own.parts.iter().filter(same).count() > 1 {
         let version = model.interfaces[part].id.split('@').nth(1).unwrap_or_default();
         name.push('_');
@@ -131,12 +132,12 @@ pub fn part_attribute(model: &Model, interface: usize, part: usize) -> String {
     name
 }
 
-/// The names of a module.
+/// The names that are taken in a module.
 #[derive(Default)]
 pub(super) struct ModuleNames(BTreeSet<String>);
 
 impl ModuleNames {
-    /// `wanted`, or the like of it.
+    /// Takes `wanted`, with trailing underscores added if the name is taken.
     pub(super) fn take(&mut self, wanted: String) -> String {
         let mut name = wanted;
         while !self.0.insert(name.clone()) {
@@ -150,8 +151,8 @@ impl ModuleNames {
     }
 }
 
-/// A text as a literal on as many lines as it has. What comes from another domain stands in
-/// programs as this and as names only, so nothing in it can be anything but text.
+/// Writes a text as a Python literal, one source line per line of text. Text from another domain
+/// appears in modules only as such literals and as names, so it cannot become code.
 pub(super) fn literal(text: &str) -> String {
     let mut out = String::from("\"\"\"");
     for c in text.chars() {
@@ -159,7 +160,7 @@ pub(super) fn literal(text: &str) -> String {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push('\n'),
-            // Also what moves or hides text where somebody reads it.
+            // Also escapes characters that move or hide text for a human reader.
             c if crate::steers(c) => out.push_str(&format!("\\U{:08x}", u32::from(c))),
             c => out.push(c),
         }
@@ -168,7 +169,7 @@ pub(super) fn literal(text: &str) -> String {
     out
 }
 
-/// A comment of WIT as a docstring. Lines behind the first are indented.
+/// Writes a WIT comment as a docstring. Lines after the first are indented.
 pub(super) fn docstring(docs: &str, indent: &str) -> String {
     let lines: Vec<&str> = docs.trim().lines().map(str::trim_end).collect();
     let one = lines.len() == 1;

@@ -6,7 +6,7 @@ use crate::model::{Case, Def, Field, Label, Type, TypeBody, TypeId};
 
 const DATACLASS: &str = "@_dataclasses.dataclass(frozen=True, slots=True)";
 
-/// Annotations that a member of the same name would hide.
+/// Builtins in annotations that a member of the same name would hide.
 const BUILTINS: &[&str] = &["bool", "int", "float", "str", "bytes", "list", "tuple"];
 
 impl PythonGenerator<'_> {
@@ -35,7 +35,7 @@ impl PythonGenerator<'_> {
                     self.enumeration(id, def, labels, "Flag", |number| format!("1 << {number}"))
                 }
                 TypeBody::Alias(ty) => self.alias(id, def, ty),
-                // With the procedures.
+                // Written with the procedures.
                 TypeBody::Resource => {}
             }
         }
@@ -123,7 +123,7 @@ impl PythonGenerator<'_> {
     }
 
     fn alias(&mut self, id: TypeId, def: &Def, ty: &Type) {
-        // What holds handles differs by side, so it has no name that both could use.
+        // A type with handles differs by side, so no one name serves both.
         if self.model.holds(ty).any() {
             return;
         }
