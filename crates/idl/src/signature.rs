@@ -1,23 +1,24 @@
 //! What two domains must agree on to make a call: one line of text per procedure, and a hash of it.
 //!
 //! The text is WIT with every named type written out, so that it needs no context. It keeps the
-//! names of parameters, fields and cases (swapping two fields of one type changes what the bytes
-//! mean, and only the names show it) and leaves out the names of types, which may change freely:
+//! names of parameters, fields and cases: swapping two fields of one type changes the meaning of
+//! the bytes, and only the names show it. It omits the names of types, which may change freely:
 //!
 //! ```text
 //! open: func(path: string) -> result<own<file>, enum{not-found, denied}>
 //! ```
 //!
 //! The hash is 64-bit FNV-1a (Fowler, Noll, Vo). It is a quick filter, compared first; equal hashes
-//! are followed by a comparison of the texts, so a collision, accidental or made on purpose, gains
+//! are followed by a comparison of the texts, so a collision, accidental or deliberate, gains
 //! nothing. That is why a hash without cryptographic strength is enough.
 
 use crate::error::{Error, Location};
 use crate::model::{Model, Param, Type, TypeBody};
 use std::fmt::Write;
 
-/// A signature may be this long. Written out, types that each use the last one twice grow without
-/// bound; a definition that comes from another domain must not be able to use up memory that way.
+/// Maximum length of a signature, in bytes. Types that each use the previous one twice grow without
+/// bound when written out, and a definition from another domain must not be able to use up memory
+/// that way.
 pub const MAX_SIGNATURE: usize = 64 * 1024;
 
 /// 64-bit FNV-1a.

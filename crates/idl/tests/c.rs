@@ -1,5 +1,5 @@
-//! The C that is generated compiles: without warnings as C11, its headers as C++17 too, for all
-//! packages that are accepted.
+//! The generated C compiles without warnings as C11, and its headers also as C++17, for all
+//! accepted packages.
 
 mod echo;
 
@@ -11,7 +11,7 @@ const C: &[&str] =
 const CXX: &[&str] =
     &["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O0", "-fsyntax-only"];
 
-/// Files for one compiler at a time: two run beside each other.
+/// Number of files that one compiler compiles at a time; two compilers run in parallel.
 const BATCH: usize = 24;
 
 fn here(path: &str) -> PathBuf {
@@ -33,7 +33,8 @@ fn what_is_generated_compiles_without_warnings() {
     let mut headers = Vec::new();
     for (stem, path) in echo::packages() {
         let Ok(code) = upcall_idl::generate_c(&path, &stem) else { continue };
-        // Who reads it is told of what is for programs, not of what is for generated code.
+        // A reader of the header finds what programs may use, and not what only generated code
+        // uses.
         assert!(
             !code.header.contains("freed by `upcall_resource_drop"),
             "{stem}:\n{}",

@@ -1,5 +1,5 @@
-//! What comes out of the parser, laid out: snapshots of the model for definitions that use every
-//! construct, layouts against numbers worked out by hand, and the generated code.
+//! Snapshots of the model for definitions that use every construct, layouts against numbers worked
+//! out by hand, and the generated code.
 
 mod snapshot;
 
@@ -103,7 +103,7 @@ fn a_folder_with_dependencies_is_one_package() {
     );
 }
 
-/// What a server hands out as the source of a folder must mean what the folder means.
+/// The source that a server hands out for a folder must mean the same as the folder.
 #[test]
 fn the_printed_source_means_the_same() {
     let model = load("wit/shop");
@@ -127,7 +127,7 @@ fn the_printed_source_means_the_same() {
 fn generated_code_is_what_it_was() {
     let generated = upcall_idl::generate(here("wit/files.wit")).unwrap();
     check_snapshot("files.rs", &generated.code);
-    // Names of folders and versions on the way to a name in Rust.
+    // Checks how names of folders and versions become Rust names.
     let shop = upcall_idl::generate(here("wit/shop")).unwrap().code;
     assert!(shop.contains("pub use super::money_types_amounts::Amount as Price;"), "{shop}");
     assert!(shop.contains("pub mod money_types_amounts"), "{shop}");

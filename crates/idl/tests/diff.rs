@@ -1,11 +1,11 @@
-//! What breaks whom between two versions, and why: what is said of each kind of change.
+//! What breaks between two versions, on which side, and why: the report for each kind of change.
 //!
-//! That the verdicts are those of the runtime is tested in `crates/upcall/tests/versions.rs`.
+//! `crates/upcall/tests/versions.rs` tests that the verdicts agree with the runtime.
 
 use upcall_idl::diff::{Change, Compatibility, Diff, ProcedureDiff, diff};
 use upcall_idl::dynamic::DynamicInterface;
 
-/// The versions with these interface bodies, and these limits.
+/// Compares two versions with these interface bodies and limits.
 fn between_with(old: (&str, &str), new: (&str, &str)) -> Diff {
     let model = |version: &str, (body, limits): (&str, &str)| {
         let wit = format!("package a:b@{version}; interface i {{ {body} }}");
@@ -31,7 +31,7 @@ fn procedure<'a>(diff: &'a Diff, name: &str) -> &'a ProcedureDiff {
     diff.interfaces[0].procedures.iter().find(|p| p.name == name).unwrap()
 }
 
-/// Why `f` changed.
+/// The reasons why `f` changed.
 fn reasons(old: &str, new: &str) -> Vec<String> {
     match &procedure(&between(old, new), "f").change {
         Change::Changed { reasons, .. } => reasons.iter().map(ToString::to_string).collect(),

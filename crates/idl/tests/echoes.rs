@@ -1,5 +1,5 @@
-//! The interfaces that give back, which the tests of stubs use: each package has one, and it is as
-//! its types are.
+//! Checks the echoing interfaces that the tests of stubs use: each package has them, and they match
+//! its types.
 
 mod echo;
 mod snapshot;
@@ -26,7 +26,8 @@ fn every_package_gives_back_random_values() {
         };
         let (values, objects) = (count(&echo.values, "echo-"), count(&echo.objects, "tell-"));
         let _ = writeln!(told, "{name}: {values} types, and {objects} with objects");
-        // By the walker over the model alone: the values are good ones. Objects need a server.
+        // Uses only the walker over the model, to check that the random values are valid. Objects
+        // need a server.
         if let Some(values) = echo.values {
             echo::check(Box::leak(Box::new(values)), 5, |_, block| Ok(block.to_vec()));
         }

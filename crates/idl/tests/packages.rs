@@ -1,8 +1,7 @@
-//! The compiler over packages that others wrote: each is accepted, or refused with the line and the
+//! Runs the compiler over third-party packages: each is accepted, or refused with the line and the
 //! reason.
 //!
-//! The snapshot says which. What is accepted is compiled and called in
-//! `crates/upcall/tests/packages.rs`.
+//! The snapshot says which. `crates/upcall/tests/packages.rs` compiles and calls the accepted ones.
 
 mod snapshot;
 
@@ -11,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// The packages: each folder, and each file that stands by itself.
+/// The packages: each folder and each stand-alone file.
 fn packages() -> Vec<(String, PathBuf)> {
     let mut all = Vec::new();
     for collection in ["spin", "wasi-0.2", "wasi-0.3", "wasi-proposals", "wit-parser"] {
@@ -67,8 +66,8 @@ fn every_package_is_accepted_or_refused_with_its_line_and_the_reason() {
     check_snapshot("packages.txt", &format!("{accepted} accepted, {refused} refused\n\n{text}"));
 }
 
-/// What a server hands out as the source must mean what the package means; and so must what is
-/// printed where the source is the file itself.
+/// The source that a server hands out must mean the same as the package, and so must the printed
+/// text where the source is the file itself.
 #[test]
 fn the_printed_source_of_every_package_means_the_same() {
     for (name, path) in packages() {
@@ -76,7 +75,7 @@ fn the_printed_source_of_every_package_means_the_same() {
         for interface in
             model.interfaces.iter().filter(|i| i.foreign.is_none() && i.bound().next().is_some())
         {
-            // Its world has a type and an exported function of one name, which no interface may
+            // Its world has a type and an exported function of one name, which an interface cannot
             // have.
             let printed = Some(model.printed()).filter(|_| name != "wit-parser/union-fuzz-2.wit");
             for source in [Some(&model.source), printed.as_ref()].into_iter().flatten() {
@@ -86,7 +85,7 @@ fn the_printed_source_of_every_package_means_the_same() {
                     &model.limits,
                 );
                 let again = again.unwrap_or_else(|e| panic!("{name}: {e}\n{source}"));
-                // In another order, perhaps: binding goes by names.
+                // The order may differ: binding uses names.
                 let told = |i: &upcall_idl::model::InterfaceDefinition| {
                     i.bound().map(|p| p.signature.clone()).collect::<BTreeSet<_>>()
                 };
@@ -96,8 +95,8 @@ fn the_printed_source_of_every_package_means_the_same() {
     }
 }
 
-/// Words of a name begin with capitals in every class that it is in, and not only where something
-/// stands before it.
+/// Words of a name are capitalised in every class that the name occurs in, with or without a
+/// prefix.
 #[test]
 fn classes_in_python_are_in_camel_case() {
     let module = upcall_idl::generate_python(here("packages").join("wasi-0.2/io")).unwrap();

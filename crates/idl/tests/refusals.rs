@@ -2,7 +2,7 @@
 
 use upcall_idl::dynamic::DynamicInterface;
 
-/// The message for a definition whose interface body is `body`, which stands on line 3 of the text.
+/// The error for a definition with the interface body `body`, which is on line 3 of the text.
 fn refusal(body: &str) -> String {
     let wit = format!("package a:b;\ninterface i {{\n{body}\n}}");
     match DynamicInterface::parse("a:b/i", &wit, "") {
@@ -86,18 +86,18 @@ fn too_many_of_something_is_refused() {
     assert!(refusal(&many).contains("more than 1000 procedures"), "{}", refusal(&many));
 }
 
-/// A definition that comes from another domain must not cost more than its length.
+/// The cost of a definition from another domain must be bounded by its length.
 #[test]
 fn hostile_definitions_end_quickly() {
     let nested = format!("type t = {}u8{};", "list<".repeat(30_000), ">".repeat(30_000));
     assert!(refusal(&nested).contains("nested more than 48 deep"));
-    // Without `<`: a chain of names.
+    // Nesting without `<`: a chain of names.
     let mut chain = "type t0 = u8;".to_owned();
     for i in 1..20_000 {
         chain.push_str(&format!("record t{i} {{ a: t{} }}", i - 1));
     }
     assert!(refusal(&chain).contains("nested more than 48 deep"));
-    // Each twice the last: exponential when written out.
+    // Each type is twice as long as the last: exponential when written out.
     let mut doubling = "type t0 = list<u8>;".to_owned();
     for i in 1..15 {
         doubling.push_str(&format!("type t{i} = tuple<list<t{0}>, list<t{0}>>;", i - 1));
@@ -135,7 +135,7 @@ fn what_a_world_declares_are_interfaces() {
         .map(String::from)
         .to_vec();
     assert_eq!(told(resource, "w"), Ok(carried));
-    // What is included, also from another package, becomes the world's own.
+    // Included declarations become the world's own, also from another package.
     let included = "resource q { go: func(); } export h: func() -> q; }\nworld v { include w;";
     let foreign = "include c:d/u; }\n package c:d { world u { resource q { go: func(); } export \
         h: func() -> q; }";
@@ -194,12 +194,12 @@ fn what_is_lent_is_not_given_back() {
     for ty in ["borrow<r>", "list<borrow<r>>", "x", "result<u8, option<x>>"] {
         let found =
             refusal(&format!("resource r;\nrecord x {{ h: borrow<r> }}\nf: func() -> {ty};"));
-        // The parser has a word on the plainer ones.
+        // The parser itself refuses the simpler cases.
         assert!(found.contains("5:1: ") && found.contains("borrow"), "{ty}: {found}");
     }
 }
 
-/// What is carried is copied into all that carry it.
+/// A carried interface is copied into every interface that carries it.
 #[test]
 fn too_much_that_is_carried_is_refused() {
     let mut chain = "package a:b; interface i0 { resource r0; f: func(); }".to_owned();
@@ -253,7 +253,7 @@ fn the_generator_refuses_names_that_meet() {
         error.contains("i.wit:5:8: the name `served-a` beside what else becomes `ServedA`"),
         "{error}"
     );
-    // An interface and a type of one name get along: the client is called otherwise.
+    // An interface and a type may have one name: the client then gets another name.
     let code = generate("client", "record i { a: u8 }\nf: func() -> i;").unwrap();
     assert!(code.contains("pub struct IClient"), "{code}");
 }
@@ -273,7 +273,7 @@ fn limits_are_taken_from_the_nearest_table() {
     .unwrap();
     let of = |name: &str| i.procedure(name).unwrap().limits;
     assert_eq!((of("f").string, of("f").list, of("f").calls), (65536, 16, 7));
-    // No more room is made than the longest value can take: 16 elements.
+    // The room is limited to what the longest value can take: 16 elements.
     assert_eq!((of("f").args_tail, of("f").results_tail), (1024, 16));
     assert_eq!((of("r.h").string, of("r.h").args_tail, of("r.h").results_tail), (9000, 4096, 0));
     assert_eq!((of("g").args_tail, of("g").calls), (0, 7));

@@ -1,12 +1,12 @@
-//! Interfaces that are written in Rust: what is refused, at which place and with which advice. What
-//! is accepted is compiled and called in `crates/upcall/tests/written.rs`.
+//! Interfaces that are written in Rust: what is refused, at which place and with which advice.
+//! `crates/upcall/tests/written.rs` compiles and calls what is accepted.
 
 use proc_macro2::TokenStream;
 use std::str::FromStr;
 use upcall_idl::written;
 
-/// The errors for `item` under `#[package("a:b")]`: `line:column: text`, where the item begins on
-/// line 1 and columns count from 1.
+/// The errors for `item` under `#[package("a:b")]`, as `line:column: text`. The item begins on line
+/// 1, and columns count from 1.
 fn refusals(item: &str) -> Vec<String> {
     let tokens = |text: &str| TokenStream::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"));
     match written::expand(tokens("\"a:b\""), tokens(item)) {
@@ -176,7 +176,7 @@ fn items_are_refused_with_their_place() {
     );
 }
 
-/// All at once, so that nobody has to compile once for each.
+/// All errors are reported at once, so that the author need not compile once for each.
 #[test]
 fn everything_that_is_wrong_is_told() {
     let all = refusals(
@@ -203,8 +203,8 @@ fn a_package_has_a_name() {
     }
 }
 
-/// The names of the standard library, and of this one, with their paths; and what an interface may
-/// stand beside in its module.
+/// Full paths of names from the standard library and from this one are accepted, and so are the
+/// other items that may be in an interface's module.
 #[test]
 fn what_else_may_be_there() {
     let item = "mod m { use std::sync::Arc; const LEN: usize = 3; fn helper() {} impl P { fn new() -> Self { todo!() } }

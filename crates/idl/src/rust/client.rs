@@ -9,13 +9,13 @@ use super::names::snake;
 use super::{Module, Passing, RustSide, emit, tuple};
 use crate::model::{ProcedureDefinition, ProcedureKind, Type, TypeId};
 
-/// What a method is called on.
+/// The receiver of a client's method.
 struct MethodReceiver {
-    /// The expression that is the link.
+    /// The expression for the link.
     link: String,
     /// The link's enum.
     kind: String,
-    /// For methods: the handle goes first.
+    /// `true` for methods, which pass the handle first.
     object: bool,
 }
 
@@ -131,7 +131,7 @@ impl Module<'_> {
         }
     }
 
-    /// The client of an interface that is carried, by way of the client of the one that carries it.
+    /// The client of a carried interface, made from the client of the interface that carries it.
     fn part_client(&mut self, name: &str, part: usize) {
         let module = &self.modules[part];
         let carried = Module { index: part, text: String::new(), ..*self }.client_name();
@@ -155,7 +155,7 @@ impl Module<'_> {
         );
     }
 
-    /// The methods that give the same client with other terms.
+    /// The methods that return the same client with other call options.
     fn variants(&mut self) {
         let duration = "::core::option::Option<::core::time::Duration>";
         for (term, ty, says) in [
@@ -267,7 +267,7 @@ impl Module<'_> {
         emit!(self, "f.debug_struct({name:?}).finish_non_exhaustive() }} }}");
     }
 
-    /// One procedure as the caller sees it.
+    /// One procedure of the client.
     fn method(
         &mut self,
         number: usize,
@@ -364,8 +364,8 @@ impl Module<'_> {
             }
             return;
         }
-        // The objects are the server's once it has answered. Before that they are released like any
-        // other.
+        // Once the server has answered, the objects belong to it. Before that they are released
+        // like any other.
         emit!(self, "let reply_ = {call};");
         emit!(self, "if reply_.is_ok() {{");
         for give_up in given {
@@ -428,7 +428,8 @@ impl Module<'_> {
         }
     }
 
-    /// Where calls go. In a module of its own, whose names no WIT name can meet.
+    /// The link: where calls go. It is in a module of its own, whose names cannot clash with WIT
+    /// names.
     pub(super) fn link(&mut self) {
         emit!(self, "/// Where calls go: to another domain, or to a server in this one.");
         emit!(self, "pub(super) mod link {{ use ::upcall::stub; use ::std::sync::Arc;");

@@ -1,31 +1,32 @@
 //! Handles inside other values.
 //!
-//! A type that holds handles is two types in Rust: one of clients, with the structs of their
-//! resources, and one of servers, with the objects themselves (`Arc`) or, where a client lends them
-//! for a call, views of them (`Lent`). The one of a server has `Served` before its name. Both have
-//! one layout: a handle is a number in place.
+//! A type that holds handles has two types in Rust: one for clients, with the structs of their
+//! resources, and one for servers. The server's holds the objects themselves (`Arc`) or, where a
+//! client lends them for a call, views of them (`Lent`), and has the prefix `Served`. Both have one
+//! layout: a handle is a number in place.
 //!
-//! A client's value is looked over before it is sent, so that no handle of another binding goes out
-//! as a number that means something else there, and again when the server has answered: what was
-//! given away is the server's then. Such values are passed by value on both sides.
+//! A client's value is visited before it is sent, so that no handle of another binding is sent as a
+//! number that means something else there. It is visited again when the server has answered, since
+//! the server then owns the handles that were given away. Such values are passed by value on both
+//! sides.
 //!
-//! The code made here works on a variable `value_`, and shadows it on the way inwards.
+//! The generated code works on a variable `value_`, and shadows it on the way inwards.
 
 use super::names::{camel, camel_part, snake};
 use super::{Module, emit, tuple};
 use crate::model::{Case, Def, Field, Type, TypeBody, TypeId};
 
-/// Why a client's value is looked over.
+/// The purpose of a visit to a client's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandleVisit {
-    /// Every handle in it must be of `binding_`.
+    /// Check that every handle belongs to `binding_`.
     Check,
-    /// The server has all that is given away.
+    /// Give up the handles that the server now owns.
     GiveUp,
 }
 
 impl Module<'_> {
-    /// Whether a named type has one form for clients and one for servers.
+    /// Returns `true` if a named type has separate forms for clients and servers.
     pub(super) fn is_carrier(&self, def: &Def) -> bool {
         def.holds.any() && matches!(def.shape, TypeBody::Record(_) | TypeBody::Variant(_))
     }
@@ -35,7 +36,7 @@ impl Module<'_> {
         format!("Served{}", camel_part(&def.name))
     }
 
-    /// `super::module::`, for what stands in another module.
+    /// The path prefix `super::module::`, for items in another module.
     pub(super) fn prefix(&self, id: TypeId) -> String {
         let home = self.model.def(id).interface;
         if home == self.index { String::new() } else { format!("super::{}::", self.modules[home]) }
@@ -51,7 +52,7 @@ impl Module<'_> {
         format!("{}link::{}Link", self.prefix(id), self.resource_name(id))
     }
 
-    /// Statements that look over a client's value; `value_` is a reference to it.
+    /// Statements that visit a client's value; `value_` is a reference to it.
     pub(super) fn visit(&self, ty: &Type, visit: HandleVisit) -> String {
         let holds = self.model.holds(ty);
         if !(holds.owned || holds.lent && visit == HandleVisit::Check) {
@@ -93,8 +94,8 @@ impl Module<'_> {
         }
     }
 
-    /// An expression that turns a client's value into what a server in this domain takes. Fails on
-    /// handles of other domains.
+    /// An expression that converts a client's value to what a server in this domain takes. It fails
+    /// for handles of other domains.
     pub(super) fn to_server(&self, ty: &Type) -> String {
         if !self.model.holds(ty).any() {
             return "value_".into();
@@ -137,8 +138,8 @@ impl Module<'_> {
         )
     }
 
-    /// An expression that turns what a server in this domain returned into what a client gets:
-    /// objects into handles.
+    /// An expression that converts the return value of a server in this domain to what a client
+    /// gets: objects become handles.
     pub(super) fn to_client(&self, ty: &Type) -> String {
         if !self.model.holds(ty).any() {
             return "value_".into();
@@ -167,7 +168,7 @@ impl Module<'_> {
         }
     }
 
-    /// A tuple, each member by itself.
+    /// An expression for a tuple, with `each` applied to the members.
     fn members(&self, types: &[Type], each: impl Fn(&Type) -> String) -> String {
         let names: Vec<String> = (0..types.len()).map(|n| format!("value_{n}_")).collect();
         let members = types
@@ -212,8 +213,8 @@ impl Module<'_> {
         }
     }
 
-    /// An expression that makes a record or variant from `value_`, one of the other form, part by
-    /// part.
+    /// An expression that converts `value_`, a record or variant in one form, to the other form,
+    /// part by part.
     fn converted(&self, def: &Def, from: &str, to: &str, each: impl Fn(&Type) -> String) -> String {
         match &def.shape {
             TypeBody::Record(fields) => {
@@ -237,7 +238,7 @@ impl Module<'_> {
         }
     }
 
-    /// What a record or variant with handles has beside its layout. `client` is its type for
+    /// Writes the conversions of a record or variant with handles. `client` is its type for
     /// clients.
     pub(super) fn carrier(&mut self, def: &Def, client: &str) {
         let (name, served) = (camel(&def.name), self.served_name(def));

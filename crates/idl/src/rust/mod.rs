@@ -2,13 +2,13 @@
 //!
 //! A module holds the types with their layout, the client (a struct per interface and per
 //! resource), the traits that a server implements, the dispatcher between the two, and the
-//! descriptor that binding compares. One that carries other interfaces asks its server for their
-//! traits too, and gives their calls to their dispatchers. The code is straight line: every offset
+//! descriptor that binding compares. An interface that carries others also requires their traits of
+//! its server, and passes their calls to their dispatchers. The code is straight-line: every offset
 //! is a number, nothing is looked up or interpreted at run time, and a call is as many stores as
-//! the arguments have parts. What it needs from the runtime it names as `::upcall::…`.
+//! the arguments have parts. It names what it needs from the runtime as `::upcall::…`.
 //!
-//! Names that a WIT name could also become end in an underscore when they are ours (`binding_`): no
-//! WIT name does.
+//! Generated names end in an underscore (`binding_`) where a WIT name could otherwise be equal: no
+//! WIT name ends in one.
 
 mod client;
 mod descriptor;
@@ -26,7 +26,7 @@ use names::{camel, camel_part, snake, snake_part};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// The stubs of every interface of the package, formatted.
+/// Generates the formatted stubs of every interface of the package.
 pub(crate) fn generate(model: &Model, title: &str) -> Result<String, Error> {
     let properties = types::properties(model);
     let modules = module_names(model);
@@ -53,7 +53,7 @@ pub(crate) fn generate(model: &Model, title: &str) -> Result<String, Error> {
     ))
 }
 
-/// Names that become the same in Rust: the first of each interface.
+/// The first name clash in Rust of each interface.
 pub(crate) fn clashes(model: &Model) -> Vec<Error> {
     let properties = types::properties(model);
     let modules = module_names(model);
@@ -71,20 +71,20 @@ pub(crate) fn clashes(model: &Model) -> Vec<Error> {
     checked.filter_map(Result::err).collect()
 }
 
-/// What an interface that was written in Rust has already: its types, but for those in `flags`, and
-/// the traits of its server, which keep their names. So clients are named after those, with
-/// `Client` behind.
+/// What an interface that was written in Rust already declares: its types, except those in `flags`,
+/// and the traits of its server, which keep their names. Its clients are named after these traits,
+/// with the suffix `Client`.
 #[derive(Debug, Default)]
 pub(crate) struct DeclaredTypes {
-    /// The types that are not declared yet, by their names in WIT.
+    /// The types that are not yet declared, by their names in WIT.
     pub(crate) flags: BTreeSet<String>,
-    /// The parameters that a server takes by value, where it would get a reference: the procedure
-    /// and the parameter, by their names in WIT.
+    /// The parameters that a server takes by value instead of by reference: the procedure and the
+    /// parameter, by their names in WIT.
     pub(crate) owned: BTreeSet<(String, String)>,
 }
 
-/// The same as [`generate`] for the one interface of a package that was written in Rust, less what
-/// `written` says is there: what stands in its module, not formatted.
+/// Like [`generate`], for the one interface of a package that was written in Rust, without the
+/// declarations in `written`. The result is the unformatted content of the interface's module.
 pub(crate) fn complete(model: &Model, written: &DeclaredTypes) -> Result<String, Error> {
     let properties = types::properties(model);
     let modules = module_names(model);
@@ -101,16 +101,16 @@ pub(crate) fn complete(model: &Model, written: &DeclaredTypes) -> Result<String,
     Ok(module.text)
 }
 
-/// Which domain a type is written for. They differ in handles only.
+/// The domain that a type is written for. The sides differ only in handles.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RustSide {
     Client,
-    /// In the declaration of a type, where what is lent has a lifetime with a name.
+    /// In the declaration of a type, where lent handles have a named lifetime.
     Declared,
     Server,
 }
 
-/// What every client has beside its procedures.
+/// Methods that every client has besides its procedures.
 const CLIENT_METHODS: &[&str] = &[
     "bind",
     "expect",
@@ -133,7 +133,7 @@ enum Passing {
     Reference,
     Own(TypeId),
     Borrow(TypeId),
-    /// Holds handles, and is passed by value.
+    /// A type with handles, passed by value.
     Carrier,
 }
 
@@ -143,7 +143,7 @@ fn module_names(model: &Model) -> Vec<String> {
     for (index, interface) in model.interfaces.iter().enumerate() {
         let mut name = snake(&interface.long_name());
         if !taken.insert(name.clone()) {
-            // Two versions of one package.
+            // Two interfaces may come from two versions of one package.
             write!(name, "_{index}").unwrap_or_default();
             taken.insert(name.clone());
         }
@@ -152,7 +152,7 @@ fn module_names(model: &Model) -> Vec<String> {
     names
 }
 
-/// One module in the making.
+/// One module under construction.
 struct Module<'a> {
     model: &'a Model,
     properties: &'a [types::Properties],
@@ -214,25 +214,26 @@ impl<'a> Module<'a> {
         self.assertions();
     }
 
-    /// Whether the program has declared a type itself.
+    /// Returns `true` if the program has declared the type itself.
     fn is_declared(&self, def: &Def) -> bool {
         self.written.is_some_and(|written| !written.flags.contains(&def.name))
     }
 
-    /// Whether a server takes by value what it would get a reference to.
+    /// Returns `true` if a server takes the parameter by value instead of by reference.
     fn is_owned(&self, procedure: &ProcedureDefinition, param: &Param) -> bool {
         self.written.is_some_and(|written| {
             written.owned.contains(&(procedure.name.clone(), param.name.clone()))
         })
     }
 
-    /// Whether there is anything to bind to, or objects of it that another interface may carry.
+    /// Returns `true` if the interface has procedures to bind to, or objects that another interface
+    /// may carry.
     fn is_bound(&self) -> bool {
         !self.interface().procedures.is_empty() || self.resources().next().is_some()
     }
 
-    /// WIT's comment, or ours where there is none. A fenced block without a language would run as a
-    /// Rust test.
+    /// Writes WIT's comment, or `otherwise` if there is none. A fenced block without a language
+    /// would run as a Rust test.
     fn docs(&mut self, docs: Option<&str>, otherwise: &str) {
         let mut fenced = false;
         for line in docs.unwrap_or(otherwise).lines() {
@@ -248,7 +249,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// The name of the client struct; another if the interface declares a type of that name.
+    /// The name of the client struct, changed if the interface declares a type of that name.
     fn client_name(&self) -> String {
         if self.written.is_some() {
             return format!("{}Client", camel_part(&self.interface().name));
@@ -305,7 +306,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// Two WIT names must not become one Rust name.
+    /// Checks that no two WIT names become one Rust name.
     fn check_names(&self) -> Result<(), Error> {
         let clash = |at, name: &str, rust: &str| {
             let construct = format!(
@@ -323,7 +324,8 @@ impl<'a> Module<'a> {
         taken.extend(carriers.map(|def| self.served_name(def)));
         if self.is_bound() {
             taken.insert(self.server_name());
-            // Of one that was written in Rust the trait has the name that is looked at below.
+            // In an interface written in Rust, an object's trait has the type's own name, which is
+            // checked below.
             let objects = |id| {
                 if self.written.is_some() { self.resource_name(id) } else { self.trait_name(id) }
             };
@@ -361,9 +363,10 @@ impl<'a> Module<'a> {
         Ok(())
     }
 
-    /// A name of the standard library: short, unless the interface has a type of that name.
+    /// A name from the standard library: short, unless the interface has a type of that name.
     fn std(&self, name: &str) -> String {
-        // What else stands in a module of the program, nobody here knows.
+        // The generator does not know what else a program declares in its module, so it uses full
+        // paths.
         let taken = self.written.is_some()
             || self.interface().types.iter().any(|id| camel(&self.model.def(*id).name) == name);
         let path = match name {
@@ -391,7 +394,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// A type, owned.
+    /// An owned type.
     fn ty(&self, ty: &Type, side: RustSide) -> String {
         let maybe =
             |t: &Option<Box<Type>>| t.as_ref().map_or("()".to_owned(), |t| self.ty(t, side));
@@ -417,7 +420,7 @@ impl<'a> Module<'a> {
             }
             Type::Tuple(types) => tuple(types.iter().map(|t| self.ty(t, side))),
             Type::Named(id) => match &self.model.def(*id).shape {
-                // What holds handles differs by side, so it has no name that both could use.
+                // A type with handles differs by side, so no one name serves both.
                 TypeBody::Alias(target) if self.model.holds(target).any() => self.ty(target, side),
                 TypeBody::Record(_) | TypeBody::Variant(_) if self.model.def(*id).holds.any() => {
                     self.carrier_ty(*id, side)
@@ -436,7 +439,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// A record or variant with handles in it.
+    /// The type of a record or variant with handles.
     fn carrier_ty(&self, id: TypeId, side: RustSide) -> String {
         let def = self.model.def(id);
         match side {
@@ -466,7 +469,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// The parameters that a caller writes; a method's `self` is not one of them.
+    /// The parameters that a caller passes, without a method's `self`.
     fn params(&self, procedure: &'a ProcedureDefinition) -> &'a [crate::model::Param] {
         match procedure.kind {
             ProcedureKind::Method(_) => &procedure.params[1..],
@@ -474,7 +477,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// A parameter's type in a signature.
+    /// The type of a parameter in a signature.
     fn param_ty(&self, ty: &Type, side: RustSide) -> String {
         match (self.pass(ty), side) {
             (Passing::Value | Passing::Carrier, _) => self.ty(ty, side),

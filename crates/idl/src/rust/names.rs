@@ -1,10 +1,10 @@
 //! WIT's kebab-case names as Rust's, with keywords escaped.
 
 pub(super) use crate::names::upper;
-/// A part of a longer name: nothing is escaped.
+/// Parts of longer names, which need no escaping.
 pub(crate) use crate::names::{camel as camel_part, snake as snake_part};
 
-/// Words that cannot be identifiers as they are, in the edition of 2024 and in those to come.
+/// Words that are not plain identifiers in edition 2024 or are reserved for later ones.
 const KEYWORDS: &[&str] = &[
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "do", "dyn",
     "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let",
@@ -13,7 +13,7 @@ const KEYWORDS: &[&str] = &[
     "virtual", "where", "while", "yield",
 ];
 
-/// Words that not even `r#` makes an identifier. They get an underscore behind them, which no WIT
+/// Words that cannot be identifiers even with `r#`. They get a trailing underscore, which no WIT
 /// name can have.
 const NEVER: &[&str] = &["self", "super", "crate", "Self"];
 
@@ -27,12 +27,12 @@ fn escape(name: String) -> String {
     }
 }
 
-/// `read-all` as `read_all`, `type` as `r#type`.
+/// Converts `read-all` to `read_all`, and `type` to `r#type`.
 pub(crate) fn snake(name: &str) -> String {
     escape(snake_part(name))
 }
 
-/// `not-found` as `NotFound`.
+/// Converts `not-found` to `NotFound`.
 pub(super) fn camel(name: &str) -> String {
     escape(camel_part(name))
 }

@@ -1,4 +1,4 @@
-//! The server: the traits to implement, the dispatcher that takes calls apart, and `export`.
+//! The server: the traits to implement, the dispatcher that decodes calls, and `export`.
 
 use super::names::snake;
 use super::{Module, Passing, RustSide, emit};
@@ -117,7 +117,8 @@ impl Module<'_> {
             }
             emit!(self, "_ => call.unknown(), }} }} }}");
         }
-        // Methods are called on objects: one that has nothing else leaves the server unused.
+        // Methods are called on objects, so an interface with only methods does not use the server
+        // itself.
         let unused = self
             .procedures()
             .all(|(_, procedure)| matches!(procedure.kind, ProcedureKind::Method(_)));
@@ -144,7 +145,8 @@ impl Module<'_> {
             emit!(self, "let this_ = args_.borrow::<dyn {of}>({})?;", this.offset);
             object = "&*this_".to_owned();
         }
-        // What is given away is taken last: nothing is lost if a parameter behind it is malformed.
+        // Handles that are given away are taken last, so that none is lost if a later parameter is
+        // malformed.
         let (given, others): (Vec<_>, Vec<_>) =
             self.params(procedure).iter().partition(|p| self.model.holds(&p.ty).owned);
         for param in others.into_iter().chain(given) {
@@ -210,7 +212,7 @@ impl Module<'_> {
 }
 
 impl Module<'_> {
-    /// The length of an array of bytes.
+    /// The length of a fixed-length list of bytes.
     fn byte_array(&self, ty: &Type) -> Option<u32> {
         match self.model.resolve(ty) {
             Type::FixedList(of, len) if *self.model.resolve(of) == Type::U8 => Some(*len),

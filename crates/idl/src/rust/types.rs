@@ -7,15 +7,15 @@ use crate::layout::{TypeLayout, discriminant_size, flags_size};
 use crate::model::{Case, Def, Field, Label, Model, Type, TypeBody};
 use std::collections::BTreeMap;
 
-/// What a type can derive.
+/// The traits that a type can derive.
 #[derive(Clone, Copy)]
 pub(super) struct Properties {
     copy: bool,
-    /// Eq and Hash: no float inside.
+    /// `Eq` and `Hash`: there is no float inside.
     eq: bool,
 }
 
-/// Larger ones are better cloned visibly.
+/// Maximum size in bytes of a type that derives `Copy`. Larger types are better cloned visibly.
 const MAX_COPY: u64 = 64;
 
 /// One entry for each type of the model.
@@ -61,7 +61,7 @@ fn of_type(known: &[Properties], ty: &Type) -> Properties {
     }
 }
 
-/// One form of a record or variant in Rust.
+/// One Rust form of a record or variant.
 struct TypeForm {
     name: String,
     /// The name with its lifetime, if it has one.
@@ -128,7 +128,8 @@ impl Module<'_> {
         self.layout_impl_with(name, layout, "");
     }
 
-    /// The same with a body of `free`, if what the type holds may be large.
+    /// Implements the layout with `free` as the body of `free`, for types whose values may be
+    /// large.
     fn layout_impl_with(&mut self, name: &str, layout: TypeLayout, free: &str) {
         emit!(self, "impl stub::Layout for {name} {{");
         emit!(self, "const SIZE: usize = {};", layout.size);
@@ -140,7 +141,7 @@ impl Module<'_> {
         emit!(self, "}}");
     }
 
-    /// `tail` of what has one.
+    /// The body of `tail` for a type with these parts.
     fn tail_of<'t>(&self, parts: impl Iterator<Item = (String, &'t Type)>) -> String {
         let parts: Vec<String> = parts
             .filter(|(_, ty)| !self.model.layout(ty).fixed)
@@ -149,8 +150,8 @@ impl Module<'_> {
         if parts.is_empty() { "0".into() } else { parts.join(" + ") }
     }
 
-    /// The forms that a record or variant has: name, type, whose it is, whether it is written,
-    /// whether it is read.
+    /// The forms of a record or variant: name, type, side, and whether the form is written and
+    /// read.
     fn forms(&self, def: &Def) -> Vec<TypeForm> {
         let name = camel(&def.name);
         if !self.is_carrier(def) {
@@ -162,7 +163,7 @@ impl Module<'_> {
                 get: true,
             }];
         }
-        // What is lent is in arguments only: clients write it, servers read it.
+        // Lent handles occur only in arguments: clients write them, servers read them.
         let back = !def.holds.lent;
         let ty = if def.holds.lent { format!("{name}<'_>") } else { name.clone() };
         let served = self.served_name(def);
@@ -298,8 +299,8 @@ impl Module<'_> {
         self.display_if_error(&camel(&def.name), Some(&arms), &def.name);
     }
 
-    /// Whether a value may be taken apart. What the program has declared may have a drop of its
-    /// own.
+    /// Returns `true` if a value may be destructured. A type declared by the program may implement
+    /// `Drop`.
     fn may_take_apart(&self, def: &Def, form: &TypeForm) -> bool {
         form.side != RustSide::Declared && !self.is_declared(def)
     }
@@ -386,8 +387,8 @@ impl Module<'_> {
         emit!(self, "}} }} }}");
     }
 
-    /// One that the program has declared: it need not be `Copy`, nor can be counted on to have any
-    /// numbers.
+    /// An enum that the program has declared. It need not be `Copy`, and its discriminants can be
+    /// any numbers.
     fn declared_enumeration(&mut self, def: &Def, labels: &[Label]) {
         let case = |label: &Label| Case { name: label.name.clone(), ty: None, docs: None };
         let cases: Vec<Case> = labels.iter().map(case).collect();
@@ -463,7 +464,7 @@ impl Module<'_> {
         emit!(self, "#[must_use] pub const fn bits(self) -> u{bits} {{ self.bits }}");
         emit!(self, "/// The reverse of `bits`; `None` if a bit has no flag.");
         emit!(self, "#[must_use] pub const fn from_bits(bits: u{bits}) -> {option}<Self> {{");
-        // A mask of all ones leaves nothing to test, and the compiler would say so.
+        // If all bits are flags there is nothing to test, and the compiler would warn.
         if all == u64::MAX >> (64 - bits) {
             emit!(self, "Some(Self {{ bits }}) }}");
         } else {
@@ -501,7 +502,7 @@ impl Module<'_> {
         self.display_if_error(&name, None, &def.name);
     }
 
-    /// `|`, `&`, `^` and `!`, which stays within the flags that there are.
+    /// The operators `|`, `&`, `^` and `!`, which never set bits outside the declared flags.
     fn flags_operators(&mut self, name: &str, all: u64) {
         for (operator, method, sign) in
             [("BitOr", "bitor", "|"), ("BitAnd", "bitand", "&"), ("BitXor", "bitxor", "^")]
@@ -532,12 +533,12 @@ impl Module<'_> {
         emit!(self, "set.finish() }} }}");
     }
 
-    /// The names of the types of this module that stand as the error of a result in one of its
-    /// procedures.
+    /// The names of this module's types that are the error of a result in one of its procedures.
     fn error_types(&self) -> Vec<String> {
         let mut names = Vec::new();
         if self.written.is_some() {
-            // What a program has declared it can also make an error, in its own words.
+            // A type that the program declares can be made an error by the program, in its own
+            // words.
             return names;
         }
         let own = &self.model.interfaces;
@@ -563,8 +564,8 @@ impl Module<'_> {
         names
     }
 
-    /// An error must be printable. Cases print as their WIT names, everything else as `Debug` has
-    /// it.
+    /// Implements `Display` and `Error` for error types. Cases print as their WIT names, everything
+    /// else prints its `Debug` form.
     fn display_if_error(&mut self, name: &str, arms: Option<&[(&str, String, bool)]>, wit: &str) {
         if !self.error_types().iter().any(|n| n == name) {
             return;
@@ -593,8 +594,8 @@ impl Module<'_> {
         emit!(self, "}} }}");
     }
 
-    /// Numbers in the code above against the runtime's own, at compile time: two crates decide on
-    /// the layout, and they must not drift apart.
+    /// Compile-time checks of the layout's numbers against the runtime's own: the two crates each
+    /// compute the layout, and must not diverge.
     pub(super) fn assertions(&mut self) {
         let mut facts: BTreeMap<String, TypeLayout> = BTreeMap::new();
         let model = self.model;
@@ -643,7 +644,7 @@ impl Module<'_> {
     }
 }
 
-/// `at`, `at + 8`.
+/// The position `at`, `at + 8`.
 fn at(offset: u64) -> String {
     if offset == 0 { "at".into() } else { format!("at + {offset}") }
 }

@@ -1,19 +1,20 @@
-//! Interfaces that are written in Rust: a module with one trait in it becomes WIT, and from there
-//! goes the way of all WIT.
+//! Interfaces that are written in Rust: a module with one trait in it is converted to WIT, and then
+//! compiled like all WIT.
 //!
-//! What is written stays as it is, types and traits: the trait is what a server implements. This
-//! makes the WIT text of it, has that parsed and checked like any other, and lets the
-//! Rust generator write what is missing. So there is one compiler, and the text that C, Python and
-//! `upcall call` get means the same because it is what this side was made from.
+//! The types and traits in the module stay as they are; the trait is what a server implements. This
+//! code makes the WIT text, has it parsed and checked like any other, and lets the Rust generator
+//! write what is missing. So there is one compiler, and the text that C, Python and `upcall call`
+//! get means the same, because the Rust stubs are made from it too.
 //!
-//! A macro sees the text of one item and no types. So all that an interface is made of stands in
-//! its module; names of types from elsewhere are refused, and so is whatever WIT cannot say, each
-//! at its place and with what to write instead. Names must be the ones that Rust has for those in
-//! WIT (`NotFound` for `not-found`), since the generated code finds fields and cases by them.
+//! A macro sees the text of one item and no types. So an interface's module must contain everything
+//! that the interface is made of. Names of types from elsewhere are refused, and so is everything
+//! that WIT cannot express, each at its place and with what to write instead. Names must be the
+//! Rust form of the names in WIT (`NotFound` for `not-found`), since the generated code finds
+//! fields and cases by them.
 //!
-//! `module.rs` reads the items and writes the WIT, `types.rs` has the types, `text.rs` remembers
-//! which place each line is from, so that what the parser and the checks behind it refuse is told
-//! at that place too.
+//! `module.rs` reads the items and writes the WIT, `types.rs` converts the types, and `text.rs`
+//! remembers the place in Rust of each line, so that errors of the parser and of later checks are
+//! reported at that place too.
 
 mod module;
 mod text;
@@ -35,17 +36,17 @@ use text::SpannedText;
 pub struct Emitted {
     /// Its name in WIT.
     pub interface: String,
-    /// Its package, whole.
+    /// The WIT text of its package.
     pub wit: String,
-    /// The limits, which belong into the TOML file beside it; empty if there are none.
+    /// The limits, which belong in the TOML file beside it; empty if there are none.
     pub limits: String,
 }
 
-/// What the attribute `package` expands to: `item`, which is a module or a trait, with the stubs.
-/// `package` is what stands in the attribute, a literal.
+/// Expands the attribute `package` to `item`, a module or a trait, with the stubs. `package` is the
+/// attribute's argument, a literal.
 ///
 /// # Errors
-/// All that is refused, each at its place.
+/// Everything that is refused, each at its place.
 pub fn expand(package: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let written = AnnotatedItem::read(&syn::parse2(package).map_err(usage)?, syn::parse2(item)?)?;
     let model = written.model()?;
@@ -83,11 +84,11 @@ pub fn expand(package: TokenStream, item: TokenStream) -> syn::Result<TokenStrea
     })
 }
 
-/// The interfaces that are written in a Rust file: every module and trait in it with the attribute
-/// `package`.
+/// Reads the interfaces that are written in a Rust file: every module and trait in it with the
+/// attribute `package`.
 ///
 /// # Errors
-/// The first thing that is refused, or that the file is no Rust.
+/// The first item that is refused, or a syntax error if the file is not Rust.
 pub fn emit(file: impl AsRef<Path>) -> Result<Vec<Emitted>, Error> {
     let path = file.as_ref();
     let text = std::fs::read_to_string(path)
@@ -136,9 +137,9 @@ fn usage(error: syn::Error) -> syn::Error {
     )
 }
 
-/// An item with the attribute, read.
+/// An item with the attribute, after reading.
 struct AnnotatedItem {
-    /// Without what was for this only.
+    /// The item without the attributes that only this macro uses.
     item: Item,
     reading: ModuleReader,
 }
@@ -166,7 +167,7 @@ impl AnnotatedItem {
             .map_err(|error| self.place(&error))
     }
 
-    /// An error of the compiler behind this, at the place in Rust that it is about.
+    /// Converts an error of the WIT compiler to one at the place in Rust that it is about.
     fn place(&self, error: &Error) -> syn::Error {
         let at = error.location().cloned().unwrap_or_default();
         let text =

@@ -1,4 +1,4 @@
-//! The items of a module, written as WIT.
+//! Converts the items of a module to WIT.
 
 use super::text::SpannedText;
 use super::types::{ParameterKind, TypeContext};
@@ -17,7 +17,7 @@ use syn::{
     TraitItemFn, parse_quote,
 };
 
-/// What a name of the module stands for.
+/// The meaning of a name in the module.
 pub(super) enum Declared {
     Type(ParameterKind),
     /// A trait of objects.
@@ -32,17 +32,17 @@ pub(super) struct ModuleReader {
     pub(super) limits: SpannedText,
     pub(super) written: DeclaredTypes,
     pub(super) declared: BTreeMap<String, Declared>,
-    /// It is a trait by itself: there is no module.
+    /// `true` for a trait by itself, without a module.
     pub(super) alone: bool,
-    /// The limits of procedures, which stand behind those of the interface.
+    /// The limits of procedures, which are written after those of the interface.
     procedures: Vec<(String, Vec<MetaNameValue>)>,
-    /// What is taken in the interface: types and procedures share their names.
+    /// The names taken in the interface: types and procedures share a name space.
     taken: BTreeSet<String>,
     errors: Option<Error>,
 }
 
 impl ModuleReader {
-    /// Reads a module, and takes out of it what is for this only.
+    /// Reads a module, and removes the attributes that only this macro uses.
     pub(super) fn of_module(package: &LitStr, module: &mut ItemMod) -> Result<Self> {
         refuse_cfg(&module.attrs)?;
         let docs = docs(&module.attrs);
@@ -84,7 +84,7 @@ impl ModuleReader {
             ));
         };
         this.end(&mut lines, server, &docs)?;
-        // Their types are written by the generator.
+        // The generator writes the types of flags.
         items.retain(|item| !matches!(item, Item::Enum(item) if has(&item.attrs, "flags")));
         Ok(this)
     }
@@ -111,8 +111,8 @@ impl ModuleReader {
         }
     }
 
-    /// The head of the text. What follows is kept apart until the interface's name is known: its
-    /// trait may stand behind its types.
+    /// The head of the text. The rest is kept apart until the interface's name is known: the trait
+    /// may follow the types.
     fn begin(&mut self, package: &LitStr) -> Result<SpannedText> {
         let mut head = SpannedText::new(package.span());
         let text = package.value();
@@ -174,7 +174,7 @@ impl ModuleReader {
         Ok(())
     }
 
-    /// Keeps an error; all are told.
+    /// Keeps an error; all errors are reported together.
     fn note<T>(&mut self, done: Result<T>) -> Option<T> {
         let error = match done {
             Ok(value) => return Some(value),
@@ -187,7 +187,8 @@ impl ModuleReader {
         None
     }
 
-    /// Looks what there is, before anything is written: it may be used before it is declared.
+    /// Records all declarations before anything is written: a name may be used before it is
+    /// declared.
     fn declare(&mut self, items: &[Item]) {
         let mut aliases = Vec::new();
         for item in items {
@@ -208,7 +209,8 @@ impl ModuleReader {
             };
             self.declared.insert(ident.to_string(), declared);
         }
-        // Each may be made of others. What is left at the end is refused where it is written.
+        // An alias may be made of other aliases. Those left at the end are refused when they are
+        // written.
         while let Some((at, kind)) = aliases.iter().enumerate().find_map(|(at, item)| {
             Some((at, self.ty(&item.ty, TypeContext::Declaration).ok()?.kind()))
         }) {
@@ -222,7 +224,7 @@ impl ModuleReader {
         );
     }
 
-    /// Takes a name of the interface.
+    /// Takes a name of the interface; an error if it is taken.
     fn take_name(&mut self, kebab: &str, ident: &Ident) -> Result<()> {
         if self.taken.insert(kebab.to_owned()) {
             return Ok(());
@@ -447,7 +449,7 @@ impl ModuleReader {
         Ok(())
     }
 
-    /// A table of limits, if there are any. What they may be, and how large, is checked where all
+    /// Writes a table of limits, if there are any. Their keys and values are checked where all
     /// limits are.
     fn limits(&mut self, table: &str, limits: Vec<MetaNameValue>) {
         for (number, limit) in limits.into_iter().enumerate() {
@@ -473,7 +475,7 @@ fn has(attributes: &[Attribute], name: &str) -> bool {
     attributes.iter().any(|a| a.path().is_ident(name))
 }
 
-/// Takes an attribute out; whether it was there.
+/// Removes an attribute. Returns `true` if it was there.
 fn take(attributes: &mut Vec<Attribute>, name: &str) -> bool {
     let before = attributes.len();
     attributes.retain(|a| !a.path().is_ident(name));
@@ -497,7 +499,7 @@ fn take_limits(attributes: &mut Vec<Attribute>) -> Result<Vec<MetaNameValue>> {
     Ok(limits)
 }
 
-/// What the trait's users may count on; given twice it does no harm.
+/// Adds the bounds that users of the trait rely on. A duplicate does no harm.
 fn add_bounds(item: &mut ItemTrait, bounds: [syn::TypeParamBound; 3]) {
     item.colon_token.get_or_insert_default();
     item.supertraits.extend(bounds);
@@ -508,7 +510,7 @@ fn check_declaration(attributes: &[Attribute], generics: &Generics) -> Result<()
     refuse_generics(generics)
 }
 
-/// A macro sees what stands there before it is known whether it will stay.
+/// Refuses `cfg`: a macro sees the item before it is known whether it will be compiled.
 fn refuse_cfg(attributes: &[Attribute]) -> Result<()> {
     match attributes.iter().find(|a| a.path().is_ident("cfg") || a.path().is_ident("cfg_attr")) {
         Some(cfg) => Err(Error::new(
@@ -554,7 +556,7 @@ fn docs(attributes: &[Attribute]) -> Vec<(String, Span)> {
     lines
 }
 
-/// `NotFound` as `not-found`.
+/// Converts `NotFound` to `not-found`.
 pub(super) fn camel_to_kebab(ident: &Ident) -> Result<String> {
     let text = ident.unraw().to_string();
     let letters: Vec<char> = text.chars().collect();
@@ -576,7 +578,7 @@ pub(super) fn camel_to_kebab(ident: &Ident) -> Result<String> {
     )
 }
 
-/// `read_all` as `read-all`.
+/// Converts `read_all` to `read-all`.
 pub(super) fn snake_to_kebab(ident: &Ident) -> Result<String> {
     checked(
         ident,
@@ -586,7 +588,8 @@ pub(super) fn snake_to_kebab(ident: &Ident) -> Result<String> {
     )
 }
 
-/// A name that comes back as what it was: the generated code finds it again by the one in WIT.
+/// Checks that `back` converts a WIT name to the original name: the generated code finds it by the
+/// WIT name.
 fn checked(ident: &Ident, kebab: String, back: fn(&str) -> String, write: &str) -> Result<String> {
     let words = kebab.split('-').all(|word| {
         word.starts_with(|c: char| c.is_ascii_alphanumeric())

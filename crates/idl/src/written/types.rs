@@ -1,4 +1,4 @@
-//! Types of Rust as WIT has them.
+//! Converts Rust types to WIT.
 
 use super::module::{Declared, ModuleReader, camel_to_kebab};
 use crate::print::name;
@@ -13,11 +13,11 @@ use syn::{
 pub(super) struct Use {
     pub(super) wit: String,
     kind: ParameterKind,
-    /// There are objects in it.
+    /// `true` if there are objects in it.
     objects: bool,
 }
 
-/// What a server gets for a parameter of a type, as the generator has it.
+/// How a server receives a parameter of a type, as in the generator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParameterKind {
     /// Numbers, enums, flags: the value.
@@ -33,7 +33,7 @@ pub(super) enum ParameterKind {
     Object,
 }
 
-/// Where a type stands.
+/// The position of a type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TypeContext {
     /// In a parameter or a result.
@@ -55,15 +55,14 @@ impl Use {
         self.kind
     }
 
-    /// Something around others.
+    /// A type constructed from other types.
     fn around(wit: String, kind: ParameterKind, parts: &[&Self]) -> Self {
         Self { wit, kind, objects: parts.iter().any(|part| part.objects) }
     }
 }
 
 impl ModuleReader {
-    /// A parameter's type in WIT, and whether the server takes by value what it would get a
-    /// reference to.
+    /// A parameter's type in WIT, and whether the server takes it by value instead of by reference.
     pub(super) fn parameter(&self, ty: &Type) -> Result<(String, bool)> {
         if let Type::Path(path) = ty
             && last(&path.path)
@@ -144,7 +143,7 @@ impl ModuleReader {
         }
     }
 
-    /// A type, owned.
+    /// Converts an owned type.
     pub(super) fn ty(&self, ty: &Type, place: TypeContext) -> Result<Use> {
         match ty {
             Type::Paren(inner) => self.ty(&inner.elem, place),
@@ -291,7 +290,7 @@ impl ModuleReader {
         Ok(Use::around(wit, ParameterKind::Compound, &both))
     }
 
-    /// What to write in the place of a type that is not WIT's.
+    /// Suggests what to write instead of a type that WIT lacks.
     fn advice(&self, ident: &str) -> String {
         let advice = match ident {
             "Box" | "Rc" | "Arc" | "Cow" | "Cell" | "RefCell" | "Mutex" => {

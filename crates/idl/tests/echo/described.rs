@@ -1,16 +1,16 @@
-//! An interface that was compiled from text as the runtime has it, for tests that bind without
-//! stubs. (Not part of `mod.rs`: `upcall-idl` knows no runtime.)
+//! The runtime descriptor of an interface that was compiled from text, for tests that bind without
+//! stubs. (Not part of `mod.rs`: `upcall-idl` does not depend on the runtime.)
 
 use upcall::stub::{Binding, Extent, Handle, Interface, Limits, Procedure};
 use upcall_idl::{dynamic, model};
 
-/// An interface as the runtime has it.
+/// The interface as the runtime describes it.
 fn described(interface: &dynamic::DynamicInterface) -> &'static Interface {
     let describe = |procedure: &model::ProcedureDefinition| Procedure {
         name: procedure.name.clone().into(),
         signature: procedure.signature.clone().into(),
         hash: procedure.hash,
-        // Blocks that come as they are go by a segment.
+        // Blocks that are passed as they are travel in a segment.
         args: Extent::default(),
         results: Extent::default(),
         calls: 1,
@@ -31,7 +31,7 @@ fn described(interface: &dynamic::DynamicInterface) -> &'static Interface {
     }))
 }
 
-/// Random values, with a server of an interface that gives back, or gives objects back.
+/// Checks a server of an echoing interface, with or without objects, with random values.
 pub fn check_server(name: &str, interface: &'static dynamic::DynamicInterface, cases: u32) {
     let binding =
         Binding::bind(name, described(interface)).unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -1,14 +1,14 @@
 //! Values with objects in them.
 //!
-//! An interface that gives objects back has for the package's resource `N` the procedures `make-N:
-//! func(number: u64) -> R` and `number-N: func(of: borrow<R>) -> u64`; `alive` says how many
-//! objects of the server there are. For its type `N` it has `tell-N: func(v: T) -> list<u64>`,
-//! which tells the numbers of all objects in a value, from left to right, and keeps none of them;
-//! and, where nothing in it is lent, `echo-N: func(v: T) -> T`.
+//! An interface that echoes objects has, for the package's resource `N`, the procedures
+//! `make-N: func(number: u64) -> R` and `number-N: func(of: borrow<R>) -> u64`; `alive` returns the
+//! number of the server's objects. For its type `N` it has `tell-N: func(v: T) -> list<u64>`, which
+//! returns the numbers of all objects in a value, from left to right, and keeps none of them; and,
+//! where nothing in the type is lent, `echo-N: func(v: T) -> T`.
 //!
-//! So a client can see that each object which it gives arrives as that object and at its place,
-//! that what was given away is gone, that what was lent is still there, that what comes back is
-//! what was given, and that nothing is left when it has given up what it holds.
+//! With these a client can check that each object that it sends arrives as that object and in its
+//! place, that a given object is gone, that a lent object is still there, that what is returned is
+//! what was sent, and that no object is left when the client has released its handles.
 
 use super::values::{any_text, runner};
 use proptest::prelude::*;
@@ -17,21 +17,21 @@ use std::time::{Duration, Instant};
 use upcall_idl::dynamic::DynamicInterface;
 use upcall_idl::model::{ProcedureDefinition, Type};
 
-/// A call: the procedure's number and the block of its arguments, for the block of its result.
+/// A call: takes the procedure's number and the argument block, and returns the result block.
 type Call<'a> = &'a mut dyn FnMut(u16, &[u8]) -> Result<Vec<u8>, String>;
 
-/// Objects go when the last who holds them has given them up, which may be a moment after an
+/// Maximum wait for an object to be dropped. The last holder may release it a moment after an
 /// answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One who calls a server, without stubs.
+/// A caller of a server, without stubs.
 struct Caller<'a> {
     interface: &'static DynamicInterface,
     call: Call<'a>,
     release: &'a dyn Fn(u64),
     /// The numbers of the resources, by their index among all types.
     resources: BTreeMap<usize, usize>,
-    /// The number that the next object gets.
+    /// The number of the next object.
     next: u64,
 }
 
@@ -43,8 +43,8 @@ struct Held {
     lent: bool,
 }
 
-/// Calls every procedure of an interface that gives objects back with `cases` random values;
-/// `release` gives up a handle.
+/// Calls every procedure of an interface that echoes objects, with `cases` random values; `release`
+/// gives up a handle.
 pub fn check_objects(
     interface: &'static DynamicInterface,
     cases: u32,
@@ -100,8 +100,8 @@ impl Caller<'_> {
         self.interface.decode(procedure, &block).map_err(|e| e.to_string())
     }
 
-    /// The text with an object in each of its places, which are `<index>`, and for what is lent
-    /// `<&index>`. Now and then something is lent twice.
+    /// Splits the text at its places for objects (`<index>`, or `<&index>` for a lent one), and
+    /// makes or reuses an object for each. Now and then an object is lent twice.
     fn fill(&mut self, text: &str) -> Result<(Vec<String>, Vec<Held>), String> {
         let mut places = text.split('<');
         let (mut between, mut held) =
@@ -143,7 +143,7 @@ impl Caller<'_> {
         }
     }
 
-    /// As many objects as before.
+    /// Checks that there are as many objects as before.
     fn left(&mut self, before: &str) -> Result<(), String> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -190,8 +190,8 @@ impl Caller<'_> {
         let (between, held) = self.fill(text)?;
         let back = self.block(procedure, &joined(&between, held.iter().map(|one| one.handle)))?;
         let back = self.interface.decode(procedure, &back).map_err(|e| e.to_string())?;
-        // Arguments and results are of one type: what a block with other numbers is as text, says
-        // what is to stand between them.
+        // The argument and the result have one type. Decoding a block with placeholder numbers as
+        // text shows the text expected between the handles.
         let marks: Vec<u64> = (0..held.len() as u64).map(|n| u64::MAX - n).collect();
         let like = self
             .interface
@@ -216,7 +216,7 @@ impl Caller<'_> {
     }
 }
 
-/// The text with these numbers in its places.
+/// The text with these handles in its places.
 fn joined(between: &[String], handles: impl Iterator<Item = u64>) -> String {
     let mut text = between[0].clone();
     for (handle, rest) in handles.zip(&between[1..]) {

@@ -1,4 +1,4 @@
-//! Packages with an interface that gives back.
+//! Packages with echoing interfaces added.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -9,18 +9,18 @@ use upcall_idl::model::{Model, ProcedureKind, Type, TypeBody, TypeId};
 /// The name of the interface that is added for types without objects.
 pub const VALUES: &str = "gives-back";
 
-/// The name of the one for types with objects.
+/// The name of the interface that is added for types with objects.
 pub const OBJECTS: &str = "gives-objects";
 
-/// Nearly half of all code that is generated for the packages. Their types are like those of
-/// others, and are left to `make test-long`, which sets [`ALL`].
+/// Packages that account for nearly half of the generated code. Their types are like those of
+/// others, so they are left to `make test-long`, which sets [`ALL`].
 const LARGEST: [&str; 4] =
     ["wasi_0_2_cli", "wasi_0_2_filesystem", "wasi_0_2_http", "wasi_0_2_sockets"];
 
-/// The variable that says that no package is left out.
+/// The environment variable that includes all packages.
 const ALL: &str = "UPCALL_ALL_PACKAGES";
 
-/// The packages that are tried with random values in each language.
+/// The packages that are tested with random values in each language.
 pub fn packages() -> Vec<(String, PathBuf)> {
     let every = std::env::var_os(ALL).is_some();
     all_packages()
@@ -29,8 +29,8 @@ pub fn packages() -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-/// All packages: each folder, and each file that stands by itself; with a name that is an
-/// identifier in any language.
+/// All packages: each folder and each stand-alone file, with a name that is an identifier in every
+/// language.
 pub fn all_packages() -> Vec<(String, PathBuf)> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -65,20 +65,20 @@ pub fn all_packages() -> Vec<(String, PathBuf)> {
     all
 }
 
-/// A package with the interfaces that give back.
+/// A package with its echoing interfaces.
 pub struct Echo {
     /// The whole package, as one text.
     pub wit: String,
-    /// The one for types without objects, if there are any; compiled from `wit`.
+    /// The interface for types without objects, if there are any; compiled from `wit`.
     pub values: Option<DynamicInterface>,
-    /// The one for types with objects.
+    /// The interface for types with objects, if there are any.
     pub objects: Option<DynamicInterface>,
 }
 
-/// The package with such interfaces.
+/// Adds the echoing interfaces to a package.
 ///
 /// # Errors
-/// Why there are none.
+/// The reason why there are none.
 pub fn echo(model: &Model) -> Result<Echo, String> {
     let (mut values, mut objects) = (Added::new(model), Added::new(model));
     let (types, resources) = types(model);
@@ -129,8 +129,8 @@ pub fn echo(model: &Model) -> Result<Echo, String> {
     Ok(Echo { wit, values, objects })
 }
 
-/// Every named type, and every one that a parameter or result has; and the resources, by themselves
-/// too. One package gets some types more that none of them has.
+/// Every named type, every type of a parameter or result, and the resources themselves. One package
+/// gets additional types that occur in no package.
 fn types(model: &Model) -> (Vec<Type>, Vec<TypeId>) {
     let (mut types, mut resources) = (Vec::new(), Vec::new());
     for (index, interface) in model.interfaces.iter().enumerate() {
@@ -143,7 +143,7 @@ fn types(model: &Model) -> (Vec<Type>, Vec<TypeId>) {
             }
         }
         for procedure in &interface.procedures {
-            // What a method is called on is no value.
+            // A method's `self` is not a value.
             let skip = usize::from(matches!(procedure.kind, ProcedureKind::Method(_)));
             types.extend(
                 procedure.params[skip..]
@@ -175,10 +175,10 @@ fn is_resource(model: &Model, id: TypeId) -> bool {
     matches!(model.def(id).shape, TypeBody::Resource)
 }
 
-/// An interface in the making.
+/// An interface under construction.
 struct Added<'m> {
     model: &'m Model,
-    /// What it calls others' types.
+    /// Its names for other interfaces' types.
     names: BTreeMap<TypeId, String>,
     uses: String,
     procedures: String,
@@ -200,7 +200,7 @@ impl<'m> Added<'m> {
         let _ = writeln!(self.procedures, "    {procedure};");
     }
 
-    /// What it calls a type. The sign makes a name of what may be a word of WIT.
+    /// Its name for a type. The `%` makes a name of a word that may be a WIT keyword.
     fn name(&mut self, id: TypeId) -> String {
         if let Some(name) = self.names.get(&id) {
             return format!("%{name}");
@@ -220,7 +220,7 @@ impl<'m> Added<'m> {
         format!("%{name}")
     }
 
-    /// Its text, if there is anything in it.
+    /// Its text, if it has any procedures.
     fn interface(self, name: &str) -> Option<String> {
         let text = format!("\ninterface {name} {{\n{}{}}}\n", self.uses, self.procedures);
         (!self.procedures.is_empty()).then_some(text)

@@ -6,8 +6,8 @@ use std::time::UNIX_EPOCH;
 use upcall_idl::dynamic::DynamicInterface;
 use upcall_idl::model::{Model, Type, TypeBody};
 
-/// Any value of a type, in WAVE; where it has an object it is `<index>`, or `<&index>` where that
-/// is lent, by the resource's index among the model's types.
+/// A strategy for any value of a type, in WAVE. An object is written as `<index>`, or `<&index>` if
+/// it is lent, by the resource's index among the model's types.
 #[expect(clippy::too_many_lines, reason = "one arm for each type")]
 pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<String> {
     let of = |t: &'static Type| any_text(model, t);
@@ -35,7 +35,7 @@ pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Strin
         ]
         .boxed(),
         Type::Char => "'[a-zß€𝄞]'".boxed(),
-        // One in a while is longer than the room that calls have for it.
+        // One string in a while is longer than the room in an A-stack.
         Type::String => {
             prop_oneof![40 => "\"[a-z ß€𝄞]{0,12}\"", 1 => "\"[a-z]{1500,2000}\""].boxed()
         }
@@ -60,7 +60,7 @@ pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Strin
                 joined("{", "}", parts.collect::<Vec<_>>().boxed())
             }
             TypeBody::Variant(cases) => {
-                // A case may be called `some` or `ok`; the sign makes it a name.
+                // A case may be called `some` or `ok`; the `%` makes it a name.
                 let all =
                     cases.iter().map(|case| maybe(format!("%{}", case.name), case.ty.as_ref()));
                 prop::strategy::Union::new(all).boxed()
@@ -85,8 +85,7 @@ pub fn any_text(model: &'static Model, ty: &'static Type) -> BoxedStrategy<Strin
     }
 }
 
-/// What runs `cases` cases, and the seed that makes them: of the clock, or from the variable
-/// `UPCALL_SEED`.
+/// A runner for `cases` cases, and its seed: from the clock, or from the variable `UPCALL_SEED`.
 pub fn runner(cases: u32) -> (TestRunner, u64) {
     let given = std::env::var("UPCALL_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 =
@@ -97,8 +96,8 @@ pub fn runner(cases: u32) -> (TestRunner, u64) {
     (TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)), seed)
 }
 
-/// Calls every procedure of `interface` with `cases` random values: `call` gets its number and the
-/// block of its argument, and gives the block of its result. They must be the same value.
+/// Calls every procedure of `interface` with `cases` random values. `call` gets the procedure's
+/// number and the argument block, and returns the result block. Both must hold the same value.
 pub fn check(
     interface: &'static DynamicInterface,
     cases: u32,
@@ -111,7 +110,7 @@ pub fn check(
         let done = runner.run(&strategy, |text| {
             let failed = |e: String| TestCaseError::fail(format!("{text}: {e}"));
             let block = interface.encode(procedure, &[&text]).map_err(|e| failed(e.to_string()))?;
-            // Arguments and results are of one type: a block of the one is a block of the other.
+            // The argument and the result have one type, so a block of one is a block of the other.
             let sent = interface.decode(procedure, &block).map_err(|e| failed(e.to_string()))?;
             let back = (call.borrow_mut())(number, &block).map_err(failed)?;
             prop_assert_eq!(

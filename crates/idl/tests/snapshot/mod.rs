@@ -1,6 +1,6 @@
-//! Files of these tests, and texts that are to stay as they were.
+//! Test files and snapshots of texts.
 //!
-//! One that changed on purpose is written anew with `UPDATE_SNAPSHOTS=1 cargo test -p upcall-idl`.
+//! `UPDATE_SNAPSHOTS=1 cargo test -p upcall-idl` rewrites a snapshot that changed on purpose.
 
 use std::path::{Path, PathBuf};
 
