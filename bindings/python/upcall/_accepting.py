@@ -39,7 +39,7 @@ class User:
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False)
 class Group:
-    """Processes of which this is the effective or a supplementary group: ``Group("audio")`` or ``Group(29)``."""
+    """Processes with this effective or supplementary group: ``Group("audio")`` or ``Group(29)``."""
 
     #: The group's number.
     number: int
@@ -60,16 +60,17 @@ class AnyUser(enum.Enum):
 #: Processes of every user.
 ANY_USER: typing.Final = AnyUser.ANY_USER
 
-#: Asked with a process's user, group and number, by the kernel's word. The number is 0 for a process that is not visible in this
-#: PID namespace, and for a client that comes by `listen`.
+#: A function that is called with a process's user, group and process ID, as the kernel reports
+#: them. The process ID is 0 for a process that is not visible in this PID namespace, and for a
+#: client that connects by `listen`.
 Admits = collections.abc.Callable[[int, int, int], bool]
 
-#: Which processes are accepted: one of these, or several of which any suffices.
+#: Which processes are accepted: one of these, or several, at least one of which must accept.
 Accepts = typing.Union[User, Group, AnyUser, Admits, collections.abc.Iterable[typing.Union[User, Group, AnyUser, Admits]]]
 
 
 def told(accepts: Accepts) -> tuple[bool, list[int], list[int], list[Admits]]:
-    """For the engine: whether every user is accepted, which users, which groups, and what is to be asked."""
+    """For the engine: whether all users are accepted, the users, the groups, and the functions."""
     if isinstance(accepts, (str, int)):
         raise TypeError(f"which processes are accepted? Give User({accepts!r}) or Group({accepts!r})")
     single = isinstance(accepts, (User, Group, AnyUser)) or callable(accepts)

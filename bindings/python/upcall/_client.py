@@ -1,4 +1,4 @@
-"""What clients and resources have by themselves."""
+"""The base classes of clients and resources."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ _R = typing.TypeVar("_R", bound="Resource")
 
 
 class Pacing(enum.Enum):
-    """How a wait is spent."""
+    """How a thread waits."""
 
-    #: Spin a little, then sleep.
+    #: Spin briefly, then sleep.
     ADAPTIVE = 0
-    #: Spin, and take a processor for it.
+    #: Spin, which keeps a processor busy.
     POLL = 1
     #: Sleep at once.
     SLEEP = 2
 
 
 class HandOff(enum.Enum):
-    """When a call gives its processor to a server that sleeps."""
+    """When a call gives its processor to a sleeping server."""
 
-    #: When nothing else has to run on it.
+    #: When nothing else is ready to run on it.
     WHEN_IDLE = 0
     #: Before anything else runs on it.
     AT_ONCE = 1
 
 
 class Shortage(enum.Enum):
-    """What a call does that finds no memory for its values free: see `Client.with_shortage`."""
+    """What a call does if it finds no free memory for its values: see `Client.with_shortage`."""
 
-    #: It waits for its turn.
+    #: The call waits for its turn.
     WAIT = 0
-    #: It brings memory of its own.
+    #: The call brings memory of its own.
     GROW = 1
 
 
 class Client(_upcall.Caller):
-    """A client of one interface of one server: the base of all of them.
+    """A client of one interface of one server: the base class of all clients.
 
-    Threads may share it. It can be a context manager; without that the binding is given up when the last object of it is gone, resources included.
+    Threads may share a client. It can be a context manager. Otherwise the binding ends when the
+    last of its clients and resources has gone.
     """
 
     if typing.TYPE_CHECKING:
@@ -53,10 +54,15 @@ class Client(_upcall.Caller):
         def __init__(
             self, name: str | Client, /, *, expect: Accepts | None = None, wait: float | None = None
         ) -> None:
-            """Binds to whoever exports `name`; or takes the same binding as another client, whose interface carries this one.
+            """Binds to the server that exports `name`.
+
+            In place of a name, `name` may be another client whose interface carries this one; the
+            new client shares its binding.
 
             Args:
-                expect: which servers are accepted; without it those of this user and of root. A `User`, a `Group`, `ANY_USER`, a function, or several of these of which one must accept.
+                expect: which servers are accepted; by default those of this user and of root. A
+                    `User`, a `Group`, `ANY_USER`, a function, or several of these, at least one of
+                    which must accept.
                 wait: maximum time, in seconds, that the client waits while no server serves `name`.
 
             Raises:
@@ -71,49 +77,61 @@ class Client(_upcall.Caller):
         return cls(name, expect=expect, wait=wait)
 
     def with_deadline(self: _C, seconds: float | None) -> _C:
-        """The same client, with a deadline for each call that is made by it, or by what it returns: `CallAborted` after so many seconds. `None`: none.
+        """The same client, with a deadline for each call.
 
-        A call that was sent goes on in the server, and its result is dropped when it comes.
+        The deadline applies to calls by the returned client, and by what it returns. They raise
+        `CallAborted` after `seconds`; `None` means no deadline. After the deadline, a call that was
+        sent continues in the server, and its result is dropped when it arrives.
         """
         return typing.cast(_C, self._with_deadline(seconds))
 
     def with_abandon(self: _C, word: _upcall.Abandon) -> _C:
-        """The same client, whose calls, and those of what it returns, are given up when `word.abandon()` is called: `CallAborted`. Not for `aio`: there tasks are cancelled."""
+        """The same client, with a token that cancels its calls.
+
+        After `word.abandon()`, calls by the returned client, and by what it returns, raise
+        `CallAborted`. Not for `aio`, where tasks are cancelled instead.
+        """
         return typing.cast(_C, self._with_abandon(word))
 
     def without_abandon(self: _C) -> _C:
-        """The same client without such a word."""
+        """The same client without a token that cancels its calls."""
         return typing.cast(_C, self._with_abandon(None))
 
     def with_hand_off(self: _C, when: HandOff) -> _C:
-        """The same client, with a say in when its calls give their processor to a server that sleeps."""
+        """The same client, with another rule for when its calls give their processor away.
+
+        See `HandOff`.
+        """
         return typing.cast(_C, self._with_hand_off(when is HandOff.AT_ONCE))
 
     def with_shortage(self: _C, what: Shortage) -> _C:
-        """The same client, with a say in what its calls do when calls under way have all the memory for values."""
+        """The same client, with another rule for calls that find no free memory for values."""
         return typing.cast(_C, self._with_shortage(what is Shortage.GROW))
 
     def set_pacing(self, pacing: Pacing) -> None:
-        """How threads that call through this client's channel wait."""
+        """Sets how threads wait that call through this client's channel."""
         self._set_pacing(pacing.value)
 
     @property
     def is_open(self) -> bool:
-        """Whether calls can still go through."""
+        """Whether calls can go through."""
         return self._is_open()
 
     @property
     def server_pid(self) -> int:
-        """The server's process."""
+        """The server's process ID."""
         return self._server_pid()
 
     @property
     def aio(self) -> typing.Any:
-        """The same, for asyncio."""
+        """This client for asyncio."""
         return self._upcall_view(self)
 
     def close(self) -> None:
-        """Ends this client: calls by it raise `Closed`. Clients made of it, and resources, go on; the binding is given up when the last of them is gone."""
+        """Closes this client: later calls by it raise `Closed`.
+
+        Clients made from it, and resources, remain usable; the binding ends with the last of them.
+        """
         self._close()
 
     def __enter__(self: _C) -> _C:
@@ -131,18 +149,22 @@ class Client(_upcall.Caller):
 
 
 class Resource(_upcall.Caller):
-    """An object that lives in the server: the base of all of them.
+    """An object that lives in the server: the base class of all resources.
 
-    The server drops it when it is closed, at the end of a `with`, or when nothing refers to it here any more.
+    The server drops the object when it is closed, at the end of a `with`, or when the last
+    reference to it here has gone.
     """
 
     @property
     def aio(self) -> typing.Any:
-        """The same, for asyncio."""
+        """This resource for asyncio."""
         return self._upcall_view(self)
 
     def close(self) -> None:
-        """Has the server drop the object, and waits until it has. A resource that is closed, or was given away, stays so."""
+        """Makes the server drop the object, and waits until it has.
+
+        A resource that is closed, or was given away, stays so.
+        """
         self._close()
 
     def __enter__(self: _R) -> _R:
@@ -155,7 +177,7 @@ class Resource(_upcall.Caller):
 
 
 def declare(version: int, source: str, limits: str, classes: dict[str, typing.Any]) -> None:
-    """For generated modules: gives their classes what they stand for, and their methods."""
+    """For generated modules: connects their classes with the interface, and adds the methods."""
     _upcall.declare(version, source, limits, classes)
     for key, declared in classes.items():
         if "#" not in key and not key.endswith(("@async", "@served")):

@@ -1,4 +1,4 @@
-"""Interfaces that are known only when the program runs: the same module that the generator writes to a file, made in memory."""
+"""Interfaces that are known only at run time: generated modules, made in memory."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def _module(title: str, code: str) -> types.ModuleType:
 
 
 def load(path: str | os.PathLike[str]) -> types.ModuleType:
-    """The module that `upcall wit generate --lang python` would write for a .wit file, or a folder of them.
+    """The module that `upcall wit generate --lang python` would write for a .wit file or folder.
 
     Raises:
-        ValueError: the file cannot be read, is no WIT, or has what is not supported; with the line and the reason.
+        ValueError: the file cannot be read, is not WIT, or uses an unsupported feature; the text
+            gives the line and the reason.
     """
     return _module(os.path.basename(os.fspath(path)), _upcall.module_of_file(os.fspath(path)))
 
@@ -50,16 +51,20 @@ def bind(
     expect: Accepts | None = None,
     wait: float | None = None,
 ) -> typing.Any:
-    """A client of whoever exports `name`, without a generated module: the interface is the server's own, or that of a WIT file.
+    """A client of the server that exports `name`, without a generated module.
 
-    Its methods are the interface's procedures, in snake_case (`help(client)`); its types are those of the module `sys.modules[type(client).__module__]`.
+    The interface is the server's own, or that of a WIT file. The client's methods are the
+    interface's procedures, in snake_case (`help(client)`). Its types are those of the module
+    `sys.modules[type(client).__module__]`.
 
     Args:
-        expect: which servers are accepted; without it those of this user and of root. A `User`, a `Group`, `ANY_USER`, a function, or several of these.
+        expect: which servers are accepted; by default those of this user and of root. A `User`, a
+            `Group`, `ANY_USER`, a function, or several of these.
         wait: maximum time, in seconds, that the call waits while no server serves `name`.
 
     Raises:
-        upcall.BindError: no such server, not permitted, or, with a WIT file, another version of a procedure.
+        upcall.BindError: no such server, not permitted, or, with a WIT file, another version of a
+            procedure.
     """
     identity, source, limits = _upcall.learn(name, expect, wait)
     if wit is None:

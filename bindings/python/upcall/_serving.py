@@ -21,39 +21,55 @@ _log = logging.getLogger("upcall")
 
 
 class Serve(abc.ABC):
-    """Who serves an interface: the base of all generated abstract servers. Its methods run on threads of their own, several at once."""
+    """A server of an interface: the base class of all generated abstract servers.
+
+    Its methods run on threads of their own, several at once.
+    """
 
     _upcall_kind: typing.ClassVar[typing.Any]
 
 
 class ServeResource(abc.ABC):
-    """An object that clients hold: the base of all generated abstract ones. It is let go of when its client closes it, unbinds or ends."""
+    """An object that clients hold: the base class of all generated abstract ones.
+
+    The server drops it when its client closes it, unbinds or ends.
+    """
 
     _upcall_kind: typing.ClassVar[typing.Any]
 
 
 class Running:
-    """A server that runs, until it is stopped, or the program ends. It can be a context manager."""
+    """A server that runs until it is stopped or the program ends. It can be a context manager."""
 
     def __init__(self, served: _upcall.Served) -> None:
         self._served = served
         _running.add(self)
 
     def stop(self, seconds: float | None = None) -> bool:
-        """Takes the names out, and waits until the calls that run have ended; at most so many seconds, if that is given. Whether they have."""
+        """Removes the names, and waits until running calls have ended.
+
+        Waits for at most `seconds` if given. Returns true if the calls have ended.
+        """
         _running.discard(self)
         return self._served.stop(seconds)
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens for clients on other machines, with the ports that it has: those of `listen` first, then those of `listen_unprotected`. An empty list when it is stopped."""
+        """Where the server listens for clients on other machines, with the actual ports.
+
+        The addresses of `listen` come first, then those of `listen_unprotected`. An empty list once
+        the server is stopped.
+        """
         return self._served.addresses()
 
     def revoke(self, pid: int) -> int:
-        """Takes back the bindings of a process, and says how many they were. Its calls raise `errors.Revoked` from then on.
+        """Revokes the bindings of a process, and returns their number.
+
+        Calls by these bindings then raise `errors.Revoked`.
 
         Raises:
-            ValueError: the process is 0, which stands for all that are not visible in this PID namespace, or are on other machines.
+            ValueError: the process is 0, which stands for all processes that are not visible in
+                this PID namespace, or are on other machines.
         """
         if pid == 0:
             raise ValueError("0 is the number of no process: it stands for all that cannot be seen from here")
@@ -70,10 +86,12 @@ class Running:
 
 _running: weakref.WeakSet[Running] = weakref.WeakSet()
 
-#: An address, `HOST:PORT`, or several. With port 0 the kernel chooses one, which `Running.addresses` tells.
+#: An address, `HOST:PORT`, or several. With port 0 the kernel chooses a port, which
+#: `Running.addresses` returns.
 Addresses = typing.Union[str, collections.abc.Iterable[str]]
 
-#: An object, or an object and the generated class that says which interface of its it serves.
+#: An object, or the generated class that says which of the object's interfaces is served, and the
+#: object.
 Served = typing.Union[object, tuple[type[Serve], object]]
 
 
@@ -108,24 +126,36 @@ def start(
     listen: Addresses = (),
     listen_unprotected: Addresses = (),
 ) -> Running:
-    """Serves an object under a name, or several of them, on threads of their own. When this returns, clients can bind.
+    """Serves an object under a name, or several objects, on threads of their own.
+
+    When this returns, clients can bind.
 
     Args:
         name: the name, or a mapping from names to servers.
         server: an object of a class that derives from a generated abstract server.
-        processors: virtual processors that take calls. Procedures run on threads of their own, 512 of them at once.
-        pacing: what those do while there are no calls.
-        loop: the event loop that coroutines of `async def` procedures run on; without it one of the package's own.
-        admits: which clients may bind; without it those of the same user. A `User`, a `Group`, `ANY_USER`, a function, or several of these of which one must accept. A function is asked on threads of the
-            package, for `upcall ls` too, never on two at once. It must not block: all who come would wait.
-        mode: of the server's socket, in place of 0o600. A client needs the right to write to connect at all: 0o660 lets in the members of the socket's group, 0o666 every user. `admits` decides after that.
-        group: of the server's socket, in place of the process's own. A user other than root can give only a group of its own.
-        listen: where clients may also come by TCP, and bind `tcp://HOST:PORT/NAME`. It lies within this machine (127.0.0.1, [::1]); from another one comes there by a tunnel, such as ssh's. `admits` is asked for
-            these too.
-        listen_unprotected: the same at any address, without any protection: whoever can reach it may call all that is served, and `admits` is not asked. For networks that protect by themselves.
+        processors: number of virtual processors that take calls. Procedures run on threads of their
+            own, up to 512 at once.
+        pacing: how idle virtual processors wait.
+        loop: the event loop that runs the coroutines of `async def` procedures; by default one of
+            the package's own.
+        admits: which clients may bind; by default those of the same user. A `User`, a `Group`,
+            `ANY_USER`, a function, or several of these, at least one of which must accept. A
+            function is called on threads of the package, for `upcall ls` too, and never on two at
+            once. It must not block, since other clients would wait for it.
+        mode: mode of the server's socket, in place of 0o600. A client needs write permission to
+            connect at all: 0o660 lets in the members of the socket's group, 0o666 every user.
+            `admits` decides after that.
+        group: group of the server's socket, in place of the process's own. A user other than root
+            can give only a group of its own.
+        listen: where clients may also connect by TCP, and bind `tcp://HOST:PORT/NAME`. The address
+            must be within this machine (127.0.0.1, [::1]); clients on another machine connect
+            through a tunnel, such as ssh's. `admits` decides about these too.
+        listen_unprotected: the same at any address, without any protection: any process that can
+            reach it may call all that is served, and `admits` is not asked. For networks that
+            protect their traffic themselves.
 
     Raises:
-        upcall.ServeError: the name is taken, say.
+        upcall.ServeError: the name is taken, for example.
         ValueError: there is no such group.
     """
     if mode is not None and not 0 <= mode <= 0o777:
@@ -148,7 +178,11 @@ def serve(
     listen: Addresses = (),
     listen_unprotected: Addresses = (),
 ) -> None:
-    """As `start`, until the program is interrupted (Ctrl-C): then it ends the server, and returns when the calls that run have ended. A second Ctrl-C does not wait for these."""
+    """As `start`, but returns only when the program is interrupted (Ctrl-C).
+
+    An interrupt ends the server, and `serve` returns when running calls have ended. A second Ctrl-C
+    does not wait for them.
+    """
     running = start(
         name,
         server,
@@ -188,7 +222,7 @@ def _own_loop() -> asyncio.AbstractEventLoop:
 def wait(
     coroutine: collections.abc.Coroutine[typing.Any, typing.Any, typing.Any], loop: asyncio.AbstractEventLoop | None
 ) -> typing.Any:
-    """For the engine: runs what an `async def` procedure returned, and waits for it."""
+    """For the engine: runs the coroutine of an `async def` procedure, and waits for its result."""
     on = loop or _own_loop()
     if not on.is_running():
         coroutine.close()
@@ -197,13 +231,13 @@ def wait(
 
 
 def failed(procedure: str, error: BaseException) -> None:
-    """For the engine: a procedure raised something that is not its interface's."""
+    """For the engine: a procedure raised an exception that its interface does not declare."""
     _log.error("the procedure %s failed", procedure, exc_info=error)
 
 
 @atexit.register
 def _end() -> None:
-    """Nothing of the runtime may want the interpreter any more when it ends."""
+    """Shuts the runtime down, since it must not use the interpreter after it ends."""
     for running in list(_running):
         running.stop(2.0)
     if _loop is not None:

@@ -26,34 +26,44 @@ class Kind: ...
 
 @typing.final
 class Abandon:
-    """A word that gives calls up, to be said once: see `Client.with_abandon`."""
+    """A token that cancels calls, once: see `Client.with_abandon`."""
 
     def __init__(self) -> None: ...
     def abandon(self) -> None:
-        """Gives up all calls that were told of this word: they raise `CallAborted`. From any thread; never waits."""
+        """Cancels all calls that have this token: they raise `CallAborted`.
+
+        Any thread may call this; it never waits.
+        """
 
     @property
     def is_given(self) -> bool:
-        """Whether it has been said."""
+        """Whether `abandon` has been called."""
 
 @typing.final
 class Bytes:
     """Bytes that a client sent, uninterpreted and not copied, for the time of the call.
 
-    The client can still change them, so there is no view of them as memory. They can be copied (`bytes(data)`, `chunks`), or written to a descriptor. After the procedure
-    has returned every use raises `Closed`.
+    The client can still change them, so there is no view of them as memory. They can be copied
+    (`bytes(data)`, `chunks`), or written to a descriptor. Once the procedure has returned, every
+    use raises `Closed`.
     """
 
     def __len__(self) -> int: ...
     def __bytes__(self) -> bytes: ...
     def part(self, start: int, length: int) -> Bytes:
-        """A part of them: `length` bytes from `start` on."""
+        """A part of the bytes: `length` bytes from `start` on."""
 
     def chunks(self, size: int = 65536) -> collections.abc.Iterator[bytes]:
-        """Copies of consecutive parts, each of at most `size` bytes: for hashing and parsing without a copy of the whole."""
+        """Copies of consecutive parts of at most `size` bytes.
+
+        For hashing and parsing without a copy of the whole.
+        """
 
     def write_to(self, file: int | typing.IO[bytes]) -> None:
-        """Writes all of them to a file, or a descriptor, from where they are: no copy in this process. What the file has buffered is flushed first."""
+        """Writes all bytes to a file or a descriptor, without a copy in this process.
+
+        Flushes what the file has buffered first.
+        """
 
 @typing.final
 class Served:
@@ -96,32 +106,37 @@ def _close() -> None: ...
 
 @typing.final
 class Place:
-    """A message where it lies, in memory that its sender can write: given by `Group.receive_in_place` and `peek_in_place`.
+    """A message where it lies, in memory that its sender can write.
 
-    It has the buffer protocol, read-only: `memoryview(message)`, `file.write(message)`, `hashlib.sha256(message)` and `numpy.frombuffer(message)` take no copy of it first. Numbers are words of eight bytes, so `memoryview(message).cast("Q")` has
-    them (`"q"` for those with a sign, `"d"` for `f64`). The sender can still change the bytes, at any moment: what is checked and then used must be a copy, `bytes(message)`. Of what its kind carries only the size was checked, so numbers may
-    be out of the range of a narrow type, and text is bytes that need not be UTF-8.
+    `Group.receive_in_place` and `peek_in_place` return it. It has the buffer protocol, read-only:
+    `memoryview(message)`, `file.write(message)`, `hashlib.sha256(message)` and
+    `numpy.frombuffer(message)` use it without a copy. Numbers are words of eight bytes, so
+    `memoryview(message).cast("Q")` reads them (`"q"` for signed ones, `"d"` for `f64`).
 
-    It may be read by any thread. After its `with` its words and new buffers are refused (`Closed`).
+    The sender can still change the bytes, at any moment. Copy what is checked and then used:
+    `bytes(message)`. Only the payload's size is checked against the kind, so numbers may be out of
+    the range of a narrow type, and text is bytes that need not be UTF-8.
+
+    Any thread may read it. After its `with`, reading a word or making a buffer raises `Closed`.
     """
 
     @property
     def sender(self) -> int:
-        """Who has sent it."""
+        """The sender's rank."""
 
     @property
     def kind(self) -> message.Kind[typing.Any]:
-        """Its kind."""
+        """The message's kind."""
 
     @property
     def size(self) -> int:
-        """Bytes that it carries."""
+        """Size of the payload, in bytes."""
 
     def word(self, at: int) -> int:
-        """A word of it, from 0 to 2**64 - 1, read once.
+        """A word of the payload, from 0 to 2**64 - 1, read once.
 
         Raises:
-            IndexError: it has no such word.
+            IndexError: there is no such word.
             Closed: its `with` has ended.
         """
 

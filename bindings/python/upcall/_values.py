@@ -1,4 +1,4 @@
-"""Values that WIT has and Python has not."""
+"""Values that WIT has and Python lacks."""
 
 from __future__ import annotations
 
@@ -10,38 +10,43 @@ _E = typing.TypeVar("_E")
 
 
 class Buffer(typing.Protocol):
-    """What has the buffer protocol: `bytes`, `bytearray`, `memoryview`, `mmap`, `array.array`, NumPy's arrays."""
+    """An object with the buffer protocol.
+
+    For example `bytes`, `bytearray`, `memoryview`, `mmap`, `array.array`, NumPy's arrays.
+    """
 
     def __buffer__(self, flags: int, /) -> memoryview:
-        """For those who check types: Python's own classes have it."""
+        """For type checkers: Python's own classes have this method."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Some(typing.Generic[_T]):
-    """What is there, of an option of an option."""
+    """The present case of an option of an option."""
 
     value: _T
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ok(typing.Generic[_T]):
-    """The good case of a result inside another value."""
+    """The good case of a result that is inside another value."""
 
     value: _T
 
 
 class Err(Exception, typing.Generic[_E]):
-    """The other case of a result.
+    """The error case of a result.
 
-    A procedure whose result is one raises it, on both sides: a client gets it raised, a server raises it. Inside another value it is a value like `Ok`. It is no `upcall.Error`: the call itself went well.
+    If a procedure's result type is `result`, its error is raised as an `Err` on both sides: the
+    server raises it, and so does the client's call. Inside another value it is a value like `Ok`.
+    It is not an `upcall.Error`: the call itself succeeded.
     """
 
     value: _E
     __match_args__ = ("value",)
 
     def __init__(self, value: _E) -> None:
-        """What the procedure returned as its error."""
+        """Takes the value that the procedure returned as its error."""
         super().__init__(value)
         self.value = value
 

@@ -1,7 +1,9 @@
 """Calls for asyncio: `await client.aio.read(...)`.
 
-A call does not block its event loop, nor take a thread: a hundred at once are a hundred user-level threads of the runtime. A task that is cancelled gives its call up: the server goes on, and the
-result is dropped when it comes. Deadlines are those of the client: `client.with_deadline(0.5).aio.read(...)`.
+A call neither blocks its event loop nor takes a kernel thread: a hundred concurrent calls are a
+hundred user-level threads of the runtime. Cancelling a task cancels its call: the server continues,
+and the result is dropped when it arrives. Deadlines are those of the client:
+`client.with_deadline(0.5).aio.read(...)`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _V = typing.TypeVar("_V", bound="View", covariant=True)
 
 
 class _Loop:
-    """What the calls of an event loop come back to."""
+    """The pending calls of an event loop, and the completions that resolve them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.completions = _upcall.Completions()
@@ -68,7 +70,7 @@ async def _call(caller: _upcall.Caller, number: int, args: tuple[typing.Any, ...
 
 
 class View:
-    """A client, or a resource, as asyncio sees it."""
+    """A client or a resource, for asyncio."""
 
     def __init__(self, sync: _upcall.Caller) -> None:
         self._sync = sync
@@ -86,7 +88,7 @@ class View:
         setattr(cls, name, method)
 
     async def close(self) -> None:
-        """Ends it, as `close` of what this is a view of."""
+        """Closes the client or resource, as its `close` does."""
         await asyncio.get_running_loop().run_in_executor(None, self._sync._close)
 
     async def __aenter__(self: _V) -> _V:
@@ -99,11 +101,11 @@ class View:
 
 
 class Client(View):
-    """The base of all clients for asyncio."""
+    """The base class of all clients for asyncio."""
 
 
 class Resource(View):
-    """The base of all resources for asyncio."""
+    """The base class of all resources for asyncio."""
 
 
 class _HasView(typing.Protocol[_V]):
@@ -128,7 +130,10 @@ async def bind(
     wit: str | os.PathLike[str] | None = None,
     expect: Accepts | None = None,
 ) -> typing.Any:
-    """A client for asyncio, of a generated class or, without one, as `upcall.bind`: `files = await upcall.aio.bind("files", Files)`."""
+    """A client for asyncio: `files = await upcall.aio.bind("files", Files)`.
+
+    `interface` is a generated class. Without it, the client is like that of `upcall.bind`.
+    """
     make = interface if interface is not None else functools.partial(_bind, wit=wit)
     if expect is not None:
         make = functools.partial(make, expect=expect)

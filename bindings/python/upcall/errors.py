@@ -1,17 +1,18 @@
-"""What can go wrong. Texts say what was tried, what was found, and what to do.
+"""Exceptions. Their texts say what was tried, what was found, and what to do.
 
-A call's errors are those of Rust's `CallError` and the codes of C's `upcall_status`, one class each.
+The errors of a call are those of Rust's `CallError` and the codes of C's `upcall_status`, one class
+each.
 """
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """All that the runtime raises."""
+    """The base class of all exceptions of the runtime."""
 
 
 class Closed(Error):
-    """A client, a resource, or the data of a call, was used after its end."""
+    """A client, a resource, or the data of a call was used after its end."""
 
 
 class Forked(Error):
@@ -19,23 +20,23 @@ class Forked(Error):
 
 
 class BindError(Error):
-    """There is no binding."""
+    """Binding failed."""
 
 
 class BadName(BindError, ValueError):
-    """The name cannot be one."""
+    """The name is not well-formed."""
 
 
 class NoSuchName(BindError):
-    """Nobody exports the name."""
+    """No server exports the name."""
 
 
 class ServerGone(BindError):
-    """The server has ended, exports the name no longer, or closed the connection before it answered."""
+    """The server has ended, no longer exports the name, or closed the connection early."""
 
 
 class NoAnswer(BindError, TimeoutError):
-    """The server does not answer: it is stopped, or something else listens there."""
+    """The server does not answer: it is stopped, or another program listens there."""
 
 
 class WrongUser(BindError, PermissionError):
@@ -47,7 +48,7 @@ class Denied(BindError, PermissionError):
 
 
 class Ceiling(BindError):
-    """The server takes no more from this client."""
+    """This client has reached its limit in the server."""
 
 
 class WrongVersion(BindError):
@@ -55,7 +56,7 @@ class WrongVersion(BindError):
 
 
 class WrongInterface(BindError):
-    """The name is of another interface."""
+    """The name belongs to another interface."""
 
 
 class Mismatch(BindError):
@@ -63,15 +64,19 @@ class Mismatch(BindError):
 
 
 class NoResource(BindError):
-    """A descriptor, memory, or another resource could not be had."""
+    """A descriptor, memory, or another resource is exhausted."""
 
 
 class BrokenProtocol(BindError):
-    """The server broke the protocol."""
+    """The server violated the protocol."""
 
 
 class Unreachable(BindError, ConnectionError):
-    """There is no connection to a server on another machine: nobody listens there, it is not one of ours, or the connection was lost."""
+    """There is no connection to a server on another machine.
+
+    No program listens at the address, the listener is not an Upcall server, or the connection was
+    lost.
+    """
 
 
 class NotThere(BindError):
@@ -83,29 +88,35 @@ class CallError(Error):
 
 
 class CallFailed(CallError, ConnectionError):
-    """No reply will come: the server has ended, say. The procedure may or may not have run."""
+    """No reply will arrive: the server has ended, for example.
 
-    #: Why.
+    The procedure may or may not have run.
+    """
+
+    #: The reason.
     why: str
     #: The name that was bound.
     name: str
-    #: The server's process; 0 on another machine.
+    #: The server's process ID; 0 on another machine.
     server_pid: int
 
 
 class CallAborted(CallError, TimeoutError):
-    """The deadline passed before the reply was there, or the call was given up. The server goes on; the result is dropped when it comes."""
+    """The deadline passed before the reply arrived, or the call was cancelled.
 
-    #: Whether the server has the request, so that the procedure may have run, or may still run.
+    The server continues; the result is dropped when it arrives.
+    """
+
+    #: Whether the server has the request: then the procedure may have run, or may still run.
     sent: bool
 
 
 class TooLong(CallError, ValueError):
     """An argument is longer than the interface permits. Nothing was sent."""
 
-    #: Its bytes or elements.
+    #: The argument's length, in bytes or elements.
     length: int
-    #: The most permitted.
+    #: The maximum length.
     limit: int
 
 
@@ -118,18 +129,18 @@ class Refused(CallError):
 
 
 class NoSuchHandle(CallError):
-    """The server does not know the resource any more."""
+    """The server no longer knows the resource."""
 
 
 class Panicked(CallError):
-    """The procedure failed in the server: a panic, or an exception. The server goes on."""
+    """The procedure failed in the server: a panic, or an exception. The server continues."""
 
-    #: In the server's words, the first 32 bytes of them.
+    #: The first 32 bytes of the server's text.
     message: str
 
 
 class Revoked(CallError):
-    """The server took the binding back."""
+    """The server revoked the binding."""
 
 
 class NoSuchProcedure(CallError):
@@ -137,11 +148,11 @@ class NoSuchProcedure(CallError):
 
 
 class Malformed(CallError):
-    """The server's reply is not what the interface says."""
+    """The server's reply violates the interface."""
 
 
 class NoMemory(CallError, MemoryError):
-    """No memory for the arguments or the result."""
+    """There is no memory for the arguments or the result."""
 
 
 class ServeError(Error):
@@ -149,26 +160,26 @@ class ServeError(Error):
 
 
 class NameTaken(ServeError):
-    """The name is exported already."""
+    """The name is already exported."""
 
-    #: By this process, if it is another one.
+    #: The process that exports it, which may be this one.
     server_pid: int
 
 
 class Unprotected(ServeError, ValueError):
-    """The address to listen at can be reached from other machines, and nothing would protect what is served there."""
+    """Other machines can reach the address to listen at, and nothing would protect the exports."""
 
 
 class GroupError(Error):
-    """What goes wrong with groups and their messages."""
+    """The base class of exceptions about groups and their messages."""
 
 
 class OtherThread(GroupError, RuntimeError):
-    """A group belongs to the thread that has joined it, and another one has used it."""
+    """A thread used a group that belongs to another thread, the one that joined it."""
 
 
 class InHandler(GroupError, RuntimeError):
-    """A group cannot be left in a handler, or in anything else that one of its methods calls."""
+    """A group cannot be left in a handler, or in any other callback of one of its methods."""
 
 
 class NothingThere(GroupError, LookupError):
@@ -176,11 +187,15 @@ class NothingThere(GroupError, LookupError):
 
 
 class StillViewed(GroupError, BufferError):
-    """Something still looks at a message in place, a `memoryview` or an array of numpy's perhaps, though its `with` has ended. It is disposed of when the last of these has gone."""
+    """A buffer of a message in place is still exported though its `with` has ended.
+
+    This may be a `memoryview` or a NumPy array. The message is disposed of when the last of its
+    buffers has gone.
+    """
 
 
 class NoUpcalls(GroupError, OSError):
-    """Handlers cannot run by themselves here."""
+    """Handlers cannot run by upcalls here."""
 
 
 class JoinError(GroupError):
@@ -188,27 +203,35 @@ class JoinError(GroupError):
 
 
 class BadGroup(JoinError, ValueError):
-    """No group can have that name or size, or there is no such rank in it, or members cannot tell each other of so many kinds of messages (names and signatures of 150 KB)."""
+    """The group's name, size, rank or kinds of messages are invalid.
+
+    No group can have that name or size, there is no such rank in it, or the names and signatures of
+    the kinds of messages exceed the 150 KB that members can exchange about them.
+    """
 
 
 class Incomplete(JoinError, TimeoutError):
-    """Not all members came in time."""
+    """Not all members joined in time."""
 
 
 class NotTakenIn(JoinError):
-    """Who takes in the members refuses this one: another version, size, or kinds of messages, or its rank is taken. The text says which kind differs."""
+    """The group refuses this member.
+
+    The version, the size or the kinds of messages differ, or the rank is taken. The text names the
+    kind that differs.
+    """
 
 
 class NoJob(JoinError):
-    """This process is no member of a job."""
+    """This process is not a member of a job."""
 
 
 class NoMembership(JoinError, OSError):
-    """A descriptor, memory, or another resource could not be had."""
+    """A descriptor, memory, or another resource is exhausted."""
 
 
 class SendError(GroupError):
-    """A message was not sent. Nothing of it was."""
+    """A message was not sent, not even in part."""
 
 
 class NoSuchRank(SendError, IndexError):
@@ -220,23 +243,26 @@ class ReceiverEnded(SendError, ConnectionError):
 
 
 class MessageTooLong(SendError, ValueError):
-    """The message is longer than any can be."""
+    """The message exceeds the maximum length of a message."""
 
 
 class Full(SendError, BlockingIOError):
-    """There is no room yet, or was none for the time that `send` may wait."""
+    """There is no room yet, or there was none within the time limit of `send`."""
 
 
 class Overflow(SendError):
-    """This member has its share of what the group may buffer in use, or little memory is left, for the time that `send` may wait."""
+    """No buffer space became free within the time limit of `send`.
+
+    This member has used up its share of what the group may buffer, or little memory is left.
+    """
 
 
 class NoBuffer(SendError, MemoryError):
-    """No memory for what does not fit into the queue."""
+    """There is no memory for a message that does not fit into the queue."""
 
 
 class ReceiverViolation(SendError):
-    """The receiver does not keep to the protocol."""
+    """The receiver violates the protocol."""
 
 
 class NoQueue(SendError, ConnectionError):
@@ -244,42 +270,45 @@ class NoQueue(SendError, ConnectionError):
 
 
 class QueueRefused(SendError):
-    """The receiver lives, and lacks memory or descriptors for the queue.
+    """The receiver lives, but lacks memory or descriptors for the queue.
 
-    The message was not sent. What was sent to the receiver before waits in this process, and the
-    next send offers the queue again.
+    The message was not sent. Messages that were sent to the receiver before wait in this process,
+    and the next send offers the queue again.
     """
 
 
 class RunError(GroupError):
-    """Waiting for other members has ended."""
+    """A wait for other members failed."""
 
 
 class MemberEnded(RunError, ConnectionError):
-    """Another member has ended or left, so what was waited for may never come."""
+    """Another member has ended or left, so what this member waited for may never arrive."""
 
     #: The member.
     rank: int
 
 
 class MemberViolation(RunError):
-    """Another member does not keep to the protocol."""
+    """Another member violates the protocol."""
 
     #: The member.
     rank: int
 
 
 class GivenUp(RunError):
-    """Another member has given a barrier or reduction up, and reports that a third one never comes. Nothing here confirms that the third one has ended."""
+    """Another member has given up a barrier or reduction, and reports that a third one is missing.
 
-    #: The member that reports.
+    This member cannot confirm that the third one has ended.
+    """
+
+    #: The member that reports this.
     by: int
-    #: The member that it misses.
+    #: The member that is missing.
     missed: int
 
 
 class Unhandled(RunError):
-    """A message waits that has no handler, and those of its sender behind it."""
+    """A message without a handler waits, and so do those of its sender behind it."""
 
     #: The sender.
     rank: int
@@ -290,7 +319,7 @@ class Unhandled(RunError):
 class Unsent(RunError):
     """No memory or descriptor is left, here or there, to reach a member that waits for this one.
 
-    A barrier or reduction goes on with the next call.
+    A barrier or reduction continues with the next call.
     """
 
     #: The member.

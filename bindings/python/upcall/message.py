@@ -1,6 +1,7 @@
 """Messages between the members of a group, with handlers.
 
-A process joins a group and is one of its members, by rank. Members in Rust, C and Python are members of one group::
+A process joins a group and becomes one of its members, identified by rank. Members in Rust, C and
+Python can form one group::
 
     from upcall import message
 
@@ -11,12 +12,13 @@ A process joins a group and is one of its members, by rank. Members in Rust, C a
     def _(group: message.Group, sender: int, hops: int) -> None:
         group.send((group.rank + 1) % group.size, token, hops + 1)
 
-    with message.join("ring", 4, handlers) as group:  # four processes say this; each gets a rank
+    with message.join("ring", 4, handlers) as group:  # four processes run this; each gets a rank
         if group.rank == 0:
             group.send(1, token, 1)
         group.run_until()  # until another member ends
 
-A group belongs to the thread that has joined it: in another one every method raises `OtherThread`. While a method waits, other threads of the program run, and Ctrl-C ends the wait.
+A group belongs to the thread that joined it: on any other thread every method raises `OtherThread`.
+While a method waits, other threads of the program run, and Ctrl-C ends the wait.
 """
 
 from __future__ import annotations
@@ -129,16 +131,16 @@ class Kind(typing.Generic[_T]):
     """A kind of message that carries a `_T`."""
 
     name: str
-    #: What it carries, in the words that members in all languages have for it.
+    #: The signature of the payload, which is the same in all languages.
     carries: str
     _index: int
     _of: object = dataclasses.field(repr=False, compare=False)
 
 
 class Message(typing.NamedTuple):
-    """A message that was taken, or looked at."""
+    """A message that was received or peeked."""
 
-    #: Who has sent it.
+    #: The sender's rank.
     sender: int
     kind: Kind[typing.Any]
     value: typing.Any
@@ -148,12 +150,16 @@ class Event(typing.NamedTuple):
     """What happened to another member."""
 
     rank: int
-    #: How it broke the protocol, after which nothing more is taken from it. `None`: it has ended, or has left the group, and all that it had sent was taken before.
+    #: How the member violated the protocol, after which nothing more is taken from it. `None`: it
+    #: has ended, or has left the group, and all its messages were taken first.
     violation: str | None
 
 
 class Handlers:
-    """The kinds of messages that a member knows, and what it does with them. All members of a group have the same kinds in the same order; handlers are each one's own."""
+    """The kinds of messages that a member knows, and its handlers.
+
+    All members of a group have the same kinds in the same order; each has its own handlers.
+    """
 
     def __init__(self) -> None:
         self._kinds: list[Kind[typing.Any]] = []
@@ -167,13 +173,18 @@ class Handlers:
     def kind(self, name: str, carries: type[_T]) -> Kind[_T]: ...
 
     def kind(self, name: str, carries: object = None) -> Kind[typing.Any]:
-        """Another kind of message. Without a handler, its messages wait until they are received.
+        """Registers another kind of message.
 
-        `carries` is a type: `int` (an `i64`), `float`, `bool`, a tuple of these, `str`, `bytes`, or `None` for nothing. Or a signature: a number `u64 i64 u32 i32 u16 u8 bool f64 f32`, an array `[u64; 4]`, which is a list here, a tuple
-        `(u64, (f64, bool))`, `words`, which are a list of any length, `bytes`, `text`, `()`.
+        Without a handler, its messages wait until they are received.
+
+        `carries` is a type: `int` (an `i64`), `float`, `bool`, a tuple of these, `str`, `bytes`, or
+        `None` for nothing. Or it is a signature: a number `u64 i64 u32 i32 u16 u8 bool f64 f32`, an
+        array `[u64; 4]`, which is a list here, a tuple `(u64, (f64, bool))`, `words`, which are a
+        list of any length, `bytes`, `text`, `()`.
 
         Raises:
-            ValueError: there is one of that name already, or it is no signature; the latter when the group is joined.
+            ValueError: there is already a kind of that name. A malformed signature is reported when
+                the group is joined.
         """
         if any(known.name == name for known in self._kinds):
             raise ValueError(f"there is a kind of message {name!r} already")
@@ -182,9 +193,12 @@ class Handlers:
         return kind
 
     def on(self, kind: Kind[_T]) -> Callable[[Callable[[Group, int, _T], object]], Callable[[Group, int, _T], object]]:
-        """A decorator: has messages of this kind run the function, with the group, the sender and what they carry.
+        """A decorator that sets the handler for messages of a kind.
 
-        It runs in methods of the group that poll: `poll`, `run_until`, `barrier`, `reduce`. The message was taken before, so it may send, poll and wait; while it waits, others run. What it raises, that method raises.
+        The function is called with the group, the sender and the payload, by the methods of the
+        group that poll: `poll`, `run_until`, `barrier`, `reduce`. The message is taken before, so
+        the handler may send, poll and wait; while it waits, other handlers run. An exception of the
+        handler leaves the method that runs it.
         """
         if kind._of is not self:
             raise ValueError(f"{kind.name!r} is a kind of other handlers")
@@ -202,7 +216,7 @@ def _heed(number: int, frame: types.FrameType | None) -> None:
 
 @contextlib.contextmanager
 def _heeding() -> Iterator[None]:
-    """While groups are told of messages by a signal."""
+    """While a signal announces messages to groups."""
     before = signal.getsignal(signal.SIGURG)
     if before not in (signal.SIG_DFL, signal.SIG_IGN, _heed):
         raise NoUpcalls("the program has a handler of its own for SIGURG: poll instead")
@@ -214,7 +228,11 @@ def _heeding() -> Iterator[None]:
 
 
 class Group:
-    """A process's membership in a group. Made by `join`; use it in a `with`, at whose end the process leaves: what it has sent still arrives, and the others learn of it."""
+    """A process's membership in a group, made by `join`.
+
+    Use it in a `with`, at whose end the process leaves: messages that it sent still arrive, and the
+    other members get an event.
+    """
 
     def __init__(
         self,
@@ -227,7 +245,7 @@ class Group:
         timeout: float | None,
         limit: int | None,
     ) -> None:
-        # Not the group itself: nobody would see that circle.
+        # A weak reference: the garbage collector cannot see a cycle through the engine.
         this = weakref.ref(self)
 
         def bound(handler: Callable[[Group, int, typing.Any], object]) -> Callable[[int, typing.Any], object]:
@@ -245,16 +263,19 @@ class Group:
 
     @property
     def rank(self) -> int:
-        """This member's place, from 0."""
+        """This member's rank, from 0."""
         return self._member.rank()
 
     @property
     def size(self) -> int:
-        """How many members there are, those that have ended included."""
+        """The number of members, including those that have ended."""
         return self._member.size()
 
     def process(self, rank: int) -> int | None:
-        """A member's process. `None`: there is no such member, or its process is not visible in this PID namespace."""
+        """A member's process ID.
+
+        `None`: there is no such member, or its process is not visible in this PID namespace.
+        """
         return self._member.process(rank)
 
     def _index(self, kind: Kind[typing.Any]) -> int:
@@ -268,19 +289,25 @@ class Group:
     def send(self, to: int, kind: Kind[_T], value: _T, *, timeout: float | None = None) -> None: ...
 
     def send(self, to: int, kind: Kind[typing.Any], value: typing.Any = None, *, timeout: float | None = None) -> None:
-        """Sends a message. Once this has returned it arrives, exactly once and in order, unless the receiver ends before it takes it.
+        """Sends a message.
 
-        It does not wait for the receiver, but for room in its queue, and then no longer than the group's timeout. Where this member has
-        buffered all that it may, or the group has no timeout, it waits until the receiver has taken some: for as long as that takes, or for
-        `timeout` seconds. While it waits it runs the handlers of what comes, but not in an atomic section. If what comes has no handler, and
-        members wait for each other's room, they wait for ever: `timeout` ends that.
+        Once this has returned the message arrives, exactly once and in order, unless the receiver
+        ends before taking it.
+
+        The send does not wait for the receiver. It waits only for room in the receiver's queue, and
+        no longer than the group's timeout. If this member has buffered all that it may, or if the
+        group has no timeout, it waits until the receiver has taken some messages: as long as that
+        takes, or for `timeout` seconds. While it waits it runs the handlers of arriving messages,
+        except in an atomic section. If arriving messages have no handler, and members wait for each
+        other's room, they wait forever: `timeout` ends that.
+
+        If this raises, nothing was sent.
 
         Raises:
-            TypeError, ValueError: the value is not what the kind carries.
+            TypeError, ValueError: the value does not fit the kind.
             Full, Overflow: there was no room for `timeout` seconds.
             SendError: see its classes.
-            BaseException: whatever a handler raised.
-            Nothing was sent then.
+            BaseException: the exception of a handler.
         """
         self._member.send(to, self._index(kind), value, True, timeout)
 
@@ -290,7 +317,10 @@ class Group:
     def try_send(self, to: int, kind: Kind[_T], value: _T) -> bool: ...
 
     def try_send(self, to: int, kind: Kind[typing.Any], value: typing.Any = None) -> bool:
-        """The same, if there is room now; if not it returns false, and nothing was sent. Runs no handlers."""
+        """Sends a message if there is room now. Otherwise returns false, and nothing was sent.
+
+        Runs no handlers.
+        """
         try:
             self._member.send(to, self._index(kind), value, False, None)
         except Full:
@@ -299,15 +329,19 @@ class Group:
 
     @property
     def available(self) -> bool:
-        """Whether a message waits: a load for each member that has ever sent one here."""
+        """Whether a message waits: one load for each member that has ever sent a message here."""
         return self._member.available()
 
     def poll(self) -> int:
-        """Runs the handlers of the messages that wait, at most 64 of each member, and returns how many. A message without a handler stays, and those of the same sender behind it. Does not wait."""
+        """Runs the handlers of waiting messages, and returns the number of messages.
+
+        It handles at most 64 messages of each member. A message without a handler stays, and so do
+        those of the same sender behind it. Does not wait.
+        """
         return self._member.poll()
 
     def receive(self) -> Message:
-        """Takes the next message, whatever handlers there are. Members have their turns. Does not wait.
+        """Takes the next message, even if it has a handler. Senders take turns. Does not wait.
 
         Raises:
             NothingThere: no message waits.
@@ -316,7 +350,7 @@ class Group:
         return Message(sender, self._kinds[kind], value)
 
     def peek(self) -> Message:
-        """The message that `receive` would take, which stays.
+        """Returns the message that `receive` would take, which stays.
 
         Raises:
             NothingThere: no message waits.
@@ -326,28 +360,39 @@ class Group:
 
     @contextlib.contextmanager
     def receive_in_place(self) -> Iterator[Place]:
-        """Takes the next message, whatever handlers there are, but leaves it where it lies until the end of the `with`; then it is disposed of, also if that ends by an exception. Nothing is copied, however large it is. Does not wait.
+        """Takes the next message, even if it has a handler, but leaves it where it lies.
+
+        The message is disposed of at the end of the `with`, even if an exception ends that. Nothing
+        is copied, however large the message is. Does not wait.
 
             with group.receive_in_place() as message:
                 file.write(message)
 
-        The sender can still change the bytes meanwhile: see `Place`. Until it is disposed of no other message of the same sender is taken: to receive or to poll in the `with` finds those of others, and a wait for what this sender sends next, also in
-        `barrier`, does not end. If the sender dies meanwhile the bytes stay, and the event comes after the message; they stay also when the group is left.
+        Within the `with` the sender can still change the bytes: see `Place`. Until the message is
+        disposed of, no other message of the same sender is taken. Receiving or polling in the
+        `with` finds only messages of other senders, and a wait for this sender's next message, also
+        in `barrier`, does not end. If the sender dies, the bytes stay, and the event follows the
+        message. The bytes also stay when the group is left.
 
         Raises:
             NothingThere: no message waits.
-            StillViewed: at the end of the `with`, a buffer of it is still exported: a `memoryview` that was not released, an array. The message is disposed of by the first method of the group that is called when the last of these has gone. An exception
-                of the `with` is not replaced by this one.
+            StillViewed: at the end of the `with`, a buffer of the message is still exported: a
+                `memoryview` that was not released, or an array. When the last of these has gone,
+                the next method call on the group disposes of the message. An exception of the
+                `with` is not replaced by this one.
         """
         return self._in_place(True)
 
     @contextlib.contextmanager
     def peek_in_place(self) -> Iterator[Place]:
-        """The message that `receive` would take, where it lies, as `receive_in_place` has it. It stays, and after the `with` it is the next one of its sender again.
+        """Returns the message that `receive` would take, where it lies, as `receive_in_place` does.
+
+        The message stays, and after the `with` it is the next one of its sender again.
 
         Raises:
             NothingThere: no message waits.
-            StillViewed: as there; it is kept from being taken until the last buffer has gone.
+            StillViewed: as for `receive_in_place`; the message cannot be taken until the last
+                buffer has gone.
         """
         return self._in_place(False)
 
@@ -362,60 +407,75 @@ class Group:
                 raise StillViewed("the message cannot be disposed of while a buffer of it is exported: release it (memoryview.release, del) within the `with`, or copy what is needed longer (bytes)")
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until a message or an event is there, at most so many seconds, and returns whether one is. Runs no handlers.
+        """Waits for a message or an event, at most `timeout` seconds. Returns true if there is one.
+
+        Runs no handlers.
 
         Raises:
-            ValueError: that is no number of seconds.
+            ValueError: `timeout` is not a valid number of seconds.
         """
         return self._member.wait(timeout)
 
     def run_until(self, done: Callable[[], object] | None = None) -> None:
-        """Runs handlers and waits until `done` returns something true.
+        """Runs handlers and waits until `done` returns a true value.
 
         Raises:
             MemberEnded, MemberViolation: another member is lost.
-            Unhandled: a message waits that has no handler.
+            Unhandled: a message without a handler waits.
         """
         self._member.run_until(done)
 
     def barrier(self) -> None:
-        """Waits until all members have come here, and runs handlers meanwhile.
+        """Waits until all members have reached the barrier, and runs handlers while it waits.
 
         Raises:
-            RunError: a member is lost that did not come, or a message waits that has no handler. After the former, or after an exception of a handler's, no later barrier holds.
+            RunError: a member is lost that had not reached the barrier, or a message without a
+                handler waits. After the former, or after an exception of a handler, no later
+                barrier holds.
         """
         self._member.barrier()
 
     def reduce(self, value: _Number, combine: Callable[[_Number, _Number], _Number], number: str | None = None) -> _Number:
-        """Combines a number of each member, in the order of ranks, and gives the result to all: `group.reduce(1.5, max)`. Runs handlers meanwhile.
+        """Combines one number of each member, in the order of ranks: `group.reduce(1.5, max)`.
 
-        All members call it with the same `combine`, which is to be associative. Numbers are `i64` if they are `int`, else `f64`; or what `number` says: "u64".
+        All members call this with the same `combine`, which must be associative, and get the same
+        result. Numbers are `i64` if they are `int`, otherwise `f64`; `number` can override this:
+        "u64". Runs handlers while it waits.
 
         Raises:
-            RunError: as `barrier`.
+            RunError: as for `barrier`.
         """
         if number is None:
             number = "i64" if isinstance(value, int) else "f64"
         return typing.cast(_Number, self._member.reduce(number, value, combine))
 
     def events(self) -> Iterator[Event]:
-        """What has happened to other members, in the order in which it was noticed, each once, until there is no more. Polling, receiving and looking notice it."""
+        """Yields the events of other members, in the order in which they were noticed, each once.
+
+        Ends when there are no more. Polling, receiving and peeking notice events.
+        """
         while (event := self._member.event()) is not None:
             yield Event(*event)
 
     @contextlib.contextmanager
     def upcalls(self) -> Iterator[None]:
-        """Within this, handlers run by themselves, while the main thread computes: between two bytecodes, as handlers of signals do. So they may do anything; but they do not run within other handlers, methods of the group and its sections
-        (`atomic`). A long call into code that is not Python keeps them waiting. What a handler raises is raised where the thread was.
+        """Within this, handlers run by upcalls while the main thread computes.
+
+        They run between two bytecodes, as Python's signal handlers do, so they may do anything.
+        They do not run within other handlers, methods of the group, or its sections (`atomic`). A
+        long call into code that is not Python delays them. An exception of a handler is raised
+        where the thread was.
 
             with group.upcalls():
                 solve()
 
-        Only for the main thread. It is told by a signal (SIGURG), for which this has a handler meanwhile. While it does nothing but wait for messages, `wait` and `run_until` are quicker.
+        Only for the main thread, which a signal (SIGURG) notifies; this installs a handler for it.
+        If the thread does nothing but wait for messages, `wait` and `run_until` are faster.
 
         Raises:
             OtherThread: this is not the main thread.
-            NoUpcalls: the program has a handler of its own for SIGURG; the kernel has no membarrier(2); or a descriptor or memory is missing.
+            NoUpcalls: the program has a handler of its own for SIGURG; the kernel has no
+                membarrier(2); or a descriptor or memory is missing.
         """
         if not self._member.is_first():
             raise OtherThread("handlers run by themselves on the main thread only, where Python runs those of signals: poll here")
@@ -428,7 +488,10 @@ class Group:
 
     @contextlib.contextmanager
     def atomic(self) -> Iterator[None]:
-        """A section in which no handler runs unless this polls; those that it kept from running by themselves (`upcalls`) run after it."""
+        """A section in which no handler runs unless this thread polls.
+
+        Handlers that the section kept from running by upcalls (`upcalls`) run after it.
+        """
         self._member.begin_atomic()
         try:
             yield
@@ -436,7 +499,9 @@ class Group:
             self._member.end_atomic()
 
     def buffered(self, to: int) -> int:
-        """Bytes of the buffer with messages that a member has not taken yet; 0 while they go the direct way.
+        """The number of buffered bytes with messages that a member has not taken yet.
+
+        0 while messages to it go the direct way.
 
         Raises:
             NoSuchRank: there is no such member.
@@ -445,19 +510,28 @@ class Group:
 
     @property
     def diverted(self) -> int:
-        """How many messages of this member's went through a buffer so far, of those to members that it can still send to."""
+        """How many of this member's messages have gone through a buffer so far.
+
+        Counts messages to members that it can still send to.
+        """
         return self._member.diverted()
 
     @property
     def diversions(self) -> int:
-        """How often messages for this member went over to a buffer: a sender found no room for longer than its timeout. Nothing is lost by that; who sees it grow keeps messages waiting."""
+        """How often messages for this member were diverted to a buffer.
+
+        That happens if a sender finds no room for longer than its timeout. No message is lost by
+        that. If the number grows, this member keeps messages waiting.
+        """
         return self._member.diversions()
 
     def leave(self) -> None:
-        """Leaves the group, as the end of its `with`: afterwards all methods raise `upcall.Closed`. Twice is once.
+        """Leaves the group, as the end of its `with` does.
+
+        Afterwards all methods raise `upcall.Closed`. Leaving again does nothing.
 
         Raises:
-            InHandler: in a handler, or in anything else that a method of the group calls.
+            InHandler: in a handler, or in any other callback of a method of the group.
         """
         self._member.close()
 
@@ -483,14 +557,24 @@ def join(
     timeout: float | None = 0.0002,
     limit: int | None = None,
 ) -> Group:
-    """Becomes a member of a group of `size` processes that all say this name, and returns when all others are there.
+    """Joins a group of `size` processes that all give this name.
 
-    `rank` asks for a place; otherwise it gets one that nobody asked for. `patience` is for how many seconds the others are waited for. `timeout`, in seconds too, is the atomicity timeout: so long at most a sender waits for room in the
-    queue of a receiver that takes nothing, and then goes on in a buffer; at 0 all messages are buffered, with `None` none is, and senders wait. `limit`: so many bytes at most the group buffers; a quarter of the machine's memory if it is not given.
+    Returns when all others have joined.
+
+    Args:
+        rank: asks for a rank; by default the member gets a rank that no other member asked for.
+        patience: how long to wait for the other members, in seconds.
+        pacing: how the member waits for messages.
+        timeout: the atomicity timeout, in seconds: how long a sender waits for room in the queue of
+            a receiver that takes nothing, before it goes on in a buffer. At 0 all messages are
+            buffered; with `None` none are, and senders wait.
+        limit: maximum number of bytes that the group buffers; by default a quarter of the machine's
+            memory.
 
     Raises:
         JoinError: see its classes.
-        ValueError: what a kind carries is no signature, a time no number of seconds, or the limit no number of bytes.
+        ValueError: what a kind carries is not a signature, a time is not a number of seconds, or
+            the limit is not a number of bytes.
     """
     return Group(name, size, handlers, rank, patience, pacing, timeout, limit)
 
@@ -503,9 +587,11 @@ def join_job(
     timeout: float | None = 0.0002,
     limit: int | None = None,
 ) -> Group:
-    """Joins the group of the job that this process was started in (`upcall job run --group 4 -- python3 program.py`), with the size and the rank that it has there.
+    """Joins the group of the job that this process was started in, with its size and rank there.
+
+    The job is started with `upcall job run --group 4 -- python3 program.py`.
 
     Raises:
-        NoJob: it was not.
+        NoJob: the process was not started in a job.
     """
     return Group(None, 0, handlers, None, patience, pacing, timeout, limit)
