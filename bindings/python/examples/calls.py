@@ -19,13 +19,20 @@ import typing
 import upcall
 from every import Every
 
-CALLS = {"upcall": 20_000, "upcall, server in Python": 500, "multiprocessing pipes": 1_000, "grpcio": 300}
+CALLS = {
+    "upcall": 20_000,
+    "upcall, server in Python": 500,
+    "multiprocessing pipes": 1_000,
+    "grpcio": 300,
+}
 
 Add = typing.Callable[[int, int], int]
 
 
 def pin(processor: int) -> None:
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[processor % len(os.sched_getaffinity(0))]})
+    os.sched_setaffinity(
+        0, {sorted(os.sched_getaffinity(0))[processor % len(os.sched_getaffinity(0))]}
+    )
 
 
 def pipe_server(pipe: typing.Any) -> None:
@@ -40,7 +47,9 @@ def pipe_server(pipe: typing.Any) -> None:
 
 def pipes() -> Add:
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=pipe_server, args=(theirs,), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(
+        target=pipe_server, args=(theirs,), daemon=True
+    )
     server.start()
 
     def add(a: int, b: int) -> int:
@@ -61,10 +70,14 @@ def grpc_server(port: typing.Any) -> None:
         return request[0] + request[1]
 
     handler = grpc.unary_unary_rpc_method_handler(
-        add, request_deserializer=lambda data: struct.unpack("<II", data), response_serializer=lambda n: struct.pack("<I", n)
+        add,
+        request_deserializer=lambda data: struct.unpack("<II", data),
+        response_serializer=lambda n: struct.pack("<I", n),
     )
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("every", {"Add": handler}),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("every", {"Add": handler}),)
+    )
     port.send(server.add_insecure_port("127.0.0.1:0"))
     server.start()
     server.wait_for_termination()
@@ -77,7 +90,9 @@ def grpc() -> Add | None:
         print("grpcio: left out, it is not installed")
         return None
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    multiprocessing.get_context("spawn").Process(target=grpc_server, args=(theirs,), daemon=True).start()
+    multiprocessing.get_context("spawn").Process(
+        target=grpc_server, args=(theirs,), daemon=True
+    ).start()
     channel = grpc.insecure_channel(f"127.0.0.1:{ours.recv()}")
     call = channel.unary_unary(
         "/every/Add",
@@ -92,7 +107,11 @@ def python_server(name: str, ready: typing.Any) -> None:
     import every
 
     pin(0)
-    server = type("Adds", (every.ServeEvery,), {m: (lambda self, *_: None) for m in every.ServeEvery.__abstractmethods__})
+    server = type(
+        "Adds",
+        (every.ServeEvery,),
+        {m: (lambda self, *_: None) for m in every.ServeEvery.__abstractmethods__},
+    )
     server.add = lambda self, a, b: a + b  # type: ignore[attr-defined]
     with upcall.start(name, server()):
         ready.send(True)
@@ -102,7 +121,9 @@ def python_server(name: str, ready: typing.Any) -> None:
 def by_python() -> Add:
     name = f"calls-python-{os.getpid()}"
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    multiprocessing.get_context("spawn").Process(target=python_server, args=(name, theirs), daemon=True).start()
+    multiprocessing.get_context("spawn").Process(
+        target=python_server, args=(name, theirs), daemon=True
+    ).start()
     ours.recv()
     return Every(name).add
 
@@ -155,11 +176,17 @@ def main() -> None:
             empty.append(times[len(times) // 2])
     server.kill()
     floor = statistics.median(empty)
-    print(f"add(u32, u32), medians of {rounds} rounds; {floor:.0f} ns of each are the clock's and the loop's (int.__add__)")
-    middle = {what: [statistics.median(part) for part in zip(*times)] for what, times in found.items()}
+    print(
+        f"add(u32, u32), medians of {rounds} rounds; {floor:.0f} ns of each are the clock's and the loop's (int.__add__)"
+    )
+    middle = {
+        what: [statistics.median(part) for part in zip(*times)] for what, times in found.items()
+    }
     for what, (p50, p99) in middle.items():
         ratio = p50 / middle["upcall"][0]
-        print(f"{what:26} p50 {p50 / 1000:8.2f} µs   p99 {p99 / 1000:8.2f} µs   {ratio:6.1f} times upcall's")
+        print(
+            f"{what:26} p50 {p50 / 1000:8.2f} µs   p99 {p99 / 1000:8.2f} µs   {ratio:6.1f} times upcall's"
+        )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ class User:
     number: int
 
     def __init__(self, user: str | int) -> None:
-        object.__setattr__(self, "number", _number(user, "user", lambda name: pwd.getpwnam(name).pw_uid))
+        object.__setattr__(
+            self, "number", _number(user, "user", lambda name: pwd.getpwnam(name).pw_uid)
+        )
 
     def __repr__(self) -> str:
         return f"User({self.number})"
@@ -45,7 +47,9 @@ class Group:
     number: int
 
     def __init__(self, group: str | int) -> None:
-        object.__setattr__(self, "number", _number(group, "group", lambda name: grp.getgrnam(name).gr_gid))
+        object.__setattr__(
+            self, "number", _number(group, "group", lambda name: grp.getgrnam(name).gr_gid)
+        )
 
     def __repr__(self) -> str:
         return f"Group({self.number})"
@@ -66,15 +70,25 @@ ANY_USER: typing.Final = AnyUser.ANY_USER
 Admits = collections.abc.Callable[[int, int, int], bool]
 
 #: Which processes are accepted: one of these, or several, at least one of which must accept.
-Accepts = typing.Union[User, Group, AnyUser, Admits, collections.abc.Iterable[typing.Union[User, Group, AnyUser, Admits]]]
+Accepts = typing.Union[
+    User,
+    Group,
+    AnyUser,
+    Admits,
+    collections.abc.Iterable[typing.Union[User, Group, AnyUser, Admits]],
+]
 
 
 def told(accepts: Accepts) -> tuple[bool, list[int], list[int], list[Admits]]:
     """For the engine: whether all users are accepted, the users, the groups, and the functions."""
     if isinstance(accepts, (str, int)):
-        raise TypeError(f"which processes are accepted? Give User({accepts!r}) or Group({accepts!r})")
+        raise TypeError(
+            f"which processes are accepted? Give User({accepts!r}) or Group({accepts!r})"
+        )
     single = isinstance(accepts, (User, Group, AnyUser)) or callable(accepts)
-    every = [accepts] if single else list(typing.cast("collections.abc.Iterable[typing.Any]", accepts))
+    every = (
+        [accepts] if single else list(typing.cast("collections.abc.Iterable[typing.Any]", accepts))
+    )
     any_user = False
     users: list[int] = []
     groups: list[int] = []
@@ -89,5 +103,7 @@ def told(accepts: Accepts) -> tuple[bool, list[int], list[int], list[Admits]]:
         elif callable(one):
             asked.append(one)
         else:
-            raise TypeError(f"a User, a Group, ANY_USER or a function says which processes are accepted, and {one!r} is none of these")
+            raise TypeError(
+                f"a User, a Group, ANY_USER or a function says which processes are accepted, and {one!r} is none of these"
+            )
     return any_user, users, groups, asked

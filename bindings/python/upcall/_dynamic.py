@@ -74,7 +74,9 @@ def bind(
     clients = {
         vars(known)["_upcall_id"]: known
         for known in vars(module).values()
-        if isinstance(known, type) and issubclass(known, _upcall.Caller) and "_upcall_id" in vars(known)
+        if isinstance(known, type)
+        and issubclass(known, _upcall.Caller)
+        and "_upcall_id" in vars(known)
     }
     for known, client in clients.items():
         # Versions may differ: binding compares procedure by procedure.
@@ -82,4 +84,6 @@ def bind(
             return client(name, expect=expect)
     from upcall.errors import WrongInterface
 
-    raise WrongInterface(f"{name!r} is {identity}, and {os.fspath(wit or identity)} has only {', '.join(clients)}")
+    raise WrongInterface(
+        f"{name!r} is {identity}, and {os.fspath(wit or identity)} has only {', '.join(clients)}"
+    )

@@ -72,14 +72,19 @@ class Running:
                 this PID namespace, or are on other machines.
         """
         if pid == 0:
-            raise ValueError("0 is the number of no process: it stands for all that cannot be seen from here")
+            raise ValueError(
+                "0 is the number of no process: it stands for all that cannot be seen from here"
+            )
         return self._served.revoke(pid)
 
     def __enter__(self) -> Running:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -95,7 +100,9 @@ Addresses = typing.Union[str, collections.abc.Iterable[str]]
 Served = typing.Union[object, tuple[type[Serve], object]]
 
 
-def _exports(name: str | collections.abc.Mapping[str, Served], server: Served | None) -> list[tuple[str, typing.Any, object]]:
+def _exports(
+    name: str | collections.abc.Mapping[str, Served], server: Served | None
+) -> list[tuple[str, typing.Any, object]]:
     named = {name: server} if isinstance(name, str) else dict(name)
     exports = []
     for export, told in named.items():
@@ -162,7 +169,11 @@ def start(
         raise ValueError(f"the mode of a socket is from 0 to 0o777, and not {mode:#o}")
     number = None if group is None else (group if isinstance(group, Group) else Group(group)).number
     addresses = _addresses(listen, True) + _addresses(listen_unprotected, False)
-    return Running(_upcall.start(_exports(name, server), processors, pacing.value, loop, admits, mode, number, addresses))
+    return Running(
+        _upcall.start(
+            _exports(name, server), processors, pacing.value, loop, admits, mode, number, addresses
+        )
+    )
 
 
 def serve(
@@ -220,7 +231,8 @@ def _own_loop() -> asyncio.AbstractEventLoop:
 
 
 def wait(
-    coroutine: collections.abc.Coroutine[typing.Any, typing.Any, typing.Any], loop: asyncio.AbstractEventLoop | None
+    coroutine: collections.abc.Coroutine[typing.Any, typing.Any, typing.Any],
+    loop: asyncio.AbstractEventLoop | None,
 ) -> typing.Any:
     """For the engine: runs the coroutine of an `async def` procedure, and waits for its result."""
     on = loop or _own_loop()

@@ -53,7 +53,9 @@ class _Loop:
 _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.WeakKeyDictionary()
 
 
-async def _call(caller: _upcall.Caller, number: int, args: tuple[typing.Any, ...], kwargs: dict[str, typing.Any]) -> typing.Any:
+async def _call(
+    caller: _upcall.Caller, number: int, args: tuple[typing.Any, ...], kwargs: dict[str, typing.Any]
+) -> typing.Any:
     loop = asyncio.get_running_loop()
     here = _loops.get(loop)
     if here is None:
@@ -95,7 +97,10 @@ class View:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -115,11 +120,18 @@ class _HasView(typing.Protocol[_V]):
 
 @typing.overload
 async def bind(
-    name: str, interface: collections.abc.Callable[..., _HasView[_V]], *, expect: Accepts | None = None
+    name: str,
+    interface: collections.abc.Callable[..., _HasView[_V]],
+    *,
+    expect: Accepts | None = None,
 ) -> _V: ...
 @typing.overload
 async def bind(
-    name: str, interface: None = None, *, wit: str | os.PathLike[str] | None = None, expect: Accepts | None = None
+    name: str,
+    interface: None = None,
+    *,
+    wit: str | os.PathLike[str] | None = None,
+    expect: Accepts | None = None,
 ) -> typing.Any: ...
 
 

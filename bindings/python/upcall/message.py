@@ -108,7 +108,15 @@ __all__ = [
 _T = typing.TypeVar("_T")
 _Number = typing.TypeVar("_Number", int, float)
 
-_SIGNATURES: dict[object, str] = {int: "i64", float: "f64", bool: "bool", str: "text", bytes: "bytes", None: "()", type(None): "()"}
+_SIGNATURES: dict[object, str] = {
+    int: "i64",
+    float: "f64",
+    bool: "bool",
+    str: "text",
+    bytes: "bytes",
+    None: "()",
+    type(None): "()",
+}
 
 
 def _signature(carries: object) -> str:
@@ -117,13 +125,19 @@ def _signature(carries: object) -> str:
     with contextlib.suppress(TypeError):
         if carries in _SIGNATURES:
             return _SIGNATURES[carries]
-    if typing.get_origin(carries) is tuple and (parts := typing.get_args(carries)) and Ellipsis not in parts:
+    if (
+        typing.get_origin(carries) is tuple
+        and (parts := typing.get_args(carries))
+        and Ellipsis not in parts
+    ):
         return f"({', '.join(map(_signature, parts))})"
     if typing.get_origin(carries) is typing.Annotated:
         said = [one for one in typing.get_args(carries)[1:] if isinstance(one, str)]
         if said:
             return said[0]
-    raise TypeError(f"{carries!r} does not say what a message carries: it is int, float, bool, a tuple of these, str, bytes, None, or a signature as \"(u64, [i32; 4])\"")
+    raise TypeError(
+        f'{carries!r} does not say what a message carries: it is int, float, bool, a tuple of these, str, bytes, None, or a signature as "(u64, [i32; 4])"'
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +206,9 @@ class Handlers:
         self._kinds.append(kind)
         return kind
 
-    def on(self, kind: Kind[_T]) -> Callable[[Callable[[Group, int, _T], object]], Callable[[Group, int, _T], object]]:
+    def on(
+        self, kind: Kind[_T]
+    ) -> Callable[[Callable[[Group, int, _T], object]], Callable[[Group, int, _T], object]]:
         """A decorator that sets the handler for messages of a kind.
 
         The function is called with the group, the sender and the payload, by the methods of the
@@ -203,7 +219,9 @@ class Handlers:
         if kind._of is not self:
             raise ValueError(f"{kind.name!r} is a kind of other handlers")
 
-        def register(handler: Callable[[Group, int, _T], object]) -> Callable[[Group, int, _T], object]:
+        def register(
+            handler: Callable[[Group, int, _T], object],
+        ) -> Callable[[Group, int, _T], object]:
             self._handlers[kind._index] = handler
             return handler
 
@@ -248,7 +266,9 @@ class Group:
         # A weak reference: the garbage collector cannot see a cycle through the engine.
         this = weakref.ref(self)
 
-        def bound(handler: Callable[[Group, int, typing.Any], object]) -> Callable[[int, typing.Any], object]:
+        def bound(
+            handler: Callable[[Group, int, typing.Any], object],
+        ) -> Callable[[int, typing.Any], object]:
             def run(sender: int, value: typing.Any) -> object:
                 group = this()
                 return None if group is None else handler(group, sender, value)
@@ -259,7 +279,9 @@ class Group:
         self._handlers = handlers
         running = {index: bound(handler) for index, handler in handlers._handlers.items()}
         kinds = [(kind.name, kind.carries, running.get(kind._index)) for kind in self._kinds]
-        self._member = _upcall.Member(name, size, rank, patience, pacing.value, timeout, limit, kinds)
+        self._member = _upcall.Member(
+            name, size, rank, patience, pacing.value, timeout, limit, kinds
+        )
 
     @property
     def rank(self) -> int:
@@ -288,7 +310,14 @@ class Group:
     @typing.overload
     def send(self, to: int, kind: Kind[_T], value: _T, *, timeout: float | None = None) -> None: ...
 
-    def send(self, to: int, kind: Kind[typing.Any], value: typing.Any = None, *, timeout: float | None = None) -> None:
+    def send(
+        self,
+        to: int,
+        kind: Kind[typing.Any],
+        value: typing.Any = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
         """Sends a message.
 
         Once this has returned the message arrives, exactly once and in order, unless the receiver
@@ -404,7 +433,9 @@ class Group:
             is_good = True
         finally:
             if self._member.end(place) and is_good:
-                raise StillViewed("the message cannot be disposed of while a buffer of it is exported: release it (memoryview.release, del) within the `with`, or copy what is needed longer (bytes)")
+                raise StillViewed(
+                    "the message cannot be disposed of while a buffer of it is exported: release it (memoryview.release, del) within the `with`, or copy what is needed longer (bytes)"
+                )
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for a message or an event, at most `timeout` seconds. Returns true if there is one.
@@ -435,7 +466,12 @@ class Group:
         """
         self._member.barrier()
 
-    def reduce(self, value: _Number, combine: Callable[[_Number, _Number], _Number], number: str | None = None) -> _Number:
+    def reduce(
+        self,
+        value: _Number,
+        combine: Callable[[_Number, _Number], _Number],
+        number: str | None = None,
+    ) -> _Number:
         """Combines one number of each member, in the order of ranks: `group.reduce(1.5, max)`.
 
         All members call this with the same `combine`, which must be associative, and get the same
@@ -478,7 +514,9 @@ class Group:
                 membarrier(2); or a descriptor or memory is missing.
         """
         if not self._member.is_first():
-            raise OtherThread("handlers run by themselves on the main thread only, where Python runs those of signals: poll here")
+            raise OtherThread(
+                "handlers run by themselves on the main thread only, where Python runs those of signals: poll here"
+            )
         with _heeding():
             self._member.announce()
             try:
@@ -538,7 +576,12 @@ class Group:
     def __enter__(self) -> Group:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
         self.leave()
 
     def __repr__(self) -> str:

@@ -32,7 +32,9 @@ def serves_other() -> None:
 def serves_group() -> None:
     # The umask does not count.
     os.umask(0o777)
-    with upcall.start("every", served, admits=[upcall.User(0), upcall.Group(ONE)], mode=0o660, group=ONE):
+    with upcall.start(
+        "every", served, admits=[upcall.User(0), upcall.Group(ONE)], mode=0o660, group=ONE
+    ):
         print("ready", flush=True)
         sys.stdin.read()
 
@@ -40,7 +42,9 @@ def serves_group() -> None:
 def refuses(expect: object, *parts: str) -> None:
     for make in (Every, upcall.bind):
         error = raises(errors.WrongUser, lambda: make("every", expect=expect))
-        assert isinstance(error, PermissionError) and all(part in str(error) for part in parts), error
+        assert isinstance(error, PermissionError) and all(part in str(error) for part in parts), (
+            error
+        )
 
 
 def accepts(expect: object) -> None:
@@ -49,7 +53,10 @@ def accepts(expect: object) -> None:
             assert client.add(2, 3) == 5
 
     async def main() -> None:
-        for view in [await upcall.aio.bind("every", Every, expect=expect), await upcall.aio.bind("every", expect=expect)]:
+        for view in [
+            await upcall.aio.bind("every", Every, expect=expect),
+            await upcall.aio.bind("every", expect=expect),
+        ]:
             async with view:
                 assert await view.add(2, 3) == 5
 
@@ -77,7 +84,9 @@ def expects_one() -> None:
     with Every("every", expect=upcall.User(ONE)) as client:
         refuses(None, "user 61002 or root")
         raises(TypeError, lambda: Every(client, expect=upcall.User(ONE)))
-    error = raises(errors.WrongUser, lambda: Every("tcp://127.0.0.1:9/every", expect=upcall.User(ONE)))
+    error = raises(
+        errors.WrongUser, lambda: Every("tcp://127.0.0.1:9/every", expect=upcall.User(ONE))
+    )
     assert "on another machine" in str(error)
 
 
@@ -97,11 +106,13 @@ def is_kept_out() -> None:
 
 def says_it_wrong() -> None:
     assert upcall.User("root") == upcall.User(0) and upcall.Group("root") == upcall.Group(0)
-    assert repr(upcall.User(7)) == "User(7)" and {upcall.Group(7), upcall.Group(7)} == {upcall.Group(7)}
+    assert repr(upcall.User(7)) == "User(7)" and {upcall.Group(7), upcall.Group(7)} == {
+        upcall.Group(7)
+    }
     for make, what in ((upcall.User, "user"), (upcall.Group, "group")):
-        assert what in str(raises(ValueError, lambda: make("no-such-name"))) and "no-such-name" in str(
+        assert what in str(
             raises(ValueError, lambda: make("no-such-name"))
-        )
+        ) and "no-such-name" in str(raises(ValueError, lambda: make("no-such-name")))
         raises(ValueError, lambda: make(-1))
         raises(ValueError, lambda: make(2**32 - 1))
         raises(TypeError, lambda: make(None))
@@ -113,7 +124,9 @@ def says_it_wrong() -> None:
     raises(ValueError, lambda: upcall.start("wrong", served, mode=0o1777))
     raises(ValueError, lambda: upcall.start("wrong", served, group="no-such-group"))
     # A group that this user does not have.
-    error = raises(upcall.ServeError, lambda: upcall.start("wrong", served, group="root", mode=0o660))
+    error = raises(
+        upcall.ServeError, lambda: upcall.start("wrong", served, group="root", mode=0o660)
+    )
     assert "a socket in" in str(error)
 
 

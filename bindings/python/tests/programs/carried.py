@@ -58,7 +58,9 @@ class Atomics(m.ServeAtomics):  # type: ignore[misc]
         self.store = Store()
 
     def swap(self, p: typing.Any) -> typing.Any:
-        return m.ServedPair(first=p.second or p.first, label=p.label * 2, second=p.first if p.second else None)
+        return m.ServedPair(
+            first=p.second or p.first, label=p.label * 2, second=p.first if p.second else None
+        )
 
     def pick(self, c: typing.Any) -> typing.Any:
         return c
@@ -75,7 +77,9 @@ class Atomics(m.ServeAtomics):  # type: ignore[misc]
             raise upcall.Err(last.label)
         return [*b.given, *([b.lent] if b.lent else []), last]
 
-    def compounds(self, a: Bucket | None, b: typing.Any, c: tuple[int, Bucket]) -> tuple[Bucket, list[Bucket]]:
+    def compounds(
+        self, a: Bucket | None, b: typing.Any, c: tuple[int, Bucket]
+    ) -> tuple[Bucket, list[Bucket]]:
         match b:
             case upcall.Ok(bucket):
                 return c[1], [one for one in (a, bucket) if one]
@@ -126,10 +130,16 @@ with upcall.start(name("carried"), Third()):
     match atomics.pick(m.ChoiceMany([a, new("c")])):
         case m.ChoiceMany([a, c]):
             assert (a.name(), c.name()) == ("a", "c")
-    assert atomics.pick(m.ChoiceNothing()) == m.ChoiceNothing() and atomics.pick(m.ChoiceText("t")).value == "t"
+    assert (
+        atomics.pick(m.ChoiceNothing()) == m.ChoiceNothing()
+        and atomics.pick(m.ChoiceText("t")).value == "t"
+    )
     assert atomics.pick(m.ChoicePair(m.Pair(c, "in", None))).value.first.name() == "c"
     assert atomics.names([a, b, a]) == ["a", "b", "a"]
-    assert atomics.views([m.View(a, 2)], (1, m.View(b, 1))) == ["aa", "b"] and atomics.views([], box=(1, None)) == []
+    assert (
+        atomics.views([m.View(a, 2)], (1, m.View(b, 1))) == ["aa", "b"]
+        and atomics.views([], box=(1, None)) == []
+    )
     assert raises(upcall.Err, lambda: atomics.mixed(m.Both([], a), b)).value == "b"
     found = atomics.mixed(m.Both([new("d")], a), b)
     assert [one.name() for one in found] == ["d", "a", "b"]
@@ -137,12 +147,18 @@ with upcall.start(name("carried"), Third()):
     assert "twice" in str(raises(ValueError, lambda: atomics.fixed([a, a]))) and a.name() == "a"
     first, rest = atomics.compounds(new("e"), upcall.Ok(new("f")), (3, new("g")))
     assert [first.name()] + [one.name() for one in rest] == ["g", "e", "f"]
-    error = raises(upcall.Err, lambda: atomics.compounds(None, upcall.Err("why"), (3, new("h")))).value
+    error = raises(
+        upcall.Err, lambda: atomics.compounds(None, upcall.Err("why"), (3, new("h")))
+    ).value
     assert error == m.ErrorNoSuch("why")
     assert raises(upcall.Err, lambda: store.open("")).value.value.name() == "busy"
     assert [one.name() for one in atomics.fixed([a, b])] == ["b", "a"]
     lock = atomics.lock_up(new("held"))
-    assert lock.holder().name() == "held" and lock.give(None) is None and lock.give(new("next")).name() == "held"
+    assert (
+        lock.holder().name() == "held"
+        and lock.give(None) is None
+        and lock.give(new("next")).name() == "held"
+    )
     assert third.held(lock, m.Pair(new("p"), "label", None)) == len("nextlabel")
     raises(TypeError, lambda: atomics.names([lock]))
     # One binding's resources are no other's.

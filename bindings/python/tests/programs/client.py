@@ -34,7 +34,13 @@ def values(m: typing.Any, every: typing.Any) -> None:
     numbers = m.Numbers(1, 2, 3, 2**64 - 1, -1, -2, -3, -(2**63), 1.5, -2.5, True, "\U0001f600")
     assert every.get_numbers(numbers) == numbers
     assert every.get_deep(deep(m)) == deep(m)
-    for shape in [m.ShapeDot(), m.ShapeCircle(0.25), m.ShapePolygon([m.Point(1, 2)]), m.ShapeNamed(deep(m)), m.ShapeSmall(9)]:
+    for shape in [
+        m.ShapeDot(),
+        m.ShapeCircle(0.25),
+        m.ShapePolygon([m.Point(1, 2)]),
+        m.ShapeNamed(deep(m)),
+        m.ShapeSmall(9),
+    ]:
         assert every.get_shape(shape) == shape
     for length in [0, 3, 900, 100_000, 3_000_000, 100_000]:
         data = bytes([7]) * length
@@ -49,10 +55,16 @@ def wrong(m: typing.Any, every: typing.Any, names: list[str]) -> None:
     assert raises(upcall.Err, every.bare).value is None
     assert raises(upcall.Err, every.node_root).value is m.Error.NOT_FOUND
     assert raises(errors.Panicked, every.fail).message == "as asked"
-    assert "nobody-has-this-name" in str(raises(errors.NoSuchName, lambda: m.Every("nobody-has-this-name")))
+    assert "nobody-has-this-name" in str(
+        raises(errors.NoSuchName, lambda: m.Every("nobody-has-this-name"))
+    )
     raises(errors.BadName, lambda: m.Every("there is no such name"))
     assert "test:every/more" in str(raises(errors.WrongInterface, lambda: m.Every(names[1])))
-    assert isinstance(error, upcall.CallError) and isinstance(error, upcall.Error) and isinstance(error, ValueError)
+    assert (
+        isinstance(error, upcall.CallError)
+        and isinstance(error, upcall.Error)
+        and isinstance(error, ValueError)
+    )
 
 
 def objects(m: typing.Any, every: typing.Any, names: list[str]) -> None:
@@ -107,7 +119,9 @@ def objects(m: typing.Any, every: typing.Any, names: list[str]) -> None:
 def terms(every: typing.Any) -> None:
     start = time.monotonic()
     error = raises(upcall.CallAborted, lambda: every.with_deadline(0.05).late(400))
-    assert error.sent is True and isinstance(error, TimeoutError) and time.monotonic() - start < 0.35
+    assert (
+        error.sent is True and isinstance(error, TimeoutError) and time.monotonic() - start < 0.35
+    )
     # In time, with one that a busy machine keeps: the slot has less room then.
     hasty = every.with_deadline(30)
     values(sys.modules[type(every).__module__], hasty)
@@ -131,7 +145,12 @@ def die(every: typing.Any) -> None:
     assert every.is_open
     pid = every.server_pid
     error = raises(upcall.CallFailed, every.die)
-    assert error.server_pid == pid and error.name == sys.argv[1] and "ended" in error.why and "bind again" in str(error)
+    assert (
+        error.server_pid == pid
+        and error.name == sys.argv[1]
+        and "ended" in error.why
+        and "bind again" in str(error)
+    )
     raises(upcall.CallFailed, every.null)
     assert not every.is_open
 
@@ -140,7 +159,9 @@ def main() -> None:
     names, what = sys.argv[1:3], sys.argv[3]
     if what in ("learn", "wit"):
         every = upcall.bind(names[0], wit=sys.argv[4] if what == "wit" else None)
-        assert upcall.bind(names[0], wit=sys.argv[4] if what == "wit" else None).__class__ is type(every)
+        assert upcall.bind(names[0], wit=sys.argv[4] if what == "wit" else None).__class__ is type(
+            every
+        )
         m: typing.Any = sys.modules[type(every).__module__]
     else:
         m = importlib.import_module("every")

@@ -38,7 +38,9 @@ def serve() -> None:
                 time.sleep(0.01)
 
     threading.Thread(target=ready).start()
-    upcall.serve(name, every(late=slow, add=add, new_node=lambda name, color: node(name=lambda: name)))
+    upcall.serve(
+        name, every(late=slow, add=add, new_node=lambda name, color: node(name=lambda: name))
+    )
     raises(upcall.BindError, lambda: Every(name))
     print("served")
 
@@ -70,7 +72,13 @@ def fork() -> None:
     child = os.fork()
     if child == 0:
         try:
-            for call in [lambda: client.add(1, 2), leaf.name, lambda: Every(name), lambda: upcall.bind(name), lambda: upcall.start("n", every())]:
+            for call in [
+                lambda: client.add(1, 2),
+                leaf.name,
+                lambda: Every(name),
+                lambda: upcall.bind(name),
+                lambda: upcall.start("n", every()),
+            ]:
                 error = raises(upcall.Forked, call)
                 assert "forked" in str(error)
             leaf.close()
@@ -84,7 +92,9 @@ def fork() -> None:
         sys.exit(0)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0, status
-    assert client.add(2, 2) == 4 and leaf.name() == "x", "the child has let go of nothing that is its parent's"
+    assert client.add(2, 2) == 4 and leaf.name() == "x", (
+        "the child has let go of nothing that is its parent's"
+    )
 
 
 def fork_first() -> None:
@@ -147,14 +157,20 @@ def interrupted() -> None:
     client.set_pacing(upcall.Pacing.SLEEP)
     handled: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, frame: handled.append(client.add(number, 0)))
-    for call in [lambda: client.late(1200), lambda: client.add(2**32 - 1, 1), lambda: client.with_deadline(30).late(1200)]:
+    for call in [
+        lambda: client.late(1200),
+        lambda: client.add(2**32 - 1, 1),
+        lambda: client.with_deadline(30).late(1200),
+    ]:
         threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         start = time.monotonic()
         raises(KeyboardInterrupt, call)
         took = time.monotonic() - start
         assert 0.2 < took < 1.0, took
-    assert handled == [signal.SIGUSR1] * 3, "a handler that does not raise gives up nothing, and may call"
+    assert handled == [signal.SIGUSR1] * 3, (
+        "a handler that does not raise gives up nothing, and may call"
+    )
     assert client.add(1, 2) == 3
 
 

@@ -33,10 +33,14 @@ def never(*_: object) -> typing.Any:
 def concrete(base: type, **methods: typing.Any) -> typing.Any:
     """A class with all methods that it must have."""
     abstract: frozenset[str] = getattr(base, "__abstractmethods__")
-    return type(base.__name__.removeprefix("Serve"), (base,), {name: never for name in abstract} | methods)
+    return type(
+        base.__name__.removeprefix("Serve"), (base,), {name: never for name in abstract} | methods
+    )
 
 
-def rebuilt(value: typing.Any, leaf: Walk, module: typing.Any, before: str, after: str) -> typing.Any:
+def rebuilt(
+    value: typing.Any, leaf: Walk, module: typing.Any, before: str, after: str
+) -> typing.Any:
     """The value with its objects as `leaf` has them, and its classes those whose names begin with `after` and not `before`."""
 
     def go(value: typing.Any) -> typing.Any:
@@ -118,7 +122,9 @@ def objects(module: typing.Any, client: typing.Any) -> typing.Any:
     kinds: dict[type, typing.Any] = {}
 
     def proxy(there: typing.Any) -> typing.Any:
-        served = kinds[type(there)] = kinds.get(type(there)) or concrete(getattr(module, f"Serve{type(there).__name__}"))
+        served = kinds[type(there)] = kinds.get(type(there)) or concrete(
+            getattr(module, f"Serve{type(there).__name__}")
+        )
         made = served()
         made.there = there
         return made
@@ -135,7 +141,9 @@ def objects(module: typing.Any, client: typing.Any) -> typing.Any:
         assert found
         served = concrete(getattr(module, found[1]))
         numbered = type(served.__name__, (served, Numbered), {})
-        return lambda _, number: numbered(number) if client is None else proxy(getattr(client, name)(number))
+        return lambda _, number: (
+            numbered(number) if client is None else proxy(getattr(client, name)(number))
+        )
 
     def tell(name: str) -> typing.Any:
         def run(_: typing.Any, v: typing.Any) -> list[int]:
@@ -149,14 +157,20 @@ def objects(module: typing.Any, client: typing.Any) -> typing.Any:
 
     def echo(name: str) -> typing.Any:
         result = fails(base, name)
-        return lambda _, v: returned(v if client is None else back(asked(getattr(client, name), out(v), result)), result)
+        return lambda _, v: returned(
+            v if client is None else back(asked(getattr(client, name), out(v), result)), result
+        )
 
     def number(name: str) -> typing.Any:
         return lambda _, of: of.number if client is None else getattr(client, name)(of.there)
 
-    methods: dict[str, typing.Any] = {"alive": lambda _: alive if client is None else client.alive()}
+    methods: dict[str, typing.Any] = {
+        "alive": lambda _: alive if client is None else client.alive()
+    }
     for name in base.__abstractmethods__ - methods.keys():
-        methods[name] = {"make": make, "tell": tell, "echo": echo, "number": number}[name.split("_")[0]](name)
+        methods[name] = {"make": make, "tell": tell, "echo": echo, "number": number}[
+            name.split("_")[0]
+        ](name)
     server = concrete(base, **methods)()
     # Who serves the interfaces that it carries.
     for part, kind in base.__dict__.get("__annotations__", {}).items():

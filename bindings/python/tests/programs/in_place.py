@@ -20,7 +20,11 @@ name, size, rank, what = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.ar
 
 
 handlers = message.Handlers()
-data, number, text = handlers.kind("bytes", bytes), handlers.kind("number", "u64"), handlers.kind("text", str)
+data, number, text = (
+    handlers.kind("bytes", bytes),
+    handlers.kind("number", "u64"),
+    handlers.kind("text", str),
+)
 
 
 def resident() -> int:
@@ -96,14 +100,24 @@ def is_read(group: message.Group) -> None:
     # The first message opens a queue, which this member's clerk takes in.
     assert group.wait(60)
     with group.peek_in_place() as found:
-        assert (found.sender, found.kind, found.size, len(found)) == (0, wide, 24, 24) and "24 bytes from member 0" in repr(found)
+        assert (found.sender, found.kind, found.size, len(found)) == (
+            0,
+            wide,
+            24,
+            24,
+        ) and "24 bytes from member 0" in repr(found)
         assert [found.word(at) for at in range(3)] == words
         for beyond in [3, -1, 2**61, 2**70]:
             raises(IndexError, lambda: found.word(beyond))
         wrong: typing.Any = "0"
         raises(TypeError, lambda: found.word(wrong))
         with memoryview(found) as view:
-            assert view.readonly and view.nbytes == 24 and view.obj is found and view.cast("Q").tolist() == words
+            assert (
+                view.readonly
+                and view.nbytes == 24
+                and view.obj is found
+                and view.cast("Q").tolist() == words
+            )
         with memoryview(found) as view, view.cast("q") as signed:
             assert signed[1] == -1
         assert struct.unpack_from("QQ", found, 8) == (2**64 - 1, 3)
@@ -120,7 +134,13 @@ def is_read(group: message.Group) -> None:
     assert found.size == 24 and "over" in repr(found)
     assert group.receive() == (0, wide, words)
 
-    sent: list[tuple[message.Kind[typing.Any], object, bytes]] = [(data, b"as is", b"as is"), (text, "groß", "groß".encode()), (number, 7, struct.pack("Q", 7)), (unit, None, b""), (data, b"", b"")]
+    sent: list[tuple[message.Kind[typing.Any], object, bytes]] = [
+        (data, b"as is", b"as is"),
+        (text, "groß", "groß".encode()),
+        (number, 7, struct.pack("Q", 7)),
+        (unit, None, b""),
+        (data, b"", b""),
+    ]
     for kind, value, carried in sent:
         group.send(0, kind, value)
         with group.receive_in_place() as found:
@@ -138,7 +158,12 @@ def is_in_order(group: message.Group) -> None:
     for value in range(4):
         group.send(0, number, value)
     with group.peek_in_place() as found:
-        assert found.word(0) == 0 and not group.available and group.poll() == 0 and not group.wait(0.001)
+        assert (
+            found.word(0) == 0
+            and not group.available
+            and group.poll() == 0
+            and not group.wait(0.001)
+        )
         raises(message.NothingThere, group.receive)
         raises(message.NothingThere, lambda: group.receive_in_place().__enter__())
         group.send(0, number, 4)
@@ -172,7 +197,11 @@ def views_are_told_of(group: message.Group) -> None:
         found = looking.__enter__()
         view = memoryview(found)
         error = raises(message.StillViewed, lambda: looking.__exit__(None, None, None))
-        assert isinstance(error, BufferError) and isinstance(error, message.GroupError) and "release" in str(error)
+        assert (
+            isinstance(error, BufferError)
+            and isinstance(error, message.GroupError)
+            and "release" in str(error)
+        )
         raises(Closed, lambda: memoryview(found))
         raises(Closed, lambda: found.word(0))
         return view
@@ -257,7 +286,11 @@ def outlives(known: message.Handlers) -> list[memoryview]:
 
 
 called: list[int] = []
-wide, unit, calls = handlers.kind("wide", "words"), handlers.kind("unit"), handlers.kind("calls", "u64")
+wide, unit, calls = (
+    handlers.kind("wide", "words"),
+    handlers.kind("unit"),
+    handlers.kind("calls", "u64"),
+)
 
 
 @handlers.on(calls)
@@ -287,5 +320,9 @@ kept: list[memoryview] = []
 if what != "alone":
     # The kinds that the other one has.
     handlers = message.Handlers()
-    data, number, text = handlers.kind("bytes", bytes), handlers.kind("number", "u64"), handlers.kind("text", str)
+    data, number, text = (
+        handlers.kind("bytes", bytes),
+        handlers.kind("number", "u64"),
+        handlers.kind("text", str),
+    )
 {"alone": alone, "large": large, "receives": violated, "peeks": violated}[what]()

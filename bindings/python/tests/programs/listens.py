@@ -21,20 +21,28 @@ def add(a: int, b: int) -> int:
 
 one = every(add=add)
 error = raises(errors.Unprotected, lambda: upcall.start(name("far"), one, listen="0.0.0.0:0"))
-assert isinstance(error, upcall.ServeError) and "0.0.0.0:0" in str(error) and "listen_unprotected" in str(error)
+assert (
+    isinstance(error, upcall.ServeError)
+    and "0.0.0.0:0" in str(error)
+    and "listen_unprotected" in str(error)
+)
 raises(upcall.ServeError, lambda: upcall.start(name("far"), one, listen="no address"))
 
 with upcall.start(name("here"), one) as running:
     assert running.addresses == []
 
-with upcall.start(name("far"), one, admits=admits, listen=["127.0.0.1:0"], listen_unprotected="127.0.0.1:0") as running:
+with upcall.start(
+    name("far"), one, admits=admits, listen=["127.0.0.1:0"], listen_unprotected="127.0.0.1:0"
+) as running:
     guarded, unguarded = running.addresses
     assert guarded.startswith("127.0.0.1:") and not guarded.endswith(":0") and guarded != unguarded
     with Every(f"tcp://{guarded}/{name('far')}") as client:
         assert client.add(2, 3) == 5 and client._server_pid() == 0
         assert asked == [(os.getuid(), 2**32 - 1, 0)]
         error = raises(errors.NotThere, lambda: Every(f"tcp://{guarded}/none"))
-        assert isinstance(error, upcall.BindError) and "none" in str(error) and guarded in str(error)
+        assert (
+            isinstance(error, upcall.BindError) and "none" in str(error) and guarded in str(error)
+        )
         raises(errors.WrongInterface, lambda: More(f"tcp://{guarded}/{name('far')}"))
         raises(errors.BadName, lambda: Every(f"tcp://{guarded}"))
         # What is known only when it runs: the interface is learnt from there.

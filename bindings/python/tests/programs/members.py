@@ -55,7 +55,11 @@ def on(kind: int) -> None:
         number = following[sender]
         following[sender] += 1
         assert number % len(kinds) == kind, (number, kind)
-        assert value == values(number // len(kinds), sender, group.rank)[kind], (number, kind, str(value)[:100])
+        assert value == values(number // len(kinds), sender, group.rank)[kind], (
+            number,
+            kind,
+            str(value)[:100],
+        )
 
 
 for kind in range(len(kinds)):
@@ -124,7 +128,9 @@ def differs() -> None:
     others = message.Handlers()
     others.kind("null")
     others.kind("number", int)
-    error = raises(message.JoinError, lambda: message.join(name, size, others, rank=rank, patience=30))
+    error = raises(
+        message.JoinError, lambda: message.join(name, size, others, rank=rank, patience=30)
+    )
     assert isinstance(error, (message.NotTakenIn, message.Incomplete))
     print(error)
 
@@ -199,7 +205,9 @@ def interrupted() -> None:
         assert '"lie"' in (events[0].violation or "") and len(heard) == 300
 
 
-def by_themselves(known: message.Handlers, small: message.Kind[typing.Any], boom: message.Kind[int]) -> None:
+def by_themselves(
+    known: message.Handlers, small: message.Kind[typing.Any], boom: message.Kind[int]
+) -> None:
     with message.join(name, 1, known) as group:
 
         def bangs() -> None:
@@ -245,7 +253,9 @@ def by_themselves(known: message.Handlers, small: message.Kind[typing.Any], boom
 
     def elsewhere() -> None:
         with message.join(name, 1, known) as group:
-            assert "main thread" in str(raises(message.OtherThread, lambda: group.upcalls().__enter__()))
+            assert "main thread" in str(
+                raises(message.OtherThread, lambda: group.upcalls().__enter__())
+            )
 
     thread = threading.Thread(target=elsewhere)
     thread.start()
@@ -264,7 +274,12 @@ def alone() -> None:
         known.kind("flag", bool),
         known.kind("wide", tuple[int, float]),
     )
-    assert (boom.carries, wide.carries, unit.carries, flag.carries) == ("i64", "(i64, f64)", "()", "bool")
+    assert (boom.carries, wide.carries, unit.carries, flag.carries) == (
+        "i64",
+        "(i64, f64)",
+        "()",
+        "bool",
+    )
     raises(ValueError, lambda: known.kind("text", bytes))
     raises(TypeError, lambda: known.kind("odd", dict))
     ran: list[int] = []
@@ -319,7 +334,9 @@ def alone() -> None:
             raises(wrong, lambda: group.send(0, kind, value))
         assert not group.available
         for none in [1, -1, 2**70]:
-            assert f"no rank {none} in a group of 1" in str(raises(message.NoSuchRank, lambda: group.send(none, unit)))
+            assert f"no rank {none} in a group of 1" in str(
+                raises(message.NoSuchRank, lambda: group.send(none, unit))
+            )
             raises(message.NoSuchRank, lambda: group.try_send(none, unit))
             raises(message.NoSuchRank, lambda: group.buffered(none))
             assert group.process(none) is None
@@ -332,7 +349,11 @@ def alone() -> None:
         raises(ValueError, lambda: group.wait(-1))
 
         for kind, value, found in [
-            (small, (-5, (1, 255), 0.1), (-5, [1, 255], struct.unpack("f", struct.pack("f", 0.1))[0])),
+            (
+                small,
+                (-5, (1, 255), 0.1),
+                (-5, [1, 255], struct.unpack("f", struct.pack("f", 0.1))[0]),
+            ),
             (data, memoryview(b"abc"), b"abc"),
             (data, bytearray(3_000_000), bytes(3_000_000)),
             (words, range(3), [0, 1, 2]),
@@ -358,13 +379,26 @@ def alone() -> None:
         raises(ValueError, lambda: group.reduce(2**64, max, "u64"))
         raises(ValueError, lambda: group.reduce(1, max, "u7"))
         # Three megabytes did not go the direct way.
-        assert group.buffered(0) == 0 and group.diverted > 0 and group.diversions > 0 and "member 0 of 1" in repr(group)
+        assert (
+            group.buffered(0) == 0
+            and group.diverted > 0
+            and group.diversions > 0
+            and "member 0 of 1" in repr(group)
+        )
 
         # Another thread.
         found_there: list[BaseException] = []
 
         def elsewhere() -> None:
-            calls: list[typing.Callable[[], object]] = [group.poll, group.receive, group.wait, group.barrier, group.leave, lambda: group.available, lambda: group.send(0, unit)]
+            calls: list[typing.Callable[[], object]] = [
+                group.poll,
+                group.receive,
+                group.wait,
+                group.barrier,
+                group.leave,
+                lambda: group.available,
+                lambda: group.send(0, unit),
+            ]
             for call in calls:
                 found_there.append(raises(message.OtherThread, call))
 
@@ -426,9 +460,13 @@ def alone() -> None:
     threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
     raises(KeyboardInterrupt, lambda: message.join(name, 2, known))
     for none in [0, -1, 1025, 2**70]:
-        assert f"members, not {none}" in str(raises(message.BadGroup, lambda: message.join(name, none, known)))
+        assert f"members, not {none}" in str(
+            raises(message.BadGroup, lambda: message.join(name, none, known))
+        )
     for none in [1, -1, 2**70]:
-        assert f"no rank {none} in a group of 1" in str(raises(message.BadGroup, lambda: message.join(name, 1, known, rank=none)))
+        assert f"no rank {none} in a group of 1" in str(
+            raises(message.BadGroup, lambda: message.join(name, 1, known, rank=none))
+        )
     raises(ValueError, lambda: message.join(name, 1, known, limit=-1))
     raises(ValueError, lambda: message.join(name, 1, known, timeout=-1))
     raises(ValueError, lambda: message.join(name, 1, known, patience=float("inf")))
@@ -452,4 +490,12 @@ def alone() -> None:
     gc.collect()
 
 
-{"all": each_to_each, "survive": survive, "differs": differs, "alone": alone, "polls": violated, "receives": violated, "interrupts": interrupted}[what]()
+{
+    "all": each_to_each,
+    "survive": survive,
+    "differs": differs,
+    "alone": alone,
+    "polls": violated,
+    "receives": violated,
+    "interrupts": interrupted,
+}[what]()

@@ -27,7 +27,9 @@ with open(sys.argv[1]) as lines:
         number = engine._procedures(kind).index(procedure)
         values = engine._decode(kind, number, bytes.fromhex(block), False)
         again = engine._encode(kind, number, values, False)
-        assert again.hex() == block, f"{stem} {interface} {procedure}: {values}\n{block}\n{again.hex()}"
+        assert again.hex() == block, (
+            f"{stem} {interface} {procedure}: {values}\n{block}\n{again.hex()}"
+        )
         assert engine._decode(kind, number, again, False) == values
         count += 1
 print(f"{modules} modules, {count} values")

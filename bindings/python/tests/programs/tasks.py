@@ -101,7 +101,20 @@ async def main() -> None:
     # Values, and what goes wrong.
     data = bytes(range(256)) * 1000
     assert await client.aio.bytes(data) == data
-    value = Deep("n", [], "x", [[1, 2]] * 3, (1, "x"), upcall.Ok(1), upcall.Err(None), Mode.READ, ["a"], data, [], [True])
+    value = Deep(
+        "n",
+        [],
+        "x",
+        [[1, 2]] * 3,
+        (1, "x"),
+        upcall.Ok(1),
+        upcall.Err(None),
+        Mode.READ,
+        ["a"],
+        data,
+        [],
+        [True],
+    )
     assert await client.aio.get_deep(value) == value
     cases: list[tuple[typing.Any, typing.Any]] = [
         (lambda: client.aio.bind_("e"), upcall.Err),

@@ -55,7 +55,15 @@ with upcall.start(name("values"), server):
 
     # Anything with a buffer.
     file_of_zeros = mmap.mmap(-1, 8192)
-    buffers: list[typing.Any] = [b"abc", bytearray(b"abc"), memoryview(b"xabcx")[1:4], array.array("B", b"abc"), file_of_zeros, b"", b"x" * 100_000]
+    buffers: list[typing.Any] = [
+        b"abc",
+        bytearray(b"abc"),
+        memoryview(b"xabcx")[1:4],
+        array.array("B", b"abc"),
+        file_of_zeros,
+        b"",
+        b"x" * 100_000,
+    ]
     for data in buffers:
         before = os.fstat(file.fileno()).st_size
         assert client.bytes(data) == bytes(data)[::-1]
@@ -66,20 +74,38 @@ with upcall.start(name("values"), server):
     grows = bytearray(5000)
     client.bytes(grows)
     grows.append(1)
-    assert "bytes, or another contiguous buffer, is expected, and str was given" in str(raises(TypeError, lambda: client.bytes("text")))  # type: ignore[arg-type]
+    assert "bytes, or another contiguous buffer, is expected, and str was given" in str(
+        raises(TypeError, lambda: client.bytes("text"))
+    )  # type: ignore[arg-type]
     raises(TypeError, lambda: client.bytes(memoryview(b"abcd")[::2]))
     raises(TypeError, lambda: client.bytes([1, 2]))  # type: ignore[arg-type]
     assert client.fixed(bytearray(32)) == bytes(32)
-    assert "32 bytes are expected, and 31 were given" in str(raises(ValueError, lambda: client.fixed(bytes(31))))
+    assert "32 bytes are expected, and 31 were given" in str(
+        raises(ValueError, lambda: client.fixed(bytes(31)))
+    )
 
     # Numbers.
-    assert client.total([1, 2]) == client.total((1, 2)) == client.total(range(3)) == client.total(array.array("Q", [1, 2])) == 3
+    assert (
+        client.total([1, 2])
+        == client.total((1, 2))
+        == client.total(range(3))
+        == client.total(array.array("Q", [1, 2]))
+        == 3
+    )
     assert client.total(array.array("Q", range(1000))) == 499_500
     assert client.total(array.array("I", [1, 2])) == 3, "another element: one by one"
     assert client.add(2**32 - 2, 1) == 2**32 - 1 and client.add(True, 1) == 2
-    for wrong, said in [(-1, "argument `a`: -1 is no u32"), (2**32, "argument `a`: 4294967296 is no u32"), (2**70, "is no u32")]:
+    for wrong, said in [
+        (-1, "argument `a`: -1 is no u32"),
+        (2**32, "argument `a`: 4294967296 is no u32"),
+        (2**70, "is no u32"),
+    ]:
         assert said in str(raises(ValueError, lambda: client.add(wrong, 1)))
-    for odd, said in [("1", "u32 is expected, and str was given"), (1.0, "float was given"), (None, "NoneType was given")]:
+    for odd, said in [
+        ("1", "u32 is expected, and str was given"),
+        (1.0, "float was given"),
+        (None, "NoneType was given"),
+    ]:
         assert said in str(raises(TypeError, lambda: client.add(odd, 1)))  # type: ignore[arg-type]
 
     class Number:
@@ -93,12 +119,27 @@ with upcall.start(name("values"), server):
     assert client.add(Number(), 1) == 8  # type: ignore[arg-type]
     raises(KeyError, lambda: client.add(Odd(), 1))  # type: ignore[arg-type]
     assert "add() misses the argument `b`" in str(raises(TypeError, lambda: client.add(1)))  # type: ignore[call-arg]
-    assert "takes 2 arguments, and 3 were given" in str(raises(TypeError, lambda: client.add(1, 2, 3)))  # type: ignore[call-arg]
+    assert "takes 2 arguments, and 3 were given" in str(
+        raises(TypeError, lambda: client.add(1, 2, 3))
+    )  # type: ignore[call-arg]
     assert "has no parameter c" in str(raises(TypeError, lambda: client.add(1, c=2)))  # type: ignore[call-arg]
     assert "two values for a" in str(raises(TypeError, lambda: client.add(1, a=2)))  # type: ignore[misc,call-arg]
 
     # Where in a value something is wrong.
-    good = Deep("n", [Point(1, 2)], None, [[1, 2]] * 3, (1, "x"), upcall.Ok(1), upcall.Ok(None), Mode(0), [], b"", [], [])
+    good = Deep(
+        "n",
+        [Point(1, 2)],
+        None,
+        [[1, 2]] * 3,
+        (1, "x"),
+        upcall.Ok(1),
+        upcall.Ok(None),
+        Mode(0),
+        [],
+        b"",
+        [],
+        [],
+    )
     assert client.get_deep(good) == good
 
     def with_(**changes: typing.Any) -> Deep:
@@ -107,25 +148,61 @@ with upcall.start(name("values"), server):
         return dataclasses.replace(good, **changes)
 
     wrongs: list[tuple[dict[str, typing.Any], typing.Any, str]] = [
-        ({"points": [Point(1, 2), 3]}, TypeError, "argument `d`.points[1]: Point is expected, and int was given"),
-        ({"points": [Point(1, typing.cast(float, "2"))]}, TypeError, "argument `d`.points[0].y: f32 is expected, and str was given"),
-        ({"grid": [[1, 2]]}, ValueError, "argument `d`.grid: 3 elements are expected, and 1 were given"),
-        ({"pair": (1,)}, ValueError, "argument `d`.pair: a tuple of 2 is expected, and one of 1 was given"),
-        ({"outcome": 5}, TypeError, "argument `d`.outcome: Ok(..) or Err(..) is expected, and int was given"),
-        ({"outcome": upcall.Err(5)}, TypeError, "argument `d`.outcome.value: str is expected, and int was given"),
+        (
+            {"points": [Point(1, 2), 3]},
+            TypeError,
+            "argument `d`.points[1]: Point is expected, and int was given",
+        ),
+        (
+            {"points": [Point(1, typing.cast(float, "2"))]},
+            TypeError,
+            "argument `d`.points[0].y: f32 is expected, and str was given",
+        ),
+        (
+            {"grid": [[1, 2]]},
+            ValueError,
+            "argument `d`.grid: 3 elements are expected, and 1 were given",
+        ),
+        (
+            {"pair": (1,)},
+            ValueError,
+            "argument `d`.pair: a tuple of 2 is expected, and one of 1 was given",
+        ),
+        (
+            {"outcome": 5},
+            TypeError,
+            "argument `d`.outcome: Ok(..) or Err(..) is expected, and int was given",
+        ),
+        (
+            {"outcome": upcall.Err(5)},
+            TypeError,
+            "argument `d`.outcome.value: str is expected, and int was given",
+        ),
         ({"mode": 1}, TypeError, "argument `d`.mode: Mode is expected, and int was given"),
-        ({"names": "text"}, TypeError, "argument `d`.names: a sequence is expected, and str was given"),
-        ({"names": ["\udc00"]}, ValueError, "argument `d`.names[0]: the string has surrogates, which are no text"),
+        (
+            {"names": "text"},
+            TypeError,
+            "argument `d`.names: a sequence is expected, and str was given",
+        ),
+        (
+            {"names": ["\udc00"]},
+            ValueError,
+            "argument `d`.names[0]: the string has surrogates, which are no text",
+        ),
         ({"letters": ["ab"]}, ValueError, "argument `d`.letters[0]: 'ab' is no char"),
         ({"truths": [1]}, TypeError, "argument `d`.truths[0]: bool is expected, and int was given"),
         ({"maybe": 3}, TypeError, "argument `d`.maybe: str is expected, and int was given"),
     ]
     for changes, kind, said in wrongs:
         assert said in str(raises(kind, lambda: client.get_deep(with_(**changes)))), said
-    assert client.get_shape(ShapeDot()) is None and client.get_shape(ShapeCircle(1)) == ShapeCircle(1.0)
+    assert client.get_shape(ShapeDot()) is None and client.get_shape(ShapeCircle(1)) == ShapeCircle(
+        1.0
+    )
 
     # What a server's object returns is looked at, too.
-    assert "TypeError: the result of names()" in str(raises(errors.Panicked, lambda: client.names([])))
+    assert "TypeError: the result of names()" in str(
+        raises(errors.Panicked, lambda: client.names([]))
+    )
     raises(errors.Panicked, lambda: client.find(1))
     raises(errors.Panicked, lambda: client.alive())
     assert client.bind_("fine") is None and client.bare() is None  # type: ignore[func-returns-value]

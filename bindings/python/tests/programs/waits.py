@@ -44,8 +44,17 @@ def alive() -> int:
 
 
 ended: list[tuple[float, bool]] = []
-methods = {"late": late, "add": add, "total": total, "alive": alive, "new_node": lambda name, color: node(name=lambda: name)}
-with upcall.start(name("one"), every(**methods)), upcall.start(name("other"), every(**methods)) as second:
+methods = {
+    "late": late,
+    "add": add,
+    "total": total,
+    "alive": alive,
+    "new_node": lambda name, color: node(name=lambda: name),
+}
+with (
+    upcall.start(name("one"), every(**methods)),
+    upcall.start(name("other"), every(**methods)) as second,
+):
     client, other = Every(name("one")), Every(name("other"))
 
     # A thread of Python goes on while a call waits.
@@ -65,7 +74,9 @@ with upcall.start(name("one"), every(**methods)), upcall.start(name("other"), ev
     assert add(20, 0) == 20
     found: list[int] = []
     threads = [threading.Thread(target=lambda: found.append(client.add(3, 7))) for _ in range(6)]
-    threads += [threading.Thread(target=lambda: found.append(client.total([4, 6]))) for _ in range(5)]
+    threads += [
+        threading.Thread(target=lambda: found.append(client.total([4, 6]))) for _ in range(5)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
