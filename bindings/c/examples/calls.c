@@ -1,4 +1,5 @@
-/* The client in C of calls.rs. Arguments: the server's name. For each line of input it makes a round, and says what a null call and an add took, in ns. */
+/* The client in C of calls.rs. Argument: the server's name. For each line of input it runs a round,
+ * and prints the time of a null call and of an add, in ns. */
 #include "every.h"
 
 #include <stdio.h>

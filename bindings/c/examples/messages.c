@@ -1,4 +1,6 @@
-/* The member in C of messages.rs. Arguments: the group's name, its size, a rank. Alone it says what a send and a poll of a null message take, in ns; with another one, what a message takes one way. */
+/* The member in C of messages.rs. Arguments: the group's name, its size, a rank. Alone it prints
+ * the time of a send and a poll of a null message, in ns; with another member, the time of a
+ * message one way. */
 #include <stdio.h>
 #include <time.h>
 #include <upcall_message.h>
@@ -56,9 +58,11 @@ int main(int count, char **arguments) {
         double start = 0;
         for (uint64_t i = 1; i <= PINGS; i++) {
             if (i == PINGS / 2) start = now();
-            if (rank == 0 && upcall_group_send(group, 1, null, NULL, 0, &error) != UPCALL_OK) return 1;
+            if (rank == 0 && upcall_group_send(group, 1, null, NULL, 0, &error) != UPCALL_OK)
+                return 1;
             take(group, i);
-            if (rank == 1 && upcall_group_send(group, 0, null, NULL, 0, &error) != UPCALL_OK) return 1;
+            if (rank == 1 && upcall_group_send(group, 0, null, NULL, 0, &error) != UPCALL_OK)
+                return 1;
         }
         if (rank == 0) printf("one way %.1f\n", (now() - start) / PINGS);
     }

@@ -1,11 +1,10 @@
-/*
- * A ring: a token goes round four processes, which then add up what they have seen, and leave. Start it as a job:
+/* A ring: a token goes round four processes, which then add up how often they saw it, and leave.
+ * Start it as a job:
  *
  *     cc ring.c -o ring $(pkg-config --cflags --libs upcall)
  *     upcall job run --group 4 -- ./ring 1000
  *
- * C11, and C++.
- */
+ * This is C11, and also C++. */
 #include <stdio.h>
 #include <upcall_message.h>
 
@@ -27,11 +26,14 @@ static void on_token(void *context, upcall_group *group, const upcall_message *m
     upcall_error error;
     self->seen++;
     if (hops <= self->last) {
-        if (upcall_group_send(group, (rank + 1) % size, self->token, &hops, sizeof hops, &error) != UPCALL_OK) fail("send", &error);
+        if (upcall_group_send(group, (rank + 1) % size, self->token, &hops, sizeof hops, &error)
+            != UPCALL_OK)
+            fail("send", &error);
         return;
     }
     for (to = 0; to < size; to++)
-        if (upcall_group_send(group, to, self->stop, NULL, 0, &error) != UPCALL_OK) fail("stop", &error);
+        if (upcall_group_send(group, to, self->stop, NULL, 0, &error) != UPCALL_OK)
+            fail("stop", &error);
 }
 
 static void on_stop(void *context, upcall_group *group, const upcall_message *message) {
@@ -61,14 +63,19 @@ int main(int count, char **arguments) {
     if (!group) return fail("join", &error);
 
     if (upcall_group_rank(group) == 0)
-        if (upcall_group_send(group, 1 % upcall_group_size(group), self.token, &first, sizeof first, &error) != UPCALL_OK) return fail("send", &error);
-    if (upcall_group_run_until(group, stopped, &self, &error) != UPCALL_OK) return fail("run", &error);
+        if (upcall_group_send(group, 1 % upcall_group_size(group), self.token, &first, sizeof first,
+                              &error)
+            != UPCALL_OK)
+            return fail("send", &error);
+    if (upcall_group_run_until(group, stopped, &self, &error) != UPCALL_OK)
+        return fail("run", &error);
 
     hops = self.seen;
-    if (upcall_group_reduce(group, &hops, upcall_sum_u64, NULL, &error) != UPCALL_OK) return fail("reduce", &error);
-    printf("member %zu of %zu: the token came %llu times, %llu in all\n", upcall_group_rank(group), upcall_group_size(group),
-           (unsigned long long)self.seen, (unsigned long long)hops);
-    /* Nobody leaves before all have the result. */
+    if (upcall_group_reduce(group, &hops, upcall_sum_u64, NULL, &error) != UPCALL_OK)
+        return fail("reduce", &error);
+    printf("member %zu of %zu: the token came %llu times, %llu in all\n", upcall_group_rank(group),
+           upcall_group_size(group), (unsigned long long)self.seen, (unsigned long long)hops);
+    /* No member leaves before all have the result. */
     if (upcall_group_barrier(group, &error) != UPCALL_OK) return fail("barrier", &error);
     return upcall_group_leave(group, &error) == UPCALL_OK ? 0 : fail("leave", &error);
 }

@@ -1,4 +1,5 @@
-/* What programs of these tests check with: it says what is not as it should be, and what the library has said last, and ends the program. */
+/* Checks for the programs of these tests. A failed check prints the condition and the library's
+ * last error, and ends the program. */
 #include <stdio.h>
 #include <upcall.h>
 

@@ -1,4 +1,5 @@
-/* The client of the test of languages. Arguments: the names of `every` and `more`. Says what is not as it should be. */
+/* The client of the test of languages. Arguments: the names of `every` and `more`. Prints the check
+ * that fails. */
 #include "every.h"
 #include "../check.h"
 
@@ -46,10 +47,13 @@ static void is_deep(const every_deep_t *got) {
     CHECK(is(got->name, "deep") && got->points.len == 2 && got->points.data[1].y == 4);
     CHECK(got->maybe.is_some && is(got->maybe.value, "maybe"));
     CHECK(memcmp(&got->grid, &want.grid, sizeof want.grid) == 0);
-    CHECK(got->pair.f0 == 7 && is(got->pair.f1, "pair") && got->outcome.is_err && is(got->outcome.as.err, "outcome"));
-    CHECK(got->nothing.is_err && got->mode == want.mode && got->names.len == 3 && is(got->names.data[2], "ccc") && got->names.data[1].len == 0);
+    CHECK(got->pair.f0 == 7 && is(got->pair.f1, "pair") && got->outcome.is_err
+          && is(got->outcome.as.err, "outcome"));
+    CHECK(got->nothing.is_err && got->mode == want.mode && got->names.len == 3
+          && is(got->names.data[2], "ccc") && got->names.data[1].len == 0);
     CHECK(got->raw.len == want.raw.len && memcmp(got->raw.data, want.raw.data, want.raw.len) == 0);
-    CHECK(got->letters.len == 2 && got->letters.data[1] == 0x1f600 && got->truths.len == 3 && got->truths.data[2] && !got->truths.data[1]);
+    CHECK(got->letters.len == 2 && got->letters.data[1] == 0x1f600 && got->truths.len == 3
+          && got->truths.data[2] && !got->truths.data[1]);
 }
 
 static void values(every_client_t *every) {
@@ -58,9 +62,12 @@ static void values(every_client_t *every) {
     OK(every_add(every, 2, 3, &sum, &error));
     CHECK(sum == 5);
 
-    every_numbers_t numbers = {1, 2, 3, UINT64_MAX, -1, -2, -3, INT64_MIN, 1.5f, -2.5, true, 0x1f600}, back;
+    every_numbers_t numbers = {1, 2, 3, UINT64_MAX, -1, -2, -3, INT64_MIN, 1.5f, -2.5,
+                               true, 0x1f600},
+                    back;
     OK(every_get_numbers(every, &numbers, &back, &error));
-    CHECK(back.d == UINT64_MAX && back.e == -1 && back.h == INT64_MIN && back.i == 1.5f && back.j == -2.5 && back.k && back.l == 0x1f600);
+    CHECK(back.d == UINT64_MAX && back.e == -1 && back.h == INT64_MIN && back.i == 1.5f
+          && back.j == -2.5 && back.k && back.l == 0x1f600);
 
     every_deep_t value = deep(), got;
     OK(every_get_deep(every, &value, &got, &error));
@@ -81,7 +88,8 @@ static void values(every_client_t *every) {
     shape.tag = 17;
     CHECK(every_get_shape(every, &shape, &found, &error) == UPCALL_REFUSED);
 
-    /* In the slot, in an A-stack, in a segment, and twice, for what was learnt of results. */
+    /* In the slot, in an A-stack and in a segment, and twice, since the client learns from the size
+     * of results. */
     static const size_t lens[] = {0, 3, 900, 100000, 3000000, 100000};
     for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
         uint8_t *data = malloc(lens[i] + 1);
@@ -113,7 +121,8 @@ static void errors(every_client_t *every, const char *other) {
     every_result_void_string_free(&named);
     char text[200] = {0};
     memset(text, 'x', 101);
-    CHECK(every_bind_(every, upcall_text(text), &named, &error) == UPCALL_TOO_LONG && strstr(error.text, "101"));
+    CHECK(every_bind_(every, upcall_text(text), &named, &error) == UPCALL_TOO_LONG
+          && strstr(error.text, "101"));
     CHECK(every_bind_(every, upcall_text("\xff\xfe"), &named, NULL) == UPCALL_REFUSED);
     upcall_string none = {NULL, 7};
     CHECK(every_bind_(every, none, &named, &error) == UPCALL_MISUSE);
@@ -128,8 +137,10 @@ static void errors(every_client_t *every, const char *other) {
     CHECK(every_null(NULL, &error) == UPCALL_MISUSE);
     CHECK(!every_bind("there is no such name", &error) && error.status == UPCALL_MISUSE);
     CHECK(!every_bind("nobody-has-this-name", &error) && error.status == UPCALL_NO_SUCH_NAME);
-    CHECK(!every_bind(other, &error) && error.status == UPCALL_WRONG_INTERFACE && strstr(error.text, "test:every/more"));
-    CHECK(strcmp(upcall_status_text(UPCALL_MISMATCH), "procedures have other types in the server") == 0);
+    CHECK(!every_bind(other, &error) && error.status == UPCALL_WRONG_INTERFACE
+          && strstr(error.text, "test:every/more"));
+    CHECK(strcmp(upcall_status_text(UPCALL_MISMATCH), "procedures have other types in the server")
+          == 0);
 }
 
 static void objects(every_client_t *every, const char *name, const char *other) {
@@ -202,7 +213,8 @@ static void objects(every_client_t *every, const char *name, const char *other) 
     every_node_t *renamed;
     OK(every_node_new(carried, upcall_text("old"), EVERY_COLOR_GREEN, &third, &error));
     OK(more_rename(more, third, upcall_text("new"), &renamed, &error));
-    CHECK(more_rename(more, node, upcall_text("foreign"), &renamed, &error) == UPCALL_FOREIGN_HANDLE);
+    CHECK(more_rename(more, node, upcall_text("foreign"), &renamed, &error)
+          == UPCALL_FOREIGN_HANDLE);
     OK(every_node_name(renamed, &text, &error));
     CHECK(is(text, "new"));
     upcall_string_free(&text);
@@ -229,7 +241,7 @@ static void terms(every_client_t *every) {
     every_client_t *hasty = every_of(upcall_client_copy(every_base(every)));
     upcall_client_set_deadline(every_base(hasty), 50000000);
     CHECK(every_late(hasty, 500, &node, &error) == UPCALL_ABORTED && error.sent);
-    /* In time, with one that a busy machine keeps: the slot has less room then. */
+    /* In time, with a deadline that a busy machine meets: the slot has less room then. */
     upcall_client_set_deadline(every_base(hasty), UINT64_C(30000000000));
     OK(every_null(hasty, &error));
     every_deep_t value = deep(), got;
@@ -251,7 +263,7 @@ static void terms(every_client_t *every) {
     OK(every_null(given, &error));
     every_unbind(given);
 
-    /* The nodes that came late were let go of. */
+    /* The nodes of late replies were dropped. */
     for (int i = 0; i < 500; i++) {
         struct timespec time = {0, 10000000};
         OK(every_alive(every, &alive, &error));
@@ -268,7 +280,8 @@ int main(int count, char **arguments) {
     if (strcmp(arguments[3], "die") == 0) {
         CHECK(upcall_client_is_open(every_base(every)));
         CHECK(every_die(every, &error) == UPCALL_FAILED && strstr(error.text, "bind again"));
-        CHECK(every_null(every, &error) == UPCALL_FAILED && !upcall_client_is_open(every_base(every)));
+        CHECK(every_null(every, &error) == UPCALL_FAILED
+              && !upcall_client_is_open(every_base(every)));
     } else {
         values(every);
         errors(every, arguments[2]);

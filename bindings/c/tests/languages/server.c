@@ -1,4 +1,5 @@
-/* The server of the test of languages. Arguments: the names to export `every` and `more` under. It ends when its input does. */
+/* The server of the test of languages. Arguments: the names to export `every` and `more` under. It
+ * ends when its input does. */
 #include "every.h"
 
 #include <stdatomic.h>
@@ -40,7 +41,8 @@ static upcall_string copied(upcall_call *call, const leaf *self) {
     return text;
 }
 
-static void node_new(void *context, upcall_call *call, upcall_string name, every_color_t color, every_served_node_t **result) {
+static void node_new(void *context, upcall_call *call, upcall_string name, every_color_t color,
+                     every_served_node_t **result) {
     (void)context, (void)call;
     *result = leaf_new(name, color);
 }
@@ -52,13 +54,16 @@ static void node_color(void *context, upcall_call *call, void *self, every_color
     (void)context, (void)call;
     *result = ((leaf *)self)->color;
 }
-static void node_children(void *context, upcall_call *call, void *self, every_served_list_node_t *result) {
+static void node_children(void *context, upcall_call *call, void *self,
+                          every_served_list_node_t *result) {
     (void)context, (void)self;
     result->len = 3;
     result->data = upcall_call_alloc(call, 3 * sizeof *result->data);
-    for (size_t i = 0; i < 3; i++) result->data[i] = leaf_new(upcall_text("child"), EVERY_COLOR_GREEN);
+    for (size_t i = 0; i < 3; i++)
+        result->data[i] = leaf_new(upcall_text("child"), EVERY_COLOR_GREEN);
 }
-static void node_adopt(void *context, upcall_call *call, void *self, every_served_node_t *child, every_result_u32_types_error_t *result) {
+static void node_adopt(void *context, upcall_call *call, void *self, every_served_node_t *child,
+                       every_result_u32_types_error_t *result) {
     (void)context, (void)call;
     leaf *other = every_served_node_value(child);
     result->is_err = other == self;
@@ -75,20 +80,24 @@ static void add(void *context, upcall_call *call, uint32_t a, uint32_t b, uint32
     (void)context, (void)call;
     *result = a + b;
 }
-static void get_numbers(void *context, upcall_call *call, const every_numbers_t *n, every_numbers_t *result) {
+static void get_numbers(void *context, upcall_call *call, const every_numbers_t *n,
+                        every_numbers_t *result) {
     (void)context, (void)call;
     *result = *n;
 }
-static void get_deep(void *context, upcall_call *call, const every_deep_t *d, every_deep_t *result) {
+static void get_deep(void *context, upcall_call *call, const every_deep_t *d,
+                     every_deep_t *result) {
     (void)context, (void)call;
     *result = *d;
 }
-static void get_shape(void *context, upcall_call *call, const every_shape_t *s, every_option_shape_t *result) {
+static void get_shape(void *context, upcall_call *call, const every_shape_t *s,
+                      every_option_shape_t *result) {
     (void)context, (void)call;
     result->is_some = true;
     result->value = *s;
 }
-static void bytes(void *context, upcall_call *call, const upcall_bytes *data, upcall_list_u8_t *result) {
+static void bytes(void *context, upcall_call *call, const upcall_bytes *data,
+                  upcall_list_u8_t *result) {
     (void)context;
     uint8_t *copy = upcall_call_alloc(call, upcall_bytes_len(data));
     /* More stack than threads in Rust have. */
@@ -98,7 +107,8 @@ static void bytes(void *context, upcall_call *call, const upcall_bytes *data, up
     result->data = copy;
     result->len = upcall_bytes_len(data);
 }
-static void fixed(void *context, upcall_call *call, const every_array_32_u8_t *data, every_array_32_u8_t *result) {
+static void fixed(void *context, upcall_call *call, const every_array_32_u8_t *data,
+                  every_array_32_u8_t *result) {
     (void)context, (void)call;
     *result = *data;
 }
@@ -106,7 +116,8 @@ static void total(void *context, upcall_call *call, upcall_list_u64_t values, ui
     (void)context, (void)call;
     for (size_t i = 0; i < values.len; i++) *result += values.data[i];
 }
-static void bind_(void *context, upcall_call *call, upcall_string name, every_result_void_string_t *result) {
+static void bind_(void *context, upcall_call *call, upcall_string name,
+                  every_result_void_string_t *result) {
     (void)context, (void)call;
     result->is_err = true;
     result->as.err = name;
@@ -115,7 +126,8 @@ static void bare(void *context, upcall_call *call, every_result_void_void_t *res
     (void)context, (void)call;
     result->is_err = true;
 }
-static void swap(void *context, upcall_call *call, const every_served_family_t *f, every_served_family_t *result) {
+static void swap(void *context, upcall_call *call, const every_served_family_t *f,
+                 every_served_family_t *result) {
     (void)context;
     char *label = upcall_call_alloc(call, 2 * f->label.len);
     memcpy(label, f->label.data, f->label.len);
@@ -137,9 +149,11 @@ static void find(void *context, upcall_call *call, uint32_t many, every_served_f
     result->tag = EVERY_FOUND_MANY;
     result->as.many.len = many;
     result->as.many.data = upcall_call_alloc(call, many * sizeof *result->as.many.data);
-    for (uint32_t i = 0; i < many; i++) result->as.many.data[i] = leaf_new(upcall_text("many"), EVERY_COLOR_RED);
+    for (uint32_t i = 0; i < many; i++)
+        result->as.many.data[i] = leaf_new(upcall_text("many"), EVERY_COLOR_RED);
 }
-static void names(void *context, upcall_call *call, every_served_list_lent_node_t all, every_list_string_t *result) {
+static void names(void *context, upcall_call *call, every_served_list_lent_node_t all,
+                  every_list_string_t *result) {
     (void)context;
     upcall_string *texts = upcall_call_alloc(call, all.len * sizeof *texts);
     for (size_t i = 0; i < all.len; i++) texts[i] = copied(call, all.data[i]);
@@ -150,7 +164,8 @@ static void alive_(void *context, upcall_call *call, uint32_t *result) {
     (void)context, (void)call;
     *result = alive;
 }
-static void late(void *context, upcall_call *call, uint32_t milliseconds, every_served_node_t **result) {
+static void late(void *context, upcall_call *call, uint32_t milliseconds,
+                 every_served_node_t **result) {
     (void)context, (void)call;
     struct timespec time = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
     nanosleep(&time, NULL);
@@ -164,11 +179,13 @@ static void die(void *context, upcall_call *call) {
     (void)context, (void)call;
     _exit(0);
 }
-static void rename_(void *context, upcall_call *call, void *n, upcall_string name, every_served_node_t **result) {
+static void rename_(void *context, upcall_call *call, void *n, upcall_string name,
+                    every_served_node_t **result) {
     (void)context, (void)call;
     *result = leaf_new(name, ((leaf *)n)->color);
 }
-static void node_root(void *context, upcall_call *call, every_served_result_node_types_error_t *result) {
+static void node_root(void *context, upcall_call *call,
+                      every_served_result_node_types_error_t *result) {
     (void)context, (void)call;
     result->is_err = true;
     result->as.err = TYPES_ERROR_NOT_FOUND;
@@ -176,10 +193,30 @@ static void node_root(void *context, upcall_call *call, every_served_result_node
 
 int main(int count, char **arguments) {
     static const every_server_t every = {
-        .node_new = node_new, .node_name = node_name, .node_color = node_color, .node_children = node_children, .node_adopt = node_adopt,
-        .node_same = node_same, .node_root = node_root, .null = null, .add = add, .get_numbers = get_numbers, .get_deep = get_deep,
-        .get_shape = get_shape, .bytes = bytes, .fixed = fixed, .total = total, .bind = bind_, .bare = bare, .swap = swap, .find = find,
-        .names = names, .alive = alive_, .late = late, .fail = fail, .die = die,
+        .node_new = node_new,
+        .node_name = node_name,
+        .node_color = node_color,
+        .node_children = node_children,
+        .node_adopt = node_adopt,
+        .node_same = node_same,
+        .node_root = node_root,
+        .null = null,
+        .add = add,
+        .get_numbers = get_numbers,
+        .get_deep = get_deep,
+        .get_shape = get_shape,
+        .bytes = bytes,
+        .fixed = fixed,
+        .total = total,
+        .bind = bind_,
+        .bare = bare,
+        .swap = swap,
+        .find = find,
+        .names = names,
+        .alive = alive_,
+        .late = late,
+        .fail = fail,
+        .die = die,
     };
     static const more_server_t more = {.every = &every, .rename = rename_};
     more_server_t lacks = more;
@@ -188,7 +225,9 @@ int main(int count, char **arguments) {
     char c, address[UPCALL_ADDRESS_SIZE];
     if (count < 3) return 2;
     lacks.rename = NULL;
-    if (more_export(server, arguments[2], &lacks, &error) != UPCALL_MISUSE || !strstr(error.text, "more_server_t.rename is NULL")) return 3;
+    if (more_export(server, arguments[2], &lacks, &error) != UPCALL_MISUSE
+        || !strstr(error.text, "more_server_t.rename is NULL"))
+        return 3;
     upcall_server_set_processors(server, 2);
     upcall_server_set_spare_processors(server, 4);
     /* A third argument is an address to listen at. */
@@ -196,7 +235,8 @@ int main(int count, char **arguments) {
         fprintf(stderr, "%s\n", error.text);
         return 4;
     }
-    if (every_export(server, arguments[1], &every, &error) != UPCALL_OK || more_export(server, arguments[2], &more, &error) != UPCALL_OK) {
+    if (every_export(server, arguments[1], &every, &error) != UPCALL_OK
+        || more_export(server, arguments[2], &more, &error) != UPCALL_OK) {
         fprintf(stderr, "%s\n", error.text);
         return 4;
     }

@@ -1,4 +1,5 @@
-/* A member in C that looks at messages where they lie. Arguments: the group's name and size, a rank, and what to do. */
+/* A member in C that reads messages in place. Arguments: the group's name and size, a rank, and
+ * what to do. */
 #include "../check.h"
 #include <pthread.h>
 #include <time.h>
@@ -25,7 +26,7 @@ static upcall_group *join(const char *name, size_t size, size_t rank, upcall_han
     return group;
 }
 
-/* Bytes of this process that are in memory, of files included. */
+/* Resident bytes of this process, including those of files. */
 static size_t resident(void) {
     char line[200];
     size_t kibibytes = 0;
@@ -41,14 +42,15 @@ static unsigned char byte(const upcall_place *place, size_t at) {
     return ((const volatile unsigned char *)upcall_place_data(place))[at];
 }
 
-/* ---- A large one, of another process, which leaves meanwhile ----------------------------------------------------- */
+/* ---- A large message of another process, which leaves early ---------------------------------- */
 
 static size_t before;
 
 static void ends_of_large(void *context, upcall_group *group, const upcall_place *place) {
     bool *stays = context;
     unsigned char last = 0;
-    CHECK(upcall_place_from(place) == 0 && upcall_place_kind(place) == BYTES && upcall_place_size(place) == LARGE);
+    CHECK(upcall_place_from(place) == 0 && upcall_place_kind(place) == BYTES
+          && upcall_place_size(place) == LARGE);
     if (!*stays) {
         printf("ready\n");
         fflush(stdout);
@@ -56,8 +58,10 @@ static void ends_of_large(void *context, upcall_group *group, const upcall_place
         upcall_event event;
         CHECK(upcall_group_event(group, &event, &error) == UPCALL_NOTHING_THERE);
     }
-    CHECK(byte(place, 0) == 3 && byte(place, LARGE - 1) == 5 && upcall_place_word(place, LARGE / 8 - 1) >> 56 == 5);
-    CHECK(upcall_place_copy(place, LARGE - 1, &last, 1) && last == 5 && !upcall_place_copy(place, LARGE, &last, 1));
+    CHECK(byte(place, 0) == 3 && byte(place, LARGE - 1) == 5
+          && upcall_place_word(place, LARGE / 8 - 1) >> 56 == 5);
+    CHECK(upcall_place_copy(place, LARGE - 1, &last, 1) && last == 5
+          && !upcall_place_copy(place, LARGE, &last, 1));
     CHECK(resident() < before + LITTLE);
     *stays = !*stays;
 }
@@ -71,7 +75,7 @@ static void large(const char *name) {
     OK(upcall_group_wait(group, UPCALL_NEVER, &error));
     before = resident();
     OK(upcall_group_peek_in_place(group, ends_of_large, &stays, &error));
-    /* The contrast, which shows that a copy would be seen. */
+    /* The contrast: it shows that a copy would be noticed. */
     OK(upcall_group_peek(group, &message, &error));
     CHECK(message.size == LARGE && resident() > before + LARGE);
     upcall_message_free(&message);
@@ -84,14 +88,15 @@ static void large(const char *name) {
     upcall_message_free(&message);
     upcall_status found;
     while ((found = upcall_group_event(group, &event, &error)) == UPCALL_NOTHING_THERE) {
-        CHECK(upcall_group_receive_in_place(group, ends_of_large, &stays, &error) == UPCALL_NOTHING_THERE);
+        CHECK(upcall_group_receive_in_place(group, ends_of_large, &stays, &error)
+              == UPCALL_NOTHING_THERE);
         upcall_group_wait(group, UINT64_C(20000000000), &error);
     }
     CHECK(found == UPCALL_OK && event.what == UPCALL_EVENT_ENDED && event.rank == 0);
     OK(upcall_group_leave(group, &error));
 }
 
-/* ---- What its kind cannot have ----------------------------------------------------------------------------------- */
+/* ---- Payloads that do not fit their kind ----------------------------------------------------- */
 
 static void never(void *context, upcall_group *group, const upcall_place *place) {
     (void)group, (void)place;
@@ -107,13 +112,16 @@ static void violated(const char *name, bool takes) {
     upcall_status found;
     while ((found = upcall_group_event(group, &event, &error)) == UPCALL_NOTHING_THERE) {
         upcall_group_wait(group, UINT64_C(20000000000), &error);
-        CHECK((takes ? upcall_group_receive_in_place : upcall_group_peek_in_place)(group, never, &ran, &error) == UPCALL_NOTHING_THERE);
+        CHECK((takes ? upcall_group_receive_in_place
+                     : upcall_group_peek_in_place)(group, never, &ran, &error)
+              == UPCALL_NOTHING_THERE);
     }
-    CHECK(found == UPCALL_OK && event.what == UPCALL_EVENT_VIOLATION && strstr(event.text, "\"number\"") && ran == 0);
+    CHECK(found == UPCALL_OK && event.what == UPCALL_EVENT_VIOLATION
+          && strstr(event.text, "\"number\"") && ran == 0);
     OK(upcall_group_leave(group, &error));
 }
 
-/* ---- By itself --------------------------------------------------------------------------------------------------- */
+/* ---- By itself ------------------------------------------------------------------------------- */
 
 static void *reads_place(void *context) {
     const upcall_place *place = context;
@@ -121,7 +129,7 @@ static void *reads_place(void *context) {
     return NULL;
 }
 
-/* The group can be used meanwhile, but for this sender's messages, and leaving. */
+/* `take` can use the group, but not leave it, and gets no other message of this sender. */
 static void uses_group(void *context, upcall_group *group, const upcall_place *place) {
     upcall_message message;
     uint64_t number = 3, copy = 0;
@@ -129,38 +137,52 @@ static void uses_group(void *context, upcall_group *group, const upcall_place *p
     size_t count = 1;
     pthread_t thread;
     strcpy(error.text, "not written");
-    CHECK(upcall_place_word(place, 0) == 1 && upcall_place_word(place, 1) == 0 && upcall_place_word(place, SIZE_MAX) == 0);
-    CHECK(upcall_place_copy(place, 0, &copy, 8) && copy == 1 && upcall_place_copy(place, 8, NULL, 0));
-    CHECK(!upcall_place_copy(place, 1, &copy, 8) && !upcall_place_copy(place, SIZE_MAX, &copy, 8) && !upcall_place_copy(place, 0, NULL, 8));
-    CHECK((uintptr_t)upcall_place_data(place) % 8 == 0 && *(const volatile uint64_t *)upcall_place_data(place) == 1);
-    CHECK(pthread_create(&thread, NULL, reads_place, (void *)(uintptr_t)place) == 0 && pthread_join(thread, NULL) == 0);
-    CHECK(upcall_group_receive_in_place(group, never, &ran, &error) == UPCALL_NOTHING_THERE && upcall_group_peek_in_place(group, never, &ran, &error) == UPCALL_NOTHING_THERE);
-    CHECK(upcall_group_receive(group, &message, &error) == UPCALL_NOTHING_THERE && upcall_group_available(group, &error) == UPCALL_NOTHING_THERE);
+    CHECK(upcall_place_word(place, 0) == 1 && upcall_place_word(place, 1) == 0
+          && upcall_place_word(place, SIZE_MAX) == 0);
+    CHECK(upcall_place_copy(place, 0, &copy, 8) && copy == 1
+          && upcall_place_copy(place, 8, NULL, 0));
+    CHECK(!upcall_place_copy(place, 1, &copy, 8) && !upcall_place_copy(place, SIZE_MAX, &copy, 8)
+          && !upcall_place_copy(place, 0, NULL, 8));
+    CHECK((uintptr_t)upcall_place_data(place) % 8 == 0
+          && *(const volatile uint64_t *)upcall_place_data(place) == 1);
+    CHECK(pthread_create(&thread, NULL, reads_place, (void *)(uintptr_t)place) == 0
+          && pthread_join(thread, NULL) == 0);
+    CHECK(upcall_group_receive_in_place(group, never, &ran, &error) == UPCALL_NOTHING_THERE
+          && upcall_group_peek_in_place(group, never, &ran, &error) == UPCALL_NOTHING_THERE);
+    CHECK(upcall_group_receive(group, &message, &error) == UPCALL_NOTHING_THERE
+          && upcall_group_available(group, &error) == UPCALL_NOTHING_THERE);
     OK(upcall_group_poll(group, &count, &error));
     OK(upcall_group_send(group, 0, NUMBER, &number, 8, &error));
     CHECK(ran == 0 && count == 0 && strcmp(error.text, "not written") == 0);
-    CHECK(upcall_group_leave(group, &error) == UPCALL_MISUSE && strstr(error.text, "leave after that"));
+    CHECK(upcall_group_leave(group, &error) == UPCALL_MISUSE
+          && strstr(error.text, "leave after that"));
     ++*(int *)context;
 }
 
 static void expect_number(void *context, upcall_group *group, const upcall_place *place) {
     (void)group;
-    CHECK(upcall_place_kind(place) == NUMBER && upcall_place_word(place, 0) == *(uint64_t *)context);
+    CHECK(upcall_place_kind(place) == NUMBER
+          && upcall_place_word(place, 0) == *(uint64_t *)context);
 }
 
 static void to_pipe(void *context, upcall_group *group, const upcall_place *place) {
     (void)group;
-    CHECK(upcall_place_kind(place) == TEXT && write(*(int *)context, (const void *)upcall_place_data(place), upcall_place_size(place)) == 5);
+    CHECK(
+        upcall_place_kind(place) == TEXT
+        && write(*(int *)context, (const void *)upcall_place_data(place), upcall_place_size(place))
+               == 5);
 }
 
 static void empty(void *context, upcall_group *group, const upcall_place *place) {
     (void)context, (void)group;
-    CHECK(upcall_place_size(place) == 0 && upcall_place_data(place) == NULL && upcall_place_copy(place, 0, NULL, 0));
+    CHECK(upcall_place_size(place) == 0 && upcall_place_data(place) == NULL
+          && upcall_place_copy(place, 0, NULL, 0));
 }
 
 static void *elsewhere(void *context) {
     int ran = 0;
-    CHECK(upcall_group_receive_in_place(context, never, &ran, &error) == UPCALL_OTHER_THREAD && upcall_group_peek_in_place(context, never, &ran, NULL) == UPCALL_OTHER_THREAD);
+    CHECK(upcall_group_receive_in_place(context, never, &ran, &error) == UPCALL_OTHER_THREAD
+          && upcall_group_peek_in_place(context, never, &ran, NULL) == UPCALL_OTHER_THREAD);
     CHECK(ran == 0 && strstr(error.text, "thread that has joined"));
     return NULL;
 }
@@ -180,13 +202,17 @@ static void alone(const char *name) {
     upcall_handlers *handlers = kinds();
     OK(upcall_handlers_on(handlers, NUMBER, on_number, &ran, &error));
     upcall_group *group = join(name, 1, 0, handlers);
-    CHECK(upcall_group_receive_in_place(group, NULL, NULL, &error) == UPCALL_MISUSE && strstr(error.text, "NULL"));
-    CHECK(upcall_group_peek_in_place(group, NULL, NULL, &error) == UPCALL_MISUSE && upcall_group_receive_in_place(NULL, uses_group, &used, &error) == UPCALL_MISUSE);
-    CHECK(upcall_group_receive_in_place(group, uses_group, &used, &error) == UPCALL_NOTHING_THERE && used == 0);
+    CHECK(upcall_group_receive_in_place(group, NULL, NULL, &error) == UPCALL_MISUSE
+          && strstr(error.text, "NULL"));
+    CHECK(upcall_group_peek_in_place(group, NULL, NULL, &error) == UPCALL_MISUSE
+          && upcall_group_receive_in_place(NULL, uses_group, &used, &error) == UPCALL_MISUSE);
+    CHECK(upcall_group_receive_in_place(group, uses_group, &used, &error) == UPCALL_NOTHING_THERE
+          && used == 0);
     CHECK(pthread_create(&thread, NULL, elsewhere, group) == 0 && pthread_join(thread, NULL) == 0);
-    CHECK(upcall_place_size(NULL) == 0 && upcall_place_data(NULL) == NULL && upcall_place_kind(NULL) == UPCALL_NO_KIND && !upcall_place_copy(NULL, 0, said, 0));
+    CHECK(upcall_place_size(NULL) == 0 && upcall_place_data(NULL) == NULL
+          && upcall_place_kind(NULL) == UPCALL_NO_KIND && !upcall_place_copy(NULL, 0, said, 0));
 
-    /* Two that wait, and one that each look sends. */
+    /* Two messages wait, and each look sends one more. */
     OK(upcall_group_send(group, 0, NUMBER, &number, 8, &error));
     number = 2;
     OK(upcall_group_send(group, 0, NUMBER, &number, 8, &error));
@@ -194,7 +220,8 @@ static void alone(const char *name) {
     OK(upcall_group_receive_in_place(group, uses_group, &used, &error));
     CHECK(used == 2);
     OK(upcall_group_receive_in_place(group, expect_number, &number, &error));
-    /* Of the two that were sent meanwhile: a handler takes the other one by itself. */
+    /* The two messages that the looks sent, and then a handler that takes the other message itself.
+     */
     uint64_t three = 3;
     OK(upcall_group_peek_in_place(group, expect_number, &three, &error));
     OK(upcall_group_receive_in_place(group, expect_number, &three, &error));

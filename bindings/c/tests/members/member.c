@@ -1,4 +1,5 @@
-/* The member in C of the tests of languages: the same as member.rs. Arguments: the group's name and size, a rank, and what to do. */
+/* The member in C of the tests of languages: the same as member.rs. Arguments: the group's name and
+ * size, a rank, and what to do. */
 #include "../check.h"
 #include <pthread.h>
 #include <signal.h>
@@ -46,7 +47,8 @@ static size_t bytes(uint8_t **to, uint64_t round, size_t from) {
 }
 
 static bool same(const upcall_message *message, const void *data, size_t len) {
-    return message->size == len && (message->data == NULL) == (len == 0) && (len == 0 || memcmp(message->data, data, len) == 0);
+    return message->size == len && (message->data == NULL) == (len == 0)
+           && (len == 0 || memcmp(message->data, data, len) == 0);
 }
 
 static void on(void *context, upcall_group *group, const upcall_message *message) {
@@ -58,10 +60,13 @@ static void on(void *context, upcall_group *group, const upcall_message *message
     case NONE: CHECK(message->size == 0 && message->data == NULL); break;
     case NUMBER: CHECK(same(message, &round, 8)); break;
     case SMALL:
-        CHECK(same(message, small(round), 32) && upcall_word_i64(message, 0) == -(int64_t)round && upcall_word_f32(message, 2) == (float)round * 0.5f);
+        CHECK(same(message, small(round), 32) && upcall_word_i64(message, 0) == -(int64_t)round
+              && upcall_word_f32(message, 2) == (float)round * 0.5f);
         CHECK(upcall_word_f64(message, 3) == (double)round * -0.25 && upcall_word(message, 4) == 0);
         break;
-    case ARRAY: CHECK(same(message, array(round, message->from, upcall_group_rank(group)), 40)); break;
+    case ARRAY:
+        CHECK(same(message, array(round, message->from, upcall_group_rank(group)), 40));
+        break;
     case WORDS: CHECK(same(message, words(round), round * 8)); break;
     case TEXT: CHECK(same(message, said, text(said, round, message->from))); break;
     default: {
@@ -78,13 +83,15 @@ static void on_go(void *context, upcall_group *group, const upcall_message *mess
 }
 
 static upcall_handlers *kinds(void) {
-    static const char *const all[][2] = {{"null", "()"},       {"number", "u64"}, {"small", "(i32,bool,f32,f64)"}, {"array", "[u16; 5]"},
-                                         {"words", "words"},   {"text", "text"},  {"bytes", "bytes"},              {"plain", "text"},
-                                         {"go", "()"}};
+    static const char *const all[][2] = {
+        {"null", "()"},        {"number", "u64"},  {"small", "(i32,bool,f32,f64)"},
+        {"array", "[u16; 5]"}, {"words", "words"}, {"text", "text"},
+        {"bytes", "bytes"},    {"plain", "text"},  {"go", "()"}};
     upcall_handlers *handlers = upcall_handlers_new();
     for (upcall_kind kind = 0; kind < sizeof all / sizeof *all; kind++) {
         CHECK(upcall_handlers_kind(handlers, all[kind][0], all[kind][1], &error) == kind);
-        if (kind < KINDS) OK(upcall_handlers_on(handlers, kind, on, (void *)(uintptr_t)kind, &error));
+        if (kind < KINDS)
+            OK(upcall_handlers_on(handlers, kind, on, (void *)(uintptr_t)kind, &error));
     }
     OK(upcall_handlers_on(handlers, GO, on_go, NULL, &error));
     return handlers;
@@ -95,7 +102,8 @@ static upcall_group *join(const char *name, size_t rank) {
     upcall_joining_set_rank(joining, rank);
     upcall_joining_set_patience(joining, UINT64_C(40000000000));
     upcall_group *group = upcall_group_join(joining, kinds(), &error);
-    CHECK(group && upcall_group_rank(group) == rank && upcall_group_size(group) == size && upcall_group_process(group, rank) > 0);
+    CHECK(group && upcall_group_rank(group) == rank && upcall_group_size(group) == size
+          && upcall_group_process(group, rank) > 0);
     return group;
 }
 
@@ -131,7 +139,8 @@ static void each_to_each(upcall_group *group, size_t rank) {
     CHECK(least == -((double)size - 1));
     OK(upcall_group_barrier(group, &error));
 
-    /* Who waits in the barrier still could not pass what has no handler: the receiver asks for it. */
+    /* A member that still waits in the barrier could not get past a message without a handler, so
+     * the receiver asks for that message. */
     size_t before = (rank + size - 1) % size;
     OK(upcall_group_send(group, before, GO, NULL, 0, &error));
     while (!asked) {
@@ -148,7 +157,8 @@ static void each_to_each(upcall_group *group, size_t rank) {
     }
     OK(found);
     OK(upcall_group_receive(group, &taken, &error));
-    CHECK(taken.from == before && taken.kind == PLAIN && same(&taken, said, text(said, 9, before)) && same(&seen, taken.data, taken.size));
+    CHECK(taken.from == before && taken.kind == PLAIN && same(&taken, said, text(said, 9, before))
+          && same(&seen, taken.data, taken.size));
     upcall_message_free(&taken);
     upcall_message_free(&seen);
     OK(upcall_group_barrier(group, &error));
@@ -160,14 +170,15 @@ static void survive(upcall_group *group) {
     fflush(stdout);
     bool ended[MOST] = {false};
     /* Two members are killed, and member 0 leaves. Once this member knows that all three have
-     * ended, its barrier fails with UPCALL_ENDED, even if another survivor gave it up first.
-     * Other survivors may leave before this one has heard of all three. */
+     * ended, its barrier fails with UPCALL_ENDED, even if another survivor gave it up first. Other
+     * survivors may leave before this one knows of all three. */
     while (!ended[0] || !ended[size - 1] || !ended[size - 2]) {
         upcall_event event;
         OK(upcall_group_poll(group, NULL, &error));
         upcall_status found = upcall_group_event(group, &event, &error);
         if (found == UPCALL_OK) {
-            CHECK(event.what == UPCALL_EVENT_ENDED && !ended[event.rank] && strstr(event.text, "ended"));
+            CHECK(event.what == UPCALL_EVENT_ENDED && !ended[event.rank]
+                  && strstr(event.text, "ended"));
             ended[event.rank] = true;
         } else {
             CHECK(found == UPCALL_NOTHING_THERE);
@@ -175,11 +186,12 @@ static void survive(upcall_group *group) {
         }
     }
     uint64_t number = 0;
-    CHECK(upcall_group_send(group, size - 1, NUMBER, &number, 8, &error) == UPCALL_ENDED && strstr(error.text, "ended"));
+    CHECK(upcall_group_send(group, size - 1, NUMBER, &number, 8, &error) == UPCALL_ENDED
+          && strstr(error.text, "ended"));
     CHECK(upcall_group_barrier(group, &error) == UPCALL_ENDED);
 }
 
-/* ---- By itself: a group of one ---------------------------------------------------------------------------------- */
+/* ---- By itself: a group of one --------------------------------------------------------------- */
 
 static int ran;
 static upcall_status left_in_handler, nested;
@@ -247,15 +259,17 @@ static bool never(void *context) {
     return false;
 }
 
-/* Waits that a signal ends, and one that nothing does. */
+/* Waits that a signal ends, and a wait that runs out. */
 static void interrupted(upcall_group *group) {
     const struct itimerval soon = {.it_value = {.tv_usec = 50000}};
     double start = now();
-    /* It asks meanwhile, and waits on. */
-    CHECK(upcall_group_wait(group, 700000000, &error) == UPCALL_NOTHING_THERE && now() - start >= 0.7);
+    /* The wait calls `ask`, and continues. */
+    CHECK(upcall_group_wait(group, 700000000, &error) == UPCALL_NOTHING_THERE
+          && now() - start >= 0.7);
     CHECK(signal(SIGALRM, on_alarm) != SIG_ERR);
     setitimer(ITIMER_REAL, &soon, NULL);
-    CHECK(upcall_group_wait(group, UPCALL_NEVER, &error) == UPCALL_INTERRUPTED && strstr(error.text, "interrupted"));
+    CHECK(upcall_group_wait(group, UPCALL_NEVER, &error) == UPCALL_INTERRUPTED
+          && strstr(error.text, "interrupted"));
     stop = false;
     setitimer(ITIMER_REAL, &soon, NULL);
     CHECK(upcall_group_run_until(group, never, NULL, &error) == UPCALL_INTERRUPTED);
@@ -263,7 +277,7 @@ static void interrupted(upcall_group *group) {
     stop = false;
 }
 
-/* With no timeout at all each message goes through the buffer. */
+/* With a timeout of 0 each message goes through the buffer. */
 static void buffered(const char *name) {
     upcall_handlers *handlers = upcall_handlers_new();
     upcall_joining *joining = upcall_joining_new(name, 1, &error);
@@ -289,44 +303,57 @@ static void alone(const char *name) {
     CHECK(upcall_handlers_kind(handlers, "small", "(i32, u8)", &error) == 1);
     CHECK(upcall_handlers_kind(handlers, "text", "text", &error) == 2);
     CHECK(upcall_handlers_kind(handlers, "words", "words", &error) == 3);
-    CHECK(upcall_handlers_kind(handlers, "null", "()", &error) == UPCALL_NO_KIND && error.status == UPCALL_MISUSE && strstr(error.text, "already"));
-    CHECK(upcall_handlers_kind(handlers, "bad", "u46", &error) == UPCALL_NO_KIND && strstr(error.text, "u46"));
+    CHECK(upcall_handlers_kind(handlers, "null", "()", &error) == UPCALL_NO_KIND
+          && error.status == UPCALL_MISUSE && strstr(error.text, "already"));
+    CHECK(upcall_handlers_kind(handlers, "bad", "u46", &error) == UPCALL_NO_KIND
+          && strstr(error.text, "u46"));
     CHECK(upcall_handlers_kind(handlers, "upcall:came", "u8", &error) == UPCALL_NO_KIND);
     CHECK(upcall_handlers_kind(NULL, "bad", "u8", &error) == UPCALL_NO_KIND);
-    CHECK(upcall_handlers_on(handlers, 4, leaves, NULL, &error) == UPCALL_MISUSE && upcall_handlers_on(handlers, 0, NULL, NULL, &error) == UPCALL_MISUSE);
+    CHECK(upcall_handlers_on(handlers, 4, leaves, NULL, &error) == UPCALL_MISUSE
+          && upcall_handlers_on(handlers, 0, NULL, NULL, &error) == UPCALL_MISUSE);
     OK(upcall_handlers_on(handlers, 0, leaves, &told, &error));
     upcall_handlers_set_interruption(handlers, is_stopped, NULL);
     upcall_group *group = upcall_group_join(upcall_joining_new(name, 1, &error), handlers, &error);
     CHECK(group);
 
-    /* What is no payload. */
+    /* Payloads that do not fit their kinds. */
     uint64_t small[] = {0, 0, 0};
-    CHECK(upcall_group_send(group, 0, 1, small, 15, &error) == UPCALL_UNFIT && strstr(error.text, "15 bytes"));
+    CHECK(upcall_group_send(group, 0, 1, small, 15, &error) == UPCALL_UNFIT
+          && strstr(error.text, "15 bytes"));
     CHECK(upcall_group_send(group, 0, 1, small, 24, &error) == UPCALL_UNFIT);
     CHECK(upcall_group_send(group, 0, 1, NULL, 16, &error) == UPCALL_MISUSE);
     small[1] = 256;
-    CHECK(upcall_group_try_send(group, 0, 1, small, 16, &error) == UPCALL_UNFIT && strstr(error.text, "0x100 is no u8"));
+    CHECK(upcall_group_try_send(group, 0, 1, small, 16, &error) == UPCALL_UNFIT
+          && strstr(error.text, "0x100 is no u8"));
     small[0] = (uint64_t)INT32_MAX + 1;
-    CHECK(upcall_group_send(group, 0, 1, small, 16, &error) == UPCALL_UNFIT && strstr(error.text, "i32"));
-    CHECK(upcall_group_send(group, 0, 2, "\xff", 1, &error) == UPCALL_UNFIT && strstr(error.text, "UTF-8"));
+    CHECK(upcall_group_send(group, 0, 1, small, 16, &error) == UPCALL_UNFIT
+          && strstr(error.text, "i32"));
+    CHECK(upcall_group_send(group, 0, 2, "\xff", 1, &error) == UPCALL_UNFIT
+          && strstr(error.text, "UTF-8"));
     CHECK(upcall_group_send(group, 0, 3, small, 12, &error) == UPCALL_UNFIT);
-    CHECK(upcall_group_send(group, 0, 4, NULL, 0, &error) == UPCALL_MISUSE && upcall_group_send(group, 0, UPCALL_NO_KIND, NULL, 0, &error) == UPCALL_MISUSE);
-    CHECK(upcall_group_send(group, 1, 0, NULL, 0, &error) == UPCALL_NO_SUCH_RANK && upcall_group_send(NULL, 0, 0, NULL, 0, &error) == UPCALL_MISUSE);
+    CHECK(upcall_group_send(group, 0, 4, NULL, 0, &error) == UPCALL_MISUSE
+          && upcall_group_send(group, 0, UPCALL_NO_KIND, NULL, 0, &error) == UPCALL_MISUSE);
+    CHECK(upcall_group_send(group, 1, 0, NULL, 0, &error) == UPCALL_NO_SUCH_RANK
+          && upcall_group_send(NULL, 0, 0, NULL, 0, &error) == UPCALL_MISUSE);
 
     upcall_message message;
     upcall_event event;
     size_t count;
     uint64_t word = 7;
     strcpy(error.text, "not written");
-    CHECK(upcall_group_available(group, &error) == UPCALL_NOTHING_THERE && upcall_group_receive(group, &message, &error) == UPCALL_NOTHING_THERE);
-    CHECK(upcall_group_event(group, &event, &error) == UPCALL_NOTHING_THERE && upcall_group_wait(group, 1000000, &error) == UPCALL_NOTHING_THERE);
-    CHECK(strcmp(error.text, "not written") == 0 && upcall_group_receive(group, NULL, &error) == UPCALL_MISUSE);
+    CHECK(upcall_group_available(group, &error) == UPCALL_NOTHING_THERE
+          && upcall_group_receive(group, &message, &error) == UPCALL_NOTHING_THERE);
+    CHECK(upcall_group_event(group, &event, &error) == UPCALL_NOTHING_THERE
+          && upcall_group_wait(group, 1000000, &error) == UPCALL_NOTHING_THERE);
+    CHECK(strcmp(error.text, "not written") == 0
+          && upcall_group_receive(group, NULL, &error) == UPCALL_MISUSE);
 
     /* A handler that leaves, and one that polls. */
     OK(upcall_group_send(group, 0, 0, NULL, 0, &error));
     OK(upcall_group_wait(group, UPCALL_NEVER, &error));
     OK(upcall_group_poll(group, &count, &error));
-    CHECK(ran == 2 && count == 1 && nested == UPCALL_OK && left_in_handler == UPCALL_MISUSE && strstr(told.text, "leave after that"));
+    CHECK(ran == 2 && count == 1 && nested == UPCALL_OK && left_in_handler == UPCALL_MISUSE
+          && strstr(told.text, "leave after that"));
     CHECK(upcall_group_end_atomic(group, &error) == UPCALL_MISUSE);
     OK(upcall_group_begin_atomic(group, &error));
     OK(upcall_group_begin_atomic(group, &error));
@@ -337,13 +364,16 @@ static void alone(const char *name) {
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, elsewhere, group) == 0 && pthread_join(thread, NULL) == 0);
     OK(upcall_group_reduce(group, &word, upcall_max_u64, NULL, &error));
-    CHECK(word == 7 && upcall_group_reduce(group, NULL, upcall_max_u64, NULL, &error) == UPCALL_MISUSE);
+    CHECK(word == 7
+          && upcall_group_reduce(group, NULL, upcall_max_u64, NULL, &error) == UPCALL_MISUSE);
     OK(upcall_group_buffered(group, 0, &word, &error));
-    CHECK(word == 0 && upcall_group_buffered(group, 1, &word, &error) == UPCALL_NO_SUCH_RANK && upcall_group_diverted(group, NULL, &error) == UPCALL_MISUSE);
+    CHECK(word == 0 && upcall_group_buffered(group, 1, &word, &error) == UPCALL_NO_SUCH_RANK
+          && upcall_group_diverted(group, NULL, &error) == UPCALL_MISUSE);
 
-    /* What nobody takes is told. */
+    /* A message without a handler is reported. */
     OK(upcall_group_send(group, 0, 2, "x", 1, &error));
-    CHECK(upcall_group_run_until(group, NULL, NULL, &error) == UPCALL_UNHANDLED && strstr(error.text, "\"text\""));
+    CHECK(upcall_group_run_until(group, NULL, NULL, &error) == UPCALL_UNHANDLED
+          && strstr(error.text, "\"text\""));
     OK(upcall_group_available(group, &error));
     OK(upcall_group_receive(group, &message, &error));
     CHECK(same(&message, "x", 1));
@@ -353,25 +383,31 @@ static void alone(const char *name) {
     OK(upcall_group_leave(NULL, &error));
 
     buffered(name);
-    CHECK(!upcall_group_join(upcall_joining_new(name, 0, &error), upcall_handlers_new(), &error) && error.status == UPCALL_MISUSE);
-    CHECK(!upcall_group_join(NULL, upcall_handlers_new(), &error) && !upcall_group_join(upcall_joining_new(name, 1, &error), NULL, &error));
-    CHECK(!upcall_joining_from_environment(&error) && error.status == UPCALL_NO_JOB && strstr(error.text, "UPCALL_GROUP"));
-    upcall_joining *late = upcall_joining_new(name, 2, &error), *patient = upcall_joining_new(name, 2, &error);
+    CHECK(!upcall_group_join(upcall_joining_new(name, 0, &error), upcall_handlers_new(), &error)
+          && error.status == UPCALL_MISUSE);
+    CHECK(!upcall_group_join(NULL, upcall_handlers_new(), &error)
+          && !upcall_group_join(upcall_joining_new(name, 1, &error), NULL, &error));
+    CHECK(!upcall_joining_from_environment(&error) && error.status == UPCALL_NO_JOB
+          && strstr(error.text, "UPCALL_GROUP"));
+    upcall_joining *late = upcall_joining_new(name, 2, &error),
+                   *patient = upcall_joining_new(name, 2, &error);
     handlers = upcall_handlers_new();
     upcall_handlers_set_interruption(handlers, is_stopped, NULL);
     upcall_joining_set_patience(patient, UPCALL_NEVER);
     stop = true;
     CHECK(!upcall_group_join(patient, handlers, &error) && error.status == UPCALL_INTERRUPTED);
     upcall_joining_set_patience(late, 1000000);
-    CHECK(!upcall_group_join(late, upcall_handlers_new(), &error) && error.status == UPCALL_INCOMPLETE);
+    CHECK(!upcall_group_join(late, upcall_handlers_new(), &error)
+          && error.status == UPCALL_INCOMPLETE);
     upcall_handlers_free(upcall_handlers_new());
     upcall_joining_free(upcall_joining_new(name, 2, &error));
 }
 
-/* Another list of kinds: whoever comes first takes the others in, and refuses them. */
+/* Another list of kinds: the member that comes first takes in the others, and refuses them. */
 static void differs(const char *name, size_t rank) {
     upcall_handlers *handlers = upcall_handlers_new();
-    CHECK(upcall_handlers_kind(handlers, "null", "()", &error) == 0 && upcall_handlers_kind(handlers, "number", "i64", &error) == 1);
+    CHECK(upcall_handlers_kind(handlers, "null", "()", &error) == 0
+          && upcall_handlers_kind(handlers, "number", "i64", &error) == 1);
     upcall_joining *joining = upcall_joining_new(name, size, &error);
     upcall_joining_set_rank(joining, rank);
     upcall_joining_set_patience(joining, UINT64_C(30000000000));
@@ -380,7 +416,7 @@ static void differs(const char *name, size_t rank) {
     printf("%s\n", error.text);
 }
 
-/* The other member sends what is no number; it is polled for, or received. */
+/* The other member sends a malformed number; this member polls for it, or receives it. */
 static void violated(const char *name, bool polls) {
     upcall_handlers *handlers = upcall_handlers_new();
     upcall_joining *joining = upcall_joining_new(name, 2, &error);
@@ -397,7 +433,8 @@ static void violated(const char *name, bool polls) {
         if (polls) OK(upcall_group_poll(group, NULL, &error));
         else CHECK(upcall_group_receive(group, &message, &error) == UPCALL_NOTHING_THERE);
     }
-    CHECK(found == UPCALL_OK && event.what == UPCALL_EVENT_VIOLATION && event.rank == 0 && strstr(event.text, "\"number\"") && next[0] == 0);
+    CHECK(found == UPCALL_OK && event.what == UPCALL_EVENT_VIOLATION && event.rank == 0
+          && strstr(event.text, "\"number\"") && next[0] == 0);
     OK(upcall_group_leave(group, &error));
 }
 
@@ -405,11 +442,14 @@ enum { INTERRUPTS = 300 };
 static atomic_uint_fast64_t heard, wrong;
 
 /* Answers each number with itself. */
-static void on_interrupt(void *context, upcall_interrupt *interrupt, const upcall_message *message) {
+static void on_interrupt(void *context, upcall_interrupt *interrupt,
+                         const upcall_message *message) {
     uint64_t number = upcall_word(message, 0);
-    bool good = context == &heard && message->from == 0 && message->kind == 0 && message->size == sizeof number && number == heard;
+    bool good = context == &heard && message->from == 0 && message->kind == 0
+                && message->size == sizeof number && number == heard;
     good &= upcall_interrupt_rank(interrupt) == 1 && upcall_interrupt_size(interrupt) == 2;
-    good &= upcall_interrupt_try_send(interrupt, 2, 0, &number, sizeof number) == UPCALL_NO_SUCH_RANK;
+    good &=
+        upcall_interrupt_try_send(interrupt, 2, 0, &number, sizeof number) == UPCALL_NO_SUCH_RANK;
     good &= upcall_interrupt_try_send(interrupt, 0, 0, &number, 4) == UPCALL_UNFIT;
     good &= upcall_interrupt_try_send(interrupt, 0, 1000, &number, sizeof number) == UPCALL_MISUSE;
     good &= upcall_interrupt_try_send(interrupt, 0, 0, &number, sizeof number) == UPCALL_OK;
@@ -417,7 +457,7 @@ static void on_interrupt(void *context, upcall_interrupt *interrupt, const upcal
     heard++;
 }
 
-/* Until all was heard, and a while longer; what it does could not be done in a handler. */
+/* Runs until all messages have arrived, and a while longer, doing what a handler may not do. */
 static void compute(void *group) {
     double limit = now() + 30, ends = limit;
     CHECK(upcall_group_leave(group, &error) == UPCALL_MISUSE);
@@ -428,17 +468,22 @@ static void compute(void *group) {
     CHECK(ends < limit);
 }
 
-/* It computes, and the other member interrupts that; in the end by what is no number, which an interrupt leaves to a poll. */
+/* This member computes, and the other one interrupts it; in the end by a malformed number, which an
+ * interrupt leaves to a poll. */
 static void interrupts(const char *name) {
     upcall_handlers *handlers = upcall_handlers_new();
     upcall_joining *joining = upcall_joining_new(name, 2, &error);
     upcall_event event;
-    CHECK(upcall_handlers_kind(handlers, "number", "u64", &error) == 0 && upcall_handlers_kind(handlers, "lie", "u64", &error) == 1);
-    CHECK(upcall_handlers_kind(handlers, "text", "text", &error) == 2 && upcall_handlers_kind(handlers, "long", "[u64; 9]", &error) == 3);
+    CHECK(upcall_handlers_kind(handlers, "number", "u64", &error) == 0
+          && upcall_handlers_kind(handlers, "lie", "u64", &error) == 1);
+    CHECK(upcall_handlers_kind(handlers, "text", "text", &error) == 2
+          && upcall_handlers_kind(handlers, "long", "[u64; 9]", &error) == 3);
     OK(upcall_handlers_on_interrupt(handlers, 0, on_interrupt, &heard, &error));
     OK(upcall_handlers_on_interrupt(handlers, 1, on_interrupt, NULL, &error));
-    CHECK(upcall_handlers_on_interrupt(handlers, 2, on_interrupt, NULL, &error) == UPCALL_MISUSE && strstr(error.text, "carry text"));
-    CHECK(upcall_handlers_on_interrupt(handlers, 3, on_interrupt, NULL, &error) == UPCALL_MISUSE && strstr(error.text, "64 bytes"));
+    CHECK(upcall_handlers_on_interrupt(handlers, 2, on_interrupt, NULL, &error) == UPCALL_MISUSE
+          && strstr(error.text, "carry text"));
+    CHECK(upcall_handlers_on_interrupt(handlers, 3, on_interrupt, NULL, &error) == UPCALL_MISUSE
+          && strstr(error.text, "64 bytes"));
     CHECK(upcall_handlers_on_interrupt(handlers, 4, on_interrupt, NULL, &error) == UPCALL_MISUSE);
     CHECK(upcall_handlers_on_interrupt(handlers, 0, NULL, NULL, &error) == UPCALL_MISUSE);
     upcall_joining_set_rank(joining, 1);
@@ -450,7 +495,8 @@ static void interrupts(const char *name) {
     CHECK(heard == INTERRUPTS && wrong == 0);
     OK(upcall_group_poll(group, NULL, &error));
     OK(upcall_group_event(group, &event, &error));
-    CHECK(event.what == UPCALL_EVENT_VIOLATION && strstr(event.text, "\"lie\"") && heard == INTERRUPTS);
+    CHECK(event.what == UPCALL_EVENT_VIOLATION && strstr(event.text, "\"lie\"")
+          && heard == INTERRUPTS);
     OK(upcall_group_leave(group, &error));
 }
 

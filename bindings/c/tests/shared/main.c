@@ -1,4 +1,5 @@
-/* A server of two interfaces that carry a third one's, and a client of both, in one process. Argument: a name to export under. */
+/* A server of two interfaces that carry a third one, and a client of both, in one process.
+ * Argument: a name to export under. */
 #ifdef REVERSE
 #include "two.h"
 #include "one.h"
@@ -27,7 +28,8 @@ static test_pool_pool_served_item_t *item(upcall_string name) {
     return test_pool_pool_served_item_new(value, drop);
 }
 
-static void item_new(void *context, upcall_call *call, upcall_string name, test_pool_pool_served_item_t **result) {
+static void item_new(void *context, upcall_call *call, upcall_string name,
+                     test_pool_pool_served_item_t **result) {
     (void)context, (void)call;
     *result = item(name);
 }
@@ -37,7 +39,8 @@ static void item_name(void *context, upcall_call *call, void *self, upcall_strin
     *result = upcall_call_text(call, (const char *)self);
 }
 
-static void item_report(void *context, upcall_call *call, void *self, test_pool_pool_report_t *result) {
+static void item_report(void *context, upcall_call *call, void *self,
+                        test_pool_pool_report_t *result) {
     (void)context;
     result->state.tag = TEST_POOL_POOL_STATE_BUSY;
     result->state.as.busy = upcall_call_text(call, (const char *)self);
@@ -49,22 +52,29 @@ static void take(void *context, upcall_call *call, test_pool_pool_served_item_t 
     *result = item(upcall_text((const char *)context));
 }
 
-static const test_pool_pool_server_t pool = {
-    .context = "taken", .item_new = item_new, .item_name = item_name, .item_report = item_report, .take = take};
+static const test_pool_pool_server_t pool = {.context = "taken",
+                                             .item_new = item_new,
+                                             .item_name = item_name,
+                                             .item_report = item_report,
+                                             .take = take};
 
-static void serve_open(void *context, upcall_call *call, upcall_string name, test_pool_pool_served_item_t **result) {
+static void serve_open(void *context, upcall_call *call, upcall_string name,
+                       test_pool_pool_served_item_t **result) {
     (void)context, (void)call;
     *result = item(name);
 }
 
-static void serve_same(void *context, upcall_call *call, one_list_test_pool_pool_report_t reports, one_list_test_pool_pool_report_t *result) {
+static void serve_same(void *context, upcall_call *call, one_list_test_pool_pool_report_t reports,
+                       one_list_test_pool_pool_report_t *result) {
     (void)context, (void)call;
     *result = reports;
 }
 
-static const one_server_t one_functions = {.test_pool_pool = &pool, .open = serve_open, .same = serve_same};
+static const one_server_t one_functions = {
+    .test_pool_pool = &pool, .open = serve_open, .same = serve_same};
 
-static void serve_wrap(void *context, upcall_call *call, test_pool_pool_served_item_t *it, test_pool_pool_served_item_t **result) {
+static void serve_wrap(void *context, upcall_call *call, test_pool_pool_served_item_t *it,
+                       test_pool_pool_served_item_t **result) {
     char text[64];
     (void)context, (void)call;
     snprintf(text, sizeof text, "wrapped %s", (const char *)test_pool_pool_served_item_value(it));
@@ -72,7 +82,9 @@ static void serve_wrap(void *context, upcall_call *call, test_pool_pool_served_i
     *result = item(upcall_text(text));
 }
 
-static void serve_lengths(void *context, upcall_call *call, two_served_list_lent_test_pool_pool_item_t items, upcall_list_u32_t *result) {
+static void serve_lengths(void *context, upcall_call *call,
+                          two_served_list_lent_test_pool_pool_item_t items,
+                          upcall_list_u32_t *result) {
     uint32_t *data = (uint32_t *)upcall_call_alloc(call, items.len * sizeof *data);
     (void)context;
     for (size_t i = 0; i < items.len; i++) data[i] = (uint32_t)strlen((const char *)items.data[i]);
@@ -80,12 +92,14 @@ static void serve_lengths(void *context, upcall_call *call, two_served_list_lent
     result->len = items.len;
 }
 
-static void serve_states(void *context, upcall_call *call, two_list_test_pool_pool_state_t states, two_list_test_pool_pool_state_t *result) {
+static void serve_states(void *context, upcall_call *call, two_list_test_pool_pool_state_t states,
+                         two_list_test_pool_pool_state_t *result) {
     (void)context, (void)call;
     *result = states;
 }
 
-static const two_server_t two_functions = {.test_pool_pool = &pool, .wrap = serve_wrap, .lengths = serve_lengths, .states = serve_states};
+static const two_server_t two_functions = {
+    .test_pool_pool = &pool, .wrap = serve_wrap, .lengths = serve_lengths, .states = serve_states};
 
 int main(int count, char **arguments) {
     char other[100];
@@ -101,7 +115,7 @@ int main(int count, char **arguments) {
     two_client_t *two = two_bind(other, &error);
     CHECK(one && two);
 
-    /* Made by the one, called by functions that both have. */
+    /* Made by one client, and passed to functions that both have. */
     test_pool_pool_item_t *opened, *taken, *wrapped, *made;
     test_pool_pool_report_t report;
     upcall_string text;
@@ -110,10 +124,11 @@ int main(int count, char **arguments) {
     CHECK(is(text, "opened"));
     upcall_string_free(&text);
     OK(test_pool_pool_item_report(opened, &report, &error));
-    CHECK(report.state.tag == TEST_POOL_POOL_STATE_BUSY && is(report.state.as.busy, "opened") && report.rights == TEST_POOL_POOL_RIGHTS_TOUCH);
+    CHECK(report.state.tag == TEST_POOL_POOL_STATE_BUSY && is(report.state.as.busy, "opened")
+          && report.rights == TEST_POOL_POOL_RIGHTS_TOUCH);
     test_pool_pool_report_free(&report);
 
-    /* The third's own client, by way of the second. */
+    /* The third interface's own client, made from the second's. */
     test_pool_pool_client_t *by_two = test_pool_pool_from(two_base(two), &error);
     CHECK(by_two);
     OK(test_pool_pool_take(by_two, &taken, &error));
@@ -129,12 +144,15 @@ int main(int count, char **arguments) {
     CHECK(is(text, "wrapped taken"));
     upcall_string_free(&text);
 
-    /* A resource of the other's binding is still another's. */
+    /* A resource of the other binding is still foreign. */
     CHECK(two_wrap(two, opened, &taken, &error) == UPCALL_FOREIGN_HANDLE);
-    test_pool_pool_state_t states[] = {{.tag = TEST_POOL_POOL_STATE_IDLE}, {.tag = TEST_POOL_POOL_STATE_BUSY, .as = {.busy = {"x", 1}}}};
+    test_pool_pool_state_t states[] = {
+        {.tag = TEST_POOL_POOL_STATE_IDLE},
+        {.tag = TEST_POOL_POOL_STATE_BUSY, .as = {.busy = {"x", 1}}}};
     two_list_test_pool_pool_state_t list = {states, 2}, back;
     OK(two_states(two, list, &back, &error));
-    CHECK(back.len == 2 && back.data[0].tag == TEST_POOL_POOL_STATE_IDLE && is(back.data[1].as.busy, "x"));
+    CHECK(back.len == 2 && back.data[0].tag == TEST_POOL_POOL_STATE_IDLE
+          && is(back.data[1].as.busy, "x"));
     two_list_test_pool_pool_state_free(&back);
 
     test_pool_pool_item_drop(opened);

@@ -1,4 +1,5 @@
-/* Terms of clients and of servers, each by itself. Arguments: a name to export under or to bind, and what to look at. */
+/* Terms of clients and of servers, each by itself. Arguments: a name to export under or to bind,
+ * and what to check. */
 #define _GNU_SOURCE
 #include "terms.h"
 #include "../check.h"
@@ -20,7 +21,7 @@ static void where_(void *context, upcall_call *call, uint32_t *result) {
     *result = (uint32_t)sched_getcpu();
 }
 
-/* How long the first waits for the second, in milliseconds. */
+/* How long the first call waits for the second, in milliseconds. */
 static uint64_t patience;
 static uint32_t inside, most;
 
@@ -28,7 +29,8 @@ static void meet(void *context, upcall_call *call, const upcall_bytes *data, uin
     uint64_t end = milliseconds() + patience;
     (void)context, (void)call, (void)data;
     uint32_t now = __atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST);
-    if (now > __atomic_load_n(&most, __ATOMIC_SEQ_CST)) __atomic_store_n(&most, now, __ATOMIC_SEQ_CST);
+    if (now > __atomic_load_n(&most, __ATOMIC_SEQ_CST))
+        __atomic_store_n(&most, now, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&most, __ATOMIC_SEQ_CST) < 2 && milliseconds() < end) usleep(1000);
     *result = __atomic_load_n(&most, __ATOMIC_SEQ_CST);
     __atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
@@ -44,9 +46,10 @@ static void length(void *context, upcall_call *call, upcall_string text, uint64_
     *result = text.len;
 }
 
-static const terms_server_t functions = {.where = where_, .meet = meet, .change = change, .length = length};
+static const terms_server_t functions = {
+    .where = where_, .meet = meet, .change = change, .length = length};
 
-/* Whom the policy was asked about, and what it says. */
+/* The peer that the policy was asked about, and the policy's answer. */
 struct asked {
     bool admits;
     uint32_t times, user, group, process;
@@ -74,7 +77,8 @@ static void values(const char *name) {
     uint64_t back;
     OK(terms_length(client, (upcall_string){data, 127 << 10}, &back, &error));
     CHECK(back == 127 << 10);
-    CHECK(terms_length(client, (upcall_string){data, 129 << 10}, &back, &error) == UPCALL_NO_MEMORY);
+    CHECK(terms_length(client, (upcall_string){data, 129 << 10}, &back, &error)
+          == UPCALL_NO_MEMORY);
     CHECK(strstr(error.text, "131072"));
     OK(terms_length(client, (upcall_string){data, 1}, &back, &error));
     terms_unbind(client);
@@ -89,8 +93,10 @@ static void policy(const char *name) {
     upcall_running *running = upcall_server_start(server, &error);
     CHECK(running);
     terms_client_t *client = terms_bind(name, &error);
-    CHECK(!client && error.status == UPCALL_DENIED && strstr(error.text, "its policy does not admit it"));
-    CHECK(asked.times >= 1 && asked.user == getuid() && asked.group == getgid() && asked.process == (uint32_t)getpid());
+    CHECK(!client && error.status == UPCALL_DENIED
+          && strstr(error.text, "its policy does not admit it"));
+    CHECK(asked.times >= 1 && asked.user == getuid() && asked.group == getgid()
+          && asked.process == (uint32_t)getpid());
     asked.admits = true;
     client = terms_bind(name, &error);
     CHECK(client);
@@ -124,7 +130,7 @@ static void serves_other(const char *name) {
     serve_until_told(server, name);
 }
 
-/* User `one` serves the members of group `one`, whatever its umask is. */
+/* User `one` serves the members of group `one`, regardless of its umask. */
 static void serves_group(const char *name) {
     upcall_server *server = upcall_server_new();
     upcall_accepts accepts = {.groups = &one, .group_count = 1};
@@ -151,16 +157,20 @@ static upcall_status binds(const char *name, const upcall_accepts *accepts) {
 
 /* User `other` binds to what user `one` serves. */
 static void expects_one(const char *name) {
-    upcall_accepts users = {.users = &one, .user_count = 1}, groups = {.groups = &one, .group_count = 1};
+    upcall_accepts users = {.users = &one, .user_count = 1},
+                   groups = {.groups = &one, .group_count = 1};
     upcall_accepts both = {.users = &third, .user_count = 1, .groups = &one, .group_count = 1};
-    upcall_accepts others = {.users = &third, .user_count = 1}, none = {0}, any = {.any_user = true};
+    upcall_accepts others = {.users = &third, .user_count = 1}, none = {0},
+                   any = {.any_user = true};
     upcall_accepts broken = {.user_count = 1};
     struct asked asked = {true, 0, 0, 0, 0};
     upcall_accepts ask = {.policy = admits, .context = &asked};
 
-    CHECK(!terms_bind(name, &error) && error.status == UPCALL_WRONG_USER && strstr(error.text, "the peer is user 61001"));
+    CHECK(!terms_bind(name, &error) && error.status == UPCALL_WRONG_USER
+          && strstr(error.text, "the peer is user 61001"));
     CHECK(binds(name, NULL) == UPCALL_WRONG_USER && strstr(error.text, "user 61002 or root"));
-    CHECK(binds(name, &others) == UPCALL_WRONG_USER && strstr(error.text, "accepted is users 61003"));
+    CHECK(binds(name, &others) == UPCALL_WRONG_USER
+          && strstr(error.text, "accepted is users 61003"));
     CHECK(binds(name, &none) == UPCALL_WRONG_USER && strstr(error.text, "no process is accepted"));
     CHECK(binds(name, &broken) == UPCALL_MISUSE && strstr(error.text, "users"));
     OK(binds(name, &users));
@@ -170,20 +180,23 @@ static void expects_one(const char *name) {
     OK(binds(name, &ask));
     CHECK(asked.times == 1 && asked.user == one && asked.group == one && asked.process != 0);
     asked.admits = false;
-    CHECK(binds(name, &ask) == UPCALL_WRONG_USER && strstr(error.text, "its policy does not admit it"));
-    /* What one binding accepted counts for no other. */
+    CHECK(binds(name, &ask) == UPCALL_WRONG_USER
+          && strstr(error.text, "its policy does not admit it"));
+    /* What one binding accepts does not count for another. */
     terms_client_t *client = terms_bind_expecting(name, &users, &error);
     CHECK(client);
     CHECK(binds(name, NULL) == UPCALL_WRONG_USER);
     terms_unbind(client);
-    /* A server that is there answers at once; an absent one when the limit is reached. */
+    /* A wait for a server ends at once if the server is there, and at the time limit if it is
+     * absent. */
     client = terms_bind_wait(name, &users, UINT64_MAX, &error);
     CHECK(client);
     terms_unbind(client);
     CHECK(!terms_bind_wait(name, NULL, UINT64_MAX, &error) && error.status == UPCALL_WRONG_USER);
     CHECK(!terms_bind_wait("nothing-has-this-name", &users, 1000, &error));
     CHECK(error.status == UPCALL_NO_SUCH_NAME);
-    CHECK(binds("tcp://127.0.0.1:9/terms", &users) == UPCALL_WRONG_USER && strstr(error.text, "on another machine"));
+    CHECK(binds("tcp://127.0.0.1:9/terms", &users) == UPCALL_WRONG_USER
+          && strstr(error.text, "on another machine"));
 }
 
 static void is_admitted(const char *name) {
@@ -191,16 +204,18 @@ static void is_admitted(const char *name) {
     OK(binds(name, &users));
 }
 
-/* By the server's policy. */
+/* Denied by the server's policy. */
 static void is_refused(const char *name) {
     upcall_accepts any = {.any_user = true};
-    CHECK(binds(name, &any) == UPCALL_DENIED && strstr(error.text, "the peer is user 61003, accepted is users 61002"));
+    CHECK(binds(name, &any) == UPCALL_DENIED
+          && strstr(error.text, "the peer is user 61003, accepted is users 61002"));
 }
 
-/* By the mode of the server's socket. */
+/* Denied by the mode of the server's socket. */
 static void is_kept_out(const char *name) {
     upcall_accepts any = {.any_user = true};
-    CHECK(binds(name, &any) == UPCALL_DENIED && strstr(error.text, "may not connect") && strstr(error.text, "mode and group"));
+    CHECK(binds(name, &any) == UPCALL_DENIED && strstr(error.text, "may not connect")
+          && strstr(error.text, "mode and group"));
 }
 
 /* User `one` asks for groups that it cannot have. */
@@ -208,15 +223,18 @@ static void foreign_groups(const char *name) {
     upcall_accepts broken = {.group_count = 1};
     upcall_server *server = upcall_server_new();
     CHECK(upcall_server_set_accepts(NULL, NULL, &error) == UPCALL_MISUSE);
-    CHECK(upcall_server_set_accepts(server, &broken, &error) == UPCALL_MISUSE && strstr(error.text, "groups"));
-    CHECK(upcall_server_set_group_named(server, NULL, &error) == UPCALL_MISUSE && strstr(error.text, "the group is NULL"));
+    CHECK(upcall_server_set_accepts(server, &broken, &error) == UPCALL_MISUSE
+          && strstr(error.text, "groups"));
+    CHECK(upcall_server_set_group_named(server, NULL, &error) == UPCALL_MISUSE
+          && strstr(error.text, "the group is NULL"));
     upcall_server_set_group(server, 0);
     OK(terms_export(server, name, &functions, &error));
     CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_RESOURCE);
     server = upcall_server_new();
     OK(upcall_server_set_group_named(server, "no-such-group", &error));
     OK(terms_export(server, name, &functions, &error));
-    CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_RESOURCE && strstr(error.text, "no-such-group"));
+    CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_RESOURCE
+          && strstr(error.text, "no-such-group"));
 }
 
 /* Root names a group. */
@@ -244,12 +262,15 @@ static void listens(const char *name) {
     char address[UPCALL_ADDRESS_SIZE], open_to_all[UPCALL_ADDRESS_SIZE];
     CHECK(upcall_server_listen(NULL, "127.0.0.1:0", &error) == UPCALL_MISUSE);
     upcall_server *server = upcall_server_new();
-    CHECK(upcall_server_listen(server, NULL, &error) == UPCALL_MISUSE && strstr(error.text, "the address is NULL"));
+    CHECK(upcall_server_listen(server, NULL, &error) == UPCALL_MISUSE
+          && strstr(error.text, "the address is NULL"));
     OK(upcall_server_listen(server, "0.0.0.0:0", &error));
-    CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_UNPROTECTED && strstr(error.text, "0.0.0.0:0"));
+    CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_UNPROTECTED
+          && strstr(error.text, "0.0.0.0:0"));
     server = upcall_server_new();
     OK(upcall_server_listen(server, "no address", &error));
-    CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_RESOURCE && strstr(error.text, "no address"));
+    CHECK(!upcall_server_start(server, &error) && error.status == UPCALL_RESOURCE
+          && strstr(error.text, "no address"));
 
     server = upcall_server_new();
     upcall_server_set_policy(server, admits, &asked);
@@ -258,7 +279,8 @@ static void listens(const char *name) {
     OK(terms_export(server, name, &functions, &error));
     upcall_running *running = upcall_server_start(server, &error);
     CHECK(running);
-    CHECK(upcall_running_address(running, 0, address) && strncmp(address, "127.0.0.1:", 10) == 0 && strcmp(address + 10, "0") != 0);
+    CHECK(upcall_running_address(running, 0, address) && strncmp(address, "127.0.0.1:", 10) == 0
+          && strcmp(address + 10, "0") != 0);
     CHECK(upcall_running_address(running, 1, open_to_all) && strcmp(address, open_to_all) != 0);
     char none[UPCALL_ADDRESS_SIZE];
     CHECK(!upcall_running_address(running, 2, none) && none[0] == 0);
@@ -267,13 +289,15 @@ static void listens(const char *name) {
 
     terms_client_t *client = bind_far(address, name);
     CHECK(client);
-    CHECK(asked.times == 1 && asked.user == getuid() && asked.group == UINT32_MAX && asked.process == 0);
+    CHECK(asked.times == 1 && asked.user == getuid() && asked.group == UINT32_MAX
+          && asked.process == 0);
     uint32_t back;
     OK(terms_change(client, 41, &back, &error));
     CHECK(back == 42 && upcall_client_server(terms_base(client)) == 0);
-    CHECK(!bind_far(address, "none") && error.status == UPCALL_NOT_THERE && strstr(error.text, address));
+    CHECK(!bind_far(address, "none") && error.status == UPCALL_NOT_THERE
+          && strstr(error.text, address));
     CHECK(!bind_far(address, "no/name") && error.status == UPCALL_MISUSE);
-    /* Who comes by the other one is not asked for. */
+    /* The policy is not asked about a client of the unprotected address. */
     asked.admits = false;
     terms_client_t *other = bind_far(open_to_all, name);
     CHECK(other && asked.times == 1);
@@ -284,7 +308,8 @@ static void listens(const char *name) {
     upcall_running_stop(running);
     CHECK(terms_change(client, 1, &back, &error) == UPCALL_FAILED && strstr(error.text, address));
     terms_unbind(client);
-    CHECK(!bind_far(address, name) && error.status == UPCALL_UNREACHABLE && strstr(error.text, address));
+    CHECK(!bind_far(address, name) && error.status == UPCALL_UNREACHABLE
+          && strstr(error.text, address));
 }
 
 static terms_client_t *shared;
@@ -300,7 +325,8 @@ static void *meets(void *result) {
     return NULL;
 }
 
-/* How many calls are in the server at once, of two whose arguments need an A-stack, where there is one. */
+/* Makes two calls whose arguments need an A-stack, while there is only one A-stack. Returns how
+ * many of them were in the server at once. */
 static uint32_t together(upcall_shortage what, uint64_t milliseconds_each) {
     pthread_t threads[2];
     uint32_t found[2];
@@ -325,15 +351,15 @@ static upcall_running *serve(const char *name, size_t processors) {
 
 static void shortage(const char *name) {
     upcall_running *running = serve(name, 2);
-    /* The second waits for the A-stack until the first gives up waiting for it. */
+    /* The second call waits for the A-stack until the first one no longer waits for the second. */
     CHECK(together(UPCALL_WAIT, 300) == 1);
-    /* It brings memory of its own. */
+    /* The second call brings memory of its own. */
     CHECK(together(UPCALL_GROW, 20000) == 2);
     terms_unbind(shared);
     upcall_running_stop(running);
 }
 
-/* How often of ten times a server that slept runs a call on the processor of its caller. */
+/* Makes ten calls to a sleeping server. Returns how many of them ran on the caller's processor. */
 static int comes(upcall_hand_off when, uint32_t processor) {
     int here = 0;
     upcall_client_set_hand_off(terms_base(shared), when);
@@ -353,8 +379,9 @@ static void hand_off(const char *name) {
     CPU_ZERO(&one);
     CPU_SET(processor, &one);
     CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
-    /* A call by a thread that polls gives its processor only where it is told to. That it does not otherwise is not seen from here: it sleeps while a sleeping server wakes, and
-     * the kernel may put the server there by itself. */
+    /* A call by a polling thread gives its processor away only with UPCALL_AT_ONCE. The opposite
+     * cannot be checked here: the thread sleeps while a sleeping server wakes, and the kernel may
+     * put the server on this processor by itself. */
     upcall_client_set_pacing(terms_base(shared), UPCALL_POLL);
     CHECK(comes(UPCALL_AT_ONCE, processor) >= 8);
     comes(UPCALL_WHEN_IDLE, processor);
@@ -365,7 +392,8 @@ static void hand_off(const char *name) {
 static void mismatch(const char *name) {
     terms_client_t *client = terms_bind(name, &error);
     CHECK(!client && error.status == UPCALL_MISMATCH);
-    CHECK(strstr(error.text, "change: func(a: u32) -> u32") && strstr(error.text, "change: func(a: u64) -> u32"));
+    CHECK(strstr(error.text, "change: func(a: u32) -> u32")
+          && strstr(error.text, "change: func(a: u64) -> u32"));
     CHECK(strstr(error.text, "added") == NULL && strstr(error.text, "where") == NULL);
 }
 
@@ -374,10 +402,20 @@ int main(int count, char **arguments) {
     static const struct {
         const char *what;
         void (*run)(const char *name);
-    } all[] = {{"policy", policy}, {"values", values}, {"listens", listens}, {"shortage", shortage}, {"hand-off", hand_off}, {"mismatch", mismatch},
-               {"serves-other", serves_other}, {"serves-group", serves_group}, {"expects-one", expects_one},
-               {"is-admitted", is_admitted}, {"is-refused", is_refused}, {"is-kept-out", is_kept_out},
-               {"foreign-groups", foreign_groups}, {"named-group", named_group}};
+    } all[] = {{"policy", policy},
+               {"values", values},
+               {"listens", listens},
+               {"shortage", shortage},
+               {"hand-off", hand_off},
+               {"mismatch", mismatch},
+               {"serves-other", serves_other},
+               {"serves-group", serves_group},
+               {"expects-one", expects_one},
+               {"is-admitted", is_admitted},
+               {"is-refused", is_refused},
+               {"is-kept-out", is_kept_out},
+               {"foreign-groups", foreign_groups},
+               {"named-group", named_group}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (strcmp(arguments[2], all[i].what) == 0) {
             all[i].run(arguments[1]);

@@ -1,11 +1,14 @@
-/* Serves what gives back, for many packages at once, each in a library of its own: generated code of two packages may have the same names.
- * Arguments: for each a library, what it gives back (values or objects), and the names for its two servers. */
+/* Serves interfaces that give back what they get, for many packages at once. Each package is in a
+ * library of its own, since the generated code of two packages may use the same names. Arguments:
+ * for each package a library, what it gives back (values or objects), and the names for its two
+ * servers. */
 #include <upcall.h>
 
 #include <dlfcn.h>
 #include <stdio.h>
 
-typedef upcall_status (*export_fn)(upcall_server *server, const char *plain, const char *forward, upcall_error *error);
+typedef upcall_status (*export_fn)(upcall_server *server, const char *plain, const char *forward,
+                                   upcall_error *error);
 typedef bool (*bind_fn)(const char *plain, upcall_error *error);
 
 static void *find(const char *library, const char *kind, const char *what) {
@@ -31,7 +34,8 @@ int main(int count, char **arguments) {
     upcall_server *server = upcall_server_new();
     for (int i = 1; i + 3 < count; i += 4) {
         export_fn export_both = (export_fn)find(arguments[i], arguments[i + 1], "export");
-        check(export_both(server, arguments[i + 2], arguments[i + 3], &error) == UPCALL_OK, arguments[i], &error);
+        check(export_both(server, arguments[i + 2], arguments[i + 3], &error) == UPCALL_OK,
+              arguments[i], &error);
     }
     upcall_running *running = upcall_server_start(server, &error);
     check(running, "start", &error);
@@ -42,7 +46,8 @@ int main(int count, char **arguments) {
     puts("ready");
     fflush(stdout);
     while (getchar() != EOF) {}
-    for (int i = 1; i + 3 < count; i += 4) ((void (*)(void))find(arguments[i], arguments[i + 1], "unbind"))();
+    for (int i = 1; i + 3 < count; i += 4)
+        ((void (*)(void))find(arguments[i], arguments[i + 1], "unbind"))();
     upcall_running_stop(running);
     return 0;
 }
