@@ -1,7 +1,10 @@
-"""What a call costs in Python: add(u32, u32) by upcall, by a pair of multiprocessing pipes, and by gRPC, in turns, so that all see the same machine. `make bench-python` runs it.
+"""What a call costs in Python: add(u32, u32) by upcall, multiprocessing pipes, and gRPC.
 
-Two processors: the servers on the first, this client on the second. Upcall's server is in Rust and polls; while it is not its turn it is stopped, so that it takes no processor from the others. Each result is
-checked. Arguments: the program of upcall's server, and how many rounds.
+They take turns, so that all see the same machine. `make bench-python` runs this.
+
+The servers run on the first of two processors, and this client on the second. Upcall's server is in
+Rust and polls. While it is not its turn it is stopped, so that it takes no processor time from the
+others. Each result is checked. Arguments: the program of upcall's server, and the number of rounds.
 """
 
 from __future__ import annotations
@@ -168,7 +171,7 @@ def main() -> None:
             times = a_round(typing.cast(Add, adds[what]), CALLS[what])
             if what == "upcall":
                 server.send_signal(signal.SIGSTOP)
-            # The first one is for caches.
+            # The first round warms up the caches.
             if number:
                 found[what].append((times[len(times) // 2], times[len(times) * 99 // 100]))
         if number:
@@ -177,7 +180,8 @@ def main() -> None:
     server.kill()
     floor = statistics.median(empty)
     print(
-        f"add(u32, u32), medians of {rounds} rounds; {floor:.0f} ns of each are the clock's and the loop's (int.__add__)"
+        f"add(u32, u32), medians of {rounds} rounds; "
+        f"{floor:.0f} ns of each are the clock's and the loop's (int.__add__)"
     )
     middle = {
         what: [statistics.median(part) for part in zip(*times)] for what, times in found.items()
@@ -185,7 +189,8 @@ def main() -> None:
     for what, (p50, p99) in middle.items():
         ratio = p50 / middle["upcall"][0]
         print(
-            f"{what:26} p50 {p50 / 1000:8.2f} µs   p99 {p99 / 1000:8.2f} µs   {ratio:6.1f} times upcall's"
+            f"{what:26} p50 {p50 / 1000:8.2f} µs   p99 {p99 / 1000:8.2f} µs   "
+            f"{ratio:6.1f} times upcall's"
         )
 
 

@@ -1,4 +1,8 @@
-"""The member in Python of bindings/c/examples/messages.rs. Arguments: the group's name, its size, a rank. Alone it says what a send and a poll of a null message take, in ns; with another one, what a message takes one way."""
+"""The member in Python of bindings/c/examples/messages.rs.
+
+Arguments: the group's name, its size, a rank. Alone it prints the time of a send and a poll of a
+null message, in ns; with another member, the time of a message one way.
+"""
 
 import statistics
 import sys

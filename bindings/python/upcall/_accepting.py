@@ -104,6 +104,7 @@ def told(accepts: Accepts) -> tuple[bool, list[int], list[int], list[Admits]]:
             asked.append(one)
         else:
             raise TypeError(
-                f"a User, a Group, ANY_USER or a function says which processes are accepted, and {one!r} is none of these"
+                f"{one!r} does not say which processes are accepted: "
+                "give a User, a Group, ANY_USER or a function"
             )
     return any_user, users, groups, asked

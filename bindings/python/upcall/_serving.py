@@ -73,7 +73,7 @@ class Running:
         """
         if pid == 0:
             raise ValueError(
-                "0 is the number of no process: it stands for all that cannot be seen from here"
+                "0 is not a process: it stands for all processes that are not visible here"
             )
         return self._served.revoke(pid)
 
@@ -109,7 +109,8 @@ def _exports(
         kind, what = told if isinstance(told, tuple) else (type(told), told)
         if not hasattr(kind, "_upcall_kind"):
             raise TypeError(
-                f"{kind.__name__}, which is to serve {export!r}, says no interface: derive it from a generated class Serve.., "
+                f"{kind.__name__}, which is to serve {export!r}, has no interface: "
+                "derive it from a generated class Serve.., "
                 "or give a tuple of such a class and the object"
             )
         exports.append((export, kind._upcall_kind, what))
@@ -166,7 +167,7 @@ def start(
         ValueError: there is no such group.
     """
     if mode is not None and not 0 <= mode <= 0o777:
-        raise ValueError(f"the mode of a socket is from 0 to 0o777, and not {mode:#o}")
+        raise ValueError(f"the mode of a socket is from 0 to 0o777, not {mode:#o}")
     number = None if group is None else (group if isinstance(group, Group) else Group(group)).number
     addresses = _addresses(listen, True) + _addresses(listen_unprotected, False)
     return Running(
@@ -238,7 +239,7 @@ def wait(
     on = loop or _own_loop()
     if not on.is_running():
         coroutine.close()
-        raise RuntimeError("the event loop that the server's coroutines are to run on does not run")
+        raise RuntimeError("the event loop for the server's coroutines is not running")
     return asyncio.run_coroutine_threadsafe(coroutine, on).result()
 
 

@@ -136,7 +136,8 @@ def _signature(carries: object) -> str:
         if said:
             return said[0]
     raise TypeError(
-        f'{carries!r} does not say what a message carries: it is int, float, bool, a tuple of these, str, bytes, None, or a signature as "(u64, [i32; 4])"'
+        f"{carries!r} does not say what a message carries: it is int, float, bool, a tuple of "
+        'these, str, bytes, None, or a signature as "(u64, [i32; 4])"'
     )
 
 
@@ -217,7 +218,7 @@ class Handlers:
         handler leaves the method that runs it.
         """
         if kind._of is not self:
-            raise ValueError(f"{kind.name!r} is a kind of other handlers")
+            raise ValueError(f"{kind.name!r} was registered with other handlers")
 
         def register(
             handler: Callable[[Group, int, _T], object],
@@ -302,7 +303,7 @@ class Group:
 
     def _index(self, kind: Kind[typing.Any]) -> int:
         if kind._of is not self._handlers or kind._index >= len(self._kinds):
-            raise ValueError(f"{kind.name!r} is no kind of message of this group")
+            raise ValueError(f"{kind.name!r} is not a kind of message of this group")
         return kind._index
 
     @typing.overload
@@ -434,7 +435,9 @@ class Group:
         finally:
             if self._member.end(place) and is_good:
                 raise StillViewed(
-                    "the message cannot be disposed of while a buffer of it is exported: release it (memoryview.release, del) within the `with`, or copy what is needed longer (bytes)"
+                    "the message cannot be disposed of while a buffer of it is exported: "
+                    "release it (memoryview.release, del) within the `with`, or copy what is needed longer "
+                    "(bytes)"
                 )
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -515,7 +518,8 @@ class Group:
         """
         if not self._member.is_first():
             raise OtherThread(
-                "handlers run by themselves on the main thread only, where Python runs those of signals: poll here"
+                "upcalls run on the main thread only, where Python runs signal handlers: "
+                "poll on this thread"
             )
         with _heeding():
             self._member.announce()

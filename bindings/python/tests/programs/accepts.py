@@ -1,8 +1,11 @@
-"""Clients and servers of different users. Arguments: what to do, as which user, with which supplementary groups. Started by root."""
+"""Clients and servers of different users.
+
+Arguments: what to do, as which user, with which supplementary groups. Started by root.
+"""
 
 import asyncio
 
-# Found while this is root still: the other users may be unable to read where Python is.
+# Found while this process is still root: the other users may be unable to read where Python is.
 import concurrent.futures.thread  # noqa: F401
 import os
 import sys
@@ -30,7 +33,7 @@ def serves_other() -> None:
 
 
 def serves_group() -> None:
-    # The umask does not count.
+    # The umask has no effect.
     os.umask(0o777)
     with upcall.start(
         "every", served, admits=[upcall.User(0), upcall.Group(ONE)], mode=0o660, group=ONE
@@ -76,11 +79,11 @@ def expects_one() -> None:
     asked = []
     accepts(lambda *told: asked.append(told) or True)
     assert asked and all(told[:2] == (ONE, ONE) and told[2] > 0 for told in asked), asked
-    # What a function raises is what binding raises.
+    # An exception of a policy leaves the bind.
     error = raises(ZeroDivisionError, lambda: Every("every", expect=lambda *told: 1 // 0))
     assert "division" in str(error)
     raises(ZeroDivisionError, lambda: upcall.bind("every", expect=lambda *told: 1 // 0))
-    # What one binding accepted counts for no other.
+    # What one binding accepts does not count for another.
     with Every("every", expect=upcall.User(ONE)) as client:
         refuses(None, "user 61002 or root")
         raises(TypeError, lambda: Every(client, expect=upcall.User(ONE)))

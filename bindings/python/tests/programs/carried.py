@@ -1,4 +1,7 @@
-"""Resources inside every kind of value, and interfaces that carry others. Argument: the WIT file."""
+"""Resources inside every kind of value, and interfaces that carry others.
+
+Argument: the WIT file.
+"""
 
 import gc
 import sys
@@ -54,7 +57,7 @@ class Lock(m.ServeLock):  # type: ignore[misc]
 
 class Atomics(m.ServeAtomics):  # type: ignore[misc]
     def __init__(self) -> None:
-        # Its own `count` is another one than that of the interface that it carries.
+        # Its own `count`, not that of the interface that it carries.
         self.store = Store()
 
     def swap(self, p: typing.Any) -> typing.Any:
@@ -143,7 +146,7 @@ with upcall.start(name("carried"), Third()):
     assert raises(upcall.Err, lambda: atomics.mixed(m.Both([], a), b)).value == "b"
     found = atomics.mixed(m.Both([new("d")], a), b)
     assert [one.name() for one in found] == ["d", "a", "b"]
-    # A list with one of them twice gives nothing away.
+    # A list with the same resource twice gives nothing away.
     assert "twice" in str(raises(ValueError, lambda: atomics.fixed([a, a]))) and a.name() == "a"
     first, rest = atomics.compounds(new("e"), upcall.Ok(new("f")), (3, new("g")))
     assert [first.name()] + [one.name() for one in rest] == ["g", "e", "f"]
@@ -161,7 +164,7 @@ with upcall.start(name("carried"), Third()):
     )
     assert third.held(lock, m.Pair(new("p"), "label", None)) == len("nextlabel")
     raises(TypeError, lambda: atomics.names([lock]))
-    # One binding's resources are no other's.
+    # Another binding's resources are foreign.
     other = m.Bucket(m.Store(m.Third(name("carried"))), "other")
     raises(errors.ForeignHandle, lambda: atomics.names([other]))
     del pair, a, b, c, found, first, rest, error, lock, other

@@ -1,4 +1,7 @@
-"""The client of the test of languages: what those in C and Rust do, too. Arguments: the names of `every` and `more`, and what to do."""
+"""The client of the test of languages, which does what those in C and Rust do.
+
+Arguments: the names of `every` and `more`, and what to do.
+"""
 
 import importlib
 import sys
@@ -122,7 +125,7 @@ def terms(every: typing.Any) -> None:
     assert (
         error.sent is True and isinstance(error, TimeoutError) and time.monotonic() - start < 0.35
     )
-    # In time, with one that a busy machine keeps: the slot has less room then.
+    # In time, with a deadline that a busy machine meets: the slot has less room then.
     hasty = every.with_deadline(30)
     values(sys.modules[type(every).__module__], hasty)
     assert hasty.with_deadline(None).add(1, 1) == 2
@@ -133,7 +136,7 @@ def terms(every: typing.Any) -> None:
     assert word.is_given
     raises(upcall.CallAborted, given.null)
     assert given.without_abandon().add(1, 2) == 3
-    # The nodes that came late were let go of.
+    # The nodes of late replies were dropped.
     for _ in range(500):
         if every.alive() == 0 and time.monotonic() - start > 1:
             return

@@ -22,7 +22,7 @@ def name(what: str) -> str:
 
 
 def partial(base: typing.Any, **methods: typing.Any) -> typing.Any:
-    """An object of an abstract class that has some of its methods."""
+    """An object of an abstract class that has only some of its methods."""
 
     def missing(method: str) -> typing.Any:
         def run(self: object, *arguments: object) -> typing.Any:

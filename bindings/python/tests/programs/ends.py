@@ -1,4 +1,7 @@
-"""Ends of processes: interrupts, forks, exits with calls under way. Arguments: what, and a name."""
+"""Ends of processes: interrupts, forks, exits with calls under way.
+
+Arguments: what to do, and a name.
+"""
 
 import asyncio
 import os
@@ -28,7 +31,7 @@ def add(a: int, b: int) -> int:
 
 
 def serve() -> None:
-    """Until it is interrupted."""
+    """Serves until it is interrupted."""
 
     def ready() -> None:
         while True:
@@ -88,7 +91,7 @@ def fork() -> None:
 
             traceback.print_exc()
             os._exit(1)
-        # An ordinary end, with all that it drops.
+        # A normal exit, with all destructors.
         sys.exit(0)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0, status
@@ -122,7 +125,7 @@ def exit_calling() -> None:
 
 
 def exit_serving() -> None:
-    """Ends as a server that nobody stopped, with calls under way."""
+    """Ends as a server that was not stopped, with calls under way."""
     running = upcall.start(name + "-short", every(late=slow, add=lambda a, b: a + b), processors=2)
     client = Every(name + "-short")
 

@@ -1,4 +1,4 @@
-"""What programs expect that goes wrong."""
+"""The check that an exception is raised."""
 
 import typing
 

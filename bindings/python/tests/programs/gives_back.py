@@ -1,6 +1,11 @@
-"""Serves interfaces that give back what they get, for any package. Argument: a file with a line for each interface: its module, what it gives back (values or objects), and the names of three servers.
+"""Serves interfaces that give back what they get, for any package.
 
-The first server has what there is to have. The second asks it, by the generated client, and the third by one that is made when it binds: what these hold are resources, each behind an object of its own.
+Argument: a file with a line for each interface: its module, what it gives back (values or objects),
+and the names of three servers.
+
+The first server makes the objects itself. The second calls the first by the generated client, and
+the third by a client that is made when it binds: their objects are resources, each behind an object
+of its own.
 """
 
 from __future__ import annotations
@@ -27,11 +32,11 @@ def count(by: int) -> None:
 
 
 def never(*_: object) -> typing.Any:
-    raise AssertionError("nobody calls it")
+    raise AssertionError("this method is never called")
 
 
 def concrete(base: type, **methods: typing.Any) -> typing.Any:
-    """A class with all methods that it must have."""
+    """A class that has all abstract methods of `base`."""
     abstract: frozenset[str] = getattr(base, "__abstractmethods__")
     return type(
         base.__name__.removeprefix("Serve"), (base,), {name: never for name in abstract} | methods
@@ -41,7 +46,10 @@ def concrete(base: type, **methods: typing.Any) -> typing.Any:
 def rebuilt(
     value: typing.Any, leaf: Walk, module: typing.Any, before: str, after: str
 ) -> typing.Any:
-    """The value with its objects as `leaf` has them, and its classes those whose names begin with `after` and not `before`."""
+    """A copy of `value` in which `leaf` replaces each object.
+
+    A class whose name begins with `before` becomes the one whose name begins with `after`.
+    """
 
     def go(value: typing.Any) -> typing.Any:
         if isinstance(value, (upcall.ServeResource, upcall.Resource)):
@@ -66,7 +74,7 @@ def fails(base: typing.Any, name: str) -> bool:
 
 
 def returned(value: typing.Any, fails: bool) -> typing.Any:
-    """The value, as a procedure returns it."""
+    """Returns the value as a procedure does: an `Err` is raised."""
     if not fails:
         return value
     if isinstance(value, upcall.Err):
@@ -75,7 +83,7 @@ def returned(value: typing.Any, fails: bool) -> typing.Any:
 
 
 def asked(method: typing.Any, value: typing.Any, fails: bool) -> typing.Any:
-    """What another server returns, as the value that it is of."""
+    """Calls another server's procedure, and returns its result as a value."""
     if not fails:
         return method(value)
     try:
@@ -85,7 +93,7 @@ def asked(method: typing.Any, value: typing.Any, fails: bool) -> typing.Any:
 
 
 def values(module: typing.Any, client: typing.Any) -> typing.Any:
-    """A server that gives values back; with a client it asks that one's server."""
+    """A server that gives values back; with a client it asks the client's server."""
 
     base = module.ServeGivesBack
 
@@ -106,7 +114,7 @@ def values(module: typing.Any, client: typing.Any) -> typing.Any:
 
 
 class Numbered:
-    """What an object of the first server is."""
+    """An object of the first server."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -117,7 +125,7 @@ class Numbered:
 
 
 def objects(module: typing.Any, client: typing.Any) -> typing.Any:
-    """A server that gives objects back; with a client it asks that one's server."""
+    """A server that gives objects back; with a client it asks the client's server."""
     base = module.ServeGivesObjects
     kinds: dict[type, typing.Any] = {}
 
@@ -172,7 +180,7 @@ def objects(module: typing.Any, client: typing.Any) -> typing.Any:
             name.split("_")[0]
         ](name)
     server = concrete(base, **methods)()
-    # Who serves the interfaces that it carries.
+    # The servers of the interfaces that it carries.
     for part, kind in base.__dict__.get("__annotations__", {}).items():
         setattr(server, part, concrete(getattr(module, kind))())
     return server

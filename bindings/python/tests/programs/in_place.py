@@ -1,4 +1,7 @@
-"""A member in Python that looks at messages where they lie, as bindings/c/tests/members/in_place.c. Arguments: the group's name and size, a rank, and what to do."""
+"""A member in Python that reads messages in place, as bindings/c/tests/members/in_place.c does.
+
+Arguments: the group's name and size, a rank, and what to do.
+"""
 
 import gc
 import hashlib
@@ -28,7 +31,7 @@ data, number, text = (
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory, of files included."""
+    """Resident bytes of this process, including those of files."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) << 10
 
@@ -41,14 +44,14 @@ def is_large(found: message.Place, before: int) -> None:
 
 
 def large() -> None:
-    """One of another process, which leaves meanwhile."""
+    """A large message of another process, which leaves early."""
     with message.join(name, 2, handlers, rank=1, patience=40) as group:
         group.barrier()
         group.wait()
         before = resident()
         with group.peek_in_place() as found:
             is_large(found, before)
-        # The contrast, which shows that a copy would be seen.
+        # The contrast: it shows that a copy would be noticed.
         copy = group.peek().value
         assert len(copy) == LARGE and resident() > before + LARGE
         del copy
@@ -58,12 +61,12 @@ def large() -> None:
             time.sleep(0.2)
             assert list(group.events()) == []
             is_large(found, before)
-            # To a file, and to a hash, from where it lies.
+            # To a file and to a hash, from where it lies.
             with tempfile.TemporaryFile(buffering=0) as file:
                 assert file.write(found) == LARGE
                 assert os.pread(file.fileno(), 2, LARGE - 2) == b"\0\5"
             hashlib.sha256(found).digest()
-        # All of it was read: so it is resident where it lies, and nowhere else.
+        # All of it was read, so it is resident where it lies, and nowhere else.
         assert resident() < before + LARGE + LITTLE
         assert group.receive() == (0, number, 7)
         events: list[message.Event] = []
@@ -76,7 +79,7 @@ def large() -> None:
 
 
 def violated() -> None:
-    """The other member sends what is no number."""
+    """The other member sends a malformed number."""
     others = message.Handlers()
     others.kind("number", "u64")
     with message.join(name, 2, others, rank=1, patience=40) as group:
@@ -94,10 +97,10 @@ class Bang(Exception):
 
 
 def is_read(group: message.Group) -> None:
-    """Words, bytes and text, each by all that reads buffers."""
+    """Words, bytes and text, each read through all kinds of buffers."""
     words = [1, 2**64 - 1, 3]
     group.send(0, wide, words)
-    # The first message opens a queue, which this member's clerk takes in.
+    # The first message opens a queue, which this member's clerk accepts.
     assert group.wait(60)
     with group.peek_in_place() as found:
         assert (found.sender, found.kind, found.size, len(found)) == (
@@ -123,7 +126,7 @@ def is_read(group: message.Group) -> None:
         assert struct.unpack_from("QQ", found, 8) == (2**64 - 1, 3)
         unreadable: typing.Any = found
         raises(TypeError, lambda: io.BytesIO(bytes(24)).readinto(unreadable))
-        # For a thread of another pool.
+        # On another thread.
         seen: list[object] = []
         thread = threading.Thread(target=lambda: seen.extend([found.word(2), bytes(found)[:1]]))
         thread.start()
@@ -154,7 +157,7 @@ def is_read(group: message.Group) -> None:
 
 
 def is_in_order(group: message.Group) -> None:
-    """What is held stays, or goes; meanwhile the group can be used."""
+    """Messages that are held, kept or disposed of while the group is in use."""
     for value in range(4):
         group.send(0, number, value)
     with group.peek_in_place() as found:
@@ -172,14 +175,14 @@ def is_in_order(group: message.Group) -> None:
             assert found.word(0) == value and not group.available
     assert group.receive().value == 2
 
-    # It is taken, whatever comes.
+    # The message is taken even if the `with` raises.
     def bangs() -> None:
         with group.receive_in_place() as found:
             assert found.word(0) == 3
             raise Bang
 
     raises(Bang, bangs)
-    # Nobody has to end it who lets it fall.
+    # A context manager that is dropped ends by itself.
     looking = group.receive_in_place()
     assert looking.__enter__().word(0) == 4 and not group.available
     del looking
@@ -218,14 +221,14 @@ def views_are_told_of(group: message.Group) -> None:
         if peeks:
             other.release()
         else:
-            # By another thread; the next method sees it.
+            # On another thread; the next method call notices it.
             threads = [threading.Thread(target=other.release)]
             threads[0].start()
             threads[0].join()
         assert group.available
     assert group.receive() == (0, number, 2)
 
-    # What the `with` raises is not replaced, though its frame has a view.
+    # An exception of the `with` is not replaced, although its frame holds a view.
     group.send(0, number, 3)
     group.send(0, number, 4)
 
@@ -242,7 +245,7 @@ def views_are_told_of(group: message.Group) -> None:
 
 
 def outlives(known: message.Handlers) -> list[memoryview]:
-    """Views that stay when the group is left, or is dropped, in a fork, and when the interpreter ends."""
+    """Views that outlive the group: left, dropped, in a fork, at the interpreter's end."""
 
     def viewed(group: message.Group) -> memoryview:
         group.send(0, data, bytes([7]) * 1_000_000)
@@ -318,7 +321,7 @@ def alone() -> None:
 
 kept: list[memoryview] = []
 if what != "alone":
-    # The kinds that the other one has.
+    # The kinds of the other member.
     handlers = message.Handlers()
     data, number, text = (
         handlers.kind("bytes", bytes),

@@ -1,4 +1,4 @@
-"""Servers that listen for clients on other machines, and what those are told."""
+"""Servers that listen for clients on other machines, and what their policies see."""
 
 import os
 
@@ -45,12 +45,12 @@ with upcall.start(
         )
         raises(errors.WrongInterface, lambda: More(f"tcp://{guarded}/{name('far')}"))
         raises(errors.BadName, lambda: Every(f"tcp://{guarded}"))
-        # What is known only when it runs: the interface is learnt from there.
+        # A client that learns the interface at run time learns it from there.
         learnt = upcall.bind(f"tcp://{guarded}/{name('far')}")
         assert learnt.add(6, 7) == 13
         learnt.close()
         raises(errors.NotThere, lambda: upcall.bind(f"tcp://{guarded}/none"))
-    # Who comes there is asked for nothing.
+    # The policy is not asked about clients of the unprotected address.
     with Every(f"tcp://{unguarded}/{name('far')}") as client:
         assert client.add(4, 5) == 9 and len(asked) == 1
         running.stop()

@@ -1,4 +1,8 @@
-"""The member in Python of the tests of languages: the same as bindings/c/tests/members/member.rs and member.c. Arguments: the group's name and size, a rank, and what to do."""
+"""The member in Python of the tests of languages.
+
+The same as bindings/c/tests/members/member.rs and member.c. Arguments: the group's name and size, a
+rank, and what to do.
+"""
 
 import gc
 import itertools
@@ -85,7 +89,8 @@ def each_to_each() -> None:
         assert group.reduce(-float(rank), min) == -(size - 1)
         group.barrier()
 
-        # Who waits in the barrier still could not pass what has no handler: the receiver asks for it.
+        # A member that still waits in the barrier could not get past a message without a handler,
+        # so the receiver asks for that message.
         before = (rank - 1) % size
         group.send(before, go)
         while not asked:
@@ -112,7 +117,7 @@ def survive() -> None:
         # ended, its barrier fails with MemberEnded, even if another survivor gave it up first.
         lost = {0, size - 2, size - 1}
         ended: set[int] = set()
-        # Other survivors may leave before this one has heard of all three.
+        # Other survivors may leave before this one knows of all three.
         while not ended >= lost:
             group.poll()
             for event in group.events():
@@ -136,7 +141,7 @@ def differs() -> None:
 
 
 def violated() -> None:
-    """The other member sends what is no number; it is polled for, or received."""
+    """The other member sends a malformed number; this member polls for it, or receives it."""
     others = message.Handlers()
     number = others.kind("number", "u64")
     if what == "polls":
@@ -169,7 +174,7 @@ def computes_until(done: typing.Callable[[], bool]) -> None:
 
 
 def interrupted() -> None:
-    """It computes, and the other member interrupts that; in the end by what is no number."""
+    """This member computes, and the other one interrupts it, in the end by a malformed number."""
     others = message.Handlers()
     number, lie = others.kind("number", "u64"), others.kind("lie", "u64")
     others.kind("text", str)
@@ -230,13 +235,13 @@ def by_themselves(
         with group.upcalls():
             raises(Bang, bangs_after_a_section)
             assert kept_off == 100_000
-            # What has no handler waits, and nobody is told of it again and again.
+            # A message without a handler waits, and does not notify again and again.
             group.send(0, small, (1, [2, 3], 4.0))
             before = time.process_time()
             time.sleep(0.3)
             assert time.process_time() - before < 0.1
             assert group.receive().value == (1, [2, 3], 4.0)
-        # Nothing runs any more.
+        # No handler runs any more.
         group.send(0, boom, 0)
         for _ in range(100_000):
             pass
@@ -295,7 +300,7 @@ def alone() -> None:
             assert group.poll() == 1
 
     with message.join(name, 1, known) as group:
-        # A handler that raises: its message was taken, and those after it wait.
+        # A handler that raises: its message was taken, and later messages wait.
         for number in [0, 1]:
             group.send(0, boom, number)
         raises(Bang, group.poll)
@@ -308,7 +313,7 @@ def alone() -> None:
 
         raises(Bang, lambda: group.run_until(refuses))
 
-        # What is no payload: nothing is sent.
+        # A payload that does not fit its kind: nothing is sent.
         for kind, value, wrong in [
             (boom, 2**63, ValueError),
             (boom, "1", TypeError),
@@ -407,7 +412,7 @@ def alone() -> None:
         thread.join()
         assert len(found_there) == 7 and group.rank == 0
 
-        # Others run while it waits.
+        # Other threads run while it waits.
         counted = itertools.count()
         stop = threading.Event()
 
@@ -432,7 +437,7 @@ def alone() -> None:
             raises(KeyboardInterrupt, wait)
             assert time.monotonic() - start < 20
 
-        # A signal's handler that uses the group while it waits, and does not raise.
+        # A signal handler that uses the group while it waits, and does not raise.
         def on_alarm(*_: object) -> None:
             raises(message.InHandler, group.leave)
             group.send(0, boom, 7)
@@ -480,12 +485,12 @@ def alone() -> None:
     bad = message.Handlers()
     bad.kind("bad", "u46")
     assert "u46" in str(raises(ValueError, lambda: message.join(name, 1, bad)))
-    # All go through the buffer.
+    # All messages go through the buffer.
     with message.join(name, 1, known, timeout=0) as group:
         group.send(0, boom, 5)
         assert group.poll() == 1 and group.diverted == 1 and group.diversions == 1
     by_themselves(known, small, boom)
-    # One that nobody leaves goes with its object.
+    # A group that is not left ends with its object.
     message.join(name, 1, known)
     gc.collect()
 

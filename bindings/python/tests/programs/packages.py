@@ -1,4 +1,7 @@
-"""Imports modules, and has blocks of arguments become objects and blocks again. Argument: a file with a line for each: module, interface, procedure, block; or a module alone."""
+"""Imports modules, and converts blocks of arguments to objects and back.
+
+Argument: a file with a line for each: module, interface, procedure, block; or a module alone.
+"""
 
 import importlib
 import sys

@@ -1,4 +1,8 @@
-"""The server of the test of languages. Arguments: the names to export `every` and `more` under. It ends when its input does, and says then whether all its objects were dropped once."""
+"""The server of the test of languages.
+
+Arguments: the names to export `every` and `more` under. It ends when its input does, and then
+reports whether all its objects were dropped exactly once.
+"""
 
 import gc
 import os
@@ -58,7 +62,7 @@ class Leaf(ServeNode):
 
 
 class AsAsked(Exception):
-    """An exception without a text is told by its name, which for this test is what Rust's server says."""
+    """An exception without a text; its name is reported, here the text of Rust's server."""
 
 
 AsAsked.__name__ = "as asked"

@@ -1,4 +1,4 @@
-"""asyncio: many calls at once, cancelled ones, deadlines, servers whose procedures are coroutines."""
+"""asyncio: concurrent calls, cancelled ones, deadlines, and servers with coroutines."""
 
 import asyncio
 import threading
@@ -74,7 +74,7 @@ async def main() -> None:
     assert await view.add(2, 3) == 5 == await client.aio.add(b=2, a=3)
     assert await (await upcall.aio.bind(name("tasks"))).add(1, 1) == 2
 
-    # A hundred at once, and the loop goes on meanwhile.
+    # A hundred calls at once, while the loop continues.
     ticks = 0
 
     async def tick() -> None:
@@ -89,7 +89,7 @@ async def main() -> None:
     nodes = await asyncio.gather(*(client.aio.late(200) for _ in range(100)))
     took = time.monotonic() - start
     assert len(nodes) == 100 and took < 8 and ticks > 5, (took, ticks)
-    # Of one processor's calls to one server 64 are under way at once.
+    # Of the calls of one processor to one server, 64 are under way at once.
     assert most >= 32, most
     assert threading.active_count() <= threads + 110
     ticking.cancel()
@@ -98,7 +98,7 @@ async def main() -> None:
     raises(upcall.Closed, nodes[0].name)
     del nodes
 
-    # Values, and what goes wrong.
+    # Values, and failures.
     data = bytes(range(256)) * 1000
     assert await client.aio.bytes(data) == data
     value = Deep(
@@ -137,7 +137,7 @@ async def main() -> None:
         pass
     raises(upcall.Closed, made.name)
 
-    # A task that is cancelled gives its call up, at once.
+    # Cancelling a task cancels its call at once.
     task = asyncio.create_task(client.aio.late(400))
     await asyncio.sleep(0.05)
     start = time.monotonic()
@@ -152,7 +152,7 @@ async def main() -> None:
         raise AssertionError("it was too late")
     except asyncio.TimeoutError:
         pass
-    # What they would have got is let go of, when it comes.
+    # Their results are dropped when they arrive.
     for _ in range(500):
         if await client.aio.alive() == 0:
             break

@@ -53,7 +53,7 @@ server = every(
 with upcall.start(name("values"), server):
     client = Every(name("values"))
 
-    # Anything with a buffer.
+    # Any object with a buffer.
     file_of_zeros = mmap.mmap(-1, 8192)
     buffers: list[typing.Any] = [
         b"abc",
@@ -70,13 +70,13 @@ with upcall.start(name("values"), server):
         file.seek(before)
         assert file.read() == bytes(data)
         raises(errors.Closed, lambda: bytes(seen[-1]))
-    # Who holds a buffer may change it again after the call.
+    # The owner of a buffer may change it again after the call.
     grows = bytearray(5000)
     client.bytes(grows)
     grows.append(1)
     assert "bytes, or another contiguous buffer, is expected, and str was given" in str(
-        raises(TypeError, lambda: client.bytes("text"))
-    )  # type: ignore[arg-type]
+        raises(TypeError, lambda: client.bytes("text"))  # type: ignore[arg-type]
+    )
     raises(TypeError, lambda: client.bytes(memoryview(b"abcd")[::2]))
     raises(TypeError, lambda: client.bytes([1, 2]))  # type: ignore[arg-type]
     assert client.fixed(bytearray(32)) == bytes(32)
@@ -118,14 +118,20 @@ with upcall.start(name("values"), server):
 
     assert client.add(Number(), 1) == 8  # type: ignore[arg-type]
     raises(KeyError, lambda: client.add(Odd(), 1))  # type: ignore[arg-type]
-    assert "add() misses the argument `b`" in str(raises(TypeError, lambda: client.add(1)))  # type: ignore[call-arg]
+    assert "add() misses the argument `b`" in str(
+        raises(TypeError, lambda: client.add(1))  # type: ignore[call-arg]
+    )
     assert "takes 2 arguments, and 3 were given" in str(
-        raises(TypeError, lambda: client.add(1, 2, 3))
-    )  # type: ignore[call-arg]
-    assert "has no parameter c" in str(raises(TypeError, lambda: client.add(1, c=2)))  # type: ignore[call-arg]
-    assert "two values for a" in str(raises(TypeError, lambda: client.add(1, a=2)))  # type: ignore[misc,call-arg]
+        raises(TypeError, lambda: client.add(1, 2, 3))  # type: ignore[call-arg]
+    )
+    assert "has no parameter c" in str(
+        raises(TypeError, lambda: client.add(1, c=2))  # type: ignore[call-arg]
+    )
+    assert "two values for a" in str(
+        raises(TypeError, lambda: client.add(1, a=2))  # type: ignore[misc,call-arg]
+    )
 
-    # Where in a value something is wrong.
+    # The texts say where in a value the mistake is.
     good = Deep(
         "n",
         [Point(1, 2)],
@@ -199,19 +205,22 @@ with upcall.start(name("values"), server):
         1.0
     )
 
-    # What a server's object returns is looked at, too.
+    # The results of a server's object are checked, too.
     assert "TypeError: the result of names()" in str(
         raises(errors.Panicked, lambda: client.names([]))
     )
     raises(errors.Panicked, lambda: client.find(1))
     raises(errors.Panicked, lambda: client.alive())
-    assert client.bind_("fine") is None and client.bare() is None  # type: ignore[func-returns-value]
+    assert (
+        client.bind_("fine") is None  # type: ignore[func-returns-value]
+        and client.bare() is None  # type: ignore[func-returns-value]
+    )
 
     # Help.
     assert str(inspect.signature(Every.add)) == "(self, /, a, b)" and "add" in dir(client)
     assert "A node after so many milliseconds." in (inspect.getdoc(Every.late) or "")
 
-    # Results and arguments leave nothing behind.
+    # Results and arguments leak nothing.
     value = with_(names=["a" * 100] * 50, raw=bytes(10_000))
     payload, text = bytearray(100_000), "t" * 10_000
 
@@ -231,7 +240,7 @@ with upcall.start(name("values"), server):
     many(120)
     gc.collect()
     counts = [sys.getrefcount(one) for one in (value, payload, text, value.raw, Deep, Point)]
-    # What leaks does so each time; Python's caches, and what belongs to threads, come and go.
+    # A leak grows each time; Python's caches and the memory of threads come and go.
     growth = []
     for _ in range(5):
         blocks = sys.getallocatedblocks()

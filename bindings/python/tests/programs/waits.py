@@ -1,4 +1,4 @@
-"""Waiting: other threads run meanwhile; who may call whom from within a call; what travels with it."""
+"""Waits: other threads run, calls nest, and deadlines are passed on."""
 
 import threading
 import time
@@ -20,7 +20,8 @@ def late(milliseconds: int) -> ServeNode:
 
 
 def add(a: int, b: int) -> int:
-    # Down to nothing, by way of the other server: so many calls wait in both of them, and each was begun by the one before.
+    # The two servers call each other until `a` is 0: that many calls wait in the two of them, each
+    # made by the one before.
     if a == 0:
         return b
     with Every(name("other" if a % 2 else "one")) as next_one:
@@ -28,17 +29,17 @@ def add(a: int, b: int) -> int:
 
 
 def total(values: list[int]) -> int:
-    # A lock of Python's that is held while a call waits.
+    # A Python lock that is held while a call waits.
     with held:
         return other.add(0, sum(values))
 
 
 def alive() -> int:
-    # Later than the caller's deadline: what is called on its behalf ends with it.
+    # Later than the caller's deadline: calls on its behalf end with it.
     start = time.monotonic()
     error = raises(upcall.CallAborted, lambda: other.late(0))
     ended.append((time.monotonic() - start, error.sent))
-    # The caller's own deadline is the same moment.
+    # The caller's own deadline is at the same moment.
     time.sleep(0.1)
     return 1
 
@@ -57,7 +58,7 @@ with (
 ):
     client, other = Every(name("one")), Every(name("other"))
 
-    # A thread of Python goes on while a call waits.
+    # A Python thread runs while a call waits.
     waiting = threading.Thread(target=client.late, args=(0,))
     waiting.start()
     assert inside.acquire(timeout=10)
@@ -69,8 +70,8 @@ with (
     go.set()
     waiting.join()
 
-    # Nested, to a depth; and many at once.
-    # Of kernel threads, which these are, 32 can have calls to one process under way, and here all are in one.
+    # Nested, to a depth; and many at once. 32 kernel threads, which these are, can have calls to
+    # one process under way, and here all are in one process.
     assert add(20, 0) == 20
     found: list[int] = []
     threads = [threading.Thread(target=lambda: found.append(client.add(3, 7))) for _ in range(6)]
@@ -83,21 +84,21 @@ with (
         thread.join(60)
     assert found == [10] * 11, found
 
-    # A deadline travels on.
+    # A deadline is passed on.
     go.clear()
     raises(upcall.CallAborted, lambda: client.with_deadline(0.1).alive())
     until(lambda: bool(ended))
     assert ended[0][0] < 2 and ended[0][1] is True, ended
     go.set()
 
-    # Given up by a thread.
+    # Cancelled by a thread.
     go.clear()
     word = upcall.Abandon()
     threading.Timer(0.05, word.abandon).start()
     raises(upcall.CallAborted, lambda: client.with_abandon(word).late(0))
     go.set()
 
-    # A server that is told to stop lets its calls end.
+    # A server that is being stopped lets its calls end.
     go.clear()
     inside = threading.Semaphore(0)
     got: list[object] = []
