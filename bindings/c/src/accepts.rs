@@ -13,7 +13,7 @@ pub type PolicyFn = unsafe extern "C" fn(*mut c_void, u32, u32, u32) -> bool;
 /// `upcall_accepts`.
 #[repr(C)]
 pub struct CAccepts {
-    /// A byte, which C writes.
+    /// A byte, since C writes it.
     any_user: u8,
     users: *const u32,
     user_count: usize,
@@ -29,16 +29,16 @@ struct CPolicy {
     context: *mut c_void,
 }
 
-// SAFETY: by the header it is asked on threads of the library.
+// SAFETY: per the header, the policy is called on threads of the library.
 unsafe impl Send for CPolicy {}
-// SAFETY: a server asks on one thread at a time (`Endpoint::admits`), a client while it binds only,
-// as the header says.
+// SAFETY: per the header. A server calls its policy on one thread at a time (`Endpoint::admits`),
+// and a client only while it binds.
 unsafe impl Sync for CPolicy {}
 
 impl CPolicy {
     fn accepts(&self, peer: &Peer) -> Result<(), String> {
-        // SAFETY: by the header a function for this context, which lives as long as it may be
-        // asked.
+        // SAFETY: per the header, a function for this context, which lives as long as the policy
+        // may be called.
         match unsafe { (self.policy)(self.context, peer.uid, peer.gid, peer.pid) } {
             true => Ok(()),
             false => Err("its policy does not admit it".to_owned()),
@@ -46,7 +46,7 @@ impl CPolicy {
     }
 }
 
-/// A policy that asks one in C.
+/// A policy that calls a function in C.
 pub(crate) fn asking(
     policy: PolicyFn,
     context: *mut c_void,
@@ -55,26 +55,27 @@ pub(crate) fn asking(
     move |peer| asked.accepts(peer)
 }
 
-/// The numbers of a list of C's.
+/// Copies the numbers of a list in C.
 ///
 /// # Safety
 /// `count` numbers lie at `first`, or it is null.
 unsafe fn numbers(first: *const u32, count: usize, what: &str) -> Result<Vec<u32>, Problem> {
     match count {
         0 => Ok(Vec::new()),
-        _ if first.is_null() => {
-            Err(Problem::misuse(format!("the {what} that are accepted are {count}, and NULL")))
-        }
+        _ if first.is_null() => Err(Problem::misuse(format!(
+            "{count} {what} are accepted, but the pointer to them is \
+                NULL"
+        ))),
         // SAFETY: the caller's contract.
         _ => Ok(unsafe { slice::from_raw_parts(first, count) }.to_vec()),
     }
 }
 
 impl CAccepts {
-    /// The policy that it stands for.
+    /// The policy for these members.
     ///
     /// # Safety
-    /// It is as the header says.
+    /// The struct is as the header requires.
     pub(crate) unsafe fn policy(&self) -> Result<Box<Policy>, Problem> {
         // SAFETY: the caller's contract.
         let users = unsafe { numbers(self.users, self.user_count, "users") }?;

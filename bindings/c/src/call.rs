@@ -20,14 +20,14 @@ pub unsafe extern "C" fn upcall_invoke_words(
     error: *mut CError,
 ) -> Status {
     let run = || {
-        // SAFETY: by the header null or a client.
+        // SAFETY: per the header, null or a client.
         let client =
             unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
-        // SAFETY: by the header six words that are the generated code's alone.
+        // SAFETY: per the header, six words that only the generated code uses.
         let words = unsafe { &mut *words };
         Ok(client.binding.call_words(number as u16, words, len)?)
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard_status(error, run) }
 }
 
@@ -43,9 +43,9 @@ pub unsafe extern "C" fn upcall_invoke(
     error: *mut CError,
 ) -> Status {
     let run = || {
-        // SAFETY: by the header the generated code's writer, which it does not use again.
+        // SAFETY: per the header, the generated code's writer, which it does not use again.
         let args = unsafe { OwnedWriter::take(args) };
-        // SAFETY: by the header null or a client.
+        // SAFETY: per the header, null or a client.
         let client =
             unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
         args.check()?;
@@ -55,14 +55,14 @@ pub unsafe extern "C" fn upcall_invoke(
         let unread = move |decoder: &Decoder<'_>| {
             if let Some(read) = late {
                 let mut scratch = vec![0_u64; size.div_ceil(8)];
-                // SAFETY: room for a result, and a reader that lets go of all that is read.
+                // SAFETY: room for a result, and a reader that frees all that is read.
                 unsafe { read(&CReader::new(decoder), scratch.as_mut_ptr().cast()) };
             }
         };
         client.binding.call_pieces(number as u16, &block, unread, |decoder| {
             let Some(read) = read else { return Ok(()) };
             let reader = CReader::new(decoder);
-            // SAFETY: by the header the function that reads results of this kind, and room for
+            // SAFETY: per the header, the function that reads results of this kind, and room for
             // them.
             if !unsafe { read(&reader, result) } {
                 return Err(reader.fault().unwrap_or(upcall_rpc::Malformed::Short { at: 0 }));
@@ -71,12 +71,12 @@ pub unsafe extern "C" fn upcall_invoke(
             Ok(())
         })?;
         for given in args.given() {
-            // The server has it: it is not released.
-            // SAFETY: by the header a resource that the caller gives away.
+            // The server owns the resource now, so it is not released there. SAFETY: per the
+            // header, a resource that the caller gives away.
             drop(unsafe { take_back(given.what.cast::<CResource>()) });
         }
         Ok(())
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard_status(error, run) }
 }

@@ -1,4 +1,4 @@
-//! Clients: bindings and the terms of their calls; and their resources.
+//! Clients and their resources: bindings with the terms of their calls.
 
 use crate::accepts::CAccepts;
 use crate::error::{CError, Problem, Status, guard, guard_or, text};
@@ -23,10 +23,10 @@ pub(crate) fn hand_out<T>(value: T) -> *mut T {
     Box::into_raw(Box::new(value))
 }
 
-/// Takes back what [`hand_out`] gave, if it is not null.
+/// Takes back what [`hand_out`] returned, if it is not null.
 ///
 /// # Safety
-/// It was given by that, and nobody else uses it.
+/// `given` came from `hand_out`, and is not in use elsewhere.
 pub(crate) unsafe fn take_back<T>(given: *mut T) -> Option<Box<T>> {
     if given.is_null() {
         return None;
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn upcall_bind(
     interface: *const CInterface,
     error: *mut CError,
 ) -> *mut CClient {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { upcall_bind_expecting(name, interface, ptr::null(), error) }
 }
 
@@ -54,22 +54,22 @@ pub unsafe extern "C" fn upcall_bind_expecting(
 ) -> *mut CClient {
     let null = |_: Status| ptr::null_mut();
     let run = || {
-        // SAFETY: by the header a C string.
+        // SAFETY: per the header, a C string.
         let name = unsafe { text(name, "the name") }?;
-        // SAFETY: by the header a descriptor that lives as long as the program.
+        // SAFETY: per the header, a descriptor that lives as long as the program.
         let interface = unsafe { known(interface) }?;
-        // SAFETY: by the header null or a struct of the caller's.
+        // SAFETY: per the header, null or a struct of the caller's.
         let binding = match unsafe { accepts.as_ref() } {
             None => Binding::bind(name, interface)?,
             Some(accepts) => {
-                // SAFETY: by the header.
+                // SAFETY: the header's contract.
                 let policy = unsafe { accepts.policy() }?;
                 Binding::bind_expecting(name, interface, &*policy)?
             }
         };
         Ok(hand_out(CClient { binding }))
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard(error, null, run) }
 }
 
@@ -83,21 +83,21 @@ pub unsafe extern "C" fn upcall_bind_wait(
 ) -> *mut CClient {
     let null = |_: Status| ptr::null_mut();
     let run = || {
-        // SAFETY: by the header a C string.
+        // SAFETY: per the header, a C string.
         let name = unsafe { text(name, "the name") }?;
-        // SAFETY: by the header a descriptor that lives as long as the program.
+        // SAFETY: per the header, a descriptor that lives as long as the program.
         let interface = unsafe { known(interface) }?;
-        // SAFETY: by the header null or a struct of the caller's.
+        // SAFETY: per the header, null or a struct of the caller's.
         let policy = match unsafe { accepts.as_ref() } {
             None => None,
-            // SAFETY: by the header.
+            // SAFETY: the header's contract.
             Some(accepts) => Some(unsafe { accepts.policy() }?),
         };
         let limit = Duration::from_nanos(nanoseconds);
         let binding = Binding::bind_wait(name, interface, policy.as_deref(), limit)?;
         Ok(hand_out(CClient { binding }))
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard(error, null, run) }
 }
 
@@ -109,10 +109,10 @@ pub unsafe extern "C" fn upcall_client_part(
 ) -> *mut CClient {
     let null = |_: Status| ptr::null_mut();
     let run = || {
-        // SAFETY: by the header null or a client.
+        // SAFETY: per the header, null or a client.
         let client =
             unsafe { client.as_ref() }.ok_or_else(|| Problem::misuse("the client is NULL"))?;
-        // SAFETY: by the header a C string.
+        // SAFETY: per the header, a C string.
         let id = unsafe { text(id, "the interface's name") }?;
         let part = client.binding.part_named(id);
         let part = part.ok_or_else(|| {
@@ -120,27 +120,27 @@ pub unsafe extern "C" fn upcall_client_part(
         })?;
         Ok(hand_out(CClient { binding: part }))
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard(error, null, run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_copy(client: *const CClient) -> *mut CClient {
-    // SAFETY: by the header null or a client.
+    // SAFETY: per the header, null or a client.
     let Some(client) = (unsafe { client.as_ref() }) else { return ptr::null_mut() };
     guard_or(ptr::null_mut(), || hand_out(CClient { binding: client.binding.clone() }))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_free(client: *mut CClient) {
-    // SAFETY: by the header null or a client that nobody uses any more.
+    // SAFETY: per the header, null or a client that is no longer in use.
     guard_or((), || drop(unsafe { take_back(client) }));
 }
 
-/// Gives a client other terms.
+/// Changes a client's terms.
 ///
 /// # Safety
-/// `client` is null or a client that nobody else uses meanwhile.
+/// `client` is null, or a client that is not in use elsewhere.
 unsafe fn set(client: *mut CClient, terms: impl FnOnce(&Binding) -> Binding) {
     // SAFETY: the caller's contract.
     let Some(client) = (unsafe { client.as_mut() }) else { return };
@@ -150,7 +150,7 @@ unsafe fn set(client: *mut CClient, terms: impl FnOnce(&Binding) -> Binding) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_set_deadline(client: *mut CClient, nanoseconds: u64) {
     let deadline = (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds));
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { set(client, |binding| binding.with_deadline(deadline)) }
 }
 
@@ -161,22 +161,22 @@ pub extern "C" fn upcall_abandon_new() -> *mut CancelToken {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_abandon_give(word: *const CancelToken) {
-    // SAFETY: by the header null or a word.
+    // SAFETY: per the header, null or a token.
     let Some(word) = (unsafe { word.as_ref() }) else { return };
     guard_or((), || word.abandon());
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_abandon_free(word: *mut CancelToken) {
-    // SAFETY: by the header null or a word that nobody uses any more.
+    // SAFETY: per the header, null or a token that is no longer in use.
     guard_or((), || drop(unsafe { take_back(word) }));
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_set_abandon(client: *mut CClient, word: *const CancelToken) {
-    // SAFETY: by the header null or a word.
+    // SAFETY: per the header, null or a token.
     let word = unsafe { word.as_ref() };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe {
         set(client, |binding| {
             word.map_or_else(|| binding.without_abandon(), |word| binding.with_abandon(word))
@@ -187,14 +187,14 @@ pub unsafe extern "C" fn upcall_client_set_abandon(client: *mut CClient, word: *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_set_hand_off(client: *mut CClient, when: u32) {
     let when = if when == 1 { HandOff::AtOnce } else { HandOff::WhenIdle };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { set(client, |binding| binding.with_hand_off(when)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_set_shortage(client: *mut CClient, what: u32) {
     let what = if what == 1 { WhenFull::Grow } else { WhenFull::Wait };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { set(client, |binding| binding.with_shortage(what)) }
 }
 
@@ -209,42 +209,42 @@ pub(crate) fn pacing(number: u32) -> Pacing {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_set_pacing(client: *const CClient, number: u32) {
-    // SAFETY: by the header null or a client.
+    // SAFETY: per the header, null or a client.
     let Some(client) = (unsafe { client.as_ref() }) else { return };
     guard_or((), || client.binding.set_pacing(pacing(number)));
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_is_open(client: *const CClient) -> bool {
-    // SAFETY: by the header null or a client.
+    // SAFETY: per the header, null or a client.
     let Some(client) = (unsafe { client.as_ref() }) else { return false };
     guard_or(false, || client.binding.is_open())
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_client_server(client: *const CClient) -> u32 {
-    // SAFETY: by the header null or a client.
+    // SAFETY: per the header, null or a client.
     let Some(client) = (unsafe { client.as_ref() }) else { return 0 };
     guard_or(0, || client.binding.server())
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_resource_client(resource: *const CResource) -> *const CClient {
-    // SAFETY: by the header null or a resource.
+    // SAFETY: per the header, null or a resource.
     let Some(resource) = (unsafe { resource.as_ref() }) else { return ptr::null() };
     &resource.client
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_resource_number(resource: *const CResource) -> u64 {
-    // SAFETY: by the header null or a resource.
+    // SAFETY: per the header, null or a resource.
     unsafe { resource.as_ref() }.map_or(0, |resource| resource.handle.0)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_resource_drop(resource: *mut CResource) {
     guard_or((), || {
-        // SAFETY: by the header null or a resource that nobody uses any more.
+        // SAFETY: per the header, null or a resource that is no longer in use.
         let Some(resource) = (unsafe { take_back(resource) }) else { return };
         resource.client.binding.release(resource.handle);
     });

@@ -1,4 +1,4 @@
-//! Statuses, texts, and the border that no panic crosses.
+//! Statuses, error texts, and the border that no panic crosses.
 
 use std::any::Any;
 use std::ffi::{CStr, c_char};
@@ -13,7 +13,7 @@ macro_rules! statuses {
         #[repr(u32)]
         pub enum Status { $($name = $number),* }
 
-        /// A short text for a status.
+        /// Returns a short description of a status.
         #[unsafe(no_mangle)]
         pub extern "C" fn upcall_status_text(status: u32) -> *const c_char {
             let text: &CStr = match status {
@@ -31,7 +31,7 @@ statuses! {
     TooLong = 2, c"an argument is too long";
     ForeignHandle = 3, c"a resource of another binding";
     OtherThread = 4, c"a group of another thread";
-    Unfit = 5, c"not what the kind of message carries";
+    Unfit = 5, c"the payload does not fit its kind of message";
     Failed = 10, c"the call failed";
     Aborted = 11, c"the call was aborted";
     Refused = 12, c"the server refused the call";
@@ -41,41 +41,41 @@ statuses! {
     NoSuchProcedure = 16, c"no such procedure";
     BadReply = 17, c"the reply is malformed";
     NoMemory = 18, c"no memory for arguments or results";
-    NoSuchName = 30, c"nobody exports the name";
+    NoSuchName = 30, c"no server exports the name";
     ServerGone = 31, c"the server has ended, or closed the connection";
     NoAnswer = 32, c"the server does not answer";
     WrongUser = 33, c"the server runs as another user";
     Denied = 34, c"the server refuses this client";
-    Ceiling = 35, c"the server takes no more from this client";
+    Ceiling = 35, c"this client has reached its limit in the server";
     Version = 36, c"another version of Upcall's protocol";
-    WrongInterface = 37, c"the name is of another interface";
+    WrongInterface = 37, c"the name belongs to another interface";
     Mismatch = 38, c"procedures have other types in the server";
-    Protocol = 39, c"the server broke the protocol";
+    Protocol = 39, c"the server violated the protocol";
     Unreachable = 40, c"no server can be reached at the address";
     NotThere = 41, c"the server at the address does not export the name";
     NameTaken = 50, c"the name is taken";
     TooManyProcedures = 51, c"too many procedures";
     Unprotected = 52, c"nothing would protect the address";
-    Incomplete = 80, c"not all members came in time";
+    Incomplete = 80, c"not all members joined in time";
     NotTakenIn = 81, c"the group refuses this process";
-    NoJob = 82, c"this process is no member of a job";
+    NoJob = 82, c"this process is not a member of a job";
     NoSuchRank = 83, c"no such rank";
     Ended = 84, c"the other member has ended or left";
-    Violation = 85, c"the other member broke the protocol";
+    Violation = 85, c"the other member violated the protocol";
     Full = 86, c"there is no room yet";
-    Overflow = 87, c"the share of the buffer is in use, or memory is low";
+    Overflow = 87, c"the share of the buffer is used up, or memory is low";
     NoQueue = 88, c"no queue to the other member";
-    Unhandled = 89, c"a message waits that has no handler";
+    Unhandled = 89, c"a message without a handler waits";
     Unsent = 90, c"no resource is left to reach another member";
     Interrupted = 91, c"the wait was interrupted";
     NothingThere = 92, c"nothing waits";
-    GivenUp = 93, c"another member reports that a third one never comes";
-    QueueRefused = 94, c"the other member lives and lacks a resource for the queue";
+    GivenUp = 93, c"another member reports that a third one is missing";
+    QueueRefused = 94, c"the other member lives, but lacks a resource for the queue";
     Resource = 70, c"the system has no such resource left";
     Internal = 71, c"a bug in Upcall";
 }
 
-/// Bytes of an error's text, with its NUL.
+/// Size of an error's text in bytes, including its NUL.
 const TEXT: usize = 1000;
 
 /// `upcall_error`.
@@ -86,7 +86,7 @@ pub struct CError {
     text: [c_char; TEXT],
 }
 
-/// What went wrong, on its way to the border.
+/// A failure on its way to the border.
 #[derive(Debug)]
 pub struct Problem {
     pub status: Status,
@@ -120,10 +120,10 @@ impl Problem {
         )
     }
 
-    /// Writes it to the caller's struct, if there is one.
+    /// Writes the problem to the caller's struct, if there is one.
     ///
     /// # Safety
-    /// `error` is null or points to a struct that is the caller's alone.
+    /// `error` is null, or points to a struct that only the caller uses.
     #[cold]
     pub unsafe fn write(&self, error: *mut CError) -> Status {
         if error.is_null() {
@@ -134,7 +134,7 @@ impl Problem {
             end -= 1;
         }
         let mut text = [0; TEXT];
-        // A NUL would end the text for C.
+        // A NUL would end the text in C.
         for (to, from) in text.iter_mut().zip(self.text[..end].bytes()) {
             *to = if from == 0 { b' ' } else { from } as c_char;
         }
@@ -261,11 +261,11 @@ impl From<RunError> for Problem {
     }
 }
 
-/// Runs `run`; what goes wrong in it, panics included, is written to `error`, and `otherwise` makes
-/// the return value of it.
+/// Runs `run`. A failure, including a panic, is written to `error`, and `otherwise` converts its
+/// status to the return value.
 ///
 /// # Safety
-/// As [`Problem::write`].
+/// As for [`Problem::write`].
 #[inline]
 pub unsafe fn guard<T>(
     error: *mut CError,
@@ -284,7 +284,7 @@ pub unsafe fn guard<T>(
 /// The same for functions that return a status.
 ///
 /// # Safety
-/// As [`Problem::write`].
+/// As for [`Problem::write`].
 #[inline]
 pub unsafe fn guard_status(
     error: *mut CError,
@@ -294,7 +294,7 @@ pub unsafe fn guard_status(
     unsafe { guard(error, |status| status, || run().map(|()| Status::Ok)) }
 }
 
-/// The same for functions that cannot say what is wrong.
+/// The same for functions that cannot report a failure.
 #[inline]
 pub fn guard_or<T>(otherwise: T, run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or(otherwise)
@@ -315,16 +315,16 @@ pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Probl
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_misuse(error: *mut CError, said: *const c_char) -> Status {
-    // SAFETY: the header says that `said` is a C string.
+    // SAFETY: per the header, `said` is a C string.
     let run = || Err(Problem::misuse(unsafe { text(said, "the text") }?));
-    // SAFETY: the header says that `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard_status(error, run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_bad_reply(error: *mut CError) -> Status {
     let problem = CallError::BadReply("a number that stands for none of its type's cases".into());
-    // SAFETY: the header says that `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard_status(error, || Err(problem.into())) }
 }
 
@@ -341,7 +341,7 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// No panic gets past the border: it becomes a status and a text, whatever it carries.
+    /// A panic with any payload stops at the border, and becomes a status and a text.
     #[test]
     fn a_panic_is_stopped_at_the_border() {
         let mut error = zeroed();
@@ -374,8 +374,8 @@ mod tests {
         assert_eq!(guard_or(7, || panic!("nobody is told")), 7);
     }
 
-    /// Of those that only calls to other machines have: each has a status and a text of its own,
-    /// and the runtime's words are passed on.
+    /// Each error that only calls to other machines have gets a status and a text of its own, and
+    /// the runtime's text is passed on.
     #[test]
     fn errors_of_the_network_have_names() {
         let (name, server) = ("files".to_string(), "far:7000".to_string());
@@ -401,7 +401,7 @@ mod tests {
         }
     }
 
-    /// A member that lives and refuses a queue is not called dead, in C either.
+    /// C, too, does not report a member as dead that lives and refuses a queue.
     #[test]
     fn a_refused_queue_has_a_name() {
         let refused = SendError::Refused {
@@ -425,7 +425,7 @@ mod tests {
         assert!(!problem.text.contains("ended"), "{}", problem.text);
     }
 
-    /// A text that is too long is cut between characters, and one with a NUL does not end there.
+    /// A text that is too long is cut between characters, and a NUL within a text does not end it.
     #[test]
     fn texts_fit() {
         let mut error = zeroed();

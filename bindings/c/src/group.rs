@@ -1,14 +1,14 @@
-//! Groups: members in C, their handlers, and what they send and take. `include/upcall_message.h`
-//! documents the functions.
+//! Groups: members in C, their handlers, and the messages that they send and receive.
+//! `include/upcall_message.h` documents the functions.
 //!
-//! A group belongs to the thread that has joined it. What another thread may read of it, its rank
-//! and the like, never changes; all else is asked for with the number of the thread first
-//! ([`here`]). A program's handlers run within functions of this module, which count themselves
-//! ([`GroupUse`]), so that no thread frees a group that they work on.
+//! A group belongs to the thread that joined it. The parts that another thread may read, such as
+//! the rank, never change; every other function checks the calling thread first ([`here`]). A
+//! program's handlers run within functions of this module, which count themselves ([`GroupUse`]),
+//! so that the group is not freed while one of them uses it.
 //!
-//! Payloads are checked by their signatures on the way out; on the way in they are copied, and the
-//! copy is checked: C gets no pointer into memory that a peer can write, but where it asks for the
-//! message in place ([`place`](crate::place)).
+//! Outgoing payloads are checked against their signatures. Incoming payloads are copied, and the
+//! copy is checked. C gets no pointer into memory that a peer can write, except where it asks for
+//! the message in place ([`place`](crate::place)).
 
 use crate::client::{hand_out, pacing, take_back};
 use crate::error::{CError, Problem, Status, guard, guard_or, guard_status, text};
@@ -29,10 +29,10 @@ const NEVER: u64 = u64::MAX;
 /// `UPCALL_NO_KIND`.
 pub(crate) const NO_KIND: u32 = u32::MAX;
 
-/// Payloads up to this size are copied to the stack.
+/// Maximum size of a payload that is copied to the stack, in bytes.
 pub(crate) const SMALL: usize = 64;
 
-/// Bytes of an event's text, with its NUL.
+/// Size of an event's text in bytes, including its NUL.
 const TEXT: usize = 300;
 
 /// `upcall_message`.
@@ -58,7 +58,7 @@ type HandlerFn = unsafe extern "C" fn(*mut c_void, *mut CGroup, *const CMessage)
 type DoneFn = unsafe extern "C" fn(*mut c_void) -> bool;
 type CombineFn = unsafe extern "C" fn(*mut c_void, *mut u64, *const u64);
 
-/// Where handlers find the group that they are of.
+/// Where handlers find the group that they belong to.
 type GroupCell = Rc<Cell<*mut CGroup>>;
 
 /// `upcall_handlers`.
@@ -78,14 +78,14 @@ pub struct CGroup {
     rank: usize,
     /// By rank.
     processes: Box<[u32]>,
-    /// Of this thread only, as all that follows.
+    /// Used by this thread only, like all fields below.
     pub(crate) group: Group,
     pub(crate) kinds: Box<[ForeignKind]>,
-    /// Functions under way.
+    /// Number of functions under way.
     within: Cell<u32>,
 }
 
-/// The calling thread's number; no other thread ever has it.
+/// The calling thread's number, which no other thread ever has.
 #[inline]
 fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -98,10 +98,10 @@ fn thread() -> u64 {
     })
 }
 
-/// The group, for a function that the thread may call.
+/// Returns the group, for a function that only the group's thread may call.
 ///
 /// # Safety
-/// It is null or a group.
+/// `group` is null or a group.
 #[inline]
 unsafe fn here<'g>(group: *const CGroup) -> Result<&'g CGroup, Problem> {
     // SAFETY: the caller's contract.
@@ -113,7 +113,7 @@ unsafe fn here<'g>(group: *const CGroup) -> Result<&'g CGroup, Problem> {
 fn other_thread() -> Problem {
     Problem::new(
         Status::OtherThread,
-        "the group belongs to the thread that has joined it, and this is another one: call from that one",
+        "the group belongs to the thread that has joined it: call this function on that thread",
     )
 }
 
@@ -134,8 +134,8 @@ impl Drop for GroupUse<'_> {
     }
 }
 
-/// Does something with a group, for a function that the thread may call; nobody frees the group
-/// meanwhile.
+/// Runs `run` with a group, for a function that only the group's thread may call. The group is not
+/// freed while it runs.
 ///
 /// # Safety
 /// The group is null or a group, and `error` is null or the caller's.
@@ -155,7 +155,7 @@ pub(crate) unsafe fn with(
     unsafe { guard(error, |status| status, run) }
 }
 
-/// A C string's bytes, cut to fit, and NULs after them.
+/// A C string's bytes, truncated if necessary, and padded with NULs.
 fn fill<const N: usize>(said: &str) -> [c_char; N] {
     let mut end = said.len().min(N - 1);
     while !said.is_char_boundary(end) {
@@ -168,14 +168,14 @@ fn fill<const N: usize>(said: &str) -> [c_char; N] {
     text
 }
 
-/// Memory of malloc's.
+/// Memory from `calloc`.
 struct MallocBlock {
     start: NonNull<u8>,
     size: usize,
 }
 
 impl MallocBlock {
-    /// Zeroed. The program ends if there is none, as for all memory of Rust's.
+    /// Allocates zeroed memory. The program ends if there is none, as for all memory of Rust.
     fn new(size: usize) -> Self {
         // SAFETY: asks for memory.
         let start = unsafe { libc::calloc(1, size) };
@@ -188,11 +188,11 @@ impl MallocBlock {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: initialised, of this size, and this one's alone.
+        // SAFETY: initialised, of this size, and owned by this block.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.size) }
     }
 
-    /// For C to free.
+    /// Returns the memory, which C frees.
     fn give(self) -> *const c_void {
         let start = self.start.as_ptr();
         std::mem::forget(self);
@@ -202,7 +202,7 @@ impl MallocBlock {
 
 impl Drop for MallocBlock {
     fn drop(&mut self) {
-        // SAFETY: calloc's, and nobody else's.
+        // SAFETY: from `calloc`, and owned by this block.
         unsafe { libc::free(self.start.as_ptr().cast()) };
     }
 }
@@ -214,7 +214,7 @@ enum CopiedPayload {
 }
 
 impl CopiedPayload {
-    /// `None`: the message is not what its kind carries.
+    /// Returns `None` if the message does not fit its kind.
     fn small(message: &Message<'_, '_>, kind: &ForeignKind) -> Option<Self> {
         let (mut words, mut bytes, size) = ([0; SMALL / 8], [0; SMALL], message.size());
         message.copy_out(0, &mut bytes[..size])?;
@@ -259,7 +259,7 @@ pub extern "C" fn upcall_handlers_new() -> *mut CHandlers {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_handlers_free(handlers: *mut CHandlers) {
-    // SAFETY: by the header null, or handlers that nobody uses any more.
+    // SAFETY: per the header, null, or handlers that is no longer in use.
     guard_or((), || drop(unsafe { take_back(handlers) }));
 }
 
@@ -271,20 +271,20 @@ pub unsafe extern "C" fn upcall_handlers_kind(
     error: *mut CError,
 ) -> u32 {
     let run = || {
-        // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
+        // SAFETY: per the header, null, or handlers that is not in use elsewhere.
         let told =
             unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
-        // SAFETY: by the header a C string.
+        // SAFETY: per the header, a C string.
         let name = unsafe { text(name, "the name") }?;
-        // SAFETY: by the header a C string.
-        let carries = unsafe { text(carries, "what it carries") }?;
+        // SAFETY: per the header, a C string.
+        let carries = unsafe { text(carries, "the signature") }?;
         let carries = Carried::parse(carries).map_err(|bad| Problem::misuse(bad.to_string()))?;
         let kind =
             told.handlers.foreign(name, carries).map_err(|bad| Problem::misuse(bad.to_string()))?;
         told.kinds.push(kind.clone());
         Ok(kind.index().into())
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard(error, |_| NO_KIND, run) }
 }
 
@@ -297,7 +297,7 @@ pub unsafe extern "C" fn upcall_handlers_on(
     error: *mut CError,
 ) -> Status {
     let run = || {
-        // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
+        // SAFETY: per the header, null, or handlers that is not in use elsewhere.
         let told =
             unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
         let kind_of = told.kinds.get(kind as usize).cloned().ok_or_else(|| no_such_kind(kind))?;
@@ -308,17 +308,17 @@ pub unsafe extern "C" fn upcall_handlers_on(
             move |message| CopiedPayload::of(message, &of),
             move |_, from, copied| {
                 let group = place.get();
-                // SAFETY: set when the group was joined, and freed by nobody before it is left,
-                // which nobody does within a handler.
+                // SAFETY: set when the group was joined; it is freed only when it is left, which
+                // does not happen within a handler.
                 let Some(within) = (unsafe { group.as_ref() }) else { return };
                 let _within = GroupUse::enter(within);
-                // SAFETY: by the header a function for this context.
+                // SAFETY: per the header, a function for this context.
                 unsafe { handler(context, group, &copied.message(from, kind)) };
             },
         );
         Ok(())
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard_status(error, run) }
 }
 
@@ -333,10 +333,10 @@ pub unsafe extern "C" fn upcall_handlers_set_interruption(
     ask: Option<DoneFn>,
     context: *mut c_void,
 ) {
-    // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
+    // SAFETY: per the header, null, or handlers that is not in use elsewhere.
     let Some(told) = (unsafe { handlers.as_mut() }) else { return };
     let Some(ask) = ask else { return };
-    // SAFETY: by the header a function for this context.
+    // SAFETY: per the header, a function for this context.
     guard_or((), || told.handlers.interruption(move || unsafe { ask(context) }));
 }
 
@@ -347,31 +347,31 @@ pub unsafe extern "C" fn upcall_joining_new(
     error: *mut CError,
 ) -> *mut CGroupBuilder {
     let run = || {
-        // SAFETY: by the header a C string.
+        // SAFETY: per the header, a C string.
         let name = unsafe { text(name, "the name") }?;
         Ok(hand_out(CGroupBuilder(GroupBuilder::new(name, size).upcalls(false))))
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard(error, |_| ptr::null_mut(), run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_joining_from_environment(error: *mut CError) -> *mut CGroupBuilder {
     let run = || Ok(hand_out(CGroupBuilder(GroupBuilder::from_environment()?.upcalls(false))));
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard(error, |_| ptr::null_mut(), run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_joining_free(joining: *mut CGroupBuilder) {
-    // SAFETY: by the header null, or one that nobody uses any more.
+    // SAFETY: per the header, null or a builder that is no longer in use.
     guard_or((), || drop(unsafe { take_back(joining) }));
 }
 
-/// Says something of a group that is to be joined.
+/// Changes a group's builder.
 ///
 /// # Safety
-/// It is null, or one that nobody else uses meanwhile.
+/// `joining` is null, or a builder that is not in use elsewhere.
 unsafe fn say(joining: *mut CGroupBuilder, how: impl FnOnce(GroupBuilder) -> GroupBuilder) {
     // SAFETY: the caller's contract.
     let Some(joining) = (unsafe { joining.as_mut() }) else { return };
@@ -380,7 +380,7 @@ unsafe fn say(joining: *mut CGroupBuilder, how: impl FnOnce(GroupBuilder) -> Gro
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_joining_set_rank(joining: *mut CGroupBuilder, rank: usize) {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { say(joining, |joining| joining.rank(rank)) }
 }
 
@@ -391,29 +391,29 @@ pub unsafe extern "C" fn upcall_joining_set_patience(
 ) {
     let patience =
         if nanoseconds == NEVER { Duration::MAX } else { Duration::from_nanos(nanoseconds) };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { say(joining, |joining| joining.within(patience)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_joining_set_pacing(joining: *mut CGroupBuilder, number: u32) {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { say(joining, |joining| joining.pacing(pacing(number))) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_joining_set_timeout(joining: *mut CGroupBuilder, nanoseconds: u64) {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { say(joining, |joining| joining.timeout(limit(nanoseconds))) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_joining_set_limit(joining: *mut CGroupBuilder, bytes: u64) {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { say(joining, |joining| joining.limit(bytes)) }
 }
 
-/// A time, or none.
+/// A time limit, or `None` for no limit.
 fn limit(nanoseconds: u64) -> Option<Duration> {
     (nanoseconds != NEVER).then(|| Duration::from_nanos(nanoseconds))
 }
@@ -425,11 +425,11 @@ pub unsafe extern "C" fn upcall_group_join(
     error: *mut CError,
 ) -> *mut CGroup {
     let run = || {
-        // SAFETY: by the header null, or one that is given up here.
+        // SAFETY: per the header, null or a builder that the caller gives up.
         let joining = unsafe { take_back(joining) };
-        // SAFETY: by the header null, or handlers that are given up here.
+        // SAFETY: per the header, null, or handlers that the caller gives up.
         let handlers = unsafe { take_back(handlers) };
-        let joining = joining.ok_or_else(|| Problem::misuse("what to join is NULL"))?;
+        let joining = joining.ok_or_else(|| Problem::misuse("`joining` is NULL"))?;
         let CHandlers { handlers, kinds, place } =
             *handlers.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
         let group = joining.0.join(handlers)?;
@@ -439,7 +439,7 @@ pub unsafe extern "C" fn upcall_group_join(
         place.set(joined);
         Ok(joined)
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard(error, |_| ptr::null_mut(), run) }
 }
 
@@ -449,24 +449,24 @@ pub unsafe extern "C" fn upcall_group_leave(group: *mut CGroup, error: *mut CErr
         if group.is_null() {
             return Ok(());
         }
-        // SAFETY: by the header a group.
+        // SAFETY: per the header, a group.
         if unsafe { here(group) }?.within.get() > 0 {
             return Err(Problem::misuse(
-                "a handler of the group, or a function that it was called by, is under way: leave after that",
+                "a handler or another callback of the group is running: leave after that",
             ));
         }
-        // SAFETY: by the header nobody uses it any more, and by its count none of its functions is
-        // under way.
+        // SAFETY: per the header, the group is no longer in use; its count says that none of its
+        // functions is under way.
         drop(unsafe { take_back(group) });
         Ok(())
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard_status(error, run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_group_rank(group: *const CGroup) -> usize {
-    // SAFETY: by the header null or a group; what is read never changes.
+    // SAFETY: per the header, null or a group; what is read never changes.
     unsafe { group.as_ref() }.map_or(0, |group| group.rank)
 }
 
@@ -489,10 +489,10 @@ enum SendTimeout {
     Always,
 }
 
-/// Sends.
+/// Sends a message.
 ///
 /// # Safety
-/// As [`with`], and `size` bytes lie at `data`.
+/// As for [`with`], and `size` bytes lie at `data`.
 #[inline]
 unsafe fn send(
     group: *const CGroup,
@@ -534,7 +534,7 @@ pub unsafe extern "C" fn upcall_group_send(
     size: usize,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { send(group, to, kind, (data, size), SendTimeout::Always, error) }
 }
 
@@ -549,7 +549,7 @@ pub unsafe extern "C" fn upcall_group_send_within(
     error: *mut CError,
 ) -> Status {
     let waits = limit(nanoseconds).map_or(SendTimeout::Always, SendTimeout::Within);
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { send(group, to, kind, (data, size), waits, error) }
 }
 
@@ -562,11 +562,12 @@ pub unsafe extern "C" fn upcall_group_try_send(
     size: usize,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { send(group, to, kind, (data, size), SendTimeout::Not, error) }
 }
 
-/// Whether something is there, as a status. Nothing to be told about if not: it is no fault.
+/// The status for whether a message or an event waits. `NothingThere` is not a failure, and writes
+/// no error.
 pub(crate) fn there(is: bool) -> Status {
     if is { Status::Ok } else { Status::NothingThere }
 }
@@ -576,14 +577,14 @@ pub unsafe extern "C" fn upcall_group_available(
     group: *const CGroup,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { with(group, error, |group| Ok(there(group.group.available()))) }
 }
 
-/// Takes the next message, or looks at it.
+/// Takes the next message, or peeks at it.
 ///
 /// # Safety
-/// As the header says of both.
+/// As the header requires for both.
 unsafe fn next(
     group: *const CGroup,
     message: *mut CMessage,
@@ -592,10 +593,10 @@ unsafe fn next(
 ) -> Status {
     let run = |group: &CGroup| {
         if message.is_null() {
-            return Err(Problem::misuse("there is no room for the message: it is NULL"));
+            return Err(Problem::misuse("the pointer to the message is NULL"));
         }
         let read = |message: &Message<'_, '_>| {
-            // One of no kind is a violation.
+            // A message of an unknown kind is a violation.
             let kind = group.kinds.get(usize::from(message.kind()))?;
             let fits = kind.size().is_none_or(|size| size == message.size());
             let block = if fits { CopiedPayload::large(message, kind) } else { None }?;
@@ -606,7 +607,7 @@ unsafe fn next(
         let Ok((from, kind, block)) = found else { return Ok(Status::NothingThere) };
         let size = block.size;
         let data = if size == 0 { ptr::null() } else { block.give() };
-        // SAFETY: not null, and by the header the caller's; it need not be initialised.
+        // SAFETY: not null, and per the header the caller's; it need not be initialised.
         unsafe { message.write(CMessage { from, kind: kind.into(), size, data }) };
         Ok(Status::Ok)
     };
@@ -620,7 +621,7 @@ pub unsafe extern "C" fn upcall_group_receive(
     message: *mut CMessage,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { next(group, message, true, error) }
 }
 
@@ -630,7 +631,7 @@ pub unsafe extern "C" fn upcall_group_peek(
     message: *mut CMessage,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { next(group, message, false, error) }
 }
 
@@ -643,12 +644,12 @@ pub unsafe extern "C" fn upcall_group_poll(
     let run = |group: &CGroup| {
         let polled = group.group.poll();
         if !count.is_null() {
-            // SAFETY: not null, and by the header the caller's.
+            // SAFETY: not null, and per the header the caller's.
             unsafe { count.write(polled) };
         }
         Ok(Status::Ok)
     };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { with(group, error, run) }
 }
 
@@ -658,7 +659,7 @@ pub unsafe extern "C" fn upcall_group_wait(
     nanoseconds: u64,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { with(group, error, |group| Ok(there(group.group.wait_foreign(limit(nanoseconds))?))) }
 }
 
@@ -670,11 +671,11 @@ pub unsafe extern "C" fn upcall_group_run_until(
     error: *mut CError,
 ) -> Status {
     let run = |group: &CGroup| {
-        // SAFETY: by the header a function for this context.
+        // SAFETY: per the header, a function for this context.
         group.group.run_until(|| done.is_some_and(|done| unsafe { done(context) }))?;
         Ok(Status::Ok)
     };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { with(group, error, run) }
 }
 
@@ -684,7 +685,7 @@ pub unsafe extern "C" fn upcall_group_barrier(group: *mut CGroup, error: *mut CE
         group.group.barrier()?;
         Ok(Status::Ok)
     };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { with(group, error, run) }
 }
 
@@ -699,11 +700,11 @@ pub unsafe extern "C" fn upcall_group_reduce(
     let run = |group: &CGroup| {
         let value = NonNull::new(value.cast::<u64>())
             .ok_or_else(|| Problem::misuse("the value is NULL"))?;
-        let combine = combine.ok_or_else(|| Problem::misuse("what combines is NULL"))?;
-        // SAFETY: by the header eight bytes of the caller's, which may lie anywhere.
+        let combine = combine.ok_or_else(|| Problem::misuse("the function `combine` is NULL"))?;
+        // SAFETY: per the header, eight bytes of the caller's, which need not be aligned.
         let own = unsafe { value.read_unaligned() };
         let reduced = group.group.reduce(own, |mut one, next| {
-            // SAFETY: by the header a function for this context, and for two values of eight bytes.
+            // SAFETY: per the header, a function for this context, and for two values of eight bytes.
             unsafe { combine(context, &mut one, &next) };
             one
         })?;
@@ -711,7 +712,7 @@ pub unsafe extern "C" fn upcall_group_reduce(
         unsafe { value.write_unaligned(reduced) };
         Ok(Status::Ok)
     };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { with(group, error, run) }
 }
 
@@ -723,7 +724,7 @@ pub unsafe extern "C" fn upcall_group_event(
 ) -> Status {
     let run = |group: &CGroup| {
         if event.is_null() {
-            return Err(Problem::misuse("there is no room for the event: it is NULL"));
+            return Err(Problem::misuse("the pointer to the event is NULL"));
         }
         let told = match group.group.event() {
             None => return Ok(Status::NothingThere),
@@ -733,11 +734,11 @@ pub unsafe extern "C" fn upcall_group_event(
             Some(Event::Violation { rank, what }) => CEvent { what: 1, rank, text: fill(&what) },
             Some(_) => return Err(Problem::new(Status::Internal, "an event of an unknown kind")),
         };
-        // SAFETY: not null, and by the header the caller's; it need not be initialised.
+        // SAFETY: not null, and per the header the caller's; it need not be initialised.
         unsafe { event.write(told) };
         Ok(Status::Ok)
     };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { with(group, error, run) }
 }
 
@@ -750,7 +751,7 @@ pub unsafe extern "C" fn upcall_group_begin_atomic(
         group.group.begin_atomic();
         Ok(Status::Ok)
     };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { with(group, error, run) }
 }
 
@@ -758,16 +759,16 @@ pub unsafe extern "C" fn upcall_group_begin_atomic(
 pub unsafe extern "C" fn upcall_group_end_atomic(group: *mut CGroup, error: *mut CError) -> Status {
     let run = |group: &CGroup| match group.group.end_atomic() {
         true => Ok(Status::Ok),
-        false => Err(Problem::misuse("no atomic section was begun that could be ended")),
+        false => Err(Problem::misuse("there is no atomic section to end")),
     };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { with(group, error, run) }
 }
 
-/// Tells a number of a group's.
+/// Writes one of a group's counters to `to`.
 ///
 /// # Safety
-/// As [`with`], and `to` is null or the caller's.
+/// As for [`with`], and `to` is null or the caller's.
 unsafe fn tell(
     group: *const CGroup,
     to: *mut u64,
@@ -775,8 +776,8 @@ unsafe fn tell(
     number: impl FnOnce(&CGroup) -> Result<u64, Problem>,
 ) -> Status {
     let run = |group: &CGroup| {
-        let to = NonNull::new(to)
-            .ok_or_else(|| Problem::misuse("there is no room for the number: it is NULL"))?;
+        let to =
+            NonNull::new(to).ok_or_else(|| Problem::misuse("the pointer to the number is NULL"))?;
         let number = number(group)?;
         // SAFETY: the caller's contract.
         unsafe { to.write(number) };
@@ -797,7 +798,7 @@ pub unsafe extern "C" fn upcall_group_buffered(
         size if to >= size => Err(SendError::NoSuchRank { rank: to, size }.into()),
         _ => Ok(group.group.buffered(to)),
     };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { tell(group, bytes, error, buffered) }
 }
 
@@ -807,7 +808,7 @@ pub unsafe extern "C" fn upcall_group_diverted(
     count: *mut u64,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { tell(group, count, error, |group| Ok(group.group.diverted())) }
 }
 
@@ -817,6 +818,6 @@ pub unsafe extern "C" fn upcall_group_diversions(
     count: *mut u64,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { tell(group, count, error, |group| Ok(group.group.diversions())) }
 }

@@ -1,4 +1,4 @@
-//! Interfaces as generated C describes them, and as the runtime does.
+//! Interfaces as the generated C describes them, converted to the runtime's descriptors.
 
 use crate::error::{Problem, text};
 use std::ffi::c_char;
@@ -6,7 +6,7 @@ use std::slice;
 use upcall_os::lock::KernelMutex;
 use upcall_rpc::{Extent, Interface, Limits, Part, Procedure};
 
-/// What of the header the library was built with.
+/// The version of the header that the library was built with.
 const ABI: u32 = 2;
 
 /// `upcall_procedure`.
@@ -45,14 +45,14 @@ pub struct CInterface {
     limits: *const c_char,
 }
 
-/// Those that were asked for. Compared by what they say, since a library that is unloaded leaves
-/// its addresses to others.
+/// The interfaces that were used so far. They are compared by contents, since an address may be
+/// reused after a library is unloaded.
 static KNOWN: KernelMutex<Vec<&'static Interface>> = KernelMutex::new(Vec::new());
 
-/// The runtime's descriptor for one of C's.
+/// Returns the runtime's descriptor for a descriptor in C.
 ///
 /// # Safety
-/// `interface` is null or as the header says.
+/// `interface` is null or as the header requires.
 pub unsafe fn known(interface: *const CInterface) -> Result<&'static Interface, Problem> {
     // SAFETY: the caller's contract.
     let Some(told) = (unsafe { interface.as_ref() }) else {
@@ -60,7 +60,8 @@ pub unsafe fn known(interface: *const CInterface) -> Result<&'static Interface, 
     };
     if told.abi != ABI {
         let text = format!(
-            "the program was generated for version {} of upcall.h, and libupcall has version {ABI}: generate and build it again",
+            "the program was generated for version {} of upcall.h, and libupcall has version \
+            {ABI}: generate and build it again",
             told.abi
         );
         return Err(Problem::misuse(text));
@@ -77,13 +78,13 @@ pub unsafe fn known(interface: *const CInterface) -> Result<&'static Interface, 
 }
 
 /// # Safety
-/// `told` is as the header says.
+/// `told` is as the header requires.
 unsafe fn build(told: &CInterface) -> Result<Interface, Problem> {
     let owned = |said: *const c_char, what: &str| {
         // SAFETY: the caller's contract.
         unsafe { text(said, what) }.map(|text| text.to_owned().into())
     };
-    // SAFETY: the descriptor says how many there are.
+    // SAFETY: the descriptor states how many there are.
     let procedures = unsafe { items(told.procedures, told.procedure_count) };
     let procedure = |told: &CProcedure| {
         Ok(Procedure {
@@ -100,7 +101,7 @@ unsafe fn build(told: &CInterface) -> Result<Interface, Problem> {
             },
         })
     };
-    // SAFETY: the descriptor says how many there are.
+    // SAFETY: the descriptor states how many there are.
     let parts = unsafe { items(told.parts, told.part_count) };
     let part = |told: &CPart| {
         Ok(Part { id: owned(told.id, "a carried interface's name")?, first: told.first })

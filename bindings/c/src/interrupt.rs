@@ -1,8 +1,8 @@
-//! Interrupts: handlers in C that run in the middle of what the thread computes, in the handler of
-//! a signal.
+//! Interrupts: handlers in C that run in a signal handler, between any two instructions of the
+//! thread.
 //!
-//! Nothing here allocates, frees, locks or panics once an interrupt runs: payloads are of fixed
-//! sizes up to [`SMALL`], copied to the interrupt's stack and checked there, and failures are a
+//! Once an interrupt runs, nothing here allocates, frees, locks or panics. Payloads have fixed
+//! sizes up to [`SMALL`], and are copied to the interrupt's stack and checked there. Failures are a
 //! status without a text.
 
 use crate::error::{CError, Problem, Status, guard_status};
@@ -20,7 +20,7 @@ pub struct CInterrupt<'a> {
 type InterruptFn = unsafe extern "C" fn(*mut c_void, *const CInterrupt<'_>, *const CMessage);
 type BodyFn = unsafe extern "C" fn(*mut c_void);
 
-/// What a message carries, in words. `None`: it is not what its kind carries.
+/// Copies a message's payload, in words. Returns `None` if it does not fit its kind.
 fn copied(message: &Message<'_, '_>, kind: &ForeignKind) -> Option<[u64; SMALL / 8]> {
     let mut bytes = [0; SMALL];
     let payload = bytes.get_mut(..message.size())?;
@@ -42,34 +42,34 @@ pub unsafe extern "C" fn upcall_handlers_on_interrupt(
     error: *mut CError,
 ) -> Status {
     let run = || {
-        // SAFETY: by the header null, or handlers that nobody else uses meanwhile.
+        // SAFETY: per the header, null, or handlers that is not in use elsewhere.
         let told =
             unsafe { handlers.as_mut() }.ok_or_else(|| Problem::misuse("the handlers are NULL"))?;
         let kind_of = told.kinds.get(kind as usize).cloned().ok_or_else(|| no_such_kind(kind))?;
         let handler = handler.ok_or_else(|| Problem::misuse("the handler is NULL"))?;
         if kind_of.size().is_none_or(|size| size > SMALL) {
             return Err(Problem::misuse(format!(
-                "messages of this kind carry {}: what interrupts has a fixed size of {SMALL} bytes at most; send the rest with another kind",
+                "messages of this kind carry {}: a message that interrupts has a fixed size of at \
+                most {SMALL} bytes; send larger ones with another kind",
                 kind_of.carries()
             )));
         }
         let (place, of) = (told.place.clone(), kind_of.clone());
         told.handlers.on_foreign_interrupt(&kind_of, move |interrupt, message| {
             let Some(words) = copied(message, &of) else { return false };
-            // SAFETY: set when the group was joined, and freed by nobody before it is left, which
-            // nobody does while it takes messages.
+            // SAFETY: set when the group was joined; it is freed only when it is left, which does
+            // not happen while it takes messages.
             let Some(group) = (unsafe { place.get().as_ref() }) else { return false };
             let interrupt = CInterrupt { interrupt, kinds: &group.kinds };
             let data = if message.size() == 0 { ptr::null() } else { words.as_ptr().cast() };
             let message = CMessage { from: message.from(), kind, size: message.size(), data };
-            // SAFETY: by the header a function for this context that is fit for a handler of a
-            // signal.
+            // SAFETY: per the header, a function for this context that is fit for a signal handler.
             unsafe { handler(context, &raw const interrupt, &raw const message) };
             true
         });
         Ok(())
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard_status(error, run) }
 }
 
@@ -81,15 +81,15 @@ pub unsafe extern "C" fn upcall_group_interruptible(
     error: *mut CError,
 ) -> Status {
     let run = |group: &CGroup| {
-        let body = body.ok_or_else(|| Problem::misuse("what is to be interruptible is NULL"))?;
-        // SAFETY: the program has said so in the header's words when it gave its handlers; what is
-        // around them here neither allocates, frees, locks nor panics.
+        let body = body.ok_or_else(|| Problem::misuse("the function `body` is NULL"))?;
+        // SAFETY: by registering its handlers the program has promised what the header requires;
+        // the code around them here neither allocates, frees, locks nor panics.
         let promise = unsafe { Promise::given() };
-        // SAFETY: by the header a function for this context.
+        // SAFETY: per the header, a function for this context.
         group.group.interruptible(promise, || unsafe { body(context) })?;
         Ok(Status::Ok)
     };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { with(group, error, run) }
 }
 
@@ -101,13 +101,13 @@ impl From<InterruptError> for Problem {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_interrupt_rank(interrupt: *const CInterrupt<'_>) -> usize {
-    // SAFETY: by the header what the handler was given, and it has not returned.
+    // SAFETY: per the header, the handler's own argument, and the handler has not returned.
     unsafe { interrupt.as_ref() }.map_or(0, |told| told.interrupt.rank())
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_interrupt_size(interrupt: *const CInterrupt<'_>) -> usize {
-    // SAFETY: by the header what the handler was given, and it has not returned.
+    // SAFETY: per the header, the handler's own argument, and the handler has not returned.
     unsafe { interrupt.as_ref() }.map_or(0, |told| told.interrupt.size())
 }
 
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn upcall_interrupt_try_send(
     data: *const c_void,
     size: usize,
 ) -> Status {
-    // SAFETY: by the header what the handler was given, and it has not returned.
+    // SAFETY: per the header, the handler's own argument, and the handler has not returned.
     let Some(CInterrupt { interrupt, kinds }) = (unsafe { interrupt.as_ref() }) else {
         return Status::Misuse;
     };
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn upcall_interrupt_try_send(
     let payload = match data.is_null() {
         true if size > 0 => return Status::Misuse,
         true => &[],
-        // SAFETY: by the header so many bytes lie there.
+        // SAFETY: per the header, that many bytes lie there.
         false => unsafe { slice::from_raw_parts(data.cast::<u8>(), size) },
     };
     if to >= interrupt.size() {

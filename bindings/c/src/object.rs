@@ -5,16 +5,15 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-/// `upcall_object`: what C calls by this name is an `Arc` of one.
+/// `upcall_object`: in C, a pointer to one is an `Arc` of this.
 pub struct CObject {
-    /// The address that tells its type from others.
+    /// The address that distinguishes its type from others.
     kind: *const c_void,
     value: *mut c_void,
     drop: Option<extern "C" fn(*mut c_void)>,
 }
 
-// SAFETY: the header says that an object's value is used and dropped by any of the server's
-// threads.
+// SAFETY: per the header, any thread of the server may use and drop an object's value.
 unsafe impl Send for CObject {}
 // SAFETY: as above.
 unsafe impl Sync for CObject {}
@@ -48,14 +47,14 @@ pub extern "C" fn upcall_object_new(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_object_value(object: *const CObject) -> *mut c_void {
-    // SAFETY: by the header null or an object.
+    // SAFETY: per the header, null or an object.
     unsafe { object.as_ref() }.map_or(ptr::null_mut(), CObject::value)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_object_drop(object: *const CObject) {
     if !object.is_null() {
-        // SAFETY: by the header it is the caller's, and given up here.
+        // SAFETY: per the header, an object that the caller gives up.
         guard_or((), || drop(unsafe { Arc::from_raw(object) }));
     }
 }

@@ -1,10 +1,10 @@
-//! Messages where they lie, for C: a function of the program's looks at one, which is disposed of
-//! after that, or stays.
+//! Messages in place, for C: a function of the program reads a message, which is then disposed of,
+//! or stays.
 //!
-//! The place that C is given is a description that was read once, and the address; it is on the
-//! stack of [`look`], and the queue is borrowed as long as that is there: so nobody else takes the
-//! message, and its memory stays mapped. Of its signature the size alone is checked: all else could
-//! change after the check.
+//! The place that C gets is a description that was read once, and the address. It is on the stack
+//! of [`look`], and borrows the queue as long as it exists: so the message is not taken elsewhere,
+//! and its memory stays mapped. Only the size is checked against the signature, since everything
+//! else could change after the check.
 
 use crate::error::{CError, Problem, Status, guard_or};
 use crate::group::{CGroup, NO_KIND, there, with};
@@ -21,10 +21,10 @@ pub struct CPlace<'a> {
 
 type LookFn = unsafe extern "C" fn(*mut c_void, *mut CGroup, *const CPlace<'_>);
 
-/// Has the program look at the next message, which goes or stays.
+/// Lets the program read the next message, which is then disposed of, or stays.
 ///
 /// # Safety
-/// As the header says of both.
+/// As the header requires for both.
 unsafe fn look(
     group: *mut CGroup,
     look: Option<LookFn>,
@@ -33,9 +33,9 @@ unsafe fn look(
     error: *mut CError,
 ) -> Status {
     let run = |of: &CGroup| {
-        let look = look.ok_or_else(|| Problem::misuse("what is to look at the message is NULL"))?;
+        let look = look.ok_or_else(|| Problem::misuse("the function for the message is NULL"))?;
         let seen = |message: &Message<'_, '_>| {
-            // One of no kind, or of a size that its kind has not, is a violation.
+            // A message of an unknown kind, or of the wrong size for its kind, is a violation.
             of.kinds
                 .get(usize::from(message.kind()))
                 .filter(|kind| kind.may_have(message.size()))?;
@@ -44,7 +44,7 @@ unsafe fn look(
                 kind: message.kind().into(),
                 payload: message.payload(),
             };
-            // SAFETY: by the header a function for this context, which does not unwind. The place
+            // SAFETY: per the header, a function for this context, which does not unwind. The place
             // lives until it has returned.
             unsafe { look(context, group, &raw const place) };
             Some(())
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn upcall_group_receive_in_place(
     context: *mut c_void,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { look(group, take, context, true, error) }
 }
 
@@ -75,13 +75,13 @@ pub unsafe extern "C" fn upcall_group_peek_in_place(
     context: *mut c_void,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { look(group, seen, context, false, error) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_place_from(place: *const CPlace<'_>) -> usize {
-    // SAFETY: by the header null, or what a function was given that has not returned.
+    // SAFETY: per the header, null, or the argument of a function that has not returned.
     unsafe { place.as_ref() }.map_or(0, |place| place.from)
 }
 
@@ -119,8 +119,8 @@ pub unsafe extern "C" fn upcall_place_copy(
         if len == 0 || to.is_null() {
             return len == 0;
         }
-        // SAFETY: by the header so many bytes of the caller's; they are written whole before
-        // anybody reads them.
+        // SAFETY: per the header, that many bytes of the caller's; they are fully written before
+        // they are read.
         part.copy_out(0, unsafe { slice::from_raw_parts_mut(to, len) }).is_some()
     })
 }

@@ -1,4 +1,4 @@
-//! What a peer wrote, as C reads it: copied to private memory first, by functions that check.
+//! What a peer wrote, as C reads it: copied to private memory first, by functions that check it.
 
 use crate::client::{CClient, CResource, hand_out, take_back};
 use crate::error::{guard_or, text};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use upcall_rpc::untyped::Foreign;
 use upcall_rpc::{Bytes, Decoder, Handle, Malformed};
 
-/// `upcall_reader`. What is allocated for values is noted, and freed with it, unless it is
+/// `upcall_reader`. Records what is allocated for values, and frees it when dropped, unless it is
 /// [kept](Self::keep).
 pub struct CReader<'a> {
     decoder: &'a Decoder<'a>,
@@ -24,7 +24,7 @@ struct ReaderAllocations<'a> {
     resources: Vec<*mut CResource>,
     objects: Vec<*const CObject>,
     lent: Vec<Arc<Foreign>>,
-    // In boxes, for C has their addresses.
+    // Boxed, since C has their addresses.
     #[allow(clippy::vec_box)]
     bytes: Vec<Box<Bytes<'a>>>,
     fault: Option<Malformed>,
@@ -35,7 +35,7 @@ impl<'a> CReader<'a> {
         Self { decoder, made: RefCell::default() }
     }
 
-    /// All has been read: it is the caller's.
+    /// Passes ownership of all that was read to the caller.
     pub(crate) fn keep(&self) {
         let mut made = self.made.borrow_mut();
         made.memory.clear();
@@ -43,17 +43,17 @@ impl<'a> CReader<'a> {
         made.objects.clear();
     }
 
-    /// The memory of what was read, for who frees it.
+    /// Returns the memory of what was read, for the caller to free.
     pub(crate) fn memory(&self) -> Vec<*mut c_void> {
         std::mem::take(&mut self.made.borrow_mut().memory)
     }
 
-    /// The objects that were given away are the procedure's; memory stays the call's.
+    /// Passes ownership of the objects to the procedure; memory stays the call's.
     pub(crate) fn keep_objects(&self) {
         self.made.borrow_mut().objects.clear();
     }
 
-    /// What was wrong.
+    /// The first fault that was found.
     pub(crate) fn fault(&self) -> Option<Malformed> {
         self.made.borrow_mut().fault.take()
     }
@@ -67,14 +67,15 @@ impl<'a> CReader<'a> {
         found.map_err(|fault| self.fail(fault)).ok()
     }
 
-    /// Zeroed memory, aligned for any type, which is counted as a value of the call's; null, and
-    /// the reading fails, if the values may not take so much, or there is none.
+    /// Allocates zeroed memory, aligned for any type, and counts it towards the call's values.
+    /// Returns null, and the read fails, if the values may not take that much or there is no
+    /// memory.
     fn allocate(&self, count: usize, size: usize) -> *mut c_void {
         let bytes = count.max(1).saturating_mul(size.max(1));
         if self.all_right(self.decoder.own(bytes)).is_none() {
             return ptr::null_mut();
         }
-        // SAFETY: any sizes may be asked for.
+        // SAFETY: any sizes may be requested.
         let memory = unsafe { libc::calloc(count.max(1), size.max(1)) };
         if memory.is_null() {
             self.fail(Malformed::NoMemory { bytes: bytes as u64 });
@@ -89,27 +90,27 @@ impl Drop for CReader<'_> {
     fn drop(&mut self) {
         let made = std::mem::take(self.made.get_mut());
         for memory in made.memory {
-            // SAFETY: from `allocate`, and nobody's since it was not kept.
+            // SAFETY: from `allocate`, and still owned by this, since it was not kept.
             unsafe { libc::free(memory) };
         }
         for resource in made.resources {
-            // SAFETY: made below, and nobody's since it was not kept.
+            // SAFETY: made below, and still owned by this, since it was not kept.
             let resource = unsafe { take_back(resource) };
             resource
                 .into_iter()
                 .for_each(|resource| resource.client.binding.release(resource.handle));
         }
         for object in made.objects {
-            // SAFETY: from `Arc::into_raw` below, and nobody's since it was not kept.
+            // SAFETY: from `Arc::into_raw` below, and still owned by this, since it was not kept.
             drop(unsafe { Arc::from_raw(object) });
         }
     }
 }
 
-/// Two words at a place that need not be aligned.
+/// Reads two words, which need not be aligned.
 ///
 /// # Safety
-/// Sixteen bytes lie there.
+/// Sixteen bytes lie at `at`.
 unsafe fn descriptor(at: *const u8) -> (u64, u64) {
     // SAFETY: the caller's contract.
     let words = unsafe { at.cast::<[u64; 2]>().read_unaligned() };
@@ -124,9 +125,9 @@ pub unsafe extern "C" fn upcall_read(
     len: usize,
 ) -> bool {
     guard_or(false, || {
-        // SAFETY: by the header the reader of this call.
+        // SAFETY: per the header, the reader of this call.
         let reader = unsafe { &*reader };
-        // SAFETY: by the header so many bytes of the caller's, which are initialised.
+        // SAFETY: per the header, that many bytes of the caller's, which are initialised.
         let to = unsafe { slice::from_raw_parts_mut(to, len) };
         reader.all_right(reader.decoder.copy_out(at as usize, to)).is_some()
     })
@@ -141,9 +142,9 @@ pub unsafe extern "C" fn upcall_read_piece(
     count: *mut usize,
 ) -> bool {
     guard_or(false, || {
-        // SAFETY: by the header the reader of this call.
+        // SAFETY: per the header, the reader of this call.
         let reader = unsafe { &*reader };
-        // SAFETY: by the header a descriptor.
+        // SAFETY: per the header, a descriptor.
         let (start, len) = unsafe { descriptor(at) };
         let Some(span) = reader.all_right(reader.decoder.claim_piece(
             start,
@@ -163,7 +164,7 @@ pub unsafe extern "C" fn upcall_read_piece(
             let to = unsafe { slice::from_raw_parts_mut(memory.cast(), span.len()) };
             let _ = span.copy_out(0, to);
         }
-        // SAFETY: by the header a place of the caller's.
+        // SAFETY: per the header, a place of the caller's.
         unsafe { data.write(memory) };
         // SAFETY: as above.
         unsafe { count.write(len as usize) };
@@ -185,9 +186,9 @@ pub unsafe extern "C" fn upcall_read_string(
     string: *mut CString,
 ) -> bool {
     guard_or(false, || {
-        // SAFETY: by the header the reader of this call.
+        // SAFETY: per the header, the reader of this call.
         let reader = unsafe { &*reader };
-        // SAFETY: by the header a descriptor.
+        // SAFETY: per the header, a descriptor.
         let (start, len) = unsafe { descriptor(at) };
         let Some(span) = reader.all_right(reader.decoder.claim_piece(
             start,
@@ -210,7 +211,7 @@ pub unsafe extern "C" fn upcall_read_string(
                 return reader.fail(Malformed::NotUtf8 { at: start as usize });
             }
         }
-        // SAFETY: by the header a place of the caller's.
+        // SAFETY: per the header, a place of the caller's.
         unsafe { string.write(CString { data: memory.cast(), len: len as usize }) };
         true
     })
@@ -223,9 +224,9 @@ pub unsafe extern "C" fn upcall_read_bytes<'a>(
     bytes: *mut *const Bytes<'a>,
 ) -> bool {
     guard_or(false, || {
-        // SAFETY: by the header the reader of this call.
+        // SAFETY: per the header, the reader of this call.
         let reader = unsafe { &*reader };
-        // SAFETY: by the header a descriptor.
+        // SAFETY: per the header, a descriptor.
         let (start, len) = unsafe { descriptor(at) };
         let Some(span) = reader.all_right(reader.decoder.claim_piece(
             start,
@@ -236,7 +237,7 @@ pub unsafe extern "C" fn upcall_read_bytes<'a>(
             return false;
         };
         let kept = Box::new(Bytes::from(span));
-        // SAFETY: by the header a place of the caller's.
+        // SAFETY: per the header, a place of the caller's.
         unsafe { bytes.write(&*kept) };
         reader.made.borrow_mut().bytes.push(kept);
         true
@@ -249,27 +250,27 @@ pub unsafe extern "C" fn upcall_read_alloc(
     count: usize,
     size: usize,
 ) -> *mut c_void {
-    // SAFETY: by the header the reader of this call.
+    // SAFETY: per the header, the reader of this call.
     guard_or(ptr::null_mut(), || unsafe { &*reader }.allocate(count, size))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_read_release(reader: *const CReader<'_>, data: *mut c_void) {
     guard_or((), || {
-        // SAFETY: by the header the reader of this call.
+        // SAFETY: per the header, the reader of this call.
         let mut made = unsafe { &*reader }.made.borrow_mut();
         if let Some(place) = made.memory.iter().rposition(|memory| *memory == data) {
             made.memory.swap_remove(place);
-            // SAFETY: from `allocate`, and given back once.
+            // SAFETY: from `allocate`, and freed once.
             unsafe { libc::free(data) };
         }
     });
 }
 
-/// The number at a handle's place.
+/// Reads the number of a handle.
 ///
 /// # Safety
-/// Eight bytes lie there.
+/// Eight bytes lie at `at`.
 unsafe fn number(at: *const u8) -> u64 {
     // SAFETY: the caller's contract.
     unsafe { at.cast::<u64>().read_unaligned() }
@@ -283,11 +284,11 @@ pub unsafe extern "C" fn upcall_read_resource(
     resource: *mut *mut CResource,
 ) -> bool {
     guard_or(false, || {
-        // SAFETY: by the header the reader of this call.
+        // SAFETY: per the header, the reader of this call.
         let reader = unsafe { &*reader };
-        // SAFETY: by the header a handle in private memory.
+        // SAFETY: per the header, a handle in private memory.
         let handle = unsafe { number(at) };
-        // SAFETY: by the header a literal.
+        // SAFETY: per the header, a literal.
         let id = unsafe { text(interface, "the interface") }.unwrap_or_default();
         let Some(binding) = reader.decoder.binding().and_then(|binding| binding.part_named(id))
         else {
@@ -295,13 +296,13 @@ pub unsafe extern "C" fn upcall_read_resource(
         };
         let made = hand_out(CResource { client: CClient { binding }, handle: Handle(handle) });
         reader.made.borrow_mut().resources.push(made);
-        // SAFETY: by the header a place of the caller's.
+        // SAFETY: per the header, a place of the caller's.
         unsafe { resource.write(made) };
         true
     })
 }
 
-/// The object behind a handle, if it is of the type.
+/// Returns the object behind a handle if it is of the type.
 fn object(found: Option<Arc<Foreign>>, kind: *const c_void) -> Option<Arc<CObject>> {
     found?.downcast::<CObject>().ok().filter(|object| object.is(kind))
 }
@@ -314,14 +315,14 @@ pub unsafe extern "C" fn upcall_read_lent(
     value: *mut *mut c_void,
 ) -> bool {
     guard_or(false, || {
-        // SAFETY: by the header the reader of this call.
+        // SAFETY: per the header, the reader of this call.
         let reader = unsafe { &*reader };
-        // SAFETY: by the header a handle in private memory.
+        // SAFETY: per the header, a handle in private memory.
         let handle = unsafe { number(at) };
         let Some(object) = object(reader.decoder.object(handle), kind) else {
             return reader.fail(Malformed::NoSuchHandle { handle });
         };
-        // SAFETY: by the header a place of the caller's.
+        // SAFETY: per the header, a place of the caller's.
         unsafe { value.write(object.value()) };
         reader.made.borrow_mut().lent.push(object);
         true
@@ -336,11 +337,11 @@ pub unsafe extern "C" fn upcall_read_object(
     given: *mut *const CObject,
 ) -> bool {
     guard_or(false, || {
-        // SAFETY: by the header the reader of this call.
+        // SAFETY: per the header, the reader of this call.
         let reader = unsafe { &*reader };
-        // SAFETY: by the header a handle in private memory.
+        // SAFETY: per the header, a handle in private memory.
         let handle = unsafe { number(at) };
-        // Of the right type first: one of another type stays the client's.
+        // Check the type before taking: an object of another type stays the client's.
         let right = object(reader.decoder.object(handle), kind).is_some();
         let taken = if right { reader.decoder.take_object(handle) } else { None };
         let Some(object) = object(taken, kind) else {
@@ -348,7 +349,7 @@ pub unsafe extern "C" fn upcall_read_object(
         };
         let object = Arc::into_raw(object);
         reader.made.borrow_mut().objects.push(object);
-        // SAFETY: by the header a place of the caller's.
+        // SAFETY: per the header, a place of the caller's.
         unsafe { given.write(object) };
         true
     })
@@ -360,7 +361,7 @@ pub unsafe extern "C" fn upcall_read_fault(
     found: u64,
     cases: u64,
 ) -> bool {
-    // SAFETY: by the header null or the reader of this call.
+    // SAFETY: per the header, null or the reader of this call.
     let Some(reader) = (unsafe { reader.as_ref() }) else { return false };
     guard_or(false, || reader.fail(Malformed::discriminant(0, found, cases)))
 }

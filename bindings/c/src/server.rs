@@ -18,7 +18,8 @@ use upcall_rpc::encode::EncodeError;
 use upcall_rpc::untyped::{Foreign, Pieces, ResultBlock};
 use upcall_rpc::{Bytes, Call, Dispatch, Export, Malformed, Replied, Running, Server, policy};
 
-/// Of calls' stacks: C is used to more than user-level threads in Rust are.
+/// Size of the stacks that run calls, in bytes. C needs more stack than user-level threads in Rust
+/// have.
 const STACK_SIZE: usize = 1 << 20;
 
 /// `upcall_server`.
@@ -33,13 +34,13 @@ struct Functions {
     dispatch: DispatchFn,
 }
 
-// SAFETY: by the header the table lives as long as the server, and its functions are called by any
-// thread.
+// SAFETY: per the header, the table lives as long as the server, and any thread may call its
+// functions.
 unsafe impl Send for Functions {}
 // SAFETY: as above.
 unsafe impl Sync for Functions {}
 
-/// What outlives a procedure: its results, until they are written.
+/// The data that outlives a procedure: its results, until they are written.
 #[derive(Default)]
 struct ProcedureArena {
     arena: RefCell<Vec<*mut c_void>>,
@@ -48,7 +49,7 @@ struct ProcedureArena {
 }
 
 struct CResults {
-    /// Copied, for the generated code's stack has gone.
+    /// A copy, since the generated code's stack is gone.
     fixed: Vec<u8>,
     tail: Vec<(usize, *const u8, usize)>,
     views: OnceCell<Vec<(usize, &'static [u8])>>,
@@ -79,15 +80,15 @@ impl Dispatch for Functions {
         let kept = ProcedureArena::default();
         call.respond(|decoder| {
             let call = CCall { reader: CReader::new(decoder), kept: &kept };
-            // SAFETY: by the header the generated dispatcher of this table.
+            // SAFETY: per the header, the generated dispatcher of this table.
             unsafe { (self.dispatch)(self.table, number.into(), &call) };
-            // Results may point to what the arguments did.
+            // Results may point to the memory of the arguments.
             kept.arena.borrow_mut().extend(call.reader.memory());
             if let Some(fault) = call.reader.fault() {
                 return Err(fault);
             }
             if let Some(text) = kept.failed.take() {
-                // A failure goes the way of a panic, without the hook's message.
+                // A failure is passed on like a panic, but without the hook's message.
                 std::panic::resume_unwind(Box::new(text));
             }
             kept.results.get().map(CResults::answer).ok_or(Malformed::Short { at: 0 })
@@ -124,7 +125,8 @@ impl CResults {
         results
     }
 
-    /// Each object with its place in the block. Where it stands in memory says in which piece.
+    /// Returns each object with its place in the block. The address of its handle tells in which
+    /// piece it is.
     fn given(&self) -> Vec<(usize, Arc<Foreign>)> {
         let taken = &self._pieces;
         let mut starts = BTreeMap::new();
@@ -132,7 +134,7 @@ impl CResults {
         starts.extend(taken.pieces().iter().map(|piece| (piece.data as usize, piece.at as usize)));
         let mut objects = Vec::new();
         for given in taken.given() {
-            // SAFETY: by the header null or an object that the procedure gives away.
+            // SAFETY: per the header, null or an object that the procedure gives away.
             let object: Option<Arc<Foreign>> = (!given.what.is_null())
                 .then(|| unsafe { Arc::from_raw(given.what.cast::<CObject>()) } as _);
             let place = starts
@@ -148,11 +150,11 @@ impl CResults {
         let views = self.views.get_or_init(|| {
             let view = |&(at, data, len): &(usize, *const u8, usize)| {
                 if data.is_null() {
-                    // A fault, which is not looked at.
+                    // A fault was recorded, so the piece is not read.
                     return (at, &[][..]);
                 }
-                // SAFETY: by the header what results point to lives until the call has been
-                // answered, which is while this lives.
+                // SAFETY: per the header, what results point to lives until the call has been
+                // answered, and this is dropped before that.
                 (at, unsafe { slice::from_raw_parts(data, len) })
             };
             self.tail.iter().map(view).collect()
@@ -164,22 +166,22 @@ impl CResults {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_call_reader<'a>(call: *const CCall<'a, '_>) -> *const CReader<'a> {
-    // SAFETY: by the header the call that the dispatcher was given.
+    // SAFETY: per the header, the dispatcher's own argument.
     unsafe { &raw const (*call).reader }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_call_accept(call: *const CCall<'_, '_>) {
-    // SAFETY: by the header the call that the dispatcher was given.
+    // SAFETY: per the header, the dispatcher's own argument.
     guard_or((), || unsafe { &*call }.reader.keep_objects());
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_call_reply(call: *const CCall<'_, '_>, results: *mut CWriter) {
     guard_or((), || {
-        // SAFETY: by the header the generated code's writer, which it does not use again.
+        // SAFETY: per the header, the generated code's writer, which it does not use again.
         let taken = unsafe { OwnedWriter::take(results) };
-        // SAFETY: by the header the call that the dispatcher was given.
+        // SAFETY: per the header, the dispatcher's own argument.
         let call = unsafe { &*call };
         let _ = call.kept.results.set(CResults::new(taken));
     });
@@ -187,16 +189,16 @@ pub unsafe extern "C" fn upcall_call_reply(call: *const CCall<'_, '_>, results: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_call_failed(call: *const CCall<'_, '_>) -> bool {
-    // SAFETY: by the header the call that the dispatcher was given.
+    // SAFETY: per the header, the dispatcher's own argument.
     guard_or(true, || unsafe { &*call }.kept.failed.borrow().is_some())
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_call_fail(call: *const CCall<'_, '_>, said: *const c_char) {
     guard_or((), || {
-        // SAFETY: by the header a C string.
+        // SAFETY: per the header, a C string.
         let text = unsafe { text(said, "the text") }.unwrap_or("without a text");
-        // SAFETY: by the header the call that the procedure was given.
+        // SAFETY: per the header, the procedure's own argument.
         *unsafe { &*call }.kept.failed.borrow_mut() = Some(text.to_owned());
     });
 }
@@ -206,19 +208,19 @@ pub unsafe extern "C" fn upcall_call_alloc(
     call: *const CCall<'_, '_>,
     bytes: usize,
 ) -> *mut c_void {
-    // SAFETY: any size may be asked for.
+    // SAFETY: any size may be requested.
     let memory = unsafe { libc::malloc(bytes.max(1)) };
     if memory.is_null() {
         std::process::abort();
     }
-    // SAFETY: by the header the call that the procedure was given.
+    // SAFETY: per the header, the procedure's own argument.
     guard_or((), || unsafe { &*call }.kept.arena.borrow_mut().push(memory));
     memory
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_bytes_len(bytes: *const Bytes<'_>) -> usize {
-    // SAFETY: by the header an argument of a procedure that has not returned.
+    // SAFETY: per the header, an argument of a procedure that has not returned.
     unsafe { &*bytes }.len()
 }
 
@@ -230,13 +232,13 @@ pub unsafe extern "C" fn upcall_bytes_copy(
     len: usize,
 ) -> bool {
     guard_or(false, || {
-        // SAFETY: by the header an argument of a procedure that has not returned.
+        // SAFETY: per the header, an argument of a procedure that has not returned.
         let Some(part) = unsafe { &*bytes }.part(at, len) else { return false };
         if len == 0 {
             return true;
         }
-        // SAFETY: by the header so many bytes of the caller's; they are written whole before
-        // anybody reads them.
+        // SAFETY: per the header, that many bytes of the caller's; they are fully written before
+        // they are read.
         part.copy_to(unsafe { slice::from_raw_parts_mut(to, len) }).is_some()
     })
 }
@@ -247,9 +249,9 @@ pub unsafe extern "C" fn upcall_bytes_write(bytes: *const Bytes<'_>, descriptor:
         if descriptor < 0 {
             return libc::EBADF;
         }
-        // SAFETY: the caller's descriptor; if it is none, the kernel says so.
+        // SAFETY: the caller's descriptor; if it is not open, the kernel reports that.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        // SAFETY: by the header an argument of a procedure that has not returned.
+        // SAFETY: per the header, an argument of a procedure that has not returned.
         match unsafe { &*bytes }.write_to(descriptor) {
             Ok(()) => 0,
             Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
@@ -264,9 +266,9 @@ pub unsafe extern "C" fn upcall_bytes_each(
     context: *mut c_void,
 ) {
     guard_or((), || {
-        // SAFETY: by the header an argument of a procedure that has not returned.
+        // SAFETY: per the header, an argument of a procedure that has not returned.
         let bytes = unsafe { &*bytes };
-        // SAFETY: by the header a function for this context.
+        // SAFETY: per the header, a function for this context.
         bytes.for_each_chunk(|part| unsafe { each(context, part.as_ptr().cast(), part.len()) });
     });
 }
@@ -278,14 +280,14 @@ pub extern "C" fn upcall_server_new() -> *mut CServer {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_free(server: *mut CServer) {
-    // SAFETY: by the header null or a server that nobody uses any more.
+    // SAFETY: per the header, null or a server that is no longer in use.
     guard_or((), || drop(unsafe { take_back(server) }));
 }
 
 /// Changes a server that is being set up.
 ///
 /// # Safety
-/// It is null, or a server that nobody else uses meanwhile.
+/// `server` is null, or a server that is not in use elsewhere.
 unsafe fn change(server: *mut CServer, change: impl FnOnce(Server) -> Server) {
     // SAFETY: the caller's contract.
     let Some(server) = (unsafe { server.as_mut() }) else { return };
@@ -294,25 +296,25 @@ unsafe fn change(server: *mut CServer, change: impl FnOnce(Server) -> Server) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_set_processors(server: *mut CServer, count: usize) {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { change(server, |server| server.processors(count)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_set_spare_processors(server: *mut CServer, most: usize) {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { change(server, |server| server.spare_processors(most)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_set_pacing(server: *mut CServer, number: u32) {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { change(server, |server| server.pacing(pacing(number))) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_set_stack_size(server: *mut CServer, bytes: usize) {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { change(server, |server| server.stack_size(bytes.max(64 << 10))) }
 }
 
@@ -323,7 +325,7 @@ pub unsafe extern "C" fn upcall_server_set_policy(
     context: *mut c_void,
 ) {
     let Some(policy) = policy else { return };
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { change(server, |server| server.policy(asking(policy, context))) }
 }
 
@@ -334,31 +336,31 @@ pub unsafe extern "C" fn upcall_server_set_accepts(
     error: *mut CError,
 ) -> Status {
     let run = || {
-        // SAFETY: by the header null or a server that is being set up by this thread.
+        // SAFETY: per the header, null or a server that is being set up by this thread.
         let server =
             unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
-        // SAFETY: by the header null or a struct of the caller's.
+        // SAFETY: per the header, null or a struct of the caller's.
         let policy = match unsafe { accepts.as_ref() } {
             None => Box::new(policy::own_user()),
-            // SAFETY: by the header.
+            // SAFETY: the header's contract.
             Some(accepts) => unsafe { accepts.policy() }?,
         };
         server.0 = server.0.take().map(|server| server.policy(policy));
         Ok(())
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard_status(error, run) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_set_mode(server: *mut CServer, mode: u32) {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { change(server, |server| server.mode(mode)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_set_group(server: *mut CServer, group: u32) {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { change(server, |server| server.group(group)) }
 }
 
@@ -368,15 +370,15 @@ pub unsafe extern "C" fn upcall_server_set_group_named(
     group: *const c_char,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { set_text(server, group, "the group", error, |server, group| server.group(group)) }
 }
 
-/// Changes a server that is being set up by a text, which is `what`.
+/// Changes a server that is being set up by a text; `what` names the text in errors.
 ///
 /// # Safety
 /// The server is null or not in use by another thread, `given` is null or a C string, and `error`
-/// null or the caller's.
+/// is null or the caller's.
 unsafe fn set_text(
     server: *mut CServer,
     given: *const c_char,
@@ -403,7 +405,7 @@ pub unsafe extern "C" fn upcall_server_listen(
     address: *const c_char,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { set_text(server, address, "the address", error, Server::listen) }
 }
 
@@ -413,7 +415,7 @@ pub unsafe extern "C" fn upcall_server_listen_unprotected(
     address: *const c_char,
     error: *mut CError,
 ) -> Status {
-    // SAFETY: by the header.
+    // SAFETY: the header's contract.
     unsafe { set_text(server, address, "the address", error, Server::listen_unprotected) }
 }
 
@@ -427,12 +429,12 @@ pub unsafe extern "C" fn upcall_server_export(
     error: *mut CError,
 ) -> Status {
     let run = || {
-        // SAFETY: by the header null or a server that is being set up by this thread.
+        // SAFETY: per the header, null or a server that is being set up by this thread.
         let server =
             unsafe { server.as_mut() }.ok_or_else(|| Problem::misuse("the server is NULL"))?;
-        // SAFETY: by the header a C string.
+        // SAFETY: per the header, a C string.
         let name = unsafe { text(name, "the name") }?;
-        // SAFETY: by the header a descriptor that lives as long as the program.
+        // SAFETY: per the header, a descriptor that lives as long as the program.
         let interface = unsafe { known(interface) }?;
         let dispatch = dispatch
             .filter(|_| !table.is_null())
@@ -441,14 +443,14 @@ pub unsafe extern "C" fn upcall_server_export(
         server.0 = server.0.take().map(|server| server.export(name, export));
         Ok(())
     };
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard_status(error, run) }
 }
 
-/// The server that was set up; the struct is freed.
+/// Returns the server that was set up, and frees the struct.
 ///
 /// # Safety
-/// As the header says of those that begin to serve.
+/// As the header requires for functions that begin to serve.
 unsafe fn begin(server: *mut CServer) -> Result<Server, Problem> {
     // SAFETY: the caller's contract.
     let server = unsafe { take_back(server) };
@@ -457,9 +459,9 @@ unsafe fn begin(server: *mut CServer) -> Result<Server, Problem> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_run(server: *mut CServer, error: *mut CError) -> Status {
-    // SAFETY: by the header a server that is given up here.
+    // SAFETY: per the header, a server that the caller gives up.
     let run = || Ok(unsafe { begin(server) }?.run()?);
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard_status(error, run) }
 }
 
@@ -469,9 +471,9 @@ pub unsafe extern "C" fn upcall_server_start(
     error: *mut CError,
 ) -> *mut Running {
     let null = |_: Status| ptr::null_mut();
-    // SAFETY: by the header a server that is given up here.
+    // SAFETY: per the header, a server that the caller gives up.
     let run = || Ok(hand_out(unsafe { begin(server) }?.start()?));
-    // SAFETY: by the header `error` is null or the caller's.
+    // SAFETY: per the header, `error` is null or the caller's.
     unsafe { guard(error, null, run) }
 }
 
@@ -488,7 +490,7 @@ pub unsafe extern "C" fn upcall_running_address(
         if text.is_null() {
             return false;
         }
-        // SAFETY: by the header null or a server that runs.
+        // SAFETY: per the header, null or a server that runs.
         let address = unsafe { running.as_ref() }
             .and_then(|running| running.addresses().get(number).copied());
         let address =
@@ -497,8 +499,8 @@ pub unsafe extern "C" fn upcall_running_address(
         for (to, from) in bytes.iter_mut().zip(address.iter().flat_map(|address| address.bytes())) {
             *to = from as c_char;
         }
-        // SAFETY: not null, and by the header room for so many of the caller's, which need not be
-        // initialised.
+        // SAFETY: not null, and per the header, room for that many bytes of the caller's, which
+        // need not be initialised.
         unsafe { text.write(bytes) };
         address.is_some()
     })
@@ -507,7 +509,7 @@ pub unsafe extern "C" fn upcall_running_address(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_running_stop(running: *mut Running) {
     guard_or((), || {
-        // SAFETY: by the header null or a server that is given up here.
+        // SAFETY: per the header, null or a server that the caller gives up.
         if let Some(running) = unsafe { take_back(running) } {
             running.stop();
         }

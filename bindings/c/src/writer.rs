@@ -42,13 +42,13 @@ pub struct CWriter {
     given_room: usize,
 }
 
-/// A writer that is ours: what it has of malloc's goes with it.
+/// A writer that this side owns: what it has from malloc is freed with it.
 pub(crate) struct OwnedWriter(pub(crate) CWriter);
 
 impl OwnedWriter {
     /// # Safety
-    /// As the header says: the generated code made it, and does not use it again, except for what
-    /// it has on its stack.
+    /// As the header requires: the generated code made the writer, and does not use it again,
+    /// except for what it has on its stack.
     pub(crate) unsafe fn take(writer: *mut CWriter) -> Self {
         // SAFETY: the caller's contract.
         Self(unsafe { ptr::read(writer) })
@@ -58,7 +58,7 @@ impl OwnedWriter {
         if self.0.piece_count == 0 {
             return &[];
         }
-        // SAFETY: by the header so many pieces lie there, and nobody changes them.
+        // SAFETY: per the header, that many pieces lie there, and they do not change.
         unsafe { slice::from_raw_parts(self.0.pieces, self.0.piece_count) }
     }
 
@@ -66,7 +66,7 @@ impl OwnedWriter {
         if self.0.given_count == 0 {
             return &[];
         }
-        // SAFETY: by the header so many entries lie there, and nobody changes them.
+        // SAFETY: per the header, that many entries lie there, and they do not change.
         unsafe { slice::from_raw_parts(self.0.given, self.0.given_count) }
     }
 
@@ -74,12 +74,12 @@ impl OwnedWriter {
         if self.0.fixed_len == 0 {
             return &[];
         }
-        // SAFETY: by the header the fixed part, on the stack of the generated code that waits for
-        // us.
+        // SAFETY: per the header, the fixed part, on the stack of the generated code that waits for
+        // this function.
         unsafe { slice::from_raw_parts(self.0.fixed, self.0.fixed_len as usize) }
     }
 
-    /// Where each piece of the tail goes, and its bytes.
+    /// Returns the offset and the bytes of each piece of the tail.
     pub(crate) fn tail(&self) -> Result<Vec<(usize, &[u8])>, Problem> {
         let one = |piece: &CPiece| {
             if piece.data.is_null() {
@@ -88,8 +88,8 @@ impl OwnedWriter {
                     piece.len
                 )));
             }
-            // SAFETY: by the header the piece is the caller's memory, which stays and does not
-            // change during the call.
+            // SAFETY: per the header, the piece is the caller's memory, which stays valid and does
+            // not change during the call.
             Ok((piece.at as usize, unsafe {
                 slice::from_raw_parts(piece.data.cast(), piece.len as usize)
             }))
@@ -97,12 +97,12 @@ impl OwnedWriter {
         self.pieces().iter().map(one).collect()
     }
 
-    /// Bytes of the whole block.
+    /// Size of the whole block, in bytes.
     pub(crate) fn len(&self) -> usize {
         if self.0.piece_count == 0 { self.0.fixed_len as usize } else { self.0.tail as usize }
     }
 
-    /// What the generated code found wrong.
+    /// Returns the error that the generated code found.
     pub(crate) fn check(&self) -> Result<(), Problem> {
         let long = self.0.too_long;
         let (string, list) = (self.0.string_limit, self.0.list_limit);
@@ -110,7 +110,8 @@ impl OwnedWriter {
             0 => Ok(()),
             status if status == Status::TooLong as u32 => {
                 let text = format!(
-                    "a string or list of {long} is longer than the interface's limits, {string} bytes and {list} elements; nothing was sent"
+                    "a string or list of {long} is longer than the interface's limits, {string} \
+                    bytes and {list} elements; nothing was sent"
                 );
                 Err(Problem::new(Status::TooLong, text))
             }
@@ -126,7 +127,7 @@ impl OwnedWriter {
 impl Drop for OwnedWriter {
     fn drop(&mut self) {
         for piece in self.pieces() {
-            // SAFETY: null, or from the C library's allocator and the piece's alone.
+            // SAFETY: null, or from the C library's allocator and owned by the piece.
             unsafe { libc::free(piece.owned) };
         }
         // SAFETY: null, or from `upcall_write_grow`.
@@ -136,17 +137,17 @@ impl Drop for OwnedWriter {
     }
 }
 
-/// Makes a vector of the generated code's longer.
+/// Grows a vector of the generated code.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_write_grow(
     items: *mut c_void,
     room: *mut usize,
     size: usize,
 ) -> *mut c_void {
-    // SAFETY: by the header the vector's own count.
+    // SAFETY: per the header, the vector's own count.
     let room = unsafe { &mut *room };
     let wish = (*room * 2).max(8);
-    // SAFETY: null, or from here.
+    // SAFETY: null, or from this function.
     let grown = unsafe { libc::realloc(items, wish.saturating_mul(size)) };
     if grown.is_null() {
         std::process::abort();
@@ -155,17 +156,17 @@ pub unsafe extern "C" fn upcall_write_grow(
     grown
 }
 
-/// The number of a resource that may go to the writer's server.
+/// Returns the number of a resource that may go to the writer's server.
 ///
 /// # Safety
-/// Both are as the header says.
+/// Both are as the header requires.
 unsafe fn number(writer: &mut CWriter, resource: *const CResource) -> Option<u64> {
-    // SAFETY: by the header null or a resource.
+    // SAFETY: per the header, null or a resource.
     let Some(resource) = (unsafe { resource.as_ref() }) else {
         writer.status = Status::Misuse as u32;
         return None;
     };
-    // SAFETY: by the header the client that is called.
+    // SAFETY: per the header, the client that is called.
     let client = unsafe { writer.client.as_ref() };
     if !client.is_some_and(|client| client.binding.same(&resource.client.binding)) {
         writer.status = Status::ForeignHandle as u32;
@@ -181,11 +182,11 @@ pub unsafe extern "C" fn upcall_write_lent(
     resource: *const CResource,
 ) {
     guard_or((), || {
-        // SAFETY: by the header the generated code's own.
+        // SAFETY: per the header, the generated code's own writer.
         let writer = unsafe { &mut *writer };
-        // SAFETY: by the header.
+        // SAFETY: the header's contract.
         if let Some(number) = unsafe { number(writer, resource) } {
-            // SAFETY: by the header eight bytes of the block.
+            // SAFETY: per the header, eight bytes of the block.
             unsafe { at.cast::<u64>().write_unaligned(number) };
         }
     });
@@ -198,11 +199,11 @@ pub unsafe extern "C" fn upcall_write_own(
     resource: *mut CResource,
 ) {
     guard_or((), || {
-        // SAFETY: by the header the generated code's own.
+        // SAFETY: per the header, the generated code's own writer.
         let writer = unsafe { &mut *writer };
-        // SAFETY: by the header.
+        // SAFETY: the header's contract.
         let Some(number) = (unsafe { number(writer, resource) }) else { return };
-        // SAFETY: by the header eight bytes of the block.
+        // SAFETY: per the header, eight bytes of the block.
         unsafe { at.cast::<u64>().write_unaligned(number) };
         if writer.given_count == writer.given_room {
             // SAFETY: the vector and its room belong together.

@@ -114,7 +114,7 @@ impl PyBytesView {
     #[pyo3(signature = (size = 65536))]
     fn chunks(&self, size: usize) -> PyResult<Chunks> {
         if size == 0 {
-            return Err(PyValueError::new_err("chunks of no bytes would never end"));
+            return Err(PyValueError::new_err("the size of a chunk is at least 1 byte"));
         }
         let whole = Self { shared: self.shared.clone(), at: self.at, len: self.len };
         Ok(Chunks { whole, size, next: Mutex::new(0) })
@@ -133,7 +133,7 @@ impl PyBytesView {
             }
         };
         if descriptor < 0 {
-            return Err(PyValueError::new_err(format!("{descriptor} is no descriptor")));
+            return Err(PyValueError::new_err(format!("{descriptor} is not a descriptor")));
         }
         let (shared, at, len) = (&self.shared, self.at, self.len);
         let written = without_lock(py, || {

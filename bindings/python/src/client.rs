@@ -34,7 +34,7 @@ fn kind_of(class: &Bound<'_, PyType>) -> PyResult<PyKind> {
     let found = class.getattr(pyo3::intern!(class.py(), "_upcall_kind"))?;
     let kind = found.cast::<PyKind>().map_err(|_| {
         PyTypeError::new_err(format!(
-            "{} is no class of a generated module",
+            "{} is not a class of a generated module",
             class.name().map_or("?".into(), |n| n.to_string())
         ))
     })?;
@@ -76,7 +76,8 @@ impl PyCaller {
         let wait = kwargs.map(|kwargs| kwargs.get_item("wait")).transpose()?.flatten();
         let told = kwargs.map_or(0, |kwargs| kwargs.len());
         if told > usize::from(expect.is_some()) + usize::from(wait.is_some()) || args.len() > 1 {
-            let text = "a client takes the name to bind, or another client, and by keyword `expect` (which \
+            let text = "a client takes the name to bind, or another client, and by keyword \
+                `expect` (which \
                 server it accepts) and `wait` (how many seconds it waits for a server)";
             return Err(PyTypeError::new_err(text));
         }
@@ -85,7 +86,7 @@ impl PyCaller {
         if let Ok(other) = first.cast::<Self>() {
             if expect.is_some() {
                 return Err(PyTypeError::new_err(
-                    "another client is bound already, and nothing is to `expect`",
+                    "the other client is already bound, so `expect` has no effect",
                 ));
             }
             let part = other.get().usable(py)?.part_named(id);

@@ -442,7 +442,7 @@ impl<'a> PythonWriter<'a> {
             drop(PyErr::take(object.py()));
             return Err(ConversionError::Value(
                 String::new(),
-                "the string has surrogates, which are no text".into(),
+                "the string has surrogates, which are not text".into(),
             ));
         }
         self.checked("string", len as usize)?;

@@ -203,7 +203,8 @@ pub fn forked(py: Python<'_>) -> PyErr {
     raise(
         py,
         "Forked",
-        "this process was forked from one that used upcall, and its bindings are the parent's: start processes anew \
+        "this process was forked from one that used upcall, and its bindings are the parent's: \
+        start processes anew \
         (multiprocessing.get_context(\"spawn\"), subprocess), or fork before upcall is first used",
         &[],
     )

@@ -5,7 +5,7 @@
 //!
 //! *The interpreter ends* while threads wait. Whoever takes its lock after that is ended by it on
 //! the spot (Python 3.11 to 3.13, by `pthread_exit`), which no Rust frame survives. So at exit
-//! ([`close`], by `atexit`) the gate is shut: threads that come back later sleep for ever, which is
+//! ([`close`], by `atexit`) the gate is shut: threads that come back later sleep forever, which is
 //! as long as the process lasts; and the interpreter's thread waits, with the lock given up, until
 //! those have the lock that were past the gate. Dekker's protocol, all of it sequentially
 //! consistent: either such a thread sees the gate shut, or `close` sees the thread.

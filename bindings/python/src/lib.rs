@@ -60,7 +60,8 @@ fn declare(
     if version != upcall_idl::python::VERSION {
         let own = upcall_idl::python::VERSION;
         let text = format!(
-            "the module is for version {version} of the engine, which has version {own}: generate it again"
+            "the module is for version {version} of the engine, which has version {own}: generate \
+            it again"
         );
         return Err(PyValueError::new_err(text));
     }

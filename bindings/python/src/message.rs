@@ -137,7 +137,7 @@ where
 
 fn seconds(seconds: f64, what: &str) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{what}: {seconds} is no number of seconds")))
+        .map_err(|_| PyValueError::new_err(format!("{what}: {seconds} is not a number of seconds")))
 }
 
 fn join_error(py: Python<'_>, error: &JoinError) -> PyErr {
@@ -393,7 +393,8 @@ impl PyMember {
             return Err(error::forked(py));
         }
         if self.thread != std::thread::current().id() {
-            let text = "the group belongs to the thread that has joined it, and this is another one: call from that one";
+            let text = "the group belongs to the thread that has joined it: call this method on \
+                that thread";
             return Err(raise(py, "OtherThread", text, &[]));
         }
         self.own.as_ref().ok_or_else(|| error::closed(py, "the group"))
@@ -536,7 +537,7 @@ impl PyMember {
         joining = joining.within(seconds(patience, "patience")?).pacing(pacing).upcalls(false);
         joining = joining.timeout(timeout.map(|timeout| seconds(timeout, "timeout")).transpose()?);
         if let Some(limit) = limit {
-            let bad = |_| PyValueError::new_err(format!("limit: {limit} is no number of bytes"));
+            let bad = |_| PyValueError::new_err(format!("limit: {limit} is not a number of bytes"));
             joining = joining.limit(natural(limit, bad)?);
         }
         let failed = HandlerException::default();
@@ -782,11 +783,7 @@ impl PyMember {
 
     fn end_atomic(&self, py: Python<'_>) -> PyResult<()> {
         let ended = self.here(py)?.1.end_atomic();
-        if ended {
-            Ok(())
-        } else {
-            Err(PyValueError::new_err("no atomic section was begun that could be ended"))
-        }
+        if ended { Ok(()) } else { Err(PyValueError::new_err("there is no atomic section to end")) }
     }
 
     fn buffered(&self, py: Python<'_>, to: &Bound<'_, PyAny>) -> PyResult<u64> {
@@ -809,7 +806,7 @@ impl PyMember {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let own = self.own(py)?;
         if own.within.get() > 0 {
-            let text = "a handler of the group, or a method that it was called by, is under way: leave after that";
+            let text = "a handler or another callback of the group is running: leave after that";
             return Err(raise(py, "InHandler", text, &[]));
         }
         drop(own.announced.take());

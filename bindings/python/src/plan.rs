@@ -2,7 +2,7 @@
 //! and which classes of Python they are.
 //!
 //! Made once, when a generated module is imported or an interface learnt from its server, and kept
-//! for ever, as the runtime keeps descriptors of interfaces. A call walks this and nothing of WIT.
+//! forever, as the runtime keeps descriptors of interfaces. A call walks this and nothing of WIT.
 
 use crate::scalar::{Fast, Scalar};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
@@ -182,7 +182,7 @@ impl<'py> Planner<'_, 'py> {
         Ok(self
             .found(key)?
             .cast_into::<PyType>()
-            .map_err(|_| PyTypeError::new_err(format!("{key} is no class")))?
+            .map_err(|_| PyTypeError::new_err(format!("{key} is not a class")))?
             .unbind())
     }
 

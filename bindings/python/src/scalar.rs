@@ -133,7 +133,7 @@ impl Scalar {
                 Some(value)
             }
             Self::Bool => {
-                // SAFETY: both are there for ever.
+                // SAFETY: both are there forever.
                 let truth = unsafe { ffi::Py_True() };
                 // SAFETY: as above.
                 let falsehood = unsafe { ffi::Py_False() };

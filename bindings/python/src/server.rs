@@ -415,7 +415,8 @@ fn export(
         } else {
             let missing = |_| {
                 let text = format!(
-                    "{} carries {}: have the object serve that one too (derive it from {}), or set its attribute `{attribute}` to who does",
+                    "{} carries {}: have the object serve that one too (derive it from {}), or \
+                    set its attribute `{attribute}` to an object that does",
                     interface.id,
                     told.id,
                     told.served

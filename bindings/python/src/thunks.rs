@@ -55,7 +55,7 @@ pub fn descriptor<'py>(
     let text = |text: &str| {
         CString::new(text.replace('\0', " ")).unwrap_or_default().into_raw().cast_const()
     };
-    // Python keeps pointers to all of it, as long as the class lives, which is for ever.
+    // Python keeps pointers to all of it, as long as the class lives, which is forever.
     let method = Box::leak(Box::new(ffi::PyMethodDef {
         ml_name: text(&procedure.client_method),
         ml_meth: ffi::PyMethodDefPointer {
@@ -64,7 +64,7 @@ pub fn descriptor<'py>(
         ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
         ml_doc: text(&procedure.docs),
     }));
-    // SAFETY: a class, and a definition that lives for ever.
+    // SAFETY: a class, and a definition that lives forever.
     let object = unsafe { ffi::PyDescr_NewMethod(class.as_type_ptr(), method) };
     // SAFETY: a new reference, or null and an exception.
     unsafe { Bound::from_owned_ptr_or_err(class.py(), object) }

@@ -193,7 +193,7 @@ with upcall.start(name("values"), server):
         (
             {"names": ["\udc00"]},
             ValueError,
-            "argument `d`.names[0]: the string has surrogates, which are no text",
+            "argument `d`.names[0]: the string has surrogates, which are not text",
         ),
         ({"letters": ["ab"]}, ValueError, "argument `d`.letters[0]: 'ab' is no char"),
         ({"truths": [1]}, TypeError, "argument `d`.truths[0]: bool is expected, and int was given"),
