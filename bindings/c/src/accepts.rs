@@ -62,10 +62,9 @@ pub(crate) fn asking(
 unsafe fn numbers(first: *const u32, count: usize, what: &str) -> Result<Vec<u32>, Problem> {
     match count {
         0 => Ok(Vec::new()),
-        _ if first.is_null() => Err(Problem::misuse(format!(
-            "{count} {what} are accepted, but the pointer to them is \
-                NULL"
-        ))),
+        _ if first.is_null() => {
+            Err(Problem::misuse(format!("there are {count} {what}, but their pointer is NULL")))
+        }
         // SAFETY: the caller's contract.
         _ => Ok(unsafe { slice::from_raw_parts(first, count) }.to_vec()),
     }

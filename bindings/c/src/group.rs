@@ -704,7 +704,7 @@ pub unsafe extern "C" fn upcall_group_reduce(
         // SAFETY: per the header, eight bytes of the caller's, which need not be aligned.
         let own = unsafe { value.read_unaligned() };
         let reduced = group.group.reduce(own, |mut one, next| {
-            // SAFETY: per the header, a function for this context, and for two values of eight bytes.
+            // SAFETY: per the header, a function for this context and for two values of 8 bytes.
             unsafe { combine(context, &mut one, &next) };
             one
         })?;

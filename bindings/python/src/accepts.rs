@@ -1,4 +1,5 @@
-//! Which processes are accepted at the other end of a binding, as `upcall/_accepting.py` says it.
+//! Which processes are accepted at the other end of a binding: the engine's side of
+//! `upcall/_accepting.py`.
 
 use crate::gate::with_lock;
 use crate::names;
@@ -7,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use upcall::Peer;
 use upcall_rpc::policy::{self, Policy};
 
-/// A policy, and what a function of the program's that it asked has raised.
+/// A policy, and the exception that a function of the program raised when the policy called it.
 pub struct Accepts {
     pub policy: Box<Policy>,
     raised: PolicyException,
 }
 
-/// The first exception that a policy has raised.
+/// The first exception that a policy raised.
 type PolicyException = Arc<Mutex<Option<PyErr>>>;
 
 impl Accepts {
@@ -40,12 +41,12 @@ impl Accepts {
         Ok(Self { policy: Box::new(policy::any_of(policies)), raised })
     }
 
-    /// What a function has raised while it was asked.
+    /// Takes the exception that a policy function raised.
     pub fn raised(&self) -> Option<PyErr> {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// For a server: no caller waits for what a function raises, so it is reported.
+    /// For a server: no caller waits for the exception of a policy function, so it is reported.
     pub fn reporting(self) -> impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static {
         move |peer| {
             let said = (self.policy)(peer);
@@ -57,7 +58,7 @@ impl Accepts {
     }
 }
 
-/// A policy that asks a function.
+/// A policy that calls a function.
 fn asking(
     function: Py<PyAny>,
     raised: PolicyException,

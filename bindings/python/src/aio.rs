@@ -1,10 +1,10 @@
 //! Calls for asyncio.
 //!
-//! Each is made by a user-level thread of the runtime, on one kernel thread of the package's own
+//! Each call is made by a user-level thread of the runtime, on one kernel thread of the package
 //! ("upcall-aio") that never touches Python: it gets the arguments as a block and leaves the result
-//! as one. An event loop has a queue of its own with an eventfd, which it watches as it does
-//! sockets; so a hundred calls under way cost no kernel threads, and a loop that sleeps is woken
-//! once for all that has come meanwhile. Values become objects in the loop's thread.
+//! as a block. Each event loop has its own queue with an eventfd, which it watches as it watches
+//! sockets. So a hundred calls under way cost no kernel threads, and a sleeping loop is woken once
+//! for all results that have arrived. The loop's thread converts values to objects.
 
 use crate::call::{CallArguments, let_go, read, write};
 use crate::caller::PyCaller;
@@ -22,7 +22,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use upcall_rpc::{Binding, CallError, CancelToken, Decoder, Pacing};
 use upcall_thread::mpsc::{Sender, channel};
 
-/// Of one event loop; never freed, for calls of a loop that is closed may still come back.
+/// The completed calls of one event loop. It is never freed, since calls of a closed loop may still
+/// complete.
 struct CompletionQueue {
     done: Mutex<Vec<(u64, Finished)>>,
     doorbell: OwnedFd,
@@ -41,14 +42,14 @@ impl CompletionQueue {
         };
         if first {
             let one = 1_u64.to_ne_bytes();
-            // SAFETY: eight bytes to a descriptor that stays open; it never blocks, for it would
-            // take 2^64 calls.
+            // SAFETY: eight bytes to a descriptor that stays open. It never blocks, since that
+            // would take 2^64 calls.
             unsafe { libc::write(self.doorbell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
 }
 
-/// What a call needs, and what it leaves.
+/// A call: its arguments, and where its result goes.
 struct AsyncCall {
     key: u64,
     queue: &'static CompletionQueue,
@@ -66,7 +67,7 @@ pub struct Finished(Mutex<Option<EndedCall>>);
 type EndedCall = (AsyncCall, Result<Vec<u8>, CallError>);
 
 impl AsyncCall {
-    /// On a user-level thread.
+    /// Makes the call, on a user-level thread.
     fn run(self) {
         let procedure = self.procedure;
         let late = move |decoder: &Decoder<'_>| {
@@ -84,7 +85,7 @@ impl AsyncCall {
     }
 }
 
-/// Gives a job to the kernel thread that runs them, which is started for the first.
+/// Passes a job to the kernel thread that runs them, which starts with the first job.
 fn give(job: AsyncCall) -> std::io::Result<()> {
     static JOBS: Mutex<Option<Sender<AsyncCall>>> = Mutex::new(None);
     let mut jobs = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +108,7 @@ fn give(job: AsyncCall) -> std::io::Result<()> {
     sender.send(job).map_err(|_| ended())
 }
 
-/// What an event loop's calls come back to.
+/// The completed calls of an event loop.
 #[pyclass(frozen, module = "upcall._upcall")]
 pub struct Completions(&'static CompletionQueue);
 
@@ -115,22 +116,22 @@ pub struct Completions(&'static CompletionQueue);
 impl Completions {
     #[new]
     fn new() -> PyResult<Self> {
-        // SAFETY: asks for a descriptor.
+        // SAFETY: creates a descriptor.
         let doorbell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if doorbell < 0 {
             return Err(PyOSError::new_err(std::io::Error::last_os_error()));
         }
-        // SAFETY: it is ours and nobody else's.
+        // SAFETY: this function just created it, and owns it.
         let doorbell = unsafe { OwnedFd::from_raw_fd(doorbell) };
         Ok(Self(Box::leak(Box::new(CompletionQueue { done: Mutex::default(), doorbell }))))
     }
 
-    /// The descriptor that is readable when calls have ended.
+    /// The descriptor that is readable once calls have ended.
     fn fileno(&self) -> i32 {
         self.0.doorbell.as_raw_fd()
     }
 
-    /// Begins a call; what ends it early.
+    /// Begins a call. Returns a token that cancels it.
     fn call(
         &self,
         caller: &Bound<'_, PyCaller>,
@@ -167,10 +168,10 @@ impl Completions {
         Ok(PyAbandon(word))
     }
 
-    /// The calls that have ended since this was asked last.
+    /// Returns the calls that have ended since the last `take`.
     fn take(&self) -> Vec<(u64, Finished)> {
         let mut count = [0; 8];
-        // SAFETY: eight bytes of ours.
+        // SAFETY: eight bytes of this function's own.
         unsafe { libc::read(self.0.doorbell.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
         std::mem::take(&mut *self.0.locked())
     }
@@ -178,7 +179,7 @@ impl Completions {
 
 #[pymethods]
 impl Finished {
-    /// The result, or what the call raises.
+    /// Returns the result, or raises the call's exception.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (mut job, result) = ended.ok_or_else(|| PyTypeError::new_err("read already"))?;
@@ -196,7 +197,7 @@ impl Finished {
         })
     }
 
-    /// Nobody wants it: the resources in it are let go of.
+    /// Drops the resources in a result that is not wanted any more.
     fn forget(&self, py: Python<'_>) {
         let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((job, Ok(block))) = ended else { return };

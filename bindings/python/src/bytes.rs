@@ -1,4 +1,4 @@
-//! A `list<u8>` as a server's procedure gets it: in the memory that the client can write.
+//! A `list<u8>` as a server's procedure gets it: in memory that the client can write.
 
 use crate::error;
 use crate::gate::without_lock;
@@ -10,14 +10,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use upcall_rpc::Bytes;
 
-/// The bytes, as long as the call lasts. The lock is held while somebody reads them, and `end`
-/// waits for it: never with the interpreter's lock held.
+/// The bytes, for as long as the call lasts. Readers hold the lock while they read, and `end` waits
+/// for it, never with the interpreter's lock held.
 type SharedBytes = Arc<Mutex<Option<Bytes<'static>>>>;
 
 /// Bytes that a client sent, uninterpreted and not copied, for the time of the call.
 ///
 /// The client can still change them, so there is no view of them as memory. They can be copied
-/// (`bytes(data)`, `chunks`), or written to a descriptor. After the procedure has returned every
+/// (`bytes(data)`, `chunks`), or written to a descriptor. Once the procedure has returned, every
 /// use raises `Closed`.
 #[pyclass(frozen, name = "Bytes", module = "upcall")]
 pub struct PyBytesView {
@@ -31,21 +31,20 @@ pub struct PyBytesView {
 pub struct Lease(Vec<SharedBytes>);
 
 impl Lease {
-    /// A view, until this is dropped.
+    /// Returns a view, which is valid until this lease is dropped.
     ///
     /// # Safety
-    /// This is dropped before the memory of the bytes is anybody else's.
+    /// The lease is dropped before the memory of the bytes is reused.
     pub unsafe fn lend(&mut self, bytes: Bytes<'_>) -> PyBytesView {
         let len = bytes.len();
-        // SAFETY: only the lifetime changes, and the caller's contract is that the view ends in
-        // time.
+        // SAFETY: only the lifetime changes, and by the caller's contract the view ends in time.
         let bytes: Bytes<'static> = unsafe { std::mem::transmute(bytes) };
         let shared = Arc::new(Mutex::new(Some(bytes)));
         self.0.push(shared.clone());
         PyBytesView { shared, at: 0, len }
     }
 
-    /// Whether there is anything to end.
+    /// Returns `true` if there is no view to end.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -62,7 +61,8 @@ fn locked(shared: &SharedBytes) -> MutexGuard<'_, Option<Bytes<'static>>> {
 }
 
 impl PyBytesView {
-    /// Looks at them. Whoever holds the lock for long has given the interpreter's up.
+    /// Calls `look` with the bytes. A thread that holds the lock for long has released the
+    /// interpreter's lock.
     fn look<T>(&self, py: Python<'_>, look: impl FnOnce(Bytes<'static>) -> T) -> PyResult<T> {
         let guard = match self.shared.try_lock() {
             Ok(guard) => guard,
@@ -78,10 +78,10 @@ impl PyBytesView {
     }
 }
 
-/// A guard that comes back to the thread that waited for it: `without_lock` runs there.
+/// A guard that is returned to the thread that waited for it: `without_lock` runs on that thread.
 struct Guard<'a>(MutexGuard<'a, Option<Bytes<'static>>>);
 
-// SAFETY: it stays on its thread; only the bound of `without_lock` asks for this.
+// SAFETY: the guard stays on its thread; only the bound of `without_lock` requires this.
 unsafe impl Send for Guard<'_> {}
 
 #[pymethods]
@@ -98,7 +98,7 @@ impl PyBytesView {
         format!("<upcall.Bytes of {} bytes>", self.len)
     }
 
-    /// A part of them: `length` bytes from `start` on.
+    /// A part of the bytes: `length` bytes from `start` on.
     fn part(&self, start: usize, length: usize) -> PyResult<Self> {
         if start.checked_add(length).is_none_or(|end| end > self.len) {
             return Err(PyIndexError::new_err(format!(
@@ -109,8 +109,8 @@ impl PyBytesView {
         Ok(Self { shared: self.shared.clone(), at: self.at + start, len: length })
     }
 
-    /// Copies of consecutive parts, each of at most `size` bytes: for hashing and parsing without a
-    /// copy of the whole.
+    /// Copies of consecutive parts of at most `size` bytes, for hashing and parsing without a copy
+    /// of the whole.
     #[pyo3(signature = (size = 65536))]
     fn chunks(&self, size: usize) -> PyResult<Chunks> {
         if size == 0 {
@@ -120,8 +120,8 @@ impl PyBytesView {
         Ok(Chunks { whole, size, next: Mutex::new(0) })
     }
 
-    /// Writes all of them to a file, or a descriptor, from where they are: no copy in this process.
-    /// What the file has buffered is flushed first.
+    /// Writes all bytes to a file or a descriptor, without a copy in this process. Flushes what the
+    /// file has buffered first.
     fn write_to(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<()> {
         let descriptor: RawFd = match file.extract() {
             Ok(descriptor) => descriptor,
@@ -139,7 +139,7 @@ impl PyBytesView {
         let written = without_lock(py, || {
             let guard = locked(shared);
             let part = guard.and_then(|bytes| bytes.part(at, len))?;
-            // SAFETY: the caller's descriptor; if it is none, the kernel says so.
+            // SAFETY: the caller's descriptor; if it is not open, the kernel reports that.
             let to = unsafe { BorrowedFd::borrow_raw(descriptor.as_raw_fd()) };
             Some(part.write_to(to))
         });
@@ -149,7 +149,7 @@ impl PyBytesView {
     }
 }
 
-/// What `chunks` goes over.
+/// The iterator of `chunks`.
 #[pyclass(frozen, module = "upcall._upcall")]
 pub struct Chunks {
     whole: PyBytesView,
@@ -180,15 +180,15 @@ pub fn copied<'py>(
     py: Python<'py>,
     bytes: &upcall_rpc::Bytes<'_>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    // SAFETY: any length that there is memory for, and null otherwise.
+    // SAFETY: any length may be requested; the result is null if there is no memory.
     let object =
         unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), bytes.len() as ffi::Py_ssize_t) };
     // SAFETY: a new reference, or null and an exception.
     let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;
     if !bytes.is_empty() {
-        // SAFETY: it is a `bytes` that no other code has seen.
+        // SAFETY: a `bytes` object that no other code has seen.
         let start = unsafe { ffi::PyBytes_AsString(object.as_ptr()) };
-        // SAFETY: so many bytes of it, which are written whole before anybody reads them.
+        // SAFETY: that many bytes of the object, which are fully written before they are read.
         let to = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), bytes.len()) };
         let _ = bytes.copy_to(to);
     }

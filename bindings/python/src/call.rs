@@ -1,4 +1,4 @@
-//! A call, the long way: any values, and what is wrong with them.
+//! The slow path of a call, for values of any type. It also reports what is wrong with them.
 
 use crate::caller::PyCaller;
 use crate::decode::{HandleSource, PythonReader, Wrong, handles};
@@ -17,7 +17,7 @@ pub struct CallArguments<'py>(Vec<Bound<'py, PyAny>>);
 
 impl<'py> CallArguments<'py> {
     /// # Errors
-    /// `TypeError`, as for a function of Python.
+    /// `TypeError`, as a function in Python raises it.
     pub fn of(
         procedure: &ProcedurePlan,
         given: &[Bound<'py, PyAny>],
@@ -64,7 +64,7 @@ impl<'py> CallArguments<'py> {
     }
 }
 
-/// The arguments as a block.
+/// Writes the arguments as a block.
 pub fn write<'a>(
     py: Python<'_>,
     caller: &PyCaller,
@@ -97,8 +97,8 @@ pub fn write<'a>(
     Ok(writer)
 }
 
-/// A procedure's result as what its caller gets: a value, or an exception if it is a `result` with
-/// an error.
+/// Returns a procedure's result as its caller gets it: a value, or an exception if it is a `result`
+/// with an error.
 pub fn read<'py>(
     py: Python<'py>,
     package: &'static Package,
@@ -122,16 +122,16 @@ pub fn read<'py>(
     Err(Wrong::Python(PyErr::from_value(crate::names::get(py)?.make_outcome(true, value)?)))
 }
 
-/// Lets go of the resources in a result that nobody reads.
+/// Drops the resources in a result that is not read.
 pub fn let_go(procedure: &ProcedurePlan, decoder: &Decoder<'_>, binding: &Binding) {
     let Some(results) = &procedure.result else { return };
     let mut found = Vec::new();
-    // What comes behind something malformed stays the client's until it unbinds.
+    // Handles behind something malformed stay the client's until it unbinds.
     let _ = handles(&results.client, decoder, 0, &mut found);
     found.into_iter().for_each(|(_, handle)| binding.release(Handle(handle)));
 }
 
-/// A call, the long way.
+/// Makes a call by the slow path.
 pub fn call(
     py: Python<'_>,
     caller: &PyCaller,

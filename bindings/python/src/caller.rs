@@ -1,4 +1,4 @@
-//! What a client and a resource are to Python: a binding with its terms, and a resource has its
+//! Clients and resources as Python objects: a binding with its terms and, for a resource, its
 //! handle.
 
 use crate::gate::{self, is_forked, without_lock};
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 use upcall_rpc::{Binding, Handle};
 
-/// What a class stands for: told to it when it is declared.
+/// What a class represents; it is set when the class is declared.
 #[pyclass(frozen, name = "Kind", module = "upcall._upcall")]
 #[derive(Clone, Copy)]
 pub struct PyKind {
@@ -33,10 +33,10 @@ const GIVEN: u8 = 2;
 pub struct PyCaller {
     pub package: &'static Package,
     pub interface: usize,
-    /// Nothing once it is given up.
+    /// `None` once it is closed.
     pub binding: Option<Binding>,
-    /// The same for the interpreter's first thread, whose calls signals interrupt; nothing if it
-    /// has a word of the program's.
+    /// The same binding for the interpreter's first thread, whose calls signals interrupt; `None`
+    /// if the program has set a token of its own.
     first: Option<Binding>,
     pub handle: Option<u64>,
     pub state: AtomicU8,
@@ -50,7 +50,7 @@ impl Drop for PyCaller {
             return std::mem::forget((binding, first));
         }
         let held = self.handle.filter(|_| *self.state.get_mut() == OPEN);
-        // The server learns of the end by itself, and no thread may wait any more.
+        // The server notices the end by itself, and no thread may wait any more.
         if gate::is_shut() {
             return;
         }
@@ -58,7 +58,7 @@ impl Drop for PyCaller {
             held.into_iter().for_each(|handle| binding.release(Handle(handle)));
             drop((binding, first));
         };
-        // Letting go of the last part of a binding, or of a resource, waits for the server.
+        // Dropping the last part of a binding, or a resource, waits for the server.
         gate::with_lock(|py| without_lock(py, drop_it));
     }
 }
@@ -77,7 +77,7 @@ impl PyCaller {
         }
     }
 
-    /// A resource that came with a result.
+    /// Makes a resource for a handle that a result contained.
     pub fn resource<'py>(
         py: Python<'py>,
         package: &'static Package,
@@ -98,7 +98,7 @@ impl PyCaller {
         self.binding.as_ref()
     }
 
-    /// The handle, as long as it is held.
+    /// Returns the handle while the resource is open.
     pub fn handle(&self) -> Option<u64> {
         self.handle.filter(|_| self.state.load(Ordering::Relaxed) == OPEN)
     }
@@ -111,7 +111,7 @@ impl PyCaller {
         self.state.load(Ordering::Relaxed) == OPEN && !is_forked()
     }
 
-    /// The binding, or why it is none any more.
+    /// Returns the binding, or the exception that says why it is unusable.
     pub fn usable(&self, py: Python<'_>) -> PyResult<&Binding> {
         if is_forked() {
             return Err(error::forked(py));

@@ -1,15 +1,15 @@
 //! Clients and resources.
 //!
-//! Both are a `PyCaller`: a binding with its terms, and a resource has its handle. The methods of
+//! Both are a `PyCaller`: a binding with its terms and, for a resource, its handle. The methods of
 //! generated classes are method descriptors (`PyDescr_NewMethod`), which CPython calls in the
-//! quickest way that it has for functions in C, without an object for the bound method. A
-//! descriptor has no room for the procedure's number, so there is one C function for each number
-//! ([`thunks`](crate::thunks)); all of them are [`invoke`].
+//! fastest way that it has for C functions, without an object for the bound method. A descriptor
+//! has no room for the procedure's number, so there is one C function for each number
+//! ([`thunks`](crate::thunks)); all of them call [`invoke`].
 //!
-//! A procedure that takes and gives numbers only, no more than fit into a message
-//! ([`Fast`](crate::scalar::Fast)), goes the short way: words on the stack, no reference is taken,
-//! nothing is allocated but the result. All that is not as it should be leaves it for the long way
-//! ([`call`](crate::call)), which does the same with any values, and says what is wrong.
+//! A procedure whose arguments and results are only numbers, few enough to fit into a message
+//! ([`Fast`](crate::scalar::Fast)), takes the fast path: words on the stack, no references taken,
+//! and nothing allocated but the result. Anything unexpected falls back to the slow path
+//! ([`call`](crate::call)), which does the same for any values, and reports what is wrong.
 
 use crate::accepts::Accepts;
 use crate::call::{CallArguments, call};
@@ -43,8 +43,8 @@ fn kind_of(class: &Bound<'_, PyType>) -> PyResult<PyKind> {
 
 #[pymethods]
 impl PyCaller {
-    /// A client of whoever exports a name; the same client for an interface that another one
-    /// carries; or a new resource.
+    /// Makes a client of the server that exports a name, a client of an interface that another
+    /// client's interface carries, or a new resource.
     #[new]
     #[classmethod]
     #[pyo3(signature = (*args, **kwargs))]
@@ -114,8 +114,8 @@ impl PyCaller {
         ))
     }
 
-    /// The same client, with a deadline in seconds for each call that is made by it, or by what it
-    /// returns; `None`: none.
+    /// The same client, with a deadline in seconds for each call that it, or what it returns,
+    /// makes; `None` means no deadline.
     fn _with_deadline<'py>(
         slf: &Bound<'py, Self>,
         seconds: Option<f64>,
@@ -168,7 +168,7 @@ impl PyCaller {
         Ok(self.usable(py)?.name().to_owned())
     }
 
-    /// Gives it up. A resource's server drops the object.
+    /// Closes the client or resource. A resource's server drops the object.
     fn _close(&self, py: Python<'_>) {
         let was = self.state.compare_exchange(OPEN, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
         let (Ok(_), Some(handle), Some(binding)) = (was, self.handle, &self.binding) else {
@@ -188,7 +188,7 @@ pub fn pacing(number: u32) -> Pacing {
     }
 }
 
-/// A word that gives calls up.
+/// A token that cancels calls.
 #[pyclass(frozen, name = "Abandon", module = "upcall")]
 pub struct PyAbandon(pub CancelToken);
 
@@ -199,20 +199,20 @@ impl PyAbandon {
         Self(CancelToken::new())
     }
 
-    /// Gives up all calls that were told of this word: they raise `CallAborted`. From any thread;
-    /// never waits.
+    /// Cancels all calls that have this token: they raise `CallAborted`. Any thread may call this;
+    /// it never waits.
     fn abandon(&self) {
         self.0.abandon();
     }
 
-    /// Whether it has been said.
+    /// Whether `abandon` has been called.
     #[getter]
     fn is_given(&self) -> bool {
         self.0.is_given()
     }
 }
 
-/// Has the server make a resource.
+/// Makes the server construct a resource.
 fn construct(
     kind: PyKind,
     client: &Bound<'_, PyCaller>,
@@ -237,7 +237,7 @@ fn construct(
     let on = PyCaller::new(PyKind { resource: None, ..kind }, binding, None);
     let given: Vec<Bound<'_, PyAny>> = args.iter().skip(1).collect();
     let made = call(py, &on, number, procedure, &CallArguments::of(procedure, &given, kwargs)?)?;
-    // The object that the result became, taken apart: this one's class may be another, derived one.
+    // The object for the result is taken apart, since the class to construct may be a derived one.
     let made = made.into_bound(py).cast_into::<PyCaller>()?;
     let handle =
         made.get().handle().ok_or_else(|| PyTypeError::new_err("the constructor made nothing"))?;
@@ -246,10 +246,10 @@ fn construct(
     Ok(PyCaller::new(kind, binding.ok_or_else(|| error::closed(py, "the resource"))?, Some(handle)))
 }
 
-/// What every method of a generated class does.
+/// The implementation of every method of a generated class.
 ///
 /// # Safety
-/// As for a function of METH_FASTCALL | METH_KEYWORDS; and `slf` is a `PyCaller`, as the descriptor
+/// As for a function of METH_FASTCALL | METH_KEYWORDS. `slf` is a `PyCaller`, which the descriptor
 /// has checked.
 pub unsafe fn invoke(
     number: usize,
@@ -263,7 +263,7 @@ pub unsafe fn invoke(
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result,
         Err(panic) => {
-            // SAFETY: the thread has the lock, as `ReleasedGil` gave it back.
+            // SAFETY: the thread has the lock, which `ReleasedGil` has taken back.
             let py = unsafe { Python::assume_attached() };
             error::bug(&*panic).restore(py);
             std::ptr::null_mut()
@@ -271,10 +271,10 @@ pub unsafe fn invoke(
     }
 }
 
-/// The short way.
+/// The fast path.
 ///
 /// # Safety
-/// As [`invoke`].
+/// As for [`invoke`].
 #[inline]
 unsafe fn invoke_fast(
     number: usize,
@@ -301,19 +301,19 @@ unsafe fn invoke_fast(
         words[0] = this.handle.unwrap_or_default();
     }
     for (at, (scalar, place)) in fast.params.iter().enumerate() {
-        // SAFETY: there are so many arguments.
+        // SAFETY: `at` is less than the number of arguments.
         let object = unsafe { args.add(at) };
         // SAFETY: as above.
         let object = unsafe { object.read() };
         // SAFETY: the thread has the lock.
         let Some(bits) = (unsafe { scalar.bits(object) }) else {
-            // SAFETY: as above. The long way will say it.
+            // SAFETY: as above. The slow path reports the error.
             unsafe { ffi::PyErr_Clear() };
             return slow();
         };
         store(&mut words, *place, bits, scalar.size());
     }
-    // SAFETY: the thread has the lock, and what follows is the runtime's alone.
+    // SAFETY: the thread has the lock, and only the runtime is used until it is taken back.
     let away = unsafe { ReleasedGil::go() };
     let called = binding.call_words(number as u16, &mut words, fast.len);
     drop(away);
@@ -345,7 +345,7 @@ fn raise(error: PyErr, py: Python<'_>) -> *mut ffi::PyObject {
 }
 
 /// # Safety
-/// As [`invoke`].
+/// As for [`invoke`].
 unsafe fn invoke_slow(
     number: usize,
     slf: *mut ffi::PyObject,
@@ -353,7 +353,7 @@ unsafe fn invoke_slow(
     count: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // PyO3 does not know of this thread yet.
+    // PyO3 does not know yet that this thread has the lock.
     Python::attach(|py| {
         let run = || {
             // SAFETY: the caller's contract.
@@ -362,17 +362,18 @@ unsafe fn invoke_slow(
             let unknown = || PyTypeError::new_err("the method is of another class");
             let procedure = this.procedure(number).ok_or_else(unknown)?;
             let value = |at: usize| {
-                // SAFETY: there are so many arguments, positional ones and then named ones.
+                // SAFETY: `at` is less than the number of arguments, positional ones and then named
+                // ones.
                 let object = unsafe { args.add(at) };
                 // SAFETY: as above.
                 let object = unsafe { object.read() };
-                // SAFETY: it lives during the call.
+                // SAFETY: the object lives during the call.
                 unsafe { Bound::from_borrowed_ptr(py, object) }
             };
             let given: Vec<Bound<'_, PyAny>> = (0..count as usize).map(value).collect();
             let mut named = Vec::new();
             if !names.is_null() {
-                // SAFETY: by the calling convention a tuple of names.
+                // SAFETY: by the calling convention, a tuple of names.
                 let names =
                     unsafe { Bound::from_borrowed_ptr(py, names) }.cast_into::<PyTuple>()?;
                 named.extend(
@@ -388,7 +389,7 @@ unsafe fn invoke_slow(
     })
 }
 
-/// Gives a class the methods of its procedures.
+/// Adds the methods of its procedures to a class.
 pub fn add_methods(
     class: &Bound<'_, PyType>,
     procedures: &'static [ProcedurePlan],

@@ -1,4 +1,5 @@
-//! Blocks to objects: each number read once, each length checked before anything is made of it.
+//! Converts blocks to objects. Each number is read once, and each length is checked before it is
+//! used.
 
 use crate::bytes::copied;
 use crate::caller::PyCaller;
@@ -10,7 +11,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple, PyType};
 use std::sync::Arc;
 use upcall_rpc::{Binding, Decoder, Malformed};
 
-/// Why there is no object.
+/// Why a value could not be converted.
 #[derive(Debug)]
 pub enum Wrong {
     Malformed(Malformed),
@@ -29,15 +30,15 @@ impl From<PyErr> for Wrong {
     }
 }
 
-/// From whom handles come.
+/// The side that the handles in a block come from.
 #[derive(Clone, Copy)]
 pub enum HandleSource<'a> {
-    /// With the client whose call it is.
+    /// A server, with the client that made the call.
     Server(&'a Binding),
     Client,
 }
 
-/// Bytes that an element of a list takes: a small object, and the list's pointer to it.
+/// Size of a list's element, in bytes: a small object, and the list's pointer to it.
 const OF_OBJECT: usize = 40;
 
 /// Reads one block.
@@ -73,7 +74,7 @@ impl<'py> PythonReader<'_, 'py> {
         Ok(match &typed.ty {
             TypePlan::Scalar(scalar) => {
                 let bits = self.number(at, scalar.size())?;
-                // SAFETY: `py` says that this thread has the lock.
+                // SAFETY: `py` proves that this thread has the lock.
                 let object = unsafe { scalar.object(bits, at) }?;
                 // SAFETY: a new reference, or null and an exception.
                 unsafe { Bound::from_owned_ptr_or_err(py, object) }?
@@ -179,7 +180,7 @@ impl<'py> PythonReader<'_, 'py> {
                         .ok()
                         .filter(|object| object.is(self.package, resource))
                 };
-                // Of the right type first: one of another type stays the client's.
+                // Check the type before taking: an object of another type stays the client's.
                 let mut object = right(self.decoder.object(handle)).ok_or_else(unknown)?;
                 if given {
                     object = right(self.decoder.take_object(handle)).ok_or_else(unknown)?;
@@ -190,10 +191,10 @@ impl<'py> PythonReader<'_, 'py> {
     }
 }
 
-/// An object of a dataclass without its fields: quicker than its `__init__`, which would set them
-/// one by one by the class's own, which is frozen.
+/// Makes an object of a dataclass without its fields. This is faster than its `__init__`, which
+/// would set the fields one by one through the frozen class's own `__setattr__`.
 fn new<'py>(class: &Py<PyType>, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: a class without a `__new__` of its own; it takes no arguments then.
+    // SAFETY: a class without a `__new__` of its own, so it takes no arguments.
     let object = unsafe {
         ffi::PyType_GenericNew(class.as_ptr().cast(), std::ptr::null_mut(), std::ptr::null_mut())
     };
@@ -201,20 +202,20 @@ fn new<'py>(class: &Py<PyType>, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> 
     unsafe { Bound::from_owned_ptr_or_err(py, object) }
 }
 
-/// Sets a slot of an object that nobody else has seen, past what its class makes of that.
+/// Sets a slot of an object that no other code has seen, bypassing its class's `__setattr__`.
 fn set(
     object: &Bound<'_, PyAny>,
     name: &Bound<'_, PyString>,
     value: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    // SAFETY: three objects, with the lock.
+    // SAFETY: three objects, and this thread has the lock.
     let done =
         unsafe { ffi::PyObject_GenericSetAttr(object.as_ptr(), name.as_ptr(), value.as_ptr()) };
     if done == 0 { Ok(()) } else { Err(PyErr::fetch(object.py())) }
 }
 
-/// The handles in a value that nobody reads: what came too late, so that the server can drop the
-/// objects.
+/// Collects the handles in a value that arrived too late to be read, so that the server can drop
+/// the objects.
 pub fn handles(
     typed: &Typed,
     decoder: &Decoder<'_>,

@@ -1,8 +1,8 @@
-//! Objects to blocks.
+//! Converts objects to blocks.
 //!
-//! A block is written in runs: what is short is copied to one run of bytes behind the other, and
-//! what is long (a string, a buffer) stays where Python has it until the call copies it to where it
-//! travels. So long values are copied once.
+//! A block is written in runs. Short values are copied to a run of bytes, one after the other. Long
+//! values (a string, a buffer) stay where Python has them until the call copies them to their
+//! destination, so they are copied once.
 
 use crate::bytes::PyBytesView;
 use crate::caller::PyCaller;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use upcall_rpc::untyped::{Foreign, Pieces};
 use upcall_rpc::{Binding, CallError, Limits};
 
-/// What is as long as this is not copied twice.
+/// Minimum length of a value that is not copied to a run, in bytes.
 const LONG: usize = 2048;
 
 fn kind(object: &Bound<'_, PyAny>) -> String {
@@ -33,7 +33,7 @@ fn wrong(expected: &str, object: &Bound<'_, PyAny>) -> ConversionError {
     )
 }
 
-/// Where a value goes: a run, and the place in it.
+/// The position of a value: a run, and the offset in it.
 #[derive(Clone, Copy)]
 struct WritePosition {
     run: usize,
@@ -45,7 +45,7 @@ struct ByteRun {
     bytes: Vec<u8>,
 }
 
-/// What stays in Python's memory.
+/// A value that stays in Python's memory.
 enum PythonMemory {
     Text { _owner: Py<PyString>, start: *const u8, len: usize },
     Buffer(Box<ffi::Py_buffer>),
@@ -54,12 +54,12 @@ enum PythonMemory {
 impl PythonMemory {
     fn bytes(&self) -> &[u8] {
         match self {
-            // SAFETY: the UTF-8 of a string lives and stays as it is as long as the string, which
-            // is kept.
+            // SAFETY: the UTF-8 of a string lives as long as the string, which is kept, and does
+            // not change.
             Self::Text { start, len, .. } => unsafe { slice::from_raw_parts(*start, *len) },
             Self::Buffer(view) if view.len == 0 => &[],
-            // SAFETY: who exports a buffer keeps its memory until the buffer is released. Other
-            // threads of the program may write to it meanwhile: then it is theirs what is sent.
+            // SAFETY: the exporter of a buffer keeps its memory until the buffer is released. If
+            // other threads of the program write to it, they determine what is sent.
             Self::Buffer(view) => unsafe {
                 slice::from_raw_parts(view.buf.cast(), view.len as usize)
             },
@@ -67,31 +67,31 @@ impl PythonMemory {
     }
 }
 
-/// To whom handles go.
+/// The side that the handles in a block go to.
 #[derive(Clone, Copy)]
 pub enum HandleDestination<'a> {
     Server(&'a Binding),
     Client,
 }
 
-/// A block in the making.
+/// A block that is being written.
 pub struct PythonWriter<'a> {
     package: &'static Package,
     to: HandleDestination<'a>,
     limits: Limits,
     runs: Vec<ByteRun>,
     kept: Vec<(usize, PythonMemory)>,
-    /// Where the next piece goes; 0 if there is none yet.
+    /// Offset of the next piece; 0 if there is none yet.
     tail: usize,
     fixed: usize,
     /// Resources that a client gives away.
     given: Vec<Py<PyCaller>>,
-    /// Objects that a server gives away, with their places in the block.
+    /// Objects that a server gives away, with their offsets in the block.
     objects: Vec<(usize, Arc<Foreign>)>,
 }
 
-// SAFETY: what it keeps of Python's is read-only memory that does not move, and references that
-// PyO3 lets go of on any thread; buffers are released with the lock (`Drop`).
+// SAFETY: of Python's data it keeps read-only memory that does not move, and references that PyO3
+// can drop on any thread. Buffers are released with the lock (`Drop`).
 unsafe impl Send for PythonWriter<'_> {}
 // SAFETY: nothing in it changes through a shared reference.
 unsafe impl Sync for PythonWriter<'_> {}
@@ -109,7 +109,7 @@ impl Drop for PythonWriter<'_> {
         crate::gate::with_lock(|_| {
             for (_, kept) in buffers {
                 if let PythonMemory::Buffer(mut view) = kept {
-                    // SAFETY: it was got, and is released once, with the lock.
+                    // SAFETY: the buffer was acquired, and is released once, with the lock.
                     unsafe { ffi::PyBuffer_Release(&mut *view) };
                 }
             }
@@ -138,12 +138,12 @@ impl<'a> PythonWriter<'a> {
         }
     }
 
-    /// The fixed part, if there is nothing else.
+    /// Returns the fixed part if there is nothing else.
     pub fn whole(&self) -> Option<&[u8]> {
         (self.runs.len() == 1 && self.kept.is_empty()).then(|| &*self.runs[0].bytes)
     }
 
-    /// Where each piece behind the first run goes.
+    /// Returns the offset and the bytes of each piece behind the first run.
     pub fn tail(&self) -> Vec<(usize, &[u8])> {
         let runs = self.runs.iter().skip(1).map(|run| (run.start, &*run.bytes));
         runs.chain(self.kept.iter().map(|(at, kept)| (*at, kept.bytes()))).collect()
@@ -153,12 +153,12 @@ impl<'a> PythonWriter<'a> {
         Pieces { fixed: &self.runs[0].bytes, tail, len: self.len() }
     }
 
-    #[allow(clippy::len_without_is_empty)] // Nobody asks.
+    #[allow(clippy::len_without_is_empty)] // Not needed.
     pub fn len(&self) -> usize {
         if self.tail == 0 { self.fixed } else { self.tail }
     }
 
-    /// What the call has given away is the server's.
+    /// Marks the resources that the call has given away as the server's.
     pub fn all_given(&mut self, py: Python<'_>) {
         self.given.drain(..).for_each(|caller| caller.bind(py).get().was_given());
     }
@@ -167,12 +167,12 @@ impl<'a> PythonWriter<'a> {
         std::mem::take(&mut self.objects)
     }
 
-    /// Whether something of it must be released with the interpreter's lock.
+    /// Returns `true` if part of it must be released with the interpreter's lock.
     pub fn has_buffers(&self) -> bool {
         !self.kept.is_empty()
     }
 
-    /// The same, when all is written.
+    /// Detaches the writer from its binding, once everything is written.
     pub fn without_binding(mut self) -> PythonWriter<'static> {
         PythonWriter {
             package: self.package,
@@ -187,7 +187,7 @@ impl<'a> PythonWriter<'a> {
         }
     }
 
-    /// The block in one piece.
+    /// Returns the block in one piece.
     pub fn flat(&self) -> Vec<u8> {
         let mut block = vec![0; self.len()];
         for (at, bytes) in std::iter::once((0, &*self.runs[0].bytes)).chain(self.tail()) {
@@ -219,7 +219,7 @@ impl<'a> PythonWriter<'a> {
         Ok(())
     }
 
-    /// Room for a piece of `count` elements, whose descriptor is at `place`.
+    /// Reserves room for a piece of `count` elements, whose descriptor is at `place`.
     fn reserve(&mut self, place: WritePosition, count: usize, stride: usize) -> WritePosition {
         self.begin_piece();
         let (start, len) = (self.tail, (count * stride).next_multiple_of(8));
@@ -240,7 +240,7 @@ impl<'a> PythonWriter<'a> {
         self.number(WritePosition { at: place.at + 8, ..place }, count as u64, 8);
     }
 
-    /// A piece of bytes: copied if it is short, else kept.
+    /// Writes a piece of bytes: copied if it is short, kept otherwise.
     fn piece(&mut self, place: WritePosition, count: usize, kept: PythonMemory) {
         let len = kept.bytes().len();
         if len < LONG {
@@ -248,8 +248,8 @@ impl<'a> PythonWriter<'a> {
             let to = self.reserve(place, count, stride);
             self.runs[to.run].bytes[to.at..][..len].copy_from_slice(kept.bytes());
             if let PythonMemory::Buffer(mut view) = kept {
-                // SAFETY: it was got, and is released once; the lock is held where values are
-                // written.
+                // SAFETY: the buffer was acquired, and is released once; the lock is held while
+                // values are written.
                 unsafe { ffi::PyBuffer_Release(&mut *view) };
             }
             return;
@@ -373,7 +373,7 @@ impl<'a> PythonWriter<'a> {
             self.bytes(place, kept.bytes());
         }
         if let PythonMemory::Buffer(mut view) = kept {
-            // SAFETY: it was got, and is released once, with the lock.
+            // SAFETY: the buffer was acquired, and is released once, with the lock.
             unsafe { ffi::PyBuffer_Release(&mut *view) };
         }
         if len == count {
@@ -419,7 +419,7 @@ impl<'a> PythonWriter<'a> {
         object: &Bound<'_, PyAny>,
         place: WritePosition,
     ) -> Result<(), ConversionError> {
-        // SAFETY: `Bound` says that this thread has the lock.
+        // SAFETY: `Bound` proves that this thread has the lock.
         match unsafe { scalar.bits(object.as_ptr()) } {
             Some(bits) => {
                 self.number(place, bits, scalar.size() as u64);
@@ -436,7 +436,7 @@ impl<'a> PythonWriter<'a> {
     ) -> Result<(), ConversionError> {
         let text = object.cast::<PyString>().map_err(|_| wrong("str", object))?;
         let mut len = 0;
-        // SAFETY: it is a string, and `len` is ours.
+        // SAFETY: it is a string, and `len` is a local variable.
         let start = unsafe { ffi::PyUnicode_AsUTF8AndSize(text.as_ptr(), &mut len) };
         if start.is_null() {
             drop(PyErr::take(object.py()));
@@ -610,7 +610,7 @@ fn not_a(scalar: Scalar, object: &Bound<'_, PyAny>) -> ConversionError {
     let name = scalar.name();
     let is_number = |class: &str| matches!(class, "int" | "str" | "float");
     match said {
-        // An exception of the object's own.
+        // An exception that the object itself raised.
         Some(error)
             if !error.is_instance_of::<pyo3::exceptions::PyTypeError>(py)
                 && !error.is_instance_of::<pyo3::exceptions::PyOverflowError>(py) =>
@@ -632,13 +632,14 @@ fn not_a(scalar: Scalar, object: &Bound<'_, PyAny>) -> ConversionError {
     }
 }
 
-/// The buffer of an object, contiguous.
+/// Acquires the contiguous buffer of an object.
 fn buffer(
     object: &Bound<'_, PyAny>,
     flags: std::ffi::c_int,
 ) -> Result<Box<ffi::Py_buffer>, ConversionError> {
     let mut view = Box::new(ffi::Py_buffer::new());
-    // SAFETY: the lock is held, and the struct is ours; it is released once by who gets it.
+    // SAFETY: the lock is held, and the struct is a local one; the function's caller releases it
+    // once.
     if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &mut *view, flags) } == 0 {
         return Ok(view);
     }
@@ -651,7 +652,7 @@ fn buffer(
     }
 }
 
-/// The buffer of an array of numbers of this type, if it is one.
+/// Acquires the buffer of an array of numbers of this type, if the object is one.
 fn array(scalar: Scalar, object: &Bound<'_, PyAny>) -> Option<Box<ffi::Py_buffer>> {
     let mut view = buffer(object, ffi::PyBUF_ND | ffi::PyBUF_FORMAT).ok()?;
     let format = if view.format.is_null() {
@@ -664,13 +665,13 @@ fn array(scalar: Scalar, object: &Bound<'_, PyAny>) -> Option<Box<ffi::Py_buffer
             _ => None,
         }
     };
-    // Bytes that are no 0 or 1 are no truth values, and the server would refuse them: elements are
-    // looked at.
+    // Bytes other than 0 and 1 are not truth values, and the server would refuse them. So the
+    // elements of a list of truth values are checked one by one.
     let fits = scalar != Scalar::Bool && view.ndim <= 1 && view.itemsize as usize == scalar.size();
     if fits && format.is_some_and(|format| scalar.is_format(format)) {
         return Some(view);
     }
-    // SAFETY: it was got, and is released once.
+    // SAFETY: the buffer was acquired, and is released once.
     unsafe { ffi::PyBuffer_Release(&mut *view) };
     None
 }
@@ -689,7 +690,7 @@ impl<'py> Items<'py> {
         }
     }
 
-    /// An error if somebody has made the list shorter meanwhile.
+    /// Returns an error if the list has become shorter.
     fn get(&self, number: usize) -> PyResult<Bound<'py, PyAny>> {
         match self {
             Self::List(list) => list.get_item(number),
@@ -705,7 +706,7 @@ fn items<'py>(object: &Bound<'py, PyAny>) -> Result<Items<'py>, ConversionError>
     if let Ok(tuple) = object.cast::<PyTuple>() {
         return Ok(Items::Tuple(tuple.clone()));
     }
-    // A string is a sequence of strings, which nobody means.
+    // A string is a sequence of strings, but that is never meant.
     if object.is_instance_of::<PyString>() || object.is_instance_of::<pyo3::types::PyBytes>() {
         return Err(wrong("a sequence", object));
     }

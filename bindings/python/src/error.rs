@@ -1,5 +1,5 @@
-//! The runtime's errors as exceptions: the classes are in `upcall/errors.py`, the texts are the
-//! runtime's.
+//! The runtime's errors as exceptions. The classes are in `upcall/errors.py`; the texts come from
+//! the runtime.
 
 use crate::names;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -14,16 +14,16 @@ pub fn seconds(given: Option<&Bound<'_, PyAny>>) -> PyResult<Duration> {
     Duration::try_from_secs_f64(given.extract()?).map_err(wrong)
 }
 
-/// What cannot be written.
+/// A value that cannot be written.
 #[derive(Debug)]
 pub enum ConversionError {
-    /// Of the wrong type: where, what was to be there, what was.
+    /// The type is wrong: where, and what was expected and found.
     Type(String, String),
-    /// Of the right type, and not possible.
+    /// The type is right, but the value is not allowed: where, and why.
     Value(String, String),
-    /// The call's own.
+    /// An error of the call itself.
     Call(CallError),
-    /// The resource was closed, or given away.
+    /// The resource was closed or given away.
     Gone(String),
     Python(PyErr),
 }
@@ -45,7 +45,7 @@ impl ConversionError {
     }
 }
 
-/// An exception of the package's, with attributes.
+/// Makes an exception of the package, with attributes.
 pub fn raise(
     py: Python<'_>,
     class: &str,
@@ -71,7 +71,7 @@ fn number(py: Python<'_>, number: u64) -> Bound<'_, PyAny> {
     }
 }
 
-/// A call's error; or what a handler of a signal raised, for which the call was given up.
+/// A call's error, or the exception of a signal handler that cancelled the call.
 #[cold]
 pub fn of_call(py: Python<'_>, error: &CallError, binding: &upcall_rpc::Binding) -> PyErr {
     if matches!(error, CallError::Aborted { .. })
@@ -82,7 +82,7 @@ pub fn of_call(py: Python<'_>, error: &CallError, binding: &upcall_rpc::Binding)
     call(py, error, binding.name(), binding.server())
 }
 
-/// A call's error; `name` and `pid` say of whom.
+/// A call's error; `name` and `pid` identify the server.
 #[cold]
 pub fn call(py: Python<'_>, error: &CallError, name: &str, pid: u32) -> PyErr {
     let said = error.to_string();
@@ -147,7 +147,7 @@ pub fn bind(py: Python<'_>, error: &BindError) -> PyErr {
     raise(py, class, &error.to_string(), &[])
 }
 
-/// The same; or what a function raised that was asked whether the server is accepted.
+/// The same, or the exception of a function that was asked whether the server is accepted.
 #[cold]
 pub fn bind_expecting(
     py: Python<'_>,
@@ -176,7 +176,7 @@ pub fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
     }
 }
 
-/// What is wrong with an argument, or with a server's result; `what` is its name.
+/// The exception for a fault of an argument or of a server's result, named `what`.
 #[cold]
 pub fn fault(py: Python<'_>, fault: ConversionError, what: &str, name: &str, pid: u32) -> PyErr {
     match fault {
@@ -192,7 +192,7 @@ pub fn fault(py: Python<'_>, fault: ConversionError, what: &str, name: &str, pid
     }
 }
 
-/// A resource or client that is used after its end.
+/// The exception for a resource or client that is used after its end.
 #[cold]
 pub fn closed(py: Python<'_>, what: &str) -> PyErr {
     raise(py, "Closed", &format!("{what} was closed, or given away"), &[])
@@ -210,7 +210,7 @@ pub fn forked(py: Python<'_>) -> PyErr {
     )
 }
 
-/// A panic of ours.
+/// The exception for a panic of the engine.
 #[cold]
 pub fn bug(panic: &(dyn std::any::Any + Send)) -> PyErr {
     let text = panic

@@ -1,18 +1,18 @@
-//! The interpreter's lock, and what becomes of it when the interpreter ends or the process forks.
+//! The interpreter's lock, and what happens to it when the interpreter ends or the process forks.
 //!
-//! A thread gives the lock up while it waits for a reply ([`without_lock`]), and a thread of the
-//! runtime takes it to run a procedure ([`with_lock`]). Two things can go wrong there.
+//! A thread releases the lock while it waits for a reply ([`without_lock`]), and a thread of the
+//! runtime acquires it to run a procedure ([`with_lock`]). Two things can go wrong there.
 //!
-//! *The interpreter ends* while threads wait. Whoever takes its lock after that is ended by it on
-//! the spot (Python 3.11 to 3.13, by `pthread_exit`), which no Rust frame survives. So at exit
-//! ([`close`], by `atexit`) the gate is shut: threads that come back later sleep forever, which is
-//! as long as the process lasts; and the interpreter's thread waits, with the lock given up, until
-//! those have the lock that were past the gate. Dekker's protocol, all of it sequentially
-//! consistent: either such a thread sees the gate shut, or `close` sees the thread.
+//! *The interpreter ends* while threads wait. A thread that acquires its lock after that is ended
+//! by it at once (Python 3.11 to 3.13, by `pthread_exit`), which no Rust frame survives. So the
+//! gate is shut at exit ([`close`], by `atexit`). Threads that return later sleep forever, that is,
+//! until the process ends. The interpreter's thread releases the lock, and waits until the threads
+//! that were past the gate have acquired it. This is Dekker's protocol, sequentially consistent
+//! throughout: either such a thread sees the gate shut, or `close` sees the thread.
 //!
-//! *The process forks.* A child has the channels of its parent, whose lanes the parent goes on
-//! using, and none of the runtime's threads. It must touch nothing of them: calls are refused there
-//! ([`is_forked`]), and bindings are not given up there but forgotten.
+//! *The process forks.* A child has the channels of its parent, whose lanes the parent continues to
+//! use, and none of the runtime's threads. It must touch none of them: there, calls are refused
+//! ([`is_forked`]), and bindings are forgotten instead of closed.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -23,26 +23,25 @@ use std::time::{Duration, Instant};
 
 static SHUT: AtomicBool = AtomicBool::new(false);
 
-/// Threads that were let past the gate and do not have the lock yet.
+/// Number of threads that have passed the gate and do not have the lock yet.
 static COMING: AtomicUsize = AtomicUsize::new(0);
 
-/// This process is a copy of one that used the runtime.
+/// Set if this process was forked from a process that used the runtime.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// At exit others have so long to get what they came for.
+/// Maximum time that exit waits for threads that are past the gate.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 thread_local! {
-    /// Whether this is the process's first thread, which is the one that ends the interpreter.
+    /// Whether this is the process's first thread, which ends the interpreter.
     static FIRST: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Whether the calling thread is the process's first one, which ends the interpreter and handles
-/// signals.
+/// Returns `true` on the process's first thread, which ends the interpreter and handles signals.
 #[inline]
 pub fn is_first_thread() -> bool {
     FIRST.get().unwrap_or_else(|| {
-        // SAFETY: asks for a number.
+        // SAFETY: returns a number.
         let process = unsafe { libc::getpid() };
         // SAFETY: as above.
         let thread = unsafe { libc::gettid() };
@@ -51,7 +50,7 @@ pub fn is_first_thread() -> bool {
     })
 }
 
-/// Past the gate, until this is dropped.
+/// Keeps a thread counted as past the gate until this is dropped.
 struct Coming;
 
 impl Coming {
@@ -68,15 +67,15 @@ impl Drop for Coming {
     }
 }
 
-/// The lock, given up: it is taken back when this is dropped.
+/// The released lock, which is acquired again when this is dropped.
 pub struct ReleasedGil(*mut ffi::PyThreadState);
 
 impl ReleasedGil {
-    /// Gives the lock up.
+    /// Releases the lock.
     ///
     /// # Safety
-    /// The calling thread has it, and does nothing with Python until this is dropped, on the same
-    /// thread.
+    /// The calling thread has the lock, and uses nothing of Python until this is dropped on the
+    /// same thread.
     #[inline]
     pub unsafe fn go() -> Self {
         // SAFETY: the caller's contract.
@@ -89,8 +88,8 @@ impl Drop for ReleasedGil {
     fn drop(&mut self) {
         let coming =
             if is_first_thread() { None } else { Coming::announce().or_else(sleep_for_ever) };
-        // SAFETY: the state that the lock was given up with, on this thread; and the interpreter
-        // lives: see the module.
+        // SAFETY: the state that the lock was released with, on this thread; the interpreter is
+        // alive, as the module's documentation explains.
         unsafe { ffi::PyEval_RestoreThread(self.0) };
         drop(coming);
     }
@@ -102,7 +101,7 @@ fn sleep_for_ever() -> Option<Coming> {
     }
 }
 
-/// Runs `work` without the interpreter's lock. It may take it again, by [`with_lock`].
+/// Runs `work` without the interpreter's lock. `work` may acquire it again by [`with_lock`].
 pub fn without_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     let (result, coming) = py.detach(|| {
         let result = work();
@@ -114,7 +113,7 @@ pub fn without_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) ->
     result
 }
 
-/// Runs `work` with the interpreter's lock; `None` if there is no interpreter any more.
+/// Runs `work` with the interpreter's lock. Returns `None` if the interpreter has ended.
 pub fn with_lock<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     let coming = Coming::announce()?;
     Python::try_attach(|py| {
@@ -123,12 +122,12 @@ pub fn with_lock<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     })
 }
 
-/// Whether the interpreter ends.
+/// Returns `true` if the interpreter is ending.
 pub fn is_shut() -> bool {
     SHUT.load(Ordering::SeqCst)
 }
 
-/// Shuts the gate. For `atexit`, which runs while the interpreter is whole.
+/// Shuts the gate. For `atexit`, which runs while the interpreter is still whole.
 pub fn close(py: Python<'_>) {
     SHUT.store(true, Ordering::SeqCst);
     py.detach(|| {
@@ -139,7 +138,7 @@ pub fn close(py: Python<'_>) {
     });
 }
 
-/// Has a fork noticed from now on. Called before anything of the runtime is used.
+/// Makes forks be noticed from now on. Called before anything of the runtime is used.
 pub fn watch_forks() {
     extern "C" fn in_child() {
         FORKED.store(true, Ordering::Relaxed);
@@ -151,7 +150,7 @@ pub fn watch_forks() {
     });
 }
 
-/// Whether this process is the child of one that used the runtime before it forked.
+/// Returns `true` if this process was forked from a process that used the runtime.
 #[inline]
 pub fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)

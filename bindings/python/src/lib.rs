@@ -1,22 +1,21 @@
 //! Upcall for Python: the engine behind the package `upcall`.
 //!
-//! What: a module, `upcall._upcall`, with the bases of generated classes, and what gives them their
-//! methods ([`declare`]). Programs use the package around it (`upcall/*.py`), which
-//! documents everything. What not: types and names, which are the generator's
-//! (`upcall_idl::python`), for modules that stand in files as for those of interfaces that are
-//! learnt when they are bound.
+//! The engine is a module, `upcall._upcall`, with the base classes of generated classes and the
+//! code that adds their methods ([`declare`]). Programs use the package around it (`upcall/*.py`),
+//! which documents everything. Types and names come from the generator (`upcall_idl::python`), both
+//! for modules in files and for interfaces that are learned when they are bound.
 //!
 //! # The path through the code
-//! [`plan`] makes of an interface what calls need to know of it. [`client`] calls: numbers alone
-//! the short way ([`scalar`]), all else by [`call`], [`encode`] and [`decode`]; for asyncio
-//! [`aio`]. [`server`] is called. [`gate`] is about the interpreter's lock: it is never held while
-//! anything here waits. [`interrupt`] is about Ctrl-C. [`message`] is groups, with nothing of the
-//! others, and [`place`] their messages where they lie.
+//! [`plan`] prepares what calls need to know of an interface. [`client`] makes calls: those with
+//! only numbers by the fast path ([`scalar`]), all others by [`call`], [`encode`] and [`decode`];
+//! for asyncio by [`aio`]. [`server`] answers calls. [`gate`] is about the interpreter's lock,
+//! which is never held while anything here waits. [`interrupt`] is about Ctrl-C. [`message`] is
+//! groups, independent of the other modules, and [`place`] is their messages in place.
 //!
 //! # The stable interface of Python
 //! The library is built for `abi3` from Python 3.11 on, the first version whose stable interface
-//! has buffers: one file for all versions since. Where PyO3's safe types would cost what a call
-//! costs, it is `pyo3::ffi`, one operation a block.
+//! has buffers: one file for all later versions. Where PyO3's safe types would cost as much as a
+//! call, the code uses `pyo3::ffi`, one operation in each block.
 #![allow(missing_docs)] // The package's Python half documents what programs see.
 
 pub mod accepts;
@@ -48,7 +47,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use upcall_idl::dynamic;
 use upcall_idl::model::ProcedureKind;
 
-/// Gives the classes of a generated module what they stand for, and their methods.
+/// Connects the classes of a generated module with their interfaces, and adds their methods.
 #[pyfunction]
 fn declare(
     py: Python<'_>,
@@ -103,7 +102,7 @@ fn declare(
     Ok(())
 }
 
-/// Tells a client's class of its asynchronous view, and that one of its methods.
+/// Connects a client's class with its asynchronous view, and adds the methods to the view.
 fn add_view(
     of: &Bound<'_, PyType>,
     view: Option<Bound<'_, PyType>>,
@@ -120,7 +119,7 @@ fn add_view(
     Ok(())
 }
 
-/// The module for a text of WIT.
+/// Returns the module for a WIT text.
 #[pyfunction]
 fn module_of(title: &str, source: &str, limits: &str) -> PyResult<String> {
     let model = dynamic::model(title, source, limits)
@@ -128,14 +127,13 @@ fn module_of(title: &str, source: &str, limits: &str) -> PyResult<String> {
     Ok(upcall_idl::python::generate(&model, title))
 }
 
-/// The module for a file of WIT, or a folder of them.
+/// Returns the module for a WIT file, or a folder of them.
 #[pyfunction]
 fn module_of_file(path: std::path::PathBuf) -> PyResult<String> {
     upcall_idl::generate_python(&path).map_err(|wrong| PyValueError::new_err(wrong.to_string()))
 }
 
-/// What the server of a name, if `expect` accepts it, says of it: the interface, its source, its
-/// limits.
+/// Asks the server of a name, if `expect` accepts it, for its interface, the source and the limits.
 #[pyfunction]
 #[pyo3(signature = (name, expect = None, wait = None))]
 fn learn(
@@ -161,7 +159,7 @@ fn learn(
     Ok((found.interface, found.source, found.limits))
 }
 
-/// For tests of values: the arguments, or the result, of a procedure as a block.
+/// For tests of values: writes a procedure's arguments or result as a block.
 #[pyfunction]
 fn _encode<'py>(
     py: Python<'py>,
@@ -197,7 +195,7 @@ fn _encode<'py>(
     Ok(PyBytes::new(py, &writer.flat()))
 }
 
-/// For tests of values: the other way.
+/// For tests of values: the reverse.
 #[pyfunction]
 fn _decode<'py>(
     py: Python<'py>,
@@ -234,14 +232,14 @@ fn _decode<'py>(
     PyTuple::new(py, values)
 }
 
-/// For tests of values: the procedures of an interface, and whether anything in one is a handle.
+/// For tests of values: the procedures of an interface, each with whether it contains handles.
 #[pyfunction]
 fn _procedures(kind: &Bound<'_, PyKind>) -> Vec<String> {
     let PyKind { package, interface, .. } = *kind.get();
     package.interface(interface).procedures.iter().map(|procedure| procedure.name.clone()).collect()
 }
 
-/// The interpreter ends.
+/// Shuts the engine down when the interpreter ends.
 #[pyfunction]
 fn _close(py: Python<'_>) {
     gate::close(py);

@@ -1,17 +1,20 @@
 //! Groups: the engine behind `upcall.message`, which documents them.
 //!
-//! A group belongs to the thread that has joined it; each method looks first whether it is called
-//! there. Objects may still be dropped by any thread, as Python's collector likes: then the
-//! membership stays until the process ends.
+//! A group belongs to the thread that joined it; each method first checks that it is called on that
+//! thread. Python's collector may still drop the objects on any thread: then the membership lasts
+//! until the process ends.
 //!
-//! *The interpreter's lock* is given up for all that may wait, by [`gate::without_lock`], and
-//! handlers take it again. Values become objects, and objects words, while the lock is held.
+//! *The interpreter's lock* is released for everything that may wait, by [`gate::without_lock`],
+//! and handlers acquire it again. Values are converted to objects, and objects to words, while the
+//! lock is held.
 //!
-//! *What a handler raises* goes through the runtime as a panic does, which `Group::poll` allows
-//! for: the message was taken, no other handler runs, and the method that was called raises it.
+//! *A handler's exception* passes through the runtime as a panic does, which `Group::poll` allows
+//! for: the message was taken, no other handler runs, and the method that was called raises the
+//! exception.
 //!
-//! *Ctrl-C* ends all waits of the interpreter's first thread (`Handlers::interruption`): it asks
-//! when it has slept, as that is how the kernel tells it of a signal, and now and then.
+//! *Ctrl-C* ends all waits of the interpreter's first thread (`Handlers::interruption`). The thread
+//! checks for signals after it has slept, since the kernel ends a sleep to deliver a signal, and
+//! now and then.
 
 use crate::error::{self, raise};
 use crate::gate::{self, with_lock, without_lock};
@@ -34,7 +37,7 @@ use upcall::message::{
     Message, Number, Rank, RunError, SendError, Shape,
 };
 
-/// Who waits asks for signals when so much time has passed since it looked last: it has slept, or
+/// Time since the last check after which a wait checks for signals again: the thread has slept, or
 /// the machine was busy.
 const SLEPT: Duration = Duration::from_micros(2);
 
@@ -44,11 +47,11 @@ pub struct PyMember {
     thread: ThreadId,
     rank: usize,
     processes: Box<[u32]>,
-    /// Of that thread only.
+    /// Used by that thread only.
     own: Option<Own>,
 }
 
-// SAFETY: `own` is used by the thread that made it only: `here` looks, and `drop` too.
+// SAFETY: only the thread that made `own` uses it, which `here` and `drop` check.
 unsafe impl Send for PyMember {}
 // SAFETY: as above; the rest never changes.
 unsafe impl Sync for PyMember {}
@@ -56,14 +59,14 @@ unsafe impl Sync for PyMember {}
 struct Own {
     group: RefCell<Option<Group>>,
     kinds: Rc<[ForeignKind]>,
-    /// By rank: whether something was sent there, so that the way is open.
+    /// By rank: whether a message was sent to the member, so that the queue is open.
     opened: RefCell<Vec<bool>>,
-    /// Methods under way that may run handlers.
+    /// Number of methods under way that may run handlers.
     within: Cell<u32>,
     failed: HandlerException,
-    /// While handlers run by themselves, and how often that was begun.
+    /// Set while handlers run by upcalls, with the nesting depth.
     announced: RefCell<Option<(Announced, usize)>>,
-    /// Goes after the group, which it has nothing more to do with then.
+    /// Dropped after the group, which it no longer uses by then.
     holds: HeldMessages,
 }
 
@@ -75,10 +78,10 @@ impl Drop for PyMember {
     }
 }
 
-/// What a handler raised, on its way.
+/// A handler's exception on its way to the method that raises it.
 type HandlerException = Rc<RefCell<Option<PyErr>>>;
 
-/// The panic that stands for it.
+/// The payload of the panic that carries it.
 struct ExceptionPanic;
 
 fn fail(failed: &HandlerException, error: PyErr) -> ! {
@@ -86,14 +89,14 @@ fn fail(failed: &HandlerException, error: PyErr) -> ! {
     resume_unwind(Box::new(ExceptionPanic))
 }
 
-/// For a closure that stays on its thread.
+/// A value in a closure that stays on its thread.
 struct ThreadBound<T>(T);
 
-// SAFETY: what it is made for runs on the thread that made it (`without_lock`).
+// SAFETY: the closure runs on the thread that made it (`without_lock`).
 unsafe impl<T> Send for ThreadBound<T> {}
 
 impl<T> ThreadBound<T> {
-    /// So that a closure takes the whole of it.
+    /// A method, so that a closure captures the whole struct.
     fn get(self) -> T {
         self.0
     }
@@ -118,8 +121,8 @@ fn number_object<'py>(py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyA
     Ok(number.into_pyobject(py)?.into_any())
 }
 
-/// A number from 0 on, of the size that it has in the runtime; `otherwise` says that there is none
-/// of that size.
+/// Converts a non-negative number to the runtime's type; `otherwise` makes the error for a number
+/// that does not fit.
 fn natural<'py, N>(
     number: &Bound<'py, PyAny>,
     otherwise: impl FnOnce(Python<'py>) -> PyErr,
@@ -213,8 +216,8 @@ fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
     }
 }
 
-/// Asks for signals, in waits. The answer stays until the method that waits has raised what a
-/// signal's handler did.
+/// Returns the function by which waits check for signals. Once it has returned true, it does so
+/// until the waiting method has raised the signal handler's exception.
 fn asker() -> impl Fn() -> bool {
     let (first, last) = (gate::is_first_thread(), Cell::new(Instant::now()));
     move || {
@@ -227,7 +230,7 @@ fn asker() -> impl Fn() -> bool {
     }
 }
 
-/// A payload as an object. The outer `None`: it is not what the kind carries.
+/// Converts a payload to an object. The outer `None` means that the payload does not fit its kind.
 fn read(
     py: Python<'_>,
     message: &Message<'_, '_>,
@@ -293,7 +296,7 @@ fn object<'py>(
     }
 }
 
-/// A number as a word.
+/// Converts a number to a word.
 fn word(number: Number, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     let unfit = || {
         let shown = value.repr().map(|shown| shown.to_string()).unwrap_or_default();
@@ -329,7 +332,7 @@ fn word(number: Number, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// The items of what stands for several.
+/// The items of a value that represents several.
 fn items<'py>(value: &Bound<'py, PyAny>, expected: &Shape) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let wrong = || PyTypeError::new_err(format!("a {} is no {expected}", value.get_type()));
     if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
@@ -355,7 +358,7 @@ fn put(shape: &Shape, value: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<()
     values.iter().zip(parts.iter().cycle()).try_for_each(|(value, part)| put(part, value, to))
 }
 
-/// A value's payload, for as long as `with` takes.
+/// Calls `with` with a value's payload.
 fn payload<R>(
     carries: &Carried,
     value: &Bound<'_, PyAny>,
@@ -407,7 +410,7 @@ impl PyMember {
         Ok((own, group))
     }
 
-    /// A member's rank, by its word.
+    /// Converts an object to a member's rank.
     fn rank_of(&self, rank: &Bound<'_, PyAny>) -> PyResult<Rank> {
         let size = self.processes.len();
         let none = |py| {
@@ -417,7 +420,7 @@ impl PyMember {
         if found < size { Ok(found) } else { Err(none(rank.py())) }
     }
 
-    /// Runs handlers of what has come, at a safe point.
+    /// Runs the handlers of arrived messages, at a safe point.
     pub fn heed(&self, py: Python<'_>) -> PyResult<()> {
         let is_there = self.own.as_ref().is_some_and(|own| own.group.borrow().is_some());
         if is_there && !gate::is_forked() {
@@ -427,7 +430,7 @@ impl PyMember {
         }
     }
 
-    /// Runs what may run handlers.
+    /// Runs `run`, during which handlers may run.
     fn run<R>(
         &self,
         py: Python<'_>,
@@ -455,8 +458,8 @@ impl PyMember {
     }
 }
 
-/// The kinds of a group's messages, each with its name, what it carries, and the handler if it has
-/// one. The first exception of a handler is left in `failed`.
+/// Registers the kinds of a group's messages, each with its name, its signature, and its handler if
+/// it has one. The first exception of a handler is left in `failed`.
 fn handlers(
     kinds: Vec<(String, String, Option<Py<PyAny>>)>,
     failed: &HandlerException,
@@ -581,7 +584,7 @@ impl PyMember {
         }
     }
 
-    /// Sends; waits for room if `waits`, and then for `limit` at most if there is one.
+    /// Sends a message. If `waits`, it waits for room, for at most `limit` if given.
     #[expect(clippy::too_many_arguments, reason = "the package's Python half gives them names")]
     fn send(
         &self,
@@ -598,7 +601,7 @@ impl PyMember {
         let kind =
             own.kinds.get(kind).ok_or_else(|| PyValueError::new_err("a kind of another group"))?;
         let sent = payload(kind.carries(), value, |payload| -> PyResult<_> {
-            // With the lock, if there is room; else without.
+            // With the lock if there is room; otherwise without.
             let (own, group) = self.here(py)?;
             let within = MemberUse::enter(&own.within);
             let sent = match own.opened.borrow()[to] {
@@ -629,7 +632,7 @@ impl PyMember {
         self.run(py, false, |_, group| group.poll())
     }
 
-    /// The next message, which goes or stays.
+    /// Returns the next message, which is taken or stays.
     fn take(&self, py: Python<'_>, takes: bool) -> PyResult<(usize, u16, Py<PyAny>)> {
         let (own, group) = self.here(py)?;
         let look = |message: &Message<'_, '_>| {
@@ -642,8 +645,8 @@ impl PyMember {
         Ok((from, kind, value?))
     }
 
-    /// The next message where it lies, which goes or stays when its place is over. `kinds` are the
-    /// package's.
+    /// Returns the next message in place. It is taken, or stays, when its place ends. `kinds` are
+    /// those of the package.
     fn place(&self, py: Python<'_>, takes: bool, kinds: &Bound<'_, PyList>) -> PyResult<PyPlace> {
         let (own, group) = self.here(py)?;
         let fits = |message: &Message<'_, '_>| {
@@ -657,11 +660,11 @@ impl PyMember {
         Ok(own.holds.place(held, kind))
     }
 
-    /// A place is over. Whether buffers of it are left: then the message goes with the last of
-    /// them, in the next method.
+    /// Ends a place. Returns `true` if buffers of it are left: then the message is released with
+    /// the last of them, by the next method call.
     fn end(&self, py: Python<'_>, place: &Bound<'_, PyPlace>) -> bool {
         let is_left = place.get().end();
-        // In another thread, or when the group was left, there is nothing to let go of.
+        // On another thread, or after the group was left, there is nothing to release.
         let _ = self.here(py);
         is_left
     }
@@ -725,7 +728,7 @@ impl PyMember {
         object(py, &shape, &mut std::iter::once(reduced))
     }
 
-    /// A member, and how it has violated the protocol, or nothing if it has ended.
+    /// A member, and how it violated the protocol, or `None` if it has ended.
     fn event(&self, py: Python<'_>) -> PyResult<Option<(usize, Option<String>)>> {
         Ok(self.here(py)?.1.event().and_then(|event| match event {
             Event::Ended { rank } => Some((rank, None)),
@@ -734,14 +737,14 @@ impl PyMember {
         }))
     }
 
-    /// Whether it is asked on the interpreter's first thread, where handlers can run by themselves.
+    /// Returns `true` on the interpreter's first thread, where upcalls are possible.
     fn is_first(&self, py: Python<'_>) -> PyResult<bool> {
         self.here(py)?;
         Ok(gate::is_first_thread())
     }
 
-    /// From now on handlers run by themselves, between two bytecodes; the package has a handler for
-    /// the signal.
+    /// Begins upcalls: from now on handlers run between two bytecodes. The package has a handler
+    /// for the signal.
     fn announce(slf: &Bound<'_, Self>, py: Python<'_>) -> PyResult<()> {
         let (own, group) = slf.get().here(py)?;
         let mut announced = own.announced.borrow_mut();
@@ -759,13 +762,13 @@ impl PyMember {
         Ok(())
     }
 
-    /// The end of the last `announce` that has none.
+    /// Ends the innermost `announce`.
     fn retract(slf: &Bound<'_, Self>, py: Python<'_>) -> PyResult<()> {
         let own = slf.get().own(py)?;
         let mut announced = own.announced.borrow_mut();
         match &mut *announced {
             Some((_, depth)) if *depth > 1 => *depth -= 1,
-            // The last one; or the group was left within.
+            // The outermost one, or the group was left within it.
             _ => {
                 let told = announced.take();
                 drop(announced);
@@ -811,7 +814,7 @@ impl PyMember {
         }
         drop(own.announced.take());
         let group = own.group.borrow_mut().take();
-        // It has the handlers, which may have what runs when it goes.
+        // Dropping the group drops its handlers, whose destructors may run Python code.
         drop(group);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The classes of the package's Python half that the engine makes objects of, and looks for.
+//! The classes of the package's Python half that the engine instantiates and recognises.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -14,7 +14,7 @@ pub struct PythonNames {
     pub coroutine: Py<PyType>,
 }
 
-/// Imported when they are first needed: the package imports the engine first.
+/// Imports the classes on first use, since the package imports the engine first.
 pub fn get(py: Python<'_>) -> PyResult<&'static PythonNames> {
     static NAMES: PyOnceLock<PythonNames> = PyOnceLock::new();
     NAMES.get_or_try_init(py, || {
@@ -41,7 +41,7 @@ fn value<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 }
 
 impl PythonNames {
-    /// What is in a `Some`.
+    /// Returns the value of a `Some`.
     pub fn some<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         if object.is_instance(self.some.bind(object.py()))? {
             value(object).map(Some)
@@ -54,7 +54,7 @@ impl PythonNames {
         self.some.bind(value.py()).call1((value,))
     }
 
-    /// What is in an `Ok` or `Err`, and which of the two it is.
+    /// Returns the value of an `Ok` or `Err`, and which of the two it is.
     pub fn outcome<'py>(
         &self,
         object: &Bound<'py, PyAny>,
@@ -65,7 +65,7 @@ impl PythonNames {
         self.err(object).map(|found| found.map(|error| (true, error)))
     }
 
-    /// What is in an `Err`.
+    /// Returns the value of an `Err`.
     pub fn err<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         if object.is_instance(self.err.bind(object.py()))? {
             value(object).map(Some)

@@ -1,37 +1,37 @@
 //! Upcalls in Python: handlers that run between two bytecodes of the interpreter's first thread,
 //! which are its safe points.
 //!
-//! While a group is announced (`Group::announce`) the clerk's thread sends the first thread SIGURG,
-//! for which the package has a handler in Python meanwhile; that calls [`heed`], by which each
-//! announced group runs what has come. So it is the interpreter who chooses the moment, and waits
-//! of its own are interrupted as by any signal. (A call that it is asked to make,
-//! `Py_AddPendingCall`, would do the same without a signal; but before Python 3.12 one that another
-//! thread asks for waits until the first thread gives up the interpreter's lock.) One signal is
-//! sent at a time: `ASKED` is taken back before the groups look, so who asks after that look asks
-//! again.
+//! While a group is announced (`Group::announce`), the clerk's thread sends SIGURG to the first
+//! thread. The package has a Python handler for it, which calls [`heed`], by which each announced
+//! group runs the handlers of arrived messages. So the interpreter chooses the moment, and the
+//! signal interrupts its own waits as any signal does. (A pending call, `Py_AddPendingCall`, would
+//! do the same without a signal; but before Python 3.12, a pending call from another thread waits
+//! until the first thread releases the interpreter's lock.) One signal is sent at a time. `ASKED`
+//! is cleared before the groups check for messages, so a request after that check sends another
+//! signal.
 
 use crate::message::PyMember;
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A signal is on its way.
+/// Set while a signal is on its way.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Those that are announced, of the interpreter's first thread.
+    /// The announced groups of the interpreter's first thread.
     static ANNOUNCED: RefCell<Vec<Py<PyMember>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This group heeds what comes from now on.
+/// Announces a group: its arriving messages send the signal from now on.
 pub fn add(member: Py<PyMember>) {
     ANNOUNCED.with_borrow_mut(|announced| announced.push(member));
-    // A signal that was on its way when the last one went has come to nothing.
+    // A signal that was on its way when the last group was removed had no effect.
     ASKED.store(false, Ordering::SeqCst);
     ask();
 }
 
-/// This one does no longer.
+/// Removes an announced group.
 pub fn remove(member: &Py<PyMember>) {
     let gone = ANNOUNCED.with_borrow_mut(|announced| {
         let at = announced.iter().position(|other| other.is(member))?;
@@ -40,17 +40,19 @@ pub fn remove(member: &Py<PyMember>) {
     drop(gone);
 }
 
-/// Has the interpreter's first thread look soon. By any thread, with the lock or without.
+/// Makes the interpreter's first thread check for messages soon. Any thread may call this, with or
+/// without the lock.
 pub fn ask() {
     if !ASKED.swap(true, Ordering::SeqCst) {
-        // The first thread has the number of the process.
+        // The first thread's number is that of the process.
         let first = std::process::id();
         // SAFETY: a system call on numbers.
         unsafe { libc::syscall(libc::SYS_tgkill, first, first, libc::SIGURG) };
     }
 }
 
-/// What the handler of the signal calls, on the interpreter's first thread.
+/// Runs the handlers of all announced groups. The signal handler calls it, on the interpreter's
+/// first thread.
 #[pyfunction]
 pub fn heed(py: Python<'_>) -> PyResult<()> {
     ASKED.store(false, Ordering::SeqCst);
@@ -59,7 +61,7 @@ pub fn heed(py: Python<'_>) -> PyResult<()> {
     });
     let raised =
         announced.iter().filter_map(|member| member.get().heed(py).err()).reduce(|first, other| {
-            // One is raised here; the others are told of.
+            // The first exception is raised here; the others are only reported.
             other.write_unraisable(py, None);
             first
         });

@@ -1,14 +1,12 @@
-//! Messages where they lie, for Python: as objects with a buffer, which is the memory that the
-//! sender can write.
+//! Messages in place, for Python: objects with a buffer, which is memory that the sender can write.
 //!
 //! # Why no buffer outlives its memory
 //! A [`PyPlace`] holds the memory of its message (`Lying`), and an exported buffer holds the place.
-//! So the memory is mapped as long as any buffer is, also if the group, its threads or the
-//! interpreter end. The member sees to it that the message is not disposed of before, so that an
-//! honest sender does not write there again: it holds the message (`Held`, in [`HeldMessages`])
-//! until the place is over and no buffer is exported. Places and buffers may be dropped on any
-//! thread: they leave a note, and the thread of the group lets go of the message in its next
-//! method.
+//! So the memory is mapped as long as any buffer exists, even if the group, its threads or the
+//! interpreter end. The member holds the message (`Held`, in [`HeldMessages`]) until the place has
+//! ended and no buffer is exported; only then is the message disposed of, so an honest sender does
+//! not overwrite it earlier. Any thread may drop places and buffers: they leave a note, and the
+//! group's thread releases the message in its next method call.
 
 use crate::error;
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
@@ -19,17 +17,17 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use upcall::message::{Held, Lying};
 
-/// Who still looks at a message.
+/// The uses of a message that are left.
 #[derive(Default)]
 struct Looks {
-    /// Buffers that are exported.
+    /// Number of exported buffers.
     buffers: usize,
-    /// There will be no more of them.
+    /// Set once no more buffers may be exported.
     over: bool,
 }
 
-/// Of a place, and of who holds its message. Nothing of Python's is called while it is locked: that
-/// may run finalizers, which give buffers back.
+/// Shared by a place and by the member that holds its message. No Python code is called while it is
+/// locked, since that may run finalizers, which release buffers.
 type SharedLooks = Arc<Mutex<Looks>>;
 
 fn locked(looks: &SharedLooks) -> MutexGuard<'_, Looks> {
@@ -41,14 +39,14 @@ fn locked(looks: &SharedLooks) -> MutexGuard<'_, Looks> {
 pub struct HeldMessages(RefCell<Vec<(Held, SharedLooks)>>);
 
 impl HeldMessages {
-    /// Holds a message until its place is over; `kind` is its kind.
+    /// Holds a message of the given kind until its place ends.
     pub fn place(&self, held: Held, kind: Py<PyAny>) -> PyPlace {
         let (lying, looks) = (held.lying().clone(), SharedLooks::default());
         self.0.borrow_mut().push((held, looks.clone()));
         PyPlace { lying, kind, looks }
     }
 
-    /// Lets go of those that nobody looks at any more.
+    /// Releases the messages whose places have ended and that have no buffers left.
     #[inline]
     pub fn let_go(&self) {
         if !self.0.borrow().is_empty() {
@@ -67,7 +65,7 @@ impl HeldMessages {
     }
 }
 
-/// A message where it lies: see `upcall.message`.
+/// A message in place: see `upcall.message`.
 #[pyclass(frozen, name = "Place", module = "upcall.message")]
 pub struct PyPlace {
     lying: Arc<Lying>,
@@ -82,7 +80,7 @@ impl Drop for PyPlace {
 }
 
 impl PyPlace {
-    /// There will be no more buffers of it. Whether some are left.
+    /// Ends the place: no more buffers are exported. Returns `true` if some are left.
     pub fn end(&self) -> bool {
         let mut looks = locked(&self.looks);
         looks.over = true;
@@ -93,7 +91,7 @@ impl PyPlace {
         locked(&self.looks).over
     }
 
-    /// A buffer is about to be exported. False: there are to be no more.
+    /// Counts a buffer that is about to be exported. Returns `false` if the place has ended.
     fn begin_buffer(&self) -> bool {
         let mut looks = locked(&self.looks);
         if !looks.over {
@@ -114,25 +112,25 @@ fn over(py: Python<'_>) -> PyErr {
 
 #[pymethods]
 impl PyPlace {
-    /// Who has sent it.
+    /// The sender's rank.
     #[getter]
     fn sender(&self) -> usize {
         self.lying.from()
     }
 
-    /// Its kind.
+    /// The message's kind.
     #[getter]
     fn kind(&self, py: Python<'_>) -> Py<PyAny> {
         self.kind.clone_ref(py)
     }
 
-    /// Bytes that it carries.
+    /// Size of the payload, in bytes.
     #[getter]
     fn size(&self) -> usize {
         self.lying.payload().len()
     }
 
-    /// A word of it.
+    /// A word of the payload.
     fn word(&self, py: Python<'_>, at: &Bound<'_, PyAny>) -> PyResult<u64> {
         let beyond = || {
             PyIndexError::new_err(format!(
@@ -162,7 +160,7 @@ impl PyPlace {
     }
 
     /// # Safety
-    /// As the buffer protocol says.
+    /// As the buffer protocol requires.
     unsafe fn __getbuffer__(
         slf: &Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -174,8 +172,8 @@ impl PyPlace {
         }
         let payload = place.lying.payload();
         let (start, len) = (payload.as_ptr().cast_mut().cast(), payload.len() as ffi::Py_ssize_t);
-        // SAFETY: the view is the interpreter's to be filled; the bytes are mapped as long as the
-        // place is there, of which the view gets a reference; and it is read-only.
+        // SAFETY: the interpreter passed the view to be filled in. The bytes are mapped as long as
+        // the place exists, to which the view gets a reference, and they are read-only.
         let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, 1, flags) };
         if filled == 0 {
             return Ok(());
@@ -185,7 +183,7 @@ impl PyPlace {
     }
 
     /// # Safety
-    /// As the buffer protocol says.
+    /// As the buffer protocol requires.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
         self.end_buffer();
     }

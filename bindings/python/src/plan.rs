@@ -1,8 +1,9 @@
-//! What the engine knows of a package: its interfaces, and for each procedure where its values lie
-//! and which classes of Python they are.
+//! Plans: what the engine knows of a package. They list its interfaces and, for each procedure,
+//! where its values lie and which Python classes represent them.
 //!
-//! Made once, when a generated module is imported or an interface learnt from its server, and kept
-//! forever, as the runtime keeps descriptors of interfaces. A call walks this and nothing of WIT.
+//! A plan is made once, when a generated module is imported or an interface is learned from its
+//! server, and kept forever, as the runtime keeps descriptors of interfaces. A call uses the plan
+//! and nothing of WIT.
 
 use crate::scalar::{Fast, Scalar};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
@@ -14,14 +15,14 @@ use upcall_idl::model::{self, Model, ProcedureKind, Type as WitType, TypeBody as
 use upcall_idl::python;
 use upcall_rpc::{Extent, Interface as Descriptor, Limits, Part, Procedure as Described};
 
-/// On which side a value is.
+/// The side on which a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ValueSide {
     Client,
     Server,
 }
 
-/// A type, with its size in place.
+/// A type, with its size in a block.
 #[derive(Clone)]
 pub struct Typed {
     pub ty: TypePlan,
@@ -38,7 +39,7 @@ pub enum TypePlan {
     FixedBytes(usize),
     List(Arc<Typed>),
     FixedList(Arc<Typed>, usize),
-    /// `wrapped`: what there is may be `None` itself, and stands in a `Some`.
+    /// `wrapped`: a value that is present may itself be `None`, and is wrapped in a `Some`.
     Option {
         some: Arc<Typed>,
         at: usize,
@@ -54,7 +55,7 @@ pub enum TypePlan {
     Variant(Arc<Variant>),
     Enum(Arc<Enum>),
     Flags(Arc<Flags>),
-    /// By the resource's number.
+    /// The resource's number.
     Own(usize),
     Borrow(usize),
 }
@@ -105,7 +106,7 @@ pub struct ParamPlan {
     pub at: usize,
 }
 
-/// A result, by side.
+/// A procedure's result, for each side.
 pub struct ResultPlan {
     pub client: Typed,
     pub server: Typed,
@@ -114,19 +115,19 @@ pub struct ResultPlan {
 pub struct ProcedurePlan {
     pub name: String,
     pub kind: ProcedureKind,
-    /// A method's `self` is not among them.
+    /// The parameters, without a method's `self`.
     pub params: Vec<ParamPlan>,
     pub result: Option<ResultPlan>,
     pub is_method: bool,
-    /// Of the resource it belongs to.
+    /// The resource that the procedure belongs to.
     pub resource: Option<usize>,
     pub args: usize,
     pub results: usize,
-    /// Both blocks fit into a message, and nothing in them is a handle.
+    /// Set if both blocks fit into a message, and contain no handles.
     pub words: bool,
     pub fast: Option<Fast>,
     pub limits: Limits,
-    /// What servers call it.
+    /// The method's name in a server.
     pub served: Py<PyString>,
     pub client_method: String,
     pub docs: String,
@@ -136,7 +137,7 @@ pub struct InterfacePlan {
     pub id: String,
     pub descriptor: &'static Descriptor,
     pub procedures: Vec<ProcedurePlan>,
-    /// For each number that a server gets: the interface, and the number there.
+    /// For each number that a server may get: the interface, and the number in it.
     pub bound: Vec<(usize, usize)>,
     pub parts: Vec<usize>,
     pub attributes: Vec<String>,
@@ -146,7 +147,7 @@ pub struct InterfacePlan {
 
 /// A package.
 pub struct Package {
-    /// Those that can be bound, by the model's index.
+    /// The interfaces that can be bound, by the model's index.
     pub interfaces: Vec<Option<InterfacePlan>>,
     pub resources: Vec<ResourcePlan>,
 }
@@ -160,12 +161,12 @@ impl Package {
     }
 }
 
-/// Makes plans of a model and the classes of its module.
+/// Makes the plans of a model and the classes of its module.
 struct Planner<'a, 'py> {
     py: Python<'py>,
     model: &'a Model,
     classes: &'a Bound<'py, PyDict>,
-    /// By the model's number.
+    /// The resources' numbers, by the model's number.
     resources: Vec<Option<usize>>,
     types: [Vec<Option<Typed>>; 2],
 }
@@ -235,14 +236,17 @@ impl<'py> Planner<'_, 'py> {
     }
 
     fn is_resource(&self, ty: &WitType) -> bool {
-        matches!(self.model.resolve(ty), WitType::Named(id) if matches!(self.model.def(*id).shape, Wit::Resource))
+        matches!(
+            self.model.resolve(ty),
+            WitType::Named(id) if matches!(self.model.def(*id).shape, Wit::Resource)
+        )
     }
 
     fn resource(&self, id: TypeId) -> usize {
         self.resources[id.index()].unwrap_or_default()
     }
 
-    /// What stands at `id` of the model; nothing for a resource by itself.
+    /// The type at `id` of the model; `None` for a resource by itself.
     fn named(&self, id: TypeId, side: ValueSide) -> PyResult<Option<Typed>> {
         let def = self.model.def(id);
         let key = self.key(id, side);
@@ -429,7 +433,8 @@ impl<'py> Planner<'_, 'py> {
     }
 }
 
-/// The plans of a model, for the classes of its module: by keys as the generator writes them.
+/// Makes the plans of a model, for the classes of its module, by the keys that the generator
+/// writes.
 pub fn plan(
     py: Python<'_>,
     model: &Model,

@@ -1,4 +1,4 @@
-//! Numbers, truth values and characters; and the short way of procedures that have nothing else.
+//! Numbers, truth values and characters, and the fast path of procedures that use nothing else.
 
 use crate::plan::{ParamPlan, ResultPlan, TypePlan};
 use pyo3::ffi;
@@ -7,7 +7,7 @@ use upcall_idl::model::Type as WitType;
 use upcall_rpc::Malformed;
 use upcall_rpc::untyped::InlineWords;
 
-/// A type of one number in place.
+/// The type of a single number in a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scalar {
     Bool,
@@ -43,7 +43,7 @@ impl Scalar {
         }
     }
 
-    /// The name in WIT.
+    /// Returns the name in WIT.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -71,7 +71,7 @@ impl Scalar {
         }
     }
 
-    /// What `struct` and buffers call an array's elements of this type.
+    /// Returns `true` if `format` is the code by which `struct` and buffers denote this type.
     pub fn is_format(self, format: u8) -> bool {
         match self {
             Self::Bool => format == b'?',
@@ -91,15 +91,16 @@ impl Scalar {
             }
             Self::F32 => format == b'f',
             Self::F64 => format == b'd',
-            // Numbers that are no characters would have to be looked for.
+            // Each number would have to be checked for being a character.
             Self::Char => false,
         }
     }
 
-    /// The bits of an object; `None` if it is not one, with Python's exception set or not.
+    /// Returns the bits of an object, or `None` if it is not of this type, possibly with Python's
+    /// exception set.
     ///
     /// # Safety
-    /// The thread has the interpreter's lock, and `object` is one.
+    /// The thread has the interpreter's lock, and `object` is an object.
     #[inline]
     pub unsafe fn bits(self, object: *mut ffi::PyObject) -> Option<u64> {
         match self {
@@ -133,7 +134,7 @@ impl Scalar {
                 Some(value)
             }
             Self::Bool => {
-                // SAFETY: both are there forever.
+                // SAFETY: both objects live forever.
                 let truth = unsafe { ffi::Py_True() };
                 // SAFETY: as above.
                 let falsehood = unsafe { ffi::Py_False() };
@@ -161,17 +162,17 @@ impl Scalar {
                 if unsafe { ffi::PyUnicode_GetLength(object) } != 1 {
                     return None;
                 }
-                // SAFETY: it has one character.
+                // SAFETY: the string has one character.
                 let number = unsafe { ffi::PyUnicode_ReadChar(object, 0) };
                 char::from_u32(number).map(u64::from)
             }
         }
     }
 
-    /// The object with these bits, a new reference; null if Python has no memory.
+    /// Returns the object with these bits, as a new reference, or null if Python has no memory.
     ///
     /// # Errors
-    /// They stand for no value of the type.
+    /// The bits represent no value of the type.
     ///
     /// # Safety
     /// The thread has the interpreter's lock.
@@ -226,15 +227,15 @@ impl Scalar {
     }
 }
 
-/// An `int`, or what stands for one.
+/// Returns the value of an `int`, or of an object with `__index__`.
 ///
 /// # Safety
-/// The thread has the interpreter's lock, and `object` is one.
+/// The thread has the interpreter's lock, and `object` is an object.
 #[inline]
 unsafe fn whole(object: *mut ffi::PyObject) -> Option<i64> {
     let mut overflow: c_int = 0;
-    // SAFETY: the caller's contract. It takes whatever has `__index__`, and nothing with a
-    // fraction.
+    // SAFETY: the caller's contract. The function accepts any object with `__index__`, and rejects
+    // fractions.
     let value = unsafe { ffi::PyLong_AsLongLongAndOverflow(object, &mut overflow) };
     // SAFETY: the caller's contract.
     if overflow != 0 || (value == -1 && !unsafe { ffi::PyErr_Occurred() }.is_null()) {
@@ -243,7 +244,7 @@ unsafe fn whole(object: *mut ffi::PyObject) -> Option<i64> {
     Some(value)
 }
 
-/// A procedure that takes and gives nothing but numbers, all in the message.
+/// A procedure whose arguments and results are only numbers, all within the message.
 pub struct Fast {
     pub params: Vec<(Scalar, usize)>,
     pub result: Option<Scalar>,

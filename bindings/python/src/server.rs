@@ -1,18 +1,19 @@
 //! Servers.
 //!
-//! A call arrives on a user-level thread of the runtime, and its procedure runs on a kernel thread
-//! beside (`upcall_thread::blocking`), while the user-level one waits. Python cannot run on
-//! user-level threads: its state of a thread belongs to the kernel thread, so two procedures in
-//! turn on one would have one stack of frames, and tear it; a procedure that waits for a lock of
-//! Python's would stop the processor with all the threads on it, among them the one that has the
-//! lock; and from 3.14 on Python takes a stack that is not the kernel thread's own for one that has
-//! overflown. On kernel threads of their own procedures may do what they like: wait, call other
-//! domains and be called back, 512 at a time (`upcall_thread::MOST_KERNEL_THREADS`). The price is
-//! two switches between kernel threads for each call.
+//! A call arrives on a user-level thread of the runtime. Its procedure runs on a separate kernel
+//! thread (`upcall_thread::blocking`), while the user-level thread waits. Python cannot run on
+//! user-level threads, for three reasons. Its thread state belongs to the kernel thread, so two
+//! procedures that alternate on one kernel thread would share one stack of frames, and corrupt it.
+//! A procedure that waits for a Python lock would stop the processor with all its threads, among
+//! them the one that holds the lock. And from 3.14 on, Python takes a stack that is not the kernel
+//! thread's own for an overflown one. On kernel threads of their own, procedures may do anything:
+//! wait, call other domains and be called back, 512 at a time
+//! (`upcall_thread::MOST_KERNEL_THREADS`). The price is two switches between kernel threads for
+//! each call.
 //!
-//! A result is written by the user-level thread, from what the kernel thread has left: the block,
-//! and the objects in it. A server's objects are references to Python's, let go of on kernel
-//! threads, too, because `__del__` may be anything.
+//! The user-level thread writes the result, from what the kernel thread has left: the block, and
+//! the objects in it. A server's objects are references to Python objects. They, too, are dropped
+//! on kernel threads, because `__del__` may do anything.
 
 use crate::accepts::Accepts;
 use crate::bytes::Lease;
@@ -31,15 +32,15 @@ use upcall_rpc::encode::EncodeError;
 use upcall_rpc::untyped::{Foreign, ResultBlock};
 use upcall_rpc::{Call, CallError, Decoder, Dispatch, Export, Malformed, Replied, Running, Server};
 
-/// Who runs the procedures of an interface: for each number the object and the method.
+/// The servers of an interface: for each number, the object and the method.
 struct Service {
     package: &'static Package,
     procedures: Vec<(Arc<Py<PyAny>>, &'static ProcedurePlan)>,
-    /// The loop that coroutines run on, if not the package's own.
+    /// The event loop that runs coroutines, if it is not the package's own.
     on: Option<Py<PyAny>>,
 }
 
-/// What outlives a procedure: its results, until they are written.
+/// The data that outlives a procedure: its results, until they are written.
 #[derive(Default)]
 struct ProcedureOutput {
     writer: OnceCell<PythonWriter<'static>>,
@@ -51,17 +52,17 @@ struct ProcedureOutput {
 /// How a procedure ended.
 enum ProcedureEnd {
     Done(PythonWriter<'static>),
-    /// Its result breaks the interface's limits.
+    /// The result exceeds the interface's limits.
     TooLong(EncodeError),
     Malformed(Malformed),
     Failed(String),
 }
 
-/// For the kernel thread that runs the procedure.
+/// A decoder that is lent to the kernel thread that runs the procedure.
 struct LentDecoder<'a>(&'a Decoder<'a>);
 
-// SAFETY: the thread that has the decoder waits until the one that it is lent to is done; what the
-// decoder refers to is no thread's own.
+// SAFETY: the decoder's thread waits until the thread that borrows it is done, and nothing that the
+// decoder refers to is bound to a thread.
 unsafe impl Send for LentDecoder<'_> {}
 
 impl Dispatch for Service {
@@ -93,12 +94,12 @@ impl Dispatch for Service {
                     kept.fault.replace(Some(fault));
                 }
                 ProcedureEnd::Malformed(malformed) => return Err(malformed),
-                // A failure goes the way of a panic, without the hook's message.
+                // A failure is passed on like a panic, but without the hook's message.
                 ProcedureEnd::Failed(text) => std::panic::resume_unwind(Box::new(text)),
             }
             Ok(kept.answer())
         });
-        // Buffers of Python's are released with its lock, which no user-level thread takes.
+        // Python buffers are released with Python's lock, which no user-level thread acquires.
         if kept.writer.get().is_some_and(PythonWriter::has_buffers) {
             let ProcedureOutput { writer, tail, .. } = kept;
             drop(tail);
@@ -116,8 +117,8 @@ impl ProcedureOutput {
         };
         let tail = self.tail.get_or_init(|| {
             let view = |(at, bytes): (usize, &[u8])| {
-                // SAFETY: only the lifetime changes: the writer, which is not moved in its cell
-                // before this is dropped, keeps the bytes.
+                // SAFETY: only the lifetime changes: the writer keeps the bytes, and is not moved
+                // in its cell before this is dropped.
                 (at, unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) })
             };
             writer.tail().into_iter().map(view).collect()
@@ -143,7 +144,7 @@ impl Service {
         if lease.is_empty() {
             return ended;
         }
-        // Somebody may be writing them to a file.
+        // Another thread may be writing them to a file.
         without_lock(py, || drop(lease));
         ended
     }
@@ -167,7 +168,7 @@ impl Service {
         let called = || {
             let result =
                 on.call_method1(procedure.served.bind(py), PyTuple::new(py, arguments)?)?;
-            // What `async def` gives.
+            // The coroutine of an `async def`.
             if !result.get_type().is(names::get(py)?.coroutine.bind(py)) {
                 return Ok(result);
             }
@@ -190,7 +191,7 @@ impl Service {
         }
     }
 
-    /// Who runs the procedure, and with what.
+    /// Returns the object that runs the procedure, and the arguments.
     fn arguments<'py>(
         &self,
         reader: &PythonReader<'_, 'py>,
@@ -210,7 +211,7 @@ impl Service {
                 TypePlan::Bytes => {
                     let bytes = reader.decoder.bytes(param.at)?;
                     // SAFETY: the lease is dropped before the call is answered, and until then the
-                    // memory is the call's.
+                    // memory belongs to the call.
                     let view = unsafe { lease.lend(bytes) };
                     Bound::new(py, view)?.into_any()
                 }
@@ -276,12 +277,12 @@ fn write<'py>(
     }
 }
 
-/// What the client is told of an exception; the server logs all of it.
+/// The text about an exception that the client gets; the server logs all of it.
 fn failed(py: Python<'_>, procedure: &ProcedurePlan, error: PyErr) -> ProcedureEnd {
     let class =
         error.get_type(py).name().map_or_else(|_| "an exception".into(), |name| name.to_string());
     let text = error.value(py).str().map_or_else(|_| String::new(), |text| text.to_string());
-    // With its traceback.
+    // Includes the traceback.
     let error = error.into_value(py);
     let log = || names::get(py)?.serving.bind(py).call_method1("failed", (&procedure.name, error));
     if let Err(worse) = log() {
@@ -296,8 +297,8 @@ pub struct PyServed(Mutex<Option<Running>>);
 
 #[pymethods]
 impl PyServed {
-    /// Ends the server, and waits until the calls that run have ended, for `seconds` at most: then
-    /// it goes on ending by itself. Whether it has ended.
+    /// Ends the server, and waits until running calls have ended, for at most `seconds`; after that
+    /// the server continues to end by itself. Returns true if it has ended.
     #[pyo3(signature = (seconds = None))]
     fn stop(&self, py: Python<'_>, seconds: Option<f64>) -> bool {
         let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -324,14 +325,14 @@ impl PyServed {
         })
     }
 
-    /// Where it listens for clients on other machines.
+    /// Where the server listens for clients on other machines.
     fn addresses(&self) -> Vec<String> {
         let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let addresses = running.as_ref().map(Running::addresses).unwrap_or_default();
         addresses.iter().map(ToString::to_string).collect()
     }
 
-    /// Takes back the bindings of a process. How many there were.
+    /// Revokes the bindings of a process, and returns their number.
     fn revoke(&self, py: Python<'_>, pid: u32) -> usize {
         let running = &self.0;
         without_lock(py, || {
@@ -353,9 +354,9 @@ impl Drop for PyServed {
     }
 }
 
-#[allow(clippy::too_many_arguments)] // The package's `start` gives them all, by name.
-/// Serves objects under names: `(name, class, object)` each, here and at addresses, each with
-/// whether it must lie within this machine. When it returns, clients can bind.
+#[allow(clippy::too_many_arguments)] // The package's `start` passes them all by name.
+/// Serves objects under names, given as `(name, class, object)`. `listen` gives addresses, each
+/// with whether it must be within this machine. When this returns, clients can bind.
 #[pyfunction]
 pub fn start(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! One function in C for each number that a procedure can have: see [`client`](crate::client).
+//! One C function for each number that a procedure can have: see [`client`](crate::client).
 
 use crate::client::invoke;
 use crate::plan::ProcedurePlan;
@@ -14,22 +14,28 @@ unsafe extern "C" fn thunk<const NUMBER: usize>(
     count: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: called by Python, as the descriptor's flags say.
+    // SAFETY: Python calls this as the descriptor's flags say.
     unsafe { invoke(NUMBER, slf, args, count, names) }
 }
 
 macro_rules! table {
     (ones $hundreds:tt $tens:tt) => {
         [
-            table!(one $hundreds $tens 0), table!(one $hundreds $tens 1), table!(one $hundreds $tens 2), table!(one $hundreds $tens 3), table!(one $hundreds $tens 4),
-            table!(one $hundreds $tens 5), table!(one $hundreds $tens 6), table!(one $hundreds $tens 7), table!(one $hundreds $tens 8), table!(one $hundreds $tens 9),
+            table!(one $hundreds $tens 0), table!(one $hundreds $tens 1),
+            table!(one $hundreds $tens 2), table!(one $hundreds $tens 3),
+            table!(one $hundreds $tens 4),
+            table!(one $hundreds $tens 5), table!(one $hundreds $tens 6),
+            table!(one $hundreds $tens 7), table!(one $hundreds $tens 8),
+            table!(one $hundreds $tens 9),
         ]
     };
     (one $hundreds:tt $tens:tt $ones:tt) => { thunk::<{ $hundreds * 100 + $tens * 10 + $ones }> };
     (tens $hundreds:tt) => {
         [
-            table!(ones $hundreds 0), table!(ones $hundreds 1), table!(ones $hundreds 2), table!(ones $hundreds 3), table!(ones $hundreds 4),
-            table!(ones $hundreds 5), table!(ones $hundreds 6), table!(ones $hundreds 7), table!(ones $hundreds 8), table!(ones $hundreds 9),
+            table!(ones $hundreds 0), table!(ones $hundreds 1), table!(ones $hundreds 2),
+            table!(ones $hundreds 3), table!(ones $hundreds 4),
+            table!(ones $hundreds 5), table!(ones $hundreds 6), table!(ones $hundreds 7),
+            table!(ones $hundreds 8), table!(ones $hundreds 9),
         ]
     };
     () => {
@@ -46,7 +52,7 @@ static THUNKS: Ten<Ten<Ten<ffi::PyCFunctionFastWithKeywords>>> = table!();
 
 const _: () = assert!(MOST_PROCEDURES <= 1000);
 
-/// The method of a class that calls a procedure.
+/// Returns the method of a class that calls a procedure.
 pub fn descriptor<'py>(
     class: &Bound<'py, PyType>,
     number: usize,
@@ -55,7 +61,7 @@ pub fn descriptor<'py>(
     let text = |text: &str| {
         CString::new(text.replace('\0', " ")).unwrap_or_default().into_raw().cast_const()
     };
-    // Python keeps pointers to all of it, as long as the class lives, which is forever.
+    // Python keeps pointers to all of it as long as the class lives, which is forever.
     let method = Box::leak(Box::new(ffi::PyMethodDef {
         ml_name: text(&procedure.client_method),
         ml_meth: ffi::PyMethodDefPointer {
