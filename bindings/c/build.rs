@@ -1,4 +1,4 @@
-//! The name that programs record of the shared library: it changes when the ABI does.
+//! Sets the name that programs record of the shared library, which changes when the ABI does.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libupcall.so.0");

@@ -1,8 +1,8 @@
-//! What a call costs a client in C, beside one in Rust: of one server in Rust, in turns, so that
-//! both see the same machine. `make bench-c` runs it.
+//! What a call costs a client in C, compared to one in Rust. Both call one server in Rust, in
+//! turns, so that both see the same machine. `make bench-c` runs this.
 //!
-//! Three processes: the server polls on a processor of its own, the clients take turns on another
-//! one. Medians of the rounds.
+//! There are three processes: the server polls on a processor of its own, and the clients take
+//! turns on another. The results are medians of the rounds.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -53,7 +53,7 @@ fn client(name: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A process on a processor of its own; killed with this.
+/// A process on a processor of its own, which is killed when this is dropped.
 struct Party(Child);
 
 impl Drop for Party {
@@ -113,7 +113,7 @@ fn measure(prefix: &Path) -> Result<(), Box<dyn Error>> {
     let mut ends = parties.each_mut().map(Party::ends);
     let mut times: [[Vec<f64>; 2]; 2] = Default::default();
     for round in 0..ROUNDS {
-        // Who goes first changes, and the first rounds warm up.
+        // The order alternates, and the first rounds warm up.
         for party in [round % 2, 1 - round % 2] {
             let (input, output) = &mut ends[party];
             input.write_all(b"go\n")?;

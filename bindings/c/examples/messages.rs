@@ -1,7 +1,7 @@
-//! What a null message costs a member in C and in Python, beside one in Rust: each language alone
-//! (a send, a poll of the null handler), then a pair of processes that poll (one way), in turns, so
-//! that all see the same machine; beside each pair, the time of a line of memory there and back
-//! between the same two processors.
+//! What a null message costs a member in C and in Python, compared to one in Rust. Each language
+//! runs alone (a send, a poll of the null handler), and then as a pair of processes that poll (one
+//! way). They take turns, so that all see the same machine. Next to each pair is the round-trip
+//! time of a cache line between the same two processors.
 //!
 //! `messages LIBRARY [PACKAGE]`: the shared library of C, and the folder of Python's package with
 //! its engine.
@@ -83,7 +83,7 @@ fn member(name: &str, size: usize, rank: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A line there and back, by two threads on processors of their own.
+/// The round-trip time of a cache line between two threads, each on a processor of its own.
 fn line(_: bool) -> Result<(), Box<dyn Error>> {
     static LINE: AtomicU64 = AtomicU64::new(0);
     let follow = |odd: u64| {
@@ -94,7 +94,7 @@ fn line(_: bool) -> Result<(), Box<dyn Error>> {
             LINE.store(number + 1, Ordering::Release);
         }
     };
-    // Each thread asks for its processor by its own number.
+    // Each thread pins itself, by its own number.
     let pin = |processor: &str| {
         let thread = std::fs::read_link("/proc/thread-self")?;
         let number = thread.file_name().unwrap_or_default().to_owned();

@@ -1,8 +1,8 @@
 //! Every language's client on every language's server, over an interface with every construct.
 //!
 //! The C programs are compiled here, with the address and undefined-behaviour sanitizers, and run
-//! as processes of their own; Rust's sides are in this process, and call through channels too. C's
-//! server says itself, when it ends, whether each of its objects was dropped once.
+//! as separate processes. Rust's client and server are in this process, and also call through
+//! channels. C's server reports at its end whether each of its objects was dropped once.
 #![forbid(unsafe_code)]
 
 use gcc::{here, left_out};
@@ -16,7 +16,7 @@ use std::time::Duration;
 mod gcc;
 mod rust;
 
-/// The programs, in a folder that goes with this.
+/// The programs, in a folder that is removed when this is dropped.
 struct Programs {
     folder: tempfile::TempDir,
 }
@@ -51,7 +51,7 @@ impl Programs {
     }
 }
 
-/// A C server that serves, and ends with this.
+/// A server in C, which is ended when this is dropped.
 struct Serving(Child);
 
 impl Serving {
@@ -59,14 +59,15 @@ impl Serving {
         Self::start_by(programs().command("server").args(names)).0
     }
 
-    /// One that listens for clients on other machines too; and its names as these have them.
+    /// Starts a server that also listens for clients on other machines. Also returns its names for
+    /// these.
     fn start_far(names: &[String; 2]) -> (Self, [String; 2]) {
         let (serving, said) =
             Self::start_by(programs().command("server").args(names).arg("127.0.0.1:0"));
         (serving, far(&said[0], names))
     }
 
-    /// What it said before it was ready, too.
+    /// Starts a server. Also returns what it printed before it was ready.
     fn start_by(command: &mut Command) -> (Self, Vec<String>) {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
@@ -95,7 +96,7 @@ fn names() -> [String; 2] {
     ["every", "more"].map(|name| format!("languages-{name}-{}-{number}", std::process::id()))
 }
 
-/// Names as clients on other machines have them.
+/// The names for clients on other machines.
 fn far(address: &str, names: &[String; 2]) -> [String; 2] {
     names.each_ref().map(|name| format!("tcp://{address}/{name}"))
 }
@@ -148,7 +149,7 @@ fn rust_on_rust() {
     assert_eq!(counts.alive(), 0);
 }
 
-/// The same as if they were on two machines.
+/// As if client and server were on two machines.
 #[test]
 fn c_on_c_far() {
     if left_out() {
@@ -184,7 +185,7 @@ fn a_server_that_dies_far() {
     assert!(server.0.wait().unwrap().success());
 }
 
-/// What a client in C is told when the server dies in its call, and afterwards.
+/// The errors of a client in C when the server dies in its call, and afterwards.
 #[test]
 fn a_server_that_dies() {
     if left_out() {

@@ -1,4 +1,4 @@
-//! Members in C: with members in Rust in one group, by themselves, and where they are refused. And
+//! Members in C: with members in Rust in one group, by themselves, and where they are refused. Also
 //! the example, `examples/ring.c`.
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ mod member;
 #[path = "members/process.rs"]
 mod process;
 
-/// Where the programs are: always the same place, so that nothing is left in others.
+/// The folder of the programs. It is always the same, so that no other folders are left behind.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -39,7 +39,7 @@ fn start(name: &str, size: usize, rank: usize, what: &str) -> Member {
     Member::start(gcc::command(&folder().join("member"), what == "alone"), name, size, rank, what)
 }
 
-/// One that looks at messages where they lie.
+/// Starts a member that reads messages in place.
 fn start_in_place(name: &str, size: usize, rank: usize, what: &str) -> Member {
     Member::start(gcc::command(&folder().join("in_place"), what == "alone"), name, size, rank, what)
 }
@@ -51,7 +51,7 @@ fn a_member_by_itself_does_and_refuses_what_the_header_says() {
     }
 }
 
-/// Two in Rust and two in C, each to each.
+/// Two members in Rust and two in C, each sending to each.
 #[test]
 fn members_in_c_and_rust_understand_each_other() {
     if left_out() {
@@ -89,7 +89,7 @@ fn another_list_of_kinds_is_refused_by_name() {
     member::differ(&name, &mut start(&name, 2, 1, "differs").0);
 }
 
-/// As C11 and as C++, without a warning; four processes with the environment that a job gives them.
+/// As C11 and as C++, without a warning; four processes with the environment of a job.
 #[test]
 fn the_example_is_a_ring() {
     if left_out() {
@@ -167,7 +167,7 @@ fn messages_are_looked_at_in_place_and_the_group_can_be_used_meanwhile() {
     }
 }
 
-/// 64 MiB, by what is resident; and its sender leaves while it is looked at.
+/// 64 MiB, checked by the resident memory. The sender leaves while the message is read.
 #[test]
 fn a_large_message_is_read_without_a_copy() {
     if left_out() {

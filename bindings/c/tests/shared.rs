@@ -1,4 +1,4 @@
-//! Two packages that use a third one's interface, in one program: both headers included, both
+//! Two packages that use a third one's interface, in one program: both headers are included, both
 //! sources linked, and a resource of the third is the same to both.
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,7 @@ interface two {
     states: func(states: list<state>) -> list<state>;
 }";
 
-/// Writes a package with `pool` beside it, and its C; the source file.
+/// Writes a package with `pool` beside it, and its C. Returns the source file.
 fn generate(folder: &Path, name: &str, wit: &str, pool: &str) -> PathBuf {
     let package = folder.join(name);
     std::fs::create_dir_all(package.join("deps/pool")).unwrap();
@@ -67,7 +67,7 @@ fn both_are_linked_and_understand_each_other() {
     gcc::install(folder.path());
     let (one, two) =
         (generate(folder.path(), "one", ONE, POOL), generate(folder.path(), "two", TWO, POOL));
-    // In both orders: whose functions are linked makes no difference.
+    // In both orders: it makes no difference whose functions are linked.
     for (name, order) in [("program", [&one, &two]), ("reverse", [&two, &one])] {
         let mut sources = vec![gcc::here("tests/shared/main.c")];
         sources.extend(order.into_iter().cloned());
@@ -86,7 +86,8 @@ fn both_are_linked_and_understand_each_other() {
     }
 }
 
-/// What a compiler says of a program that includes the headers of these packages.
+/// Compiles a program that includes the headers of these packages. Returns whether that succeeded,
+/// and the output.
 fn compiled(folder: &Path, compiler: &str, standard: &str, program: &str) -> (bool, String) {
     let source = folder.join(program);
     let mut run = Command::new(compiler);
@@ -100,7 +101,7 @@ fn compiled(folder: &Path, compiler: &str, standard: &str, program: &str) -> (bo
 fn another_version_of_what_they_share_is_told() {
     let folder = tempfile::tempdir().unwrap();
     generate(folder.path(), "one", ONE, POOL);
-    // A comment makes no difference, and a case does.
+    // Another comment makes no difference, but another case does.
     generate(folder.path(), "two", TWO, &POOL.replace("What an item is doing", "Another comment"));
     std::fs::write(folder.path().join("same.c"), "#include \"one.h\"\n#include \"two.h\"\n")
         .unwrap();
@@ -135,7 +136,7 @@ fn include_together(folder: &Path, names: &[&str]) {
     }
 }
 
-/// Packages of WASI that have much in common, and no two interfaces of one name.
+/// WASI packages that have much in common, but no two interfaces of one name.
 #[test]
 fn packages_stand_beside_each_other() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,8 +151,8 @@ fn packages_stand_beside_each_other() {
     include_together(folder.path(), &names);
 }
 
-/// By their long names all of them do, although most have an interface `types`, and use each other;
-/// what they are used by means the same then.
+/// With their long names all packages can be combined, although most have an interface `types`, and
+/// use each other's. The interfaces that they use then mean the same in each.
 #[test]
 fn with_long_names_all_packages_do() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Terms of C's clients and servers: who may bind, where servers listen for other machines, what
-//! calls do without an A-stack, whom they give their processor, and what a client is told whose
-//! types are not the server's.
+//! Terms of C's clients and servers: which processes may bind, where servers listen for other
+//! machines, what calls do without an A-stack, which server gets the caller's processor, and the
+//! error of a client whose types differ from the server's.
 #![forbid(unsafe_code)]
 
 mod gcc;
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// The same interface, of which another version of one procedure is exported, and one more.
+/// The same interface, with another version of one procedure, and an additional procedure.
 mod changed {
     upcall::interface!(
         "package test:terms;
@@ -41,7 +41,7 @@ fn program() -> &'static TempDir {
     })
 }
 
-/// Has the program look at `what`.
+/// Runs the program's check `what`.
 fn run(name: &str, what: &str) {
     let run =
         gcc::command(&program().path().join("program"), false).args([name, what]).output().unwrap();
@@ -120,7 +120,8 @@ impl Shared {
             .output();
         if !probe.is_ok_and(|probe| probe.status.success()) {
             eprintln!(
-                "skipped: programs of other users cannot be started here (that takes root and `setpriv`)"
+                "skipped: programs of other users cannot be started here (that takes root and \
+                `setpriv`)"
             );
             return None;
         }
@@ -171,7 +172,8 @@ impl Shared {
     }
 }
 
-/// Each side accepts only whom it names, and the mode and group of the socket come first.
+/// Each side accepts only the processes that it names, after the socket's mode and group were
+/// checked.
 #[test]
 fn each_side_says_which_users_it_accepts() {
     if gcc::left_out() {

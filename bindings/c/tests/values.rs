@@ -1,11 +1,11 @@
 //! Random values of every type of every package that is accepted, through C and back.
 //!
-//! Each package gets an interface that gives back what it gets (`crates/idl/tests/echo`), and from
-//! that C: a server that gives back, and one whose procedures ask the first one as its client. This
-//! test calls both with blocks that the walker over the model has made. So a value is read and
-//! written by generated servers, and written and read by generated clients, and comes back as what
-//! it was or not. Types with objects in them have such an interface, and two such servers, too
-//! (`values/objects.rs`). What is generated compiles without warnings, and runs under the address
+//! Each package gets an interface that gives back what it gets (`crates/idl/tests/echo`), and the C
+//! for it: a server that gives back, and a server whose procedures call the first one as its
+//! client. This test calls both with blocks from the walker over the model. So generated servers
+//! read and write each value, and generated clients write and read it, and it must come back
+//! unchanged. Types with objects in them have such an interface, and two such servers, too
+//! (`values/objects.rs`). The generated code compiles without warnings, and runs under the address
 //! and undefined-behaviour sanitizers.
 #![forbid(unsafe_code)]
 
@@ -28,13 +28,13 @@ use std::process::Stdio;
 use std::sync::Mutex;
 use upcall_idl::dynamic::DynamicInterface;
 
-/// Random values for each type.
+/// Number of random values for each type.
 const CASES: u32 = 16;
 
-/// The same for each with objects in it, which takes many calls more.
+/// The same for each type with objects, which takes many more calls.
 const OBJECT_CASES: u32 = 4;
 
-/// A `list<u8>` by itself, which a server sees as a view.
+/// Copies a `list<u8>` by itself, which a server gets as a view.
 const COPY: &str = "    size_t len = upcall_bytes_len(v);
     uint8_t *data = (uint8_t *)upcall_call_alloc(call, len);
     upcall_list_u8_t copy;
@@ -50,7 +50,7 @@ struct Package {
     source: PathBuf,
 }
 
-/// Writes a package's C: what is generated, and what gives back.
+/// Writes a package's C: the generated code, and the servers that give back.
 fn write(name: String, path: &Path, folder: &Path) -> Option<Package> {
     let echo = echo::echo(&upcall_idl::load(path).ok()?).ok()?;
     let wit = folder.join(&name).with_extension("wit");
@@ -72,8 +72,8 @@ fn write(name: String, path: &Path, folder: &Path) -> Option<Package> {
     Some(Package { name, interfaces, source })
 }
 
-/// The functions of both servers. What the types are called is the generator's affair: it is taken
-/// from the header.
+/// The functions of both servers. The names of types come from the header, since the generator
+/// chooses them.
 fn gives_back(header: &Header<'_>) -> String {
     let mut out =
         String::from("\n#include <stdio.h>\nstatic gives_back_client_t *plain_client_;\n");
@@ -86,9 +86,10 @@ fn gives_back(header: &Header<'_>) -> String {
         let value = if params.contains(" *v,") && !bytes { "*v" } else { argument };
         let _ = writeln!(
             out,
-            "static void plain_{member}({params}) {{\n    (void)context;\n    (void)call;\n{head}    *result = {value};\n}}"
+            "static void plain_{member}({params}) {{\n    (void)context;\n    (void)call;\n{head}    \
+             *result = {value};\n}}"
         );
-        // What the client got lives until the next call of the procedure: by then the one before
+        // The client's result lives until the next call of the procedure: by then the previous call
         // has been answered.
         let free = header
             .free("gives_back", member)
@@ -96,9 +97,12 @@ fn gives_back(header: &Header<'_>) -> String {
         let free = free.unwrap_or_default();
         let _ = writeln!(
             out,
-            "static void forward_{member}({params}) {{\n    static {ty}kept;\n    static bool have;\n    upcall_error error;\n    (void)context;\n{head}    (void)have;\n{free}    \
-             have = gives_back_{member}(plain_client_, {argument}, &kept, &error) == UPCALL_OK;\n    if (have) *result = kept;\n    \
-             else {{ fprintf(stderr, \"{member}: %s\\n\", error.text); upcall_call_fail(call, error.text); }}\n}}"
+            "static void forward_{member}({params}) {{\n    static {ty}kept;\n    static bool \
+            have;\n    upcall_error error;\n    (void)context;\n{head}    (void)have;\n{free}    \
+             have = gives_back_{member}(plain_client_, {argument}, &kept, &error) == UPCALL_OK;\n    \
+             if (have) *result = kept;\n    \
+             else {{ fprintf(stderr, \"{member}: %s\\n\", error.text); upcall_call_fail(call, \
+             error.text); }}\n}}"
         );
     }
     for kind in ["plain", "forward"] {
@@ -107,18 +111,23 @@ fn gives_back(header: &Header<'_>) -> String {
         let _ = writeln!(out, "static const gives_back_server_t {kind}_functions_ = {{\n{all}}};");
     }
     out.push_str(
-        "upcall_status values_export(upcall_server *server, const char *plain, const char *forward, upcall_error *error);\n\
-         upcall_status values_export(upcall_server *server, const char *plain, const char *forward, upcall_error *error) {\n    \
+        "upcall_status values_export(upcall_server *server, const char *plain, const char \
+        *forward, upcall_error *error);\n\
+         upcall_status values_export(upcall_server *server, const char *plain, const char \
+         *forward, upcall_error *error) {\n    \
          upcall_status status = gives_back_export(server, plain, &plain_functions_, error);\n    \
-         return status != UPCALL_OK ? status : gives_back_export(server, forward, &forward_functions_, error);\n}\n\
+         return status != UPCALL_OK ? status : gives_back_export(server, forward, \
+         &forward_functions_, error);\n}\n\
          bool values_bind(const char *plain, upcall_error *error);\n\
-         bool values_bind(const char *plain, upcall_error *error) {\n    return (plain_client_ = gives_back_bind(plain, error)) != NULL;\n}\n\
-         void values_unbind(void);\nvoid values_unbind(void) {\n    gives_back_unbind(plain_client_);\n}\n",
+         bool values_bind(const char *plain, upcall_error *error) {\n    return (plain_client_ = \
+         gives_back_bind(plain, error)) != NULL;\n}\n\
+         void values_unbind(void);\nvoid values_unbind(void) {\n    \
+         gives_back_unbind(plain_client_);\n}\n",
     );
     out
 }
 
-/// Which of the two an interface is.
+/// The interface's kind: values or objects.
 fn kind(interface: &DynamicInterface) -> &'static str {
     if interface.interface().name == OBJECTS { "objects" } else { "values" }
 }

@@ -1,4 +1,4 @@
-//! An interface that is written in Rust, called from C: the WIT that is emitted of this very file
+//! An interface that is written in Rust, called from C: the WIT that is emitted for this very file
 //! makes the client's stubs.
 #![forbid(unsafe_code)]
 
@@ -80,21 +80,30 @@ impl Accounts for Bank {
 const CLIENT: &str = r#"
 #include "accounts.h"
 #include <stdio.h>
-#define CHECK(right) do { if (!(right)) { fprintf(stderr, "%d: %s (%s)\n", __LINE__, #right, error.text); return 1; } } while (0)
+#define CHECK(right)                                                                 \
+    do {                                                                             \
+        if (!(right)) {                                                              \
+            fprintf(stderr, "%d: %s (%s)\n", __LINE__, #right, error.text);          \
+            return 1;                                                                \
+        }                                                                            \
+    } while (0)
 
 int main(int count, char **arguments) {
     upcall_error error;
     accounts_client_t *bank = accounts_bind(arguments[count - 1], &error);
     accounts_result_account_failure_t one, two;
     CHECK(bank);
-    CHECK(accounts_open(bank, upcall_text(""), &one, &error) == UPCALL_OK && one.is_err && one.as.err == ACCOUNTS_FAILURE_NO_OWNER);
+    CHECK(accounts_open(bank, upcall_text(""), &one, &error) == UPCALL_OK && one.is_err
+          && one.as.err == ACCOUNTS_FAILURE_NO_OWNER);
     CHECK(accounts_open(bank, upcall_text("Ada"), &one, &error) == UPCALL_OK && !one.is_err);
     CHECK(accounts_open(bank, upcall_text("Bob"), &two, &error) == UPCALL_OK && !two.is_err);
     accounts_entry_t entry = {7, {true, upcall_text("tip")}};
     accounts_balance_t balance;
-    CHECK(accounts_account_book(one.as.ok, &entry, &balance, &error) == UPCALL_OK && balance.tag == ACCOUNTS_BALANCE_HAS && balance.as.has == 8);
+    CHECK(accounts_account_book(one.as.ok, &entry, &balance, &error) == UPCALL_OK
+          && balance.tag == ACCOUNTS_BALANCE_HAS && balance.as.has == 8);
     entry.cents = -10, entry.for_.is_some = false;
-    CHECK(accounts_account_book(two.as.ok, &entry, &balance, &error) == UPCALL_OK && balance.tag == ACCOUNTS_BALANCE_OWES && balance.as.owes == 10);
+    CHECK(accounts_account_book(two.as.ok, &entry, &balance, &error) == UPCALL_OK
+          && balance.tag == ACCOUNTS_BALANCE_OWES && balance.as.owes == 10);
     const accounts_account_t *both[] = {one.as.ok, two.as.ok};
     accounts_list_lent_account_t lent = {both, 2};
     int64_t total;

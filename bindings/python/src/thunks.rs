@@ -23,18 +23,18 @@ macro_rules! table {
         [
             table!(one $hundreds $tens 0), table!(one $hundreds $tens 1),
             table!(one $hundreds $tens 2), table!(one $hundreds $tens 3),
-            table!(one $hundreds $tens 4),
-            table!(one $hundreds $tens 5), table!(one $hundreds $tens 6),
-            table!(one $hundreds $tens 7), table!(one $hundreds $tens 8),
-            table!(one $hundreds $tens 9),
+            table!(one $hundreds $tens 4), table!(one $hundreds $tens 5),
+            table!(one $hundreds $tens 6), table!(one $hundreds $tens 7),
+            table!(one $hundreds $tens 8), table!(one $hundreds $tens 9),
         ]
     };
     (one $hundreds:tt $tens:tt $ones:tt) => { thunk::<{ $hundreds * 100 + $tens * 10 + $ones }> };
     (tens $hundreds:tt) => {
         [
-            table!(ones $hundreds 0), table!(ones $hundreds 1), table!(ones $hundreds 2),
-            table!(ones $hundreds 3), table!(ones $hundreds 4),
-            table!(ones $hundreds 5), table!(ones $hundreds 6), table!(ones $hundreds 7),
+            table!(ones $hundreds 0), table!(ones $hundreds 1),
+            table!(ones $hundreds 2), table!(ones $hundreds 3),
+            table!(ones $hundreds 4), table!(ones $hundreds 5),
+            table!(ones $hundreds 6), table!(ones $hundreds 7),
             table!(ones $hundreds 8), table!(ones $hundreds 9),
         ]
     };

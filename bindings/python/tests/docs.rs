@@ -1,4 +1,4 @@
-//! What docs/reference/python.md says, done; and what docs/reference/messages.md says of Python.
+//! The programs of docs/python.md, and those in Python of docs/messages.md.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use support::{finish, here, left_out, package};
 
 mod support;
 
-/// A page's files: blocks of code whose first line says their names.
+/// A page's files: the blocks of code whose first line gives a name.
 fn files(page: &str) -> BTreeMap<String, String> {
     let page = std::fs::read_to_string(here("../../docs").join(page)).unwrap();
     let mut files = BTreeMap::new();
@@ -22,7 +22,7 @@ fn files(page: &str) -> BTreeMap<String, String> {
     files
 }
 
-/// A process that ends with this.
+/// A process that is ended when this is dropped.
 struct Ends(std::process::Child);
 
 impl Drop for Ends {
@@ -39,7 +39,7 @@ fn the_page_does_what_it_says() {
     }
     let folder = tempfile::tempdir().unwrap();
     package(folder.path());
-    // The page's name for its server is nobody's but this test's.
+    // The server's name on the page is replaced by one that only this test uses.
     let name = format!("\"docs-{}\"", std::process::id());
     for (file, code) in files("reference/python.md") {
         std::fs::write(folder.path().join(file), code.replace("\"notes\"", &name)).unwrap();

@@ -1,8 +1,8 @@
-//! Python's client on every language's server, and every language's client on Python's: over an
-//! interface with every construct.
+//! Python's client on every language's server, and every language's client on Python's server, over
+//! an interface with every construct.
 //!
 //! The other pairs are in `bindings/c/tests/languages.rs`, whose programs these are, except for
-//! Python's. C's are compiled without the sanitizers that they have there.
+//! Python's. C's are compiled here without the sanitizers that they have there.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ fn python_on_python() {
     server.end();
 }
 
-/// Without a module: the interface is learnt from the server.
+/// Without a module: the client learns the interface from the server.
 #[test]
 fn python_on_python_without_a_module() {
     if left_out() {
@@ -84,7 +84,7 @@ fn python_on_python_without_a_module() {
     let names = names();
     let server = python_server(&names);
     python_client(&names, "learn");
-    // Or is that of a file.
+    // Or takes it from a file.
     let wit = here("tests/languages/every.wit");
     programs().run("client.py", &[&names[0], &names[1], "wit", &wit.display().to_string()]);
     server.end();
@@ -137,7 +137,7 @@ fn c_on_python() {
     server.end();
 }
 
-/// What a client in Python is told when the server dies in its call, and afterwards.
+/// The errors of a client in Python when the server dies in its call, and afterwards.
 #[test]
 fn a_server_that_dies() {
     if left_out() {

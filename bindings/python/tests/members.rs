@@ -61,7 +61,7 @@ fn a_member_by_itself_does_and_refuses_what_the_package_says() {
     }
 }
 
-/// One in Rust, one in C, two in Python, each to each.
+/// One member in Rust, one in C and two in Python, each sending to each.
 #[test]
 fn members_in_all_languages_understand_each_other() {
     if left_out() {
@@ -74,7 +74,7 @@ fn members_in_all_languages_understand_each_other() {
     others.into_iter().for_each(Member::ends);
 }
 
-/// One in Python and one in C are killed: one in Rust, one in C and one in Python learn of it.
+/// A member in Python and one in C are killed; members in Rust, C and Python are notified.
 #[test]
 fn members_that_are_killed_are_told_of() {
     if left_out() {
@@ -123,7 +123,7 @@ fn a_member_that_computes_runs_handlers_between_two_bytecodes() {
     other.ends();
 }
 
-/// A member in Python that looks at messages where they lie.
+/// Starts a member in Python that reads messages in place.
 fn in_place(name: &str, what: &str) -> Member {
     Member::start(programs().command("in_place.py"), name, 2, 1, what)
 }
@@ -136,7 +136,7 @@ fn messages_are_looked_at_in_place_and_views_of_them_are_never_of_something_else
     }
 }
 
-/// 64 MiB, by what is resident; and its sender leaves while it is looked at.
+/// 64 MiB, checked by the resident memory. The sender leaves while the message is read.
 #[test]
 fn a_large_message_is_read_without_a_copy() {
     if left_out() {

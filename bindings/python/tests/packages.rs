@@ -1,6 +1,6 @@
-//! Every package that the compiler accepts, in Python: its module is imported without a warning,
-//! its types are what `mypy --strict` takes for sound, and random values of its procedures'
-//! arguments come back from Python as they went there.
+//! Every package that the compiler accepts, in Python. Its module is imported without a warning,
+//! `mypy --strict` accepts its types, and random values of its procedures' arguments come back from
+//! Python unchanged.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use upcall_idl::model::{Model, Type, TypeBody};
 
 mod support;
 
-/// Values for each procedure.
+/// Number of values for each procedure.
 const VALUES: u32 = 8;
 
 fn packages() -> Vec<(String, PathBuf)> {
@@ -39,7 +39,7 @@ fn packages() -> Vec<(String, PathBuf)> {
     all
 }
 
-/// Numbers by chance, the same ones each time (xorshift).
+/// Pseudo-random numbers, the same ones each time (xorshift).
 struct Chance(u64);
 
 impl Chance {
@@ -54,13 +54,13 @@ impl Chance {
         (self.next() % count as u64) as usize
     }
 
-    /// Small and large ones alike.
+    /// Small and large numbers alike.
     fn bits(&mut self) -> u64 {
         let shift = self.below(64);
         self.next() >> shift
     }
 
-    /// A value of a type, in WAVE.
+    /// A random value of a type, in WAVE.
     fn value(&mut self, model: &Model, ty: &Type) -> String {
         match model.resolve(ty) {
             Type::Bool => (self.below(2) == 1).to_string(),
@@ -82,7 +82,7 @@ impl Chance {
                 ["", "a", "ß€𝄞 and more", "x y"][self.below(4)].repeat(self.below(4))
             ),
             Type::List(t) => {
-                // Now and then one that is not copied with the rest.
+                // Occasionally long enough not to be copied with the rest.
                 let count = if *model.resolve(t) == Type::U8 && self.below(4) == 0 {
                     3000
                 } else {
@@ -111,7 +111,7 @@ impl Chance {
                 }
                 TypeBody::Variant(cases) => {
                     let case = &cases[self.below(cases.len())];
-                    // A case may be called `some` or `ok`; the sign makes it a name.
+                    // A case may be called `some` or `ok`; the sign marks it as a name.
                     self.case(&format!("%{}", case.name), case.ty.as_ref(), model)
                 }
                 TypeBody::Enum(labels) => format!("%{}", labels[self.below(labels.len())].name),
@@ -144,8 +144,8 @@ impl Chance {
     }
 }
 
-/// A line for each block: module, interface, procedure, and the block as the walker over the model
-/// makes it.
+/// Writes a line for each block: module, interface, procedure, and the block as the walker over the
+/// model makes it.
 fn blocks(stem: &str, model: &Model, chance: &mut Chance, lines: &mut String) {
     for told in model.interfaces.iter().filter(|interface| interface.foreign.is_none()) {
         let Ok(interface) = DynamicInterface::parse(&told.id, &model.source, &model.limits) else {
@@ -192,7 +192,7 @@ fn modules_are_imported_without_warnings_and_values_come_back() {
     println!("{count} packages; {}", String::from_utf8_lossy(&run.stdout).trim());
 }
 
-/// What a hostile server may say of its interface stays text: it is in docstrings and in names that
+/// Text from a hostile server's interface stays text: it appears in docstrings, and in names that
 /// WIT's grammar allows.
 #[test]
 fn documentation_is_text_whatever_is_in_it() {
@@ -204,8 +204,10 @@ fn documentation_is_text_whatever_is_in_it() {
     let evil = r#""""; import os; os._exit(3) # \" ''' \N{BULLET} \x41 {0} %s \"#;
     let docs = format!("/// {evil}\n/// {evil}\\\n/// \"\"\n");
     let wit = format!(
-        "{docs}package a:b;\n{docs}interface i {{\n{docs}record r {{\n{docs}x: u8 }}\n{docs}flags g {{\n{docs}a }}\n{docs}enum e {{\n{docs}a }}\n\
-         {docs}variant v {{\n{docs}a }}\n{docs}resource o {{\n{docs}constructor();\n{docs}m: func(); }}\n{docs}f: func(x: r) -> result<u8, e>; }}\n"
+        "{docs}package a:b;\n{docs}interface i {{\n{docs}record r {{\n{docs}x: u8 }}\n{docs}flags \
+        g {{\n{docs}a }}\n{docs}enum e {{\n{docs}a }}\n\
+         {docs}variant v {{\n{docs}a }}\n{docs}resource o {{\n{docs}constructor();\n{docs}m: \
+         func(); }}\n{docs}f: func(x: r) -> result<u8, e>; }}\n"
     );
     let file = folder.path().join("evil.wit");
     std::fs::write(&file, wit).unwrap();
@@ -216,7 +218,8 @@ fn documentation_is_text_whatever_is_in_it() {
         "-W",
         "error",
         "-c",
-        "import evil, upcall; upcall.load('evil.wit'); print(evil.R.__doc__); print(evil.I.f.__doc__)",
+        "import evil, upcall; upcall.load('evil.wit'); print(evil.R.__doc__); \
+        print(evil.I.f.__doc__)",
     ]);
     let run = finish(
         python.env("PYTHONPATH", folder.path()).current_dir(folder.path()),
@@ -226,7 +229,7 @@ fn documentation_is_text_whatever_is_in_it() {
     assert_eq!(said.matches(evil).count(), 4, "{said}");
 }
 
-/// mypy in a virtual environment under the target folder, if it can be had.
+/// Returns mypy in a virtual environment under the target folder, if it can be installed.
 fn mypy() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-mypy");
     let program = folder.join("bin/mypy");
@@ -259,7 +262,7 @@ fn type_hints_are_sound() {
         println!("skipped: mypy is not there, and cannot be installed");
         return;
     };
-    // Always in the same place, so that mypy knows again what it has looked at.
+    // Always in the same place, so that mypy's cache applies.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-stubs");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();

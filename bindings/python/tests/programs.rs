@@ -1,5 +1,5 @@
-//! What Python programs do that others cannot, or do otherwise: each test is a program in
-//! `tests/programs`, which checks itself.
+//! What only Python programs do, or do differently. Each test is a program in `tests/programs`,
+//! which checks itself.
 #![forbid(unsafe_code)]
 
 use std::io::Read;
@@ -48,7 +48,8 @@ fn a_server_listens_for_other_machines() {
     programs().run("listens.py", &[]);
 }
 
-/// Each side accepts only whom it names, and the mode and group of the socket come first.
+/// Each side accepts only the processes that it names, after the socket's mode and group were
+/// checked.
 #[test]
 fn each_side_says_which_users_it_accepts() {
     if left_out() {
@@ -59,7 +60,8 @@ fn each_side_says_which_users_it_accepts() {
         .output();
     if !probe.is_ok_and(|probe| probe.status.success()) {
         return eprintln!(
-            "skipped: programs of other users cannot be started here (that takes root and `setpriv`)"
+            "skipped: programs of other users cannot be started here (that takes root and \
+            `setpriv`)"
         );
     }
     let names = tempfile::tempdir().unwrap();
@@ -96,7 +98,7 @@ fn serving(name: &str, what: &str) -> Serving {
     Serving::start(command)
 }
 
-/// Ctrl-C, as a terminal says it.
+/// Sends Ctrl-C, as a terminal does.
 fn interrupt(server: &mut Serving) -> String {
     let done = Command::new("kill").args(["-INT", &server.0.id().to_string()]).status().unwrap();
     assert!(done.success());

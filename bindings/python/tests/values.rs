@@ -1,11 +1,11 @@
-//! Random values of every type of every package that is accepted, through Python and back, objects
-//! in them included.
+//! Random values of every type of every package that is accepted, through Python and back,
+//! including objects in them.
 //!
-//! Each package gets interfaces that give back what they get (`crates/idl/tests/echo`), and from
-//! those a module. One program serves all of them (`programs/gives_back.py`): each by an object
-//! that gives back, by one that asks that with the generated client, and by one that asks it with a
-//! client learnt from it. This test calls them with blocks that the walker over the model has made,
-//! and reads the blocks that come back with it.
+//! Each package gets interfaces that give back what they get (`crates/idl/tests/echo`), and a
+//! module for them. One program serves all of them (`programs/gives_back.py`), each in three ways:
+//! by an object that gives back, by an object that calls the first with the generated client, and
+//! by an object that calls it with a client learned from it. This test calls them with blocks from
+//! the walker over the model, and reads the blocks that come back with the walker.
 #![forbid(unsafe_code)]
 
 #[path = "../../../crates/idl/tests/echo/described.rs"]
@@ -19,7 +19,7 @@ use std::fmt::Write;
 use support::{Programs, Serving, left_out};
 use upcall_idl::dynamic::DynamicInterface;
 
-/// Random values for each type, with each of the three servers.
+/// Number of random values for each type, with each of the three servers.
 const CASES: [u32; 3] = [4, 4, 2];
 
 #[test]

@@ -9,8 +9,8 @@ pub fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The shared library, in `folder` by the names that it has when it is installed: cargo puts it
-/// beside this test.
+/// Links the shared library into `folder` under its installed names. Cargo puts the library beside
+/// this test.
 pub fn install(folder: &Path) {
     let library = std::env::current_exe().unwrap().with_file_name("libupcall_c.so");
     for name in ["libupcall.so", "libupcall.so.0"] {
@@ -19,7 +19,7 @@ pub fn install(folder: &Path) {
 }
 
 /// Compiles `sources`, which find the headers in `folder`, to `folder/output`, with these options
-/// beside those that all have.
+/// in addition to the common ones.
 pub fn compile(options: &[&str], sources: &[PathBuf], folder: &Path, output: &str) {
     let mut gcc = Command::new("gcc");
     gcc.args([
@@ -38,8 +38,8 @@ pub fn compile(options: &[&str], sources: &[PathBuf], folder: &Path, output: &st
     assert!(run.status.success(), "{output}: {}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// Where the library is built with a sanitizer of Rust's (`make asan`), gcc's cannot be linked with
-/// it, and programs in C are left out.
+/// Returns `true` if programs in C are skipped: if the library is built with one of Rust's
+/// sanitizers (`make asan`), gcc's cannot be linked with it.
 pub fn left_out() -> bool {
     let out = std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer"));
     if out {
@@ -48,8 +48,8 @@ pub fn left_out() -> bool {
     out
 }
 
-/// Runs a program. Stacks of servers are not those that the sanitizer knows, and some of the
-/// runtime's memory is meant to stay: so leaks are for clients only.
+/// Makes the command for a program. Leaks are checked in clients only: the sanitizer does not know
+/// the stacks of servers, and some of the runtime's memory is never freed on purpose.
 pub fn command(program: &Path, leaks: bool) -> Command {
     let mut command = Command::new(program);
     let leaks = u8::from(leaks);

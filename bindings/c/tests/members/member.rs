@@ -11,7 +11,8 @@ use upcall::message::{
     Event, Group, GroupBuilder, Handlers, JoinError, Kind, Payload, Reader, Writer,
 };
 
-/// What each sends to each in a round is numbered, and comes in this order.
+/// The kinds of messages that each member sends to each in a round; they are numbered in this
+/// order.
 const KINDS: u64 = 7;
 const ROUNDS: u64 = 40;
 
@@ -29,7 +30,7 @@ struct Kinds {
     go: Kind<()>,
 }
 
-/// What comes from each, by rank: the next number of all.
+/// The number of the next message from each member, by rank.
 type Next = Rc<RefCell<Vec<u64>>>;
 
 fn small(round: u64) -> Small {
@@ -66,7 +67,7 @@ fn handlers(next: &Next) -> (Handlers, Kinds, Rc<Cell<bool>>) {
         plain: handlers.kind("plain"),
         go: handlers.kind("go"),
     };
-    // The round of what comes from a member, which is to be of this kind now.
+    // Returns the round of a message from a member, which must be of this kind now.
     let round = |kind: u64| {
         let next = next.clone();
         move |from: usize| {
@@ -105,7 +106,8 @@ fn join(name: &str, size: usize, rank: usize) -> (Group, Kinds, Next, Rc<Cell<bo
     (joining.join(handlers).unwrap(), kinds, next, asked)
 }
 
-/// Each sends to each, and takes all; then to the next one only, which receives it.
+/// Each member sends to each, and takes all. Then it sends to the next one only, which receives the
+/// message.
 pub fn all(name: &str, size: usize, rank: usize) {
     let (group, kinds, next, asked) = join(name, size, rank);
     for round in 0..ROUNDS {
@@ -125,7 +127,8 @@ pub fn all(name: &str, size: usize, rank: usize) {
     assert_eq!(group.reduce(-(rank as f64), f64::min), Ok(-(size as f64 - 1.0)));
     group.barrier().unwrap();
 
-    // Who waits in the barrier still could not pass what has no handler: the receiver asks for it.
+    // A member that still waits in the barrier could not get past a message without a handler, so
+    // the receiver asks for that message.
     let before = (rank + size - 1) % size;
     group.send(before, kinds.go, &()).unwrap();
     while !asked.get() {
@@ -146,13 +149,13 @@ pub fn all(name: &str, size: usize, rank: usize) {
     group.barrier().unwrap();
 }
 
-/// Waits until all others have come, and until the last two have ended.
+/// Waits until all others have joined, and then until the last two have ended.
 pub fn survive(name: &str, size: usize, rank: usize, ready: impl FnOnce()) {
     let (group, ..) = join(name, size, rank);
     group.barrier().unwrap();
     ready();
     let mut ended = Vec::new();
-    // Other survivors may leave before this one has heard of both.
+    // Other survivors may leave before this one knows of both.
     while ![size - 2, size - 1].iter().all(|rank| ended.contains(rank)) {
         group.poll();
         match group.event() {
@@ -163,8 +166,8 @@ pub fn survive(name: &str, size: usize, rank: usize, ready: impl FnOnce()) {
     }
 }
 
-/// Joins with another list of kinds than a process. Whoever comes first takes the other in, and
-/// refuses it by name: it may be either.
+/// Joins with another list of kinds than a process. The member that comes first takes in the other,
+/// and refuses it by name: it may be either of them.
 pub fn differ(name: &str, other: &mut Child) {
     let said = refusal(name, other);
     assert!(
@@ -175,7 +178,7 @@ pub fn differ(name: &str, other: &mut Child) {
     );
 }
 
-/// What the one says that was refused.
+/// The refused member's error.
 fn refusal(name: &str, other: &mut Child) -> String {
     let start = Instant::now();
     loop {
@@ -192,11 +195,11 @@ fn refusal(name: &str, other: &mut Child) -> String {
             assert!(status.success(), "{status}: {said}");
             return said;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "nobody is refused");
+        assert!(start.elapsed() < Duration::from_secs(60), "no member is refused");
     }
 }
 
-/// Says that it is a number, and is two.
+/// A payload with the signature of one number that has two.
 struct Liar;
 
 impl Payload for Liar {
@@ -219,7 +222,8 @@ impl Payload for Liar {
     }
 }
 
-/// Sends the only other member what is not what its kind carries, and waits until that has left.
+/// Sends the only other member a payload that does not fit its kind, and waits until that member
+/// has left.
 pub fn lie(name: &str) {
     let mut handlers = Handlers::new();
     let number = handlers.kind::<Liar>("number");
@@ -232,7 +236,7 @@ pub fn lie(name: &str) {
     }
 }
 
-/// Sends the only other member 64 MiB and a number, and leaves when that looks.
+/// Sends the only other member 64 MiB and a number, and leaves when that member reads them.
 pub fn send_large(name: &str, looks: impl FnOnce()) {
     let mut handlers = Handlers::new();
     let (bytes, number) = (handlers.kind::<[u8]>("bytes"), handlers.kind::<u64>("number"));
@@ -247,8 +251,8 @@ pub fn send_large(name: &str, looks: impl FnOnce()) {
     looks();
 }
 
-/// Has the only other member answer so many numbers in the middle of what that computes, and sends
-/// it a lie in the end.
+/// Makes the only other member answer `count` numbers while it computes, and finally sends it a
+/// payload that does not fit its kind.
 pub fn interrupt(name: &str, count: u64) {
     let mut handlers = Handlers::new();
     let (number, lie) = (handlers.kind::<u64>("number"), handlers.kind::<Liar>("lie"));

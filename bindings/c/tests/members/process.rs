@@ -10,11 +10,11 @@ pub fn name() -> String {
     format!("members-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// One that ends with this.
+/// A member's process, which is ended when this is dropped.
 pub struct Member(pub Child);
 
 impl Member {
-    /// With the arguments that all of them have.
+    /// Starts a member with the arguments that all of them have.
     pub fn start(mut command: Command, name: &str, size: usize, rank: usize, what: &str) -> Self {
         command.args([name, &size.to_string(), &rank.to_string(), what]);
         Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use types::{Error, Point};
 use upcall::{Bytes, CallError, CancelToken, Failure, Lent};
 
-/// How many nodes live.
+/// Number of live nodes.
 #[derive(Clone, Default)]
 pub struct Counts(Arc<AtomicU32>);
 
@@ -136,12 +136,12 @@ pub fn server(name: &str) -> upcall::Server {
     upcall::Server::new().export(name, every::export(Server(Counts::default())))
 }
 
-/// Serves, with two processors as the one in C.
+/// Serves with two processors, as the server in C does.
 pub fn serve(names: &[String; 2]) -> (upcall::Running, Counts) {
     serve_by(upcall::Server::new(), names)
 }
 
-/// The same by this server.
+/// The same with a given server.
 pub fn serve_by(server: upcall::Server, [every, more]: &[String; 2]) -> (upcall::Running, Counts) {
     let counts = Counts::default();
     let server = server.processors(2).export(every, every::export(Server(counts.clone())));
@@ -165,7 +165,7 @@ fn deep() -> Deep {
     }
 }
 
-/// What the client in C does, too.
+/// Does what the client in C does.
 pub fn client([name, other]: &[String; 2]) {
     let every = Every::bind(name).unwrap();
     every.null().unwrap();
@@ -211,7 +211,7 @@ pub fn client([name, other]: &[String; 2]) {
     assert!(matches!(every.with_abandon(&word).late(150), Err(CallError::Aborted { .. })));
     std::thread::sleep(Duration::from_millis(900));
     while every.alive().unwrap() > 0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "late nodes are let go of");
+        assert!(start.elapsed() < Duration::from_secs(60), "late nodes are dropped");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -231,9 +231,10 @@ fn objects(every: &Every, other: &str) {
     let child = family.child.unwrap();
     assert_eq!((family.label.as_str(), child.name().unwrap().as_str()), ("abab", "leaf"));
     assert_eq!(every.names(vec![&family.parent, &child]), Ok(vec!["child".into(), "leaf".into()]));
-    assert!(
-        matches!(every.find(100), Ok(Found::Many(all)) if all.len() == 100 && every.alive() == Ok(102))
-    );
+    assert!(matches!(
+        every.find(100),
+        Ok(Found::Many(all)) if all.len() == 100 && every.alive() == Ok(102)
+    ));
     drop((family.parent, child));
     let more = More::bind(other).unwrap();
     let old = Node::new(&Every::from(&more), "old", Color::Green).unwrap();

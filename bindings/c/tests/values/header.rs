@@ -1,4 +1,4 @@
-//! What a generated header says, as far as these tests go by it.
+//! Reads the parts of a generated header that these tests use.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ impl<'h> Header<'h> {
             .trim_end_matches(");")
     }
 
-    /// How a procedure's result is freed, if it has anything to free.
+    /// The call that frees a procedure's result, if there is anything to free.
     pub fn free(&self, prefix: &str, procedure: &str) -> Option<&'h str> {
         let head = format!("upcall_status {prefix}_{procedure}(");
         let lines: Vec<&str> = self.0.lines().collect();

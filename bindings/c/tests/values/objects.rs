@@ -1,9 +1,9 @@
 //! The C of servers that give objects back (`crates/idl/tests/echo/objects.rs`).
 //!
-//! The first server has the objects. The second asks it by a generated client: what it holds are
-//! resources, each behind an object of its own. Values of clients and of servers differ in what
-//! their pointers point to; so one function for each type visits the handles in a value, and what
-//! they are is changed in place.
+//! The first server has the objects. The second calls the first by a generated client: what it
+//! holds are resources, each behind an object of its own. Values of clients and of servers differ
+//! in what their pointers point to. So there is one function for each type that visits the handles
+//! in a value, and converts them in place.
 
 use super::header::Header;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use upcall_idl::dynamic::DynamicInterface;
 use upcall_idl::model::{Model, ProcedureDefinition, Type, TypeBody, TypeId};
 
-/// What all packages need.
+/// The part that all packages need.
 const HEAD: &str = r#"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void count_(void **slot, bool lent, int resource, void *context) {
     (void)slot, (void)lent, (void)resource;
     ++*(size_t *)context;
 }
-/* Tells an object's number, and keeps none. */
+/* Records an object's number, and drops the object. */
 static void told_(void **slot, bool lent, int resource, void *context) {
     upcall_list_u64_t *numbers = context;
     const object_t_ *object = lent ? *slot : upcall_object_value(*slot);
@@ -51,7 +51,7 @@ static void told_(void **slot, bool lent, int resource, void *context) {
     ((uint64_t *)(uintptr_t)numbers->data)[numbers->len++] = object->number;
     if (!lent) upcall_object_drop(*slot);
 }
-/* What stands for an object becomes the resource. */
+/* Replaces a proxy object by its resource. */
 static void out_(void **slot, bool lent, int resource, void *context) {
     proxy_t_ *proxy = lent ? *slot : upcall_object_value(*slot);
     upcall_object *object = *slot;
@@ -67,10 +67,11 @@ static void forget_(void **slot, bool lent, int resource, void *context) {
     *slot = NULL;
 }
 static void never_(void) { abort(); }
-/* A struct of functions that nobody calls. */
+/* A struct of functions that are never called. */
 static void fill_(void *functions, size_t size) {
     void (*never)(void) = never_;
-    for (size_t at = 0; at < size; at += sizeof never) memcpy((char *)functions + at, &never, sizeof never);
+    for (size_t at = 0; at < size; at += sizeof never)
+        memcpy((char *)functions + at, &never, sizeof never);
 }
 static bool good_(upcall_status status, upcall_call *call, const upcall_error *error) {
     if (status == UPCALL_OK) return true;
@@ -80,8 +81,8 @@ static bool good_(upcall_status status, upcall_call *call, const upcall_error *e
 }
 "#;
 
-/// The functions of both servers. What the types are called is the generator's affair: it is taken
-/// from the header.
+/// The functions of both servers. The names of types come from the header, since the generator
+/// chooses them.
 #[expect(clippy::too_many_lines, reason = "one program in C")]
 pub fn gives_objects(interface: &'static DynamicInterface, header: &Header<'_>) -> String {
     let server = header.server("gives_objects");
@@ -142,9 +143,10 @@ pub fn gives_objects(interface: &'static DynamicInterface, header: &Header<'_>) 
                 let body = visits(interface.model(), &resources, ty, "(*v)", 0);
                 let _ = writeln!(
                     walks,
-                    "static void {walk}(void *value, visit_fn_ visit, void *context) {{\n    {served} *v = value;\n{body}}}"
+                    "static void {walk}(void *value, visit_fn_ visit, void *context) {{\n    \
+                    {served} *v = value;\n{body}}}"
                 );
-                // A client takes values as a server does: by a pointer or by themselves.
+                // A client takes values as a server does: by pointer or by value.
                 let theirs = client.split(", ").nth(1).expect("a value");
                 let argument = match theirs
                     .strip_prefix("const ")
@@ -157,15 +159,17 @@ pub fn gives_objects(interface: &'static DynamicInterface, header: &Header<'_>) 
                 let plain = match kind {
                     "echo" => format!("{copy}    *result = value_;\n"),
                     _ => format!(
-                        "{copy}    size_t count = 0;\n    {walk}(&value_, count_, &count);\n    result->data = upcall_call_alloc(call, count * 8);\n    {walk}(&value_, told_, result);\n"
+                        "{copy}    size_t count = 0;\n    {walk}(&value_, count_, &count);\n    \
+                        result->data = upcall_call_alloc(call, count * 8);\n    {walk}(&value_, \
+                        told_, result);\n"
                     ),
                 };
                 let out = format!("{copy}    {walk}(&value_, out_, NULL);\n");
                 let result =
                     client.split(", ").nth(2).expect("a result").trim_end_matches("*result").trim();
                 let forward = match kind {
-                    // What the client got lives until the next call of the procedure: by then the
-                    // one before has been answered.
+                    // The client's result lives until the next call of the procedure: by then the
+                    // previous call has been answered.
                     "echo" => {
                         let free = header
                             .free("gives_objects", &member)
@@ -173,14 +177,18 @@ pub fn gives_objects(interface: &'static DynamicInterface, header: &Header<'_>) 
                             .replace("(result)", "(&kept)");
                         let free = free.replace("*result", "kept");
                         format!(
-                            "    static {result} kept;\n    static bool have;\n    _Static_assert(sizeof kept == sizeof *result, \"of one size\");\n{out}    \
-                             if (have) {{\n        {walk}(&kept, forget_, NULL);\n        {free};\n    }}\n    have = false;\n{}",
+                            "    static {result} kept;\n    static bool have;\n    \
+                            _Static_assert(sizeof kept == sizeof *result, \"of one \
+                            size\");\n{out}    \
+                             if (have) {{\n        {walk}(&kept, forget_, NULL);\n        \
+                             {free};\n    }}\n    have = false;\n{}",
                             asked(
                                 &member,
                                 &argument,
                                 "&kept",
                                 &format!(
-                                    "have = true, {walk}(&kept, back_, NULL), memcpy(result, &kept, sizeof kept);"
+                                    "have = true, {walk}(&kept, back_, NULL), memcpy(result, \
+                                    &kept, sizeof kept);"
                                 )
                             )
                         )
@@ -191,7 +199,9 @@ pub fn gives_objects(interface: &'static DynamicInterface, header: &Header<'_>) 
                             &member,
                             &argument,
                             "&got",
-                            "result->len = got.len, result->data = memcpy(upcall_call_alloc(call, got.len * 8 + 1), got.len ? (const void *)got.data : \"\", got.len * 8), upcall_list_u64_free(&got);"
+                            "result->len = got.len, result->data = memcpy(upcall_call_alloc(call, \
+                            got.len * 8 + 1), got.len ? (const void *)got.data : \"\", got.len * \
+                            8), upcall_list_u64_free(&got);"
                         )
                     ),
                 };
@@ -201,15 +211,19 @@ pub fn gives_objects(interface: &'static DynamicInterface, header: &Header<'_>) 
         for (which, body) in [("has", plain), ("asks", forward)] {
             let _ = writeln!(
                 functions,
-                "static void {which}_{member}({params}) {{\n    (void)context, (void)call;\n{body}}}"
+                "static void {which}_{member}({params}) {{\n    (void)context, \
+                (void)call;\n{body}}}"
             );
         }
     }
     let _ = write!(
         out,
-        "static void *object_of_(int resource, void *value, void (*drop)(void *)) {{\n    switch (resource) {{\n{news}        default: abort();\n    }}\n}}\n\
-         /* A resource becomes an object that stands for it. */\n\
-         static void back_(void **slot, bool lent, int resource, void *context) {{\n    (void)lent, (void)context;\n    *slot = object_of_(resource, proxy_new_(*slot), proxy_drop_);\n}}\n\
+        "static void *object_of_(int resource, void *value, void (*drop)(void *)) {{\n    switch \
+        (resource) {{\n{news}        default: abort();\n    }}\n}}\n\
+         /* Replaces a resource by a proxy object. */\n\
+         static void back_(void **slot, bool lent, int resource, void *context) {{\n    \
+         (void)lent, (void)context;\n    *slot = object_of_(resource, proxy_new_(*slot), \
+         proxy_drop_);\n}}\n\
          {walks}{functions}"
     );
     for which in ["has", "asks"] {
@@ -240,21 +254,27 @@ pub fn gives_objects(interface: &'static DynamicInterface, header: &Header<'_>) 
     }
     let _ = write!(
         out,
-        "upcall_status objects_export(upcall_server *server, const char *has, const char *asks, upcall_error *error);\n\
-         upcall_status objects_export(upcall_server *server, const char *has, const char *asks, upcall_error *error) {{\n    upcall_status status;\n{fills}    \
+        "upcall_status objects_export(upcall_server *server, const char *has, const char *asks, \
+        upcall_error *error);\n\
+         upcall_status objects_export(upcall_server *server, const char *has, const char *asks, \
+         upcall_error *error) {{\n    upcall_status status;\n{fills}    \
          (void)fill_;\n    status = gives_objects_export(server, has, &has_, error);\n    \
-         return status != UPCALL_OK ? status : gives_objects_export(server, asks, &asks_, error);\n}}\n\
+         return status != UPCALL_OK ? status : gives_objects_export(server, asks, &asks_, \
+         error);\n}}\n\
          bool objects_bind(const char *has, upcall_error *error);\n\
-         bool objects_bind(const char *has, upcall_error *error) {{\n    return (there_ = gives_objects_bind(has, error)) != NULL;\n}}\n\
-         void objects_unbind(void);\nvoid objects_unbind(void) {{\n    gives_objects_unbind(there_);\n}}\n"
+         bool objects_bind(const char *has, upcall_error *error) {{\n    return (there_ = \
+         gives_objects_bind(has, error)) != NULL;\n}}\n\
+         void objects_unbind(void);\nvoid objects_unbind(void) {{\n    \
+         gives_objects_unbind(there_);\n}}\n"
     );
     out
 }
 
-/// Statements that ask the other server, and what is done with its answer.
+/// Statements that call the other server, and what is done with its answer.
 fn asked(member: &str, argument: &str, result: &str, then: &str) -> String {
     format!(
-        "    upcall_error error;\n    if (good_(gives_objects_{member}(there_, {argument}{result}, &error), call, &error)) {{ {then} }}\n"
+        "    upcall_error error;\n    if (good_(gives_objects_{member}(there_, \
+        {argument}{result}, &error), call, &error)) {{ {then} }}\n"
     )
 }
 

@@ -1,4 +1,4 @@
-//! Programs in Python, as processes of their own, with the engine that cargo has built beside this
+//! Programs in Python, as separate processes, with the engine that cargo has built beside this
 //! test.
 #![allow(dead_code)] // Not every test uses all of it.
 
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// No program takes longer.
+/// Maximum run time of a program.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn here(path: &str) -> PathBuf {
@@ -38,16 +38,16 @@ pub fn interpreter() -> &'static str {
     })
 }
 
-/// A Python to be run. Ctrl-C ends it, also where these tests were started in the background by a
-/// shell that has them ignore it.
+/// Makes a command for Python. Ctrl-C ends it, even if these tests were started in the background
+/// by a shell that makes them ignore it.
 pub fn python() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", interpreter()]);
     command
 }
 
-/// Where the engine is built with a sanitizer of Rust's (`make asan`), an interpreter without one
-/// cannot load it, and programs in Python are left out.
+/// Returns `true` if programs in Python are skipped: if the engine is built with one of Rust's
+/// sanitizers (`make asan`), an interpreter without it cannot load the engine.
 pub fn left_out() -> bool {
     let out = std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer"));
     if out {
@@ -56,13 +56,13 @@ pub fn left_out() -> bool {
     out
 }
 
-/// A folder with the package and modules, which goes with this.
+/// A folder with the package and modules, which is removed when this is dropped.
 pub struct Programs {
     folder: tempfile::TempDir,
 }
 
 impl Programs {
-    /// With the module of the WIT that all languages speak.
+    /// With the module of the WIT of the test of languages.
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         package(folder.path());
@@ -85,14 +85,14 @@ impl Programs {
         command
     }
 
-    /// Runs one to its end, which must be good.
+    /// Runs a program to its end, which must be successful.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Output {
         let mut command = self.command(program);
         finish(command.args(arguments), program)
     }
 }
 
-/// Waits for a program, which must end well, and in time.
+/// Waits for a program, which must end successfully and in time.
 pub fn finish(command: &mut Command, what: &str) -> Output {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -106,7 +106,7 @@ pub fn finish(command: &mut Command, what: &str) -> Output {
             match child.try_wait().unwrap() {
                 Some(status) => break Some(status),
                 None if start.elapsed() > PATIENCE => {
-                    // So that it says where all its threads are.
+                    // Makes Python print where all its threads are.
                     let _ = Command::new("kill").args(["-ABRT", &child.id().to_string()]).status();
                     std::thread::sleep(Duration::from_secs(1));
                     let _ = child.kill();
@@ -132,7 +132,7 @@ fn read(from: &mut impl Read) -> Vec<u8> {
     all
 }
 
-/// The package, as a wheel would have it.
+/// Writes the package as a wheel would contain it.
 pub fn package(folder: &Path) {
     let package = folder.join("upcall");
     std::fs::create_dir(&package).unwrap();
@@ -147,7 +147,7 @@ pub fn package(folder: &Path) {
     std::os::unix::fs::symlink(engine, package.join("_upcall.abi3.so")).unwrap();
 }
 
-/// A server that serves until its input ends; and ends with this.
+/// A server that serves until its input ends; it is ended when this is dropped.
 pub struct Serving(pub Child);
 
 impl Serving {
