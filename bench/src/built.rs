@@ -1,6 +1,7 @@
-//! Where the peers' programs come from: they are built from source when their peers are asked for,
-//! because what they depend on is heavy and nobody else needs it. Each is built by itself, so that
-//! nobody needs Go who asks for a library in Rust.
+//! Builds the peers' programs from source, when their peers are requested.
+//!
+//! The peers' dependencies are heavy and nothing else needs them. Each program is built separately,
+//! so that a run that needs only a Rust library does not require Go.
 
 use crate::interrupted;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -13,29 +14,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// Sources of the peers, as they were when this crate was compiled.
+/// Directory of the peers' sources when this crate was compiled.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
-/// Why there is no such program.
+/// Why a peer's program is missing.
 #[derive(Debug)]
 pub enum PeersError {
-    /// Neither sources nor a built program.
+    /// There are neither sources nor a built program.
     Nowhere {
-        /// Where a built one was looked for.
+        /// Where a built program was expected.
         beside: PathBuf,
     },
-    /// What the build needs is missing, and could not be installed.
+    /// A build requirement is missing and could not be installed.
     Missing {
-        /// What, and who needs it.
+        /// The requirement, and which peer needs it.
         what: &'static str,
-        /// What to install on Debian.
+        /// Debian packages to install.
         packages: &'static str,
     },
-    /// The build failed; the compiler has said why on standard error.
+    /// The build failed. The compiler's diagnostics are on standard error.
     Build {
-        /// The command, to be tried by hand.
+        /// The command, for a manual attempt.
         command: String,
-        /// How it ended.
+        /// How the command ended.
         how: String,
     },
 }
@@ -68,7 +69,7 @@ impl fmt::Display for PeersError {
 
 impl std::error::Error for PeersError {}
 
-/// What a build needs and does not bring.
+/// A requirement of a build that the build does not provide itself.
 pub(crate) struct Need {
     pub what: &'static str,
     pub packages: &'static str,
@@ -98,7 +99,7 @@ const GRPC_CPP: Need = Need {
         works(&cxx(), &["--version"])
             && works(Path::new("pkg-config"), &["--exists", "grpc++", "protobuf"])
             && works(Path::new("protoc"), &["--version"])
-            // It has no option that it could be tried with.
+            // The plugin has no option with which it could be probed.
             && on_path("grpc_cpp_plugin")
     },
 };
@@ -121,28 +122,29 @@ const OPEN_MPI: Need = Need {
 
 const GO: Need = Need { what: "Go", packages: "golang-go", there: || works(&go(), &["version"]) };
 
-/// The path of an up-to-date `upcall-peers`, built now if need be. Building takes some minutes the
-/// first time; its progress goes to standard error. `own` is the running program, beside which a
-/// built one may lie when there are no sources.
+/// Returns the path of an up-to-date `upcall-peers`, building it if needed.
+///
+/// The first build takes some minutes; its progress goes to standard error. `own` is the path of
+/// the running program. If there are no sources, a built program beside it is used.
 ///
 /// # Errors
-/// [`PeersError`], each saying what to do.
+/// [`PeersError`]; each variant says what to do.
 pub fn peers(own: &Path) -> Result<PathBuf, PeersError> {
     cargo(own, "upcall-peers", &[], Some(&ZEROMQ))
 }
 
-/// As [`peers`], for the libraries of threads in Rust.
+/// Like [`peers`], for the thread libraries in Rust.
 ///
 /// # Errors
-/// As there.
+/// As for [`peers`].
 pub fn thread_peers(own: &Path) -> Result<PathBuf, PeersError> {
     cargo(own, "upcall-thread-peers", &["--no-default-features", "--features", "threads"], None)
 }
 
-/// As [`peers`], for gRPC's C++ library.
+/// Like [`peers`], for gRPC's C++ library.
 ///
 /// # Errors
-/// As there.
+/// As for [`peers`].
 pub fn grpc_cpp(own: &Path) -> Result<PathBuf, PeersError> {
     cargo(
         own,
@@ -152,26 +154,26 @@ pub fn grpc_cpp(own: &Path) -> Result<PathBuf, PeersError> {
     )
 }
 
-/// As [`peers`], for the libraries of messages in Rust.
+/// Like [`peers`], for the message libraries in Rust.
 ///
 /// # Errors
-/// As there.
+/// As for [`peers`].
 pub fn message_peers(own: &Path) -> Result<PathBuf, PeersError> {
     cargo(own, "upcall-message-peers", &["--no-default-features", "--features", "messages"], None)
 }
 
-/// As [`peers`], for UCX.
+/// Like [`peers`], for UCX.
 ///
 /// # Errors
-/// As there.
+/// As for [`peers`].
 pub fn ucx(own: &Path) -> Result<PathBuf, PeersError> {
     cargo(own, "upcall-ucx", &["--no-default-features", "--features", "ucx"], Some(&UCX))
 }
 
-/// As [`peers`], for Open MPI.
+/// Like [`peers`], for Open MPI.
 ///
 /// # Errors
-/// As there.
+/// As for [`peers`].
 pub fn open_mpi(own: &Path) -> Result<PathBuf, PeersError> {
     cargo(
         own,
@@ -181,10 +183,10 @@ pub fn open_mpi(own: &Path) -> Result<PathBuf, PeersError> {
     )
 }
 
-/// As [`peers`], for Boost.Fiber.
+/// Like [`peers`], for Boost.Fiber.
 ///
 /// # Errors
-/// As there.
+/// As for [`peers`].
 pub fn boost_fiber(own: &Path) -> Result<PathBuf, PeersError> {
     compiled(own, "upcall-boost-fiber", "threads/boost_fiber.cpp", &BOOST, |source, program| {
         let mut compiler = Command::new(cxx());
@@ -194,15 +196,15 @@ pub fn boost_fiber(own: &Path) -> Result<PathBuf, PeersError> {
     })
 }
 
-/// As [`peers`], for goroutines.
+/// Like [`peers`], for goroutines.
 ///
 /// # Errors
-/// As there.
+/// As for [`peers`].
 pub fn goroutines(own: &Path) -> Result<PathBuf, PeersError> {
     compiled(own, "upcall-goroutines", "threads/goroutines.go", &GO, |source, program| {
         let mut compiler = Command::new(go());
-        // One file and the standard library: no module, no network, and nothing is left in the
-        // user's folders.
+        // One file and the standard library: this needs no module and no network, and leaves
+        // nothing in the user's folders.
         compiler
             .env("GO111MODULE", "off")
             .env("GOTOOLCHAIN", "local")
@@ -212,20 +214,20 @@ pub fn goroutines(own: &Path) -> Result<PathBuf, PeersError> {
     })
 }
 
-/// Where programs are built.
+/// Directory of built programs.
 fn release() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(SOURCES).join("target"), PathBuf::from)
         .join("release")
 }
 
-/// Without sources, a built program beside the running one.
+/// Finds a built program beside the running one.
 fn without_sources(own: &Path, name: &str) -> Result<PathBuf, PeersError> {
     let beside = own.with_file_name(name);
     if beside.is_file() { Ok(beside) } else { Err(PeersError::Nowhere { beside }) }
 }
 
-/// A program of the package `upcall-peers`.
+/// Builds a program of the package `upcall-peers`.
 fn cargo(
     own: &Path,
     name: &str,
@@ -251,7 +253,7 @@ fn cargo(
     build(cargo, &program)
 }
 
-/// A program that is one file, compiled if it is newer.
+/// Compiles a program of one source file, if the source is newer than the program.
 fn compiled(
     own: &Path,
     name: &str,
@@ -271,7 +273,7 @@ fn compiled(
     eprintln!("building {name} …");
     provide(need)?;
     fs::create_dir_all(release()).ok();
-    // A compiler that is killed must leave no half of a program that looks newer than its source.
+    // A killed compiler must not leave a partial program that looks newer than its source.
     fs::remove_file(&program).ok();
     build(compiler(&source, &program), &program)
 }
@@ -290,8 +292,8 @@ pub(crate) fn build(mut compiler: Command, program: &Path) -> Result<PathBuf, Pe
     }
 }
 
-/// Runs a command to its end, or until this program is asked to stop. Then the processes that the
-/// command has started end with it: cargo starts compilers, which would go on without it.
+/// Runs a command to its end, or until this program is asked to stop. In the latter case, also ends
+/// the processes that the command has started: cargo's compilers would otherwise continue.
 fn status(command: &mut Command) -> io::Result<ExitStatus> {
     let mut child = command.process_group(0).spawn()?;
     let group = Pid::from_child(&child);
@@ -315,7 +317,7 @@ fn cxx() -> PathBuf {
     env::var_os("CXX").map_or_else(|| "c++".into(), PathBuf::from)
 }
 
-/// On the path, or where its own documentation has it installed.
+/// Go's compiler on the path, or where Go's documentation installs it.
 fn go() -> PathBuf {
     const INSTALLED: &str = "/usr/local/go/bin/go";
     if !works(Path::new("go"), &["version"]) && Path::new(INSTALLED).is_file() {
@@ -333,7 +335,7 @@ pub(crate) fn works(program: &Path, args: &[&str]) -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
-/// Installs what is missing, where that is possible.
+/// Installs a missing requirement where that is possible.
 pub(crate) fn provide(need: &Need) -> Result<(), PeersError> {
     if (need.there)() {
         return Ok(());

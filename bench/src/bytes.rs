@@ -1,6 +1,7 @@
-//! Calls over systems that carry only bytes (sockets, ZeroMQ): a request is one byte of procedure
-//! and its arguments, a reply is the result. As little as will do, so that what is measured is the
-//! system and not this.
+//! Calls over systems that carry only bytes (sockets, ZeroMQ).
+//!
+//! A request is one byte for the procedure, followed by its arguments. A reply is the result. The
+//! encoding is minimal, so that the measurement is of the system and not of this module.
 
 use crate::case::BIG;
 use crate::child::{ClientSide, Outcome};
@@ -11,26 +12,26 @@ const ADD: u8 = 1;
 const BYTES_IN: u8 = 2;
 const BIG_IN_OUT: u8 = 3;
 
-/// Carries a request over and the reply back.
+/// Carries a request to the server and the reply back.
 pub trait Exchange {
-    /// Sends the concatenation of `head` and `body`, waits for the reply and puts it into `reply`
-    /// (empty before).
+    /// Sends the concatenation of `head` and `body`, waits for the reply, and stores it in `reply`,
+    /// which is initially empty.
     ///
     /// # Errors
-    /// When the other side is gone, or the system fails.
+    /// The other side has ended, or the system failed.
     fn exchange(&mut self, head: &[u8], body: &[u8], reply: &mut Vec<u8>) -> Outcome<()>;
 }
 
-/// A client's side made of an [`Exchange`].
+/// A client built on an [`Exchange`].
 #[derive(Debug, Default)]
 pub struct Bytes<E> {
-    /// The system.
+    /// The underlying system.
     pub exchange: E,
     reply: Vec<u8>,
 }
 
 impl<E: Exchange> Bytes<E> {
-    /// Calls over `exchange`.
+    /// Creates a client that calls over `exchange`.
     pub fn new(exchange: E) -> Bytes<E> {
         Bytes { exchange, reply: Vec::new() }
     }
@@ -70,16 +71,16 @@ impl<E: Exchange> ClientSide for Bytes<E> {
     }
 }
 
-/// The request of a null call, for clients that keep several outstanding.
+/// Returns the request of a null call, for clients that keep several outstanding.
 pub fn null_request() -> [u8; 1] {
     [NULL]
 }
 
-/// The server's answer to `request`, put into `reply` (empty before). A null call is answered by
-/// one byte, because a message of none cannot be told from none.
+/// Stores the server's answer to `request` in `reply`, which is initially empty. The answer to a
+/// null call is one byte, because an empty message cannot be distinguished from no message.
 ///
 /// # Errors
-/// When the request is no such call.
+/// `request` is not a valid call.
 pub fn serve(request: &[u8], reply: &mut Vec<u8>) -> Outcome<()> {
     match *request {
         [NULL] => reply.push(NULL),
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
     use crate::payload::checksum;
 
-    /// The server's answer without a system in between.
+    /// An exchange with the server's code in the same process.
     struct Direct;
 
     impl Exchange for Direct {

@@ -1,6 +1,7 @@
-//! What is measured: the four tests of LRPC (Bershad et al., TOCS 1990, Table IV), three sizes of
-//! argument, and null calls from several callers at once; where the two processes run; and how the
-//! server waits.
+//! The cases of the suite `rpc`, where the two processes run, and how the server waits.
+//!
+//! The cases are the four tests of LRPC (Bershad et al., TOCS 1990, Table IV), three sizes of
+//! argument, and null calls from several callers at once.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of the argument of `bigin`, and of argument and result of `biginout` (LRPC, Table IV).
+/// Size of the argument of `bigin`, and of argument and result of `biginout`, in bytes (LRPC, Table
+/// IV).
 pub const BIG: usize = 200;
 
 /// One kind of call.
@@ -28,7 +30,7 @@ pub enum Case {
     In64k,
     /// 1 MiB in; the server reads every byte.
     In1m,
-    /// No argument, no result; the client sleeps before each call.
+    /// No argument, no result. The client sleeps before each call.
     NullGap(Gap),
 }
 
@@ -78,7 +80,7 @@ impl Case {
         }
     }
 
-    /// Time that the client sleeps before each call. `None` if the calls follow each other.
+    /// Time that the client sleeps before each call, or `None` if calls are back to back.
     pub fn gap(self) -> Option<Duration> {
         match self {
             Case::NullGap(Gap::Us20) => Some(Duration::from_micros(20)),
@@ -89,8 +91,8 @@ impl Case {
         }
     }
 
-    /// Returns `true` if the case runs in a setting. Calls after a gap are of use only if the server
-    /// parks, and null calls only without pinned processors.
+    /// Returns `true` if the case runs in this setting. Calls after a gap are meaningful only with
+    /// a parked server. Unpinned, only null calls are measured.
     pub fn is_for(self, placement: Placement, mode: Mode) -> bool {
         match self.gap() {
             Some(_) => mode == Mode::Parked,
@@ -98,7 +100,7 @@ impl Case {
         }
     }
 
-    /// Bytes of payload that the client writes afresh for each call.
+    /// Number of payload bytes that the client rewrites for each call.
     pub fn bytes(self) -> usize {
         match self {
             Case::Null | Case::NullGap(_) | Case::Add => 0,
@@ -113,7 +115,7 @@ impl Case {
 /// Numbers of calls outstanding at once in the throughput cases `null-tN`.
 pub const THREADS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// The name of the case of a bind that opens the channel between client and server, and of one that
+/// Names of the cases of binds: one that opens the channel between client and server, and one that
 /// finds it open.
 pub const BINDS: [&str; 2] = ["bind", "bind-further"];
 
@@ -121,9 +123,9 @@ pub const BINDS: [&str; 2] = ["bind", "bind-further"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// Client on one processor, server on another.
+    /// Client and server on different processors.
     TwoCores,
-    /// Both on the same processor.
+    /// Client and server on the same processor.
     OneCore,
     /// Nothing is pinned, and each system has its default settings.
     Unpinned,
@@ -133,13 +135,13 @@ pub enum Placement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// It looks for them all the time.
+    /// The server polls continuously.
     Polling,
-    /// It sleeps in the kernel.
+    /// The server sleeps in the kernel.
     Parked,
 }
 
-/// The settings in which cases run, in the order of the report ([`Case::is_for`]).
+/// The settings in which cases run ([`Case::is_for`]), in the order of the report.
 pub const SETTINGS: [(Placement, Mode); 5] = [
     (Placement::TwoCores, Mode::Polling),
     (Placement::OneCore, Mode::Polling),
@@ -169,7 +171,7 @@ impl Mode {
     }
 }
 
-/// A word that names nothing here.
+/// A name that is not known here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownName {
     what: &'static str,

@@ -39,70 +39,70 @@ use crate::payload::{checksum, expected, fill};
 use crate::place::{self, confine};
 use crate::stats::{Clock, Summary};
 
-/// What a system's functions return. The message reaches the person who runs the benchmark.
+/// The result of a system's functions. The message is shown to the user of the benchmark.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Where and how this child runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The processors that this child is confined to.
+    /// The processors to which this child is confined.
     pub cpus: Vec<usize>,
-    /// Where the two run.
+    /// Where client and server run.
     pub placement: Placement,
     /// How the server waits.
     pub mode: Mode,
-    /// A directory of this pair alone, empty at the start and removed by the harness: sockets and
-    /// the like go here.
+    /// Directory for the sockets and other files of this pair only. It is empty at the start, and
+    /// the harness removes it.
     pub dir: PathBuf,
 }
 
 impl Place {
-    /// With what the names of files in /dev/shm must begin, for a system that has no other place
-    /// for its shared memory. The harness removes them with `dir`.
+    /// Returns the prefix for names of files in /dev/shm, for a system that cannot place its shared
+    /// memory elsewhere. The harness removes these files with `dir`.
     pub fn shared_memory_prefix(&self) -> String {
         crate::pair::shared_memory_prefix(&self.dir)
     }
 }
 
-/// A system under test. One value of `Entry` for each goes into the table given to [`child_main`].
+/// A system under test. The table passed to [`child_main`] has one `Entry` for each system.
 pub trait System {
     /// The name in records and on the command line.
     const NAME: &'static str;
-    /// The client's side.
+    /// The client.
     type Client: ClientSide;
 
-    /// Serves. Announces itself by `ready` when clients may connect. Ends when [`Stop`] says so, or
-    /// never.
+    /// Runs the server. Announces itself by `ready` when clients can connect. Returns when [`Stop`]
+    /// requests it, or never.
     ///
     /// # Errors
-    /// Whatever prevents serving.
+    /// The server cannot run.
     fn serve(place: &Place, ready: Ready) -> Outcome<()>;
 
-    /// Connects to the server, which has announced itself in `place.dir`'s pair.
+    /// Connects to the server of this pair, which has been announced.
     ///
     /// # Errors
-    /// Whatever prevents connecting.
+    /// The client cannot connect.
     fn connect(place: &Place) -> Outcome<Self::Client>;
 }
 
-/// The calls that every system makes. The server's answers are in [`crate::payload::answer`].
+/// The calls that every system makes. [`crate::payload::answer`] has the server's answers.
 pub trait ClientSide {
-    /// `null`.
+    /// Calls `null`.
     ///
     /// # Errors
-    /// A failed call, as for the rest of these.
+    /// The call failed, as for all methods of this trait.
     fn null(&mut self) -> Outcome<()>;
-    /// `add`.
+    /// Calls `add`.
     fn add(&mut self, a: i32, b: i32) -> Outcome<i32>;
-    /// `bigin`: returns the checksum.
+    /// Calls `bigin`, and returns the checksum.
     fn big_in(&mut self, data: &[u8; BIG]) -> Outcome<u64>;
-    /// `biginout`.
+    /// Calls `biginout`.
     fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]>;
-    /// `in-4k`, `in-64k`, `in-1m`: returns the checksum.
+    /// Calls `in-4k`, `in-64k` or `in-1m`, and returns the checksum.
     fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64>;
 
-    /// Null calls by `callers` callers for about `time`, all on this child's processor; None if the
-    /// system cannot have that many calls outstanding.
+    /// Makes null calls by `callers` callers for about `time`, all on this child's processor.
+    /// Returns `None` if the system cannot have that many calls outstanding.
     fn throughput(&mut self, callers: usize, time: Duration) -> Option<Outcome<Throughput>>
     where
         Self: Sized,
@@ -110,16 +110,19 @@ pub trait ClientSide {
         (callers == 1).then(|| Throughput::one_caller(self, time))
     }
 
-    /// Binds afresh `rounds` times: once while nothing stands between client and server, then some
-    /// times more. None if the system does not tell the two apart.
+    /// Times new binds for `rounds` rounds. In each, the first bind finds nothing between client
+    /// and server, and some further binds follow. Returns `None` if the system does not distinguish
+    /// them.
     fn bind(&mut self, rounds: usize) -> Option<Outcome<Binds>> {
         let _ = rounds;
         None
     }
 
-    /// Null calls for about `time`, one at a time, to the server of this pair and those of others,
-    /// by their directories: of 16 calls `first` are to this pair's server, the others to all in
-    /// turn; None if the system does not call several servers.
+    /// Makes null calls to several servers for about `time`, one at a time.
+    ///
+    /// `others` lists the directories of the other pairs. Of 16 calls, `first` go to this pair's
+    /// server, and the others go to all servers in turn. Returns `None` if the system does not call
+    /// several servers.
     fn mix(
         &mut self,
         others: &[PathBuf],
@@ -130,18 +133,19 @@ pub trait ClientSide {
         None
     }
 
-    /// Null calls whose procedure says when it ran; None if the system has no such procedure.
+    /// Makes null calls whose procedure reports when it ran. Returns `None` if the system has no
+    /// such procedure.
     fn halves(&mut self, count: usize, clock: &Clock) -> Option<Outcome<Halves>> {
         let _ = (count, clock);
         None
     }
 }
 
-/// Tells the harness that clients may connect.
+/// Announces to the harness that clients can connect.
 #[derive(Debug)]
 pub struct Ready(());
 
-/// Says when to stop serving.
+/// Reports when the server should stop.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<Asked>);
 
@@ -153,14 +157,14 @@ struct Asked {
 }
 
 impl Stop {
-    /// Whether the harness has asked the server to end. Cheap enough for a polling loop.
+    /// Returns `true` if the harness has asked the server to end. Cheap enough for a polling loop.
     #[inline]
     pub fn requested(&self) -> bool {
         self.0.flag.load(Relaxed)
     }
 
-    /// Blocks until then, for servers whose work is done by other threads. Uses no CPU, so that
-    /// idle figures are theirs.
+    /// Blocks until the harness asks the server to end, for servers whose work is done by other
+    /// threads. Uses no CPU, so that idle figures are the server's alone.
     pub fn wait(&self) {
         let mut held = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.requested() {
@@ -169,14 +173,15 @@ impl Stop {
     }
 
     fn request(&self) {
-        // Under the lock, or `wait` could look before and sleep after.
+        // Held while notifying: otherwise `wait` could check before the store and sleep after the
+        // notification.
         let _held = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.flag.store(true, Relaxed);
         self.0.came.notify_all();
     }
 }
 
-/// How long a stoppable server has to end by itself.
+/// Time that a stoppable server has to end by itself.
 const GRACE: Duration = Duration::from_millis(1500);
 
 impl Ready {
@@ -184,8 +189,7 @@ impl Ready {
         Ready(())
     }
 
-    /// Announces a server that has nothing to clean up: the process exits when its standard input
-    /// ends.
+    /// Announces a server that needs no cleanup: the process exits when its standard input ends.
     pub fn announce(self) {
         announce();
         thread::spawn(|| {
@@ -194,7 +198,7 @@ impl Ready {
         });
     }
 
-    /// Announces a server that must clean up: when its standard input ends, it has 1.5 s to see
+    /// Announces a server that needs cleanup. When its standard input ends, it has 1.5 s to observe
     /// `Stop` and return.
     pub fn announce_stoppable(self) -> Stop {
         announce();
@@ -214,7 +218,8 @@ fn announce() {
     println!("ready");
 }
 
-/// Answers each line of standard input by one on standard output, until `quit` or the end.
+/// Answers each line of standard input with one line on standard output, until `quit` or the end of
+/// input.
 pub(crate) fn answer_lines(mut command: impl FnMut(&str) -> Outcome<String>) -> Outcome<()> {
     announce();
     for line in io::stdin().lock().lines() {
@@ -227,14 +232,14 @@ pub(crate) fn answer_lines(mut command: impl FnMut(&str) -> Outcome<String>) -> 
     Ok(())
 }
 
-/// An answer, or what is said of an error.
+/// Formats an answer, or an error, as a line.
 pub(crate) fn answer_line(line: &str, answer: Outcome<String>) -> String {
     answer.unwrap_or_else(|error| {
         serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
     })
 }
 
-/// The entry with this name, of those that this program can be.
+/// Returns the entry with this name, among the systems that this program provides.
 pub(crate) fn entry<'a, E>(
     entries: &'a [E],
     what: &str,
@@ -267,13 +272,15 @@ impl Entry {
     }
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-child`; `systems` is
-/// what this program can be. Errors go to standard error, which the harness shows.
+/// Runs this process as a child of the harness.
+///
+/// `args` are the arguments after `bench-child`; `systems` lists the systems that this program
+/// provides. Errors go to standard error, which the harness shows.
 pub fn child_main(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> ExitCode {
     exit(run(args, systems))
 }
 
-/// How a child ends. An error goes to standard error.
+/// Returns a child's exit code, after writing an error to standard error.
 pub(crate) fn exit(outcome: Outcome<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -365,7 +372,7 @@ fn client<S: System>(place: &Place) -> Outcome<()> {
     answer_lines(|line| driver.command(line))
 }
 
-/// A client and what it needs to measure.
+/// A client, with what the measurement needs.
 struct Driver<C> {
     client: C,
     clock: Clock,
@@ -408,10 +415,11 @@ impl<C: ClientSide> Driver<C> {
         }
     }
 
-    /// `count` calls with a time stamp each, then as many without; fewer if either takes longer
-    /// than `most`, as it does when other programs have the processors. Filling and checking
-    /// are inside the measured time: they are part of the exchange, and the same in every
-    /// system.
+    /// Makes `count` calls with a time stamp each, then as many without. Makes fewer if either part
+    /// exceeds `most`, as happens when other programs have the processors.
+    ///
+    /// Filling and checking the payload are inside the measured time: they belong to the exchange,
+    /// and are the same in every system.
     fn latency(&mut self, case: Case, count: usize, most: Duration) -> Outcome<Summary> {
         self.payload.clear();
         self.payload.resize(case.bytes(), 0);
@@ -440,10 +448,10 @@ impl<C: ClientSide> Driver<C> {
         }
     }
 
-    /// Null calls, each after a sleep of `gap`, which is not measured; fewer than `count` if they
-    /// take longer than `most`. The mean is that of the same calls.
+    /// Makes null calls, each after a sleep of `gap`, which is not measured. Makes fewer than
+    /// `count` if they take longer than `most`. The mean is of the same calls.
     fn after_gaps(&mut self, count: usize, most: Duration, gap: Duration) -> Outcome<Summary> {
-        // The kernel's timers are exact to 50 µs otherwise.
+        // By default the kernel's timers are exact to 50 µs only.
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
         let begun = Instant::now();
         let mut samples = Vec::with_capacity(count);
@@ -486,9 +494,10 @@ impl<C: ClientSide> Driver<C> {
 /// Minimum number of calls after gaps.
 const LEAST: usize = 4;
 
-/// Does 0 to `count` in parts, until all is done or `most` is over: the clock is looked at between
-/// parts only, which is too seldom to be seen in the figures. Says how much was done; the first
-/// part always is.
+/// Runs steps 0 to `count` in parts, until all are done or `most` has passed.
+///
+/// The clock is read between parts only, which is too rarely to affect the figures. Returns the
+/// number of steps done; the first part is always run.
 #[inline(always)]
 fn in_parts(
     count: usize,
@@ -561,7 +570,7 @@ mod tests {
         }
     }
 
-    /// A system in the same process, right or wrong.
+    /// A system in the same process, with right or wrong answers.
     struct Direct {
         error: u64,
     }
@@ -600,7 +609,8 @@ mod tests {
             let summary: Summary = serde_json::from_str(&answer).unwrap();
             assert_eq!(summary.count, 10);
         }
-        // More than can be done in a millisecond: what is begun is done, and the rest left.
+        // More calls than fit in a millisecond: a part that has begun is finished, and the rest is
+        // skipped.
         let answer = driver(0).command("latency in-1m 256 1").unwrap();
         let summary: Summary = serde_json::from_str(&answer).unwrap();
         assert!((4..256).contains(&summary.count), "{summary:?}");

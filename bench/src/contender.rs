@@ -1,4 +1,4 @@
-//! Who takes part: the names, which program each one lives in, and the settings in which each runs.
+//! The contenders: their names, their programs, and the settings in which each runs.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::case::{Mode, Placement};
 use crate::peers::Peer;
 use crate::programs::Programs;
 
-/// Which program answers to `bench-child NAME`.
+/// The program that answers to `bench-child NAME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// The program that runs the benchmark.
@@ -19,19 +19,20 @@ pub enum Program {
     GrpcCpp,
 }
 
-/// What becomes of the data that a peer writes, which may be hostile. A system's construction says
-/// this; it is not measured.
+/// How a system treats data from a peer, which may be hostile. This follows from the system's
+/// design and is not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// The kernel copies each message, so that the peer cannot change it while it is decoded.
+    /// The kernel copies each message, so the peer cannot change it during decoding.
     Copied,
-    /// The peer can write at any time, and each word is checked where it is read. Upcall: U3 in
-    /// docs/requirements.md has the tests.
+    /// The peer can write at any time, and each word is checked where it is read. Upcall:
+    /// docs/requirements.md lists the tests under U3.
     Checked,
-    /// The peer can write at any time and is believed. The limits do nothing but what takes time.
-    /// iceoryx2 adds an offset from its queue to the address of a segment, without a bound
-    /// (`data_segment.rs` of 0.10.0). shmipc compares offset and length with a bound, by a sum of
-    /// 32 bits that may overflow (`manager.rs` of 0.2.1).
+    /// The peer can write at any time and is trusted. The limits do only what takes time.
+    ///
+    /// iceoryx2 adds an offset from its queue to the address of a segment without a bounds check
+    /// (`data_segment.rs` of 0.10.0). shmipc compares offset and length with a bound by a 32-bit
+    /// sum that may overflow (`manager.rs` of 0.2.1).
     Believed,
 }
 
@@ -45,22 +46,23 @@ impl fmt::Display for Trust {
     }
 }
 
-/// One that takes part.
+/// A system that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contender {
-    /// Its name in records and on the command line.
+    /// Name in records and on the command line.
     pub name: &'static str,
-    /// Where it lives.
+    /// The program that contains it.
     pub program: Program,
-    /// What becomes of the data that a peer writes.
+    /// How it treats data from a peer.
     pub trust: Trust,
     /// How its servers can wait.
     modes: &'static [Mode],
-    /// A bare hand-off, which has both sides on one processor in either placement.
+    /// `true` for a bare hand-off, which has both sides on one processor in either placement.
     pub hand_off: bool,
-    /// How many calls it can have outstanding at once.
+    /// Maximum number of calls that it can have outstanding.
     pub outstanding: usize,
-    /// Its binds are measured: it tells one that opens a channel from one that finds it open.
+    /// `true` if its binds are measured: it distinguishes a bind that opens a channel from later
+    /// ones.
     pub binds: bool,
 }
 
@@ -82,7 +84,7 @@ const fn hand_off(name: &'static str) -> Contender {
     Contender { trust: Trust::Believed, hand_off: true, outstanding: 1, ..limit }
 }
 
-/// The floors, in the order of the report.
+/// The limits, in the order of the report.
 pub const LIMITS: [Contender; 5] = [
     Contender { trust: Trust::Believed, ..contender("limit", Program::Own, &[Mode::Polling]) },
     hand_off("limit-futex"),
@@ -91,14 +93,14 @@ pub const LIMITS: [Contender; 5] = [
     hand_off("limit-socket"),
 ];
 
-/// Ours.
+/// Upcall.
 pub const UPCALL: Contender = Contender {
     trust: Trust::Checked,
     binds: true,
     ..contender("upcall", Program::Own, &[Mode::Polling, Mode::Parked])
 };
 
-/// The peers. A peer without a mode in which its server polls takes part in `parked` only.
+/// The peers. A peer whose server has no polling mode is measured only in `parked`.
 pub const PEERS: [Contender; 9] = [
     contender("unix-socket", Program::Own, &[Mode::Parked]),
     Contender {
@@ -126,11 +128,11 @@ impl Peer for Contender {
     }
 }
 
-/// The programs of `contenders`. The peers in C++ are taken out where their library is missing.
+/// Returns the programs of `contenders`, and removes the C++ peers if their library is missing.
 /// `own` is the running program.
 ///
 /// # Errors
-/// Why there is no program that most of them live in, or no program at all.
+/// The program of most peers is missing, or no program is left.
 pub(crate) fn programs(
     contenders: &mut Vec<Contender>,
     own: &Path,
@@ -145,12 +147,12 @@ pub(crate) fn programs(
 }
 
 impl Contender {
-    /// Whether it runs with a server that waits like this.
+    /// Returns `true` if it runs with a server that waits in this mode.
     pub fn runs(&self, mode: Mode) -> bool {
         self.modes.contains(&mode)
     }
 
-    /// The processors of server and client, from all processors of the run.
+    /// Returns the processors of server and client, out of all processors of the run.
     pub fn processors(&self, placement: Placement, all: &[usize]) -> [Vec<usize>; 2] {
         let first = all.get(..1).unwrap_or_default().to_vec();
         let second = all.get(1..2).map_or_else(|| first.clone(), <[usize]>::to_vec);

@@ -1,4 +1,4 @@
-//! Why a run of a suite ends without a report.
+//! Errors that end a suite without a report.
 
 use std::fmt;
 use std::io;
@@ -10,29 +10,29 @@ use crate::interrupted;
 /// Why there is no report.
 #[derive(Debug)]
 pub enum RunError {
-    /// SIGINT or SIGTERM; everything has been cleared away.
+    /// SIGINT or SIGTERM. All children and files have been cleaned up.
     Interrupted,
     /// The peers' program is missing.
     Peers(PeersError),
-    /// A wish for a case or a system that is none.
+    /// The requested case or system does not exist.
     Unknown {
-        /// A case, or a system.
+        /// The kind of name: a case or a system.
         what: &'static str,
-        /// What was asked for.
+        /// The requested name.
         found: String,
-        /// What there is.
+        /// The names that exist.
         known: Vec<String>,
     },
-    /// Nothing is left of the suite.
+    /// The options leave nothing to measure.
     Nothing,
-    /// A file or directory.
+    /// A file or directory operation failed.
     File {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// What was tried and what the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The processors that may be used cannot be told, or signals not be handled.
+    /// The allowed processors cannot be determined, or signals cannot be handled.
     System(io::Error),
 }
 
@@ -60,7 +60,8 @@ impl std::error::Error for RunError {}
 
 impl RunError {
     /// # Errors
-    /// The first of `wished` that is not among `known`, each of which is `what`.
+    /// A name in `wished` is not in `known`; `what` is the kind of name. The first such name is
+    /// reported.
     pub(crate) fn unless_known(
         what: &'static str,
         wished: &[String],
@@ -74,7 +75,7 @@ impl RunError {
 }
 
 impl From<PeersError> for RunError {
-    /// A build that an interrupt has ended is no fault of the build.
+    /// A build that was interrupted is reported as an interrupt, not as a build failure.
     fn from(error: PeersError) -> Self {
         if interrupted::is_asked() { RunError::Interrupted } else { RunError::Peers(error) }
     }

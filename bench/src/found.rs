@@ -1,4 +1,4 @@
-//! What a client finds of calls and binds.
+//! A client's findings about calls and binds.
 
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
@@ -9,31 +9,30 @@ use serde::{Deserialize, Serialize};
 use crate::child::{ClientSide, Outcome};
 use crate::stats::{Clock, Summary};
 
-/// What one turn found of one case.
+/// The finding of one turn of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Found {
-    /// What each of them took.
+    /// Durations of single operations.
     Times(Summary),
-    /// How many there were.
+    /// Number of operations in a time.
     Rate(Throughput),
 }
 
-/// How long the two ways of a null call took.
+/// Durations of the two directions of a null call.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Halves {
-    /// From before the call to the procedure.
+    /// From before the call until the procedure runs.
     pub there: Summary,
-    /// From the procedure to after the call.
+    /// From the procedure until after the call.
     pub back: Summary,
 }
 
 impl Halves {
-    /// Takes the times of `count` calls by `call`, which returns what [`Clock::read`] said in the
-    /// procedure.
+    /// Times `count` calls. `call` returns the value of [`Clock::read`] in the procedure.
     ///
     /// # Errors
-    /// The first call that fails, or no call at all.
+    /// The first call that fails, or no call was made.
     pub fn time(
         count: usize,
         clock: &Clock,
@@ -57,22 +56,22 @@ impl Halves {
     }
 }
 
-/// How long binds took.
+/// Durations of binds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Binds {
-    /// Those that opened the channel.
+    /// Binds that opened the channel.
     pub first: Summary,
-    /// Those that found it open.
+    /// Binds that found the channel open.
     pub further: Summary,
 }
 
 impl Binds {
-    /// Takes the times of `rounds` rounds; of fewer if they take longer than a second, as they do
-    /// when other programs have the processors. `bind` binds and returns what stands as long as
-    /// it is kept.
+    /// Times `rounds` rounds, or fewer if they take longer than a second, as happens when other
+    /// programs have the processors. `bind` binds and returns the binding, which stays open until
+    /// it is dropped.
     ///
     /// # Errors
-    /// The first bind that fails, or no round at all.
+    /// The first bind that fails, or no round was made.
     pub fn time<B>(rounds: usize, mut bind: impl FnMut() -> Outcome<B>) -> Outcome<Binds> {
         const FURTHER: usize = 4;
         const MOST: Duration = Duration::from_secs(1);
@@ -99,7 +98,7 @@ impl Binds {
                 standing.push(bound);
             }
             drop(standing);
-            // The server tidies up after the round; the next one finds it at rest.
+            // The server cleans up after the round; the next round finds it idle.
             thread::sleep(Duration::from_millis(1));
         }
         Ok(Binds {
@@ -109,25 +108,25 @@ impl Binds {
     }
 }
 
-/// Calls made in a time.
+/// Number of calls in a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// Calls that came back.
+    /// Number of completed calls.
     pub calls: u64,
-    /// From the first call's start to the last one's end, nanoseconds.
+    /// Time from the start of the first call to the end of the last one, in nanoseconds.
     pub elapsed_ns: u64,
 }
 
 impl Throughput {
-    /// `calls` calls in `elapsed`.
+    /// Creates a throughput of `calls` calls in `elapsed`.
     pub fn new(calls: u64, elapsed: Duration) -> Throughput {
         Throughput { calls, elapsed_ns: elapsed.as_nanos() as u64 }
     }
 
-    /// One caller, one call at a time.
+    /// Measures one caller, with one call at a time.
     ///
     /// # Errors
-    /// The first failed call.
+    /// The first call that fails.
     pub fn one_caller(client: &mut impl ClientSide, time: Duration) -> Outcome<Throughput> {
         let (begun, mut calls) = (Instant::now(), 0);
         while begun.elapsed() < time {
@@ -139,11 +138,11 @@ impl Throughput {
         Ok(Throughput::new(calls, begun.elapsed()))
     }
 
-    /// `callers` kernel threads on this processor, each with a client of its own from `connect`.
-    /// The clients are connected before the time begins.
+    /// Measures `callers` kernel threads on this processor, each with its own client from
+    /// `connect`. All clients connect before the measured time begins.
     ///
     /// # Errors
-    /// The first failed connection or call.
+    /// The first connection or call that fails.
     pub fn kernel_threads<C: ClientSide + Send>(
         callers: usize,
         time: Duration,

@@ -1,4 +1,4 @@
-//! Being asked to stop.
+//! Detection of SIGINT and SIGTERM.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,23 +6,23 @@ use std::sync::{Arc, LazyLock};
 
 static FLAG: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// Whether this program was asked to stop while it watched for that.
+/// Returns `true` if this program was asked to stop while it watched for that.
 pub(crate) fn is_asked() -> bool {
     FLAG.load(Ordering::Relaxed)
 }
 
-/// SIGINT and SIGTERM as a flag, while it lives.
+/// Turns SIGINT and SIGTERM into a flag, until it is dropped.
 pub struct Interrupted {
-    /// Whether one has come.
+    /// Set when a signal has arrived.
     pub flag: Arc<AtomicBool>,
     handlers: Vec<signal_hook::SigId>,
 }
 
 impl Interrupted {
-    /// Looks for them from now on.
+    /// Watches for the signals from now on.
     ///
     /// # Errors
-    /// When the kernel permits no handler.
+    /// The kernel permits no handler.
     pub fn watch() -> io::Result<Interrupted> {
         let flag = FLAG.clone();
         flag.store(false, Ordering::Relaxed);
