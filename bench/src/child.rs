@@ -1,24 +1,26 @@
-//! The child's side: what a system under test has to provide, and the protocol that all of them
-//! speak.
+//! The child's side of the suite `rpc`: what a system under test has to provide, and the protocol
+//! that all systems speak.
 //!
 //! ```text
-//! EXE bench-child SYSTEM server|client --cpus N,… --placement two-cores|one-core --mode polling|parked --dir DIR
+//! EXE bench-child SYSTEM server|client
+//!     --cpus N,… --placement two-cores|one-core --mode polling|parked --dir DIR
 //! ```
-//! Each child confines itself to its processors (a client, and as a rule the server too, to one),
+//! Each child confines itself to its processors (one for a client, and usually for a server),
 //! connects or serves through files in DIR only, and prints `ready`. The server then serves until
 //! its standard input ends. The client reads commands, one a line, and answers each with one line:
 //!
 //! | command | answer |
 //! |---|---|
-//! | `latency CASE COUNT MILLIS` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"p9999_ns":…,"mean_ns":…,"count":…}`; `p9999_ns` from 20 000 calls on |
-//! | `throughput null CALLERS MILLIS` | `{"calls":…,"elapsed_ns":…}`, or `{"unsupported":true}` |
-//! | `bind ROUNDS` | `{"first":{…},"further":{…}}`, each as for `latency`, or `{"unsupported":true}` |
+//! | `latency CASE COUNT MILLIS` | a summary |
+//! | `throughput null CALLERS MILLIS` | `{"calls":…,"elapsed_ns":…}`, or unsupported |
+//! | `bind ROUNDS` | `{"first":{…},"further":{…}}`, a summary each; or unsupported |
 //! | `mix FIRST MILLIS DIR …` | as for `throughput` |
-//! | `halves COUNT` | `{"there":{…},"back":{…}}`, each as for `latency`, or `{"unsupported":true}` |
+//! | `halves COUNT` | `{"there":{…},"back":{…}}`, a summary each; or unsupported |
 //! | `quit` | none; the client ends |
 //!
-//! Any command may be answered `{"error":"…"}`. A child dies with the harness, whatever happens to
-//! the harness.
+//! A summary is `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"p9999_ns":…,"mean_ns":…,"count":…}`, with
+//! `p9999_ns` from 20 000 calls on. The answer `unsupported` is `{"unsupported":true}`. Any command
+//! may be answered `{"error":"…"}`. A child dies with the harness, however the harness ends.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -481,7 +483,7 @@ impl<C: ClientSide> Driver<C> {
             *seed = seed.wrapping_mul(5).wrapping_add(1);
             call(client, payload, *seed)
         };
-        let mut samples = vec![1; count]; // not zero: the pages must be there before the time begins
+        let mut samples = vec![1; count]; // not zero: pages must exist before timing begins
         let timed = in_parts(count, most, |part| clock.time_each(&mut samples[part], &mut one))?;
         samples.truncate(timed);
         let begun = Instant::now();

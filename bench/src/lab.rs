@@ -1,13 +1,14 @@
-//! The processes of a child that measures: who sends, and who receives; or an object's home, and
-//! those who use it.
+//! The processes of a child that measures: a sender and a receiver, or an object's home and its
+//! users.
 //!
-//! The first one is the harness's child. It starts the others, which are the same program with the
-//! same task; all run [`Lab::both`] or [`Lab::all`] as often as the case says so, each its own side
-//! of it. What the others find they print as a line for the first one. Beside what is measured they
-//! share a page by which they take turns, and learn that another one has failed ([`Gate`]).
+//! The first process is the harness's child. It starts the others, which run the same program with
+//! the same task. All processes call [`Lab::both`] or [`Lab::all`] equally often, and each runs its
+//! own side. The others print their findings as a line, which the first process reads. Besides the
+//! memory that is measured, they share a page by which they take turns and learn that another
+//! process has failed ([`Gate`]).
 //!
-//! Processes, as threads of one would pay for each other's mappings: a segment that one of them
-//! gives back interrupts the processor of the other.
+//! They are processes because threads of one process would pay for each other's mappings: a segment
+//! that one of them unmaps interrupts the processor of the other.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -27,43 +28,42 @@ use crate::child::Outcome;
 use crate::place;
 use crate::raw::{self, PAGE, Page};
 
-/// The turn after the last.
+/// Value of a gate after the last turn.
 pub const OVER: u64 = u64::MAX;
 
-/// What the one says that has not failed itself.
+/// Error of a side that has not failed itself.
 const OTHER: &str = "the other side has failed";
 
-/// What the processes of a lab are started for.
+/// The task of the processes of a lab.
 pub trait Errand: Copy {
-    /// What follows the program's name where another process is started for the same, but for its
-    /// place.
+    /// Returns the arguments for starting another process with the same task, without its seat.
     fn arguments(&self) -> Vec<String>;
 
-    /// The first process.
+    /// Returns the id of the first process.
     fn group(&self) -> u32;
 
-    /// The processors: of the first process, and of the others.
+    /// Returns the processors of the first process and of the others.
     fn cpus(&self) -> [usize; 2];
 
-    /// How many others there are.
+    /// Returns the number of other processes.
     fn others(&self) -> usize {
         1
     }
 }
 
-/// Which of the processes this is: behind `--second`.
+/// Identifies one of the other processes: the value of `--second`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seat {
-    /// The first process.
+    /// Id of the first process.
     pub group: u32,
-    /// The first one's descriptor of the memory.
+    /// The first process's descriptor of the memory.
     number: i32,
-    /// From 1 on.
+    /// Number of this process, from 1 on.
     rank: usize,
 }
 
 impl Seat {
-    /// As the first process says it.
+    /// Parses a seat in the form that the first process writes.
     pub fn read(text: &str) -> Option<Seat> {
         let mut numbers = text.split('/');
         let (group, number, rank) = (
@@ -74,10 +74,10 @@ impl Seat {
         numbers.next().is_none().then_some(Seat { group, number, rank })
     }
 
-    /// What stands behind a task: nothing in the first process, in the others their place.
+    /// Parses the arguments after the task: none in the first process, the seat in the others.
     ///
     /// # Errors
-    /// Something else; told with the `usage`.
+    /// The arguments are different. The text contains `usage`.
     pub fn behind(rest: &[&str], usage: &str) -> Outcome<Option<Seat>> {
         match rest {
             [] => Ok(None),
@@ -95,16 +95,16 @@ impl fmt::Display for Seat {
     }
 }
 
-/// Where a case is measured.
+/// The place where a case is measured.
 pub struct Lab<T> {
-    /// What is to be done.
+    /// The task.
     pub task: T,
     role: Role,
     memory: Arc<Page>,
     gates: usize,
 }
 
-/// Which of the processes this one is.
+/// The role of this process.
 enum Role {
     First {
         others: Vec<Other>,
@@ -114,7 +114,7 @@ enum Role {
     Other {
         rank: usize,
     },
-    /// All, as threads.
+    /// All processes, as threads.
     All,
 }
 
@@ -134,11 +134,11 @@ impl Other {
     }
 }
 
-/// All that a child does: it finds what it is asked for, and measures that; the first process tells
-/// what was found, as a line of JSON. It dies with who has started it.
+/// The main function of a child: parses the task and measures it. The first process prints the
+/// findings as a line of JSON. The child dies with its parent.
 ///
 /// # Errors
-/// Those of both, and of the lab.
+/// Parsing or measuring failed, or the lab could not be set up.
 pub(crate) fn run<T: Errand, F: Serialize>(
     asked: impl FnOnce() -> Outcome<(T, Option<Seat>)>,
     measure: impl FnOnce(&mut Lab<T>) -> Outcome<F>,
@@ -156,10 +156,10 @@ pub(crate) fn run<T: Errand, F: Serialize>(
 }
 
 impl<T: Errand> Lab<T> {
-    /// In the harness's child: starts the other processes.
+    /// Creates the lab in the harness's child, and starts the other processes.
     ///
     /// # Errors
-    /// No memory, or no process.
+    /// The memory or a process cannot be created.
     pub(crate) fn first(task: T) -> Outcome<Lab<T>> {
         let file = raw::create(PAGE)?;
         let number = file.as_raw_fd();
@@ -175,30 +175,32 @@ impl<T: Errand> Lab<T> {
         Ok(lab)
     }
 
-    /// In another process.
+    /// Creates the lab in another process.
     ///
     /// # Errors
-    /// The first one has ended.
+    /// The first process has ended.
     pub(crate) fn second(task: T, seat: Seat) -> Outcome<Lab<T>> {
         let memory = Page::open(&path(seat.group, seat.number))?;
         Ok(Lab { task, role: Role::Other { rank: seat.rank }, memory: Arc::new(memory), gates: 0 })
     }
 
-    /// All as threads of this process, for tests: what they take is not what processes take.
+    /// Runs all processes as threads of this one, for tests. The times differ from those of
+    /// processes.
     ///
     /// # Errors
-    /// No memory.
+    /// The memory cannot be created.
     pub fn of_threads(task: T) -> Outcome<Lab<T>> {
         let file = raw::create(PAGE)?;
         let memory = Page::open(&path(std::process::id(), file.as_raw_fd()))?;
         Ok(Lab { task, role: Role::All, memory: Arc::new(memory), gates: 0 })
     }
 
-    /// Has the first process run `first`, on its processor, and the second one `second`, on its
-    /// own. What they find, in the first one; `None` in the second. For tasks of one other process.
+    /// Runs `first` in the first process and `second` in the second, each on its own processor. For
+    /// tasks with one other process. Returns both findings in the first process and `None` in the
+    /// second.
     ///
     /// # Errors
-    /// A side has failed.
+    /// A side failed.
     pub fn both<A: Send, B: Send + Serialize + DeserializeOwned>(
         &mut self,
         first: impl FnOnce(&Gate) -> Outcome<A> + Send,
@@ -213,11 +215,12 @@ impl<T: Errand> Lab<T> {
         Ok(others.pop().map(|second| (first, second)))
     }
 
-    /// Has the first process run `first`, on its processor, and each of the others `other`, with
-    /// its number from 1 on, on theirs. What they find, in the first one; `None` in the others.
+    /// Runs `first` in the first process, and `other` with a number from 1 on in each of the
+    /// others, on their processors. Returns the findings in the first process and `None` in the
+    /// others.
     ///
     /// # Errors
-    /// One has failed.
+    /// A side failed.
     pub fn all<A: Send, B: Send + Serialize + DeserializeOwned>(
         &mut self,
         first: impl FnOnce(&Gate) -> Outcome<A> + Send,
@@ -263,7 +266,7 @@ impl<T: Errand> Lab<T> {
                     let theirs = theirs.collect::<Vec<_>>();
                     (first.join().unwrap_or_else(|_| Err(panicked())), theirs)
                 });
-                // Who fails first has a reason of its own.
+                // The side that failed first has its own reason; the others have `OTHER`.
                 let failed = mine
                     .as_ref()
                     .err()
@@ -280,18 +283,18 @@ impl<T: Errand> Lab<T> {
         }
     }
 
-    /// Confines this thread, and what it starts, to the two processors.
+    /// Confines this thread, and its children, to the two processors.
     ///
     /// # Errors
-    /// They may not be used.
+    /// The processors may not be used.
     pub fn confine(&self) -> Outcome<()> {
         Ok(place::confine(&self.task.cpus())?)
     }
 
-    /// Waits for the other processes, if this is the first one.
+    /// Waits for the other processes, if this is the first.
     ///
     /// # Errors
-    /// One has ended badly.
+    /// One of them failed.
     pub(crate) fn end(mut self) -> Outcome<()> {
         let Role::First { others, .. } = &mut self.role else { return Ok(()) };
         for Other { process, .. } in others {
@@ -304,7 +307,7 @@ impl<T: Errand> Lab<T> {
 }
 
 impl<T> Lab<T> {
-    /// Whether what was found is told here.
+    /// Returns `true` if this process reports the findings.
     pub fn tells(&self) -> bool {
         !matches!(self.role, Role::Other { .. })
     }
@@ -313,7 +316,7 @@ impl<T> Lab<T> {
 impl<T> Drop for Lab<T> {
     fn drop(&mut self) {
         let Role::First { others, .. } = &mut self.role else { return };
-        // One that learns that this side has failed says why it ends, unless it hangs.
+        // A process that learns of this side's failure exits with its reason, unless it hangs.
         self.memory.line(0).store(1, Ordering::Release);
         for _ in 0..100 {
             others.retain_mut(|other| matches!(other.process.try_wait(), Ok(None)));
@@ -329,10 +332,10 @@ impl<T> Drop for Lab<T> {
     }
 }
 
-/// Keeps this thread, and what it starts, on that processor.
+/// Keeps this thread, and its children, on this processor.
 ///
 /// # Errors
-/// It may not be used.
+/// The processor may not be used.
 pub fn pin(cpu: usize) -> Outcome<()> {
     Ok(place::pin(cpu)?)
 }
@@ -341,14 +344,14 @@ fn path(process: u32, number: i32) -> PathBuf {
     PathBuf::from(format!("/proc/{process}/fd/{number}"))
 }
 
-/// A turn, which grows; alone on its lines. Beside it, whether a side has failed.
+/// A turn number that only grows, alone on its lines. Beside it is a flag that a side has failed.
 #[derive(Clone)]
 pub struct Gate {
     memory: Arc<Page>,
     line: usize,
 }
 
-/// Says that one has failed, unless it is forgotten.
+/// Reports a failure when dropped, unless it is forgotten.
 struct Failing<'a>(&'a Gate);
 
 impl Drop for Failing<'_> {
@@ -363,44 +366,44 @@ impl Gate {
         self.memory.line(self.line)
     }
 
-    /// It is that turn now.
+    /// Begins this turn.
     #[inline]
     pub fn open(&self, turn: u64) {
         self.word().store(turn, Ordering::Release);
     }
 
-    /// The turn.
+    /// Returns the current turn.
     #[inline]
     pub fn turn(&self) -> u64 {
         self.word().load(Ordering::Acquire)
     }
 
-    /// A number for who has the next turn.
+    /// Stores a number for the side that has the next turn.
     pub fn say(&self, number: u64) {
         self.memory.line(self.line + 1).store(number, Ordering::Release);
     }
 
-    /// One more has come: what was said is one more.
+    /// Adds 1 to the stored number.
     pub fn arrive(&self) {
         self.memory.line(self.line + 1).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What was said last.
+    /// Returns the stored number.
     pub fn said(&self) -> u64 {
         self.memory.line(self.line + 1).load(Ordering::Acquire)
     }
 
     /// # Errors
-    /// The other side has failed.
+    /// The other side failed.
     #[inline]
     pub fn check(&self) -> Outcome<()> {
         if self.memory.line(0).load(Ordering::Acquire) == 0 { Ok(()) } else { Err(OTHER.into()) }
     }
 
-    /// Looks until it is that turn or a later one, which it returns.
+    /// Polls until this turn or a later one has begun, and returns it.
     ///
     /// # Errors
-    /// The other side has failed.
+    /// The other side failed.
     #[inline]
     pub fn wait(&self, turn: u64) -> Outcome<u64> {
         let mut looks = 0_u32;
@@ -411,17 +414,18 @@ impl Gate {
             }
             self.check()?;
             looks += 1;
-            // The other one may need this processor.
+            // The other side may need this processor.
             if looks.is_multiple_of(1 << 14) {
                 thread::yield_now();
             }
         }
     }
 
-    /// The same for one that may be late, and must not cost the others anything.
+    /// Like [`wait`](Self::wait), for a side that may be late and must not cost the others
+    /// anything: it sleeps between polls.
     ///
     /// # Errors
-    /// The other side has failed.
+    /// The other side failed.
     pub fn rest(&self, turn: u64) -> Outcome<u64> {
         while self.turn() < turn {
             self.check()?;
@@ -430,7 +434,7 @@ impl Gate {
         Ok(self.turn())
     }
 
-    /// Runs `body`; everybody learns of it if it fails. For threads that a side starts besides.
+    /// Runs `body`, and reports its failure to all sides. For additional threads of a side.
     ///
     /// # Errors
     /// Those of `body`.
@@ -446,7 +450,7 @@ impl Gate {
 mod tests {
     use super::*;
 
-    /// So many others, on any processor.
+    /// A task with this number of others, on any processor.
     #[derive(Clone, Copy)]
     struct Test(usize);
 

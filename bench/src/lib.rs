@@ -1,20 +1,27 @@
 //! The benchmark harness: Upcall, its peers and the limits of the machine, measured alike and in
 //! the same run.
 //!
-//! What it does: in the suite [`rpc`], starts each system as a server and a client process, pinned,
-//! and has them make the same calls with the same payloads, written afresh and checked on each
-//! call; in the suite [`threads`], has each system do the same operations of threads in a process
-//! of its own, pinned and counted; in the suite [`urpc`], has Upcall repeat that paper's
-//! experiments: calls by several threads at once, and the parts of a call; in the suite [`lrpc`],
-//! those of LRPC: four calls on one processor beside the least that the machine permits, and calls
-//! by several processors at once; in the suite [`messages`], has a sender and a receiver of each
-//! system pass messages, and measures what only ours has of them; in the suite [`homed`], has
-//! operations on an object run by every way that there is; in the suite [`cache`], has ours and two
-//! servers of others get and put entries of a table of a million; in the suite [`pvm`], has PVM
-//! programs run as ours, as PVM's and as MPI's. It interleaves the systems round by round;
-//! probes the cache line beside each turn; and reports medians over rounds as a table and as JSON
-//! records. What it does not do: tune a peer beyond its documentation, or depend on one (they live
-//! in `bench/peers`, a workspace of its own).
+//! The suites:
+//!
+//! * [`rpc`] starts each system as a server and a client process, pinned. All make the same calls
+//!   with the same payloads, which are rewritten and checked on each call.
+//! * [`threads`] runs the same thread operations in each system, in a process of its own, pinned
+//!   and counted.
+//! * [`urpc`] repeats that paper's experiments with Upcall: calls by several threads at once, and
+//!   the parts of a call.
+//! * [`lrpc`] repeats that paper's experiments: four calls on one processor beside the least that
+//!   the machine permits, and calls by several processors at once.
+//! * [`messages`] passes messages between a sender and a receiver of each system, and measures what
+//!   only Upcall provides.
+//! * [`homed`] runs operations on an object by every method.
+//! * [`cache`] gets and puts entries of a table of a million, with Upcall and two servers of
+//!   others.
+//! * [`pvm`] runs PVM programs with Upcall, with PVM and with MPI.
+//!
+//! The harness interleaves the systems round by round and probes the cache line beside each turn.
+//! It reports medians over rounds as a table and as JSON records. It does not tune a peer beyond
+//! the peer's documentation, and does not depend on peers: they live in `bench/peers`, a workspace
+//! of its own.
 //!
 //! A program that runs the benchmark is also the program that its children run:
 //!
@@ -40,20 +47,20 @@
 //!     }
 //! }
 //! ```
-//! The other suites have `bench-threads` and [`threads::child::child_main`], `bench-urpc` and
-//! [`urpc::child::child_main`], `bench-messages` and [`messages::child::child_main`],
-//! `bench-own-messages` and [`messages::own::child::child_main`], `bench-homed` and
-//! [`homed::child::child_main`], `bench-cache` and [`cache::child::child_main`], and `bench-pvm`
-//! and [`pvm::child::child_main`] for this.
+//! The first arguments and main functions of the other suites' children are `bench-threads` and
+//! [`threads::child::child_main`], `bench-urpc` and [`urpc::child::child_main`], `bench-messages`
+//! and [`messages::child::child_main`], `bench-own-messages` and
+//! [`messages::own::child::child_main`], `bench-homed` and [`homed::child::child_main`],
+//! `bench-cache` and [`cache::child::child_main`], and `bench-pvm` and [`pvm::child::child_main`].
 //!
-//! Reading order: [`suite`] and `run`, which all suites have in common. Of calls: [`case`],
-//! [`payload`], [`child`], then `limits` and `socket` as examples of systems, then `pair` and
-//! [`rpc`]. Of threads: [`threads::case`], [`threads::child`],
-//! [`threads::library`], then [`threads`]. Of the papers' experiments: [`urpc::case`],
-//! [`urpc::child`], then [`urpc`]; [`lrpc`]. Of messages: [`messages::case`], [`messages::child`],
-//! then [`messages`]; [`messages::own::case`], [`lab`], then [`messages::own`]. Of objects:
-//! [`homed::case`], [`homed::paper`], then [`homed`]. Of tables: [`cache::case`], [`cache::child`],
-//! then [`cache`]. Of PVM: [`pvm::case`], [`pvm::contender`], then [`pvm`].
+//! Reading order: [`suite`] and `run`, which all suites share. Calls: [`case`], [`payload`],
+//! [`child`], then `limits` and `socket` as examples of systems, then `pair` and [`rpc`]. Threads:
+//! [`threads::case`], [`threads::child`], [`threads::library`], then [`threads`]. The papers'
+//! experiments: [`urpc::case`], [`urpc::child`], then [`urpc`]; [`lrpc`]. Messages:
+//! [`messages::case`], [`messages::child`], then [`messages`]; [`messages::own::case`], [`lab`],
+//! then [`messages::own`]. Objects: [`homed::case`], [`homed::paper`], then [`homed`]. Tables:
+//! [`cache::case`], [`cache::child`], then [`cache`]. PVM: [`pvm::case`], [`pvm::contender`], then
+//! [`pvm`].
 #![deny(unsafe_code)]
 
 mod built;

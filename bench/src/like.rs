@@ -1,23 +1,25 @@
-//! Which turns of a case may be compared.
+//! Selects the turns of a case that may be compared.
 //!
-//! The host of a virtual machine moves its processors about: a cache line there and back takes 100
-//! ns now and 400 ns a second later, and calls with it. When that happens in the middle of a case,
-//! one contender may have had most of its turns near and another far, and their ratio says nothing.
-//! Then only the turns of one placement count, near or far: that in which the contender with the
-//! fewest turns has more. How long calls took has no say in it.
+//! The host of a virtual machine moves its processors: a cache line takes 100 ns there and back now
+//! and 400 ns a second later, and calls slow down with it. If that happens in the middle of a case,
+//! one contender may have had most of its turns near and another far, and their ratio is
+//! meaningless. Then only the turns of one placement count, near or far: the placement in which the
+//! contender with the fewest turns has more of them. The durations of calls do not influence the
+//! choice.
 
-/// The turns that count, by the probes of the line before and after each.
+/// The selected turns, by the probes of the line before and after each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Like {
     least: f64,
     most: f64,
 }
 
-/// Probes that differ by more than this factor are of different placements.
+/// Ratio of two probes above which they are of different placements.
 const MOVED: f64 = 2.0;
 
 impl Like {
-    /// From the probes around every turn of every contender. Contenders without turns have no say.
+    /// Selects turns by the probes around every turn of every contender. Contenders without turns
+    /// are ignored.
     pub fn of(contenders: &[Vec<(f64, f64)>]) -> Like {
         let (least, most) = Like::span(contenders.iter().flatten());
         let all = Like { least, most };
@@ -36,26 +38,26 @@ impl Like {
         let fewest = |kept: &[Vec<(f64, f64)>]| kept.iter().map(Vec::len).min().unwrap_or(0);
         match (fewest(&near), fewest(&far)) {
             (0, 0) => all,
-            // One probe beside a busy program may have been so far off that both placements are on
+            // A probe beside a busy program may have been so far off that both placements are on
             // this side of it.
             (of_near, of_far) if of_near >= of_far => Like::of(&near),
             _ => Like::of(&far),
         }
     }
 
-    /// The least and the most of the probes.
+    /// Returns the smallest and the largest probe.
     pub fn span<'a>(turns: impl Iterator<Item = &'a (f64, f64)>) -> (f64, f64) {
         let probes = turns.flat_map(|&(before, after)| [before, after]);
         probes.fold((f64::MAX, 0.0f64), |(least, most), probe| (least.min(probe), most.max(probe)))
     }
 
-    /// Whether turns of different placements count.
+    /// Returns `true` if turns of different placements count.
     pub fn moved(&self) -> bool {
         self.most > MOVED * self.least
     }
 
-    /// Whether a turn with these probes before and after it counts. Without probes (one processor)
-    /// every one does.
+    /// Returns `true` if a turn with these probes before and after it counts. Turns without probes,
+    /// on one processor, always count.
     pub fn has(&self, (before, after): (f64, f64)) -> bool {
         [before, after]
             .into_iter()

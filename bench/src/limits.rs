@@ -1,12 +1,12 @@
-//! The floors: what the machine charges for the same exchange with no system in between.
+//! The limits: what the machine charges for the same exchange with no system in between.
 //!
-//! * `limit` on two processors, polling: both sides look at one line of shared memory. Larger
-//!   arguments are copied in by the client and read in place by the server.
-//! * `limit` on one processor, polling: the same, with `sched_yield` after each look.
-//! * parked: a bare hand-off on one processor by the primitives that the kernel has for it:
+//! * `limit` on two processors, polling: both sides poll one line of shared memory. The client
+//!   copies larger arguments in, and the server reads them in place.
+//! * `limit` on one processor, polling: the same, with `sched_yield` after each poll.
+//! * parked: a bare hand-off on one processor by the primitives that the kernel provides for it:
 //!   `limit-futex`, `limit-eventfd`, `limit-pipe`, `limit-socket`. The harness takes the best of
-//!   them as `limit`, in both placements, because bringing the server's processor to the caller is
-//!   open to everyone.
+//!   them as `limit`, in both placements, because any system can bring the server's processor to
+//!   the caller.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::marker::PhantomData;
@@ -34,35 +34,35 @@ const NULL: u32 = 0;
 const ADD: u32 = 1;
 const BYTES_IN: u32 = 2;
 const BIG_IN_OUT: u32 = 3;
-/// Says how many slots are in use.
+/// Operation that announces how many slots are in use.
 const USE: u32 = 4;
 
-/// How one side gives the processor to the other and gets it back.
+/// A method by which one side gives the processor to the other and gets it back.
 pub trait HandOff: Sized + Send + 'static {
-    /// The system's name.
+    /// Name of the system.
     const NAME: &'static str;
-    /// Made by the server; the descriptors go to the client.
+    /// Creates the server's half. The descriptors go to the client.
     fn create(place: &Place) -> Outcome<(Self, Vec<OwnedFd>)>;
-    /// The client's half, from the server's descriptors.
+    /// Opens the client's half from the server's descriptors.
     fn open(place: &Place, descriptors: Vec<OwnedFd>) -> Outcome<Self>;
-    /// Tells the other side that the turn is its own.
+    /// Gives the turn to the other side.
     fn wake(&mut self, turn: &AtomicU32) -> Outcome<()>;
     /// Waits until the turn is `own`.
     fn wait(&mut self, turn: &AtomicU32, own: u32) -> Outcome<Waited>;
-    /// Nothing was found among several slots: lets the other side run if it needs this processor.
+    /// Lets the other side run if it needs this processor. Called when no slot has a call.
     fn pause(&mut self) {}
 }
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// It may be this side's turn; or not, as some waits end early.
+    /// It may be this side's turn; some waits end early.
     Perhaps,
     /// The other side has ended.
     Alone,
 }
 
-/// Looking at the line; on one processor, yielding between looks.
+/// Polls the line. On one processor, yields between polls.
 pub struct Look {
     yields: bool,
 }
@@ -126,13 +126,14 @@ impl HandOff for Futex {
     }
 }
 
-/// What carries "your turn" from one side to the other.
+/// Carries the turn from one side to the other.
 pub trait Carrier: Send + 'static {
-    /// The system's name.
+    /// Name of the system.
     const NAME: &'static str;
-    /// Bytes of a word.
+    /// Size of a message, in bytes.
     const LEN: usize;
-    /// The server's ends and the client's, each with the one that it writes to first.
+    /// Returns the ends of server and client, each as the descriptors that it
+    /// writes to and reads from.
     fn ends() -> Outcome<[[OwnedFd; 2]; 2]>;
 }
 
@@ -164,7 +165,7 @@ impl Carrier for Pipe {
     }
 }
 
-/// A connected pair of Unix sockets, one end a side. Of packets: a stream takes a tenth longer.
+/// A connected pair of Unix sockets of packets; a stream takes a tenth longer.
 pub struct Socket;
 
 impl Carrier for Socket {
@@ -178,14 +179,14 @@ impl Carrier for Socket {
     }
 }
 
-/// A word is written to a descriptor, and read from one.
+/// A hand-off by writing to one descriptor and reading from another.
 pub struct Descriptors<C> {
     theirs: OwnedFd,
     own: OwnedFd,
     carrier: PhantomData<C>,
 }
 
-/// An event counter takes the number 1, the others any bytes.
+/// The value 1 for an event counter. The other carriers accept any bytes.
 const WORD: [u8; 8] = 1u64.to_ne_bytes();
 
 impl<C: Carrier> Descriptors<C> {
@@ -219,7 +220,7 @@ impl<C: Carrier> HandOff for Descriptors<C> {
     }
 }
 
-/// A floor as a system: bare shared memory and one way to hand over the processor.
+/// A limit as a system: bare shared memory and a hand-off.
 pub struct Limit<H>(PhantomData<H>);
 
 impl<H: HandOff> System for Limit<H> {
@@ -278,7 +279,7 @@ impl<H: HandOff> System for Limit<H> {
     }
 }
 
-/// Answers the call in `slot`; returns how many slots are to be looked at.
+/// Answers the call in `slot`. Returns the number of slots to poll.
 #[inline]
 fn serve(memory: &mut Memory, slot: usize, slots: usize) -> usize {
     let call = memory.call(slot);
@@ -303,17 +304,18 @@ fn serve(memory: &mut Memory, slot: usize, slots: usize) -> usize {
     }
 }
 
-/// The client's side of a floor.
+/// The client of a limit.
 pub struct Client<H> {
     memory: Memory,
     hand_off: H,
     turns: [u32; SLOTS],
-    /// Whether several calls may be outstanding: with looking only, as a wake stands for one turn.
+    /// `true` if several calls may be outstanding. Only polling permits that, because a wake stands
+    /// for one turn.
     several: bool,
 }
 
 impl<H: HandOff> Client<H> {
-    /// Passes the call over, as it has been written, and waits for the reply.
+    /// Passes the written call to the server, and waits for the reply.
     #[inline]
     fn call(&mut self) -> Outcome<()> {
         self.memory.pass(0, self.turns[0]);
@@ -379,7 +381,8 @@ impl<H: HandOff> ClientSide for Client<H> {
         Ok(self.memory.call(0).sum)
     }
 
-    /// `calls` slots, refilled as they come back: what a client with that many callers could reach.
+    /// Uses `calls` slots, which are refilled as replies arrive: the most that a client with that
+    /// many callers could reach.
     fn throughput(&mut self, calls: usize, time: Duration) -> Option<Outcome<Throughput>> {
         match calls {
             1 => Some(Throughput::one_caller(self, time)),
@@ -439,7 +442,7 @@ impl<H: HandOff> Client<H> {
     }
 }
 
-/// Descriptors that one message may carry here.
+/// Maximum number of descriptors in one message.
 const MOST: usize = 3;
 
 fn send(stream: &UnixStream, descriptors: Vec<BorrowedFd<'_>>) -> Outcome<()> {

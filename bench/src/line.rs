@@ -1,7 +1,7 @@
-//! The cache-line round trip: the unit in which calls between two processors are told.
+//! The round trip of a cache line: the unit of calls between two processors.
 //!
 //! Two threads on two processors pass one line to and fro. On a virtual machine the host moves the
-//! processors about, and this figure with them (90 to 550 ns on the same machine), so it is probed
+//! processors, and this figure varies with them (90 to 550 ns on the same machine), so it is probed
 //! beside every case.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -11,20 +11,20 @@ use std::time::Instant;
 use crate::place::{self, Cpus};
 use crate::stats::median;
 
-/// A word alone on its line; two lines, because processors fetch them in pairs.
+/// A word alone on its line. The alignment is two lines, because processors fetch them in pairs.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
 const BATCHES: usize = 16;
 const TRIPS: u64 = 250;
-/// Passed over at the start, while the second thread wakes up.
+/// Number of round trips skipped at the start, while the second thread wakes up.
 const WARM_UP: u64 = 500;
 
-/// The round trip of a cache line between the two processors, in nanoseconds: the median over a few
-/// batches. Takes about 1 to 3 ms, both processors busy. NaN on a machine with one processor.
+/// Measures the round trip of a cache line between the two processors, in nanoseconds.
 ///
-/// Other busy programs on these processors make it worse; a figure above 1 000 says that the two
-/// never ran together.
+/// Returns the median over a few batches, or NaN on a machine with one processor. Takes about 1 to
+/// 3 ms and keeps both processors busy. Other busy programs on these processors make the result
+/// worse; a figure above 1 000 means that the two threads never ran together.
 pub fn round_trip_ns(cpus: &Cpus) -> f64 {
     let Some(second) = cpus.second else { return f64::NAN };
     let line = Line(AtomicU64::new(0));
@@ -62,7 +62,7 @@ fn wait_for(line: &Line, value: u64) {
     let mut looks = 0u32;
     while line.0.load(Acquire) != value {
         looks += 1;
-        // The other thread is not running: let it.
+        // The other thread is not running: give it the processor.
         if looks.is_multiple_of(1 << 14) {
             thread::yield_now();
         }

@@ -1,5 +1,4 @@
-//! Records as a Markdown table, with the machine on which they were taken: the form in which
-//! documents have figures.
+//! Records as a Markdown table, with the machine on which they were taken: the form for documents.
 
 use crate::place;
 use crate::record::Record;
@@ -9,8 +8,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Writes the records of `report` to the file `path` as a Markdown table, and the properties of its
-/// systems as another one. `-` is standard output.
+/// Writes the records of `report`, and the properties of its systems, as Markdown tables to the
+/// file `path`. `-` is standard output.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -23,7 +22,7 @@ pub fn write(report: &Report, path: &Path) -> io::Result<()> {
     fs::write(path, text)
 }
 
-/// The processor, how many of them this process may use, and the kernel.
+/// Describes the processor, how many of them this process may use, and the kernel.
 fn machine() -> String {
     let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -58,7 +57,7 @@ fn text(records: &[Record], machine: &str) -> String {
     out
 }
 
-/// The table of properties, if there are some.
+/// Formats the table of properties, if there are any.
 fn properties(all: &[Properties]) -> String {
     if all.is_empty() {
         return String::new();
@@ -68,7 +67,7 @@ fn properties(all: &[Properties]) -> String {
     format!("\n{}|---|---|---|--:|--:|\n{rows}", row(&Properties::HEADS.map(String::from)))
 }
 
-/// Whether the record repeats that of the best limit under the name `limit`.
+/// Returns `true` if the record repeats the best limit's under the name `limit`.
 fn is_repeated(record: &Record, records: &[Record]) -> bool {
     let setting = |one: &Record| (one.case.clone(), one.placement, one.mode);
     let is_named = |one: &Record| one.system.starts_with("limit-");
@@ -76,7 +75,7 @@ fn is_repeated(record: &Record, records: &[Record]) -> bool {
         && records.iter().any(|one| is_named(one) && setting(one) == setting(record))
 }
 
-/// A time of some nanoseconds, with three digits and its unit.
+/// Formats a time with three digits and its unit.
 fn time(ns: f64) -> String {
     let units = [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
     let fits = units.iter().rev().find(|(_, unit)| ns.abs() >= *unit);
@@ -84,7 +83,7 @@ fn time(ns: f64) -> String {
     format!("{} {name}", digits(ns / unit))
 }
 
-/// A number of events in a second, with three digits: `1.20 million`.
+/// Formats a number of events per second with three digits: `1.20 million`.
 fn count(per_s: f64) -> String {
     match per_s {
         per_s if per_s >= 1e6 => format!("{} million", digits(per_s / 1e6)),
@@ -93,7 +92,7 @@ fn count(per_s: f64) -> String {
     }
 }
 
-/// Three digits.
+/// Formats a number with three digits.
 fn digits(number: f64) -> String {
     let places = match number.abs() {
         number if number >= 99.95 => 0,

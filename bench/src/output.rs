@@ -1,5 +1,5 @@
-//! Where what a suite has found goes: a table on standard output, and records in a file, or in the
-//! table's place.
+//! Output of a suite's findings: a table on standard output, and records in a file or on standard
+//! output instead of the table.
 
 use std::env;
 use std::io::{self, IsTerminal, StdoutLock};
@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use crate::error::RunError;
 use crate::record::{self, Record};
 
-/// Whether the records have standard output to themselves.
+/// Returns `true` if the records use standard output, so that the table is omitted.
 fn is_stdout(json: Option<&Path>) -> bool {
     json == Some(Path::new("-"))
 }
 
-/// Shows the table that `print` makes, in colour or not, if there is to be one.
+/// Writes the table that `print` makes, with colour on a terminal, unless the records use standard
+/// output.
 ///
 /// # Errors
-/// Standard output cannot be written to.
+/// Standard output cannot be written.
 pub fn table(
     json: Option<&Path>,
     print: impl FnOnce(&mut StdoutLock<'_>, bool) -> io::Result<()>,
@@ -30,8 +31,8 @@ pub fn table(
         .map_err(|error| RunError::File { path: PathBuf::from("standard output"), error })
 }
 
-/// Says on standard error what the table would, where there is none: records say nothing of what is
-/// not there.
+/// Writes notes and failures to standard error if there is no table, because the records do not
+/// contain them.
 pub fn asides(json: Option<&Path>, notes: &[String], failures: &[String]) {
     if is_stdout(json) {
         notes.iter().for_each(|note| eprintln!("note: {note}"));
@@ -39,7 +40,7 @@ pub fn asides(json: Option<&Path>, notes: &[String], failures: &[String]) {
     }
 }
 
-/// Writes the records, if they are wanted.
+/// Writes the records, if they are requested.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -16,13 +16,13 @@ use crate::process::{self, ChildError, Process};
 use crate::remains::{Held, Remains};
 use crate::stats::Summary;
 
-/// Longest time for a child to end.
+/// Maximum time for a child to end.
 const END: Duration = Duration::from_secs(3);
-/// Longest time for a command, over what it was asked to take.
+/// Maximum time for a command beyond its requested duration.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// With what the names of a pair's files in /dev/shm begin: its directory's name and that of the
-/// run's.
+/// Returns the prefix of the names of a pair's files in /dev/shm: the names of its directory and
+/// the run's.
 pub fn shared_memory_prefix(dir: &Path) -> String {
     let name = |path: Option<&Path>| {
         path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
@@ -30,7 +30,7 @@ pub fn shared_memory_prefix(dir: &Path) -> String {
     format!("{}-{}-", name(dir.parent()), name(Some(dir)))
 }
 
-/// Removes what begins with `prefix` in /dev/shm.
+/// Removes the files in /dev/shm whose names begin with `prefix`.
 pub fn remove_shared_memory(prefix: &str) {
     for file in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
         if file.file_name().to_string_lossy().starts_with(prefix) {
@@ -39,24 +39,24 @@ pub fn remove_shared_memory(prefix: &str) {
     }
 }
 
-/// What to start.
+/// The pair to start.
 #[derive(Debug, Clone)]
 pub struct Spec<'a> {
-    /// The program that knows the system.
+    /// The program that contains the system.
     pub exe: &'a Path,
     /// The system.
     pub system: &'a str,
-    /// Where the two run.
+    /// Where client and server run.
     pub placement: Placement,
     /// How the server waits.
     pub mode: Mode,
     /// The server's processors, and each client's.
     pub cpus: (&'a [usize], &'a [usize]),
-    /// A directory for this pair; made here, removed at the end.
+    /// Directory for this pair. It is created at the start and removed at the end.
     pub dir: PathBuf,
 }
 
-/// A running server with its client, or with several.
+/// A running server with one or more clients.
 pub struct Pair<'a> {
     // Fields drop in this order: clients go first.
     client: Process,
@@ -71,7 +71,7 @@ impl<'a> Pair<'a> {
     /// ready.
     ///
     /// # Errors
-    /// [`ChildError`]; nothing is left running.
+    /// [`ChildError`]; no process is left running.
     ///
     /// # Panics
     /// There is no processor for a client.
@@ -79,11 +79,11 @@ impl<'a> Pair<'a> {
         Pair::start_at(spec, false, interrupted)
     }
 
-    /// The same, at home in the pair's directory if `at_home`: files that a system keeps for its
-    /// user, or for a time, are there then.
+    /// Like [`start`](Self::start); if `at_home` is set, the pair's home directory is its own
+    /// directory, so that files which a system keeps there for its user or temporarily are found.
     ///
     /// # Errors
-    /// [`ChildError`]; nothing is left running.
+    /// [`ChildError`]; no process is left running.
     ///
     /// # Panics
     /// There is no processor for a client.
@@ -93,7 +93,7 @@ impl<'a> Pair<'a> {
         interrupted: &'a AtomicBool,
     ) -> Result<Pair<'a>, ChildError> {
         let no_dir = |error| ChildError::Start { exe: spec.dir.clone(), error };
-        // As Upcall's folder of names has to be.
+        // The mode that Upcall requires of a directory of names.
         fs::DirBuilder::new().mode(0o700).create(&spec.dir).map_err(no_dir)?;
         let started = || {
             let start = |role: &str, cpus: &[usize]| {
@@ -124,10 +124,11 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// `count` calls timed one by one, and as many together; fewer of either when `most` is over.
+    /// Makes `count` calls timed one by one and as many timed together, or fewer of either when
+    /// `most` is over.
     ///
     /// # Errors
-    /// [`ChildError`]; the pair is of no further use.
+    /// [`ChildError`]; the pair is unusable afterwards.
     pub fn latency(
         &mut self,
         case: Case,
@@ -140,10 +141,11 @@ impl<'a> Pair<'a> {
             .ok_or_else(|| self.client.fault("does not support latency, which every system must"))
     }
 
-    /// Null calls by `callers` callers for `time`; None if the system does not support that many.
+    /// Makes null calls by `callers` callers for `time`. Returns `None` if the system does not
+    /// support that many.
     ///
     /// # Errors
-    /// [`ChildError`]; the pair is of no further use.
+    /// [`ChildError`]; the pair is unusable afterwards.
     pub fn throughput(
         &mut self,
         callers: usize,
@@ -152,27 +154,29 @@ impl<'a> Pair<'a> {
         self.ask(&format!("throughput null {callers} {}", time.as_millis()), time + PATIENCE)
     }
 
-    /// Binds of `rounds` rounds; None if the system does not tell the first from further ones.
+    /// Times binds for `rounds` rounds. Returns `None` if the system does not distinguish first and
+    /// further binds.
     ///
     /// # Errors
-    /// [`ChildError`]; the pair is of no further use.
+    /// [`ChildError`]; the pair is unusable afterwards.
     pub fn bind(&mut self, rounds: u64) -> Result<Option<Binds>, ChildError> {
         self.ask(&format!("bind {rounds}"), PATIENCE)
     }
 
-    /// `count` null calls in halves; None if the system has no procedure that says when it ran.
+    /// Times the halves of `count` null calls. Returns `None` if the system has no procedure that
+    /// reports when it ran.
     ///
     /// # Errors
-    /// [`ChildError`]; the pair is of no further use.
+    /// [`ChildError`]; the pair is unusable afterwards.
     pub fn halves(&mut self, count: u64) -> Result<Option<Halves>, ChildError> {
         self.ask(&format!("halves {count}"), PATIENCE)
     }
 
-    /// Null calls by the clients of all these pairs at once, each from one caller, for `time`: what
-    /// each of them did; None if a system does not support it.
+    /// Makes null calls by the clients of all pairs at once, one caller each, for `time`. Returns
+    /// the throughput of each, or `None` if a system does not support it.
     ///
     /// # Errors
-    /// [`ChildError`]; the pairs are of no further use.
+    /// [`ChildError`]; the pairs are unusable afterwards.
     pub fn together(
         pairs: &mut [Pair<'_>],
         time: Duration,
@@ -190,11 +194,11 @@ impl<'a> Pair<'a> {
             .collect()
     }
 
-    /// Null calls for `time` by the first pair's client to the servers of all of them, `first` of
-    /// 16 to its own; None if the system does not call several servers.
+    /// Makes null calls for `time` from the first pair's client to the servers of all pairs,
+    /// `first` of 16 to its own. Returns `None` if the system does not call several servers.
     ///
     /// # Errors
-    /// [`ChildError`]; the pairs are of no further use.
+    /// [`ChildError`]; the pairs are unusable afterwards.
     ///
     /// # Panics
     /// There is no pair.
@@ -220,10 +224,11 @@ impl<'a> Pair<'a> {
         self.client.ask(command, limit, self.interrupted)
     }
 
-    /// CPU time that server and client use in `time` without calls, in nanoseconds per second.
+    /// Measures the CPU time that server and client use in `time` without calls, in nanoseconds per
+    /// second.
     ///
     /// # Errors
-    /// [`ChildError`]; the pair is of no further use.
+    /// [`ChildError`]; the pair is unusable afterwards.
     pub fn idle_ns_per_s(&mut self, time: Duration) -> Result<[f64; 2], ChildError> {
         let spent = || Ok([self.server.cpu_ns()?, self.client.cpu_ns()?]);
         let (before, begun) = (spent()?, Instant::now());
@@ -232,7 +237,7 @@ impl<'a> Pair<'a> {
         Ok([0, 1].map(|at| after[at].saturating_sub(before[at]) as f64 / seconds))
     }
 
-    /// Kills all of them at once, and finds what is left of them.
+    /// Kills all processes at once, and returns what is left of them.
     pub fn killed(mut self) -> Remains {
         let mut all = vec![self.server.id()];
         all.extend(self.clients().map(|client| client.id()));
@@ -245,19 +250,19 @@ impl<'a> Pair<'a> {
         held.left(&self.dir)
     }
 
-    /// Memory of server and client, in KiB (proportional set size: shared pages are divided among
-    /// their users).
+    /// Returns the memory of server and client, in KiB (proportional set size: shared pages are
+    /// divided among their users).
     ///
     /// # Errors
-    /// [`ChildError`]; the pair is of no further use.
+    /// [`ChildError`]; the pair is unusable afterwards.
     pub fn memory_kib(&self) -> Result<[u64; 2], ChildError> {
         Ok([self.server.pss_kib()?, self.client.pss_kib()?])
     }
 
-    /// Ends all of them, clients first, and removes their directory.
+    /// Ends all processes, clients first, and removes their directory.
     ///
     /// # Errors
-    /// When one of them does not end well by itself; it is killed then.
+    /// A process did not end by itself, or failed; all are killed then.
     pub fn end(mut self) -> Result<(), ChildError> {
         let interrupted = self.interrupted;
         for client in self.clients() {

@@ -1,13 +1,13 @@
-//! What the calls carry, and how it is checked: the same few functions for every system, so that
-//! their cost is too.
+//! The payloads of calls and their checks: the same few functions for every system, so that their
+//! cost is the same too.
 //!
-//! The client writes every byte of the argument afresh for each call, the server reads every byte
-//! into a checksum, and the client compares. Words in arithmetic progression have a sum in closed
-//! form, so the client knows the right answer without reading the argument again.
+//! The client rewrites every byte of the argument for each call, the server reads every byte into a
+//! checksum, and the client compares. Words in arithmetic progression have a sum in closed form, so
+//! the client knows the right answer without reading the argument again.
 //!
-//! [`fill`] and [`checksum`] are never inlined. Each copy of their loops would lie elsewhere in the
-//! program, and at 1 MiB the place of a loop alone has changed a call's time by a third: so one
-//! copy serves all systems.
+//! [`fill`] and [`checksum`] are never inlined. Copies of their loops would lie at different
+//! addresses of the program, and at 1 MiB the address of a loop alone has changed a call's time by
+//! a third: so one copy serves all systems.
 
 use crate::case::BIG;
 
@@ -26,8 +26,8 @@ pub fn fill(buffer: &mut [u8], seed: u64) {
     rest.copy_from_slice(&value.to_le_bytes()[..rest.len()]);
 }
 
-/// Reads every byte of `bytes`: the wrapping sum of its little-endian words, the last one padded
-/// with zeros.
+/// Reads every byte of `bytes`. Returns the wrapping sum of its little-endian words, the last one
+/// padded with zeros.
 #[inline(never)]
 pub fn checksum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -41,7 +41,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     sum.value()
 }
 
-/// The checksum in steps, for systems that see the argument as words or in pieces of whole words.
+/// An incremental checksum, for systems that see the argument as words or in pieces of whole words.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Checksum(u64);
 
@@ -52,20 +52,20 @@ impl Checksum {
         self.0 = self.0.wrapping_add(word);
     }
 
-    /// Adds a piece; every piece but the last must be a whole number of words.
+    /// Adds a piece. Every piece but the last must be a whole number of words.
     #[inline]
     pub fn piece(&mut self, bytes: &[u8]) {
         self.word(checksum(bytes));
     }
 
-    /// The sum so far.
+    /// Returns the sum so far.
     #[inline]
     pub fn value(self) -> u64 {
         self.0
     }
 }
 
-/// The checksum of `len` bytes written by [`fill`] with `seed`, without the bytes.
+/// Returns the checksum of `len` bytes written by [`fill`] with `seed`, without reading them.
 pub fn expected(len: usize, seed: u64) -> u64 {
     let words = (len / 8) as u64;
     let pairs = words * words.saturating_sub(1) / 2;

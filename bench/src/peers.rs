@@ -1,18 +1,18 @@
-//! Which peers take part, as the command line says it.
+//! Selection of the peers that take part, in the form of the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A suite's kind of peer.
+/// A kind of peer, one for each suite.
 pub trait Peer: Copy + PartialEq + Send + Sync + 'static {
-    /// Every one, in the order of the report.
+    /// All peers, in the order of the report.
     const ALL: &'static [Self];
 
-    /// The name in records and on the command line.
+    /// Returns the name in records and on the command line.
     fn name(&self) -> &'static str;
 }
 
-/// The peer of a suite that has none.
+/// The peer type of a suite without peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoPeer {}
 
@@ -24,18 +24,18 @@ impl Peer for NoPeer {
     }
 }
 
-/// Which peers take part: `none`, `all`, or names with commas between.
+/// The peers that take part: `none`, `all`, or names separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peers<P> {
     /// Upcall and the limits only.
     None,
-    /// All that there are.
+    /// All peers.
     All,
-    /// These.
+    /// The listed peers.
     List(Vec<P>),
 }
 
-/// A peer's name that is none.
+/// A name that no peer has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownPeer {
     found: String,
@@ -76,7 +76,7 @@ impl<P: Peer> FromStr for Peers<P> {
 }
 
 impl<P: Peer> Peers<P> {
-    /// Those meant, in the order of the report.
+    /// Returns the selected peers, in the order of the report.
     pub(crate) fn meant(&self) -> Vec<P> {
         let meant = |peer: &P| match self {
             Peers::None => false,
@@ -86,7 +86,7 @@ impl<P: Peer> Peers<P> {
         P::ALL.iter().copied().filter(meant).collect()
     }
 
-    /// Their names.
+    /// Returns the names of the selected peers.
     pub fn names(&self) -> Vec<&'static str> {
         self.meant().iter().map(P::name).collect()
     }

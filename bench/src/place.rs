@@ -1,4 +1,4 @@
-//! Processors: which are used, and staying on them.
+//! Selection of processors, and confinement of threads and processes to them.
 
 use std::fs;
 use std::io;
@@ -11,15 +11,15 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub struct Cpus {
     /// The client's, and the server's in `one-core`.
     pub first: usize,
-    /// The server's in `two-cores`; none on a machine (or in a container) with one processor.
+    /// The server's in `two-cores`; `None` on a machine (or in a container) with one processor.
     pub second: Option<usize>,
 }
 
 impl Cpus {
-    /// The first two processors that this process may run on.
+    /// Returns the first two processors that this process may run on.
     ///
     /// # Errors
-    /// When the kernel does not tell, or names none.
+    /// The kernel does not report them, or reports none.
     pub fn allowed() -> io::Result<Cpus> {
         let mut cpus = allowed()?.into_iter();
         let first =
@@ -28,10 +28,10 @@ impl Cpus {
     }
 }
 
-/// The processors that this process may run on, in their order.
+/// Returns the processors that this process may run on, in order.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// The kernel does not report them.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
@@ -40,7 +40,7 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 /// Keeps the calling thread, and the threads and processes that it starts, on processor `cpu`.
 ///
 /// # Errors
-/// When there is no such processor or this process may not use it.
+/// The processor does not exist, or this process may not use it.
 pub fn pin(cpu: usize) -> io::Result<()> {
     confine(&[cpu])
 }
@@ -48,7 +48,7 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 /// Keeps the calling thread, and the threads and processes that it starts, on these processors.
 ///
 /// # Errors
-/// When one of them does not exist, or this process may use none of them.
+/// A processor does not exist, or this process may use none of them.
 pub fn confine(cpus: &[usize]) -> io::Result<()> {
     let refused = |why: &str| {
         io::Error::other(format!(
@@ -64,15 +64,15 @@ pub fn confine(cpus: &[usize]) -> io::Result<()> {
     sched_setaffinity(None, &set).map_err(|error| refused(&error.to_string()))
 }
 
-/// Keeps all threads that a process has, and those that they start, on these processors.
+/// Keeps all threads of a process, and those that they start, on these processors.
 ///
 /// # Errors
-/// When it has ended, or there is none of these processors.
+/// The process has ended, or none of the processors exists.
 pub(crate) fn confine_process(process: u32, cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
     for task in fs::read_dir(format!("/proc/{process}/task"))? {
-        // None would be this thread.
+        // `None` would mean the calling thread.
         if let Some(thread) =
             task?.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?))
         {
@@ -82,21 +82,20 @@ pub(crate) fn confine_process(process: u32, cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// Processors as a child's command line has them: numbers with commas between.
+/// Parses processors in the form of a child's command line: numbers separated by commas.
 pub(crate) fn numbers(list: &str) -> Option<Vec<usize>> {
     list.split(',').map(|number| number.parse().ok()).collect()
 }
 
-/// As [`numbers`] reads them.
+/// Formats processors as [`numbers`] parses them.
 pub(crate) fn list(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// What `body` returns, run on processor `cpu`; then the calling thread may go where it could
-/// before.
+/// Runs `body` on processor `cpu`, and then restores the processors of the calling thread.
 ///
 /// # Errors
-/// As [`pin`]; and when the kernel does not tell where the thread may run.
+/// As for [`pin`]; or the kernel does not report where the thread may run.
 pub fn on<T>(cpu: usize, body: impl FnOnce() -> T) -> io::Result<T> {
     let before = sched_getaffinity(None)?;
     pin(cpu)?;

@@ -1,7 +1,8 @@
-//! One child process, and talking to it.
+//! A child process, and communication with it.
 //!
-//! Nothing may hang the harness or outlive it: every wait has a time limit and sees an interrupt, a
-//! child is killed on drop, and it asks the kernel to kill it when the harness dies.
+//! The harness never hangs and leaves no process behind: every wait has a time limit and observes
+//! an interrupt, a child is killed on drop, and a child asks the kernel to kill it when the harness
+//! dies.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -18,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use crate::place;
 
-/// Why a child, or a pair of them, could not be measured.
+/// Why a child, or a pair of children, could not be measured.
 #[derive(Debug)]
 pub enum ChildError {
     /// The harness was asked to stop (SIGINT or SIGTERM).
@@ -27,21 +28,21 @@ pub enum ChildError {
     Start {
         /// The program.
         exe: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// A child ended, said something unexpected, or nothing in time.
+    /// A child ended, answered unexpectedly, or did not answer in time.
     Child {
         /// System and role.
         who: String,
-        /// What was expected and what happened, with the child's own words.
+        /// What was expected and what happened, with the child's own output.
         what: String,
     },
     /// The client reported a failed call.
     Call {
         /// System and role.
         who: String,
-        /// The client's words.
+        /// The client's message.
         what: String,
     },
 }
@@ -62,10 +63,10 @@ impl fmt::Display for ChildError {
 
 impl std::error::Error for ChildError {}
 
-/// Longest time for a child to get ready.
+/// Maximum time for a child to become ready.
 const START: Duration = Duration::from_secs(20);
 
-/// What a child answers.
+/// An answer of a child.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Answer<T> {
@@ -74,9 +75,9 @@ enum Answer<T> {
     Error { error: String },
 }
 
-/// One child, killed on drop.
+/// A child, killed on drop.
 pub struct Process {
-    /// How it is called in errors.
+    /// Its name in errors.
     pub who: String,
     child: Child,
     input: Option<ChildStdin>,
@@ -86,8 +87,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`, whose standard error goes to the file `errors`. Its input and output are
-    /// the harness's to use.
+    /// Starts `command`, with standard error redirected to the file `errors`. The harness uses the
+    /// child's input and output.
     ///
     /// # Errors
     /// [`ChildError::Start`].
@@ -106,10 +107,10 @@ impl Process {
         Ok(Process { who, child, input, output, unread: Vec::new(), errors })
     }
 
-    /// As [`Process::start`], and waits until the child is ready.
+    /// Like [`Process::start`], and waits until the child is ready.
     ///
     /// # Errors
-    /// It does not start, or is not ready in time.
+    /// The child does not start, or is not ready in time.
     pub fn ready(
         command: Command,
         who: String,
@@ -123,10 +124,10 @@ impl Process {
         }
     }
 
-    /// Gives a command, and returns the answer; `None` if the child does not support it.
+    /// Sends a command and returns the answer, or `None` if the child does not support it.
     ///
     /// # Errors
-    /// [`ChildError`]; the child is of no further use.
+    /// [`ChildError`]; the child is unusable afterwards.
     pub fn ask<T: DeserializeOwned>(
         &mut self,
         command: &str,
@@ -137,10 +138,10 @@ impl Process {
         self.answer(command, limit, interrupted)
     }
 
-    /// The answer to a command that was given.
+    /// Waits for the answer to a command that was sent.
     ///
     /// # Errors
-    /// [`ChildError`]; the child is of no further use.
+    /// [`ChildError`]; the child is unusable afterwards.
     pub fn answer<T: DeserializeOwned>(
         &mut self,
         command: &str,
@@ -161,10 +162,10 @@ impl Process {
         }
     }
 
-    /// What the child has found, by the last line that it prints; then waits for its end.
+    /// Reads a child's finding from the last line that it prints, and waits for its end.
     ///
     /// # Errors
-    /// The line is no finding, or the child does not end well by itself within that time.
+    /// The line is not a finding, or the child does not end successfully within that time.
     pub fn finding<T: DeserializeOwned>(
         mut self,
         line: &str,
@@ -177,10 +178,10 @@ impl Process {
         Ok(found)
     }
 
-    /// Writes a line to its input.
+    /// Writes a line to the child's input.
     ///
     /// # Errors
-    /// When it has ended.
+    /// The child has ended.
     pub fn say(&mut self, line: &str) -> Result<(), ChildError> {
         let said = self.input.as_mut().map(|input| writeln!(input, "{line}"));
         match said {
@@ -189,10 +190,10 @@ impl Process {
         }
     }
 
-    /// The next line that the child prints in answer to `what`.
+    /// Reads the next line that the child prints in answer to `what`.
     ///
     /// # Errors
-    /// When none comes before `deadline`.
+    /// No line arrives before `deadline`.
     pub fn line(
         &mut self,
         what: &str,
@@ -210,8 +211,8 @@ impl Process {
             let mut piece = [0; 4096];
             match self.output.read(&mut piece) {
                 Ok(0) | Err(_) => {
-                    // How it ended says more than its silence. One that has not quite ended would
-                    // not answer either.
+                    // The exit status says more than a missing answer. A child that is still ending
+                    // would not answer either.
                     self.child.kill().ok();
                     let how =
                         self.child.wait().map_or(String::new(), |status| format!(" ({status})"));
@@ -235,8 +236,8 @@ impl Process {
             if left.is_zero() {
                 return Ok(Waited::TimeUp);
             }
-            // An interrupt that comes between the test above and this wait is seen at the end of
-            // this wait.
+            // An interrupt that arrives between the check above and this wait is noticed at the end
+            // of the wait.
             let tick = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(200_000_000) as i64 };
             match poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&tick)) {
                 Ok(1..) => return Ok(Waited::Output),
@@ -249,7 +250,7 @@ impl Process {
     /// Closes the input and waits for the end.
     ///
     /// # Errors
-    /// When it does not end well by itself within that time.
+    /// The child does not end successfully within that time.
     pub fn end(&mut self, within: Duration, interrupted: &AtomicBool) -> Result<(), ChildError> {
         self.input = None;
         let deadline = Instant::now() + within;
@@ -269,7 +270,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end, for one that has to tidy up after others. Whether it has ended.
+    /// Asks a child that has to clean up after others to end. Returns `true` if it ends in time.
     pub fn terminate(&mut self, within: Duration) -> bool {
         if let (Ok(None), Some(id)) = (self.child.try_wait(), Pid::from_raw(self.child.id() as i32))
         {
@@ -285,19 +286,19 @@ impl Process {
         true
     }
 
-    /// Kills it, if it has not ended, without waiting for its end.
+    /// Kills the child without waiting for its end.
     pub fn strike(&mut self) {
         self.child.kill().ok();
     }
 
-    /// Ends it at once, if it has not ended.
+    /// Kills the child and waits for its end.
     pub fn kill(&mut self) {
-        // Both do nothing to a child that has ended and been waited for.
+        // Neither does anything to a child that was already waited for.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 
-    /// An error of this child's, with its own words.
+    /// Makes an error of this child, with the child's own output.
     pub fn fault(&self, what: &str) -> ChildError {
         let said = fs::read_to_string(&self.errors).unwrap_or_default();
         let last: Vec<_> = said.lines().rev().take(4).collect();
@@ -310,33 +311,33 @@ impl Process {
         ChildError::Child { who: self.who.clone(), what }
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Keeps all threads that it has, and those that they start, on these processors from now on.
+    /// Keeps all threads of the child, and those that they start, on these processors from now on.
     ///
     /// # Errors
-    /// When it has ended, or there is none of these processors.
+    /// The child has ended, or none of the processors exists.
     pub fn confine(&self, cpus: &[usize]) -> Result<(), ChildError> {
         place::confine_process(self.child.id(), cpus)
             .map_err(|error| self.fault(&format!("cannot be confined: {error}")))
     }
 
-    /// CPU time of all of its threads so far.
+    /// Returns the CPU time of all threads of the child so far.
     ///
     /// # Errors
-    /// When it has ended.
+    /// The child has ended.
     pub fn cpu_ns(&self) -> Result<u64, ChildError> {
         cpu_ns(self.child.id())
             .map_err(|error| self.fault(&format!("no CPU time to be had: {error}")))
     }
 
-    /// Its memory, in KiB (proportional set size).
+    /// Returns the child's memory, in KiB (proportional set size).
     ///
     /// # Errors
-    /// When it has ended.
+    /// The child has ended.
     pub fn pss_kib(&self) -> Result<u64, ChildError> {
         pss_kib(self.child.id())
             .map_err(|error| self.fault(&format!("no memory figures to be had: {error}")))
@@ -358,10 +359,10 @@ pub fn pause(time: Duration, interrupted: &AtomicBool) -> Result<(), ChildError>
     Ok(())
 }
 
-/// CPU time of all threads of a process so far.
+/// Returns the CPU time of all threads of a process so far.
 ///
 /// # Errors
-/// When it has ended.
+/// The process has ended.
 pub fn cpu_ns(process: u32) -> io::Result<u64> {
     let mut sum = 0;
     for task in fs::read_dir(format!("/proc/{process}/task"))? {
@@ -372,10 +373,10 @@ pub fn cpu_ns(process: u32) -> io::Result<u64> {
     Ok(sum)
 }
 
-/// Memory of a process, in KiB (proportional set size).
+/// Returns the memory of a process, in KiB (proportional set size).
 ///
 /// # Errors
-/// When it has ended.
+/// The process has ended.
 pub fn pss_kib(process: u32) -> io::Result<u64> {
     let rollup = fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
     let pss = rollup
@@ -384,7 +385,7 @@ pub fn pss_kib(process: u32) -> io::Result<u64> {
     pss.ok_or_else(|| io::Error::other("smaps_rollup is not as documented"))
 }
 
-/// The processes that a process has started and that have not ended, and theirs.
+/// Returns the running descendants of a process.
 pub fn descendants(process: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -400,7 +401,7 @@ pub fn descendants(process: u32) -> Vec<u32> {
 }
 
 fn parent(process: u32) -> Option<u32> {
-    // A name may have brackets and spaces in it.
+    // The name may contain brackets and spaces.
     let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     line.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
@@ -423,7 +424,7 @@ mod tests {
 
     #[test]
     fn what_a_process_has_started_is_found() {
-        // Two words to run, so that the shell stays.
+        // Two commands, so that the shell stays.
         let mut child = Command::new("sh").args(["-c", "sleep 60; true"]).spawn().unwrap();
         let begun = Instant::now();
         let found = loop {

@@ -1,4 +1,4 @@
-//! The programs that a run takes, built if need be.
+//! The programs of a run, built if needed.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,23 +7,25 @@ use std::path::{Path, PathBuf};
 use crate::built::PeersError;
 use crate::report::Report;
 
-/// Those that there are, and what is to be said of the others.
+/// The available programs, and the notes and failures about missing ones.
 #[derive(Debug)]
 pub(crate) struct Programs<P> {
     paths: HashMap<P, PathBuf>,
-    /// Peers that take no part, because what they need is not on this machine.
+    /// Notes on peers that are skipped because a requirement is not on this machine.
     notes: Vec<String>,
-    /// Peers that take no part, because they could not be built from what there is.
+    /// Failures of peers that are skipped because they could not be built.
     failures: Vec<String>,
 }
 
 impl<P: Copy + Eq + Hash> Programs<P> {
-    /// The programs of `contenders`, by `build`. `of` is the program and the name of a contender.
-    /// Those without a program are taken out if `may_miss` permits it with the contenders that are
-    /// left: a missing library keeps no other peer from being measured.
+    /// Finds the programs of `contenders` with `build`. `of` returns a contender's program and
+    /// name.
+    ///
+    /// Contenders without a program are removed if `may_miss` permits that with the remaining ones,
+    /// so that a missing library keeps no other peer from being measured.
     ///
     /// # Errors
-    /// Why there is no program that must not be missing.
+    /// A program that must not be missing is missing.
     pub fn of<C>(
         contenders: &mut Vec<C>,
         of: impl Fn(&C) -> (P, &'static str),
@@ -58,16 +60,16 @@ impl<P: Copy + Eq + Hash> Programs<P> {
         Ok(programs)
     }
 
-    /// Adds to a report why peers take no part.
+    /// Adds to a report why peers are skipped.
     pub fn say(&self, report: &mut Report) {
         report.notes.extend(self.notes.iter().cloned());
         report.failures.extend(self.failures.iter().cloned());
     }
 
-    /// Where a program is.
+    /// Returns the path of a program.
     ///
     /// # Panics
-    /// It is that of none of the contenders.
+    /// No contender has this program.
     pub fn path(&self, program: P) -> &Path {
         &self.paths[&program]
     }

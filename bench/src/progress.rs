@@ -1,23 +1,23 @@
-//! Saying how far a run is.
+//! Progress reports of a run.
 
 use std::io::{self, IsTerminal, Write};
 
-/// Progress on standard error: one changing line on a terminal, else one line a case.
+/// Progress on standard error: one changing line on a terminal, otherwise one line per case.
 pub struct Progress {
     terminal: bool,
-    /// How much of the run is done.
+    /// Percentage of the run that is done.
     pub percent: u32,
     last: String,
 }
 
 impl Progress {
-    /// At the start of a run.
+    /// Begins a run.
     pub fn new() -> Progress {
         Progress { terminal: io::stderr().is_terminal(), percent: 0, last: String::new() }
     }
 
-    /// What is measured now: `what` is said once where the lines stay, `detail` only where they
-    /// change.
+    /// Reports the current measurement. Without a terminal, only `what` is printed, and once. On a
+    /// terminal, `detail` is shown too.
     pub fn say(&mut self, what: &str, detail: &str) {
         if self.terminal {
             eprint!("\r\x1b[K{:3} %  {what}, {detail}", self.percent);
@@ -28,7 +28,7 @@ impl Progress {
         }
     }
 
-    /// Leaves nothing on the terminal.
+    /// Clears the line on the terminal.
     pub fn clear(&self) {
         if self.terminal {
             eprint!("\r\x1b[K");

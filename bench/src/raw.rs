@@ -1,10 +1,11 @@
-//! Bare shared memory between processes that trust each other: the floor that calls are compared
-//! with, and a page by which those who measure take turns; and the bare time-stamp counter, the
-//! cheapest clock.
+//! Bare shared memory between processes that trust each other, and the bare time-stamp counter.
 //!
-//! `unsafe` is here, and in the floors of the suites that rest on this, because a floor must stand
-//! on nothing else. All sides are this program; nothing here defends against a hostile peer, and
-//! nothing else may use it.
+//! The memory is the floor that calls are compared with, and has a page by which measuring
+//! processes take turns. The counter is the cheapest clock.
+//!
+//! `unsafe` is here, and in the floors of the suites that build on this module, because a floor
+//! must not depend on anything else. All sides are this program; nothing here defends against a
+//! hostile peer, and nothing else may use it.
 //!
 //! ```text
 //! 0        slot 0: turn u32 | op u32 | a i32 | b i32 | len u64 | sum u64     one line of 64 bytes
@@ -12,11 +13,11 @@
 //! 16 KiB   argument of slot 0, 1 MiB
 //! then     result of slot 0, one page
 //! ```
-//! A slot belongs to the client while its `turn` is even and to the server while it is odd. Whoever
-//! has it may read and write the rest of the slot and its data, and gives it up by a Release store
-//! of the next turn, which the other's Acquire load sees. Every access below checks the turn first
-//! (a load of a line that is the caller's anyway); that check, made by both sides, is the invariant
-//! which the blocks rest on.
+//! A slot belongs to the client while its `turn` is even and to the server while it is odd. Its
+//! owner may read and write the rest of the slot and its data, and gives the slot up by a Release
+//! store of the next turn, which the other side's Acquire load sees. Every access below checks the
+//! turn first, a load of a line that the caller already has. That check, made by both sides, is the
+//! invariant on which the `unsafe` blocks rest.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -28,22 +29,22 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Bytes of a [`Page`].
+/// Size of a [`Page`], in bytes.
 pub const PAGE: usize = 4096;
-/// Bytes of a line of the cache.
+/// Size of a cache line, in bytes.
 pub const LINE: usize = 64;
 
-/// Makes memory of so many bytes, all 0. The descriptor is for those who map it.
+/// Creates memory of `len` bytes, all 0. The descriptor is for the processes that map it.
 ///
 /// # Errors
-/// When the kernel has no memory or descriptors left.
+/// The kernel has no memory or descriptors left.
 pub fn create(len: usize) -> io::Result<OwnedFd> {
     let file = memfd_create("upcall-bench", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, len as u64)?;
     Ok(file)
 }
 
-/// The first bytes of such memory, mapped.
+/// A mapping of the first `LEN` bytes of such memory.
 pub struct Mapping<const LEN: usize> {
     base: NonNull<u8>,
 }
@@ -52,7 +53,7 @@ impl<const LEN: usize> Mapping<LEN> {
     /// Maps memory by the path of its file.
     ///
     /// # Errors
-    /// When it is not there, or too small.
+    /// The file does not exist, or is too small.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Self::map(&file, MapFlags::empty())
@@ -67,7 +68,7 @@ impl<const LEN: usize> Mapping<LEN> {
             )));
         }
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | flags);
-        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives
+        // SAFETY: no address is requested, so no mapping in use is replaced; the mapping lives
         // until drop.
         let base = unsafe { mmap(std::ptr::null_mut(), LEN, access, flags, file, 0) }?;
         let base =
@@ -75,7 +76,7 @@ impl<const LEN: usize> Mapping<LEN> {
         Ok(Self { base })
     }
 
-    /// The place at so many bytes, for a block that says why it may be used.
+    /// Returns the address at offset `at`, for an `unsafe` block that justifies its use.
     #[inline(always)]
     pub fn at(&self, at: usize) -> NonNull<u8> {
         assert!(at < LEN);
@@ -83,11 +84,12 @@ impl<const LEN: usize> Mapping<LEN> {
         unsafe { self.base.add(at) }
     }
 
-    /// The word at so many bytes, which all access by atomics, or in turn.
+    /// Returns the word at offset `at`, which all sides access by atomics, or in turn.
     #[inline(always)]
     pub fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= LEN);
-        // SAFETY: within the mapping, aligned, mapped as long as `self`, any bits are a word.
+        // SAFETY: within the mapping, aligned, mapped as long as `self`, and any bits are a valid
+        // word.
         unsafe { self.at(at).cast::<AtomicU64>().as_ref() }
     }
 }
@@ -99,8 +101,8 @@ impl<const LEN: usize> Drop for Mapping<LEN> {
     }
 }
 
-// SAFETY: a mapping is not bound to a thread; of what is in it, this gives out atomics and bare
-// places.
+// SAFETY: a mapping is not bound to a thread; it gives access to its content only by atomics and
+// raw addresses.
 unsafe impl<const LEN: usize> Send for Mapping<LEN> {}
 // SAFETY: as above.
 unsafe impl<const LEN: usize> Sync for Mapping<LEN> {}
@@ -109,22 +111,22 @@ unsafe impl<const LEN: usize> Sync for Mapping<LEN> {}
 pub struct Page(Mapping<PAGE>);
 
 impl Page {
-    /// That at the beginning of this memory.
+    /// Opens the page at the beginning of this memory.
     ///
     /// # Errors
-    /// When it is not there.
+    /// The memory does not exist.
     pub fn open(path: &Path) -> io::Result<Page> {
         Ok(Page(Mapping::open(path)?))
     }
 
-    /// One of its words.
+    /// Returns the word of a line.
     #[inline]
     pub fn line(&self, which: usize) -> &AtomicU64 {
         self.0.word(which * LINE)
     }
 }
 
-/// Slots of one memory.
+/// Number of slots of one memory.
 pub const SLOTS: usize = 256;
 const ARGUMENT: usize = SLOTS * LINE;
 const ARGUMENT_LEN: usize = 1 << 20;
@@ -132,44 +134,44 @@ const RESULT: usize = ARGUMENT + ARGUMENT_LEN;
 const RESULT_LEN: usize = 4096;
 const LEN: usize = RESULT + RESULT_LEN;
 
-/// The one line of a slot.
+/// The line of a slot.
 #[repr(C, align(64))]
 struct Slot {
     turn: AtomicU32,
     call: Call,
 }
 
-/// What a call says besides its data. Each side writes only what it must: a null call is the turn
-/// alone, because a line that the other side is looking at should be written once.
+/// The content of a call besides its data. Each side writes only what it must: a null call is the
+/// turn alone, because a line that the other side polls should be written once.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Call {
-    /// Which procedure.
+    /// The procedure.
     pub op: u32,
-    /// First number; on return, the small result.
+    /// First number; in a reply, the small result.
     pub a: i32,
     /// Second number.
     pub b: i32,
-    /// Bytes of argument.
+    /// Number of bytes of the argument.
     pub len: u64,
-    /// On return, the large result.
+    /// In a reply, the large result.
     pub sum: u64,
 }
 
 const _: () = assert!(size_of::<Slot>() == LINE);
 
-/// A mapping of the memory, held by one of the two sides.
+/// A mapping of the memory by one of the two sides.
 pub struct Memory {
     mapping: Mapping<LEN>,
-    /// Which turns are this side's: 0 the even ones (client), 1 the odd ones (server).
+    /// Parity of this side's turns: 0 for the client, 1 for the server.
     own: u32,
 }
 
 impl Memory {
-    /// Makes a memory and maps it for the server. The descriptor is for the other side.
+    /// Creates a memory and maps it for the server. The descriptor is for the other side.
     ///
     /// # Errors
-    /// When the kernel has no memory or descriptors left.
+    /// The kernel has no memory or descriptors left.
     pub fn create() -> io::Result<(Memory, OwnedFd)> {
         let file = File::from(create(LEN)?);
         let mapping = Mapping::map(&file, MapFlags::POPULATE)?;
@@ -179,7 +181,7 @@ impl Memory {
     /// Maps a memory that the server made, for its one client.
     ///
     /// # Errors
-    /// When it is too small or cannot be mapped.
+    /// The memory is too small or cannot be mapped.
     pub fn open(fd: OwnedFd) -> io::Result<Memory> {
         Ok(Memory { mapping: Mapping::map(&fd.into(), MapFlags::POPULATE)?, own: 0 })
     }
@@ -189,7 +191,7 @@ impl Memory {
         self.mapping.at(slot * LINE).cast()
     }
 
-    /// The word that says whose turn it is. Safe to look at and wait on at any time.
+    /// Returns the turn word of a slot. Reading and waiting on it are safe at any time.
     #[inline]
     pub fn turn(&self, slot: usize) -> &AtomicU32 {
         // SAFETY: the slot is inside the mapping, aligned (a line of a page-aligned mapping), and
@@ -204,41 +206,41 @@ impl Memory {
         assert!(self.turn(slot).load(Acquire) % 2 == self.own, "slot {slot} is the other side's");
     }
 
-    /// Whether the turn of `slot` is `turn`, one of the caller's own.
+    /// Returns `true` if the turn of `slot` is `turn`, one of the caller's own.
     #[inline]
     pub fn is_turn(&self, slot: usize, turn: u32) -> bool {
         self.turn(slot).load(Acquire) == turn
     }
 
-    /// The call in `slot`, which must be the caller's, in place.
+    /// Returns the call in `slot`, in place. The slot must be the caller's.
     ///
     /// # Panics
-    /// If it is not the caller's turn.
+    /// It is not the caller's turn.
     #[inline]
     pub fn call(&mut self, slot: usize) -> &mut Call {
         self.check_own(slot);
         // SAFETY: inside the mapping and aligned, as in `turn`.
         let call = unsafe { &raw mut (*self.slot(slot).as_ptr()).call };
-        // SAFETY: the slot is the caller's by its turn until `pass`, for which the borrow must have
-        // ended; any bits are a Call.
+        // SAFETY: the slot is the caller's by its turn until `pass`, before which the borrow must
+        // have ended; any bits are a valid Call.
         unsafe { &mut *call }
     }
 
-    /// Gives `slot`, whose turn must be `turn`, the caller's own, to the other side.
+    /// Gives `slot` to the other side. Its turn must be `turn`, one of the caller's own.
     ///
     /// # Panics
-    /// If it is not the caller's turn.
+    /// It is not the caller's turn.
     #[inline]
     pub fn pass(&mut self, slot: usize, turn: u32) {
         self.check_own(slot);
         self.turn(slot).store(turn.wrapping_add(1), Release);
     }
 
-    /// Copies `data` to the argument of slot 0, which must be the caller's. This is the one copy of
-    /// the floor.
+    /// Copies `data` to the argument of slot 0, which must be the caller's. This is the only copy
+    /// of the floor.
     ///
     /// # Panics
-    /// If `data` is larger than 1 MiB, or slot 0 is not the caller's.
+    /// `data` is larger than 1 MiB, or slot 0 is not the caller's.
     #[inline]
     pub fn put_argument(&mut self, data: &[u8]) {
         assert!(data.len() <= ARGUMENT_LEN);
@@ -249,24 +251,24 @@ impl Memory {
         unsafe { place.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
     }
 
-    /// The argument of slot 0, which must be the caller's, in place.
+    /// Returns the argument of slot 0, in place. The slot must be the caller's.
     ///
     /// # Panics
-    /// If `len` is more than 1 MiB, or slot 0 is not the caller's.
+    /// `len` is more than 1 MiB, or slot 0 is not the caller's.
     #[inline]
     pub fn argument(&mut self, len: u64) -> &[u8] {
         assert!(len <= ARGUMENT_LEN as u64);
         self.check_own(0);
         let place = self.mapping.at(ARGUMENT);
         // SAFETY: the length was checked, and the other side does not write while slot 0 is the
-        // caller's, which it stays until `pass`, for which the borrow must have ended.
+        // caller's, which it is until `pass`, before which the borrow must have ended.
         unsafe { NonNull::slice_from_raw_parts(place, len as usize).as_ref() }
     }
 
-    /// The result of slot 0, which must be the caller's, in place.
+    /// Returns the result of slot 0, in place. The slot must be the caller's.
     ///
     /// # Panics
-    /// If `len` is more than a page, or slot 0 is not the caller's.
+    /// `len` is more than a page, or slot 0 is not the caller's.
     #[inline]
     pub fn result(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= RESULT_LEN);
@@ -277,17 +279,17 @@ impl Memory {
     }
 }
 
-/// Whether [`ticks`] is there.
+/// `true` if [`ticks`] is available.
 pub const TICKS: bool = cfg!(target_arch = "x86_64");
 
-/// None here.
+/// Not available on this architecture.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn ticks() -> u64 {
     0
 }
 
-/// The time-stamp counter: 10 ns a reading where `clock_gettime` takes 30, and it holds up less of
-/// what runs beside it.
+/// Reads the time-stamp counter: 10 ns a reading where `clock_gettime` takes 30, and it delays
+/// other code on the processor less.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn ticks() -> u64 {
@@ -295,17 +297,17 @@ pub fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// None here.
+/// Not available on this architecture.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn ticks_in_order() -> u64 {
     0
 }
 
-/// The same after all loads that stand before it, and before all that follow.
+/// Like [`ticks`], but after all preceding loads and before all following ones.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn ticks_in_order() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and it changes nothing that a program can
+    // SAFETY: every x86-64 processor has the instruction, and it has no effect that a program can
     // see.
     unsafe { std::arch::x86_64::_mm_lfence() };
     let ticks = ticks();

@@ -13,32 +13,33 @@ use crate::stats::{Summary, median};
 
 /// One figure of the report: medians over the rounds.
 ///
-/// In the throughput cases `null-tN`, no call is timed by itself: `mean_ns` is the mean time that
+/// In the throughput cases `null-tN`, single calls are not timed: `mean_ns` is the mean time that
 /// one of the N calls is outstanding (N × time ÷ calls), `p50_ns` the median of that over the
-/// rounds, and `p99_ns` its worst round. In `idle-N` of the suite `pvm` they are the processor time
-/// that N tasks that wait take, in nanoseconds a second, and `per_s` is 0. In `urpc` they are of
-/// the calls that one of the N threads times, while `per_s` is of all N while none does, and
-/// `mean_ns` is N ÷ `per_s`.
+/// rounds, and `p99_ns` its worst round. In `idle-N` of the suite `pvm` the times are the processor
+/// time that N waiting tasks use, in nanoseconds per second, and `per_s` is 0. In `urpc` the times
+/// are of the calls that one of the N threads times, `per_s` is of all N threads while none times
+/// its calls, and `mean_ns` is N ÷ `per_s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which benchmark: `rpc`, `threads`, `urpc`, `lrpc`, `messages`, `homed`, `cache` or `pvm`.
+    /// The suite: `rpc`, `threads`, `urpc`, `lrpc`, `messages`, `homed`, `cache` or `pvm`.
     pub suite: String,
-    /// Which call, which operation of threads, or which part of a call.
+    /// The call, the thread operation, or the part of a call.
     pub case: String,
-    /// Who made it: `upcall`, `limit`, or a peer. In `urpc` also `upcall-polling` (see
-    /// [`crate::urpc`]). In `homed` the way by which an operation was run
+    /// The system: `upcall`, `limit`, or a peer. In `urpc` also `upcall-polling` (see
+    /// [`crate::urpc`]). In `homed` the method by which an operation was run
     /// ([`crate::homed::case::way`]).
     pub system: String,
-    /// Where the two processes ran. In `threads`, and for the parts of a call in `urpc`, which
-    /// have one process on one processor, always `one-core`; for the calls of
-    /// `urpc`, `one-core` where the server has no processor of its own.
+    /// Where the two processes ran. Always `one-core` in `threads`, and for the parts of a call in
+    /// `urpc`, which have one process on one processor. For the calls of `urpc`, `one-core` if the
+    /// server has no processor of its own.
     pub placement: Placement,
-    /// How the server waited. In `threads`, which has no server, always `polling`: nobody waits in
-    /// the kernel for another process. In `urpc`, `parked` where the server has no processor
-    /// of its own, so that it sleeps whenever it has nothing to do.
+    /// How the server waited. Always `polling` in `threads`, which has no server and where no
+    /// thread waits in the kernel for another process. In `urpc`, `parked` if the server has no
+    /// processor of its own, so that it sleeps whenever it is idle.
     pub mode: Mode,
-    /// In `urpc`, for calls: the processors of client and server, as in `1,0`
-    /// ([`crate::urpc::config::Config`]).
+    /// In `urpc`, for calls: the number of processors of client and server, as in `1,0`
+    /// ([`crate::urpc::config::Config`]). In `lrpc`: [`crate::lrpc::CONFIGS`] or
+    /// [`crate::lrpc::SPARES`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     /// Median time of a call, or of an operation.
@@ -48,52 +49,50 @@ pub struct Record {
     /// 99.9th percentile; absent in throughput cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p999_ns: Option<f64>,
-    /// 99.99th percentile; present where each turn has 20 000 samples or more of single calls.
+    /// 99.99th percentile; present if each turn has at least 20 000 samples of single calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p9999_ns: Option<f64>,
     /// Mean.
     pub mean_ns: f64,
-    /// Calls or operations a second.
+    /// Calls or operations per second.
     pub per_s: f64,
-    /// Calls measured, in all rounds; in `threads`, samples of several operations each.
+    /// Number of calls measured in all rounds; in `threads`, samples of several operations each.
     pub samples: u64,
-    /// Cache-line round trip between the two processors, probed before and after each turn; null
-    /// on a machine with one.
+    /// Cache-line round trip between the two processors, probed before and after each turn; null on
+    /// a machine with one processor.
     pub line_ns: Option<f64>,
-    /// The most memory that the process had at a time, in KiB (VmHWM); in the cases `alive-…`
-    /// only.
+    /// Peak memory of the process, in KiB (VmHWM); in the cases `alive-…` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_kib: Option<u64>,
-    /// What a thread alive takes of memory, in bytes: what the process has more at its peak than
-    /// before its system of threads began, divided by the number of threads; in the
-    /// cases `alive-…`. In `idle-…` of the suite `pvm` the proportional set sizes of all
-    /// processes, a daemon's among them, divided by the number of tasks. Memory that the kernel
-    /// keeps for itself is not in it.
+    /// Memory of one thread that is alive, in bytes, in the cases `alive-…`: the growth of the
+    /// process from before its thread system began to its peak, divided by the number of threads.
+    /// In `idle-…` of the suite `pvm` the proportional set sizes of all processes, including a
+    /// daemon's, divided by the number of tasks. Memory that the kernel keeps for itself is not
+    /// included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_each: Option<f64>,
-    /// Median time of an operation the first time that the process did so many, when all its
-    /// memory came from the kernel; in the cases `alive-…` only, where the other times are
-    /// those of doing it again.
+    /// Median time of an operation in the first round of a process, when all memory came from the
+    /// kernel; in the cases `alive-…` only, where the other times are of repetitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_ns: Option<f64>,
-    /// How many of the messages were buffered, in all rounds; in `synth-…` and `tpuz-…` of the
-    /// suite `messages` only.
+    /// Number of messages that were buffered, in all rounds; in `synth-…` and `tpuz-…` of the suite
+    /// `messages` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffered: Option<u64>,
-    /// The same message without writing and checking its payload, which are in the other figures.
-    /// In `one-way-…` of the suite `pvm` only, as the next one.
+    /// Time of the same message without writing and checking its payload, which the other figures
+    /// include. In `one-way-…` of the suite `pvm` only, as is `memcpy_ns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_ns: Option<f64>,
-    /// A copy of as many bytes that are in the cache.
+    /// Time of a copy of the same number of bytes within the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memcpy_ns: Option<f64>,
-    /// A sweep of the same blocks by one task, which copies their borders itself; in `laplace-…`
-    /// of the suite `pvm` only.
+    /// Time of a sweep of the same blocks by one task, which copies their borders itself; in
+    /// `laplace-…` of the suite `pvm` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_ns: Option<f64>,
 }
 
-/// One turn of one system: what was measured, and the line before and after.
+/// One turn of one system: its measurement, and the line before and after.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Turn<T> {
     /// The measurement.
@@ -105,20 +104,20 @@ pub struct Turn<T> {
 /// The name and setting of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label<'a> {
-    /// Which benchmark.
+    /// The suite.
     pub suite: &'a str,
-    /// Which call.
+    /// The case.
     pub case: &'a str,
-    /// Who.
+    /// The system.
     pub system: &'a str,
-    /// Where.
+    /// Where the processes ran.
     pub placement: Placement,
     /// How the server waits.
     pub mode: Mode,
 }
 
 impl Label<'_> {
-    /// The record of a latency case.
+    /// Makes the record of a latency case.
     pub fn latency(&self, turns: &[Turn<Summary>]) -> Record {
         let over = |figure: fn(&Summary) -> f64| {
             median(&turns.iter().map(|t| figure(&t.found)).collect::<Vec<_>>())
@@ -135,7 +134,7 @@ impl Label<'_> {
         Record { p9999_ns: rare.map(|rare| tenths(median(&rare))), ..record }
     }
 
-    /// The record of a throughput case of `callers` callers.
+    /// Makes the record of a throughput case of `callers` callers.
     pub fn throughput(&self, callers: usize, turns: &[Turn<crate::child::Throughput>]) -> Record {
         let each: Vec<f64> =
             turns.iter().map(|t| t.found.elapsed_ns as f64 / t.found.calls.max(1) as f64).collect();
@@ -151,8 +150,8 @@ impl Label<'_> {
         )
     }
 
-    /// The record of what `of` finds in each turn: times, or rates of `callers` callers. `None`
-    /// without findings.
+    /// Makes the record of the times, or of the rates of `callers` callers, that `of` extracts from
+    /// each turn. Returns `None` without findings.
     pub fn found<T>(
         &self,
         callers: usize,
@@ -214,8 +213,8 @@ pub(crate) fn tenths(x: f64) -> f64 {
     (x * 10.0).round() / 10.0
 }
 
-/// In settings of parked servers the floor is the best hand-off: copies the `limit-*` record with
-/// the lowest median of each case under the name `limit`, where there is none yet.
+/// Copies the `limit-*` record with the lowest median of each case under the name `limit`, unless
+/// there is such a record: with parked servers the floor is the best hand-off.
 pub fn name_best_limits(records: &mut Vec<Record>) {
     let mut best: BTreeMap<(String, Placement, Mode), &Record> = BTreeMap::new();
     for record in records.iter().filter(|record| record.system.starts_with("limit")) {
@@ -233,10 +232,10 @@ pub fn name_best_limits(records: &mut Vec<Record>) {
     records.extend(named);
 }
 
-/// Writes the records as a JSON array, one record a line; `-` is standard output.
+/// Writes the records as a JSON array, one record a line, to `path`; `-` is standard output.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// The file cannot be written.
 pub fn write(records: &[Record], path: &Path) -> io::Result<()> {
     let lines: Result<Vec<_>, _> = records.iter().map(serde_json::to_string).collect();
     let text = format!("[\n{}\n]\n", lines?.join(",\n"));

@@ -1,8 +1,8 @@
-//! What a pair of processes leaves behind that is killed.
+//! What a killed pair of processes leaves behind.
 //!
-//! Measured: files in the pair's own folders, which stand for those of its user, files in
-//! `/dev/shm`, and abstract sockets. Not measured: memory and semaphores of System V, message
-//! queues, and files that a system puts elsewhere. Folders do not count.
+//! Counted are files in the pair's own folders, which stand for its user's, files in `/dev/shm`,
+//! and abstract sockets. Not counted are System V memory and semaphores, message queues, files that
+//! a system puts elsewhere, and folders.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,15 +10,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where a file in memory is.
+/// Path prefix of files in shared memory.
 const SHARED: &str = "/dev/shm/";
 
-/// What is left of a pair.
+/// The leftovers of a pair.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remains {
     /// Number of files and sockets in the pair's folders.
     pub files: usize,
-    /// Number of files in `/dev/shm`, and the memory that they take, in KiB.
+    /// Number of files in `/dev/shm`, and their memory in KiB.
     pub shared: (usize, u64),
     /// Number of abstract sockets.
     pub sockets: usize,
@@ -38,14 +38,15 @@ impl fmt::Display for Remains {
     }
 }
 
-/// What a pair holds while it lives, of which something may be left.
+/// What a running pair holds and may leave behind.
 pub struct Held {
     shared: BTreeSet<PathBuf>,
     sockets: BTreeSet<String>,
 }
 
 impl Held {
-    /// What these processes hold. `prefix` is how names of the pair's files in `/dev/shm` begin.
+    /// Records what these processes hold. `prefix` begins the names of the pair's files in
+    /// `/dev/shm`.
     pub fn by(processes: &[u32], prefix: &str) -> Held {
         let (mut shared, mut inodes) = (in_folder(Path::new(SHARED)), BTreeSet::new());
         shared.retain(|path| {
@@ -69,10 +70,10 @@ impl Held {
         Held { shared, sockets: abstract_sockets().into_iter().filter_map(named).collect() }
     }
 
-    /// What is left of this, and in the pair's folder `dir`.
+    /// Returns what is left of these holdings and in the pair's folder `dir`.
     pub fn left(&self, dir: &Path) -> Remains {
         let mut files = in_folder(dir);
-        // The harness's own.
+        // The harness's own files.
         files.retain(|path| path.extension().is_none_or(|ending| ending != "stderr"));
         let elsewhere = self.shared.iter().filter(|path| !path.starts_with(dir));
         let shared = elsewhere.filter_map(|path| fs::metadata(path).ok());
@@ -91,7 +92,7 @@ fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn in_folder(folder: &Path) -> BTreeSet<PathBuf> {
     let (mut files, mut folders) = (BTreeSet::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -103,7 +104,7 @@ fn in_folder(folder: &Path) -> BTreeSet<PathBuf> {
     files
 }
 
-/// The abstract sockets of this machine: inode and name.
+/// Returns the abstract sockets of this machine by inode and name.
 fn abstract_sockets() -> Vec<(String, String)> {
     let text = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let socket = |line: &str| {

@@ -1,7 +1,7 @@
 //! The suite `rpc`: calls between two processes.
 //!
 //! For each setting (placement and mode) and case, the contenders take turns, A B C A B C …, each
-//! turn with a fresh server and client, and the cache line is probed between turns. What counts are
+//! turn with a new server and client, and the cache line is probed between turns. The figures are
 //! medians over the rounds, so that a move of the processors by the host, or one unlucky layout of
 //! a process, decides nothing. Rounds go on until the case's share of the time is used.
 
@@ -27,8 +27,7 @@ use crate::stats::Summary;
 use crate::suite::{Offer, Only, Suite};
 use crate::table;
 
-/// The systems of this crate, for the table of the program that runs the benchmark (see
-/// [`crate::child::child_main`]).
+/// The systems of this crate, for the benchmark program's table (see [`crate::child::child_main`]).
 pub const SYSTEMS: [Entry; 6] = [
     Entry::of::<Limit<Look>>(),
     Entry::of::<Limit<Futex>>(),
@@ -41,22 +40,22 @@ pub const SYSTEMS: [Entry; 6] = [
 /// The suite.
 #[derive(Debug, Clone, Default)]
 pub struct Rpc {
-    /// Only these modes. An empty list stands for all.
+    /// Modes to measure. An empty list means all.
     pub modes: Vec<Mode>,
 }
 
-/// Times of a run.
+/// Durations of a run.
 struct Plan {
-    /// For the whole run, building excluded.
+    /// The whole run without building.
     total: Duration,
-    /// Of measuring in one turn, and of warming up before.
+    /// Measuring in one turn, and the preceding warm-up.
     turn: Duration,
     /// Sum of the gaps before the calls of one turn.
     gaps: Duration,
     warm_up: Duration,
     idle: Duration,
     most_rounds: usize,
-    /// Binds of each kind that are measured in one turn, at least.
+    /// Minimum number of binds of each kind measured in one turn.
     binds: u64,
 }
 
@@ -88,18 +87,18 @@ impl Plan {
         }
     }
 
-    /// The longest that calls counted for half a turn may take. Their count comes from the time
-    /// that a few before them took; while other programs have the processors, they may take
-    /// many times as long.
+    /// Maximum time of calls whose number was chosen to fill half a turn. The number comes from the
+    /// time of a few preceding calls, and the calls may take many times as long while other
+    /// programs have the processors.
     fn most(&self) -> Duration {
         2 * self.turn
     }
 }
 
-/// The case that is no call: systems at rest, and killed.
+/// Name of the case without calls: idle and killed systems.
 const PROPERTIES: &str = "properties";
 
-/// What a group of turns measures.
+/// The measurement of a group of turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Measure {
     Latency(Case),
@@ -129,7 +128,7 @@ impl Measure {
     }
 }
 
-/// What contenders are compared in.
+/// A measurement in which contenders are compared.
 #[derive(Clone, Copy)]
 struct Group {
     placement: Placement,
@@ -190,21 +189,21 @@ impl Suite for Rpc {
         table::print(report, &mut out, colour)
     }
 
-    /// A file without a wish for certain cases has the suite's cases, and no others; binds are then
-    /// in the table only.
+    /// A file without selected cases has the suite's cases and no others; binds then are in the
+    /// table only.
     fn is_filed(record: &Record, only: &Only) -> bool {
         !BINDS.contains(&&*record.case) || only.cases.contains(&record.case)
     }
 }
 
-/// Who is measured, for how long, and with which programs.
+/// The contenders, the durations and the programs.
 struct Runner {
     contenders: Vec<Contender>,
     programs: Programs<Program>,
     plan: Plan,
-    /// Only these modes. An empty list stands for all.
+    /// Modes to measure. An empty list means all.
     modes: Vec<Mode>,
-    /// Groups that had time for one round only.
+    /// Number of groups that had time for only one round.
     hurried: usize,
 }
 
@@ -243,13 +242,13 @@ impl Runner {
         Ok(())
     }
 
-    /// The share of a group in the time.
+    /// Returns the weight of a group's share of the time.
     fn weight(&self, group: &Group) -> f64 {
         let runs =
             |c: &&Contender| c.runs(group.mode) && (c.binds || group.measure != Measure::Bind);
         let running = self.contenders.iter().filter(runs).count() as f64;
         match group.measure {
-            // What everything else is compared with, and the shortest: its ratios need the most
+            // The basis of all comparisons and the shortest call, so its ratios need the most
             // rounds.
             Measure::Latency(Case::Null) => 3.0 * running,
             // Most of the time is gaps.
@@ -259,7 +258,7 @@ impl Runner {
         }
     }
 
-    /// The contenders of one group in turn, round by round.
+    /// Measures the contenders of one group in turn, round by round.
     fn group(&mut self, group: Group, rounds: &Rounds, run: &mut Run<'_>) -> Result<(), RunError> {
         let Group { placement, mode, measure } = group;
         let case = measure.name();
@@ -287,8 +286,8 @@ impl Runner {
         Ok(())
     }
 
-    /// The contenders of a group. The bare hand-offs all run `null`; later only the best of them
-    /// does, by these records.
+    /// Returns the contenders of a group. All bare hand-offs run `null`; in later groups only the
+    /// best of them does, according to these records.
     fn in_group(
         &self,
         Group { placement, mode, measure }: Group,
@@ -329,7 +328,7 @@ impl Runner {
                     pair.throughput(callers, self.plan.turn)?.map(|found| vec![Found::Rate(found)])
                 }
             },
-            // The first few warm up.
+            // The first few binds warm up.
             Measure::Bind => match pair.bind(self.plan.binds / 10)? {
                 None => None,
                 Some(_) => pair.bind(self.plan.binds)?.map(|Binds { first, further }| {
@@ -341,8 +340,8 @@ impl Runner {
         Ok(found)
     }
 
-    /// The first calls bind, fault pages in and so on; the second few warm up and say how long a
-    /// call is.
+    /// The first calls bind, fault pages in and so on. The next few warm up and show how long a
+    /// call takes.
     fn latency(&self, case: Case, pair: &mut Pair<'_>) -> Result<Summary, ChildError> {
         let most = self.plan.most();
         if let Some(gap) = case.gap() {
@@ -356,8 +355,8 @@ impl Runner {
         pair.latency(case, calls_in(self.plan.turn, warm, 50, 300_000), most)
     }
 
-    /// What each server costs without calls while a client is bound; and the properties of each
-    /// system.
+    /// Measures the cost of each server without calls while a client is bound, and each system's
+    /// properties.
     fn idle(&self, run: &mut Run<'_>) -> Result<(), RunError> {
         for contender in self.contenders.iter().filter(|c| !c.name.starts_with("limit")) {
             let Contender { name: system, trust, .. } = *contender;
@@ -379,7 +378,7 @@ impl Runner {
         Ok(())
     }
 
-    /// A pair that is bound and rests, until it is killed; and the CPU time of its client.
+    /// Measures a bound, idle pair until it is killed, and the CPU time of its client.
     fn rest(
         &self,
         contender: &Contender,
@@ -391,7 +390,7 @@ impl Runner {
         let mut pair = self.pair(contender, placement, mode, true, run)?;
         pair.latency(Case::Null, 100, self.plan.most())?;
         let memory_kib = pair.memory_kib()?.into();
-        std::thread::sleep(self.plan.idle / 4); // time to go to rest
+        std::thread::sleep(self.plan.idle / 4); // time to become idle
         let [cpu_ns_per_s, client] = pair.idle_ns_per_s(self.plan.idle)?;
         let idle = Idle { system: contender.name, mode, cpu_ns_per_s, memory_kib };
         Ok((idle, client, pair.killed()))
@@ -418,12 +417,12 @@ impl Runner {
     }
 }
 
-/// Calls that fill `time` at `ns` each, half of them timed, within limits.
+/// Returns the number of calls, half of them timed, that fill `time` at `ns` each, within limits.
 pub(crate) fn calls_in(time: Duration, ns: f64, least: u64, most: u64) -> u64 {
     ((time.as_nanos() as f64 / 2.0 / ns.max(1.0)) as u64).clamp(least, most)
 }
 
-/// Number of calls whose gaps fill `time`.
+/// Returns the number of calls whose gaps fill `time`.
 fn gaps_in(time: Duration, gap: Duration) -> u64 {
     let gaps = time.as_nanos() / gap.as_nanos().max(1);
     u64::try_from(gaps).unwrap_or(u64::MAX).clamp(20, 1000)

@@ -1,4 +1,4 @@
-//! A run of a suite under way: turns, their rounds, and what they come to.
+//! A run of a suite: its turns, rounds and medians.
 //!
 //! Systems that are compared take turns, A B C A B C …, and the cache line is probed between turns.
 //! The figures are medians over the rounds, so that a move of the processors by the host, or one
@@ -20,11 +20,11 @@ use crate::record::Turn;
 use crate::report::Report;
 use crate::suite::{Only, Options};
 
-/// A run under way.
+/// A run in progress.
 pub struct Run<'a> {
     /// The program that runs the children of this crate and of Upcall.
     pub exe: &'a Path,
-    /// Less time: for trying out, not for numbers.
+    /// `true` for a shorter run, to try the suite and not for figures.
     pub quick: bool,
     /// The part of the suite that is measured.
     pub only: &'a Only,
@@ -36,7 +36,7 @@ pub struct Run<'a> {
     pub dir: &'a Path,
     /// Set when the run has to end.
     pub interrupted: &'a AtomicBool,
-    /// What was found so far.
+    /// The findings so far.
     pub report: Report,
     pub(crate) progress: Progress,
     /// The latest probe of the line.
@@ -45,10 +45,10 @@ pub struct Run<'a> {
     folders: u32,
 }
 
-/// Something that is measured in each round, and its turns so far.
+/// A measurement that is repeated in each round, with its turns so far.
 #[derive(Debug, Clone)]
 pub struct Series<K, T> {
-    /// What is measured.
+    /// The measurement.
     pub of: K,
     /// Its turns.
     pub turns: Vec<Turn<T>>,
@@ -57,29 +57,29 @@ pub struct Series<K, T> {
 }
 
 impl<K, T> Series<K, T> {
-    /// Without turns yet.
+    /// Creates a series without turns.
     pub fn of(of: K) -> Series<K, T> {
         Series { of, turns: Vec::new(), most: usize::MAX }
     }
 
-    /// Returns `true` if it has no further turn.
+    /// Returns `true` if the series has no further turn.
     pub fn is_out(&self) -> bool {
         self.turns.len() >= self.most
     }
 
-    /// Ends its turns.
+    /// Ends the series.
     pub fn leave(&mut self) {
         self.most = 0;
     }
 }
 
-/// How often there are turns.
+/// How many rounds there are.
 pub struct Rounds {
     /// Maximum number of rounds.
     pub most: usize,
-    /// Time for all of them. There is one round at least.
+    /// Time for all rounds. There is at least one round.
     pub time: Duration,
-    /// The part of the run that they are, in percent.
+    /// Part of the run that the rounds take, in percent.
     pub part: Range<u32>,
 }
 
@@ -90,18 +90,18 @@ impl Rounds {
     }
 }
 
-/// What is said of a turn.
+/// Progress texts of a turn.
 pub struct Said {
-    /// On a line of its own where progress is not shown on a terminal.
+    /// Shown always; without a terminal on a line of its own.
     pub what: String,
     /// Shown on a terminal only.
     pub detail: String,
-    /// In front of an error; may be empty.
+    /// Prefix of an error; may be empty.
     pub fault: String,
 }
 
 impl<'a> Run<'a> {
-    /// The run that `options` ask for, with files in `dir`.
+    /// Creates the run that `options` request, with files in `dir`.
     pub(crate) fn new<P>(
         options: &'a Options<P>,
         dir: &'a Path,
@@ -122,18 +122,19 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// A folder of its own for a pair of children, which makes it.
+    /// Returns the path of a new folder for a pair of children, which creates it.
     pub fn folder(&mut self) -> PathBuf {
         self.folders += 1;
         self.dir.join(self.folders.to_string())
     }
 
-    /// The second process's processor: the first process has the first one.
+    /// Returns the second process's processor. The first process has the first one.
     pub fn other(&self, placement: Placement) -> usize {
         self.cpus.second.filter(|_| placement == Placement::TwoCores).unwrap_or(self.cpus.first)
     }
 
-    /// Returns `true` if there are the processors for a placement. The report says it if not.
+    /// Returns `true` if there are enough processors for a placement. Otherwise adds a note to the
+    /// report.
     pub fn has_room(&mut self, placement: Placement) -> bool {
         let room = placement != Placement::TwoCores || self.cpus.second.is_some();
         let note = "this process may use one processor only: nothing of two-cores was measured";
@@ -143,7 +144,7 @@ impl<'a> Run<'a> {
         room
     }
 
-    /// A finding, or `None` where there is an error, which the report then says after `what`.
+    /// Returns the finding, or `None` for an error, which is added to the report after `what`.
     ///
     /// # Errors
     /// The run was interrupted.
@@ -163,7 +164,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A turn, between two probes of the line. A finding of `None` is neither a turn nor a failure.
+    /// Runs a turn between two probes of the line. A finding of `None` is neither a turn nor a
+    /// failure.
     ///
     /// # Errors
     /// The run was interrupted.
@@ -180,8 +182,8 @@ impl<'a> Run<'a> {
         Ok(found.map(|found| Turn { found, lines: (before, after) }))
     }
 
-    /// A turn of each series that is not out, for `rounds`. A series without a finding is out.
-    /// Returns the number of rounds.
+    /// Runs a turn of each series that has not ended, for `rounds`. A series without a finding
+    /// ends. Returns the number of rounds.
     ///
     /// # Errors
     /// The run was interrupted.
@@ -216,8 +218,8 @@ impl<'a> Run<'a> {
         Ok(done)
     }
 
-    /// Keeps the turns that may be compared, if the host moved the processors between turns. The
-    /// report says so after `what`, which may be empty.
+    /// Keeps only the turns that may be compared, if the host moved the processors between turns.
+    /// Adds a note to the report after `what`, which may be empty.
     pub fn leave_like<'s, K: 's, T: 's>(
         &mut self,
         what: &str,

@@ -1,4 +1,4 @@
-//! The directory in which the children of a run put their files.
+//! The directory of a run, in which the children put their files.
 
 use std::env;
 use std::fs;
@@ -7,21 +7,22 @@ use std::path::{Path, PathBuf};
 use crate::error::RunError;
 use crate::pair;
 
-/// A directory for the children, removed at the end. Its name carries this process's id, so that
-/// what a killed run has left is found and removed by the next. A system that cannot but put files
-/// elsewhere names them after it.
+/// A directory for the children, removed at the end.
+///
+/// Its name contains this process's id, so that the next run finds and removes the leftovers of a
+/// killed one. A system that must put files elsewhere names them after it.
 pub struct Scratch {
-    /// Where.
+    /// Path of the directory.
     pub dir: PathBuf,
 }
 
 const SCRATCH: &str = "upcall-bench-";
 
 impl Scratch {
-    /// Makes it, and removes those of runs that were killed.
+    /// Creates the directory, and removes those of killed runs.
     ///
     /// # Errors
-    /// When there can be no such directory.
+    /// The directory cannot be created.
     pub fn make() -> Result<Scratch, RunError> {
         let within = env::temp_dir();
         for name in names(&within) {
@@ -41,8 +42,8 @@ fn names(dir: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Removes a scratch directory, and shared memory that carries its name (iceoryx2 has no other
-/// place for it).
+/// Removes a scratch directory, and shared memory named after it (iceoryx2 has no other place for
+/// it).
 fn remove(dir: &Path) {
     fs::remove_dir_all(dir).ok();
     if let Some(name) = dir.file_name().and_then(|name| name.to_str()) {

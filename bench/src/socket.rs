@@ -1,6 +1,7 @@
-//! A bare Unix stream socket: what a program does today that has no system for calls. One thread a
-//! connection on each side; a request and a reply are a length and so many bytes, sent by one
-//! system call.
+//! A bare Unix stream socket: what a program uses today without a system for calls.
+//!
+//! Each side has one thread per connection. A request and a reply are a length and that many bytes,
+//! sent by one system call.
 
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -26,7 +27,7 @@ impl System for UnixSocket {
             let mut connection = Connection::new(stream?);
             thread::spawn(move || {
                 let (mut request, mut reply) = (Vec::new(), Vec::new());
-                // Ends when the client is gone, as every error here says.
+                // Ends when the client has ended, which every error here means.
                 while connection.receive(&mut request).is_ok() {
                     reply.clear();
                     if bytes::serve(&request, &mut reply).is_err()
@@ -54,8 +55,8 @@ fn connect(path: &PathBuf) -> Outcome<Bytes<Connection>> {
     Ok(Bytes::new(Connection::new(UnixStream::connect(path)?)))
 }
 
-/// A connection of length-prefixed messages. Reading goes through a small buffer, so that a short
-/// message takes one system call; the body of a long one is read past it.
+/// A connection of length-prefixed messages. Reads go through a small buffer, so that a short
+/// message takes one system call; the body of a long message bypasses it.
 struct Connection {
     stream: BufReader<UnixStream>,
 }
@@ -93,7 +94,7 @@ impl Exchange for Connection {
     }
 }
 
-/// The client's side: one connection, and more for more callers.
+/// A client with one connection, and more connections for more callers.
 pub struct Client {
     calls: Bytes<Connection>,
     path: PathBuf,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::raw;
 
-/// What is kept of one batch of calls. Times in nanoseconds, the clock's own cost taken off.
+/// The statistics of a batch of calls. Times are in nanoseconds, without the clock's own cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Median.
@@ -15,25 +15,25 @@ pub struct Summary {
     pub p99_ns: f64,
     /// 99.9th percentile.
     pub p999_ns: f64,
-    /// 99.99th percentile of single calls, where there are [`ENOUGH`] samples.
+    /// 99.99th percentile of single calls, if there are [`ENOUGH`] samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p9999_ns: Option<f64>,
     /// Mean of calls made without reading the clock between them.
     pub mean_ns: f64,
-    /// Calls with a time stamp each.
+    /// Number of calls with a time stamp each.
     pub count: u64,
 }
 
-/// Minimum number of samples that have a 99.99th percentile: with fewer it is the longest but one.
+/// Minimum number of samples for a 99.99th percentile. With fewer it is the second-longest sample.
 pub const ENOUGH: usize = 20_000;
 
 impl Summary {
-    /// Summary of `count` calls that all took the same time.
+    /// Returns the summary of `count` calls that all took the same time.
     pub fn flat(ns: f64, count: u64) -> Summary {
         Summary { p50_ns: ns, p99_ns: ns, p999_ns: ns, p9999_ns: None, mean_ns: ns, count }
     }
 
-    /// The same with every time changed by `each`.
+    /// Applies `each` to every time.
     #[must_use]
     pub fn map(self, each: impl Fn(f64) -> f64) -> Summary {
         Summary {
@@ -46,29 +46,29 @@ impl Summary {
         }
     }
 
-    /// Summarises durations in nanoseconds, each taken by itself (sorted here).
+    /// Summarises durations of single operations in nanoseconds, and sorts them.
     ///
     /// # Panics
-    /// If there are none.
+    /// There are no samples.
     pub fn of_durations(samples: &mut [u64]) -> Summary {
         let mean_ns = samples.iter().sum::<u64>() as f64 / samples.len() as f64;
         Summary::of(samples, &Clock { ns_per_tick: None, cost: 0, in_order: false }, mean_ns)
     }
 
-    /// Summarises batches of `ops` operations each by their durations in nanoseconds (sorted here):
-    /// every figure is of one operation, averaged over its batch.
+    /// Summarises batches of `ops` operations each by their durations in nanoseconds, and sorts
+    /// them. Every figure is of one operation, averaged over its batch.
     ///
     /// # Panics
-    /// If there are none.
+    /// There are no batches.
     pub fn of_batches(batches: &mut [u64], ops: u64) -> Summary {
         let whole = Summary { p9999_ns: None, ..Summary::of_durations(batches) };
         whole.map(|ns| ns / ops as f64)
     }
 
-    /// Summarises durations in nanoseconds and parts of them, most of which are of batches.
+    /// Summarises durations in nanoseconds with fractions, most of which are averages of batches.
     ///
     /// # Panics
-    /// If there are none.
+    /// There are no samples.
     pub fn of_nanoseconds(mut samples: Vec<f64>) -> Summary {
         samples.sort_unstable_by(f64::total_cmp);
         let at = |part: f64| samples[rank(part, samples.len())];
@@ -83,11 +83,11 @@ impl Summary {
         }
     }
 
-    /// Summarises single calls (`samples` of `clock`, sorted here) and a batch whose mean is
+    /// Summarises single calls, `samples` of `clock`, which are sorted, and a batch with the mean
     /// `mean_ns`.
     ///
     /// # Panics
-    /// If there are no samples.
+    /// There are no samples.
     pub fn of(samples: &mut [u64], clock: &Clock, mean_ns: f64) -> Summary {
         samples.sort_unstable();
         let at = |part| clock.ns(percentile(samples, part));
@@ -102,11 +102,11 @@ impl Summary {
     }
 }
 
-/// The nearest-rank percentile of sorted samples: the smallest one that at least `part` of them do
-/// not exceed.
+/// Returns the nearest-rank percentile of sorted samples: the smallest sample that at least `part`
+/// of them do not exceed.
 ///
 /// # Panics
-/// If there are no samples.
+/// There are no samples.
 pub fn percentile(sorted: &[u64], part: f64) -> u64 {
     sorted[rank(part, sorted.len())]
 }
@@ -116,7 +116,8 @@ fn rank(part: f64, samples: usize) -> usize {
     rank.clamp(1, samples) - 1
 }
 
-/// The median; of an even number of values, the mean of the middle two. NaN if there are none.
+/// Returns the median, or NaN if there are no values. For an even number of values, this is the
+/// mean of the middle two.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -127,20 +128,21 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The clock of single calls: the processor's time-stamp counter where it runs at one rate on all
-/// processors (as the kernel has found out, and uses it), else the system's monotonic clock.
+/// The clock of single calls: the processor's time-stamp counter if it runs at one rate on all
+/// processors (as determined by the kernel, which then uses it), otherwise the system's monotonic
+/// clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
-    /// None: nanoseconds of the system's clock.
+    /// Nanoseconds per tick; `None` for the system's clock.
     ns_per_tick: Option<f64>,
-    /// What one sample of an empty call comes to: the cost of reading the clock once, in ticks.
+    /// Sample of an empty call, in ticks: the cost of reading the clock once.
     cost: u64,
-    /// Whether [`read`](Clock::read) waits for what stands before it, and has what follows wait.
+    /// `true` if [`read`](Clock::read) is ordered after preceding loads and before following ones.
     in_order: bool,
 }
 
 impl Clock {
-    /// Chooses and calibrates; takes 10 ms.
+    /// Chooses and calibrates a clock; takes 10 ms.
     pub fn calibrated() -> Clock {
         let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         let counter =
@@ -154,9 +156,9 @@ impl Clock {
         clock
     }
 
-    /// One whose readings wait for all loads before them, and are waited for by those that follow:
-    /// for short operations that fetch lines, as the processor would read the clock while they are
-    /// still on their way.
+    /// Like [`calibrated`](Self::calibrated), with readings ordered after all preceding loads and
+    /// before all following ones. For short operations that fetch lines: the processor would
+    /// otherwise read the clock before the lines arrive.
     pub fn in_order() -> Clock {
         let mut clock = Clock { in_order: true, ..Clock::calibrated() };
         let between = |_| {
@@ -169,8 +171,8 @@ impl Clock {
         clock
     }
 
-    /// Fills `samples` with the ticks of one call each. One reading a call: the end of one is the
-    /// start of the next.
+    /// Fills `samples` with the ticks of one call each. There is one reading per call: the end of
+    /// one is the start of the next.
     ///
     /// # Errors
     /// The first error of `call`.
@@ -200,7 +202,7 @@ impl Clock {
         Ok(())
     }
 
-    /// The clock by itself, in ticks. The same for every process of the machine.
+    /// Reads the clock, in ticks. All processes of the machine have the same clock.
     #[inline]
     pub fn read(&self) -> u64 {
         if self.ns_per_tick.is_some() {
@@ -210,7 +212,7 @@ impl Clock {
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
-    /// A sample in nanoseconds, the clock's own cost taken off.
+    /// Converts a sample to nanoseconds, without the clock's own cost.
     pub fn ns(&self, sample: u64) -> f64 {
         sample.saturating_sub(self.cost) as f64 * self.ns_per_tick.unwrap_or(1.0)
     }
@@ -223,8 +225,8 @@ fn ns_per_tick() -> f64 {
     ended.duration_since(begun).as_nanos() as f64 / last.wrapping_sub(first).max(1) as f64
 }
 
-/// Both clocks at nearly the same time: the closest of a few tries, as this thread may lose its
-/// processor between.
+/// Reads both clocks at nearly the same time: the closest of a few tries, because this thread may
+/// lose its processor in between.
 fn both_clocks() -> (Instant, u64) {
     let tries = (0..20).map(|_| {
         let (before, now, after) = (raw::ticks(), Instant::now(), raw::ticks());

@@ -1,4 +1,4 @@
-//! What all suites have in common: their options, and the way from these to a report.
+//! What all suites share: their options, and the path from options to a report.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -15,44 +15,45 @@ pub use crate::report::{Idle, Report};
 pub use crate::run::Run;
 use crate::scratch::Scratch;
 
-/// A suite of benchmarks. Its fields are the options that no other suite has.
+/// A suite of benchmarks. Its fields are the options that are specific to it.
 pub trait Suite {
-    /// Its name in records and on the command line.
+    /// Name in records and on the command line.
     const NAME: &'static str;
-    /// The options of the command line that not every suite has, besides its own.
+    /// Options of the command line that only some suites have, besides the suite's own.
     const OFFERS: &'static [Offer];
-    /// Whether a report says that other programs were running.
+    /// `true` if a report notes that other programs were running.
     const SAYS_BUSY: bool = true;
-    /// The systems that take part by request only.
+    /// The systems that take part only on request.
     type Peer: Peer;
 
-    /// The names of all cases that can be asked for.
+    /// Returns the names of all cases that can be selected.
     fn cases(&self) -> Vec<String>;
 
-    /// The names of all systems that can be asked for.
+    /// Returns the names of all systems that can be selected.
     fn systems(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Measures with `peers` what `run.only` has of the suite, into `run.report`.
+    /// Measures the part of the suite that `run.only` selects, with `peers`, and adds the findings
+    /// to `run.report`.
     ///
     /// # Errors
-    /// [`RunError`]. What fails by itself is in the report and does not stop the rest.
+    /// [`RunError`]. A single failure is in the report and does not stop the rest.
     fn measure(&self, peers: Vec<Self::Peer>, run: &mut Run<'_>) -> Result<(), RunError>;
 
-    /// Prints the tables of a report for people.
+    /// Prints the tables of a report.
     ///
     /// # Errors
     /// `out` cannot be written.
     fn print(report: &Report, out: &mut dyn Write, colour: bool) -> io::Result<()>;
 
-    /// Returns `true` if a file of records with this part of the suite has the record.
+    /// Returns `true` if a file of records for this part of the suite contains the record.
     fn is_filed(_record: &Record, _only: &Only) -> bool {
         true
     }
 }
 
-/// An option of the command line, and its help.
+/// An option of the command line, with its help text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
     /// `--system`.
@@ -65,32 +66,33 @@ pub enum Offer {
     Plot(&'static str),
 }
 
-/// What to measure of a suite, and where the records go.
+/// The part of a suite to measure, and the files for its records.
 #[derive(Debug, Clone)]
 pub struct Options<P> {
     /// The program that runs the children of this crate and of Upcall: normally this one.
     pub exe: PathBuf,
     /// The peers that take part.
     pub peers: Peers<P>,
-    /// File for the records as a JSON array; `-` is standard output, which then has no table.
+    /// File for the records as a JSON array. `-` is standard output, and omits the table.
     pub json: Option<PathBuf>,
     /// File for the records as a Markdown table; `-` is standard output.
     pub markdown: Option<PathBuf>,
-    /// Less time: for trying out, not for numbers.
+    /// `true` for a shorter run, to try the suite and not for figures.
     pub quick: bool,
-    /// A part of the suite.
+    /// The part of the suite to measure.
     pub only: Only,
 }
 
 impl<P> Options<P> {
-    /// The whole suite without peers, by the program `exe`. Records go nowhere.
+    /// Returns the options for the whole suite without peers and without files. `exe` is the
+    /// program that runs the children.
     pub fn of(exe: PathBuf) -> Options<P> {
         let (peers, only) = (Peers::None, Only::default());
         Options { exe, peers, json: None, markdown: None, quick: false, only }
     }
 }
 
-/// A part of a suite. An empty list stands for everything.
+/// A part of a suite. An empty list selects everything.
 #[derive(Debug, Clone, Default)]
 pub struct Only {
     /// Systems by name.
@@ -112,12 +114,12 @@ impl Only {
         self.cases.is_empty() || self.cases.iter().any(|case| case == name)
     }
 
-    /// Returns `true` if something is measured there.
+    /// Returns `true` if this placement is measured.
     pub fn placement(&self, placement: Placement) -> bool {
         self.placements.is_empty() || self.placements.contains(&placement)
     }
 
-    /// Returns `true` if this part is the whole.
+    /// Returns `true` if everything is selected.
     pub fn is_all(&self) -> bool {
         self.systems.is_empty() && self.cases.is_empty() && self.placements.is_empty()
     }
@@ -128,11 +130,13 @@ impl Only {
     }
 }
 
-/// Runs a suite: shows progress on standard error, prints tables on standard output, and writes the
-/// records where `options` say. Leaves no process and no file behind.
+/// Runs a suite.
+///
+/// Shows progress on standard error, prints tables on standard output, and writes the records as
+/// `options` say. Leaves no process and no file behind.
 ///
 /// # Errors
-/// [`RunError`]. What fails by itself is in the report's `failures` and does not stop the rest.
+/// [`RunError`]. A single failure is in the report's `failures` and does not stop the rest.
 pub fn run<S: Suite>(suite: &S, options: &Options<S::Peer>) -> Result<Report, RunError> {
     options.only.check(suite)?;
     let interrupted = Interrupted::watch().map_err(RunError::System)?;
@@ -169,7 +173,7 @@ mod tests {
     use crate::threads::Threads;
     use crate::urpc::Urpc;
 
-    /// What is said of a case, and of a system, that a suite does not have.
+    /// Returns the error texts for a case and for a system that the suite does not have.
     fn told(suite: &impl Suite) -> [String; 2] {
         let wish = || vec!["corba".to_owned()];
         let case = Only { cases: wish(), ..Only::default() };

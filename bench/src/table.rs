@@ -1,4 +1,4 @@
-//! The report for people: aligned tables, colours on a terminal only.
+//! The report as aligned tables, with colours on a terminal.
 
 use std::io::{self, Write};
 
@@ -12,10 +12,10 @@ pub(crate) const GREEN: &str = "\x1b[32m";
 pub(crate) const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Prints everything that `report` holds.
+/// Prints the whole `report`.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// `out` cannot be written.
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let paint = Paint { colour };
     for (placement, mode) in SETTINGS {
@@ -33,7 +33,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     remarks(out, &paint, &report.notes, &report.failures)
 }
 
-/// What a reader should know, and what could not be measured.
+/// Prints notes and failures.
 pub(crate) fn remarks(
     out: &mut impl Write,
     paint: &Paint,
@@ -49,9 +49,9 @@ pub(crate) fn remarks(
     Ok(())
 }
 
-/// Colours, or none.
+/// Text attributes, if colours are enabled.
 pub(crate) struct Paint {
-    /// Whether there are any.
+    /// `true` if colours are enabled.
     pub colour: bool,
 }
 
@@ -110,7 +110,7 @@ fn latency(records: &[&Record], out: &mut impl Write, paint: &Paint) -> io::Resu
     Ok(())
 }
 
-/// The limit first, without the hand-off that it is a copy of.
+/// Orders records, with the limit first and without the hand-off that it copies.
 fn ordered<'a>(records: &[&'a &Record]) -> Vec<&'a Record> {
     let limit = records.iter().find(|r| r.system == "limit");
     let is_copied = |r: &Record| limit.is_some_and(|&&limit| hand_off(limit, &[r]).is_some());
@@ -118,7 +118,7 @@ fn ordered<'a>(records: &[&'a &Record]) -> Vec<&'a Record> {
     limit.into_iter().chain(rest).map(|r| **r).collect()
 }
 
-/// The name of the bare hand-off among `records` that `limit` is a copy of, if it is one.
+/// Returns the name of the bare hand-off among `records` that `limit` copies, if any.
 fn hand_off<'a>(limit: &Record, records: &[&'a Record]) -> Option<&'a str> {
     let renamed = |r: &Record| Record { system: limit.system.clone(), ..r.clone() };
     records.iter().find_map(|r| r.system.strip_prefix("limit-").filter(|_| renamed(r) == *limit))
@@ -196,7 +196,7 @@ fn ratio(ns: f64, to: Option<f64>) -> String {
     to.filter(|&to| to > 0.0).map_or("-".to_owned(), |to| format!("{:.2}", ns / to))
 }
 
-/// A number with its thousands apart; a small one with a decimal.
+/// Formats a number with grouped thousands; a small one with a decimal.
 pub(crate) fn thousands(x: f64) -> String {
     if !x.is_finite() {
         return "-".to_owned();

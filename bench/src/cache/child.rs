@@ -252,7 +252,7 @@ impl<C: Client> Driver<C> {
         let batch = self.at_random(case, way, TRIED + 2 * count)?;
         let (warm, count) = (TRIED / case.depth(), count / case.depth());
         self.steps(&batch, 0..warm)?;
-        let mut samples = vec![1; count]; // not zero: the pages must be there before the time begins
+        let mut samples = vec![1; count]; // not zero: pages must exist before timing begins
         let mut step = warm;
         self.clock.time_each(&mut samples, || {
             step += 1;

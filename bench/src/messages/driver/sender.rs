@@ -113,7 +113,7 @@ impl<E: End> Sender<E> {
         self.gate.set(0);
         self.tell(task::TAKE_BURSTS, self.burst as usize)?;
         let Sender { end, gate, clock, seed, burst, .. } = self;
-        let mut samples = vec![1; MOST]; // not zero: the pages must be there before the time begins
+        let mut samples = vec![1; MOST]; // not zero: pages must exist before timing begins
         let (mut done, mut sum, mut turn) = (0, 0_u64, 1);
         let begun = Instant::now();
         while done < MOST && (done == 0 || begun.elapsed() < time) {
