@@ -1,4 +1,4 @@
-//! What is done to the table, by whom, and in which way.
+//! The operations on the table, and the contenders that run them.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use crate::case::{Mode, Placement};
 use crate::peers::Peer;
 
-/// One kind of operation, on an entry that is there.
+/// An operation on an existing entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Case {
-    /// The value of a key; it is looked at for being the key's own.
+    /// Gets the value of a key, and checks that it belongs to the key.
     Get,
-    /// Another value for a key.
+    /// Puts another value under a key.
     Put,
-    /// As `get`, 16 requests at once. What is told is a sixteenth of the time until all are
+    /// Like `get`, with 16 requests at once. The figure is a sixteenth of the time until all are
     /// answered.
     Get16,
-    /// As `put`, likewise.
+    /// Like `put`, with 16 requests at once.
     Put16,
 }
 
@@ -35,22 +35,22 @@ impl Case {
         }
     }
 
-    /// The case of a name.
+    /// Returns the case of a name.
     pub fn named(name: &str) -> Option<Case> {
         Case::ALL.into_iter().find(|case| case.name() == name)
     }
 
-    /// Operations that are asked for at once.
+    /// Number of operations requested at once.
     pub fn depth(self) -> usize {
         if matches!(self, Case::Get | Case::Put) { 1 } else { 16 }
     }
 
-    /// Whether it changes the table.
+    /// Returns `true` if the case changes the table.
     pub fn puts(self) -> bool {
         matches!(self, Case::Put | Case::Put16)
     }
 
-    /// The same, one at a time.
+    /// Returns the same operation, one at a time.
     pub fn single(self) -> Case {
         if self.puts() { Case::Put } else { Case::Get }
     }
@@ -62,18 +62,18 @@ impl fmt::Display for Case {
     }
 }
 
-/// One that takes part.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contender {
-    /// Its name in records and on the command line.
+    /// Name in records and on the command line.
     pub name: &'static str,
-    /// Whose table it is; those of one share it.
+    /// The store of its table. Contenders of one store share the table.
     pub store: &'static str,
-    /// How it is done, in a word of the store's.
+    /// The method of its operations, as its store names it.
     pub way: &'static str,
-    /// How whoever is asked waits for that.
+    /// How the process that serves the operation waits.
     pub mode: Mode,
-    /// The program that has to be there, and Debian's package of it.
+    /// The program that it requires, and Debian's package of the program.
     pub package: Option<[&'static str; 2]>,
 }
 
@@ -90,7 +90,7 @@ const fn peer(
     Contender { name, store, way, mode: Mode::Parked, package: Some(package) }
 }
 
-/// Ours. Nobody is asked where the caller does it itself.
+/// Upcall. No other process is asked where the caller runs the operation itself.
 pub const OURS: [Contender; 5] = [
     ours("upcall-read", "read", Mode::Polling),
     ours("upcall-access", "access", Mode::Polling),
@@ -102,23 +102,22 @@ pub const OURS: [Contender; 5] = [
 const REDIS: [&str; 2] = ["redis-server", "redis-server"];
 const MEMCACHED: [&str; 2] = ["memcached", "memcached"];
 
-/// The peers. Their clients sleep until there is an answer, as clients do.
+/// The peers. Their clients sleep until an answer arrives, as is usual.
 pub const PEERS: [Contender; 2] =
     [peer("redis", "redis", "sleep", REDIS), peer("memcached", "memcached", "sleep", MEMCACHED)];
 
-/// The same with clients that look for an answer all the time, where they have a processor of their
-/// own.
+/// The peers with clients that poll for an answer, if they have a processor of their own.
 const SPINNING: [Contender; 2] = [
     peer("redis-spin", "redis", "spin", REDIS),
     peer("memcached-spin", "memcached", "spin", MEMCACHED),
 ];
 
-/// Those that there are.
+/// Returns all contenders.
 pub(super) fn all() -> impl Iterator<Item = Contender> {
     OURS.into_iter().chain(PEERS.into_iter().flat_map(with_spinning))
 }
 
-/// A peer, and the same with a client that spins.
+/// Returns a peer, and the same peer with a client that polls.
 pub(super) fn with_spinning(peer: Contender) -> impl Iterator<Item = Contender> {
     [peer]
         .into_iter()
@@ -134,12 +133,13 @@ impl Peer for Contender {
 }
 
 impl Contender {
-    /// Whether it has a case. Ours sends no requests that could be put together.
+    /// Returns `true` if it runs a case. Upcall sends no requests that could be combined.
     pub fn takes_part(&self, case: Case) -> bool {
         self.package.is_some() || case.depth() == 1 && !(self.way == "read" && case.puts())
     }
 
-    /// Whether it is measured there: who spins on the server's processor keeps it from answering.
+    /// Returns `true` if it is measured in this placement: a client that polls on the server's
+    /// processor keeps the server from answering.
     pub fn is_for(&self, placement: Placement) -> bool {
         placement == Placement::TwoCores || self.way != "spin"
     }

@@ -1,19 +1,21 @@
-//! The child's side: what a store has to provide, and the protocol that all of them speak.
+//! The child's side of the suite `cache`: what a store has to provide, and the protocol of all
+//! stores.
 //!
 //! ```text
 //! EXE bench-cache STORE server|client ENTRIES DIR
 //! ```
-//! The server serves a table through files in DIR, as long as its standard input lasts or it is
-//! killed. The client connects to it, which takes as long as the server takes to come up, puts
-//! ENTRIES entries of 100 bytes into the table, under the [keys](super::entries::Keys) of this
-//! machine, and prints `ready`. Then it reads commands, one a line, and answers each with one line:
+//! The server serves a table through files in DIR, until its standard input ends or it is killed.
+//! The client connects, which takes as long as the server takes to start. It puts ENTRIES entries
+//! of 100 bytes into the table, under the [keys](super::entries::Keys) of this machine, and prints
+//! `ready`. Then it reads commands, one a line, and answers each with one line:
 //!
 //! | command | answer |
 //! |---|---|
-//! | `time CASE WAY MILLIS` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"p9999_ns":…,"mean_ns":…,"count":…}` of an operation |
+//! | `time CASE WAY MILLIS` | the summary of an operation |
 //!
-//! Any command may be answered `{"error":"…"}`. A child dies with the harness, whatever happens to
-//! the harness; so does what it becomes by `exec`. The harness confines children to processors.
+//! A summary is `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"p9999_ns":…,"mean_ns":…,"count":…}`. Any
+//! command may be answered `{"error":"…"}`. A child dies with the harness, however the harness
+//! ends; so does a program that it becomes by `exec`. The harness confines children to processors.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,58 +29,59 @@ use super::entries::{Keys, Random, VALUE, value};
 use crate::child::{Outcome, Ready, answer_lines, entry, exit};
 use crate::stats::{Clock, Summary};
 
-/// Where a store is, and how large.
+/// Location and size of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// A directory of this run alone: sockets and the like go here. The harness removes it.
+    /// Directory for the sockets and other files of this run only. The harness removes it.
     pub dir: PathBuf,
-    /// Entries of the table.
+    /// Number of entries of the table.
     pub entries: usize,
 }
 
-/// Whose table it is. One value of `Entry` for each goes into the table given to [`child_main`].
+/// A store. The table passed to [`child_main`] has one `Entry` for each store.
 pub trait Store {
-    /// The name on the command line.
+    /// Name on the command line.
     const NAME: &'static str;
-    /// In which way a client fills it, and how many entries at once.
+    /// The method by which a client fills the table, and the case, which sets the number of entries
+    /// at once.
     const FILL: (&'static str, Case);
-    /// The client's side.
+    /// The client.
     type Client: Client;
 
-    /// Serves, until the end of its input or for ever.
+    /// Runs the server, until the end of its input or forever.
     ///
     /// # Errors
-    /// Whatever prevents serving.
+    /// The server cannot run.
     fn serve(place: &Place, ready: Ready) -> Outcome<()>;
 
-    /// Connects to the server. Tried again for some time, since that may not be there yet.
+    /// Connects to the server. The caller retries for some time, since the server may still be
+    /// starting.
     ///
     /// # Errors
-    /// Whatever prevents connecting.
+    /// The client cannot connect.
     fn connect(place: &Place) -> Outcome<Self::Client>;
 }
 
-/// Works on the table.
+/// A client that operates on the table.
 pub trait Client {
-    /// Makes what can be made before the time begins: it will be asked for each step of this batch,
-    /// one after another.
+    /// Prepares what can be prepared before timing begins. Each step of this batch is run
+    /// afterwards, in order.
     ///
     /// # Errors
-    /// There is no such way.
+    /// The method does not exist.
     fn prepare(&mut self, way: &str, batch: &Batch) -> Outcome<()>;
 
-    /// Does the operations of a step, and checks the answers: a value is looked at whole.
+    /// Runs the operations of a step and checks the answers: every byte of a value is examined.
     ///
     /// # Errors
-    /// What went wrong.
+    /// An operation failed or a value is wrong.
     fn step(&mut self, batch: &Batch, step: usize) -> Outcome<()>;
 }
 
-/// Operations to be done, in memory that follows itself, so that looking for the next key takes no
-/// time.
+/// Operations to run, in contiguous memory, so that finding the next key takes no time.
 #[derive(Debug)]
 pub struct Batch {
-    /// What is done.
+    /// The operation.
     pub case: Case,
     numbers: Vec<usize>,
     keys: String,
@@ -100,41 +103,42 @@ impl Batch {
         batch
     }
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Whether it has none.
+    /// Returns `true` if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// Steps of so many operations at once as the case has; the last may have less.
+    /// Returns the number of steps. A step has the case's number of operations at once; the last
+    /// may have fewer.
     pub fn steps(&self) -> usize {
         self.len().div_ceil(self.case.depth())
     }
 
-    /// The entries of a step.
+    /// Returns the entries of a step.
     pub fn step(&self, step: usize) -> std::ops::Range<usize> {
         let depth = self.case.depth();
         step * depth..((step + 1) * depth).min(self.len())
     }
 
-    /// The number of an entry's key, by which its value can be checked.
+    /// Returns the number of an entry's key, by which its value can be checked.
     pub fn number(&self, at: usize) -> usize {
         self.numbers[at]
     }
 
-    /// The key of an entry.
+    /// Returns the key of an entry.
     pub fn key(&self, at: usize) -> &str {
         &self.keys[self.ends[at]..self.ends[at + 1]]
     }
 
-    /// The value that is to be put there.
+    /// Returns the value to put.
     ///
     /// # Panics
-    /// Nothing is put.
+    /// The case puts nothing.
     pub fn value(&self, at: usize) -> &[u8] {
         &self.values[at * VALUE..][..VALUE]
     }
@@ -155,8 +159,10 @@ impl Entry {
     }
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-cache`; `stores` is
-/// what this program can be. Errors go to standard error, which the harness shows.
+/// Runs this process as a child of the harness.
+///
+/// `args` are the arguments after `bench-cache`; `stores` lists the stores that this program
+/// provides. Errors go to standard error, which the harness shows.
 pub fn child_main(args: impl IntoIterator<Item = OsString>, stores: &[Entry]) -> ExitCode {
     exit(run(args, stores))
 }
@@ -182,16 +188,16 @@ fn run(args: impl IntoIterator<Item = OsString>, stores: &[Entry]) -> Outcome<()
     }
 }
 
-/// Longest time for a server to come up.
+/// Maximum time for a server to start.
 const UP: Duration = Duration::from_secs(10);
 
-/// Entries that are made ready at once while the table is filled.
+/// Number of entries prepared at once while the table is filled.
 const PART: usize = 1 << 14;
 
-/// Operations by which it is found out how many fill the time.
+/// Number of operations from which the number that fills the time is estimated.
 const TRIED: usize = 256;
 
-/// The fewest operations with a time each, and the most.
+/// Minimum and maximum number of operations that are timed one by one.
 const COUNTS: [usize; 2] = [1024, 1 << 16];
 
 fn client<S: Store>(place: &Place) -> Outcome<()> {
@@ -212,7 +218,7 @@ fn client<S: Store>(place: &Place) -> Outcome<()> {
     answer_lines(|line| Ok(serde_json::to_string(&driver.command(line)?)?))
 }
 
-/// A client and what it needs to measure.
+/// A client, with what the measurement needs.
 struct Driver<C> {
     client: C,
     keys: Keys,
@@ -239,7 +245,7 @@ impl<C: Client> Driver<C> {
         self.time(case, way, Duration::from_millis(millis.parse()?))
     }
 
-    /// Operations at random, for about this time each: some to warm up, some with a time stamp
+    /// Runs random operations for about this time each: some to warm up, some with a time stamp
     /// each, and as many others without.
     fn time(&mut self, case: Case, way: &str, time: Duration) -> Outcome<Summary> {
         let batch = self.at_random(case, way, TRIED)?;

@@ -1,15 +1,15 @@
 //! The suite `cache`: get and put of 100 bytes on a table of a million entries, under keys of this
-//! machine, by ours in all ways, by Redis and by Memcached.
+//! machine, by Upcall with all methods, by Redis and by Memcached.
 //!
 //! Each store is a server and a client, two processes that live as long as the run, since filling
 //! the table takes seconds. They take turns, A B C A B C …, and the cache line is probed between
-//! turns: the client on the first processor, the server on the second one or on the same. What
-//! counts are medians over the rounds, of turns of one placement of the processors only (`like`).
+//! turns. The client is on the first processor, the server on the second one or on the same. The
+//! figures are medians over the rounds, of turns of one placement of the processors only (`like`).
 //! All clients check all values.
 
 pub mod case;
 pub mod child;
-/// Keys and values, which the example `cache` has as well.
+/// Keys and values, which the example `cache` shares.
 #[path = "../../../crates/upcall/examples/cache/entries.rs"]
 pub mod entries;
 mod sockets;
@@ -34,16 +34,16 @@ use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::Summary;
 use crate::suite::{Offer, Only, Suite};
 
-/// The stores of this crate, for the table of the program that runs the benchmark (see
-/// [`child::child_main`]).
+/// The stores of this crate, for the benchmark program's table (see [`child::child_main`]).
 pub const STORES: [Entry; 2] = [Entry::of::<sockets::Redis>(), Entry::of::<sockets::Memcached>()];
 
-/// Longest time for a table to be filled, for so many entries more.
+/// Maximum time for filling a table, and the number of entries for which this time is added once
+/// more.
 const FILL: (Duration, usize) = (Duration::from_secs(60), 1_000_000);
-/// Longest time for a turn, over what it was asked to take.
+/// Maximum time for a turn beyond its requested duration.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A store that runs.
+/// A running store.
 struct Running {
     name: &'static str,
     // Fields drop in this order: the client goes first.
@@ -54,7 +54,7 @@ struct Running {
 /// The suite.
 #[derive(Debug, Clone, Default)]
 pub struct Cache {
-    /// Entries of the table: a million, if nothing is said, and 100 000 if it is to be quick.
+    /// Number of entries of the table; `None` for a million, or 100 000 in a quick run.
     pub entries: Option<usize>,
 }
 
@@ -112,7 +112,7 @@ fn has(only: &Only, contender: &Contender, case: Case) -> bool {
     only.system(contender.name) && only.case(case.name()) && contender.takes_part(case)
 }
 
-/// Why a peer takes no part.
+/// Returns why a peer is skipped.
 fn missing(contender: &Contender) -> Option<String> {
     let [program, package] = contender.package?;
     let path = env::var_os("PATH").unwrap_or_default();
@@ -144,7 +144,7 @@ fn filled(name: &'static str, entries: usize, run: &Run<'_>) -> Result<Running, 
     let start = |role: &str| {
         let mut command = Command::new(run.exe);
         command.args(["bench-cache", name, role, &entries.to_string()]).arg(run.dir);
-        // Names are for this run alone; and the reason stands in the line before a backtrace.
+        // Names are for this run only. Without a backtrace the reason is the last line.
         command.env("UPCALL_DIR", run.dir.join("names")).env("RUST_BACKTRACE", "0");
         let errors = run.dir.join(format!("{name}-{role}-errors"));
         let started =
@@ -169,7 +169,7 @@ fn filled(name: &'static str, entries: usize, run: &Run<'_>) -> Result<Running, 
     }
 }
 
-/// All contenders of a placement in turn, round by round.
+/// Measures all contenders of a placement in turn, round by round.
 fn measure(
     running: &mut Vec<Running>,
     contenders: &[Contender],
@@ -200,7 +200,7 @@ fn measure(
         };
         let found = turn(&mut running[at].client, case, contender.way, time, run.interrupted);
         if found.is_err() {
-            // What it would say next belongs to another question, perhaps.
+            // Its next answer may belong to an earlier command.
             running.remove(at);
         }
         found.map(Some)

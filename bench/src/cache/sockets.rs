@@ -1,7 +1,8 @@
-//! Redis and Memcached over a Unix socket, as fast as a client can be: requests that were written
-//! before, one system call to send and, as a rule, one to receive, and answers whose every byte is
-//! known but for the value's. In the way `sleep` the client's thread sleeps until there is an
-//! answer, and in `spin` it asks for it again and again.
+//! Redis and Memcached over a Unix socket, as fast as a client can be.
+//!
+//! Requests are written beforehand, one system call sends them and usually one receives the
+//! answers, and every byte of an answer is known except the value's. With the method `sleep` the
+//! client's thread sleeps until an answer arrives; with `spin` it polls.
 
 use std::hint::spin_loop;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,19 +18,20 @@ use super::child::{Batch, Client, Place, Store};
 use super::entries::{VALUE, check};
 use crate::child::{Outcome, Ready};
 
-/// A server that ends says so by closing; one that hangs must not hang the client.
+/// Maximum wait for a server. A server that ends closes the socket; one that hangs must not hang
+/// the client.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a peer has of its own.
+/// What is specific to a peer.
 pub trait Protocol: 'static {
-    /// The name on the command line.
+    /// Name on the command line.
     const NAME: &'static str;
 
-    /// The server's command, with everything in memory and nothing on disks.
+    /// Returns the server's command, with everything in memory and nothing on disk.
     fn command(place: &Place, socket: PathBuf) -> Command;
 
-    /// Appends a request for an entry; `value` if it is to be put there. What comes before the
-    /// value in the answer, and after it; or all of the answer.
+    /// Appends a request for an entry; `value` is given for a put. Returns the bytes of the answer
+    /// before the value and after it, or the whole answer.
     fn request(key: &str, value: Option<&[u8]>, to: &mut Vec<u8>) -> [Vec<u8>; 2];
 }
 
@@ -41,7 +43,7 @@ impl Protocol for Redis {
 
     fn command(place: &Place, socket: PathBuf) -> Command {
         let mut command = Command::new("redis-server");
-        // Its other threads free what is large and write files: there is nothing of either.
+        // Redis' other threads free large values and write files; there are neither here.
         command.args([
             "--port",
             "0",
@@ -84,8 +86,8 @@ impl Protocol for Memcached {
 
     fn command(_: &Place, socket: PathBuf) -> Command {
         let mut command = Command::new("memcached");
-        // Room for everything, so that nothing is put out; one thread, as it is on one processor.
-        // Of its hash table the size that a million entries take from the beginning.
+        // Enough memory, so that nothing is evicted, and one thread, since there is one processor.
+        // The hash table initially has the size that a million entries need.
         command
             .args(["-m", "4096", "-t", "1", "-a", "0700", "-o", "hashpower=20", "-s"])
             .arg(socket);
@@ -112,7 +114,7 @@ impl<P: Protocol> Store for P {
     type Client = Connection<P>;
 
     fn serve(place: &Place, _: Ready) -> Outcome<()> {
-        // Whom this becomes is killed with the harness, as this is.
+        // The program that replaces this process is killed with the harness, as this process is.
         let error = P::command(place, socket::<P>(place)).exec();
         Err(format!("{} cannot be started: {error}", P::NAME).into())
     }
@@ -128,26 +130,26 @@ fn socket<P: Protocol>(place: &Place) -> PathBuf {
     place.dir.join(format!("{}.sock", P::NAME))
 }
 
-/// A client, with its requests.
+/// A client with its requests.
 pub struct Connection<P> {
     stream: UnixStream,
     spins: bool,
     requests: Vec<u8>,
     steps: Vec<Step>,
-    /// What is expected around the values, one after another.
+    /// The expected bytes around the values, one after another.
     around: Vec<u8>,
     expected: Vec<Expected>,
     reply: Vec<u8>,
     peer: std::marker::PhantomData<P>,
 }
 
-/// The bytes of a step's requests, and how many its answers have.
+/// The bytes of a step's requests, and the length of its answers.
 struct Step {
     request: Range<usize>,
     answer: usize,
 }
 
-/// An answer, by its parts in `around`.
+/// An answer, as ranges of `around`.
 struct Expected {
     before: Range<usize>,
     after: Range<usize>,
@@ -168,7 +170,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Appends some of an answer that has so many bytes to those that are there.
+    /// Receives more of an answer with `answer` bytes, of which `there` have been read.
     #[inline]
     fn read(&mut self, there: usize, answer: usize) -> io::Result<usize> {
         let Self { stream, spins, reply, .. } = self;

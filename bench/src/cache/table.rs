@@ -1,5 +1,5 @@
-//! The report for people: for each case who took how long, and how much longer than the best of
-//! ours.
+//! The report of the suite `cache`: the time of each contender in each case, also as a multiple of
+//! Upcall's best.
 
 use std::io::{self, Write};
 
@@ -9,13 +9,13 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::table::{BOLD, DIM, Paint, remarks, thousands};
 
-/// So many times as long as ours a peer's get is to take (docs/performance/cache.md).
+/// Minimum time of a peer's get as a multiple of Upcall's (docs/cache.md).
 const BAR: f64 = 50.0;
 
-/// Prints everything that `report` holds.
+/// Prints the whole `report`.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// `out` cannot be written.
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let paint = Paint { colour };
     for placement in [Placement::TwoCores, Placement::OneCore] {
@@ -69,7 +69,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     remarks(out, &paint, &report.notes, &report.failures)
 }
 
-/// The one of ours with the least median, where one operation is asked for at a time.
+/// Returns Upcall's record with the smallest median, for single operations.
 fn best<'a>(records: &[&'a Record], case: Case) -> Option<&'a Record> {
     let ours = records.iter().filter(|record| {
         record.case == case.single().name() && record.system.starts_with("upcall")
@@ -77,7 +77,7 @@ fn best<'a>(records: &[&'a Record], case: Case) -> Option<&'a Record> {
     ours.copied().min_by(|a, b| a.p50_ns.total_cmp(&b.p50_ns))
 }
 
-/// How the gets of the peers are to the bar.
+/// Compares the gets of the peers with the bar.
 fn bar(records: &[&Record]) -> Vec<String> {
     let Some(ours) = best(records, Case::Get) else { return Vec::new() };
     let peers = records

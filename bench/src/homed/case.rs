@@ -1,26 +1,26 @@
-//! What is measured of objects with a home (Psyche, P9 to P13), and by which ways.
+//! The measurements of objects with a home (Psyche, P9 to P13), and the methods.
 
 use std::fmt;
 
 use crate::error::RunError;
 
-/// One kind of measurement: one turn of it is one child process with its others.
+/// A kind of measurement. One turn of it is one child process with its other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
-    /// An operation of Table 1 by every way that can do it. Records are called like it, and
-    /// `…-dirty` where the home touches the object between the caller's operations.
+    /// An operation of Table 1 by every method that can run it. Records have its name, and
+    /// `…-dirty` if the home touches the object between the caller's operations.
     Op(Op),
     /// 1, 2, 4 and 8 callers at once, each a process, on one hot object: `throughput-counter-1` and
-    /// so on, the time that one of their operations is outstanding; and `throughput-counter-alone`,
-    /// the same operation at home while nobody else is there.
+    /// so on, the time that one of their operations is outstanding. `throughput-counter-alone` is
+    /// the same operation at home without other users.
     Throughput(Hot),
-    /// What a home that computes, and polls each microsecond, or is interrupted by signal, loses
-    /// for each operation of one caller: `slowdown-enqueue-dequeue` and `slowdown-find-last-10`;
-    /// and what the operation takes the caller meanwhile, `…-caller`; and a step of what it
-    /// computes while nobody asks, `…-quiet`.
+    /// The loss of a home that computes, and polls each microsecond or is interrupted by a signal,
+    /// for each operation of one caller: `slowdown-enqueue-dequeue` and `slowdown-find-last-10`.
+    /// `…-caller` is the time of an operation for that caller, and `…-quiet` the time of a step of
+    /// the home's computation without requests.
     Slowdown,
     /// A chain of n lines, all of which the home dirties before each walk: `chain-1` to
-    /// `chain-512`, by remote access, on a copy, by urgent and by ordinary invocation; and by the
+    /// `chain-512`, by remote access, on a copy, by urgent and by ordinary invocation, and by the
     /// home itself.
     BreakEven,
 }
@@ -28,24 +28,24 @@ pub enum Case {
 /// An operation of Table 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// A number is put into a queue, and one taken out.
+    /// Puts a number into a queue and takes one out.
     EnqueueDequeue,
-    /// The last element of a list of so many is looked for, from the first one on.
+    /// Searches a list of this length, from its beginning, for the last element.
     FindLast(u32),
-    /// 4 KiB of the object's arena are had, filled with zeros, and those before given back.
+    /// Allocates 4 KiB of the object's arena, fills them with zeros, and frees the previous ones.
     CreateSegment,
-    /// 64 KiB are mapped and unmapped, and a number goes through a queue in the object: at the
-    /// home. By remote access the caller maps them itself.
+    /// Maps and unmaps 64 KiB, and passes a number through a queue in the object: at the home. By
+    /// remote access the caller maps them itself.
     MapSegment,
-    /// A kernel thread is started and joined, and a number goes through a queue in the object: at
-    /// the home. By remote access the caller starts it itself.
+    /// Starts and joins a kernel thread, and passes a number through a queue in the object: at the
+    /// home. By remote access the caller starts it itself.
     CreateProcess,
 }
 
-/// An object that all want at once.
+/// An object that all callers use at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hot {
-    /// A number, counted up.
+    /// A number, which is incremented.
     Counter,
     /// A queue: a number is put into it, and one taken out.
     Queue,
@@ -54,52 +54,52 @@ pub enum Hot {
 /// Numbers of callers.
 pub const CALLERS: [usize; 4] = [1, 2, 4, 8];
 
-/// Lines of a chain.
+/// Lengths of chains, in lines.
 pub const CHAINS: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
 /// Operations of the case `slowdown`.
 pub const SLOWED: [Op; 2] = [Op::EnqueueDequeue, Op::FindLast(10)];
 
-/// The systems of the records: ways to run an operation, and what they are compared with.
+/// The systems of the records: methods to run an operation, and what they are compared with.
 pub mod way {
     /// At the home, with the object's lock.
     pub const LOCAL: &str = "local";
-    /// At the home, within an operation that has the lock: what it would take without.
+    /// At the home, within an operation that holds the lock: the time without locking.
     pub const LOCAL_UNLOCKED: &str = "local-unlocked";
     /// On Rust's own types in private memory.
     pub const BARE: &str = "bare";
-    /// Where the object is, with its lock.
+    /// By remote access, with the object's lock.
     pub const ACCESS: &str = "access";
-    /// The same within an operation that has the lock.
+    /// By remote access, within an operation that holds the lock.
     pub const ACCESS_UNLOCKED: &str = "access-unlocked";
-    /// A look without the lock.
+    /// A read without the lock.
     pub const READ: &str = "read";
-    /// On a copy of all that was ever in use, which is copied back, under the lock.
+    /// On a copy of all memory that was ever in use, which is copied back, under the lock.
     pub const BULK: &str = "bulk";
-    /// Run by the home in between, which polls.
+    /// By a home that polls, between its other work.
     pub const URGENT: &str = "urgent";
-    /// Whichever of these is cheapest but a copy, as `Homed::auto` finds out; the home polls.
+    /// The cheapest of these except a copy, as `Homed::auto` determines; the home polls.
     pub const AUTO: &str = "auto";
-    /// Urgently by a home that computes, and polls each microsecond.
+    /// Urgently by a home that computes and polls each microsecond.
     pub const URGENT_COMPUTING: &str = "urgent-computing";
-    /// The same after a pause, in which nobody asks.
+    /// The same after a pause without requests.
     pub const URGENT_COMPUTING_PAUSED: &str = "urgent-computing-paused";
-    /// Urgently by a home that computes without a safe point, in a signal.
+    /// Urgently by a home that computes without a safe point, in a signal handler.
     pub const URGENT_SIGNAL: &str = "urgent-signal";
     /// The same after a pause.
     pub const URGENT_SIGNAL_PAUSED: &str = "urgent-signal-paused";
     /// Urgently by a thread of the home that sleeps when idle.
     pub const URGENT_BACKGROUND: &str = "urgent-background";
-    /// Run by the home as a thread of a virtual processor, which polls.
+    /// By a thread of a virtual processor of the home, which polls.
     pub const INVOKE: &str = "invoke";
-    /// Run by a kernel thread of the home that sleeps when idle.
+    /// By a kernel thread of the home that sleeps when idle.
     pub const INVOKE_BACKGROUND: &str = "invoke-background";
-    /// Under a mutex of the C library, shared by processes.
+    /// Under a mutex of the C library that processes share.
     pub const MUTEX: &str = "pthread-mutex";
     /// Under a plain spin lock.
     pub const SPIN: &str = "spin-lock";
 
-    /// All, in the order of the report.
+    /// All methods, in the order of the report.
     pub const ALL: [&str; 18] = [
         BARE,
         LOCAL_UNLOCKED,
@@ -123,7 +123,7 @@ pub mod way {
 }
 
 impl Op {
-    /// Every one, in the order of the report.
+    /// All operations, in the order of the report.
     pub const ALL: [Op; 8] = [
         Op::EnqueueDequeue,
         Op::FindLast(5),
@@ -146,19 +146,19 @@ impl Op {
         }
     }
 
-    /// The record of it where the home touches the object between.
+    /// Name of its record if the home touches the object between operations.
     pub fn dirty(self) -> String {
         format!("{}-dirty", self.name())
     }
 
-    /// Whether it may block, and so is run by ordinary invocation only.
+    /// Returns `true` if the operation may block, and so is run by ordinary invocation only.
     pub fn may_block(self) -> bool {
         matches!(self, Op::MapSegment | Op::CreateProcess)
     }
 }
 
 impl Hot {
-    /// The name behind `throughput-`.
+    /// The part of the name after `throughput-`.
     pub fn name(self) -> &'static str {
         match self {
             Hot::Counter => "counter",
@@ -166,35 +166,35 @@ impl Hot {
         }
     }
 
-    /// The record of so many callers.
+    /// Name of the record of this number of callers.
     pub fn record(self, callers: usize) -> String {
         format!("throughput-{}-{callers}", self.name())
     }
 
-    /// The record of the home alone.
+    /// Name of the record of the home alone.
     pub fn alone(self) -> String {
         format!("throughput-{}-alone", self.name())
     }
 }
 
-/// The record of what the home loses for an operation.
+/// Name of the record of the home's loss per operation.
 pub fn slowdown(op: Op) -> String {
     format!("slowdown-{}", op.name())
 }
 
-/// That of what the operation takes its caller meanwhile.
+/// Name of the record of the caller's time per operation in `slowdown`.
 pub fn slowdown_caller(op: Op) -> String {
     format!("slowdown-{}-caller", op.name())
 }
 
-/// That of a step of the home, with its safe point, while nobody asks: on a thread that polls
-/// (`urgent-computing`), on a virtual processor (`invoke`), without a safe point, while signals may
-/// come (`urgent-signal`), and without one (`bare`).
+/// Name of the record of a step of the home, with its safe point, without requests: on a thread
+/// that polls (`urgent-computing`), on a virtual processor (`invoke`), without a safe point while
+/// signals may arrive (`urgent-signal`), and without a safe point (`bare`).
 pub fn slowdown_quiet(op: Op) -> String {
     format!("slowdown-{}-quiet", op.name())
 }
 
-/// The record of a walk over so many lines.
+/// Name of the record of a walk over this number of lines.
 pub fn chain(lines: u32) -> String {
     format!("chain-{lines}")
 }
@@ -221,7 +221,7 @@ impl Case {
         }
     }
 
-    /// How many processes there are besides the home.
+    /// Number of processes besides the home.
     pub fn callers(self) -> usize {
         match self {
             Case::Throughput(_) => CALLERS[CALLERS.len() - 1],

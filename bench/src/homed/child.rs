@@ -1,12 +1,12 @@
-//! The child's side: what it is asked for, and how it answers.
+//! The child's side of the suite `homed`: its arguments and its answer.
 //!
 //! ```text
 //! EXE bench-homed CASE --cpus A,B --millis N [--second PROCESS/DESCRIPTOR/RANK]
 //! ```
-//! Measures the case once, as the home; those who use its object it starts by the last argument
-//! (see [`lab`](crate::lab)). Prints, as one line, a JSON array of [`Finding`]s, and ends. What
-//! goes wrong goes to standard error, and the child ends badly. It dies with the harness, and the
-//! others with it.
+//! Measures the case once, as the home. It starts the users of its object with the last argument
+//! (see [`lab`](crate::lab)), prints a JSON array of [`Finding`]s as one line, and ends. Errors go
+//! to standard error, with an unsuccessful exit. The child dies with the harness, and the other
+//! processes with it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -22,16 +22,16 @@ use crate::messages::Found;
 use crate::place;
 use crate::stats::Summary;
 
-/// What a child is asked for.
+/// The arguments of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
     /// The case.
     pub case: Case,
-    /// The two processors: the home's, and the caller's.
+    /// The home's processor and the caller's.
     pub cpus: [usize; 2],
-    /// For about so long each of its parts is measured.
+    /// Approximate duration of the measurement of each part of the case.
     pub time: Duration,
-    /// The home's process: a part of the names of objects.
+    /// Id of the home's process, which is part of the names of objects.
     pub group: u32,
 }
 
@@ -53,21 +53,21 @@ impl Errand for Task {
     }
 }
 
-/// A record in the making.
+/// A future record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The name of the record.
+    /// Name of the record.
     pub case: String,
-    /// The way.
+    /// The method.
     pub system: String,
-    /// What was found.
+    /// The figures.
     pub found: Found,
-    /// How many callers there were, where it is a rate.
+    /// Number of callers, for a rate.
     pub callers: usize,
 }
 
 impl Finding {
-    /// Times.
+    /// Makes a finding of times.
     pub fn times(case: &str, system: &str, found: Summary) -> Finding {
         Finding {
             case: case.to_owned(),
@@ -77,7 +77,7 @@ impl Finding {
         }
     }
 
-    /// So many operations by so many callers in so long.
+    /// Makes a finding of a rate of `callers` callers.
     pub fn rate(case: &str, system: &str, callers: usize, found: Throughput) -> Finding {
         Finding {
             case: case.to_owned(),
@@ -88,8 +88,8 @@ impl Finding {
     }
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-homed`; `measure`
-/// does what it is asked for.
+/// Runs this process as a child of the harness. `args` are the arguments after `bench-homed`;
+/// `measure` runs the task.
 pub fn child_main(
     args: impl IntoIterator<Item = OsString>,
     measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>,
@@ -99,7 +99,7 @@ pub fn child_main(
 
 const USAGE: &str = "bench-homed CASE --cpus A,B --millis N [--second PROCESS/DESCRIPTOR/RANK]";
 
-/// What follows the program's name.
+/// Returns a child's arguments.
 pub(super) fn arguments(task: &Task) -> Vec<String> {
     let (cpus, millis) = (place::list(&task.cpus), task.time.as_millis().to_string());
     ["bench-homed", &task.case.name(), "--cpus", &cpus, "--millis", &millis]
@@ -107,7 +107,7 @@ pub(super) fn arguments(task: &Task) -> Vec<String> {
         .into()
 }
 
-/// The task; and in the other processes their place.
+/// Parses the task and, in the other processes, the seat.
 fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<Seat>)> {
     let args: Vec<String> =
         args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();

@@ -1,15 +1,16 @@
-//! The suite `homed`: operations on objects with a home by every way that there is, as Psyche's
-//! section 5 measures them (P9 to P13).
+//! The suite `homed`: operations on objects with a home by every method, as in Psyche's section 5
+//! (P9 to P13).
 //!
-//! The home and those who use its object are processes, the home on one processor and one caller on
-//! another; where several use it at once, see [`case::Case::Throughput`]. One turn of a [`case`] is
-//! one child with its others, which measures all ways of it one after the other ([`child`],
-//! [`lab`](crate::lab)), so that what is compared happens within a fraction of a second. The cases
-//! take turns, round by round; the cache line is probed between turns; what counts are medians over
-//! the rounds, and only turns of one placement of the processors. This crate does not know ours:
-//! the program that runs the benchmark answers to `bench-homed`.
+//! The home and the users of its object are processes, the home on one processor and one caller on
+//! another; for several users at once, see [`case::Case::Throughput`]. One turn of a [`case`] is
+//! one child with its other processes, which measures all methods of the case one after the other
+//! ([`child`], [`lab`](crate::lab)), so that compared measurements are within a fraction of a
+//! second. The cases take turns, round by round, and the cache line is probed between turns. The
+//! figures are medians over the rounds, of turns of one placement of the processors only. This
+//! crate does not depend on Upcall: the benchmark program answers to `bench-homed`.
 //!
-//! What is drawn and told beside the paper's is computed from the records ([`paper`]).
+//! The figures that are drawn and reported beside the paper's are computed from the records
+//! ([`paper`]).
 
 pub mod case;
 pub mod child;
@@ -33,9 +34,9 @@ use crate::report::Report;
 use crate::run::{Rounds, Run, Said, Series};
 use crate::suite::{Offer, Suite};
 
-/// Longest time for a child to answer.
+/// Maximum time for a child to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest time for a child to end.
+/// Maximum time for a child to end.
 const END: Duration = Duration::from_secs(10);
 
 /// The suite.
@@ -86,17 +87,17 @@ impl Suite for Homed {
     }
 }
 
-/// What a child finds.
+/// Runs a child and returns its findings.
 fn turn(task: &Task, run: &Run<'_>) -> Result<Vec<Finding>, ChildError> {
     let mut command = Command::new(run.exe);
-    // The reason stands in the line before a backtrace, and the harness shows the last lines.
+    // Without a backtrace the reason is the last line; the harness shows the last lines.
     command.args(arguments(task)).env("RUST_BACKTRACE", "0").env("TMPDIR", run.dir);
     let mut process = Process::start(command, task.case.name(), run.dir.join("homed.stderr"))?;
     let line = process.line("its case", Instant::now() + PATIENCE, run.interrupted)?;
     process.finding(&line, END, run.interrupted)
 }
 
-/// The records of a case.
+/// Makes the records of a case.
 fn recorded(turns: &[Turn<Vec<Finding>>]) -> Vec<Record> {
     let mut names: Vec<(&str, &str)> = Vec::new();
     for finding in turns.iter().flat_map(|turn| &turn.found) {
@@ -115,7 +116,7 @@ fn recorded(turns: &[Turn<Vec<Finding>>]) -> Vec<Record> {
     names.into_iter().filter_map(of).collect()
 }
 
-/// How the home waits.
+/// Returns how the home waits.
 fn mode(system: &str) -> Mode {
     if [way::URGENT_BACKGROUND, way::INVOKE_BACKGROUND].contains(&system) {
         Mode::Parked

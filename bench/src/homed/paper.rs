@@ -1,10 +1,11 @@
-//! What the paper found (Psyche, section 5), and the same computed from the records of a run.
+//! The paper's figures (Psyche, section 5), and the same figures computed from the records of a
+//! run.
 
 use super::case::{CHAINS, Op, chain, way};
 use crate::record::Record;
 
-/// Six columns of times of an operation: local with and without locks, by remote access with and
-/// without, by remote invocation with and without. The unit is the row's own.
+/// Times of an operation in six columns: local with and without locks, by remote access with and
+/// without, by remote invocation with and without. The unit depends on the row.
 pub type Columns = [Option<f64>; 6];
 
 /// Table 1, in µs.
@@ -17,25 +18,25 @@ pub const TABLE_1: [(Op, [f64; 6]); 6] = [
     (Op::CreateProcess, [1430.0, 1350.0, 3300.0, 3040.0, 1890.0, 1750.0]),
 ];
 
-/// A remote memory access to a local one, reading: 6.88 µs to 0.518.
+/// Ratio of a remote memory read to a local one: 6.88 µs to 0.518.
 pub const R: f64 = 6.88 / 0.518;
 
-/// What an urgent invocation takes, and an ordinary one, in µs; and so many remote references
-/// either is worth, the latter less 7 for each lock saved.
+/// Time of an urgent invocation in µs, and the number of remote references that it is worth. For
+/// ordinary invocations, subtract 7 references for each lock saved.
 pub const URGENT: (f64, f64) = (60.0, 11.0);
-/// As above.
+/// The same for an ordinary invocation.
 pub const ORDINARY: (f64, f64) = (421.0, 71.0);
 
-/// The slowdown of a program on the home, and what the operations that caused it took in all, in
-/// ms: by remote access, and by urgent invocation.
+/// Slowdown of a program on the home, and total time of the operations that caused it, in ms: by
+/// remote access, and by urgent invocation.
 pub const SLOWDOWN: [(f64, f64); 2] = [(1.0, 19.0), (17.0, 22.0)];
 
-/// The paper's row of an operation.
+/// Returns the paper's row of an operation.
 pub fn columns_of_the_paper(op: Op) -> Option<Columns> {
     TABLE_1.into_iter().find(|(of, _)| *of == op).map(|(_, us)| us.map(Some))
 }
 
-/// The median of a record.
+/// Returns the median of a record.
 pub fn found(records: &[Record], case: &str, system: &str) -> Option<f64> {
     records
         .iter()
@@ -43,9 +44,9 @@ pub fn found(records: &[Record], case: &str, system: &str) -> Option<f64> {
         .map(|record| record.p50_ns)
 }
 
-/// The same row from records, in ns; remote ones where the home has touched the object between. The
-/// last is no measurement: short operations take the object's lock at home, and this is without
-/// what it takes there.
+/// Computes the same row from records, in ns, with remote operations after the home has touched the
+/// object. The last column is not measured: short operations take the object's lock at home, and
+/// the column is their time minus the cost of that lock.
 pub fn columns(records: &[Record], op: Op) -> Columns {
     let (plain, dirty) = (op.name(), op.dirty());
     let local = found(records, &plain, way::LOCAL);
@@ -86,35 +87,35 @@ pub fn figure_5(c: Columns) -> [Option<f64>; 3] {
     [percent(c[5], c[2]), percent(c[4], c[2]), percent(c[5], c[3])]
 }
 
-/// From how many lines on an invocation is worth it (P12).
+/// The number of lines from which an invocation is worthwhile (P12).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BreakEven {
-    /// What another line of the chain takes the home, to which it belongs, in ns.
+    /// Time of each further line of the chain for the home, which owns it, in ns.
     pub local_ns: f64,
-    /// What it takes a caller, who has to fetch it.
+    /// Time of each further line for a caller, which has to fetch it, in ns.
     pub remote_ns: f64,
     /// The ratio of the two.
     pub r: f64,
-    /// What an invocation takes more than the same at home, in local accesses.
+    /// Additional time of an invocation over the same walk at home, in local accesses.
     pub c: f64,
-    /// What remote access takes more than the same at home besides the chain's line, for the lock
-    /// and the head of the object, in local accesses.
+    /// Additional time of remote access over the same walk at home besides the chain's lines, for
+    /// the lock and the head of the object, in local accesses.
     pub access: f64,
-    /// Where the two cross by the paper's formula, (R − 1) n = C.
+    /// Break-even by the paper's formula, (R − 1) n = C, in lines.
     pub formula: f64,
-    /// By so many lines sooner for each lock that remote access takes: what that takes besides, in
-    /// lines. In the paper 7.
+    /// Reduction of the break-even for each lock that remote access takes, in lines: the additional
+    /// time of remote access. In the paper 7.
     pub lock: f64,
-    /// The same with one lock, as here: (R − 1) n = C − A.
+    /// Break-even with one lock, as here: (R − 1) n = C − A, in lines.
     pub whole: f64,
-    /// Where they cross: between the last chain by which remote access was quicker, and the next.
-    /// Less than 1: invocation always was; none: it never was.
+    /// Measured break-even, in lines: between the last chain for which remote access was faster,
+    /// and the next. Less than 1: invocation was always faster. `None`: it was never faster.
     pub crossing: Option<f64>,
 }
 
-/// Figures of the chains, for one of the ways to invoke.
+/// Computes the figures of the chains, for one of the methods of invocation.
 pub fn break_even(records: &[Record], way: &str) -> Option<BreakEven> {
-    // Long chains are fetched beforehand, in part.
+    // Longer chains are partly prefetched.
     const LONG: u32 = 16;
     let of = |lines, system| found(records, &chain(lines), system);
     let slope = |system| Some((of(LONG, system)? - of(1, system)?) / f64::from(LONG - 1));
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn two_lines_cross() {
-        // 2 ns a line at home, 52 elsewhere, 300 and 800 for invocations, 100 for the lock.
+        // 2 ns a line at home, 52 remotely, 300 and 800 for invocations, 100 for the lock.
         let all = |access: fn(f64) -> f64| -> Vec<Record> {
             let of = |n: u32| {
                 let lines = f64::from(n);

@@ -1,12 +1,12 @@
-//! What an object's lock is compared with: a mutex of the C library and a plain spin lock, each
-//! with the same data behind it, in memory that processes share who trust each other.
+//! The locks with which an object's lock is compared: a mutex of the C library and a plain spin
+//! lock, each with the same data behind it, in memory shared by processes that trust each other.
 //!
-//! As in [`crate::raw`], nothing here defends against a hostile peer, and nothing but what is
-//! compared may use it.
+//! As in [`crate::raw`], nothing here defends against a hostile peer, and only the comparison may
+//! use it.
 //!
 //! ```text
-//! 0        the mutex, initialised by who makes the memory, before anybody else has it
-//! 128      the spin lock: 0, or 1 while somebody has it
+//! 0        the mutex, initialised by the creator of the memory before it is shared
+//! 128      the spin lock: 0, or 1 while it is held
 //! 256      data: atomics, so that they need no lock to be sound
 //! ```
 
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Places of the ring.
+/// Number of places in the ring.
 const PLACES: usize = 16;
 
 #[repr(C, align(128))]
@@ -32,7 +32,7 @@ struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
 #[repr(C, align(128))]
 struct Spin(AtomicU32);
 
-/// What is behind either lock.
+/// The data behind either lock.
 #[repr(C, align(128))]
 pub struct Data {
     counter: AtomicU64,
@@ -52,7 +52,7 @@ const LEN: usize = 4096;
 const _: () = assert!(size_of::<Layout>() <= LEN);
 
 impl Data {
-    /// Counts up, while nobody else does.
+    /// Increments the counter. The caller holds the lock.
     #[inline(always)]
     pub fn count(&self) -> u64 {
         let number = self.counter.load(Relaxed) + 1;
@@ -60,7 +60,7 @@ impl Data {
         number
     }
 
-    /// Puts a value into a queue, and takes one out, while nobody else does.
+    /// Puts a value into a queue and takes one out. The caller holds the lock.
     #[inline(always)]
     pub fn pass(&self, value: u64) -> u64 {
         let put = self.put.load(Relaxed);
@@ -73,22 +73,22 @@ impl Data {
     }
 }
 
-/// A mapping of it.
+/// A mapping of the memory.
 pub struct Bare {
     layout: NonNull<Layout>,
 }
 
-// SAFETY: the mapping is not bound to a thread; what is in it is atomics, and a mutex for threads
-// of several processes.
+// SAFETY: the mapping is not bound to a thread; it contains atomics, and a mutex for threads of
+// several processes.
 unsafe impl Send for Bare {}
 // SAFETY: as above.
 unsafe impl Sync for Bare {}
 
 impl Bare {
-    /// Makes the memory. The descriptor is for the others, who [open](Self::open) it.
+    /// Creates the memory. The descriptor is for the other processes, which [open](Self::open) it.
     ///
     /// # Errors
-    /// When the kernel has no memory or descriptors left.
+    /// The kernel has no memory or descriptors left.
     pub fn create() -> io::Result<(Bare, OwnedFd)> {
         let file = memfd_create("upcall-bench", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, LEN as u64)?;
@@ -100,17 +100,17 @@ impl Bare {
         told(unsafe {
             libc::pthread_mutexattr_setpshared(shared.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED)
         })?;
-        // SAFETY: nobody else has the memory yet, and the attributes are initialised.
+        // SAFETY: the memory is not shared yet, and the attributes are initialised.
         told(unsafe { libc::pthread_mutex_init(bare.layout().mutex.0.get(), shared.as_ptr()) })?;
-        // SAFETY: initialised above, and used no more.
+        // SAFETY: initialised above, and not used again.
         told(unsafe { libc::pthread_mutexattr_destroy(shared.as_mut_ptr()) })?;
         Ok((bare, file))
     }
 
-    /// That of another process, by the process and its descriptor.
+    /// Opens the memory of another process, by the process and its descriptor.
     ///
     /// # Errors
-    /// When it is not there.
+    /// The process or the descriptor does not exist.
     pub fn open(process: u32, number: i32) -> io::Result<Bare> {
         let path = format!("/proc/{process}/fd/{number}");
         let file = OpenOptions::new().read(true).write(true).open(Path::new(&path))?;
@@ -124,7 +124,7 @@ impl Bare {
     }
 
     fn map(file: &impl AsFd) -> io::Result<Bare> {
-        // SAFETY: no address is asked for, so no mapping in use is replaced; the mapping lives
+        // SAFETY: no address is requested, so no mapping in use is replaced; the mapping lives
         // until drop.
         let base = unsafe {
             mmap(
@@ -143,24 +143,24 @@ impl Bare {
 
     #[inline(always)]
     fn layout(&self) -> &Layout {
-        // SAFETY: mapped as long as `self`, aligned as a page, large enough; atomics, and a mutex
-        // in a cell, are all that is in it.
+        // SAFETY: mapped as long as `self`, aligned as a page, large enough; it contains only
+        // atomics, and a mutex in a cell.
         unsafe { self.layout.as_ref() }
     }
 
-    /// Runs this with the mutex.
+    /// Runs `body` under the mutex.
     #[inline(always)]
     pub fn with_mutex<R>(&self, body: impl FnOnce(&Data) -> R) -> R {
         let mutex = self.layout().mutex.0.get();
-        // SAFETY: `create` has initialised it before anybody else had the memory.
+        // SAFETY: `create` initialised the mutex before the memory was shared.
         unsafe { libc::pthread_mutex_lock(mutex) };
         let result = body(&self.layout().data);
-        // SAFETY: as above; this thread has it.
+        // SAFETY: as above; this thread holds the mutex.
         unsafe { libc::pthread_mutex_unlock(mutex) };
         result
     }
 
-    /// Runs this with the spin lock.
+    /// Runs `body` under the spin lock.
     #[inline(always)]
     pub fn with_spin<R>(&self, body: impl FnOnce(&Data) -> R) -> R {
         let lock = &self.layout().spin.0;
@@ -178,12 +178,12 @@ impl Bare {
 impl Drop for Bare {
     fn drop(&mut self) {
         // SAFETY: mapped by `map` with this length; every borrow of it has ended. The mutex needs
-        // no end, for nothing of it is elsewhere.
+        // no destruction, since it has no state outside the memory.
         unsafe { munmap(self.layout.as_ptr().cast(), LEN) }.ok();
     }
 }
 
-/// The number of a descriptor, by which another process of the same user opens it.
+/// Returns the number of a descriptor, by which another process of the same user opens it.
 pub fn number(file: &OwnedFd) -> u64 {
     file.as_raw_fd() as u64
 }

@@ -1,5 +1,5 @@
-//! The report for people: Table 1, Figures 3 to 5, throughput, slowdown and break-even, with the
-//! paper's numbers beside, and what they say of the aims.
+//! The report of the suite `homed`: Table 1, Figures 3 to 5, throughput, slowdown and break-even,
+//! beside the paper's numbers, and a comparison with the aims.
 
 use std::io::{self, Write};
 
@@ -14,11 +14,11 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
 
-/// Room for a name, and for a figure.
+/// Column widths of a name, and of a figure.
 const NAME: usize = 24;
 const FIGURE: usize = 12;
 
-/// Columns of Table 1, with what stands above them.
+/// Columns of Table 1, with their heads.
 const COLUMNS: [(&str, &str); 13] = [
     (way::BARE, "bare"),
     (way::LOCAL_UNLOCKED, "unlocked"),
@@ -35,10 +35,10 @@ const COLUMNS: [(&str, &str); 13] = [
     (way::INVOKE_BACKGROUND, "backgr."),
 ];
 
-/// Prints everything that `report` holds.
+/// Prints the whole `report`.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// `out` cannot be written.
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let (paint, records) = (Paint { colour }, &report.records[..]);
     operations(records, out, &paint)?;
@@ -278,7 +278,7 @@ fn chains(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result
     writeln!(out, "{}", paint.text(DIM, &paper))
 }
 
-/// A figure that is aimed at.
+/// A figure with an aim.
 struct Aim {
     what: String,
     found: Option<f64>,
@@ -307,7 +307,7 @@ fn aims(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<(
             more: true,
         });
     }
-    // The queue behind the spin lock is another one: it looks at nothing that it finds.
+    // The queue behind the spin lock is another implementation: it does not validate its content.
     let alone = |way| found(records, &Hot::Counter.alone(), way);
     all.push(Aim {
         what: "counter at home alone, to a spin lock".to_owned(),

@@ -2,38 +2,37 @@
 //! machine.
 //!
 //! # Table IV
-//! Null, Add, BigIn and BigInOut, in the paper's two ways and by its rivals of today:
+//! Null, Add, BigIn and BigInOut, in the paper's two settings and by today's alternatives:
 //!
 //! * *LRPC/MP*, `two-cores`: the server polls on a processor of its own, so that a call takes no
 //!   switch. `limit` beside it is a bare line of memory.
-//! * *LRPC*, `one-core`: client and server have one processor together, with default pacing, as
-//!   users have them: each call takes the kernel, two switches. `limit` beside it is the least that
-//!   the machine permits, of which Table V has the parts: two processes that do nothing but yield
-//!   to each other, with the same arguments in bare shared memory.
-//! * The peers, on one processor, as in the suite [`rpc`](crate::rpc) with parked servers; iceoryx2
-//!   also polls and yields in [`rpc`](crate::rpc), where it comes nearer.
+//! * *LRPC*, `one-core`: client and server share one processor, with default pacing, as users have
+//!   them. Each call takes two switches by the kernel. `limit` beside it is the least that the
+//!   machine permits, whose parts are in Table V: two processes that only yield to each other, with
+//!   the same arguments in bare shared memory.
+//! * The peers, on one processor, as in the suite [`rpc`](crate::rpc) with parked servers. iceoryx2
+//!   also polls and yields in [`rpc`](crate::rpc), where it is closer.
 //!
-//! One turn of a system is one server and one client, who make all four calls, so that what is
-//! compared of one system happens within a tenth of a second. All systems take turns, round by
+//! One turn of a system is one server and one client, which makes all four calls, so that the
+//! figures of one system are taken within a tenth of a second. All systems take turns, round by
 //! round.
 //!
 //! # Table V
 //! `procedure-call` and `kernel-crossing` (an empty system call) are measured beside each round;
-//! two switches are what is left of `limit`'s Null without two crossings. The overhead is divided
-//! by the way there and the way back (`null-there`, `null-back`): the procedure reads the clock.
-//! The paper divides by stubs and kernel; there is none of ours in the kernel.
+//! two switches are `limit`'s Null minus two crossings. The overhead is divided into the way there
+//! and the way back (`null-there`, `null-back`), for which the procedure reads the clock. The paper
+//! divides it into stubs and kernel; Upcall has no part in the kernel.
 //!
 //! # Figure 2
-//! `null-p1`, `null-p2` …: calls a second while so many processors call at once, each by hand-off
-//! on itself, as domain caching was disabled for the paper's: to one server (`config` is
-//! `one-server`), to one server each (`pairs`).
-
+//! `null-p1`, `null-p2` …: calls per second while this number of processors call at once, each by
+//! hand-off on itself, as domain caching was disabled in the paper: to one server (`config` is
+//! `one-server`), or to one server each (`pairs`).
 //!
 //! # Domain caching
-//! Section 3.4 of the paper has processors that idle in the domains which are called most.
-//! `null-s4-even` and `null-s4-mostly`: one client calls four servers, as often each, or 13 of 16
-//! times the same; all on one processor (`no-spare`), or with a second one for the servers to poll
-//! on (`one-spare`).
+//! In section 3.4 of the paper, idle processors wait in the domains that are called most.
+//! `null-s4-even` and `null-s4-mostly`: one client calls four servers, equally often, or the same
+//! server in 13 of 16 calls. All run on one processor (`no-spare`), or the servers can poll on a
+//! second one (`one-spare`).
 
 mod paper;
 mod table;
@@ -62,40 +61,40 @@ use crate::stats::{Clock, Summary};
 use crate::suite::{Offer, Suite};
 use crate::threads::child::next;
 
-/// The name of Upcall with default pacing as a system of `bench-child`.
+/// Name of Upcall with default pacing as a system of `bench-child`.
 pub const DEFAULT: &str = "upcall-default";
 
-/// The same with one virtual processor, however many processors it may run on.
+/// Like [`DEFAULT`], with one virtual processor regardless of the number of its processors.
 pub const ONE: &str = "upcall-one";
 
-/// The parts of the minimum that are measured by themselves.
+/// The parts of the minimum that are measured separately.
 pub const PARTS: [&str; 2] = ["procedure-call", "kernel-crossing"];
 
 /// The halves of a null call.
 pub const HALVES: [&str; 2] = ["null-there", "null-back"];
 
-/// How clients and servers of Figure 2 are joined.
+/// How clients and servers of Figure 2 are connected.
 pub const CONFIGS: [&str; 2] = ["one-server", "pairs"];
 
 /// Whether the servers of a mix have a processor besides the client's.
 pub const SPARES: [&str; 2] = ["no-spare", "one-spare"];
 
-/// Servers of a mix.
+/// Number of servers of a mix.
 const SERVERS: usize = 4;
 
-/// Mixes: the names of the cases, and how many of 16 calls are to the first server before all have
-/// their turns.
+/// Mixes: the names of the cases, and how many of 16 calls go to the first server before the others
+/// are spread over all servers.
 pub const MIXES: [(&str, usize); 2] = [("null-s4-even", 0), ("null-s4-mostly", 12)];
 
-/// The name of the case of `processors` that call at once.
+/// Returns the name of the case of `processors` that call at once.
 pub fn null(processors: usize) -> String {
     format!("null-p{processors}")
 }
 
-/// Times of a run.
+/// Durations of a run.
 struct Plan {
     rounds: usize,
-    /// Of one case in one turn, and of warming up before.
+    /// One case in one turn, and the preceding warm-up.
     turn: Duration,
     warm_up: Duration,
 }
@@ -110,12 +109,12 @@ impl Plan {
     }
 }
 
-/// Who makes the four calls, and where.
+/// A system that makes the four calls, and its placement.
 #[derive(Debug, Clone, Copy)]
 struct Caller {
-    /// In records.
+    /// Name in records.
     name: &'static str,
-    /// For `bench-child`.
+    /// Name for `bench-child`.
     system: &'static str,
     program: Program,
     placement: Placement,
@@ -152,17 +151,17 @@ impl Caller {
     }
 }
 
-/// What one turn of a caller found.
+/// The findings of one turn of a caller.
 #[derive(Debug, Clone)]
 struct Tested {
     tests: Vec<Summary>,
     halves: Option<Halves>,
 }
 
-/// What is measured of a point.
+/// The measurement of a point.
 #[derive(Debug, Clone, Copy)]
 enum Measure {
-    /// Figure 2, by so many processors.
+    /// Figure 2, with this number of processors.
     Processors(usize),
     /// The mix with this number.
     Mix(usize),
@@ -177,7 +176,7 @@ impl Measure {
     }
 }
 
-/// What has a turn in a round.
+/// One turn of a round.
 enum Seat {
     /// The parts of the minimum.
     Minimum,
@@ -187,7 +186,7 @@ enum Seat {
     Point { caller: Caller, config: &'static str, measure: Measure },
 }
 
-/// What one turn found.
+/// The findings of one turn.
 enum Turned {
     Minimum([Summary; 2]),
     Tests(Tested),
@@ -253,7 +252,7 @@ impl Suite for Lrpc {
     }
 }
 
-/// How long each turn is, and by which programs.
+/// The durations of turns and the programs.
 struct Runner {
     programs: Programs<Program>,
     plan: Plan,
@@ -285,7 +284,7 @@ impl Runner {
         Pair::start(&spec, run.interrupted)
     }
 
-    /// The four tests by one pair, and the halves of a call.
+    /// Measures the four tests by one pair, and the halves of a call.
     fn tests(&self, caller: &Caller, run: &mut Run<'_>) -> Result<Tested, ChildError> {
         let (server, client) = (run.other(caller.placement), run.cpus.first);
         let mut pair = self.pair(caller, (&[server], &[client]), run)?;
@@ -317,7 +316,7 @@ impl Runner {
         for _ in 0..SERVERS {
             pairs.push(self.pair(caller, (&cpus, &cpus[..1]), run)?);
         }
-        // Servers find their places.
+        // Lets the servers settle on processors.
         Pair::mix(&mut pairs, first, 4 * self.plan.turn)?;
         let found = Pair::mix(&mut pairs, first, 2 * self.plan.turn)?;
         pairs.into_iter().try_for_each(Pair::end)?;
@@ -343,7 +342,7 @@ impl Runner {
         Pair::together(&mut pairs, self.plan.warm_up)?;
         let found = Pair::together(&mut pairs, self.plan.turn)?.unwrap_or_default();
         pairs.into_iter().try_for_each(Pair::end)?;
-        // As if all had called for the same time.
+        // The sum of rates, as if all had called for the same time.
         let per_s: f64 =
             found.iter().map(|each| each.calls as f64 / each.elapsed_ns.max(1) as f64).sum();
         let calls = found.iter().map(|each| each.calls).sum::<u64>();
@@ -351,7 +350,8 @@ impl Runner {
     }
 }
 
-/// Calls from `processors` processors: for each caller all of one config, then the other.
+/// Returns the points of calls from `processors` processors: for each caller all configurations,
+/// one after the other.
 fn points(all: &[Caller], processors: usize) -> Vec<Seat> {
     let mut points = Vec::new();
     // The only peer here is the one without a library: it needs nothing but the kernel.
@@ -416,7 +416,7 @@ fn recorded(Series { of: seat, turns, .. }: &Series<Seat, Turned>) -> Vec<Record
     }
 }
 
-/// A procedure call and an empty system call, on processor `cpu`, in nanoseconds.
+/// Measures a procedure call and an empty system call, on processor `cpu`, in nanoseconds.
 fn minimal(cpu: usize) -> std::io::Result<[Summary; 2]> {
     const SAMPLES: usize = 200;
     const EACH: usize = 64;

@@ -1,4 +1,4 @@
-//! What LRPC (Bershad et al., TOCS 1990, section 4) measured on the C-VAX Firefly.
+//! The measurements of LRPC (Bershad et al., TOCS 1990, section 4) on the C-VAX Firefly.
 
 use crate::case::Case;
 
@@ -8,7 +8,7 @@ pub const TESTS: [Case; 4] = [Case::Null, Case::Add, Case::BigIn, Case::BigInOut
 /// A row of Table IV, in µs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TableIv {
-    /// With a processor that idles in the server.
+    /// With a processor that idles in the server's domain.
     pub lrpc_mp: f64,
     /// On one processor.
     pub lrpc: f64,
@@ -16,7 +16,7 @@ pub struct TableIv {
     pub taos: f64,
 }
 
-/// Table IV; none for what is not in it.
+/// Returns the row of Table IV, or `None` for a case that is not in it.
 pub fn table_iv(test: Case) -> Option<TableIv> {
     let row = |lrpc_mp, lrpc, taos| Some(TableIv { lrpc_mp, lrpc, taos });
     match test {
@@ -34,11 +34,11 @@ pub const MINIMUM_US: [f64; 3] = [7.0, 36.0, 66.0];
 /// Table V's overhead in µs: stubs, kernel transfer.
 pub const OVERHEAD_US: [f64; 2] = [21.0, 27.0];
 
-/// Figure 2, as far as the text has it in numbers: processors, LRPCs a second. The curve itself is
-/// not in the text, and no points of it are here.
+/// Figure 2, as far as the text gives numbers: processors, LRPCs per second. The curve is not in
+/// the text, and no points of it are here.
 pub const FIGURE_2: [(usize, f64); 2] = [(1, 6_300.0), (4, 23_000.0)];
 
-/// SRC RPC levels off with two processors at about so many calls a second.
+/// Calls per second at which SRC RPC levels off, with two processors.
 pub const SRC_RPC_MOST: f64 = 4_000.0;
 
 #[cfg(test)]

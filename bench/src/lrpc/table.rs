@@ -1,5 +1,5 @@
-//! The report for people: Tables IV and V and Figure 2, with the paper's numbers beside, and what
-//! they say of the aims.
+//! The report of the suite `lrpc`: Tables IV and V and Figure 2, beside the paper's numbers, and a
+//! comparison with the aims.
 
 use std::io::{self, Write};
 
@@ -10,10 +10,10 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
 
-/// Prints everything that `report` holds.
+/// Prints the whole `report`.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// `out` cannot be written.
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let (paint, found) = (Paint { colour }, Found(&report.records));
     tests(&found, out, &paint)?;
@@ -25,7 +25,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     remarks(out, &paint, &report.notes, &report.failures)
 }
 
-/// Finds records.
+/// Access to records.
 pub(super) struct Found<'a>(pub &'a [Record]);
 
 impl<'a> Found<'a> {
@@ -44,7 +44,7 @@ impl<'a> Found<'a> {
         self.0.iter().find(of).map(|record| record.per_s)
     }
 
-    /// Those who made the four calls: the paper's two ways first.
+    /// Returns the systems that made the four calls: the paper's two first.
     fn callers(&self) -> Vec<(&'a str, Placement)> {
         let mut callers = Vec::new();
         for record in self.0.iter().filter(|record| record.case == Case::Null.name()) {
@@ -53,7 +53,7 @@ impl<'a> Found<'a> {
         callers
     }
 
-    /// In ns: a procedure call, two crossings, two switches.
+    /// Returns the minimum in ns: a procedure call, two crossings, two switches.
     pub fn minimum(&self) -> Option<[f64; 3]> {
         let part = |name| self.p50("limit", Placement::OneCore, name);
         let (call, crossings) = (part(PARTS[0])?, 2.0 * part(PARTS[1])?);
@@ -186,12 +186,12 @@ fn mixes(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<(
     Ok(())
 }
 
-/// A figure that is aimed at.
+/// A figure with an aim.
 struct Aim {
     what: String,
     found: Option<f64>,
     bar: f64,
-    /// Whether more is better.
+    /// `true` if more is better.
     more: bool,
     paper: Option<f64>,
 }
