@@ -1,4 +1,4 @@
-//! What is measured of messages: UDM's Table 4 (D14), and what users of queues ask for besides.
+//! The cases of messages: UDM's Table 4 (D14), and figures that users of queues ask for besides.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,35 +6,35 @@ use std::str::FromStr;
 use crate::case::Placement;
 use crate::error::RunError;
 
-/// Messages of one burst, at most: fewer where a contender's queue is shorter
+/// Maximum number of messages in one burst. A contender with a shorter queue has fewer
 /// ([`System::BURST`](super::child::System::BURST)).
 pub const BURST: usize = 64;
 
-/// Words of the payload in the cases `send-N`.
+/// Payload sizes of the cases `send-N`, in words.
 pub const WORDS: [usize; 6] = [0, 1, 2, 4, 8, 16];
 
-/// Bytes of the payload in the cases `one-way-N`.
+/// Payload sizes of the cases `one-way-N`, in bytes.
 pub const BYTES: [usize; 4] = [0, 8, 1000, 10_000];
 
-/// The longest payload.
+/// Size of the longest payload, in bytes.
 pub const LONGEST: usize = 10_000;
 
 /// A case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
-    /// The sender's own time for a message of so many words: a burst that fits into the queue,
-    /// divided. Its receiver has taken all that was sent before, and does not look before the burst
-    /// is over.
+    /// The sender's own time for a message of this number of words: a burst that fits into the
+    /// queue, divided. The receiver has taken all earlier messages, and does not poll before the
+    /// burst is over.
     Send(usize),
-    /// The same without payload, while the receiver looks all the time and takes what comes.
+    /// The same without payload, while the receiver polls continuously and takes messages.
     SendPolled,
     /// The receiver's time for a message without payload and a handler that counts: a burst that
     /// waits in the queue, divided.
     Receive,
-    /// Half of a ping-pong of messages with so many bytes. Both sides write the payload afresh and
-    /// check the other's, which is in the time.
+    /// Half of a ping-pong of messages with this number of bytes. Both sides rewrite the payload
+    /// and check the other's, which is included in the time.
     OneWay(usize),
-    /// Messages of 8 bytes in a stream; the receiver checks their order and their sum.
+    /// A stream of messages of 8 bytes. The receiver checks their order and their sum.
     Rate,
 }
 
@@ -56,8 +56,8 @@ impl Case {
         }
     }
 
-    /// Whether it says something where both sides have one processor: a ping-pong does. In the
-    /// others one side works while the other does not.
+    /// Returns `true` if the case is meaningful with both sides on one processor, as a ping-pong
+    /// is. In the others one side works while the other does not.
     pub fn is_for(self, placement: Placement) -> bool {
         placement == Placement::TwoCores || matches!(self, Case::OneWay(_))
     }

@@ -1,24 +1,25 @@
-//! The children's side: what a system of messages has to provide, and the protocol that all of them
-//! speak.
+//! The child's side of the suite `messages`: what a system has to provide, and the protocol of all
+//! systems.
 //!
 //! ```text
 //! EXE bench-messages SYSTEM sender|receiver --cpu N --placement two-cores|one-core --dir DIR
 //! ```
-//! Both are started at once, confine themselves to their processor, and find each other by files in
-//! DIR only, where `memory` is the pair's (see `raw`). The receiver does what the sender's messages
-//! tell it to, waits for them as the system waits, and has nothing to do with the harness. The
-//! sender prints `ready` when messages go both ways, reads commands, one a line, and answers each
-//! with one line:
+//! Both children are started at once, confine themselves to their processor, and find each other by
+//! files in DIR only, where `memory` is the pair's (see `raw`). The receiver follows commands in
+//! the sender's messages, waits for them as the system waits, and has no contact with the harness.
+//! The sender prints `ready` when messages go both ways, reads commands, one a line, and answers
+//! each with one line:
 //!
 //! | command | answer |
 //! |---|---|
-//! | `CASE MILLIS`, but for `rate-8` | `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"p9999_ns":…,"mean_ns":…,"count":…}` |
+//! | `CASE MILLIS`, except for `rate-8` | a summary |
 //! | `rate-8 MILLIS` | `{"calls":…,"elapsed_ns":…}` |
 //! | `processes` | `{"sender":…,"receiver":…}`: their process ids |
 //! | `quit` | none; both end |
 //!
-//! Any command may be answered `{"error":"…"}`, and a case by `{"unsupported":true}`. A child dies
-//! with who started it.
+//! A summary is `{"p50_ns":…,"p99_ns":…,"p999_ns":…,"p9999_ns":…,"mean_ns":…,"count":…}`. Any
+//! command may be answered `{"error":"…"}`, and a case by `{"unsupported":true}`. A child dies with
+//! its parent.
 
 use std::ffi::OsString;
 use std::fs;
@@ -39,17 +40,17 @@ use crate::case::Placement;
 use crate::child::{Outcome, answer_line, entry, exit};
 use crate::place;
 
-/// Which of the two a child is. Either may send to the other.
+/// The side of a child. Either may send to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Who is told what to do.
+    /// The side that receives the harness's commands.
     Sender,
-    /// Who takes the messages.
+    /// The side that takes the messages.
     Receiver,
 }
 
 impl Side {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Side::Sender => "sender",
@@ -57,7 +58,7 @@ impl Side {
         }
     }
 
-    /// The one that this one sends to.
+    /// Returns the other side.
     pub fn other(self) -> Side {
         match self {
             Side::Sender => Side::Receiver,
@@ -69,61 +70,62 @@ impl Side {
 /// Where and how this child runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Which of the two it is.
+    /// The side of this child.
     pub side: Side,
     /// Its processor.
     pub cpu: usize,
-    /// Where the two run.
+    /// Where the two processes run.
     pub placement: Placement,
-    /// A directory of this pair alone, removed by the harness: sockets and the like go here.
+    /// Directory for the sockets and other files of this pair only. The harness removes it.
     pub dir: PathBuf,
 }
 
-/// Longest time for the two to find each other.
+/// Maximum time for the two to find each other.
 const MEETING: Duration = Duration::from_secs(10);
 
 impl Place {
-    /// With what the names of files in /dev/shm must begin, for a system that has no other place
-    /// for its shared memory. The harness removes them with `dir`.
+    /// Returns the prefix for names of files in /dev/shm, for a system that cannot place its shared
+    /// memory elsewhere. The harness removes these files with `dir`.
     pub fn shared_memory_prefix(&self) -> String {
         crate::pair::shared_memory_prefix(&self.dir)
     }
 
-    /// Whether the two have one processor together, so that who waits by looking had better let the
-    /// other run between looks.
+    /// Returns `true` if the two share one processor, so that a side that polls should yield
+    /// between polls.
     pub fn yields(&self) -> bool {
         self.placement == Placement::OneCore
     }
 
-    /// Where the memory of the pair is.
+    /// Path of the pair's memory.
     pub(super) fn memory(&self) -> PathBuf {
         self.dir.join(MEMORY)
     }
 
-    /// Leaves something for the other side to find by [`found`](Self::found), whole or not at all.
+    /// Leaves data that the other side reads by [`found`](Self::found). The other side sees all of
+    /// it or nothing.
     ///
     /// # Errors
-    /// The directory cannot be written to.
+    /// The directory cannot be written.
     pub fn leave(&self, name: &str, bytes: &[u8]) -> Outcome<()> {
         let hidden = self.dir.join(format!(".{name}"));
         fs::write(&hidden, bytes)?;
         Ok(fs::rename(hidden, self.dir.join(name))?)
     }
 
-    /// What the other side has left; waits for it, for some seconds.
+    /// Waits some seconds for the data that the other side leaves, and returns it.
     ///
     /// # Errors
-    /// It has left nothing by then.
+    /// The other side left nothing in time.
     pub fn found(&self, name: &str) -> Outcome<Vec<u8>> {
         let path = self.dir.join(name);
         self.until(|| path.exists())?;
         Ok(fs::read(path)?)
     }
 
-    /// Waits until `met`, for some seconds.
+    /// Waits some seconds until `met` returns `true`.
     ///
     /// # Errors
-    /// It did not come to be.
+    /// It did not in time.
     pub fn until(&self, mut met: impl FnMut() -> bool) -> Outcome<()> {
         let begun = Instant::now();
         while !met() {
@@ -140,67 +142,67 @@ impl Place {
     }
 }
 
-/// The file in a pair's directory that its memory is reached by.
+/// Name of the file in a pair's directory that leads to its memory.
 pub(super) const MEMORY: &str = "memory";
 
-/// A system under test. One value of `Entry` for each goes into the table given to [`child_main`].
+/// A system under test. The table passed to [`child_main`] has one `Entry` for each system.
 pub trait System {
     /// The name in records and on the command line.
     const NAME: &'static str;
-    /// Messages of one burst: so many are taken while the receiver does not look.
+    /// Number of messages that the system accepts while the receiver does not poll.
     const BURST: usize = BURST;
-    /// Words of the longest message that is taken then.
+    /// Maximum size of such a message, in words.
     const UNWATCHED: usize = 16;
-    /// One of the two ends.
+    /// The type of both ends.
     type End: End;
 
-    /// Joins with the other side. Both sides are in here at once.
+    /// Connects to the other side. Both sides call this at the same time.
     ///
     /// # Errors
-    /// Whatever prevents it.
+    /// The sides cannot connect.
     fn join(place: &Place) -> Outcome<Self::End>;
 }
 
-/// An end: it sends to the other one, and receives from it.
+/// An end, which sends to the other end and receives from it.
 pub trait End {
-    /// Sends a message of so many words: not more than 16. Where the system cannot take it, waits
-    /// until it can. It may be changed as soon as this returns.
+    /// Sends a message of at most 16 words. If the system cannot accept it, waits until it can. The
+    /// words may be changed as soon as this returns.
     ///
     /// # Errors
-    /// A send that failed, as for the rest of these.
+    /// The send failed, as for all methods of this trait.
     fn send_words<const N: usize>(&mut self, handler: u16, words: &[u64; N]) -> Outcome<()>;
 
-    /// The same for a longer one, of whole words.
+    /// Sends a longer message, of whole words.
     fn send_bytes(&mut self, handler: u16, bytes: &[u8]) -> Outcome<()>;
 
-    /// Waits until a message is there, as the system waits, and runs the handler with it; and with
-    /// those behind it that are there as well, if the system takes several at once.
+    /// Waits for a message as the system waits, and runs the handler with it. Also handles the
+    /// messages that are queued behind it, if the system takes several at once.
     fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()>;
 }
 
-/// What is done with messages.
+/// A handler of messages.
 pub trait Handler {
-    /// Takes one.
+    /// Handles a message.
     fn message(&mut self, handler: u16, payload: &impl Payload);
 }
 
-/// What a message brings, as far as possible where it lies.
+/// The payload of a message, in place as far as possible.
 pub trait Payload {
-    /// Its length in bytes, whole words.
+    /// Returns its length in bytes, a whole number of words.
     fn len(&self) -> usize;
 
-    /// Whether there is none.
+    /// Returns `true` if the payload is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A word of it.
+    /// Returns a word of the payload.
     ///
     /// # Panics
-    /// It is none of the payload's.
+    /// `at` is out of range.
     fn word(&self, at: usize) -> u64;
 
-    /// The sum of its words.
+    /// Returns the sum of its words.
     fn checksum(&self) -> u64;
 }
 
@@ -244,8 +246,10 @@ impl Entry {
     }
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-messages`; `systems`
-/// is what this program can be. Errors go to standard error, which the harness shows.
+/// Runs this process as a child of the harness.
+///
+/// `args` are the arguments after `bench-messages`; `systems` lists the systems that this program
+/// provides. Errors go to standard error, which the harness shows.
 pub fn child_main(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> ExitCode {
     exit(run(args, systems))
 }
@@ -290,11 +294,11 @@ fn both<S: System>(place: &Place) -> Outcome<()> {
     sender.quit()
 }
 
-/// How long a sender has to end by itself.
+/// Time that a sender has to end by itself.
 const GRACE: Duration = Duration::from_millis(1500);
 
-/// The harness's commands. When there are no more of them the process has some time to end: who has
-/// started it may be another one than the harness, and live on, while this one waits for a message.
+/// Returns the harness's commands. After the last one the process is given some time to end: its
+/// parent may be a process other than the harness that lives on while this one waits for a message.
 fn commands() -> mpsc::IntoIter<String> {
     let (say, said) = mpsc::channel();
     thread::spawn(move || {

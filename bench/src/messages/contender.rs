@@ -1,4 +1,4 @@
-//! Who takes part, and in which program each one lives.
+//! The contenders of the suite `messages`, and their programs.
 
 use std::path::Path;
 
@@ -7,28 +7,28 @@ use crate::case::Mode;
 use crate::peers::Peer;
 use crate::programs::Programs;
 
-/// Which program answers to `bench-messages NAME`.
+/// The program that answers to `bench-messages NAME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// The program that runs the benchmark.
     Own,
-    /// `upcall-message-peers`: libraries in Rust.
+    /// `upcall-message-peers`: Rust libraries.
     Rust,
     /// `upcall-ucx`.
     Ucx,
-    /// `upcall-openmpi`, whose two sides are started by Open MPI's own command, together: processes
-    /// that were started each by itself do not share memory by it.
+    /// `upcall-openmpi`. Open MPI's own command starts both sides together, because processes that
+    /// were started separately do not share memory by it.
     OpenMpi,
 }
 
-/// One that takes part.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contender {
-    /// Its name in records and on the command line.
+    /// Name in records and on the command line.
     pub name: &'static str,
-    /// Where it lives.
+    /// The program that contains it.
     pub program: Program,
-    /// How it waits for messages, by default.
+    /// How it waits for messages by default.
     pub mode: Mode,
 }
 
@@ -39,7 +39,8 @@ const fn contender(name: &'static str, program: Program) -> Contender {
 /// The floor.
 pub const LIMIT: Contender = contender("limit", Program::Own);
 
-/// Ours. Each has its end in `bench/command/src/messages.rs`, and its row in the table there.
+/// Upcall. Each entry has its end in `bench/command/src/messages.rs`, and its row in the table
+/// there.
 pub const OURS: [Contender; 1] = [contender("upcall", Program::Own)];
 
 /// The peers.
@@ -58,7 +59,7 @@ impl Peer for Contender {
     }
 }
 
-/// The programs of `contenders`. Those without a program are taken out. `own` is the running
+/// Finds the programs of `contenders`, and removes the contenders without one. `own` is the running
 /// program.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! The floor: a bare queue in shared memory that believes everything, looked at by both sides; on
-//! one processor they yield between looks.
+//! The floor: a bare queue in shared memory without any checks, polled by both sides. On one
+//! processor they yield between polls.
 
 use rustix::thread::sched_yield;
 
@@ -10,13 +10,13 @@ use crate::child::Outcome;
 /// The system `limit`.
 pub struct Floor;
 
-/// Both queues of one side.
+/// The queues of one side.
 pub struct Ends {
     outgoing: Outgoing,
     incoming: Incoming,
     yields: bool,
     taken: u64,
-    /// Whether the sender knows of all that was taken.
+    /// `true` if the sender knows of all messages that were taken.
     told: bool,
 }
 
@@ -70,7 +70,8 @@ impl End for Ends {
             while let Some(message) = self.incoming.next() {
                 handler.message(message.handler(), &message);
                 self.taken += 1;
-                // Seldom, as it costs the sender a line; but before that runs out of room.
+                // Rarely, because it costs the sender a line, but before the sender runs out of
+                // room.
                 if self.taken.is_multiple_of(256) {
                     self.incoming.dispose();
                 }

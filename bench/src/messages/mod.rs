@@ -1,25 +1,24 @@
-//! The suite `messages`: what UDM's Table 4 has (D14), and what users of queues ask for besides, of
+//! The suite `messages`: UDM's Table 4 (D14), and figures that users of queues ask for besides, of
 //! messages between two processes.
 //!
-//! A sender and a receiver, each a process on a processor of its own, and for the ping-pong also
-//! both on one. Who takes part:
+//! A sender and a receiver run as processes on a processor each, and for the ping-pong also both on
+//! one. The contenders:
 //!
-//! * `limit`: a bare queue in shared memory that checks nothing ([`floor`]).
-//! * Ours ([`contender::OURS`]).
+//! * `limit`: a bare queue in shared memory without any checks ([`floor`]).
+//! * Upcall ([`contender::OURS`]).
 //! * The peers: UCX's active messages and its tag matching, Open MPI, and iceoryx2's publish and
 //!   subscribe.
 //!
-//! The cases are in [`case`]. All are measured by one program ([`driver`]), which every system is
-//! under ([`child::System`]): payloads are written afresh and checked, counts and sums are
+//! The cases are in [`case`]. The same program ([`driver`]) measures every system
+//! ([`child::System`]): payloads are rewritten and checked, counts and sums are compared.
+//!
+//! One turn of a system is one pair of processes, which is measured in all cases, so that the
+//! figures of one system are taken within half a second. All systems take turns, round by round,
+//! and the cache line is probed between turns. The figures are medians over the rounds. If the host
+//! moves the processors in between, only turns of one placement count where two processors are
 //! compared.
 //!
-//! One turn of a system is one pair of processes, which are measured in all cases, so that what is
-//! compared of one system happens within half a second. All systems take turns, round by round, and
-//! the cache line is probed between turns. What counts are medians over the rounds. If the host
-//! moves the processors meanwhile, only turns of one placement count where two processors are
-//! compared.
-//!
-//! A second part measures what only ours has ([`own`]).
+//! A second part measures what only Upcall provides ([`own`]).
 
 pub mod case;
 pub mod child;
@@ -50,17 +49,16 @@ use crate::report::{Idle, Report};
 use crate::run::{Rounds, Run, Said, Series};
 use crate::suite::{Offer, Only, Suite};
 
-/// The systems of this crate, for the table of the program that runs the benchmark (see
-/// [`child::child_main`]).
+/// The systems of this crate, for the benchmark program's table (see [`child::child_main`]).
 pub const SYSTEMS: [Entry; 1] = [Entry::of::<floor::Floor>()];
 
-/// The share of the first part in the time of a run that has both, in percent, about.
+/// Approximate share of the first part in the time of a run that has both, in percent.
 const FIRST: u32 = 25;
 
-/// Times of a run.
+/// Durations of a run.
 struct Plan {
     rounds: usize,
-    /// Of one case in one turn, and of warming up before.
+    /// One case in one turn, and the preceding warm-up.
     turn: Duration,
     warm_up: Duration,
     idle: Duration,
@@ -76,25 +74,25 @@ impl Plan {
     }
 }
 
-/// A contender at a place, and what it is measured in.
+/// A contender in a placement, with its cases.
 struct Tester {
     contender: Contender,
     placement: Placement,
     cases: Vec<Case>,
 }
 
-/// A finding for each case of a tester that it can do.
+/// A finding for each case of a tester that the contender supports.
 type Turned = Vec<Option<Found>>;
 
 /// The suite.
 #[derive(Debug, Clone, Default)]
 pub struct Messages {
-    /// Messages of the case `exactly-once`, where it is not to be as many as usual.
+    /// Number of messages of the case `exactly-once`; `None` for the default.
     pub messages: Option<u64>,
 }
 
-/// Takes about two minutes, of which ours alone is one and a half, and a quarter more for each
-/// peer. Keeps two processors busy.
+/// Takes about two minutes, one and a half of them for Upcall's own cases, and a quarter of a
+/// minute more for each peer. Keeps two processors busy.
 impl Suite for Messages {
     const NAME: &'static str = "messages";
     const OFFERS: &'static [Offer] = &[
@@ -119,7 +117,7 @@ impl Suite for Messages {
     fn measure(&self, peers: Vec<Contender>, run: &mut Run<'_>) -> Result<(), RunError> {
         let only = run.only;
         let mut contenders = [&[LIMIT][..], &OURS, &peers].concat();
-        // Cases of ours alone need no other system.
+        // Upcall's own cases need no other system.
         let others = Case::all().any(|case| only.case(&case.name()));
         contenders.retain(|contender| only.system(contender.name) && others);
         let programs = contender::programs(&mut contenders, run.exe)?;
@@ -139,7 +137,7 @@ impl Suite for Messages {
     }
 }
 
-/// The cases of a placement.
+/// Returns the cases of a placement.
 fn cases(only: &Only, placement: Placement) -> Vec<Case> {
     let wished = |case: &Case| {
         only.placement(placement) && case.is_for(placement) && only.case(&case.name())
@@ -147,21 +145,21 @@ fn cases(only: &Only, placement: Placement) -> Vec<Case> {
     Case::all().filter(wished).collect()
 }
 
-/// The cases of ours alone.
+/// Returns Upcall's own cases.
 fn own_cases(only: &Only) -> Vec<Own> {
     let ours =
         only.placement(Placement::TwoCores) && OURS.iter().any(|ours| only.system(ours.name));
     Own::ALL.into_iter().filter(|own| ours && only.case(own.name())).collect()
 }
 
-/// How long the first part is measured, and with which programs.
+/// The durations and programs of the first part.
 struct Runner {
     programs: Programs<Program>,
     plan: Plan,
 }
 
 impl Runner {
-    /// The first part, which ends at `percent` of the run.
+    /// Measures the first part, which ends at `percent` of the run.
     fn suite(
         &self,
         contenders: &[Contender],
@@ -191,7 +189,7 @@ impl Runner {
         Ok(())
     }
 
-    /// All cases by one pair.
+    /// Measures all cases by one pair.
     fn turn(&self, tester: &Tester, run: &mut Run<'_>) -> Result<Turned, ChildError> {
         let mut pair = self.pair(tester.contender, tester.placement, run)?;
         let mut found = Vec::new();
@@ -203,7 +201,7 @@ impl Runner {
         Ok(found)
     }
 
-    /// What each receiver costs while nothing is sent.
+    /// Measures the cost of each receiver while nothing is sent.
     fn idle(&self, contenders: &[Contender], run: &mut Run<'_>) -> Result<(), RunError> {
         for &contender in contenders.iter().filter(|contender| **contender != LIMIT) {
             run.progress.say("idle", contender.name);
@@ -238,7 +236,7 @@ impl Runner {
     }
 }
 
-/// The records of a tester.
+/// Makes the records of a tester.
 fn recorded(Series { of: tester, turns, .. }: &Series<Tester, Turned>) -> Vec<Record> {
     let Contender { name: system, mode, .. } = tester.contender;
     let record = |(at, case): (usize, &Case)| {

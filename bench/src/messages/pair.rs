@@ -20,28 +20,28 @@ use crate::found::Found;
 use crate::pair::{remove_shared_memory, shared_memory_prefix};
 use crate::process::{self, ChildError, Process};
 
-/// Longest time for the two to meet.
+/// Maximum time for the two to connect.
 const START: Duration = Duration::from_secs(20);
-/// Longest time for a child to end.
+/// Maximum time for a child to end.
 const END: Duration = Duration::from_secs(5);
-/// Longest time for a command, over what it was asked to take.
+/// Maximum time for a command beyond its requested duration.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The command by which Open MPI starts processes; under this name nobody else's.
+/// The command by which Open MPI starts processes. No other package has a command of this name.
 const ORTERUN: &str = "orterun";
 
-/// What to start.
+/// The pair to start.
 #[derive(Debug, Clone)]
 pub struct Spec<'a> {
-    /// The program that knows the system.
+    /// The program that contains the system.
     pub exe: &'a Path,
     /// The system.
     pub contender: Contender,
-    /// Where the two run.
+    /// Where the two processes run.
     pub placement: Placement,
     /// The processors of sender and receiver.
     pub cpus: (usize, usize),
-    /// A directory for this pair; made here, removed at the end.
+    /// Directory for this pair. It is created at the start and removed at the end.
     pub dir: PathBuf,
 }
 
@@ -49,17 +49,16 @@ pub struct Spec<'a> {
 pub struct Pair<'a> {
     // Fields drop in this order.
     sender: Process,
-    /// None where one command has started both.
+    /// `None` if one command has started both.
     receiver: Option<Process>,
     _dir: Directory,
     interrupted: &'a AtomicBool,
 }
 
-/// The directory of a pair with its memory: removed on drop, and what the pair has left in
-/// /dev/shm.
+/// The directory of a pair with its memory. Drop removes it, and the pair's files in /dev/shm.
 struct Directory {
     path: PathBuf,
-    /// Children open it by this process's descriptor.
+    /// The memory, which children open by this process's descriptor.
     _memory: OwnedFd,
 }
 
@@ -82,10 +81,10 @@ impl Drop for Directory {
 }
 
 impl<'a> Pair<'a> {
-    /// Starts both and waits until messages go both ways.
+    /// Starts both, and waits until messages go both ways.
     ///
     /// # Errors
-    /// [`ChildError`]; nothing is left running.
+    /// [`ChildError`]; no process is left running.
     pub fn start(spec: &Spec<'_>, interrupted: &'a AtomicBool) -> Result<Pair<'a>, ChildError> {
         let failed = |error| ChildError::Start { exe: spec.dir.clone(), error };
         let dir = Directory::make(spec.dir.clone()).map_err(failed)?;
@@ -106,7 +105,7 @@ impl<'a> Pair<'a> {
                 Err(pair.sender.fault(&format!("said `{line}` where `ready` was expected")))
             }
             Err(ChildError::Interrupted) => Err(ChildError::Interrupted),
-            // The one may have failed because the other did.
+            // One side may have failed because the other did.
             Err(error) => match pair
                 .receiver
                 .as_mut()
@@ -120,10 +119,10 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// One case, for about `time`; None if the system cannot do that.
+    /// Measures a case for about `time`. Returns `None` if the system does not support it.
     ///
     /// # Errors
-    /// [`ChildError`]; the pair is of no further use.
+    /// [`ChildError`]; the pair is unusable afterwards.
     pub fn measure(&mut self, case: Case, time: Duration) -> Result<Option<Found>, ChildError> {
         self.ask(&format!("{case} {}", time.as_millis()), time + PATIENCE)
     }
@@ -136,11 +135,11 @@ impl<'a> Pair<'a> {
         self.sender.ask(command, limit, self.interrupted)
     }
 
-    /// CPU time that the receiver uses in `time` while nothing is sent, in nanoseconds per second;
-    /// and memory of sender and receiver, in KiB (proportional set size).
+    /// Returns the CPU time that the receiver uses in `time` while nothing is sent, in nanoseconds
+    /// per second, and the memory of sender and receiver, in KiB (proportional set size).
     ///
     /// # Errors
-    /// [`ChildError`]; the pair is of no further use.
+    /// [`ChildError`]; the pair is unusable afterwards.
     pub fn rest(&mut self, time: Duration) -> Result<(f64, [u64; 2]), ChildError> {
         let processes = self.ask("processes", PATIENCE)?;
         let Processes { sender, receiver } =
@@ -150,7 +149,7 @@ impl<'a> Pair<'a> {
         };
         let memory =
             [process::pss_kib(sender).map_err(fault)?, process::pss_kib(receiver).map_err(fault)?];
-        std::thread::sleep(time / 4); // time to go to rest
+        std::thread::sleep(time / 4); // time to become idle
         let (before, begun) = (process::cpu_ns(receiver).map_err(fault)?, Instant::now());
         process::pause(time, self.interrupted)?;
         let spent = process::cpu_ns(receiver).map_err(fault)?.saturating_sub(before);
@@ -160,7 +159,7 @@ impl<'a> Pair<'a> {
     /// Ends both and removes their directory.
     ///
     /// # Errors
-    /// When one of them does not end well by itself; it is killed then.
+    /// A process did not end by itself, or failed; it is killed then.
     pub fn end(mut self) -> Result<(), ChildError> {
         let interrupted = self.interrupted;
         self.sender.say("quit")?;
@@ -171,21 +170,21 @@ impl<'a> Pair<'a> {
 
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
-        // Open MPI's command removes what the two have in /dev/shm, if it is let.
+        // Open MPI's command removes the files of both in /dev/shm, if it has the time.
         if self.receiver.is_none() {
             self.sender.terminate(END);
         }
     }
 }
 
-/// One side, as a command of its own.
+/// Returns the command that starts one side.
 fn child(spec: &Spec<'_>, side: Side) -> Command {
     let mut command = Command::new(spec.exe);
     command.args(arguments(spec, side)).arg(&spec.dir);
     command
 }
 
-/// What the program is told, but for the directory.
+/// Returns the program's arguments, without the directory.
 fn arguments(spec: &Spec<'_>, side: Side) -> Vec<String> {
     let cpu = if side == Side::Sender { spec.cpus.0 } else { spec.cpus.1 };
     let (cpu, placement) = (cpu.to_string(), spec.placement.name());
@@ -203,14 +202,14 @@ fn arguments(spec: &Spec<'_>, side: Side) -> Vec<String> {
     .into()
 }
 
-/// Both sides: the sender is the first, which has the command's standard input. They confine
-/// themselves, so it is told to bind nobody.
+/// Returns the command that starts both sides. The sender is the first process, which gets the
+/// command's standard input. The processes confine themselves, so the command must not bind them.
 fn by_open_mpi(spec: &Spec<'_>) -> Command {
     let mut command = Command::new(ORTERUN);
-    // Root may run it; more processes than processors may be.
+    // Allows root, and more processes than processors.
     command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
     if spec.placement == Placement::OneCore {
-        // As it does itself where it knows that there are more processes than processors.
+        // Open MPI's own default when it knows that there are more processes than processors.
         command.args(["--mca", "mpi_yield_when_idle", "1"]);
     }
     for side in [Side::Sender, Side::Receiver] {
@@ -219,7 +218,7 @@ fn by_open_mpi(spec: &Spec<'_>) -> Command {
             command.arg(":");
         }
     }
-    // Where it has its files.
+    // The directory of its files.
     command.env("TMPDIR", &spec.dir);
     command
 }

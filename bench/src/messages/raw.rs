@@ -1,18 +1,17 @@
-//! Memory that a sender and a receiver share who trust each other: the floor that queues of
-//! messages are compared with, and a word by which the two wait for each other beside the queue
-//! that is measured.
+//! Memory shared by a sender and a receiver that trust each other: the floor for queues of
+//! messages, and a word by which the two wait for each other independently of the measured queue.
 //!
-//! As in [`crate::raw`], nothing here defends against a hostile peer, and nothing but the floor may
-//! use it.
+//! As in [`crate::raw`], nothing here defends against a hostile peer, and only the floor may use
+//! it.
 //!
 //! ```text
 //! 0        a page with the gate
-//! 4 KiB    words from sender to receiver, 64 KiB; then a line with how many of them were disposed of
+//! 4 KiB    words from sender to receiver, 64 KiB; then a line with the number of words disposed of
 //! then     the same from receiver to sender
 //! ```
-//! A queue is words one after another: a message's header, its payload, and 0 where the next header
-//! will be. Its writer writes what lies before `disposed + WORDS`, its reader reads what a header
-//! has published; that is the invariant which the blocks below rest on.
+//! A queue is a sequence of words: a message's header, its payload, and 0 at the position of the
+//! next header. The writer writes the words before `disposed + WORDS`, and the reader reads what a
+//! header has published. That is the invariant on which the `unsafe` blocks below rest.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,40 +23,40 @@ use super::child::{Payload, Side};
 use crate::payload::checksum;
 use crate::raw::{self, LINE, Mapping, PAGE, Page};
 
-/// Words of one queue.
+/// Size of one queue, in words.
 const WORDS: usize = 8192;
 const QUEUE: usize = WORDS * 8 + LINE;
 const LEN: usize = PAGE + 2 * QUEUE;
 
-/// Makes the memory of a pair.
+/// Creates the memory of a pair.
 ///
 /// # Errors
-/// When the kernel has no memory or descriptors left.
+/// The kernel has no memory or descriptors left.
 pub fn create() -> io::Result<OwnedFd> {
     raw::create(LEN)
 }
 
 type Memory = Mapping<LEN>;
 
-/// The word by which the two wait for each other beside their queues.
+/// The word by which the two wait for each other independently of their queues.
 pub struct Gate(Page);
 
 impl Gate {
-    /// The gate of a pair, by the path of its memory.
+    /// Opens the gate of a pair, by the path of its memory.
     ///
     /// # Errors
-    /// When it is not there.
+    /// The memory does not exist.
     pub fn open(path: &Path) -> io::Result<Gate> {
         Ok(Gate(Page::open(path)?))
     }
 
-    /// Sets it, after all that was done before.
+    /// Sets the word, after all preceding accesses.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.line(0).store(value, Release);
     }
 
-    /// Waits until it has one of two values: says which.
+    /// Waits until the word has one of two values, and returns it.
     #[inline]
     pub fn wait(&self, one: u64, other: u64) -> u64 {
         let mut looks = 0_u32;
@@ -67,7 +66,7 @@ impl Gate {
                 return found;
             }
             looks += 1;
-            // The other side is not running: let it.
+            // The other side is not running: give it the processor.
             if looks.is_multiple_of(1 << 14) {
                 std::thread::yield_now();
             }
@@ -75,12 +74,12 @@ impl Gate {
     }
 }
 
-/// A header is no other word than 0 if this is set.
+/// Set in every header, so that a header is not 0.
 const THERE: u64 = 1 << 63;
-/// The message lies at the beginning.
+/// Header flag: the message is at the beginning of the queue's memory.
 const ELSEWHERE: u64 = 1 << 62;
 
-/// Where a queue lies.
+/// Offset of a queue.
 fn queue_from(side: Side) -> usize {
     match side {
         Side::Sender => PAGE,
@@ -92,7 +91,7 @@ fn queue_from(side: Side) -> usize {
 struct End {
     memory: Memory,
     at: usize,
-    /// Words from the beginning of time.
+    /// Position in words since the queue was created.
     next: u64,
 }
 
@@ -104,8 +103,8 @@ impl End {
     #[inline(always)]
     fn words(&self) -> &[AtomicU64; WORDS] {
         assert!(self.at.is_multiple_of(8) && self.at + WORDS * 8 <= LEN);
-        // SAFETY: within the mapping, aligned, mapped as long as `self`, any bits are words; both
-        // sides access them by atomics, or in turn.
+        // SAFETY: within the mapping, aligned, mapped as long as `self`, and any bits are valid
+        // words; both sides access them by atomics, or in turn.
         unsafe { self.memory.at(self.at).cast().as_ref() }
     }
 
@@ -123,7 +122,7 @@ impl End {
         WORDS as u64 - position % WORDS as u64
     }
 
-    /// The bytes of a payload of so many words, whose header lies there.
+    /// Returns the address of a payload of this number of words, with its header at `header`.
     #[inline(always)]
     fn payload(&self, header: u64, words: usize) -> NonNull<u8> {
         let first = header as usize % WORDS + 1;
@@ -138,15 +137,16 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// The end of the queue that `side` sends by.
+    /// Opens the end of the queue by which `side` sends.
     ///
     /// # Errors
-    /// When the memory is not there.
+    /// The memory does not exist.
     pub fn open(path: &Path, side: Side) -> io::Result<Outgoing> {
         Ok(Outgoing { end: End::open(path, side)?, until: WORDS as u64 })
     }
 
-    /// The position of a message of so many words with its header, if there is room.
+    /// Returns the position for a message of this number of words with its header, if there is
+    /// room.
     #[inline(always)]
     fn room(&mut self, size: u64) -> Option<u64> {
         let left = self.end.left(self.end.next);
@@ -174,7 +174,7 @@ impl Outgoing {
         self.end.next = end;
     }
 
-    /// Sends words; false if there is no room.
+    /// Sends words. Returns `false` if there is no room.
     #[inline(always)]
     pub fn words<const N: usize>(&mut self, handler: u16, words: &[u64; N]) -> bool {
         let Some(begin) = self.room(1 + N as u64) else { return false };
@@ -185,30 +185,30 @@ impl Outgoing {
         true
     }
 
-    /// Sends bytes, whole words of them; false if there is no room.
+    /// Sends bytes, a whole number of words. Returns `false` if there is no room.
     ///
     /// # Panics
-    /// If they are no whole words, or take more than half of the queue.
+    /// `bytes` is not a whole number of words, or takes more than half of the queue.
     #[inline]
     pub fn bytes(&mut self, handler: u16, bytes: &[u8]) -> bool {
         assert!(bytes.len().is_multiple_of(8) && bytes.len() < WORDS * 4);
         let words = (bytes.len() / 8) as u64;
         let Some(begin) = self.room(1 + words) else { return false };
         let place = self.end.payload(begin, bytes.len() / 8);
-        // SAFETY: `room` found so many words in one piece which the reader has disposed of; `bytes`
-        // are private memory.
+        // SAFETY: `room` found this number of contiguous words, which the reader has disposed of;
+        // `bytes` is private memory.
         unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         self.launch(handler, begin, words);
         true
     }
 }
 
-/// Asks for a line that will be written: stores wait for each other, and one to a line that is not
-/// there yet would hold up those after it.
+/// Prefetches a line for writing: stores complete in order, and a store to a missing line would
+/// delay the following ones.
 #[inline(always)]
 fn ask_for(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect that a program can see, whatever the address.
+    // SAFETY: a prefetch has no effect that a program can see, for any address.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
             (&raw const *word).cast(),
@@ -224,15 +224,15 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// The end of the queue by which `side` receives.
+    /// Opens the end of the queue by which `side` receives.
     ///
     /// # Errors
-    /// When the memory is not there.
+    /// The memory does not exist.
     pub fn open(path: &Path, side: Side) -> io::Result<Incoming> {
         Ok(Incoming { end: End::open(path, side.other())? })
     }
 
-    /// The next message, where it lies; it is disposed of when the next one is asked for.
+    /// Returns the next message, in place. It is disposed of when the next one is requested.
     #[inline(always)]
     pub fn next(&mut self) -> Option<Message<'_>> {
         let mut header = self.end.word(self.end.next).load(Acquire);
@@ -248,7 +248,7 @@ impl Incoming {
         Some(Message { end: &self.end, begin, header })
     }
 
-    /// Tells the writer that all which [`next`](Self::next) gave was disposed of.
+    /// Tells the writer that all messages from [`next`](Self::next) were disposed of.
     #[inline(always)]
     pub fn dispose(&mut self) {
         self.end.disposed().store(self.end.next, Release);
@@ -264,7 +264,7 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// The handler that it names.
+    /// Returns the handler that the message names.
     #[inline(always)]
     pub fn handler(&self) -> u16 {
         (self.header >> 32) as u16
@@ -286,8 +286,8 @@ impl Payload for Message<'_> {
     fn checksum(&self) -> u64 {
         let place =
             NonNull::slice_from_raw_parts(self.end.payload(self.begin, self.len() / 8), self.len());
-        // SAFETY: a header has published so many words in one piece, which the writer leaves alone
-        // until they are disposed of: not before this borrow of the queue's end is over.
+        // SAFETY: a header has published this number of contiguous words, which the writer leaves
+        // alone until they are disposed of: not before this borrow of the queue's end is over.
         checksum(unsafe { place.as_ref() })
     }
 }

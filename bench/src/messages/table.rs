@@ -1,5 +1,5 @@
-//! The report for people: what a message costs either side, how long it is on its way, and what
-//! this says of the aims of issue 5.
+//! The report of the suite `messages`: the cost of a message for either side, its time in transit,
+//! and a comparison with the aims.
 
 use std::io::{self, Write};
 
@@ -11,14 +11,14 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
 
-/// Room for a name, and for a figure.
+/// Column widths of a name, and of a figure.
 const NAME: usize = 16;
 const FIGURE: usize = 11;
 
-/// Prints everything that `report` holds.
+/// Prints the whole `report`.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// `out` cannot be written.
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let (paint, found) = (Paint { colour }, Found(&report.records));
     sides(&found, out, &paint)?;
@@ -33,7 +33,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     remarks(out, &paint, &report.notes, &report.failures)
 }
 
-/// Finds records.
+/// Access to records.
 struct Found<'a>(&'a [Record]);
 
 impl<'a> Found<'a> {
@@ -52,7 +52,7 @@ impl<'a> Found<'a> {
         self.record(system, TwoCores, Case::Rate).map(|record| record.per_s)
     }
 
-    /// Those with records of one of these cases.
+    /// Returns the systems with records of one of these cases.
     fn systems(&self, placement: Placement, cases: impl Fn(Case) -> bool) -> Vec<&'a str> {
         let names: Vec<_> = Case::all().filter(|case| cases(*case)).map(Case::name).collect();
         let mut systems: Vec<&str> = Vec::new();
@@ -68,8 +68,8 @@ impl<'a> Found<'a> {
         systems
     }
 
-    /// What a word more costs the sender, in ns: the slope of the line through the cases that comes
-    /// nearest to them.
+    /// Returns the sender's cost of an additional word, in ns: the slope of the least-squares line
+    /// through the cases.
     fn slope(&self, system: &str) -> Option<f64> {
         let points = WORDS
             .iter()
@@ -90,7 +90,7 @@ fn cell(figure: Option<f64>) -> String {
     format!("{:>FIGURE$}", figure.map_or("-".to_owned(), thousands))
 }
 
-/// Small figures are near their bars.
+/// Formats a figure with two decimals: small figures are close to their bars.
 fn precise(figure: Option<f64>) -> String {
     format!("{:>FIGURE$}", figure.map_or("-".to_owned(), |figure| format!("{figure:.2}")))
 }
@@ -185,7 +185,7 @@ fn one_way(
     Ok(())
 }
 
-/// A time in round trips of a line.
+/// Converts a time to round trips of a line.
 fn to_line(record: Option<&Record>) -> Option<f64> {
     let record = record?;
     Some(record.p50_ns / record.line_ns?)
@@ -208,12 +208,12 @@ fn idle(report: &Report, out: &mut impl Write, paint: &Paint) -> io::Result<()> 
     Ok(())
 }
 
-/// What is aimed at.
+/// A figure with an aim.
 struct Aim {
     what: &'static str,
     found: Option<f64>,
     bar: f64,
-    /// Whether more is better.
+    /// `true` if more is better.
     more: bool,
 }
 

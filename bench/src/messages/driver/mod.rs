@@ -1,10 +1,10 @@
-//! What the two sides do in each case, the same for every system.
+//! The work of the two sides in each case, the same for every system.
 //!
-//! The receiver ([`receiver`]) is told by messages what comes next, so that it never waits for
-//! anything but messages, and waits for them as the system does. Beside the system is one word, the
-//! [`Gate`](super::raw::Gate), by which the two take turns where the receiver is not to look while
-//! the sender ([`sender`]) sends. Here is what both know: letters, by which they tell each other
-//! what to do and what was found, and the balls of a ping-pong.
+//! The receiver ([`receiver`]) gets its commands as messages, so that it only ever waits for
+//! messages, and waits for them as the system does. Independent of the system there is one word,
+//! the [`Gate`](super::raw::Gate), by which the two take turns where the receiver must not poll
+//! while the sender ([`sender`]) sends. This module has the shared parts: letters, which carry
+//! commands and findings, and the balls of a ping-pong.
 
 mod receiver;
 mod sender;
@@ -19,43 +19,43 @@ pub(super) use self::sender::Sender;
 
 /// The handlers.
 mod handler {
-    /// What is measured.
+    /// A measured message.
     pub const DATA: u16 = 0;
-    /// What to do next, and a number.
+    /// The next task, and a number.
     pub const COMMAND: u16 = 1;
-    /// That it is over, and a number.
+    /// The end of a task, and a number.
     pub const END: u16 = 2;
-    /// What was found.
+    /// A finding.
     pub const REPLY: u16 = 3;
 }
 
-/// What the receiver is to do.
+/// Tasks of the receiver.
 mod task {
     pub const QUIT: u64 = 0;
     pub const TELL_PROCESS: u64 = 1;
-    /// These begin by a reply without anything.
+    /// The receiver answers tasks from this one on with an empty reply before they begin.
     pub const FIRST_WITH_MESSAGES: u64 = TAKE_BURSTS;
     pub const TAKE_BURSTS: u64 = 2;
     pub const ECHO: u64 = 3;
     pub const TAKE_STREAM: u64 = 4;
 }
 
-/// Words of what the two tell each other.
+/// Number of words of a letter.
 const WORDS: usize = 7;
 
-/// What one tells the other.
+/// A command or a finding.
 type Letter = [u64; WORDS];
 
-/// The gate, when there are no more bursts.
+/// Value of the gate after the last burst.
 const OVER: u64 = u64::MAX;
 
 /// Difference between two words of a payload.
 const STEP: u64 = 0x9e37_79b9;
 
-/// So many single times are kept, at most.
+/// Maximum number of samples.
 const MOST: usize = 1 << 17;
 
-/// Takes a letter.
+/// A handler that keeps letters.
 #[derive(Default)]
 struct Letters {
     found: Option<(u16, Letter)>,
@@ -119,7 +119,7 @@ impl Handler for Ball {
     }
 }
 
-/// Sends a ball with so many bytes.
+/// Sends a ball with this number of bytes.
 #[inline(always)]
 fn throw(end: &mut impl End, seed: u64, bytes: &mut [u8]) -> Outcome<()> {
     match bytes.len() {
@@ -179,7 +179,8 @@ mod tests {
         }
     }
 
-    /// A sender and a receiver in two threads. The floor yields, as both may have one processor.
+    /// Runs a sender and a receiver in two threads. The floor yields, as both may share a
+    /// processor.
     fn with_sender<T>(body: impl FnOnce(&mut Sender<<Floor as System>::End>) -> T) -> T {
         let file = raw::create().unwrap();
         let dir = std::env::temp_dir().join(format!(
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn every_case_is_measured_and_checked() {
-        // What is wrong is told when both have ended.
+        // Findings are asserted after both sides have ended.
         let cases = Case::all().map(Case::name);
         let answers = with_sender(|sender| {
             let lines = cases.map(|case| format!("{case} 2")).chain(["processes".to_owned()]);

@@ -6,16 +6,16 @@ use crate::messages::child::{End, Handler, Payload};
 use crate::messages::raw::Gate;
 use crate::stats::{Clock, Summary};
 
-/// Does what it is told until it is told to end.
+/// Runs the sender's tasks until it is told to end.
 ///
 /// # Errors
-/// A receive or a send that failed, or a message that made no sense.
+/// A receive or a send failed, or a message was malformed.
 pub(in crate::messages) fn receive(end: &mut impl End, gate: &Gate) -> Outcome<()> {
     let clock = Clock::calibrated();
     loop {
         let [task, number, ..] = letter(end, handler::COMMAND)?;
         if task >= task::FIRST_WITH_MESSAGES {
-            // What comes after this is for the task.
+            // The messages after this reply belong to the task.
             end.send_words(handler::REPLY, &words([]))?;
         }
         let reply = match task {
@@ -50,7 +50,7 @@ impl Handler for Taken {
     }
 }
 
-/// Takes a burst of so many messages when the gate is open, in each odd turn.
+/// Takes a burst of `burst` messages in each odd turn of the gate.
 fn take_bursts<E: End>(end: &mut E, gate: &Gate, burst: u64, clock: &Clock) -> Outcome<Letter> {
     let (mut taken, mut turn) = (Taken::default(), 1);
     let mut samples = Vec::with_capacity(MOST);
@@ -86,7 +86,7 @@ fn echo<E: End>(end: &mut E, bytes: usize) -> Outcome<Letter> {
     }
 }
 
-/// Numbers that come one after another.
+/// A stream of consecutive numbers.
 #[derive(Default)]
 pub(super) struct Stream {
     pub(super) next: u64,

@@ -12,25 +12,25 @@ use crate::messages::child::{End, Processes};
 use crate::messages::raw::Gate;
 use crate::stats::{Clock, Summary};
 
-/// So many are done before the clock is looked at.
+/// Number of operations between two readings of the clock.
 const PART: usize = 64;
 
-/// The sender, and what it needs to measure.
+/// The sender, with what the measurement needs.
 pub(in crate::messages) struct Sender<E> {
     end: E,
     gate: Gate,
     clock: Clock,
     seed: u64,
-    /// Messages of a burst, and words of the longest one.
+    /// Number of messages of a burst, and of words of the longest one.
     burst: u64,
     unwatched: usize,
 }
 
 impl<E: End> Sender<E> {
-    /// When this returns, messages have gone both ways.
+    /// Creates the sender. When this returns, messages have gone both ways.
     ///
     /// # Errors
-    /// They do not.
+    /// No message arrived.
     pub fn new(end: E, gate: Gate, burst: usize, unwatched: usize) -> Outcome<Sender<E>> {
         let mut sender = Sender {
             end,
@@ -47,7 +47,7 @@ impl<E: End> Sender<E> {
     /// Answers a line of the harness.
     ///
     /// # Errors
-    /// What the harness is to be told.
+    /// The text for the harness.
     pub fn command(&mut self, line: &str) -> Outcome<String> {
         match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
             ["processes"] => Ok(serde_json::to_string(&self.processes()?)?),
@@ -65,7 +65,7 @@ impl<E: End> Sender<E> {
         }
     }
 
-    /// Both sides end.
+    /// Ends both sides.
     ///
     /// # Errors
     /// The receiver does not answer.
@@ -73,7 +73,7 @@ impl<E: End> Sender<E> {
         self.tell(task::QUIT, 0).map(drop)
     }
 
-    /// Has the receiver do that next; its first reply.
+    /// Gives the receiver its next task, and returns its first reply.
     fn tell(&mut self, task: u64, number: usize) -> Outcome<Letter> {
         self.end.send_words(handler::COMMAND, &words([task, number as u64]))?;
         self.reply()
@@ -103,8 +103,8 @@ impl<E: End> Sender<E> {
         }
     }
 
-    /// Bursts, each after the one before was taken: the time of one message for the sender, and for
-    /// the receiver. `polled` says whether the receiver looks meanwhile.
+    /// Sends bursts, each after the previous one was taken. Returns the time of one message for the
+    /// sender, and for the receiver. If `polled` is set, the receiver polls during a burst.
     fn bursts<const N: usize>(
         &mut self,
         time: Duration,
@@ -148,7 +148,7 @@ impl<E: End> Sender<E> {
         Ok((Summary::of_nanoseconds(each), received))
     }
 
-    /// Half of a ping-pong: for half of the time with a time stamp each, then without.
+    /// Measures half of a ping-pong: half of the time with a time stamp each, then without.
     fn one_way(&mut self, bytes: usize, time: Duration) -> Outcome<Summary> {
         let mut payload = payload(bytes)?;
         self.tell(task::ECHO, bytes)?;
@@ -201,7 +201,7 @@ impl<E: End> Sender<E> {
     }
 }
 
-/// A receiver that sees the gate open is looking at the queue by then.
+/// Waits 2 µs, after which a receiver that has seen the gate open polls the queue.
 fn until_it_looks() {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_micros(2) {
@@ -209,7 +209,7 @@ fn until_it_looks() {
     }
 }
 
-/// The sum of the words of a burst of so many messages that begins with that one.
+/// Returns the sum of the words of a burst that begins with the message `seed`.
 pub(super) fn sum_of_burst(seed: u64, messages: u64, words: u64) -> u64 {
     let of_seeds =
         seed.wrapping_mul(messages).wrapping_add(messages * (messages - 1) / 2).wrapping_mul(words);

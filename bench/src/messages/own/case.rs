@@ -1,71 +1,76 @@
-//! What is measured of ours alone: sections, polling, upcalls, and what becomes of messages that
-//! are not taken.
+//! The cases of Upcall alone: sections, polling, upcalls, and the handling of messages that are not
+//! taken.
 
 use std::fmt;
 
 use crate::error::RunError;
 
-/// What is measured together, by one child, in one turn.
+/// Measurements that one child makes together in one turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Own {
-    /// An atomic section, begun and ended, while nothing waits: where 1 other member has sent
-    /// something before, 7, and 30 (`section-1`, `section-7`, `section-30`); and the look whether
-    /// something waits by itself (`available-1`, `available-7`, `available-30`). On a virtual
-    /// processor, where handlers run by themselves.
+    /// Begin and end of an atomic section while no message waits, where 1, 7 or 30 other members
+    /// have sent something before (`section-1`, `section-7`, `section-30`); and the check for
+    /// waiting messages alone (`available-1`, `available-7`, `available-30`). On a virtual
+    /// processor, where handlers run as upcalls.
     Section,
     /// The receiver's time for a message without payload and a handler that counts, by `poll`
-    /// (`poll-0`) and by `receive` (`poll-0-by-receive`): bursts that wait in the queue, of the one
-    /// and of the other in turn.
+    /// (`poll-0`) and by `receive` (`poll-0-by-receive`): bursts that wait in the queue, for the
+    /// two in turn.
     Poll,
-    /// What a message without payload and one of 4 words take of both sides' own time, where none
-    /// is buffered (`direct-0`, `direct-4`) and where all are (`buffered-0`, `buffered-4`); and the
-    /// two parts (`…-sender`, `…-receiver`). Bursts, as in the cases `send-N`. A sample is the
-    /// mean over as many messages as fill a segment, so that each has its share of new pages, and
-    /// of a segment mapped on both sides and given back; but for bursts of more than 0.3 ms, in
-    /// which the one who worked had lost its processor.
+    /// Both sides' own time for a message without payload and one of 4 words, where none is
+    /// buffered (`direct-0`, `direct-4`) and where all are (`buffered-0`, `buffered-4`), and the
+    /// two parts (`…-sender`, `…-receiver`).
+    ///
+    /// Bursts, as in the cases `send-N`. A sample is the mean over the number of messages that fill
+    /// a segment, so that each has its share of new pages, and of a segment that is mapped on both
+    /// sides and given back. Bursts of more than 0.3 ms, in which the working side had lost its
+    /// processor, are excluded.
     Buffered,
-    /// A diversion, above what a direct message takes: the send that maps a segment (`divert`), the
-    /// take that follows it there (`divert-take`), the send that goes home (`divert-home`), the
-    /// take that follows it back and gives the segment's memory to the machine
-    /// (`divert-leave`), and the sum (`divert-and-back`).
+    /// A diversion, as the time above a direct message: the send that maps a segment (`divert`),
+    /// the take that follows it there (`divert-take`), the send that returns to the queue
+    /// (`divert-home`), the take that follows it back and returns the segment's memory to the
+    /// machine (`divert-leave`), and the sum (`divert-and-back`).
     Divert,
-    /// Messages of 8 bytes in a stream from A to B, while C takes nothing and D has sent it nothing
+    /// A stream of messages of 8 bytes from A to B, while C takes nothing and D has sent it nothing
     /// (`stopped-nothing`), and while D's messages to C fill 1 GiB of buffers (`stopped-buffered`).
-    /// A sample is the mean over 4096 messages. Before and after are to be alike, else it is done
-    /// again.
+    /// A sample is the mean over 4096 messages. If the times before and after differ, the
+    /// measurement is repeated.
     Stopped,
-    /// From before a send to the handler's first instruction, where the receiver looks all the time
-    /// by `poll`: half of a ping-pong by handlers. What upcalls are compared with.
+    /// From before a send to the handler's first instruction, where the receiver polls continuously
+    /// by `poll`: half of a ping-pong by handlers. The basis for comparison with upcalls.
     Polled,
-    /// The same by upcalls, where the receiver's virtual processor has nothing to do, and looks all
-    /// the time (`Pacing::Poll`).
+    /// The same by upcalls, where the receiver's virtual processor is idle and polls continuously
+    /// (`Pacing::Poll`).
     Idle,
-    /// By upcall, where it sleeps: by the clock's value in the message, as are those that follow.
+    /// By upcall, where it sleeps. This and the following are measured by the clock's value in the
+    /// message.
     Asleep,
-    /// By upcall, where it has three threads which yield to each other all the time.
+    /// By upcall, where it has three threads that yield to each other continuously.
     Busy,
-    /// By upcall, where its one thread computes, and comes to a safe point every microsecond.
+    /// By upcall, where its one thread computes, with a safe point every microsecond.
     Computing,
-    /// By a signal, where the receiver is an ordinary kernel thread that computes and has no safe
+    /// By a signal, where the receiver is an ordinary kernel thread that computes without safe
     /// points.
     Signal,
-    /// No time but a check: messages of 1 to 8 words, each with its number, to a receiver that
-    /// looks away at random, so that some are diverted: whether each arrives once, in order, whole.
-    /// The rate, and how many went through segments (`exactly-once-diverted`).
+    /// A check and not a time: messages of 1 to 8 words, each with its number, to a receiver that
+    /// stops polling at random, so that some are diverted. Checks that each arrives once, in order
+    /// and whole. The figures are the rate, and the number of messages that went through segments
+    /// (`exactly-once-diverted`).
     Once,
-    /// The paper's synth-N, for N = 10, 100 and 1000: a producer and a consumer that is late at the
-    /// beginning of each slice, by send interval (`synth-10-250` and so on, in the paper's cycles;
-    /// [`paper`](super::paper)): the rate of requests, and how many messages were buffered.
+    /// The paper's synth-N, for N = 10, 100 and 1000: a producer, and a consumer that is late at
+    /// the beginning of each slice, by send interval (`synth-10-250` and so on, in the paper's
+    /// cycles; [`paper`](super::paper)). The figures are the rate of requests, and the number of
+    /// buffered messages.
     Synth(u64),
-    /// The same in the simulator, where the paper's times hold (`synth-simulated-10-250`): on
-    /// virtual clocks.
+    /// The same on the simulator's virtual clocks, with the paper's times
+    /// (`synth-simulated-10-250`).
     Simulated,
     /// The paper's Tpuz alone (`tpuz-alone`), and beside another job, as batch, gang and
-    /// co-scheduled jobs (`tpuz-null-gang` and so on, and `…-other` for the other one's messages):
-    /// the rate is that of its messages in the time of both jobs.
+    /// co-scheduled jobs (`tpuz-null-gang` and so on, and `…-other` for the other job's messages).
+    /// The rate is of its messages in the time of both jobs.
     Tpuz,
-    /// The same by four members in the simulator (`tpuz-simulated-null-gang` and so on): on virtual
-    /// clocks, in the paper's cycles as ns.
+    /// The same by four members on the simulator's virtual clocks, with the paper's cycles as ns
+    /// (`tpuz-simulated-null-gang` and so on).
     TpuzSimulated,
 }
 
@@ -92,7 +97,7 @@ impl Own {
         Own::TpuzSimulated,
     ];
 
-    /// The name on the command line. Names of records begin with it, but for `direct-…` and
+    /// The name on the command line. Names of records begin with it, except `direct-…` and
     /// `available-…`.
     pub fn name(self) -> &'static str {
         match self {
@@ -117,7 +122,7 @@ impl Own {
         }
     }
 
-    /// Whether it is of the paper's section 5, which is told in tables of its own.
+    /// Returns `true` if the case is of the paper's section 5, which has tables of its own.
     pub fn is_papers(self) -> bool {
         matches!(self, Own::Synth(_) | Own::Simulated | Own::Tpuz | Own::TpuzSimulated)
     }

@@ -1,12 +1,12 @@
-//! The child's side: what it is asked for, and how it answers.
+//! The child's side of Upcall's own cases: its arguments and its answer.
 //!
 //! ```text
 //! EXE bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR/RANK]
 //! ```
-//! Measures the case once, with a second process that it starts by the last argument (see
-//! [`lab`](crate::lab)). Prints lines `at N`, so many messages are through, where that is long, and
-//! last, as one line, a JSON array of [`Finding`]s; then ends. What goes wrong goes to standard
-//! error, and the child ends badly. It dies with the harness, and the second process with it.
+//! Measures the case once, with a second process that it starts with the last argument (see
+//! [`lab`](crate::lab)). A long case prints lines `at N`, the number of messages so far. At the end
+//! the child prints a JSON array of [`Finding`]s as one line. Errors go to standard error, with an
+//! unsuccessful exit. The child dies with the harness, and the second process with it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -22,19 +22,19 @@ use crate::messages::Found;
 use crate::place;
 use crate::stats::Summary;
 
-/// What a child is asked for.
+/// The arguments of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
     /// The case.
     pub case: Own,
-    /// The two processors: that of who sends, and that of who receives.
+    /// The sender's processor and the receiver's.
     pub cpus: [usize; 2],
-    /// For about so long each of its parts is measured.
+    /// Approximate duration of the measurement of each part of the case.
     pub time: Duration,
-    /// Messages of `exactly-once`; mebibytes that are buffered in `stopped`; searches of `tpuz`, 0
-    /// for a small one, also for that of `tpuz-simulated`.
+    /// Number of messages of `exactly-once`, of buffered mebibytes in `stopped`, or of searches of
+    /// `tpuz`; 0 for a small search, also in `tpuz-simulated`.
     pub count: u64,
-    /// The first process: a part of the names of groups.
+    /// Id of the first process, which is part of the names of groups.
     pub group: u32,
 }
 
@@ -52,25 +52,25 @@ impl Errand for Task {
     }
 }
 
-/// A record in the making.
+/// A future record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The name of the record.
+    /// Name of the record.
     pub case: String,
-    /// What was found.
+    /// The figures.
     pub found: Found,
-    /// How many of the messages were buffered, where that is counted.
+    /// Number of buffered messages, where it is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffered: Option<u64>,
 }
 
 impl Finding {
-    /// Times.
+    /// Makes a finding of times.
     pub fn times(case: &str, found: Summary) -> Finding {
         Finding { case: case.to_owned(), found: Found::Times(found), buffered: None }
     }
 
-    /// A rate: so many messages in so long.
+    /// Makes a finding of a rate: `messages` in `time`.
     pub fn rate(case: &str, messages: u64, time: Duration) -> Finding {
         Finding {
             case: case.to_owned(),
@@ -79,24 +79,24 @@ impl Finding {
         }
     }
 
-    /// A rate, and so many of the messages were buffered.
+    /// Makes a finding of a rate, with the number of buffered messages.
     pub fn buffered(case: &str, messages: u64, buffered: u64, time: Duration) -> Finding {
         Finding { buffered: Some(buffered), ..Finding::rate(case, messages, time) }
     }
 }
 
-/// Says how far a long check is.
+/// Reports the progress of a long check.
 pub fn at(messages: u64) {
     println!("at {messages}");
 }
 
-/// As [`at`] says it.
+/// Parses a line of [`at`].
 pub(super) fn read_at(line: &str) -> Option<u64> {
     line.strip_prefix("at ")?.parse().ok()
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-own-messages`;
-/// `measure` does what it is asked for.
+/// Runs this process as a child of the harness. `args` are the arguments after
+/// `bench-own-messages`; `measure` runs the task.
 pub fn child_main(
     args: impl IntoIterator<Item = OsString>,
     measure: impl FnOnce(&mut Lab<Task>) -> Outcome<Vec<Finding>>,
@@ -107,7 +107,7 @@ pub fn child_main(
 const USAGE: &str =
     "bench-own-messages CASE --cpus A,B --millis N --count N [--second PROCESS/DESCRIPTOR/RANK]";
 
-/// What follows the program's name.
+/// Returns a child's arguments.
 pub(super) fn arguments(task: &Task) -> Vec<String> {
     let (cpus, millis, count) =
         (place::list(&task.cpus), task.time.as_millis().to_string(), task.count.to_string());
@@ -125,7 +125,7 @@ pub(super) fn arguments(task: &Task) -> Vec<String> {
     .into()
 }
 
-/// The task; and in the second process its place.
+/// Parses the task and, in the second process, the seat.
 fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<(Task, Option<Seat>)> {
     let args: Vec<String> =
         args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();

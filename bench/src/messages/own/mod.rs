@@ -1,15 +1,14 @@
-//! The second part of the suite: what only ours has, or what is asked of ours alone (issue 5; UDM,
-//! D14 and D15).
+//! The second part of the suite: what only Upcall provides, or has aims for Upcall alone (UDM, D14
+//! and D15).
 //!
 //! One turn of a case is one child process, which measures it once with a second one ([`child`],
-//! [`lab`](crate::lab)), so that those that are compared follow each other within a fraction of a
-//! second. The cases take turns, round by round; the cache line is probed between turns; what
-//! counts are medians over the rounds, and only turns of one placement of the processors, as in the
-//! first part. This crate does not know ours: the program that runs the benchmark answers to
-//! `bench-own-messages`.
+//! [`lab`](crate::lab)), so that compared measurements are within a fraction of a second. The cases
+//! take turns, round by round, and the cache line is probed between turns. The figures are medians
+//! over the rounds, of turns of one placement of the processors only, as in the first part. This
+//! crate does not depend on Upcall: the benchmark program answers to `bench-own-messages`.
 //!
-//! The paper's experiments ([`paper`]) are among the cases, but all of their turns count: what is
-//! told of them are shares and multiples. `exactly-once` is a check and not a time. It comes once,
+//! The paper's experiments ([`paper`]) are among the cases, but all of their turns count, because
+//! their figures are shares and multiples. `exactly-once` is a check and not a time. It runs once,
 //! after everything else.
 
 pub mod case;
@@ -30,29 +29,29 @@ use crate::process::{ChildError, Process};
 use crate::record::{Label, Record, Turn};
 use crate::run::{Rounds, Run, Said, Series};
 
-/// Longest time for a child to say the next thing, over what it was asked to take.
+/// Maximum time between two lines of a child, beyond its requested duration.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest time for a child to end.
+/// Maximum time for a child to end.
 const END: Duration = Duration::from_secs(10);
-/// What must be available for `stopped`, whose buffers are 1 GiB, in bytes.
+/// Memory that `stopped` needs, whose buffers are 1 GiB, in bytes.
 const ENOUGH: u64 = 4 << 30;
 
-/// How much of it.
+/// The amounts of work of a run.
 #[derive(Default)]
 struct Amounts {
     rounds: usize,
-    /// Of `stopped`, which writes and reads all of its buffers each time.
+    /// Rounds of `stopped`, which writes and reads all of its buffers each time.
     stopped_rounds: usize,
     time: Duration,
-    /// Of the paper's experiments, which take longer than the others.
+    /// Rounds of the paper's experiments, which take longer than the others.
     paper_rounds: usize,
-    /// Of a point of Figure 7.
+    /// Duration of a point of Figure 7.
     point: Duration,
-    /// Searches of a run of Tpuz.
+    /// Number of searches of a run of Tpuz.
     searches: u64,
-    /// Mebibytes.
+    /// Size of the buffers of `stopped`, in mebibytes.
     buffered: u64,
-    /// Messages of `exactly-once`.
+    /// Number of messages of `exactly-once`.
     messages: u64,
 }
 
@@ -88,7 +87,7 @@ impl Amounts {
         match case {
             Own::Stopped => self.stopped_rounds,
             Own::Once => 1,
-            // The same each time.
+            // The result is the same each time.
             Own::Simulated | Own::TpuzSimulated => 1,
             _ if case.is_papers() => self.paper_rounds,
             _ => self.rounds,
@@ -97,7 +96,7 @@ impl Amounts {
 
     fn task(&self, case: Own, cpus: [usize; 2]) -> Task {
         let (time, count) = match case {
-            // A window of it is a segment full of messages.
+            // A window is a segment full of messages.
             Own::Buffered => (self.time * 4, 0),
             Own::Stopped => (self.time * 2, self.buffered),
             Own::Once => (self.time, self.messages),
@@ -158,15 +157,15 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// What a child finds.
+/// Runs a child and returns its findings.
 fn one(run: &mut Run<'_>, task: &Task) -> Result<Vec<Finding>, ChildError> {
     let mut command = Command::new(run.exe);
-    // The reason stands in the line before a backtrace, and the harness shows the last lines.
+    // Without a backtrace the reason is the last line; the harness shows the last lines.
     command.args(arguments(task)).env("RUST_BACKTRACE", "0").env("TMPDIR", run.dir);
     let who = format!("upcall, {}", task.case);
     let mut process = Process::start(command, who, run.dir.join("own.stderr"))?;
     let (begun, mut told) = (Instant::now(), None);
-    // The thirteen runs of Tpuz have one answer.
+    // The thirteen runs of Tpuz have a single answer.
     let patience = if task.case == Own::Tpuz { 4 * PATIENCE } else { PATIENCE };
     loop {
         let deadline = Instant::now() + task.time + patience;
@@ -185,7 +184,7 @@ fn one(run: &mut Run<'_>, task: &Task) -> Result<Vec<Finding>, ChildError> {
     }
 }
 
-/// How far a long check is, and how much longer it takes if it goes on like this.
+/// Describes the progress of a long check, and the estimated remaining time.
 fn so_far(task: &Task, done: u64, spent: Duration) -> String {
     let left = spent.mul_f64(task.count.saturating_sub(done) as f64 / done.max(1) as f64);
     let percent = 100 * done / task.count.max(1);
@@ -197,7 +196,7 @@ fn so_far(task: &Task, done: u64, spent: Duration) -> String {
     )
 }
 
-/// Memory that can be had without swapping, in bytes: the machine's, or what a container may have.
+/// Returns the memory available without swapping, in bytes, limited by a container's maximum.
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let kib: u64 = text.lines().find_map(|line| {
@@ -209,7 +208,7 @@ fn available_memory() -> Option<u64> {
     Some((kib * 1024).min(limit.unwrap_or(u64::MAX)))
 }
 
-/// The records of a case.
+/// Makes the records of a case.
 fn recorded(turns: &[Turn<Vec<Finding>>]) -> Vec<Record> {
     let mut names: Vec<&str> = Vec::new();
     for finding in turns.iter().flat_map(|turn| &turn.found) {
@@ -229,7 +228,7 @@ fn recorded(turns: &[Turn<Vec<Finding>>]) -> Vec<Record> {
     names.into_iter().filter_map(of).collect()
 }
 
-/// How the receiver waits.
+/// Returns how the receiver waits.
 fn mode(case: &str) -> Mode {
     if case == Own::Asleep.name() { Mode::Parked } else { Mode::Polling }
 }

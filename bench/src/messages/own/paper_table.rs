@@ -1,4 +1,5 @@
-//! The paper's experiments, found here: Figure 7's shares, and Table 6 beside the paper's figures.
+//! The results of the paper's experiments: Figure 7's shares, and Table 6 beside the paper's
+//! figures.
 
 use std::io::{self, Write};
 
@@ -9,14 +10,14 @@ use super::paper::{
 use crate::record::Record;
 use crate::table::{BOLD, DIM, Paint, thousands};
 
-/// Room for a name, and for a figure.
+/// Column widths of a name, and of a figure.
 const NAME: usize = 26;
 const FIGURE: usize = 10;
 
-/// Prints what there is of these records.
+/// Prints the results in these records.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// `out` cannot be written.
 pub(in crate::messages) fn print(
     records: &[Record],
     out: &mut impl Write,
@@ -53,7 +54,7 @@ fn shares(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result
     Ok(())
 }
 
-/// Messages buffered of both, in each run of the workload.
+/// Formats the numbers of buffered messages of both jobs, in each run of the workload.
 fn buffered(records: &[Record], real: bool, other: &str, schedule: &str) -> String {
     let of = |case: Option<String>| {
         let record = records.iter().find(|record| Some(&record.case) == case.as_ref())?;

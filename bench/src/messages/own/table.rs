@@ -1,25 +1,25 @@
-//! The second table: each figure beside its bar.
+//! The second table: each figure beside its aim.
 
 use std::io::{self, Write};
 
 use crate::record::Record;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, thousands};
 
-/// Room for a name, and for a figure.
+/// Column widths of a name, and of a figure.
 const NAME: usize = 56;
 const FIGURE: usize = 12;
 
-/// A row: what is told of which record, and what is aimed at.
+/// A row: its text, its records, and its aim.
 enum Row {
     /// Time of a record, in nanoseconds.
     Time(&'static str, &'static str, Option<f64>),
-    /// Time of one record to that of another.
+    /// Ratio of the times of two records.
     Ratio(&'static str, [&'static str; 2], f64),
-    /// How much less the one is a second than the other, in percent, by the median windows.
+    /// Reduction of the rate from one record to another, in percent, by the median windows.
     Less(&'static str, [&'static str; 2], f64),
-    /// A million a second: as many as the median time says.
+    /// Rate in millions per second, by the median time.
     Rate(&'static str, &'static str),
-    /// How many.
+    /// A number of events.
     Count(&'static str, &'static str),
 }
 
@@ -68,7 +68,7 @@ const ROWS: [Row; 39] = [
 /// Prints these records, if there are any.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// `out` cannot be written.
 pub(in crate::messages) fn print(
     records: &[Record],
     out: &mut impl Write,
@@ -84,7 +84,7 @@ pub(in crate::messages) fn print(
         let Line { what, found, p99, aim, line_ns } = line;
         let style = aim.map(|aim| if found <= aim { GREEN } else { RED });
         let shown = |figure: Option<f64>| figure.map_or("-".to_owned(), thousands);
-        // Ratios and percents have no more than that; the times of records are told in tenths.
+        // Ratios and percents have two decimals, and the times of records one.
         let exact = matches!(row, Row::Ratio(..) | Row::Less(..));
         let shown_found = if exact { format!("{found:.2}") } else { thousands(found) };
         let aim = aim.map_or(String::new(), |aim| format!("≤ {}", thousands(aim)));
@@ -98,7 +98,7 @@ pub(in crate::messages) fn print(
     Ok(())
 }
 
-/// What a row says.
+/// The content of a row.
 struct Line {
     what: &'static str,
     found: f64,
