@@ -1,5 +1,5 @@
-//! The harness with real children: this program is its own server and client, so it brings its own
-//! `main`.
+//! Tests of the harness with real children: this program is its own server and client, so it has
+//! its own `main`.
 
 use std::fs;
 use std::io::Read;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         if listing {
             println!("{name}: test");
         } else if filters.is_empty() || filters.iter().any(|filter| name.contains(filter)) {
-            test(); // a panic ends the program, and says where
+            test(); // a panic ends the program and names the location
             println!("test {name} ... ok");
             passed += 1;
         }
@@ -189,7 +189,7 @@ fn what_a_killed_pair_leaves_is_found() {
 }
 
 fn remains_of_a_killed_run_are_removed() {
-    // The id of a process that has ended: nobody has it for a while.
+    // The id of a process that has ended, which is not reused for a while.
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let remains = std::env::temp_dir().join(format!("upcall-bench-{}", gone.id()));
@@ -240,7 +240,7 @@ fn kernel_threads_are_measured() {
 }
 
 fn threads_that_cannot_be_had_are_told() {
-    // More than any machine of today permits, and a system that this program is not.
+    // More threads than any machine of today permits, and a system that this program does not have.
     let report =
         suite::run(&Threads::default(), &thread_options(&["upcall", "pthread"], &["alive-1m"]))
             .unwrap();
@@ -250,7 +250,7 @@ fn threads_that_cannot_be_had_are_told() {
         "{:?}",
         report.notes
     );
-    // Where there is no memory for so many, nobody is asked.
+    // If there is not enough memory for so many threads, no system is asked.
     assert!(
         report.failures.iter().all(|failure| failure.contains("no system `upcall`")),
         "{:?}",

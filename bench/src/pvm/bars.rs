@@ -1,39 +1,40 @@
-//! The figures that are aimed at (issue 7), as a run has them.
+//! The figures with an aim, as a run has them.
 
 use super::case::Case;
 use super::table::{at, here};
 use crate::case::Placement;
 use crate::record::Record;
 
-/// A figure that is aimed at.
+/// A figure with an aim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
-    /// Of what.
+    /// The name of the figure.
     pub what: String,
-    /// As it is.
+    /// The measured value.
     pub found: f64,
-    /// As it is to be.
+    /// The bound.
     pub aim: f64,
-    /// That or more; else that or less.
+    /// `true` if the aim is a minimum, `false` if it is a maximum.
     pub more: bool,
 }
 
 impl Bar {
-    /// Whether it is met.
+    /// Returns `true` if the aim is met.
     pub fn met(&self) -> bool {
         if self.more { self.found >= self.aim } else { self.found <= self.aim }
     }
 }
 
-/// A line there and back takes so many times as long at another placement of processors, or longer.
+/// Minimum ratio of the line's round trips of two different placements of processors.
 const FAR: f64 = 1.6;
 
-/// A message of ours without writing and checking, in copies of as many bytes.
+/// Returns the time of a message of Upcall without writing and checking, in copies of as many
+/// bytes.
 pub fn in_copies(record: &Record) -> Option<f64> {
     Some(record.bare_ns? / record.memcpy_ns.filter(|ns| *ns > 0.0)?)
 }
 
-/// Those of which there is a figure.
+/// Returns the aims whose figures are in the records.
 #[expect(clippy::too_many_lines, reason = "one entry for each bar")]
 pub fn all(records: &[Record]) -> Vec<Bar> {
     let ours = |case| here(records, "upcall", case);
@@ -56,7 +57,7 @@ pub fn all(records: &[Record]) -> Vec<Bar> {
     );
     for bytes in [0, 1000, 100_000] {
         let case = Case::OneWay(bytes);
-        // The faster one.
+        // The faster of the two.
         let pvm = ["pvm", "pvm-direct"]
             .into_iter()
             .filter_map(|system| here(records, system, case))

@@ -1,5 +1,5 @@
-//! What is measured of user-level processes and PVM's tasks: what UPVM's section 4 has, and what
-//! becomes of it with more tasks.
+//! The cases of user-level processes and PVM's tasks: those of UPVM's section 4, and the same with
+//! more tasks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,46 +9,44 @@ use crate::error::RunError;
 /// Numbers of ULPs in the cases `switch-N`.
 pub const SWITCHES: [usize; 5] = [1, 16, 256, 1000, 4000];
 
-/// Bytes of the payload in the cases `one-way-N`: the paper's.
+/// Payload sizes of the cases `one-way-N`, in bytes: the paper's.
 pub const BYTES: [usize; 6] = [0, 1, 512, 1000, 10_000, 100_000];
 
-/// Tasks in the cases `ring-N`: the paper's, and many more.
+/// Numbers of tasks in the cases `ring-N`: the paper's, and many more.
 pub const RINGS: [usize; 9] = [2, 4, 6, 8, 10, 14, 20, 24, 1000];
 
-/// Tasks in the cases `laplace-N`.
+/// Numbers of tasks in the cases `laplace-N`.
 pub const LAPLACES: [usize; 8] = [1, 2, 4, 8, 11, 16, 32, 64];
 
-/// Tasks that are started at once in the cases `start-N`.
+/// Numbers of tasks that are started at once in the cases `start-N`.
 pub const STARTS: [usize; 2] = [1, 100];
 
-/// Tasks that wait in the cases `idle-N`.
+/// Numbers of waiting tasks in the cases `idle-N`.
 pub const IDLES: [usize; 2] = [24, 1000];
 
 /// A case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
-    /// A call of a procedure that does nothing, which the paper tells switches in.
+    /// A call of a procedure that does nothing: the paper's unit for switches.
     ProcedureCall,
-    /// Half of a round trip of one byte through two pipes between two processes of the kernel's
-    /// (Figure 2).
+    /// Half of a round trip of one byte through two pipes between two kernel processes (Figure 2).
     SwitchProcess,
-    /// From one of so many ULPs to the next, each of which gives up its turn.
+    /// A switch from one of this number of ULPs to the next, each of which yields.
     Switch(usize),
-    /// Half of a null call between two processes by Upcall, both of which look for messages all the
-    /// time: what a hop between processes is told in.
+    /// Half of a null call between two processes by Upcall, both of which poll continuously: the
+    /// unit for a hop between processes.
     CallOneWay,
-    /// Half of a round trip of a message with so many bytes, which are written, packed, unpacked
-    /// and checked (Figures 3 and 4).
+    /// Half of a round trip of a message with this number of bytes, which are written, packed,
+    /// unpacked and checked (Figures 3 and 4).
     OneWay(usize),
-    /// A hop of a message of one int around so many tasks (Figures 5 and 6).
+    /// A hop of a message of one int around a ring of this number of tasks (Figures 5 and 6).
     Ring(usize),
-    /// A sweep of the paper's grid by so many tasks together (Figure 7).
+    /// A sweep of the paper's grid by this number of tasks together (Figure 7).
     Laplace(usize),
-    /// From the call that starts so many tasks until all have sent a message from their `main`,
-    /// divided.
+    /// Time from the call that starts this number of tasks until all have sent a message from their
+    /// `main`, divided by the number.
     Start(usize),
-    /// So many tasks that wait for a message: the time of processors that they take, and their
-    /// memory.
+    /// Processor time and memory of this number of tasks that wait for a message.
     Idle(usize),
 }
 
@@ -81,7 +79,7 @@ impl Case {
         }
     }
 
-    /// How many processes do it, by MPI.
+    /// Number of processes that run the case with MPI.
     pub fn processes(self) -> usize {
         match self {
             Case::Ring(tasks) | Case::Laplace(tasks) => tasks,
@@ -89,8 +87,8 @@ impl Case {
         }
     }
 
-    /// What the programs of bench/pvm are told: a mode and its number. None of what is measured
-    /// otherwise.
+    /// Returns the arguments of the programs of bench/pvm: a mode and its number. `None` for cases
+    /// that are measured otherwise.
     pub fn words(self) -> Option<[String; 2]> {
         let (mode, number) = match self {
             Case::ProcedureCall | Case::SwitchProcess | Case::Switch(_) | Case::CallOneWay => {
@@ -125,8 +123,8 @@ impl FromStr for Case {
     }
 }
 
-/// Million operations on numbers a second in a Laplace case, by the time of a sweep: four of each
-/// point inside the grid of 128 x 128.
+/// Returns the million floating-point operations per second in a Laplace case, from the time of a
+/// sweep: four for each point inside the grid of 128 x 128.
 pub fn mflops(sweep_ns: f64) -> f64 {
     4.0 * 126.0 * 126.0 / sweep_ns * 1e3
 }

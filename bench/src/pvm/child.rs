@@ -1,16 +1,16 @@
-//! The children's side: what the program that runs the benchmark has to provide, and how it is
-//! called.
+//! The child's side of the suite `pvm`: what the benchmark program has to provide, and its
+//! arguments.
 //!
 //! ```text
-//! EXE bench-pvm run CPUS PROGRAM [ARGS]     becomes the program, confined to these processors
-//! EXE bench-pvm compile ARGS                compiles a task for ours, with the compiler's arguments
-//! EXE bench-pvm switch ULPS SECONDS DIR     switches between so many ULPs; DIR is for files
-//! EXE bench-pvm switch-process SECONDS      switches between two processes
-//! EXE bench-pvm echo                        the other one of these
-//! EXE bench-pvm procedure-call SECONDS      calls a procedure
+//! EXE bench-pvm run CPUS PROGRAM [ARGS]  becomes the program, confined to these processors
+//! EXE bench-pvm compile ARGS             compiles an Upcall task, with the compiler's arguments
+//! EXE bench-pvm switch ULPS SECONDS DIR  switches between this number of ULPs; DIR is for files
+//! EXE bench-pvm switch-process SECONDS   switches between two processes
+//! EXE bench-pvm echo                     is the other one of these
+//! EXE bench-pvm procedure-call SECONDS   calls a procedure
 //! ```
-//! Who measures prints one line, a [`Summary`] as JSON beside the case's name, and ends. A child
-//! dies with the harness, whatever happens to the harness; so does what it becomes.
+//! A child that measures prints one line, a [`Summary`] as JSON beside the case's name, and ends. A
+//! child dies with the harness, however the harness ends; so does a program that it becomes.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -33,41 +33,41 @@ use crate::threads::child::next;
 
 /// The system under test.
 pub trait System {
-    /// Compiles and links a task: these are the arguments of the C compiler.
+    /// Compiles and links a task. `args` are the arguments of the C compiler.
     ///
     /// # Errors
-    /// It cannot.
+    /// Compiling failed.
     fn compile(args: &[OsString]) -> Outcome<()>;
 
-    /// Nanoseconds from one of so many ULPs to the next, for this time: a sample for each turn of
-    /// all of them.
+    /// Measures the nanoseconds of a switch from one of `ulps` ULPs to the next, for `time`. There
+    /// is one sample for each turn of all of them.
     ///
     /// # Errors
-    /// Whatever prevents it.
+    /// The measurement failed.
     fn switch(ulps: usize, time: Duration, dir: &Path) -> Outcome<Vec<f64>>;
 }
 
-/// What a program tells: a line of JSON.
+/// The output of a program: a line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     /// The case, as a check.
     pub case: String,
-    /// Its times, but for `idle-N`.
+    /// Its times; absent for `idle-N`.
     #[serde(flatten)]
     pub times: Option<Summary>,
-    /// The same without writing and checking the payload.
+    /// Time without writing and checking the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_ns: Option<f64>,
-    /// A copy of as many bytes.
+    /// Time of a copy of as many bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memcpy_ns: Option<f64>,
-    /// A sweep of a grid's blocks by one task.
+    /// Time of a sweep of a grid's blocks by one task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_ns: Option<f64>,
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-pvm`. Errors go to
-/// standard error, which the harness shows.
+/// Runs this process as a child of the harness. `args` are the arguments after `bench-pvm`. Errors
+/// go to standard error, which the harness shows.
 pub fn child_main<S: System>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit(run::<S>(&args.into_iter().collect::<Vec<_>>()))
 }
@@ -89,7 +89,7 @@ fn run<S: System>(args: &[OsString]) -> Outcome<()> {
     match (what.to_str().unwrap_or_default(), &words[..]) {
         ("run", [cpus, program, ..]) => {
             place::confine(&place::numbers(cpus).ok_or("CPUS is not a list of numbers")?)?;
-            // MPICH stops at an input that ends while it does.
+            // MPICH stops when its input ends.
             let error = Command::new(program).args(&rest[2..]).stdin(Stdio::null()).exec();
             Err(format!("{program}: {error}").into())
         }
@@ -124,10 +124,11 @@ fn tell(case: Case, samples: Vec<f64>) -> Outcome<()> {
     Ok(())
 }
 
-/// Round trips of one sample.
+/// Number of round trips in one sample.
 const TRIPS: u32 = 20;
 
-/// Two processes that read and write one byte in turn, by a pair of pipes (Ousterhout, 1990).
+/// Measures two processes that read and write one byte in turn, through a pair of pipes
+/// (Ousterhout, 1990).
 fn processes(time: Duration) -> Outcome<Vec<f64>> {
     let mut other = Command::new(std::env::current_exe()?);
     let mut other =
@@ -166,7 +167,7 @@ fn echo() -> Outcome<()> {
     Ok(())
 }
 
-/// Calls of a procedure in one sample.
+/// Number of calls of a procedure in one sample.
 const CALLS: u64 = 1000;
 
 fn calls(time: Duration) -> Outcome<Vec<f64>> {

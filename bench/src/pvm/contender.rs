@@ -1,48 +1,48 @@
-//! Who takes part, where, and in which cases.
+//! The contenders of the suite `pvm`, their placements and their cases.
 
 use super::case::Case;
 use crate::case::{Mode, Placement};
 use crate::peers::Peer;
 
-/// How something is run.
+/// How a contender is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// By this program itself, or by two processes of the kernel's.
+    /// By this program itself, or by two kernel processes.
     Limit,
-    /// `upcall pvm run`, tasks in one process.
+    /// By `upcall pvm run`, with all tasks in one process.
     Upcall,
-    /// The same, tasks in two processes: neighbours together, or each beside its neighbours'
-    /// process.
+    /// By `upcall pvm run`, with tasks in two processes. Neighbours are in the same process, or
+    /// each in a different process from its neighbours.
     Upcall2 {
-        /// The latter.
+        /// `true` for the latter.
         interleave: bool,
     },
-    /// A call by Upcall from one process to another.
+    /// By a call with Upcall from one process to another.
     Call,
-    /// Debian's PVM: messages go from task to task, or by the daemon.
+    /// By Debian's PVM: messages go from task to task, or through the daemon.
     Pvm {
-        /// The former.
+        /// `true` for the former.
         direct: bool,
     },
-    /// Debian's Open MPI: who waits spins, or gives up its turn.
+    /// By Debian's Open MPI: waiting processes spin, or yield.
     OpenMpi {
-        /// The latter.
+        /// `true` for the latter.
         yields: bool,
     },
-    /// Debian's MPICH: who waits spins.
+    /// By Debian's MPICH: waiting processes spin.
     Mpich,
 }
 
-/// One that takes part, at a place.
+/// A contender in a placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contender {
-    /// The name in records and on the command line.
+    /// Name in records and on the command line.
     pub name: &'static str,
     /// How it is run.
     pub how: How,
-    /// Where.
+    /// Where it runs.
     pub placement: Placement,
-    /// Whether those who wait look for messages all the time.
+    /// How its processes wait: by polling continuously, or parked.
     pub mode: Mode,
 }
 
@@ -53,7 +53,7 @@ const fn contender(name: &'static str, how: How, placement: Placement, mode: Mod
 use Mode::{Parked, Polling};
 use Placement::{OneCore, TwoCores};
 
-/// Ours, and what the machine takes.
+/// Upcall and the limits of the machine.
 pub const OURS: [Contender; 5] = [
     contender("limit", How::Limit, OneCore, Parked),
     contender("upcall", How::Call, TwoCores, Polling),
@@ -62,7 +62,7 @@ pub const OURS: [Contender; 5] = [
     contender("upcall-2-interleave", How::Upcall2 { interleave: true }, TwoCores, Parked),
 ];
 
-/// A peer, as the command line names it.
+/// A peer by its name on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named(pub &'static str);
 
@@ -89,8 +89,8 @@ pub const PEERS: [Contender; 7] = [
 ];
 
 impl Contender {
-    /// Whether it has a case, and in a time that can be waited for: PVM's Laplace of 64 tasks would
-    /// take half a minute.
+    /// Returns `true` if it runs a case, and within an acceptable time: PVM's Laplace of 64 tasks
+    /// would take half a minute.
     pub fn takes_part(&self, case: Case) -> bool {
         let here = self.placement == OneCore;
         match (self.how, case) {
@@ -115,7 +115,7 @@ impl Contender {
         }
     }
 
-    /// Ours, whatever the setting.
+    /// Returns `true` for Upcall in any setting.
     pub fn is_ours(&self) -> bool {
         matches!(self.how, How::Limit | How::Call | How::Upcall | How::Upcall2 { .. })
     }

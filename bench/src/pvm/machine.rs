@@ -1,4 +1,4 @@
-//! A virtual machine of PVM's that nobody else uses: a daemon with a name and a folder of its own.
+//! A private virtual machine of PVM's: a daemon with its own name and folder.
 
 use std::fs;
 use std::io::Write;
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 
 use crate::process::{ChildError, Process};
 
-/// Longest time for the daemon to start, and for it to end.
+/// Maximum time for the daemon to start, and for it to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A running daemon; halted on drop, with all tasks.
+/// A running daemon. Drop halts it and all its tasks.
 pub struct Machine {
     daemon: Process,
     dir: PathBuf,
 }
 
 impl Machine {
-    /// Starts it, by the command that `runs` makes of a program. Tasks are looked for in
+    /// Starts the daemon with the command that `runs` makes of a program. The daemon finds tasks in
     /// `programs`.
     ///
     /// # Errors
-    /// It did not start.
+    /// The daemon did not start.
     pub fn start(
         runs: impl FnOnce(&Path) -> Command,
         programs: &Path,
@@ -37,35 +37,35 @@ impl Machine {
         fs::write(&hosts, format!("* ep={0}:/usr/bin wd={0}\n", programs.display()))
             .map_err(failed)?;
         let mut command = runs(Path::new("/usr/bin/pvmd"));
-        // By this name, so that no host's own name need have an address.
+        // With this name, the host's own name needs no address.
         command.arg("-nlocalhost").arg(hosts);
         variables(&mut command, dir);
         let mut daemon = Process::start(command, "pvmd".to_owned(), dir.join("errors"))?;
-        // Its first line says that it is ready.
+        // The first line announces that it is ready.
         daemon.line("its start", Instant::now() + PATIENCE, interrupted)?;
         Ok(Machine { daemon, dir: dir.to_owned() })
     }
 
-    /// Has a program find it.
+    /// Sets the environment by which a program finds the daemon.
     pub fn variables(&self, command: &mut Command) {
         variables(command, &self.dir);
     }
 
-    /// Keeps it, and the tasks that it starts, on these processors.
+    /// Keeps the daemon, and the tasks that it starts, on these processors.
     ///
     /// # Errors
-    /// It has ended.
+    /// The daemon has ended.
     pub fn confine(&self, cpus: &[usize]) -> Result<(), ChildError> {
         self.daemon.confine(cpus)
     }
 
-    /// The daemon's process id.
+    /// Returns the daemon's process id.
     pub fn id(&self) -> u32 {
         self.daemon.id()
     }
 }
 
-/// A user's ~/.pvmrc is not for us.
+/// Sets PVM's environment. HOME is the machine's folder, so that a user's ~/.pvmrc is ignored.
 fn variables(command: &mut Command, dir: &Path) {
     command.envs([
         ("PVM_ALLOW_ROOT", "1"),
@@ -94,7 +94,7 @@ impl Drop for Machine {
         }
         console.kill().ok();
         console.wait().ok();
-        // What it has not ended by then is ended with the daemon.
+        // Tasks that have not ended by then are ended with the daemon.
         self.daemon.terminate(Duration::from_secs(2));
     }
 }

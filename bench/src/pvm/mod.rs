@@ -1,19 +1,19 @@
 //! The suite `pvm`: the experiments of UPVM's section 4, by user-level processes and by PVM's and
 //! MPI's processes.
 //!
-//! One C program is run by all systems (bench/pvm), once for ours and PVM, once for MPI: each run
-//! of it is one turn, which tells a line of figures. Who takes part ([`contender`]):
+//! All systems run the same C program (bench/pvm), compiled for Upcall and PVM, and for MPI. Each
+//! run of the program is one turn, which prints a line of figures. The contenders ([`contender`]):
 //!
 //! * `upcall`: tasks in one process on one processor. `upcall-2`: in two processes, each on a
 //!   processor of its own, neighbours together; `upcall-2-interleave`: neighbours apart.
 //! * `limit`: a procedure call, and two processes with a pair of pipes (Figure 2).
-//! * The peers: Debian's PVM by its daemon and directly, Open MPI and MPICH, which spin where each
-//!   process has a processor, and Open MPI with `mpi_yield_when_idle` where all have one together.
+//! * The peers: Debian's PVM through its daemon and directly, Open MPI and MPICH, which spin where
+//!   each process has a processor, and Open MPI with `mpi_yield_when_idle` where all share one.
 //!
 //! In each round all contenders of a case take turns before the next case, and the cache line is
-//! probed between turns. What counts are medians over the rounds. Of those on two processors only
-//! turns count of one placement of the processors ([`Like`]). Payloads are written afresh and
-//! checked by the programs; one that finds something wrong ends with an error, which is reported.
+//! probed between turns. The figures are medians over the rounds. On two processors, only turns of
+//! one placement of the processors count ([`Like`]). The programs rewrite and check payloads; a
+//! program that finds a wrong one ends with an error, which is reported.
 
 pub mod bars;
 pub mod case;
@@ -45,12 +45,12 @@ use crate::suite::{Offer, Only, Suite};
 /// The suite.
 #[derive(Debug, Clone)]
 pub struct Pvm {
-    /// The command `upcall`, which answers to `pvm run`.
+    /// The command `upcall`, which runs `pvm run`.
     pub upcall: PathBuf,
 }
 
 /// Takes a minute and a half without peers and six to eight with all. Keeps two processors busy. A
-/// contender that fails in a case stops neither others nor its own other cases.
+/// contender that fails in a case stops neither the others nor its own other cases.
 impl Suite for Pvm {
     const NAME: &'static str = "pvm";
     const OFFERS: &'static [Offer] = &[
@@ -124,7 +124,7 @@ fn has(only: &Only, contender: &Contender, case: Case) -> bool {
         && contender.takes_part(case)
 }
 
-/// Records of the turns that may be compared.
+/// Makes the records of the turns that may be compared.
 fn recorded(series: &mut [Measured], report: &mut Report) {
     let (mut all, mut left) = (0, 0);
     for case in Case::all() {
@@ -163,7 +163,7 @@ fn record(Series { of: (contender, case), turns, .. }: &Measured) -> Record {
     };
     let of_case = label.latency(&times);
     Record {
-        // Of one that is idle none is done.
+        // Idle tasks complete no operations.
         per_s: if matches!(case, Case::Idle(_)) { 0.0 } else { of_case.per_s },
         bare_ns: over(|found| found.bare_ns),
         memcpy_ns: over(|found| found.memcpy_ns),

@@ -1,4 +1,4 @@
-//! What UPVM found (Konuru, Casas, Otto, Prouty and Walpole, 1994), on two HP 9000/720 with HP-UX
+//! UPVM's figures (Konuru, Casas, Otto, Prouty and Walpole, 1994), on two HP 9000/720 with HP-UX
 //! 9.01.
 
 /// Figure 2: a procedure call, a switch of ULPs, and one of processes, in µs.
@@ -53,10 +53,10 @@ pub const FIGURE_7: [(usize, [f64; 2]); 10] = [
     (11, [2.34, 2.56]),
 ];
 
-/// The same without tasks.
+/// Mflops of Laplace without tasks.
 pub const SEQUENTIAL: f64 = 2.79;
 
-/// A hop of a ring of so many tasks, in ns, by what once around takes in ms.
+/// Converts the time once around a ring, in ms, to the time of a hop, in ns.
 pub fn hop_ns(tasks: usize, round_ms: f64) -> f64 {
     round_ms * 1e6 / tasks as f64
 }

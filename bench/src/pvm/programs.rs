@@ -1,4 +1,4 @@
-//! The programs of bench/pvm, compiled for each system; its README says how each is run.
+//! The programs of bench/pvm, compiled for each system. Its README describes how each is run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::contender::{Contender, How};
 use crate::built::{self, Need, PeersError, works};
 use crate::error::RunError;
 
-/// Their sources, by their places below the root of the project: they include each other.
+/// The sources, by their paths below the root of the project: they include each other.
 const SOURCES: [(&str, &str); 4] = [
     ("bench/pvm/pvm_bench.c", include_str!("../../pvm/pvm_bench.c")),
     ("bench/pvm/mpi_bench.c", include_str!("../../pvm/mpi_bench.c")),
@@ -54,9 +54,9 @@ const MPICH: Need = Need {
     },
 };
 
-/// A program of one system.
+/// A system's program.
 struct Program {
-    /// Its name, which tasks are spawned by; and the folder that it is alone in.
+    /// Its name, by which tasks are spawned, and the folder that contains only this program.
     name: &'static str,
     folder: &'static str,
     need: &'static Need,
@@ -85,19 +85,19 @@ const PROGRAMS: [Program; 4] = [
     Program { name: "mpi_bench", folder: "mpich", need: &MPICH, of: |how| how == How::Mpich },
 ];
 
-/// Those that there are, and what is to be said of the others.
+/// The available programs, and the notes and failures about missing ones.
 #[derive(Debug)]
 pub struct Programs {
     dir: PathBuf,
-    /// Contenders that take no part, because what they need is not on this machine.
+    /// Notes on contenders that are skipped because a requirement is not on this machine.
     pub notes: Vec<String>,
-    /// Contenders that take no part, because their program could not be compiled.
+    /// Failures of contenders that are skipped because their program could not be compiled.
     pub failures: Vec<String>,
 }
 
 impl Programs {
-    /// Compiles what `contenders` need into `dir`; those for which that fails are taken out. `exe`
-    /// compiles ours.
+    /// Compiles the programs of `contenders` into `dir`, and removes the contenders for which that
+    /// fails. `exe` compiles Upcall's.
     ///
     /// # Errors
     /// The sources cannot be written to `dir`.
@@ -146,7 +146,7 @@ impl Programs {
             "openmpi" => Command::new("mpicc.openmpi"),
             _ => Command::new("mpicc.mpich"),
         };
-        // With less, writing and checking a payload are not vectorised.
+        // At a lower level, writing and checking a payload are not vectorised.
         compiler.args(["-std=gnu11", "-O3", "-o"]).arg(&into).arg(source);
         compiler.args((program.folder == "pvm").then_some("-lpvm3"));
         built::build(compiler, &into).map(|_| ())
@@ -156,15 +156,15 @@ impl Programs {
         self.dir.join(folder).join(name)
     }
 
-    /// The folder of the program of a system.
+    /// Returns the folder of a system's program.
     pub fn folder(&self, how: How) -> PathBuf {
         self.program(how).with_file_name("")
     }
 
-    /// The program of a system.
+    /// Returns the path of a system's program.
     ///
     /// # Panics
-    /// It has none.
+    /// The system has none.
     pub fn program(&self, how: How) -> PathBuf {
         let program = PROGRAMS
             .iter()

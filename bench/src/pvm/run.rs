@@ -1,4 +1,4 @@
-//! One turn of one contender in one case: its program is run, and its line read.
+//! One turn of one contender in one case: runs its program and reads the line that it prints.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,15 +17,15 @@ use crate::process::{self, ChildError, Process};
 use crate::run::Run;
 use crate::stats::Summary;
 
-/// Longest time of a turn over what it was asked to take: PVM's Laplace needs it, and hundreds of
-/// processes to start.
+/// Maximum time of a turn beyond its requested duration. PVM's Laplace needs it, and starting
+/// hundreds of processes.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Longest time for a program to end when it has told its figures.
+/// Maximum time for a program to end after it has printed its figures.
 const END: Duration = Duration::from_secs(20);
-/// Until tasks that wait do nothing else.
+/// Time until waiting tasks are idle.
 const SETTLING: Duration = Duration::from_millis(300);
 
-/// What was found.
+/// The finding of a turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Found {
     pub times: Summary,
@@ -39,18 +39,19 @@ pub struct Found {
 pub struct Turns<'a> {
     pub upcall: &'a Path,
     pub programs: &'a Programs,
-    /// How long a turn measures, about, and how long tasks are looked at that wait.
+    /// Approximate durations of a turn's measurement, and of the observation of waiting tasks.
     pub time: Duration,
     pub idle: Duration,
-    /// PVM's, if one runs.
+    /// PVM's virtual machine, if it is running.
     pub machine: Option<Machine>,
 }
 
 impl Turns<'_> {
-    /// One turn.
+    /// Runs one turn.
     ///
     /// # Errors
-    /// The program failed, hung, or said something else. Nothing of it is left running.
+    /// The program failed, hung, or printed something unexpected. None of its processes is left
+    /// running.
     pub fn take(
         &mut self,
         contender: &Contender,
@@ -62,13 +63,13 @@ impl Turns<'_> {
             _ => self.program(contender, case, run),
         };
         if found.is_err() {
-            // Tasks may be left, which would be in the way of the next ones.
+            // Tasks that are left would disturb the next ones.
             self.machine = None;
         }
         found
     }
 
-    /// A null call there and back, halved.
+    /// Measures a null call there and back, halved.
     fn call(&self, contender: &Contender, run: &mut Run<'_>) -> Result<Found, ChildError> {
         let (second, first) = (run.other(Placement::TwoCores), run.cpus.first);
         let spec = Spec {
@@ -97,7 +98,7 @@ impl Turns<'_> {
         let mut running = Process::start(command, who, run.dir.join("errors"))?;
         let found = self.watched(&mut running, case, run.interrupted);
         if found.is_err() {
-            // A starter of others ends them if it is asked to end itself.
+            // A launcher that is asked to end also ends the processes that it has started.
             running.terminate(Duration::from_secs(2));
         }
         found
@@ -131,7 +132,7 @@ impl Turns<'_> {
         })
     }
 
-    /// What tasks take that wait: the time of processors in a second, and memory.
+    /// Measures waiting tasks: processor time per second, and memory.
     fn rest(
         &self,
         running: &Process,
@@ -157,7 +158,7 @@ impl Turns<'_> {
         Ok((times, Some((1024 * kib) as f64 / tasks as f64)))
     }
 
-    /// What is to be run.
+    /// Returns the command of a turn.
     #[expect(clippy::too_many_lines, reason = "one arm for each system")]
     fn command(
         &mut self,
@@ -240,8 +241,7 @@ impl Turns<'_> {
                 command
             }
         };
-        // Names and files are for this run alone; and the reason stands in the line before a
-        // backtrace.
+        // Names and files are for this run only. Without a backtrace the reason is the last line.
         command
             .env("UPCALL_DIR", run.dir.join("names"))
             .env("TMPDIR", run.dir)
@@ -250,7 +250,7 @@ impl Turns<'_> {
     }
 }
 
-/// The start of a command by which a program is run on these processors.
+/// Returns the beginning of a command that runs a program on these processors.
 fn run_on(exe: &Path, cpus: &[usize], program: &Path) -> Command {
     let mut command = Command::new(exe);
     command.args(["bench-pvm", "run", &place::list(cpus)]).arg(program);

@@ -1,5 +1,5 @@
-//! The report for people: a table for each of the paper's figures, with the paper's own below, and
-//! each figure that is aimed at beside its bar.
+//! The report of the suite `pvm`: a table for each of the paper's figures, with the paper's own
+//! below, and each figure that has an aim.
 
 use std::io::{self, Write};
 
@@ -12,15 +12,15 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
 
-/// Room for a name, for a figure, and for a bar's name.
+/// Column widths of a name, of a figure, and of an aim's name.
 const NAME: usize = 32;
 const FIGURE: usize = 11;
 const BAR: usize = 60;
 
-/// Prints everything that `report` holds.
+/// Prints the whole `report`.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// `out` cannot be written.
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let (paint, records) = (Paint { colour }, &report.records[..]);
     switches(records, out, &paint)?;
@@ -33,7 +33,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     remarks(out, &paint, &report.notes, &report.failures)
 }
 
-/// The median of a case, of ours or the machine on one processor.
+/// Returns the median of a case, of Upcall or of the machine, on one processor.
 pub(super) fn here(records: &[Record], system: &str, case: Case) -> Option<f64> {
     at(records, system, Placement::OneCore, case).map(|record| record.p50_ns)
 }
@@ -107,7 +107,7 @@ fn switches(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Resu
     writeln!(out, "{}", paint.text(DIM, &text))
 }
 
-/// Who has a place in the tables, once each.
+/// Returns the contenders that have a row in the tables, once each.
 fn rows() -> impl Iterator<Item = (Contender, String)> {
     let all = OURS.into_iter().chain(PEERS);
     all.filter(|one| one.takes_part(Case::Ring(2))).map(|one| {
@@ -116,7 +116,8 @@ fn rows() -> impl Iterator<Item = (Contender, String)> {
     })
 }
 
-/// A figure of each case for all who have it, with multiples of ours below those of others.
+/// Prints a figure of each case for all contenders that have it. Rows of others are followed by
+/// multiples of Upcall's figures.
 fn matrix<const N: usize>(
     records: &[Record],
     cases: [Case; N],

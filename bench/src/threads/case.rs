@@ -1,5 +1,5 @@
-//! What is measured: the operations of Table I of URPC (Bershad et al., TOCS 1991), and what
-//! becomes of them as threads grow in number.
+//! The cases of threads: the operations of Table I of URPC (Bershad et al., TOCS 1991), and their
+//! behaviour with a growing number of threads.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,24 +13,25 @@ pub enum Case {
     /// A call of a function that is not inlined and only counts: the unit of the paper's table.
     ProcedureCall,
     /// Starting a thread that only counts: the spawn alone. The threads of a batch run and are
-    /// joined behind its end, outside of the time (the kernel may run a kernel thread at once,
-    /// inside of it).
+    /// joined after the measured time (the kernel may run a kernel thread at once, within the
+    /// time).
     Fork,
     /// Starting such a thread and joining it, one after the other.
     ForkJoin,
-    /// So many threads, all of them ready, that yield in turn, each as often as the others: the
-    /// time of one yield. `yield` by itself has two.
+    /// This number of ready threads yield in turn, each equally often: the time of one yield.
+    /// `yield` without a number has two.
     Yield(u64),
-    /// Locking and unlocking the system's own mutex, which nobody else wants.
+    /// Locking and unlocking the system's own mutex, without contention.
     LockUnlock,
     /// Two threads, one mutex and one condition variable: A signals B and waits, B signals A and
     /// waits. One round trip.
     PingPong,
-    /// So many threads, of which each waits on one condition variable until all have come. A round
-    /// is the time from the first spawn to the last join, divided by their number. A fresh
-    /// process does it again and again: what counts is every time but the first, when the
-    /// system has the memory that it keeps; the first, when all comes from the kernel, stands
-    /// beside it, and the memory that they took.
+    /// This number of threads, each of which waits on one condition variable until all have
+    /// arrived. A round is the time from the first spawn to the last join, divided by their number.
+    ///
+    /// A new process repeats the round. The figures are of every round but the first, when the
+    /// system reuses the memory that it keeps. The first round, when all memory comes from the
+    /// kernel, is reported separately, as is the memory.
     Alive(u64),
 }
 
@@ -45,10 +46,10 @@ impl Case {
         Case::PingPong,
     ];
 
-    /// Threads that yield in turn, besides the table's two.
+    /// Numbers of threads that yield in turn, besides the table's two.
     pub const READY: [u64; 4] = [10, 100, 1_000, 10_000];
 
-    /// Threads alive at once.
+    /// Numbers of threads alive at once.
     pub const ALIVE: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
     /// The name in records and on the command line, as in `fork`, `yield-10` and `alive-100k`.
@@ -60,7 +61,7 @@ impl Case {
         }
     }
 
-    /// The case of this name.
+    /// Returns the case of this name.
     pub fn named(name: &str) -> Option<Case> {
         let case = match name.split_once('-') {
             Some(("alive", threads)) => Case::Alive(long(threads)?),
@@ -70,7 +71,7 @@ impl Case {
         (case.name() == name).then_some(case)
     }
 
-    /// The name without a number of threads, which is told beside it to who does the work.
+    /// The name without a number of threads, which a child gets as a separate argument.
     pub fn kind(self) -> &'static str {
         match self {
             Case::ProcedureCall => "procedure-call",
@@ -83,14 +84,14 @@ impl Case {
         }
     }
 
-    /// The case of this kind with so many threads.
+    /// Returns the case of this kind with this number of threads.
     pub fn of(kind: &str, threads: u64) -> Option<Case> {
         let all = Case::TABLE.into_iter().chain([Case::Alive(threads)]);
         all.map(|case| if case == Case::Yield(2) { Case::Yield(threads) } else { case })
             .find(|case| case.kind() == kind)
     }
 
-    /// How many threads there are at once, where that is what grows; else 2 at most.
+    /// Number of threads that exist at once, in the cases where it grows; otherwise at most 2.
     pub fn threads(self) -> u64 {
         match self {
             Case::Yield(threads) | Case::Alive(threads) => threads,
@@ -98,9 +99,10 @@ impl Case {
         }
     }
 
-    /// Operations of one sample. For the shortest so many that two readings of the clock, 50 ns,
-    /// are a fiftieth of the sample or less; for forks no more than the queues of the systems
-    /// hold without overflowing (Go's: 256). As many of each thread as of the others.
+    /// Number of operations in one sample, a multiple of the number of threads. For the shortest
+    /// operations it is large enough that two readings of the clock, 50 ns, are at most a fiftieth
+    /// of the sample. For forks it is at most what the systems' queues hold without overflowing
+    /// (Go's: 256).
     pub fn ops(self) -> u64 {
         match self {
             Case::ProcedureCall | Case::LockUnlock => 1000,
@@ -111,8 +113,8 @@ impl Case {
         }
     }
 
-    /// Operations of so many samples. The first sample of threads alive is of one round of them, so
-    /// that it is the first time.
+    /// Number of operations in this number of samples. The first sample of threads alive is of one
+    /// round, so that it is the first time.
     pub fn ops_in(self, samples: u64) -> u64 {
         match self {
             Case::Alive(threads) if samples > 0 => threads + self.ops() * (samples - 1),
@@ -120,17 +122,17 @@ impl Case {
         }
     }
 
-    /// Whether it is about threads that wait, all at once.
+    /// Returns `true` if the case is about threads that wait, all at once.
     pub fn is_alive(self) -> bool {
         matches!(self, Case::Alive(_))
     }
 
-    /// The longest that a child may take for it, other programs' use of the processor included.
+    /// Maximum time of a child, including other programs' use of the processor.
     pub fn patience(self) -> Duration {
         Duration::from_secs(20) + Duration::from_micros(220) * self.threads() as u32
     }
 
-    /// How long a round of all systems takes, as a multiple of one of the table's cases, about.
+    /// Approximate duration of a round of all systems, as a multiple of one of the table's cases.
     pub(super) fn weight(self) -> f64 {
         match self {
             Case::Alive(threads) => (0.4 + 3e-5 * threads as f64).min(8.0),
@@ -139,7 +141,7 @@ impl Case {
         }
     }
 
-    /// What the paper found for its own threads, and for the kernel's of Taos: microseconds on a
+    /// The paper's figures for its own threads, and for Taos' kernel threads, in microseconds on a
     /// Firefly.
     pub fn paper_us(self) -> Option<(f64, f64)> {
         match self {
@@ -153,14 +155,14 @@ impl Case {
         }
     }
 
-    /// The same in procedure calls.
+    /// The same figures in procedure calls.
     pub fn paper(self) -> Option<(f64, f64)> {
         let (urpc, taos) = Case::ProcedureCall.paper_us()?;
         self.paper_us().map(|us| (us.0 / urpc, us.1 / taos))
     }
 }
 
-/// A number with a letter for its thousands or millions, if there are nothing but these.
+/// Formats a number with a letter for thousands or millions, if it is a multiple of them.
 fn short(number: u64) -> String {
     match number {
         _ if number > 0 && number.is_multiple_of(1_000_000) => format!("{}m", number / 1_000_000),
@@ -169,7 +171,7 @@ fn short(number: u64) -> String {
     }
 }
 
-/// What [`short`] makes, read back.
+/// Parses the form that [`short`] makes.
 fn long(number: &str) -> Option<u64> {
     let (digits, unit) = match (number.strip_suffix('m'), number.strip_suffix('k')) {
         (Some(digits), _) => (digits, 1_000_000),

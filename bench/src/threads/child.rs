@@ -1,28 +1,32 @@
-//! The child's side: the protocol that all systems speak, whatever they are written in.
+//! The child's side of the suite `threads`: the protocol of all systems, in any language.
 //!
 //! ```text
 //! PROGRAM bench-threads SYSTEM CASE THREADS OPS SAMPLES
 //! ```
-//! runs `CASE` of `SYSTEM` in `SAMPLES` batches of `OPS` operations, of each of `THREADS` threads
-//! alike, prints one line of JSON, and ends well:
+//! runs `CASE` of `SYSTEM` in `SAMPLES` batches of `OPS` operations, equally many of each of
+//! `THREADS` threads, prints one line of JSON, and exits successfully:
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `{"samples_ns":[…],"done":N,"base_kib":B,"peak_kib":K}` | how long each batch took; operations whose effect was found, which must be `OPS` × `SAMPLES`; the most memory at a time (VmHWM), before the system had begun and in all |
-//! | `{"unsupported":"why"}` | the system or the machine cannot do this |
+//! | `{"samples_ns":[…],"done":N,"base_kib":B,"peak_kib":K}` | the figures |
+//! | `{"unsupported":"why"}` | the system or the machine cannot run this |
 //!
-//! What goes wrong goes to standard error, and the child ends badly. `CASE` is a
-//! [kind](Case::kind), or `idle`. `THREADS` matters to three of them:
+//! `samples_ns` has the duration of each batch. `done` is the number of operations whose effect was
+//! found, which must be `OPS` × `SAMPLES`. `peak_kib` is the peak memory of the process (VmHWM),
+//! and `base_kib` is its value before the system began.
 //!
-//! * `yield`: so many yield in turn. `OPS` is a multiple of it.
-//! * `alive`: so many are alive at once. `OPS` is a multiple of it, and the first batch is of
-//!   `THREADS` operations only: the first time is told by itself.
-//! * `idle`: `OPS` is `THREADS`, which wait on a condition variable, and each sample is not a
-//!   duration but the CPU time of the whole process, in nanoseconds, in a second in which its first
-//!   thread sleeps by the system's own sleep.
+//! Errors go to standard error, with an unsuccessful exit. `CASE` is a [kind](Case::kind), or
+//! `idle`. `THREADS` matters in three of them:
 //!
-//! Whoever starts a child has confined it to one processor. A child asks the kernel to kill it when
-//! the harness dies.
+//! * `yield`: the number of threads that yield in turn. `OPS` is a multiple of it.
+//! * `alive`: the number of threads alive at once. `OPS` is a multiple of it, and the first batch
+//!   is of `THREADS` operations only: the first time is reported separately.
+//! * `idle`: `OPS` is `THREADS`, the number of threads that wait on a condition variable. A sample
+//!   is not a duration but the CPU time of the whole process, in nanoseconds, in a second in which
+//!   its first thread sleeps by the system's own sleep.
+//!
+//! The harness confines a child to one processor when it starts it. A child asks the kernel to kill
+//! it when the harness dies.
 
 use std::ffi::OsString;
 use std::fs;
@@ -37,49 +41,49 @@ use super::case::Case;
 use crate::child::{Outcome, entry, exit};
 use crate::place::Cpus;
 
-/// What a child is asked for.
+/// The arguments of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
-    /// Which operation; none for `idle`.
+    /// The operation; `None` for `idle`.
     pub case: Option<Case>,
-    /// Threads at once, in the cases that are about their number and in `idle`.
+    /// Number of threads at once, in the cases that depend on it and in `idle`.
     pub threads: u64,
-    /// Operations of one sample.
+    /// Number of operations in one sample.
     pub ops: u64,
-    /// How many samples.
+    /// Number of samples.
     pub samples: usize,
     /// The one processor that this process runs on.
     pub cpu: usize,
 }
 
 impl Task {
-    /// How often a sample of `alive` has all of its threads.
+    /// Number of rounds of all threads in a sample of `alive`.
     pub fn rounds(&self, sample: usize) -> u64 {
         if sample == 0 { 1 } else { self.ops / self.threads }
     }
 }
 
-/// What a child has done.
+/// The work of a child.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Work {
     /// Each sample.
     pub samples_ns: Vec<u64>,
-    /// Operations whose effect was found.
+    /// Number of operations whose effect was found.
     pub done: u64,
 }
 
 impl Work {
-    /// A sample that began at `begun` and ends now.
+    /// Adds a sample that began at `begun` and ends now.
     pub fn lap(&mut self, begun: Instant) {
         self.samples_ns.push(begun.elapsed().as_nanos() as u64);
     }
 }
 
-/// What a system makes of a task.
+/// The result of a task.
 pub enum Finding {
-    /// Done.
+    /// The task was completed.
     Done(Work),
-    /// It cannot be done, and why.
+    /// The task cannot be run, with the reason.
     Unsupported(String),
 }
 
@@ -87,20 +91,20 @@ pub enum Finding {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Answer {
-    /// As above.
+    /// The task was completed.
     Done {
         /// Each sample.
         samples_ns: Vec<u64>,
-        /// Operations whose effect was found.
+        /// Number of operations whose effect was found.
         done: u64,
-        /// VmHWM before the system began.
+        /// VmHWM before the system began, in KiB.
         base_kib: u64,
-        /// VmHWM.
+        /// VmHWM, in KiB.
         peak_kib: u64,
     },
-    /// As above.
+    /// The task cannot be run.
     Unsupported {
-        /// Why.
+        /// The reason.
         unsupported: String,
     },
 }
@@ -110,12 +114,14 @@ pub(crate) enum Answer {
 pub struct Entry {
     /// The system's name.
     pub name: &'static str,
-    /// Does what it is asked for.
+    /// Runs a task.
     pub run: fn(&Task) -> Outcome<Finding>,
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-threads`; `systems`
-/// is what this program can be. Errors go to standard error, which the harness shows.
+/// Runs this process as a child of the harness.
+///
+/// `args` are the arguments after `bench-threads`; `systems` lists the systems that this program
+/// provides. Errors go to standard error, which the harness shows.
 pub fn child_main(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> ExitCode {
     exit(run(args, systems))
 }
@@ -154,7 +160,7 @@ fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<(
     Ok(())
 }
 
-/// The most memory that this process has had at a time.
+/// Returns the peak memory of this process, in KiB.
 fn peak_kib() -> Outcome<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let peak = status
@@ -163,14 +169,13 @@ fn peak_kib() -> Outcome<u64> {
     peak.ok_or_else(|| "no VmHWM in /proc/self/status".into())
 }
 
-/// CPU time of all threads of this process so far, in nanoseconds.
+/// Returns the CPU time of all threads of this process so far, in nanoseconds.
 pub fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Calls a function as a task says: the case `procedure-call`, which is the same for every system
-/// in this language.
+/// Runs the case `procedure-call`, which is the same for every system in this language.
 pub fn procedure_calls(task: &Task) -> Work {
     let mut work = Work::default();
     for _ in 0..task.samples {
@@ -183,8 +188,8 @@ pub fn procedure_calls(task: &Task) -> Work {
     work
 }
 
-/// Nothing but a call: each result is the next one's argument, so the count proves that every call
-/// was made.
+/// Only a call: each result is the next call's argument, so the count proves that every call was
+/// made.
 #[inline(never)]
 pub(crate) fn next(count: u64) -> u64 {
     count + 1

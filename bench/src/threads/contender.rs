@@ -1,14 +1,14 @@
-//! Who takes part, and in which program each one lives.
+//! The contenders of the suite `threads`, and their programs.
 
 use super::case::Case;
 use crate::peers::Peer;
 
-/// Which program answers to `bench-threads NAME`.
+/// The program that answers to `bench-threads NAME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// The program that runs the benchmark.
     Own,
-    /// `upcall-thread-peers`: libraries in Rust.
+    /// `upcall-thread-peers`: Rust libraries.
     Rust,
     /// `upcall-boost-fiber`.
     BoostFiber,
@@ -16,19 +16,19 @@ pub enum Program {
     Go,
 }
 
-/// One that takes part.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contender {
-    /// Its name in records and on the command line.
+    /// Name in records and on the command line.
     pub name: &'static str,
-    /// Where it lives.
+    /// The program that contains it.
     program: Program,
 }
 
 /// The floor.
 pub const LIMIT: Contender = Contender { name: "limit", program: Program::Own };
 
-/// Ours.
+/// Upcall.
 pub const UPCALL: Contender = Contender { name: "upcall", program: Program::Own };
 
 /// The peers.
@@ -49,16 +49,16 @@ impl Peer for Contender {
 }
 
 impl Contender {
-    /// The program in which it runs a case, if it takes part; none stands for `idle`. A floor is
-    /// not everywhere an honest one.
+    /// The program in which it runs a case, if it takes part; `None` stands for `idle`. Not every
+    /// case has an honest floor.
     pub fn program(&self, case: Option<Case>) -> Option<Program> {
         match case {
-            // The kernel does not take its threads in turn: with 1000 of them a yield took less
-            // than a switch does.
+            // The kernel does not run its threads in turn: with 1000 of them a yield took less than
+            // a switch does.
             Some(Case::Yield(3..)) if self.name == "pthread" => None,
             _ if self.name != LIMIT.name => Some(self.program),
             Some(Case::ProcedureCall | Case::LockUnlock) => Some(Program::Own),
-            // Bare switches between stacks come from a library that only the peers' program has.
+            // Bare switches between stacks use a library that only the peers' program has.
             Some(Case::Yield(2) | Case::ForkJoin) => Some(Program::Rust),
             _ => None,
         }

@@ -1,5 +1,5 @@
-//! The cases for a system that is used like `std::thread` and `std::sync`: one program for all of
-//! them, so that what differs is the system.
+//! The cases for a system that is used like `std::thread` and `std::sync`: one implementation for
+//! all such systems, so that only the systems differ.
 
 use std::fs;
 use std::ops::DerefMut;
@@ -10,17 +10,17 @@ use super::case::Case;
 use super::child::{Entry, Finding, Task, Work, cpu_ns, procedure_calls};
 use crate::child::Outcome;
 
-/// A system of threads. Threads, and the data under a mutex, are numbers here.
+/// A thread system. Threads return numbers here, and mutexes protect them.
 ///
-/// What is timed should be inlined: a program would call the system itself, not this.
+/// Timed functions should be inlined: a program would call the system itself, not this trait.
 pub trait Library: 'static {
-    /// The name in records and on the command line.
+    /// Name in records and on the command line.
     const NAME: &'static str;
     /// A thread that can be joined.
     type Handle: Send;
     /// A mutex.
     type Mutex: Send + Sync + 'static;
-    /// A locked one.
+    /// A guard of a locked mutex.
     type Guard<'a>: DerefMut<Target = u64>;
     /// A condition variable.
     type Condvar: Send + Sync + 'static;
@@ -28,13 +28,13 @@ pub trait Library: 'static {
     /// Runs `body` as the first thread, on processor `cpu` alone.
     ///
     /// # Errors
-    /// When the system cannot begin.
+    /// The system cannot start.
     fn enter(cpu: usize, body: impl FnOnce() -> Work + Send + 'static) -> Outcome<Work>;
 
-    /// Whether so many threads can be alive at once.
+    /// Checks that this number of threads can be alive at once.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why they cannot.
     fn holds(threads: u64) -> Result<(), String> {
         let _ = threads;
         Ok(())
@@ -42,31 +42,31 @@ pub trait Library: 'static {
 
     /// Starts a thread.
     fn spawn(body: impl FnOnce() -> u64 + Send + 'static) -> Self::Handle;
-    /// Waits for its result.
+    /// Joins a thread, and returns its result.
     fn join(handle: Self::Handle) -> u64;
-    /// Lets others run.
+    /// Yields to other threads.
     fn yield_now();
-    /// Lets others run for some time.
+    /// Sleeps while other threads run.
     fn sleep(time: Duration);
-    /// A mutex.
+    /// Creates a mutex.
     fn mutex(data: u64) -> Self::Mutex;
-    /// Locks it.
+    /// Locks a mutex.
     fn lock(mutex: &Self::Mutex) -> Self::Guard<'_>;
-    /// A condition variable.
+    /// Creates a condition variable.
     fn condvar() -> Self::Condvar;
-    /// Unlocks, waits, locks.
+    /// Unlocks the mutex, waits, and locks the mutex again.
     fn wait<'a>(condvar: &Self::Condvar, guard: Self::Guard<'a>) -> Self::Guard<'a>;
-    /// Wakes one.
+    /// Wakes one waiting thread.
     fn notify_one(condvar: &Self::Condvar);
-    /// Wakes all.
+    /// Wakes all waiting threads.
     fn notify_all(condvar: &Self::Condvar);
 }
 
-/// Whether this machine permits so many threads, given what limits them, files under /proc/sys, and
-/// how much of it each takes.
+/// Checks that this machine permits this number of threads. `limits` lists files under /proc/sys
+/// with limits, and how much of each limit a thread uses.
 ///
 /// # Errors
-/// Why not.
+/// The limit that is too low.
 pub fn permitted(threads: u64, limits: &[(&str, u64)]) -> Result<(), String> {
     for (name, each) in limits {
         let path = format!("/proc/sys/{name}");
@@ -80,7 +80,7 @@ pub fn permitted(threads: u64, limits: &[(&str, u64)]) -> Result<(), String> {
 }
 
 impl Entry {
-    /// The row of library `L`.
+    /// Returns the row of library `L`.
     pub const fn of<L: Library>() -> Entry {
         Entry { name: L::NAME, run: run::<L> }
     }
@@ -130,7 +130,7 @@ fn forks_and_joins<L: Library>(task: &Task) -> Work {
     work
 }
 
-/// Each of them makes as many as the others, and nobody begins before all have come.
+/// All threads yield equally often, and none begins before all have arrived.
 fn yields<L: Library>(task: &Task) -> Work {
     let (each, samples) = (task.ops / task.threads, task.samples);
     let gate = Arc::new((L::mutex(0), L::condvar()));
@@ -170,7 +170,7 @@ fn locks<L: Library>(task: &Task) -> Work {
     work
 }
 
-/// The number under the mutex says whose turn it is: even ours, odd the other's.
+/// The number under the mutex gives the turn: even is this thread's, odd is the other's.
 fn round_trips<L: Library>(task: &Task) -> Work {
     let both = Arc::new((L::mutex(0), L::condvar()));
     let theirs = Arc::clone(&both);
@@ -204,7 +204,7 @@ fn round_trips<L: Library>(task: &Task) -> Work {
     work
 }
 
-/// Adds 1 to the number under the mutex, and waits until it has come to `open`.
+/// Adds 1 to the number under the mutex, and waits until it reaches `open`.
 fn comes_and_waits<L: Library>(open: u64, gate: &(L::Mutex, L::Condvar)) {
     let mut come = L::lock(&gate.0);
     *come += 1;
@@ -216,7 +216,7 @@ fn comes_and_waits<L: Library>(open: u64, gate: &(L::Mutex, L::Condvar)) {
     }
 }
 
-/// Starts `threads` threads that wait until `open` have come, and then do `rest`.
+/// Starts `threads` threads that wait until `open` threads have arrived, and then run `rest`.
 fn waiting<L: Library>(
     threads: u64,
     open: u64,

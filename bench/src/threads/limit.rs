@@ -1,6 +1,5 @@
-//! The floors that need nothing but the processor. Those of `yield` and `fork-join`, bare switches
-//! between stacks, are in `bench/peers`; the other cases have no floor that would not be a system
-//! of threads.
+//! The floors that need only the processor. Those of `yield` and `fork-join`, bare switches between
+//! stacks, are in `bench/peers`. A floor of the other cases would be a thread system itself.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -21,8 +20,7 @@ fn run(task: &Task) -> Outcome<Finding> {
     }
 }
 
-/// Two locked additions: what a mutex costs that passes itself on to whoever waits, when nobody
-/// waits.
+/// Two locked additions: the uncontended cost of a mutex that hands itself over to a waiter.
 fn locked_adds(task: &Task) -> Work {
     let word = black_box(AtomicU64::new(0));
     let mut work = Work::default();

@@ -1,11 +1,12 @@
 //! The suite `threads`: the operations of user-level threads, on one processor.
 //!
-//! For each case the systems take turns, A B C A B C …, each turn a fresh process that is confined
-//! to the first processor, and the cache line is probed between turns. What counts are medians over
-//! the rounds. A turn of threads alive has its first sample, the first time in a fresh process, for
-//! itself; those after it are the other times. Of as many threads as take longer than a turn there
-//! is one of these, and all rounds' together are what counts. Rounds go on until the case's share
-//! of the time is used.
+//! For each case the systems take turns, A B C A B C …, and the cache line is probed between turns.
+//! Each turn is a new process that is confined to the first processor. The figures are medians over
+//! the rounds. Rounds go on until the case's share of the time is used.
+//!
+//! In a turn of threads alive, the first sample, which is the first time in a new process, is
+//! reported separately from the later ones. If there are so many threads that one repetition takes
+//! longer than a turn, there is only one, and the figures are of all rounds together.
 
 pub mod case;
 pub mod child;
@@ -37,26 +38,25 @@ use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::{Summary, median};
 use crate::suite::{Offer, Suite};
 
-/// The systems of this crate, for the table of the program that runs the benchmark (see
-/// [`child::child_main`]).
+/// The systems of this crate, for the benchmark program's table (see [`child::child_main`]).
 pub const SYSTEMS: [Entry; 2] = [limit::LIMIT, Entry::of::<pthread::Pthread>()];
 
-/// Threads that wait in `idle`.
+/// Number of threads that wait in `idle`.
 const IDLE_THREADS: u64 = 1000;
 
-/// What `alive-…` may take of a machine's memory for each thread: two pages of its stack, and one
-/// for the rest.
+/// Maximum memory of each thread of `alive-…`, in KiB: two pages of its stack, and one for the
+/// rest.
 const KIB_EACH: u64 = 12;
 
-/// Where more threads than these are alive, one time takes as long as a turn or longer, and is not
-/// tried before.
+/// Number of threads alive above which one round takes at least as long as a turn, and is not tried
+/// beforehand.
 const MOST_TRIED: u64 = 10_000;
 
-/// Times of a run.
+/// Durations of a run.
 struct Plan {
-    /// For the whole run, building excluded.
+    /// The whole run without building.
     total: Duration,
-    /// Of measuring in one turn, about.
+    /// Approximate duration of the measurement in one turn.
     turn: Duration,
     most_rounds: usize,
 }
@@ -88,7 +88,7 @@ impl Default for Threads {
 }
 
 impl Threads {
-    /// What the suite has with these numbers, in the order of the report.
+    /// Returns the suite's cases with these numbers, in the order of the report.
     fn all(&self) -> impl Iterator<Item = Case> {
         let sorted = |numbers: &[u64]| {
             numbers.iter().copied().filter(|&number| number > 0).collect::<BTreeSet<_>>()
@@ -99,8 +99,7 @@ impl Threads {
     }
 }
 
-/// Takes about a third of a minute without peers, and as much more for each peer. Keeps one
-/// processor busy.
+/// Takes about 20 seconds without peers, and as much more for each peer. Keeps one processor busy.
 impl Suite for Threads {
     const NAME: &'static str = "threads";
     const OFFERS: &'static [Offer] = &[
@@ -139,8 +138,8 @@ impl Suite for Threads {
     }
 }
 
-/// The programs that are needed, built if need be; and why those contenders cannot go on whose
-/// program is not there.
+/// Finds the required programs, building them if needed, and says why contenders without a program
+/// are skipped.
 fn programs(
     contenders: &[Contender],
     cases: &[Case],
@@ -149,7 +148,7 @@ fn programs(
     let mut tried: HashMap<Program, Result<PathBuf, String>> =
         HashMap::from([(Program::Own, Ok(own.to_owned()))]);
     let mut failures = Vec::new();
-    // Floors that a peers' program has are not worth building it for.
+    // A peers' program is not built only for the floors that it contains.
     for contender in contenders.iter().filter(|&&contender| contender != LIMIT) {
         let Some(program) = cases.iter().find_map(|&case| contender.program(Some(case))) else {
             continue;
@@ -173,33 +172,33 @@ fn programs(
     )
 }
 
-/// Who is measured, for how long, and with which programs.
+/// The contenders, the durations and the programs.
 struct Runner {
-    /// Those that there are.
+    /// The available programs.
     programs: HashMap<Program, PathBuf>,
     contenders: Vec<Contender>,
     errors: PathBuf,
     plan: Plan,
-    /// Cases that had time for one round only.
+    /// Number of cases that had time for only one round.
     hurried: usize,
 }
 
 /// One system in one case.
 struct Tally {
     contender: Contender,
-    /// Samples of one turn, which the first one finds out.
+    /// Number of samples of one turn, which the first turn determines.
     samples: Option<u64>,
 }
 
-/// What one turn found.
+/// The findings of one turn.
 #[derive(Clone)]
 struct Turned {
-    /// The samples that count, nanoseconds.
+    /// The samples without the first ones, in nanoseconds.
     ns: Vec<u64>,
-    /// The first sample.
+    /// The first sample, in nanoseconds.
     first: u64,
     peak_kib: u64,
-    /// The part of the peak that came after the system had begun.
+    /// Growth of the peak after the system began, in KiB.
     grown_kib: u64,
 }
 
@@ -229,7 +228,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The systems of one case in turn, round by round.
+    /// Measures the systems of one case in turn, round by round.
     fn case(&mut self, case: Case, rounds: &Rounds, run: &mut Run<'_>) -> Result<(), RunError> {
         if let Some(why) = too_large(case) {
             run.report.notes.push(format!("{case} was not run: {why}"));
@@ -252,7 +251,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The contenders whose program for a case is there; none stands for `idle`.
+    /// Returns the contenders whose program for a case is available; `None` stands for `idle`.
     fn with_program(&self, case: Option<Case>) -> impl Iterator<Item = Contender> {
         let there = move |contender: &&Contender| {
             contender.program(case).is_some_and(|program| self.programs.contains_key(&program))
@@ -260,7 +259,7 @@ impl Runner {
         self.contenders.iter().filter(there).copied()
     }
 
-    /// One turn. The first finds out how many samples fill its time.
+    /// Runs one turn. The first turn determines the number of samples that fill its time.
     fn turn(
         &self,
         case: Case,
@@ -289,8 +288,8 @@ impl Runner {
             }
         };
         tally.samples = Some(samples);
-        // The first tenth of the samples warms up. Of threads alive the first sample counts by
-        // itself.
+        // The first tenth of the samples warms up. Of threads alive the first sample is a figure of
+        // its own.
         let warm_up = if alive { 1 } else { samples.div_ceil(10) };
         let Found::Samples { mut ns, base_kib, peak_kib } = take(warm_up + samples)? else {
             return Ok(None);
@@ -326,7 +325,7 @@ impl Runner {
         turn::take(&spec, run.interrupted)
     }
 
-    /// What a process costs in which threads wait and nothing happens.
+    /// Measures the cost of an idle process with waiting threads.
     fn idle(&self, run: &mut Run<'_>) -> Result<(), RunError> {
         for contender in self.with_program(None) {
             let system = contender.name;
@@ -362,8 +361,8 @@ fn recorded(case: Case, Series { of: tally, turns, .. }: &Series<Tally, Turned>)
     if !case.is_alive() {
         return latency(&|turned| summary(turned.ns.clone()));
     }
-    // A turn may have one sample that counts, so the turns are summarised together, once for the
-    // probes of each.
+    // A turn may have only one sample that counts, so the turns are summarised together, once for
+    // the probes of each.
     let all = || turns.iter().map(|turn| &turn.found);
     let together = summary(all().flat_map(|turned| turned.ns.iter().copied()).collect());
     let first = all().map(|turned| turned.first as f64 / case.ops_in(1) as f64);
@@ -378,8 +377,8 @@ fn recorded(case: Case, Series { of: tally, turns, .. }: &Series<Tally, Turned>)
     }
 }
 
-/// Why a case should not be tried on this machine: a process that takes more memory than there is
-/// takes others with it.
+/// Returns why a case should not be tried on this machine: a process that needs more memory than is
+/// available brings down others.
 fn too_large(case: Case) -> Option<String> {
     let needed = if case.is_alive() { KIB_EACH * case.threads() } else { 0 };
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;

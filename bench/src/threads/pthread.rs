@@ -1,5 +1,5 @@
-//! Kernel threads: what a program has without a system. `std`'s threads, mutex and condition
-//! variable, which are the kernel's threads and futexes.
+//! Kernel threads: what a program has without a thread system. `std`'s threads, mutex and condition
+//! variable use the kernel's threads and futexes.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -12,8 +12,8 @@ use crate::child::Outcome;
 /// Kernel threads.
 pub struct Pthread;
 
-/// What limits the number of threads, and how much of it each takes: two maps are a stack and its
-/// guard page.
+/// Limits on the number of threads, and how much of each limit a thread uses: its stack and the
+/// stack's guard page are two maps.
 const LIMITS: [(&str, u64); 3] =
     [("kernel/pid_max", 1), ("kernel/threads-max", 1), ("vm/max_map_count", 2)];
 

@@ -1,4 +1,4 @@
-//! The report for people: cases down, systems across.
+//! The report of the suite `threads`: a row for each case, a column for each system.
 
 use std::io::{self, Write};
 
@@ -6,14 +6,14 @@ use super::case::Case;
 use crate::report::{Idle, Report};
 use crate::table::{BOLD, DIM, Paint, remarks, thousands};
 
-/// Room for a row's name, and for a figure.
+/// Column widths of a name, and of a figure.
 const NAME: usize = 24;
 const FIGURE: usize = 12;
 
-/// Prints everything that `report` holds.
+/// Prints the whole `report`.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// `out` cannot be written.
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let paint = Paint { colour };
     let systems = systems(report);
@@ -24,7 +24,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
     remarks(out, &paint, &report.notes, &report.failures)
 }
 
-/// Those with figures, in the order in which they came up: ours, the floor, the peers.
+/// Returns the systems with figures in the order of the records: Upcall, the floor, the peers.
 fn systems(report: &Report) -> Vec<&str> {
     let mut systems: Vec<&str> = Vec::new();
     for name in report
@@ -37,7 +37,7 @@ fn systems(report: &Report) -> Vec<&str> {
             systems.push(name);
         }
     }
-    // `limit` has no idle figures, so it came up late.
+    // `limit` has no idle figures, so it appears late.
     systems.sort_by_key(|system| match *system {
         "upcall" => 0,
         "limit" => 1,
@@ -46,7 +46,7 @@ fn systems(report: &Report) -> Vec<&str> {
     systems
 }
 
-/// Those with figures, in the order in which they were measured.
+/// Returns the cases with figures, in the order of their measurement.
 fn cases(report: &Report) -> Vec<&str> {
     let mut cases: Vec<&str> = Vec::new();
     for record in &report.records {
@@ -57,7 +57,7 @@ fn cases(report: &Report) -> Vec<&str> {
     cases
 }
 
-/// What the paper found for its threads, in procedure calls.
+/// Returns the paper's figure for its threads, in procedure calls.
 fn paper(name: &str) -> Option<f64> {
     Case::named(name)?.paper().map(|(urpc, _)| urpc)
 }
@@ -120,7 +120,7 @@ fn operations(
     )
 }
 
-/// A row without a ratio, if any system has a figure.
+/// Prints a row without a ratio, if any system has a figure.
 fn row(
     out: &mut impl Write,
     paint: &Paint,
@@ -137,7 +137,7 @@ fn row(
 }
 
 fn width(system: &str) -> usize {
-    // Ours has the ratio behind it.
+    // Upcall's figure is followed by the ratio.
     if system == "upcall" { FIGURE + 8 } else { FIGURE }
 }
 

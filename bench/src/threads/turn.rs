@@ -1,4 +1,4 @@
-//! One turn of one system: a process of its own, which does what it is asked for and ends.
+//! One turn of one system: a process that runs a task and ends.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,60 +10,60 @@ use super::child::Answer;
 use crate::place;
 use crate::process::{ChildError, Process};
 
-/// Longest time for a child to end that has answered: it may have gigabytes to give back.
+/// Maximum time for a child to end after it has answered: it may have gigabytes to free.
 const END: Duration = Duration::from_secs(20);
 
-/// What to start.
+/// The turn to run.
 #[derive(Debug, Clone)]
 pub struct Spec<'a> {
     /// The program.
     pub exe: &'a Path,
     /// The system.
     pub system: &'a str,
-    /// Which operation; none for `idle`.
+    /// The operation; `None` for `idle`.
     pub case: Option<Case>,
-    /// Threads at once.
+    /// Number of threads at once.
     pub threads: u64,
-    /// Operations of one sample.
+    /// Number of operations in one sample.
     pub ops: u64,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
     /// The processor.
     pub cpu: usize,
-    /// Where its standard error goes.
+    /// File for its standard error.
     pub errors: &'a Path,
 }
 
-/// What a child has found.
+/// The finding of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// Each sample, and the most memory at a time.
+    /// The samples, and the peak memory.
     Samples {
-        /// Nanoseconds.
+        /// The samples, in nanoseconds.
         ns: Vec<u64>,
-        /// VmHWM before the system began.
+        /// VmHWM before the system began, in KiB.
         base_kib: u64,
-        /// VmHWM.
+        /// VmHWM, in KiB.
         peak_kib: u64,
     },
-    /// The child cannot do this, and why.
+    /// The child cannot run this task, with the reason.
     Unsupported(String),
 }
 
 /// Runs a child to its end.
 ///
 /// # Errors
-/// [`ChildError`], also when the child has not done all of its work.
+/// [`ChildError`], also if the child has not completed all of its work.
 pub fn take(spec: &Spec<'_>, interrupted: &AtomicBool) -> Result<Found, ChildError> {
     let case = spec.case.map_or("idle", Case::kind);
     let mut command = Command::new(spec.exe);
     command.args(["bench-threads", spec.system, case]);
     command.args([spec.threads, spec.ops, spec.samples].map(|count| count.to_string()));
-    // The reason stands in the line before a backtrace, and the harness shows the last lines.
+    // Without a backtrace the reason is the last line; the harness shows the last lines.
     command.env("RUST_BACKTRACE", "0");
     let errors = spec.errors.to_owned();
-    // A child inherits the processors of its starter. Only so are all of them confined alike,
-    // whatever they are written in.
+    // A child inherits the processors of its parent. Only this confines all children alike, in any
+    // language.
     let started = place::on(spec.cpu, || Process::start(command, spec.system.to_owned(), errors));
     let mut process =
         started.map_err(|error| ChildError::Start { exe: spec.exe.to_owned(), error })??;

@@ -1,32 +1,32 @@
-//! What is measured: calls by T threads at once (Figures 3 and 4 of URPC), and the parts of a call
-//! (its Table II).
+//! The cases of the suite `urpc`: calls by T threads at once (Figures 3 and 4 of URPC), and the
+//! parts of a call (its Table II).
 
 use std::fmt;
 
 use super::config::Config;
 
-/// The most threads in the figures.
+/// Maximum number of threads in the figures.
 pub const MOST_FIGURES: usize = 16;
 
-/// T, the threads that call at once; the last one with S = 0 only, where it shows what many calls
-/// make of one hand-off.
+/// T, the number of threads that call at once. The last one is for S = 0 only, where it shows the
+/// effect of many calls on one hand-off.
 pub const THREADS: [usize; 11] = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 32];
 
 /// A part of a null call, on one processor, with every line of memory in its cache.
 ///
-/// A sample is the time of a batch of [`BATCH`] operations divided by their number, the clock's own
-/// cost taken off. The parts are those of the real code: rings of `upcall-shm` with as many slots
-/// as a lane has, waits of `upcall-sched`, a server of `upcall-rpc`. What a line costs that
-/// travels between processors is in none of them: see `line_ns`.
+/// A sample is the time of a batch of [`BATCH`] operations divided by their number, without the
+/// clock's own cost. The parts are those of the real code: rings of `upcall-shm` with as many slots
+/// as a lane has, waits of `upcall-sched`, a server of `upcall-rpc`. The cost of a line that moves
+/// between processors is in none of them: see `line_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
     /// A call of a function that is not inlined and only counts: the unit of the paper's Table I.
     ProcedureCall,
     /// A client puts a request into its lane: `Sender::send`.
     SendClient,
-    /// A client looks for a reply, and there is none: `Receiver::waits`.
+    /// A client polls for a reply, and there is none: `Receiver::waits`.
     PollClient,
-    /// A client takes a reply that is there: `Receiver::take`.
+    /// A client takes a reply that has arrived: `Receiver::take`.
     ReceiveClient,
     /// A client's thread is made ready for its reply, and runs: `Sleeper::wake` and the switch from
     /// the thread that blocks. Two threads do this for each other.
@@ -34,18 +34,18 @@ pub enum Part {
     /// A server puts a reply into the lane: `SharedSender::send_alone`, as a server with one
     /// processor does.
     SendServer,
-    /// A server looks for a request, and there is none: `SharedReceiver::waits`.
+    /// A server polls for a request, and there is none: `SharedReceiver::waits`.
     PollServer,
-    /// A server takes a request that is there: `SharedReceiver::take_alone`.
+    /// A server takes a request that has arrived: `SharedReceiver::take_alone`.
     ReceiveServer,
-    /// From a request taken to the first instruction of its procedure, and from its last one to the
-    /// reply that is about to be sent: all that a server does for a call besides receiving and
-    /// sending. It is the time between two procedures in a batch of calls that were there together,
-    /// without `receive-server` and `send-server`.
+    /// From a taken request to the first instruction of its procedure, and from the procedure's
+    /// last instruction to the reply that is about to be sent: all work of a server for a call
+    /// besides receiving and sending. It is the time between two procedures in a batch of calls
+    /// that arrived together, without `receive-server` and `send-server`.
     DispatchServer,
 }
 
-/// Operations of one sample: as many as a lane has slots.
+/// Number of operations in one sample: the number of slots of a lane.
 pub const BATCH: usize = 64;
 
 impl Part {
@@ -77,7 +77,7 @@ impl Part {
         }
     }
 
-    /// What the paper found, in µs.
+    /// The paper's figure, in µs.
     pub fn paper_us(self) -> f64 {
         match self {
             Part::ProcedureCall => 7.0,
@@ -98,23 +98,23 @@ impl fmt::Display for Part {
     }
 }
 
-/// The name of the case of `threads` null calls at once.
+/// Returns the name of the case of `threads` null calls at once.
 pub fn null(threads: usize) -> String {
     format!("null-t{threads}")
 }
 
-/// Whether so many threads are tried in a configuration.
+/// Returns `true` if this number of threads is measured in a configuration.
 pub fn is_tried(threads: usize, config: Config) -> bool {
     threads <= MOST_FIGURES || config.servers == 0
 }
 
-/// What Figures 3 and 4 have in words, in the paper's text: C and S, T, µs of latency and calls a
+/// A point of Figures 3 and 4 that the paper's text states: C and S, T, latency in µs and calls per
 /// second. The curves themselves are not in the text, and no points of them are here.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Anchor {
     /// C and S.
     pub config: Config,
-    /// T; none where the text gives the most that is reached.
+    /// T; `None` where the text gives the maximum.
     pub threads: Option<usize>,
     /// Latency.
     pub us: Option<f64>,

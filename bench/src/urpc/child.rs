@@ -1,21 +1,21 @@
-//! The children's side: what the system has to provide, and the protocol.
+//! The child's side of the suite `urpc`: what the system has to provide, and the protocol.
 //!
 //! ```text
 //! EXE bench-urpc server --config C,S --waits default|polling --cpus N,… --dir DIR
 //! EXE bench-urpc client --config C,S --waits default|polling --cpus N,… --dir DIR
 //! EXE bench-urpc part PART SAMPLES
 //! ```
-//! Each confines itself to its processors. A server prints `ready` and serves until its standard
-//! input ends. A client binds, prints `ready`, and answers each command with one line:
+//! Each child confines itself to its processors. A server prints `ready` and serves until its
+//! standard input ends. A client binds, prints `ready`, and answers each command with one line:
 //!
 //! | command | answer |
 //! |---|---|
 //! | `calls THREADS MILLIS` | `{"calls":…,"per_s":…,"latency":{"p50_ns":…,…}}` |
 //! | `quit` | none; the client ends |
 //!
-//! Any command may be answered `{"error":"…"}`. Who measures a part has been confined to one
-//! processor by its starter, prints its summary as one line, and ends. A child dies with the
-//! harness, whatever happens to the harness.
+//! Any command may be answered `{"error":"…"}`. A child that measures a part was confined to one
+//! processor by its parent, prints its summary as one line, and ends. A child dies with the
+//! harness, however the harness ends.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -33,18 +33,19 @@ use crate::place;
 use crate::stats::{Clock, Summary};
 use crate::threads::child::next;
 
-/// How idle virtual processors wait, and where they are.
+/// How idle virtual processors wait, and where they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// As the system does by default; client and server may use all processors of the
-    /// configuration, and place themselves.
+    /// The system's default. Client and server may use all processors of the configuration, and
+    /// place themselves.
     Default,
-    /// They look for messages all the time, as the paper's do: each is pinned to its own processor.
+    /// Idle virtual processors poll continuously, as the paper's do. Each is pinned to its own
+    /// processor.
     Polling,
 }
 
 impl Waits {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Waits::Default => "default",
@@ -62,65 +63,65 @@ pub struct Setting {
     pub waits: Waits,
     /// This side's processors.
     pub cpus: Vec<usize>,
-    /// A directory of this pair alone, removed by the harness.
+    /// Directory of this pair only. The harness removes it.
     pub dir: PathBuf,
 }
 
-/// What T threads found that called for a time.
+/// The finding of T threads that called for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
-    /// Calls that came back, by all of them, while nobody timed single calls.
+    /// Number of completed calls of all threads while no single calls were timed.
     pub calls: u64,
-    /// Calls a second, by all of them: the median over [windows](WINDOW) of that time.
+    /// Calls per second of all threads: the median over [windows](WINDOW) of that time.
     pub per_s: f64,
-    /// Calls as one of the threads saw them, which looked at the clock after each while the others
-    /// did not. The mean is that of the calls that nobody timed: T ÷ `per_s`, for each thread
-    /// has one outstanding all the time.
+    /// Calls as one of the threads saw them, which read the clock after each while the others did
+    /// not. The mean is that of the untimed calls: T ÷ `per_s`, since each thread always has one
+    /// call outstanding.
     pub latency: Summary,
 }
 
-/// The length of a window, at least. Other programs take a processor away for some milliseconds at
-/// a time: that is then in some windows and not in most.
+/// Minimum length of a window. Other programs take a processor away for some milliseconds at a
+/// time, which affects some windows and not most.
 pub const WINDOW: Duration = Duration::from_millis(1);
 
 /// The system under test.
 pub trait System {
-    /// The client's side.
+    /// The client.
     type Client: ClientSide;
 
-    /// Serves null calls by as many virtual processors as the configuration says, at least one.
-    /// Ends when [`crate::child::Stop`] says so.
+    /// Serves null calls by the configuration's number of virtual processors, but at least one.
+    /// Ends when [`crate::child::Stop`] requests it.
     ///
     /// # Errors
-    /// Whatever prevents serving.
+    /// The server cannot run.
     fn serve(setting: &Setting, ready: Ready) -> Outcome<()>;
 
     /// Binds to that server.
     ///
     /// # Errors
-    /// Whatever prevents it.
+    /// The client cannot bind.
     fn connect(setting: &Setting) -> Outcome<Self::Client>;
 
     /// Measures a part of a call: fills `samples` with nanoseconds of [`BATCH`] operations each.
     /// The process is confined to one processor.
     ///
     /// # Errors
-    /// Whatever prevents it.
+    /// The measurement failed.
     fn part(part: Part, clock: &Clock, samples: &mut [f64]) -> Outcome<()>;
 }
 
-/// The client's side.
+/// A client that makes calls.
 pub trait ClientSide {
-    /// Null calls by `threads` user-level threads on the client's processors: for about `time`
-    /// without looking at the clock, and for as long with one that does.
+    /// Makes null calls by `threads` user-level threads on the client's processors: for about
+    /// `time` without reading the clock, and for as long while one thread reads it.
     ///
     /// # Errors
-    /// A failed call.
+    /// A call failed.
     fn calls(&mut self, threads: usize, time: Duration, clock: &Clock) -> Outcome<Calls>;
 }
 
-/// Runs this process as a child of the harness. `args` are those after `bench-urpc`. Errors go to
-/// standard error, which the harness shows.
+/// Runs this process as a child of the harness. `args` are the arguments after `bench-urpc`. Errors
+/// go to standard error, which the harness shows.
 pub fn child_main<S: System>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit(run::<S>(args))
 }
@@ -157,7 +158,7 @@ fn run<S: System>(args: impl IntoIterator<Item = OsString>) -> Outcome<()> {
                 [Waits::Default, Waits::Polling].into_iter().find(|known| known.name() == *waits);
             let waits = waits.ok_or_else(|| format!("no such way to wait; usage: {USAGE}"))?;
             let setting = Setting { config: config.parse()?, waits, cpus, dir: PathBuf::from(dir) };
-            // Also for its other threads (the clerk, late replies).
+            // This also applies to its other threads (the clerk, late replies).
             place::confine(&setting.cpus)?;
             match *role {
                 "server" => S::serve(&setting, Ready::new()),

@@ -1,13 +1,13 @@
-//! How many processors the client and the server have: a line of the paper's Figures 3 and 4.
+//! The processors of client and server: a line of the paper's Figures 3 and 4.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// C client processors and S server processors, as the paper writes them.
 ///
-/// Each of the C virtual processors of the client is pinned to a processor of its own, and the S of
-/// the server are confined to S others. With S = 0 the server has no processor of its own: its one
-/// virtual processor may run on the client's only, and sleeps while it has nothing to do.
+/// Each of the client's C virtual processors is pinned to a processor of its own, and the server's
+/// S virtual processors are confined to S others. With S = 0 the server has no processor of its
+/// own: its one virtual processor may run only on the client's, and sleeps while it is idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Config {
     /// C.
@@ -20,7 +20,7 @@ const fn config(clients: usize, servers: usize) -> Config {
     Config { clients, servers }
 }
 
-/// A word that is not two numbers with a comma between, the first of them above 0.
+/// A word that is not two numbers separated by a comma, the first of them above 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoConfig(String);
 
@@ -42,13 +42,13 @@ impl Config {
     pub const ALL: [Config; 6] =
         [config(1, 0), config(1, 1), config(1, 2), config(2, 0), config(2, 1), config(2, 2)];
 
-    /// How many processors it takes.
+    /// Returns the number of processors that it takes.
     pub fn processors(self) -> usize {
         self.clients + self.servers
     }
 
-    /// The client's processors and the server's, from those that may be used; `None` if they are
-    /// too few.
+    /// Returns the client's processors and the server's, out of the allowed ones, or `None` if
+    /// there are too few.
     pub fn place(self, allowed: &[usize]) -> Option<(&[usize], &[usize])> {
         let (clients, rest) = allowed.split_at_checked(self.clients)?;
         match self.servers {

@@ -1,20 +1,20 @@
-//! Who makes the calls of a configuration.
+//! The contenders of a configuration.
 
 use super::child::Waits;
 use super::config::Config;
 
-/// One that takes part.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
-    /// Ours, waiting in this way.
+    /// Upcall, with this way of waiting.
     Upcall(Waits),
     /// A limit of the machine, by its name as a system of the suite `rpc`.
     Limit(&'static str),
 }
 
 impl Contender {
-    /// Those that call from so many threads in a configuration. The limits have one call at a time,
-    /// and one processor on each side.
+    /// Returns the contenders that call from this number of threads in a configuration. The limits
+    /// have one call at a time, and one processor on each side.
     pub fn of(config: Config, threads: usize) -> impl Iterator<Item = Contender> {
         let limits: &[&str] = match (config.clients, config.servers, threads) {
             (1, 0, 1) => &["limit-futex", "limit-eventfd", "limit-pipe", "limit-socket"],

@@ -1,26 +1,26 @@
 //! The suite `urpc`: the experiments of URPC (Bershad et al., TOCS 1991), section 4, on this
 //! machine: the parts of a call (Table II), and latency and throughput of the null call by the
-//! number of threads that call (Figures 3 and 4).
+//! number of calling threads (Figures 3 and 4).
 //!
 //! # The figures
 //! A client with C virtual processors calls a server with S from T user-level threads
 //! ([`config::Config`], [`case::THREADS`]). Two systems:
 //!
 //! * `upcall`: pacing and placement are the defaults, as users have them. Client and server may use
-//!   all C + S processors of the configuration. With S = 0 these are the client's: the server, when
-//!   it has something to do, takes one from it.
+//!   all C + S processors of the configuration. With S = 0 these are the client's, and the server
+//!   takes one from it when it has work.
 //! * `upcall-polling`, where S is not 0: the paper's setting. Each virtual processor has a
-//!   processor of its own, and looks for messages all the time while idle.
+//!   processor of its own, and polls continuously while idle.
 //!
-//! Beside them the machine's limits, one call at a time: for (1,1) `limit`, a bare line of memory
-//! between the two processors; for (1,0) the bare hand-offs of one processor, `limit-futex`,
-//! `limit-eventfd`, `limit-pipe`, `limit-socket`, the best of which is `limit` too.
+//! Beside them are the machine's limits, one call at a time: for (1,1) `limit`, a bare line of
+//! memory between the two processors; for (1,0) the bare hand-offs of one processor, `limit-futex`,
+//! `limit-eventfd`, `limit-pipe`, `limit-socket`, the best of which is also `limit`.
 //!
 //! Configurations and numbers of threads take turns, round by round, and the cache line is probed
-//! between turns. In a round, each configuration has a fresh server and client, which then make
-//! calls by all the numbers of threads: so those that are compared follow each other within a
-//! second, and there are many rounds. What counts are medians over the rounds. If the host moves
-//! the processors meanwhile, only turns of one placement count where two processors are compared.
+//! between turns. In a round, each configuration has a new server and client, which then make calls
+//! by all the numbers of threads, so that compared measurements are within a second, and there are
+//! many rounds. The figures are medians over the rounds. If the host moves the processors in
+//! between, only turns of one placement count where two processors are compared.
 //!
 //! # The parts
 //! See [`case::Part`]. Each turn is a process of its own, confined to the first processor.
@@ -51,14 +51,14 @@ use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::{Summary, median};
 use crate::suite::{Offer, Only, Suite};
 
-/// Times of a run.
+/// Durations of a run.
 struct Plan {
-    /// For the calls of the figures, about.
+    /// Approximate time of the calls of the figures.
     figures: Duration,
-    /// Of each of the two measurements in one turn.
+    /// Duration of each of the two measurements in one turn.
     turn: Duration,
     most_rounds: usize,
-    /// Samples of a part in one turn, and turns.
+    /// Number of samples of a part in one turn, and of turns.
     samples: usize,
     part_rounds: usize,
 }
@@ -83,8 +83,8 @@ impl Plan {
 /// The suite.
 #[derive(Debug, Clone, Default)]
 pub struct Urpc {
-    /// Configurations of the calls; all if empty. If there are some and no cases, parts of a call
-    /// are left out.
+    /// Configurations of the calls; all if empty. If configurations are selected but no cases, the
+    /// parts of a call are not measured.
     pub configs: Vec<Config>,
 }
 
@@ -123,7 +123,8 @@ impl Urpc {
         only.case(part.name()) && (!only.cases.is_empty() || self.configs.is_empty())
     }
 
-    /// In the order of their turns. Says which configurations there are no processors for.
+    /// Returns the points in the order of their turns. Notes the configurations for which there are
+    /// too few processors.
     fn points(&self, run: &mut Run<'_>) -> Vec<Series<Point, Calls>> {
         let only = run.only;
         let threads: Vec<usize> =
@@ -148,7 +149,7 @@ impl Urpc {
                 all.map(move |contender| Point { config, threads, contender })
             }));
         }
-        // The sort is stable: who shares a server stands together, in the order of T.
+        // The sort is stable: points with the same server are adjacent, in the order of T.
         points.sort_by_key(|point| (point.config, point.contender.name()));
         points.into_iter().map(Series::of).collect()
     }
@@ -161,10 +162,10 @@ struct Point {
     contender: Contender,
 }
 
-/// The pair that calls, and is called, at the moment.
+/// The pair that is running.
 type Standing<'a> = Option<(Config, Contender, pair::Pair<'a>)>;
 
-/// Every point in turn, round by round.
+/// Measures every point in turn, round by round.
 fn figures<'a>(
     plan: &Plan,
     mut points: Vec<Series<Point, Calls>>,
@@ -190,7 +191,7 @@ fn figures<'a>(
     if run.rounds(&rounds, &mut points, say, turn)? == 1 {
         run.report.notes.push("there was time for one round only: the figures are of one turn each, not medians of several".into());
     }
-    // A pair that is killed leaves its server's names behind.
+    // A killed pair would leave its server's names behind.
     let ended = standing.map_or(Ok(()), |(.., pair)| pair.end());
     run.unless_failed("", ended)?;
     let two = points.iter_mut().filter(|point| point.of.config.servers > 0);
@@ -240,7 +241,7 @@ fn turn<'a>(
     }
 }
 
-/// One call at a time by a limit of the machine, as in the suite `rpc`.
+/// Measures a limit of the machine, one call at a time, as in the suite `rpc`.
 fn limit(plan: &Plan, mut pair: calls_pair::Pair<'_>) -> Result<Calls, ChildError> {
     let most = 2 * plan.turn;
     let first = pair.latency(Case::Null, 50, most)?.mean_ns;
@@ -249,7 +250,7 @@ fn limit(plan: &Plan, mut pair: calls_pair::Pair<'_>) -> Result<Calls, ChildErro
     Ok(Calls { calls: latency.count, per_s: 1e9 / latency.mean_ns, latency })
 }
 
-/// The parts of a call in turn, round by round.
+/// Measures the parts of a call in turn, round by round.
 fn parts(
     plan: &Plan,
     mut parts: Vec<Series<Part, Summary>>,
@@ -276,7 +277,7 @@ fn label<'a>(case: &'a str, system: &'a str, (placement, mode): (Placement, Mode
     Label { suite: Urpc::NAME, case, system, placement, mode }
 }
 
-/// A configuration in the words of a record.
+/// Returns the placement and mode of a configuration's records.
 fn setting(config: Config) -> (Placement, Mode) {
     match config.servers {
         0 => (Placement::OneCore, Mode::Parked),

@@ -1,4 +1,4 @@
-//! A server and a client of the suite, each a child process; and a child that measures a part of a
+//! A server and a client of the suite, each a child process, and a child that measures a part of a
 //! call.
 
 use std::fs;
@@ -14,12 +14,12 @@ use crate::place;
 use crate::process::{ChildError, Process};
 use crate::stats::Summary;
 
-/// Longest time for a child to end.
+/// Maximum time for a child to end.
 const END: Duration = Duration::from_secs(3);
-/// Longest time for a command, over what it was asked to take.
+/// Maximum time for a command beyond its requested duration.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What to start.
+/// The pair to start.
 #[derive(Debug, Clone)]
 pub struct Spec<'a> {
     /// The program.
@@ -30,7 +30,7 @@ pub struct Spec<'a> {
     pub waits: Waits,
     /// Processors of the client and of the server.
     pub cpus: (Vec<usize>, Vec<usize>),
-    /// A directory for this pair; made here, removed at the end.
+    /// Directory for this pair. It is created at the start and removed at the end.
     pub dir: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Pair<'a> {
     /// Starts server and client and waits until both are ready.
     ///
     /// # Errors
-    /// [`ChildError`]; nothing is left running.
+    /// [`ChildError`]; no process is left running.
     pub fn start(spec: &Spec<'_>, interrupted: &'a AtomicBool) -> Result<Pair<'a>, ChildError> {
         fs::create_dir(&spec.dir)
             .map_err(|error| ChildError::Start { exe: spec.dir.clone(), error })?;
@@ -66,10 +66,10 @@ impl<'a> Pair<'a> {
         Ok(Pair { client, server, dir, interrupted })
     }
 
-    /// Null calls by so many threads, twice for `time`.
+    /// Makes null calls by `threads` threads, twice for `time`.
     ///
     /// # Errors
-    /// [`ChildError`]; the pair is of no further use.
+    /// [`ChildError`]; the pair is unusable afterwards.
     pub fn calls(&mut self, threads: usize, time: Duration) -> Result<Calls, ChildError> {
         let command = format!("calls {threads} {}", time.as_millis());
         let calls = self.client.ask(&command, 3 * time + PATIENCE, self.interrupted)?;
@@ -79,7 +79,7 @@ impl<'a> Pair<'a> {
     /// Ends both, client first, and removes their directory.
     ///
     /// # Errors
-    /// When one of them does not end well by itself; it is killed then.
+    /// A process did not end by itself, or failed; it is killed then.
     pub fn end(self) -> Result<(), ChildError> {
         let Pair { mut client, mut server, dir, interrupted } = self;
         client.say("quit")?;
@@ -90,7 +90,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// One of the two; it is ready.
+/// Starts one of the two, and waits until it is ready.
 fn start(
     spec: &Spec<'_>,
     role: &str,
@@ -114,8 +114,8 @@ fn start(
     Process::ready(command, who, spec.dir.join(format!("{role}.stderr")), interrupted)
 }
 
-/// Measures a part of a call in a process of its own, on processor `cpu`; what it says goes to
-/// `errors`.
+/// Measures a part of a call in a process of its own, on processor `cpu`. Its standard error goes
+/// to the file `errors`.
 ///
 /// # Errors
 /// [`ChildError`].
@@ -129,7 +129,7 @@ pub fn part(
 ) -> Result<Summary, ChildError> {
     let mut command = Command::new(exe);
     command.args(["bench-urpc", "part", part.name(), &samples.to_string()]);
-    // The reason stands in the line before a backtrace, and the harness shows the last lines.
+    // Without a backtrace the reason is the last line; the harness shows the last lines.
     command.env("RUST_BACKTRACE", "0");
     let started =
         place::on(cpu, || Process::start(command, format!("upcall, {part}"), errors.to_owned()));

@@ -1,5 +1,5 @@
-//! The report for people: Figures 3 and 4 as numbers, T down and configurations across, what they
-//! say of the aims, and Table II.
+//! The report of the suite `urpc`: Figures 3 and 4 as numbers, with a row for each T and a column
+//! for each configuration, a comparison with the aims, and Table II.
 
 use std::io::{self, Write};
 
@@ -8,14 +8,14 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
 
-/// Room for a row's name, and for a figure.
+/// Column widths of a name, and of a figure.
 const NAME: usize = 10;
 const FIGURE: usize = 14;
 
-/// Prints everything that `report` holds.
+/// Prints the whole `report`.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// `out` cannot be written.
 pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
     let (paint, found) = (Paint { colour }, Found(&report.records));
     let lines = found.lines();
@@ -47,7 +47,7 @@ pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<
 /// A line of the figures: a configuration and a system.
 type Line<'a> = (&'a str, &'a str);
 
-/// Finds records.
+/// Access to records.
 struct Found<'a>(&'a [Record]);
 
 impl<'a> Found<'a> {
@@ -62,7 +62,7 @@ impl<'a> Found<'a> {
         self.0.iter().find(|record| record.case == part.name()).map(|record| record.p50_ns)
     }
 
-    /// Ours, by configuration.
+    /// Returns Upcall's lines, by configuration.
     fn lines(&self) -> Vec<Line<'a>> {
         let mut lines: Vec<Line<'_>> = Vec::new();
         for record in self.0.iter().filter(|record| record.system.starts_with("upcall")) {
@@ -86,7 +86,7 @@ fn cell(figure: Option<f64>) -> String {
     format!("{:>FIGURE$}", figure.map_or("-".to_owned(), precise))
 }
 
-/// Latencies are below 1 µs and above 10.
+/// Formats a latency, which may be below 1 µs or above 10.
 fn precise(x: f64) -> String {
     if x < 10.0 { format!("{x:.2}") } else { thousands(x) }
 }
@@ -114,7 +114,7 @@ fn figure(
     Ok(())
 }
 
-/// The row of what the machine charges for one call at a time.
+/// Prints the row of the machine's limits, with one call at a time.
 fn limits(
     found: &Found<'_>,
     lines: &[Line<'_>],
@@ -129,17 +129,17 @@ fn limits(
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{row}", "limit")))
 }
 
-/// A ratio that is aimed at.
+/// A ratio with an aim.
 struct Aim {
     what: &'static str,
     found: Option<f64>,
     bar: f64,
-    /// Whether more is better.
+    /// `true` if more is better.
     more: bool,
     paper: Option<f64>,
 }
 
-/// A figure of a record.
+/// Extracts a figure from a record.
 type Figure = fn(&Record) -> f64;
 const P50: Figure = |record| record.p50_ns;
 const RATE: Figure = |record| record.per_s;
@@ -222,7 +222,7 @@ fn ratios(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<
     Ok(())
 }
 
-/// Table II: parts down, client and server across.
+/// Prints Table II: a row for each part, a column each for client and server.
 fn parts(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
     if Part::ALL.into_iter().all(|part| found.part(part).is_none()) {
         return Ok(());
