@@ -1,6 +1,6 @@
-//! Ours as one of the stores of the suite `cache`: the table of the example, and its operations.
+//! Upcall as one of the stores of the suite `cache`: the example's table and its operations.
 
-// It is a program of its own as well.
+// Also a program of its own.
 #[allow(dead_code)]
 #[path = "../../../crates/upcall/examples/cache.rs"]
 mod example;
@@ -11,7 +11,7 @@ use upcall_bench::cache::child::{Batch, Client, Place, Store};
 use upcall_bench::cache::entries::check;
 use upcall_bench::child::{Outcome, Ready};
 
-/// Its name is in a folder of the run's own.
+/// Name of the table, in a directory of names that belongs to the run.
 const NAME: &str = "bench-cache";
 
 /// A table at home in one process, which another one uses.
@@ -34,7 +34,7 @@ impl Store for Upcall {
     }
 }
 
-/// Who uses it.
+/// The user of the table.
 pub struct Caller {
     cache: Cache,
     way: Way,

@@ -1,12 +1,12 @@
-//! The children of a run: this program again, as one system of a suite. Their arguments are the
-//! harness's own.
+//! The children of a run: this program again, as one system of a suite. The harness passes their
+//! arguments.
 
 use crate::{cache, homed, messages, own, pvm, rpc, threads, urpc};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use upcall_bench::child::Entry;
 
-/// Runs the child that the first argument names. `None` if it names none.
+/// Runs the child that the first argument names. Returns `None` if it names none.
 pub fn run(args: &[OsString]) -> Option<ExitCode> {
     let (name, rest) = args.split_first()?;
     let rest = rest.to_vec();
@@ -25,7 +25,7 @@ pub fn run(args: &[OsString]) -> Option<ExitCode> {
     })
 }
 
-/// A child of the suites `rpc` and `lrpc`.
+/// Runs a child of the suites `rpc` and `lrpc`.
 fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut systems = upcall_bench::rpc::SYSTEMS.to_vec();
     systems.extend([
@@ -36,7 +36,7 @@ fn child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     upcall_bench::child::child_main(args, &systems)
 }
 
-/// A child of the suite `threads`.
+/// Runs a child of the suite `threads`.
 fn threads_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     use upcall_bench::threads::{SYSTEMS, child};
     let mut systems = SYSTEMS.to_vec();
@@ -44,12 +44,12 @@ fn threads_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     child::child_main(args, &systems)
 }
 
-/// A child of the suite `urpc`.
+/// Runs a child of the suite `urpc`.
 fn urpc_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     upcall_bench::urpc::child::child_main::<urpc::Upcall>(args)
 }
 
-/// A child of the suite `messages`.
+/// Runs a child of the suite `messages`.
 fn messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     use upcall_bench::messages::{SYSTEMS, child};
     let mut systems = SYSTEMS.to_vec();
@@ -57,7 +57,7 @@ fn messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     child::child_main(args, &systems)
 }
 
-/// A child of the suite `cache`.
+/// Runs a child of the suite `cache`.
 fn cache_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     use upcall_bench::cache::{STORES, child};
     let mut stores = STORES.to_vec();
@@ -65,22 +65,22 @@ fn cache_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     child::child_main(args, &stores)
 }
 
-/// A child of the suite `pvm`.
+/// Runs a child of the suite `pvm`.
 fn pvm_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     upcall_bench::pvm::child::child_main::<pvm::Upcall>(args)
 }
 
-/// A child of the suite `messages` for a case of ours alone.
+/// Runs a child of the suite `messages` for one of Upcall's own cases.
 fn own_messages_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     upcall_bench::messages::own::child::child_main(args, own::measure)
 }
 
-/// A child of the suite `homed`.
+/// Runs a child of the suite `homed`.
 fn homed_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     upcall_bench::homed::child::child_main(args, homed::measure)
 }
 
-/// A job of such a child, or a member of it.
+/// Runs a job of such a child, or a member of it.
 fn own_jobs_child(
     run: impl Fn(&[String]) -> Result<u8, Box<dyn std::error::Error + Send + Sync>>,
     args: &[OsString],

@@ -1,5 +1,5 @@
-//! `upcall-bench`: calls, threads, messages and objects, measured beside the limits of the machine
-//! and beside other systems, in one run. Upcall itself is one of the systems that the harness
+//! `upcall-bench` measures calls, threads, messages and objects in one run, beside the limits of
+//! the machine and other systems. Upcall itself is one of the systems that the harness
 //! (`upcall_bench`) runs.
 #![deny(unsafe_code)]
 
@@ -45,6 +45,6 @@ fn main() -> ExitCode {
     })
 }
 
-/// For tests that keep two processors busy by themselves: one at a time.
+/// Locked by tests that keep two processors busy, so that they run one at a time.
 #[cfg(test)]
 pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -1,5 +1,5 @@
-//! Ours, as systems of the suite `messages`: each is an end that sends and receives, in the table
-//! of `crate::children`, and a name in `upcall_bench::messages::contender::OURS`.
+//! Upcall as systems of the suite `messages`. Each is an end that sends and receives, with a row in
+//! the table of `crate::children` and a name in `upcall_bench::messages::contender::OURS`.
 
 use std::array;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use upcall::message::{Group, GroupBuilder, Handlers, Kind, Message, Pacing, Rank
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::child::{End, Handler, Payload, Place, Side, System};
 
-/// Messages of a group of two. Who waits looks all the time; on one processor it waits as it does
-/// when nothing is said: looks for a while, then sleeps.
+/// Messages of a group of two. A side that waits polls continuously. On one processor it waits in
+/// the default way: it polls for a while, then sleeps.
 pub struct Messages;
 
-/// So many handlers the cases use at most.
+/// Maximum number of handlers that the cases use.
 const HANDLERS: usize = 16;
 
 /// A member of a group of two.
@@ -83,7 +83,7 @@ impl End for Member {
     }
 }
 
-/// A payload where it lies.
+/// The payload of a message, in place.
 struct Lying<'a, 'b, 'c>(&'a Message<'b, 'c>);
 
 impl Payload for Lying<'_, '_, '_> {

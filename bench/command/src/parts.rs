@@ -1,5 +1,5 @@
-//! The parts of a call, in one process on one processor: what `upcall_bench::urpc::case::Part`
-//! promises.
+//! The parts of a call, in one process on one processor, as `upcall_bench::urpc::case::Part`
+//! specifies them.
 
 use crate::rpc::{Answers, tests};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -40,15 +40,15 @@ pub fn measure(part: Part, clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
     }
 }
 
-/// A lane of a channel in shared memory, as a client makes it.
+/// Creates a lane of a channel in shared memory, as a client does.
 fn lane() -> Outcome<Lane> {
     let region = Region::new(Mapping::shared(&MemoryFile::create("upcall-bench", BYTES)?)?)
         .ok_or("no region")?;
     Channel::create(region)?.lane(0).ok_or_else(|| "a channel without lanes".into())
 }
 
-/// Times batches of two operations that undo each other: first a batch of the one, then one of the
-/// other.
+/// Times batches of two operations that undo each other: a batch of the first, then one of the
+/// second.
 fn alternate(
     clock: &Clock,
     (first, second): (Option<&mut [f64]>, Option<&mut [f64]>),
@@ -76,7 +76,7 @@ fn alternate(
     Ok(())
 }
 
-/// From client to server.
+/// Measures the direction from client to server.
 fn requests(clock: &Clock, sends: Option<&mut [f64]>, receipts: Option<&mut [f64]>) -> Outcome<()> {
     let lane = lane()?;
     let (sender, receiver) =
@@ -91,12 +91,12 @@ fn requests(clock: &Clock, sends: Option<&mut [f64]>, receipts: Option<&mut [f64
     all_taken(taken)
 }
 
-/// From server to client.
+/// Measures the direction from server to client.
 fn replies(clock: &Clock, sends: Option<&mut [f64]>, receipts: Option<&mut [f64]>) -> Outcome<()> {
     let lane = lane()?;
     let (sender, receiver) =
         (SharedSender::new(lane.replies.clone()), RingReceiver::new(lane.replies));
-    // Where the threads that wait for them find them.
+    // Replies are stored for the threads that wait for them.
     let (mut kept, mut taken) = (vec![SlotMessage::new(0, 0, NO_ASTACK); BATCH], 0);
     alternate(
         clock,
@@ -136,7 +136,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes who sleeps there, and sleeps there itself. Under a lock, as the calls of a lane are.
+/// Wakes the thread that sleeps in `seat`, and sleeps there itself. Takes a lock, as the calls of a
+/// lane do.
 #[inline]
 fn pass_on(seat: &Mutex<Option<Sleeper>>) {
     block_unless(WaitLimit::FOR_EVER, |me| {
@@ -146,7 +147,7 @@ fn pass_on(seat: &Mutex<Option<Sleeper>>) {
     });
 }
 
-/// Two threads in turn.
+/// Times two threads that run in turn.
 fn dispatch_client(clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
     upcall::thread::processors(1, Pacing::default())?.run(|| {
         let (seat, stop) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
@@ -172,17 +173,17 @@ fn dispatch_client(clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
     })?
 }
 
-/// So many calls come together, and the clock is looked at after so many of them: as often as the
-/// server looks at other lanes.
+/// Number of calls that arrive together, and number of calls between two readings of the clock: the
+/// number after which the server polls other lanes.
 const CALLERS: usize = BATCH;
 const STRETCH: u64 = 8;
 
-/// A procedure that takes the time between calls.
+/// A procedure that measures the time between calls.
 struct Timed {
     base: Instant,
     calls: AtomicU64,
-    /// Calls that the client's threads have made: when it changes, the server was not alone on the
-    /// processor.
+    /// Number of calls that the client's threads have made. If it has changed, the server did not
+    /// have the processor to itself.
     made: Arc<AtomicU64>,
     stretch: Mutex<Stretch>,
 }
@@ -231,8 +232,8 @@ impl tests::Serve for Arc<Timed> {
     }
 }
 
-/// A server and its client in this process, on one processor: all callers call, then the server
-/// answers them all, and so on.
+/// Runs a server and its client in this process, on one processor: all callers call, then the
+/// server answers them all, and so on.
 fn dispatch_server(clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
     let (mut sends, mut receipts) = (vec![0.0; 1000], vec![0.0; 1000]);
     replies(clock, Some(&mut sends), None)?;
@@ -288,7 +289,7 @@ fn dispatch_server(clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
     Ok(())
 }
 
-/// What one reading of the clock takes that stretches are taken with.
+/// Measures one reading of the clock that times stretches.
 fn cost_of_reading(base: Instant) -> f64 {
     let reading = || base.elapsed().as_nanos() as u64;
     let tries: Vec<f64> = (0..1000)

@@ -1,5 +1,5 @@
-//! Upcall in the suite `pvm`: compiling tasks, and switches between user-level processes without
-//! anything above them.
+//! Upcall in the suite `pvm`: compiles tasks, and measures bare switches between user-level
+//! processes.
 
 use std::ffi::{CString, OsString};
 use std::fs;
@@ -14,8 +14,8 @@ use upcall_ulp::{Image, StopReason, Ulp, UlpTurns, Worker, tools};
 /// Upcall.
 pub struct Upcall;
 
-/// Gives up its turn, for ever, and asks for something else each time that it has done so as often
-/// as its argument says.
+/// A program that yields forever. After each `turns` turns, where `turns` is its argument, it makes
+/// another request instead.
 const PROGRAM: &str = "#include <stdlib.h>
 #include \"image.h\"
 int main(int argc, char **argv)
@@ -25,7 +25,7 @@ int main(int argc, char **argv)
 }
 ";
 
-/// Turns of each in a sample of few ULPs, and of many.
+/// Turns of each ULP in a sample, for few ULPs and for many.
 const TURNS: [u32; 2] = [1000, 100];
 const FEW: usize = 16;
 
@@ -48,7 +48,8 @@ impl System for Upcall {
             (0..count).map(|_| Ulp::load(&image, &args, &[])).collect::<Result<Vec<_>, _>>()?;
         let mut turned = UlpTurns::new(&mut worker, &mut ulps);
         let mut at = 0;
-        // Each asks once in so many turns, so that many have been taken when all have asked.
+        // Each ULP makes its request once in `turns` turns, so all turns have been taken when all
+        // have made it.
         let mut all = || {
             for _ in 0..count {
                 let (who, why) = turned.go(at).ok_or("it has ended")?;
@@ -71,7 +72,7 @@ impl System for Upcall {
     }
 }
 
-/// The program, compiled into this folder if it is not there yet.
+/// Returns the program, compiled into this folder if it is not there yet.
 fn image(dir: &Path) -> Outcome<Image> {
     let program = dir.join("turns");
     if !program.exists() {

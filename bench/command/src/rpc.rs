@@ -17,28 +17,28 @@ upcall::interface!("wit/tests.wit");
 /// Upcall, as a system of the harness.
 pub struct Upcall<W>(PhantomData<W>);
 
-/// How it waits.
+/// A way of waiting.
 pub trait Waits: Send + 'static {
-    /// The system's name.
+    /// Name of the system.
     const NAME: &'static str;
-    /// Whether one caller is a kernel thread; otherwise any number are user-level threads.
+    /// `true` if a single caller is a kernel thread. Several callers are user-level threads.
     const KERNEL: bool;
-    /// Of server and client.
+    /// Pacing of server and client.
     fn pacing(place: &Place) -> Pacing;
 
-    /// Virtual processors of a server that may use so many.
+    /// Number of virtual processors of a server that may use this number of processors.
     fn processors(cpus: usize) -> usize {
         cpus
     }
 }
 
-/// As the mode says.
+/// Waits as the mode says.
 pub struct AsTold;
 
-/// As it does by itself.
+/// Waits in the default way.
 pub struct ByDefault;
 
-/// The same, with one virtual processor wherever it may run.
+/// Waits in the default way, with one virtual processor regardless of the number of processors.
 pub struct OneByDefault;
 
 impl Waits for AsTold {
@@ -47,7 +47,7 @@ impl Waits for AsTold {
 
     fn pacing(place: &Place) -> Pacing {
         match (place.placement, place.mode) {
-            // Programs that set nothing.
+            // Like a program without settings.
             (Placement::Unpinned, _) => Pacing::default(),
             (_, Mode::Polling) => Pacing::Poll,
             (_, Mode::Parked) => Pacing::Sleep,
@@ -68,7 +68,7 @@ impl Waits for ByDefault {
     }
 }
 
-/// The server's side of the interface.
+/// The server's implementation of the interface.
 pub(super) struct Answers;
 
 impl tests::Serve for Answers {
@@ -96,12 +96,12 @@ impl tests::Serve for Answers {
             sum.word(word);
             sum
         };
-        // The sizes measured are whole words.
+        // All measured sizes are whole words.
         data.fold_words(Checksum::default(), word, |sum, _| sum).value()
     }
 }
 
-/// The pair's own name in the folder of names.
+/// Returns the pair's own name in the directory of names.
 pub(super) fn name_in(dir: &Path) -> String {
     let path = dir.to_string_lossy();
     let clean: String = path.chars().rev().filter(char::is_ascii_alphanumeric).take(40).collect();
@@ -176,7 +176,7 @@ impl<W: Waits> ClientSide for Client<W> {
         Ok(self.tests.bytes_in(data)?)
     }
 
-    /// User-level threads on one virtual processor, as a program with many callers would have them.
+    /// Runs user-level threads on one virtual processor, as a program with many callers would.
     fn throughput(&mut self, callers: usize, time: Duration) -> Option<Outcome<Throughput>> {
         if W::KERNEL {
             return (callers == 1).then(|| Throughput::one_caller(self, time));
@@ -185,7 +185,7 @@ impl<W: Waits> ClientSide for Client<W> {
     }
 
     fn bind(&mut self, rounds: usize) -> Option<Outcome<Binds>> {
-        // The channel stands as long as a binding does.
+        // The channel lives as long as a binding.
         self.tests = tests::Tests::local(Answers);
         let binds = Binds::time(rounds, || Ok(tests::Tests::bind(&self.name)?));
         Some(binds.and_then(|binds| {
@@ -218,7 +218,7 @@ impl<W> Client<W> {
         let (begun, mut calls) = (Instant::now(), 0);
         while begun.elapsed() < time {
             for call in 0..16 {
-                // Spread, lest all calls to one follow each other.
+                // Spread, so that the calls to one server are not consecutive.
                 let own = (call * 7) % 16 < first;
                 let tests = if own { &self.tests } else { all.next().ok_or("no server")? };
                 tests.null()?;

@@ -6,7 +6,7 @@ use upcall_bench::child::Outcome;
 use upcall_bench::threads::child::Work;
 use upcall_bench::threads::library::Library;
 
-/// One virtual processor.
+/// Upcall's threads on one virtual processor.
 pub struct Upcall;
 
 impl Library for Upcall {

@@ -1,4 +1,4 @@
-//! The options that suites have in common, as the command line has them.
+//! The options that suites share, in the form of the command line.
 
 use crate::plot;
 use clap::error::ErrorKind;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use upcall_bench::case::Placement;
 use upcall_bench::suite::{self, Offer, Only, Options, Peer, Peers, Suite};
 
-/// The options of a suite, besides its own.
+/// The options of a suite: the common ones and its own.
 pub struct Told<S: Suite> {
     options: Options<S::Peer>,
     /// Folder for figures.
@@ -17,7 +17,8 @@ pub struct Told<S: Suite> {
 }
 
 impl<S: Suite> Told<S> {
-    /// Runs the suite, draws what is asked for by `write`, and fails if something was not measured.
+    /// Runs the suite, draws the requested figures by `write`, and fails if something was not
+    /// measured.
     ///
     /// # Errors
     /// There is no report, or no figure.

@@ -59,7 +59,7 @@ impl ClientSide for Client {
         };
         let tests = &self.tests;
         processors.run(|| {
-            // Lanes are opened, pages brought in, and each side learns how long the other takes.
+            // Lanes are opened, pages faulted in, and each side learns how long the other takes.
             callers(tests, threads, |counts| untimed_calls(tests, time / 8, counts))?;
             let (calls, per_s) =
                 callers(tests, threads, |counts| untimed_calls(tests, time, counts))?;
@@ -71,31 +71,31 @@ impl ClientSide for Client {
     }
 }
 
-/// The most calls of a turn that are timed.
+/// Maximum number of timed calls in a turn.
 const MOST_SAMPLES: usize = 200_000;
-/// Between two looks at the time.
+/// Number of calls between two readings of the clock.
 const CALLS: usize = 32;
 
-/// A thread's calls so far; two lines, because processors fetch them in pairs.
+/// A thread's calls so far. The alignment is two lines, because processors fetch them in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Count(AtomicU64);
 
 impl Count {
-    /// Only its own thread adds.
+    /// Only the counter's own thread adds to it.
     #[inline]
     fn add(&self, calls: u64) {
         self.0.store(self.0.load(Relaxed) + calls, Relaxed);
     }
 }
 
-/// All the threads' calls so far.
+/// Returns the number of calls of all threads so far.
 fn sum(counts: &[Count]) -> u64 {
     counts.iter().map(|count| count.0.load(Relaxed)).sum()
 }
 
-/// Has `threads` threads call until the first of them, which does `first`, is done. That one counts
-/// its calls too.
+/// Lets `threads` threads call until the first one has finished `first`, which counts its own
+/// calls.
 fn callers<T>(
     tests: &tests::Tests,
     threads: usize,
@@ -123,7 +123,8 @@ fn callers<T>(
     done
 }
 
-/// Calls for about `time`: how many all threads made, and how many a second in the median window.
+/// Calls for about `time`. Returns the number of calls of all threads, and their rate per second in
+/// the median window.
 fn untimed_calls(tests: &tests::Tests, time: Duration, counts: &[Count]) -> Outcome<(u64, f64)> {
     let mut windows = Vec::new();
     let begun = Instant::now();
@@ -143,14 +144,14 @@ fn untimed_calls(tests: &tests::Tests, time: Duration, counts: &[Count]) -> Outc
     Ok((sum(counts), median(&windows)))
 }
 
-/// Calls for about `time`: the clock's readings of each.
+/// Calls for about `time`. Returns the clock's sample of each call.
 fn timed_calls(
     tests: &tests::Tests,
     time: Duration,
     clock: &Clock,
     counts: &[Count],
 ) -> Outcome<Vec<u64>> {
-    // Not zero: the pages must be there before the time begins.
+    // Not zero: pages must exist before timing begins.
     let mut samples = vec![1; MOST_SAMPLES];
     let (begun, mut calls) = (Instant::now(), 0);
     for part in samples.chunks_mut(CALLS) {

@@ -1,5 +1,5 @@
-//! `upcall-bench` as a user types it: within its time, in the agreed form, and nothing is left of
-//! it.
+//! `upcall-bench` as a user runs it: within its time, with records in the specified form, and
+//! without leftovers.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,12 +11,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What the issue promises.
+/// Maximum duration of a suite, as documented.
 const PROMISED: Duration = Duration::from_secs(60);
 
 const CALLS: [&str; 7] = ["null", "add", "bigin", "biginout", "in-4k", "in-64k", "in-1m"];
 
-/// The processes that have this folder in their environment.
+/// Returns the processes that have this folder in their environment.
 fn processes_with(folder: &Path) -> Vec<String> {
     let mark = folder.as_os_str().as_encoded_bytes();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -32,7 +32,8 @@ fn names_in(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// The records of a suite by case, system, placement and mode, each in the agreed form.
+/// Returns the records of a suite by case, system, placement and mode, after checking the form of
+/// each.
 fn records(suite: &str, text: &str) -> BTreeMap<[String; 4], Value> {
     let all: Vec<Value> = serde_json::from_str(text).expect("a JSON array");
     let mut by_name = BTreeMap::new();
@@ -40,8 +41,8 @@ fn records(suite: &str, text: &str) -> BTreeMap<[String; 4], Value> {
         assert_eq!(record["suite"], suite, "{record}");
         let name = ["case", "system", "placement", "mode"]
             .map(|key| record[key].as_str().expect("a name").to_string());
-        // What is told as the time above a direct message's, or above a quiet time's, may be none,
-        // where that was held up more.
+        // A time above that of a direct message, or above a quiet time, may be 0 or less if the
+        // latter was delayed more.
         let above = name[0].starts_with("divert")
             || name[0].starts_with("slowdown") && !name[0].ends_with("caller");
         for key in ["p50_ns", "p99_ns", "mean_ns", "per_s"].into_iter().filter(|_| !above) {
@@ -94,15 +95,15 @@ fn long_the_suite_without_peers_takes_less_than_a_minute() {
             }
             for callers in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
                 want(&format!("null-t{callers}"), "upcall");
-                // A bare hand-off has one call under way, so it is no floor for several.
+                // A bare hand-off has one outstanding call, so it is no floor for several.
                 if mode == "polling" || callers == 1 {
                     want(&format!("null-t{callers}"), "limit");
                 }
             }
         }
     }
-    // The bare hand-offs, the best of which is `limit` where the server is parked, are there under
-    // their own names too.
+    // The bare hand-offs, the best of which is `limit` with a parked server, also have records
+    // under their own names.
     let found = records
         .keys()
         .filter(|[_, system, ..]| !system.starts_with("limit-"))
@@ -165,7 +166,8 @@ fn long_grpcs_library_for_cpp_is_measured_or_said_to_be_missing() {
     }
 }
 
-/// `upcall-bench threads` with these arguments: whether it succeeded, its output and its errors.
+/// Runs `upcall-bench threads` with these arguments. Returns whether it succeeded, its output and
+/// its errors.
 fn threads(arguments: &[&str], scratch: &Path) -> (bool, String, String) {
     suite("threads", arguments, scratch)
 }
@@ -231,10 +233,10 @@ fn many_threads_have_a_peak_of_memory() {
     let scratch = TempDir::new().expect("a folder");
     let wish = ["--peers", "none", "--quick", "--case", "alive-100k", "--json", "-"];
     let (done, said, errors) = threads(&wish, scratch.path());
-    // Linux before 6.13 has room for some 32 700 stacks, and the error says so.
+    // Linux before 6.13 has room for some 32 700 stacks, which the error explains.
     assert!(done || errors.contains("MADV_GUARD_INSTALL"), "{errors}");
     for record in records("threads", &said).values() {
-        // Each has a page of its own at least.
+        // Each thread has at least one page of its own.
         assert!(record["peak_kib"].as_u64() > Some(400_000 / 4), "{record}");
         assert!(record["bytes_each"].as_f64() > Some(4096.0), "{record}");
     }
@@ -295,7 +297,7 @@ fn an_interrupt_ends_a_run_of_threads_and_its_child() {
 fn an_interrupt_ends_a_build_of_peers_and_its_compilers() {
     let [scratch, files] = [(); 2].map(|()| TempDir::new().expect("a folder"));
     let path = |name| files.path().join(name);
-    // In place of cargo: a process with a child.
+    // A stand-in for cargo: a process with a child.
     let script = format!("#!/bin/sh\nsleep 300 &\n: > {}\nwait\n", path("started").display());
     fs::write(path("cargo"), script).expect("a program");
     fs::set_permissions(path("cargo"), fs::Permissions::from_mode(0o755)).expect("its mode");
@@ -314,7 +316,7 @@ fn an_interrupt_ends_a_build_of_peers_and_its_compilers() {
     let interrupt =
         Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("kill");
     assert!(interrupt.success() && !run.wait().expect("its end").success());
-    // A killed process is there until its parent, or init, has taken notice.
+    // A killed process exists until its parent, or init, has reaped it.
     while !processes_with(scratch.path()).is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(120), "processes are left");
         std::thread::sleep(Duration::from_millis(1));
@@ -325,13 +327,13 @@ fn an_interrupt_ends_a_build_of_peers_and_its_compilers() {
     assert_eq!(names_in(scratch.path()), BTreeSet::new(), "files that are left");
 }
 
-/// `upcall-bench urpc` with these arguments, as [`calls`].
+/// Runs `upcall-bench urpc` with these arguments, like [`calls`].
 fn urpc(arguments: &[&str]) -> (bool, String, String) {
     calls("urpc", arguments)
 }
 
-/// A suite with these arguments, in a folder of its own: whether it succeeded, its output and its
-/// errors. Nothing is left of it.
+/// Runs a suite with these arguments, in a folder of its own. Returns whether it succeeded, its
+/// output and its errors, after checking that nothing is left of it.
 fn calls(suite: &str, arguments: &[&str]) -> (bool, String, String) {
     let place = TempDir::new().expect("a folder");
     let names = place.path().join("names");
@@ -363,7 +365,7 @@ fn properties_of_systems_are_found() {
     assert!(row("| unix-socket | copied | 1 in folders | - |").is_some(), "{said}");
 }
 
-/// Properties of one mode only: a row with what an idle server of that mode costs.
+/// With one mode, a row of properties has the cost of an idle server of that mode.
 #[test]
 fn properties_of_one_mode_are_found() {
     for mode in ["parked", "polling"] {
@@ -383,7 +385,7 @@ fn properties_of_one_mode_are_found() {
         let row = said.lines().find(|line| line.starts_with("| upcall | checked |"));
         let row = row.unwrap_or_else(|| panic!("{mode}: no row of ours in {said}"));
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        // The last two are the processor's time at rest, of a polling server and of a parked one.
+        // The last two are the processor time of an idle server, polling and parked.
         let found = [cells[4], cells[5]].map(|cell| cell.ends_with(" %"));
         assert_eq!(found, [mode == "polling", mode == "parked"], "{row}");
     }
@@ -428,7 +430,7 @@ fn both_ways_of_waiting_are_measured_where_the_server_has_a_processor() {
 fn lrpcs_experiments_are_measured() {
     let (done, said, errors) = calls("lrpc", &["--quick", "--peers", "unix-socket", "--json", "-"]);
     assert!(done, "{errors}");
-    // Those with a configuration have one name in several of them.
+    // Records with a configuration have the same name in several configurations.
     let all: Vec<Value> = serde_json::from_str(&said).expect("a JSON array");
     let (configured, plain): (Vec<Value>, Vec<Value>) =
         all.into_iter().partition(|record| record["config"].is_string());
@@ -521,8 +523,8 @@ fn long_messages_are_measured() {
                 "{record}"
             );
         }
-        // On virtual clocks it is the same each time: a sender that is too quick for its receiver
-        // is buffered.
+        // On virtual clocks the result is the same each time: messages of a sender that is too fast
+        // for its receiver are buffered.
         let share = |case: &str| {
             let record = &records[&[case, "upcall", "two-cores", "polling"].map(String::from)];
             record["buffered"].as_f64().expect("a count")
@@ -535,7 +537,7 @@ fn long_messages_are_measured() {
     }
 }
 
-/// The cases of the second part of the suite `messages`.
+/// Returns the cases of the second part of the suite `messages`.
 fn of_ours_alone() -> Vec<String> {
     let of = |case: &str, parts: &[&str]| {
         parts.iter().map(|part| format!("{case}{part}")).collect::<Vec<_>>()
@@ -558,7 +560,7 @@ fn of_ours_alone() -> Vec<String> {
     .concat()
 }
 
-/// Those of UDM's Figure 7 and Table 6.
+/// Returns the cases of UDM's Figure 7 and Table 6.
 fn of_the_paper() -> Vec<String> {
     let mut all = Vec::new();
     for group in ["10", "100", "1000", "simulated-10", "simulated-100", "simulated-1000"] {
@@ -712,7 +714,7 @@ fn long_peers_of_messages_are_measured_or_said_to_be_missing() {
     }
 }
 
-/// The records of the suite `homed`: cases and ways.
+/// Returns the records of the suite `homed`: cases and methods.
 fn of_homed() -> BTreeSet<[String; 4]> {
     let mut all = BTreeSet::new();
     let mut want = |case: &str, ways: &[&str]| {
@@ -906,7 +908,7 @@ fn pvm_programs_are_measured() {
         suite("pvm", &[&wish[..], &["--plot", into, "--json", json]].concat(), &scratch);
     assert!(done && names_in(&scratch).is_empty(), "{said}{errors}");
     let text = fs::read_to_string(&file).expect("the records");
-    // Tasks that wait take no time, which is no figure of an operation.
+    // Waiting tasks take almost no time, which is not the figure of an operation.
     let (idle, others): (Vec<&str>, Vec<&str>) =
         text.lines().partition(|line| line.contains("\"idle-24\""));
     let records = records("pvm", &others.join("").replace(",]", "]"));
@@ -1030,7 +1032,7 @@ fn figures_are_drawn() {
         assert!(figure.starts_with("<svg") && figure.trim_end().ends_with("</svg>"), "{figure}");
         assert!(errors.contains(&file), "{errors}");
     }
-    // What is not measured is not drawn.
+    // Cases that are not measured are not drawn.
     let (done, _, errors) = urpc(&["--quick", "--case", "send-client", "--plot", into]);
     assert!(!done && errors.contains("nothing to plot"), "{errors}");
 }

@@ -1,5 +1,5 @@
-//! Walks over chains of lines that the home has written: from how many on an invocation is worth it
-//! (P8, P12).
+//! Walks over chains of lines that the home has written, to find the length from which an
+//! invocation is worthwhile (Psyche, P8 and P12).
 
 use super::objects::{Line, Ordinary, Subject, Walk, touch_chain};
 use super::ways::{Caller, attend, batches, create, found, name, on_a_processor, operations};
@@ -14,7 +14,7 @@ use upcall_bench::stats::Clock;
 #[expect(clippy::too_many_lines, reason = "both sides of a measurement stand together")]
 pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let task = lab.task;
-    // The caller has said how many.
+    // The caller has stored the length.
     let touch = |home: &Homed<Queue<Line>>, gate: &Gate| {
         Ok(home.access(|lines| touch_chain(lines, gate.said()))?)
     };
@@ -75,7 +75,7 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     };
     let mut all = found(lab.both(polls, asks)?);
 
-    // One on a virtual processor.
+    // A home on a virtual processor.
     let home = |gate: &Gate| {
         on_a_processor(task.cpus[0], || {
             let home = create(&task, "chain-virtual", &Walk(0))?;

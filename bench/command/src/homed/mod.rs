@@ -1,7 +1,8 @@
-//! The suite `homed`: what `upcall_bench::homed::case` promises. The home and those who use its
-//! object are processes, each on its processor; they take turns by a
-//! [`Gate`](upcall_bench::lab::Gate), beside the object, where the home is to touch that between
-//! two operations.
+//! The suite `homed`, as `upcall_bench::homed::case` specifies it.
+//!
+//! The home and the users of its object are processes, each on its processor. Where the home has to
+//! touch the object between two operations, they take turns by a [`Gate`](upcall_bench::lab::Gate),
+//! independently of the object.
 
 mod chains;
 mod objects;
@@ -14,7 +15,7 @@ use upcall_bench::homed::case::{Case, Op};
 use upcall_bench::homed::child::{Finding, Task};
 use upcall_bench::lab::Lab;
 
-/// Measures what it is asked for.
+/// Runs a child's task.
 pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     match lab.task.case {
         Case::Op(op) => match op {
@@ -36,7 +37,7 @@ mod tests {
     use std::time::Duration;
     use upcall_bench::messages::Found;
 
-    /// Every case, on whatever processors there are: on one, both sides give way now and then.
+    /// Measures every case on any number of processors: on one, both sides yield now and then.
     #[test]
     fn every_case_is_measured() {
         let _alone = crate::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -8,22 +8,22 @@ use upcall::home::{
 };
 use upcall_os::memory::{Mapping, MemoryFile};
 
-/// A short operation, and an object that it is measured on. It is given a number.
+/// A short operation, and the object on which it is measured. The argument is a number.
 pub trait Subject: Sync {
     /// The object's type.
     type Of: Shared;
     /// The operation.
     type Run: for<'a> Operation<Of = Self::Of, Args<'a> = u64>;
-    /// What it is given.
+    /// Returns the argument.
     fn argument(&self) -> u64;
 
-    /// Puts into a new object what is to be in it.
+    /// Fills a new object.
     fn fill(&self, object: <Self::Of as Shared>::At<'_>) -> Result<(), DataError>;
 
-    /// Writes the lines that the operation will look at, and leaves all as it was.
+    /// Writes the lines that the operation reads, without changing their content.
     fn touch(&self, object: <Self::Of as Shared>::At<'_>) -> Result<(), DataError>;
 
-    /// The same on Rust's own types, without a lock.
+    /// Returns the same operation on Rust's own types, without a lock.
     fn bare(&self) -> Box<dyn FnMut() -> u64>;
 }
 
@@ -69,10 +69,10 @@ impl Subject for EnqueueDequeue {
     }
 }
 
-/// Looks for a number in a list of so many, which is the last.
+/// Searches a list of this length for its last number.
 pub struct FindLast(pub u32);
 
-/// The operation of it.
+/// The operation of `FindLast`.
 pub struct Find;
 
 impl Operation for Find {
@@ -116,7 +116,7 @@ impl Subject for FindLast {
     }
 }
 
-/// Has 4 KiB in an object's arena, filled with zeros, in place of those before.
+/// Allocates 4 KiB in an object's arena, filled with zeros, in place of the previous ones.
 pub struct CreateSegment;
 
 const SEGMENT: [u8; 4096] = [0; 4096];
@@ -158,7 +158,7 @@ impl Subject for CreateSegment {
     }
 }
 
-/// Counts up.
+/// Increments a counter.
 pub struct Count;
 
 impl Operation for Count {
@@ -198,7 +198,7 @@ impl Subject for Count {
     }
 }
 
-/// Runs a short operation as one that may block.
+/// Runs a short operation as an operation that may block.
 pub struct Ordinary<O>(O);
 
 impl<O: for<'a> Operation<Args<'a> = u64>> Procedure for Ordinary<O> {
@@ -212,13 +212,13 @@ impl<O: for<'a> Operation<Args<'a> = u64>> Procedure for Ordinary<O> {
     }
 }
 
-/// What is in both long operations' objects.
+/// The access to the object that both long operations make.
 fn enter(on: &Homed<Queue<u64>>, number: u64) -> Result<u64, String> {
     let out = on.perform::<EnqueueDequeue>(number).map_err(|error| error.to_string())?;
     out.ok_or_else(|| "the queue is empty".to_owned())
 }
 
-/// Maps so many bytes and unmaps them, by whoever runs it, and enters it in the object.
+/// Maps and unmaps 64 KiB in the process that runs it, and accesses the object.
 pub struct MapSegment;
 
 thread_local! {
@@ -243,7 +243,7 @@ impl Procedure for MapSegment {
     }
 }
 
-/// Starts a kernel thread and joins it, in the process that runs it, and enters it in the object.
+/// Starts and joins a kernel thread in the process that runs it, and accesses the object.
 pub struct CreateProcess;
 
 impl Procedure for CreateProcess {
@@ -259,20 +259,20 @@ impl Procedure for CreateProcess {
     }
 }
 
-/// A line, which says which is next.
+/// A line, which contains the number of the next line.
 #[derive(Shared)]
 pub struct Line {
     next: u64,
     rest: [u64; 7],
 }
 
-/// Lines of a chain. A power of two.
+/// Number of lines of a chain. A power of two.
 pub const LINES: u64 = 512;
 
-/// From one to the next: so that none is fetched beforehand.
+/// Distance between consecutive lines of a chain, in lines. It prevents prefetching.
 const STEP: u64 = 197;
 
-/// Walks over a chain of so many lines, which are in no order that a processor would guess.
+/// Walks over a chain of this number of lines, in an order that a processor does not predict.
 pub struct Walk(pub u32);
 
 impl Operation for Walk {

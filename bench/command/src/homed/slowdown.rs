@@ -1,9 +1,9 @@
-//! What a home that computes loses for each operation of a caller (P9, P13).
+//! The loss of a home that computes, for each operation of a caller (Psyche, P9 and P13).
 //!
-//! The home computes for windows of half a millisecond, with a safe point each microsecond, or with
-//! none, and is interrupted by signal. In some the caller does nothing but look at a line, in
-//! others it runs operations by one way as fast as they go, or after pauses. What the home has done
-//! less than in the quiet ones is time that the operations took from it.
+//! The home computes for windows of half a millisecond, with a safe point each microsecond, or
+//! without safe points and interrupted by signals. In quiet windows the caller only polls a line.
+//! In the others it runs operations by one method, back to back or after pauses. The home's work
+//! that is missing compared with the quiet windows is the time that the operations took from it.
 
 use super::objects::{EnqueueDequeue, FindLast, Ordinary, Subject};
 use super::ways::{batches, compute, create, name, on_a_processor, operations};
@@ -16,21 +16,21 @@ use upcall_bench::homed::child::{Finding, Task};
 use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary};
 
-/// How long the home computes at a time.
+/// Length of a window.
 const WINDOW: Duration = Duration::from_micros(500);
 
-/// Between two operations where the caller pauses, in which a home that was just asked gives up
-/// looking for more.
+/// Pause between two operations, if there is one. It is long enough that a home that was just asked
+/// gives up polling for more.
 const PAUSE: Duration = Duration::from_micros(50);
 const NO_PAUSE: Duration = Duration::ZERO;
 
-/// Windows of each kind at least; and the longest that they may take, other programs' use of the
-/// processors included.
+/// Minimum number of windows of each kind, and the maximum time of all windows, including other
+/// programs' use of the processors.
 const LEAST: u64 = 4;
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Turns: the object is there; the caller has found it; and then three for each window: it begins,
-/// it ends, the caller has said how many operations there were.
+/// Turns: the object exists; the caller has found it; and then three for each window: it begins, it
+/// ends, and the caller has stored the number of operations.
 const READY: u64 = 1;
 const FOUND: u64 = 2;
 const FIRST: u64 = 3;
@@ -114,13 +114,13 @@ fn of<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Findi
 
 #[allow(unsafe_code)]
 fn promise() -> Promise {
-    // SAFETY: the operations of `SLOWED` change a queue of numbers, or look at a list of them, in
+    // SAFETY: the operations of `SLOWED` change a queue of numbers, or read a list of them, in
     // objects, by arguments and replies without memory of their own.
     unsafe { Promise::given() }
 }
 
-/// The records of what both have found, and of the home's step while nobody asks, which is called
-/// as said.
+/// Makes the records of both sides' findings, and of the home's step in quiet windows, with the
+/// system name `quiet`.
 fn told(
     op: Op,
     ways: &[&str],
@@ -138,7 +138,8 @@ fn told(
     [of(slowdown(op), ways, &home), of(slowdown_caller(op), ways, &caller), quiet].concat()
 }
 
-/// The home: ns lost for an operation of each kind; and last, ns of a step while nobody asks.
+/// Runs the home. Returns the ns lost for an operation of each kind, and last the ns of a step in
+/// quiet windows.
 fn computes(
     gate: &Gate,
     task: &Task,
@@ -155,7 +156,7 @@ fn computes(
     gate.open(READY);
     serve_until(FOUND, &mut serve)?;
     let windows = (task.time * 4).div_duration_f64(WINDOW) as u64 / (2 * kinds as u64);
-    // Of each window: its time, what was computed, and operations.
+    // For each window: its duration, the number of steps, and the number of operations.
     let mut found: Vec<Vec<(f64, f64, f64)>> = vec![Vec::new(); 1 + kinds];
     let (started, least) = (Instant::now(), windows.max(LEAST));
     let enough =
@@ -167,7 +168,7 @@ fn computes(
         if started.elapsed() > LONGEST {
             return Err("the caller has done no operations in most windows".into());
         }
-        // Between two windows with operations there is a quiet one.
+        // There is a quiet window between two windows with operations.
         let kind = if at % 2 == 0 { 0 } else { 1 + at / 2 % kinds };
         let turn = FIRST + EACH * at as u64;
         gate.open(turn);
@@ -178,7 +179,7 @@ fn computes(
                 serve();
             }
             done += 8.0;
-            // Or else the caller would hardly ever run in a window.
+            // Otherwise the caller would rarely run in a window.
             if task.cpus[0] == task.cpus[1] {
                 std::thread::yield_now();
             }
@@ -186,7 +187,7 @@ fn computes(
         let spent = begun.elapsed().as_nanos() as f64;
         gate.open(turn + 1);
         serve_until(turn + 2, &mut serve)?;
-        // One that other programs kept from its processor has done none.
+        // A caller that other programs kept from its processor has run no operations.
         let count = gate.said();
         if kind == 0 || count > 0 {
             found[kind].push((spent, done, count as f64));
@@ -206,7 +207,7 @@ fn computes(
     Ok(found[1..].iter().map(lost).chain([steps]).collect())
 }
 
-/// The caller: ns of an operation of each kind, of which each has a pause before it.
+/// Runs the caller. Returns the ns of an operation of each kind, without the pause before it.
 fn asks<const KINDS: usize>(
     gate: &Gate,
     pauses: [Duration; KINDS],
@@ -247,7 +248,7 @@ fn asks<const KINDS: usize>(
     Ok(found.into_iter().map(Summary::of_nanoseconds).collect())
 }
 
-/// Looks at the clock for so long, and says how long it was.
+/// Spins for `time`, and returns the time that has passed.
 fn pause(time: Duration) -> Duration {
     let begun = Instant::now();
     loop {

@@ -1,8 +1,8 @@
-//! Several processes at once on one hot object: where it is, by urgent invocation, and beside these
-//! the same data under a mutex of the C library and under a spin lock.
+//! Several processes at once on one hot object: by remote access, by urgent invocation, and the
+//! same data under a mutex of the C library and under a spin lock.
 //!
-//! Callers where the object is, and those of the two locks, are on both processors in turn; the
-//! home sleeps. Those who invoke are on the second one, and the home polls on the first.
+//! Callers by remote access, and those of the two locks, alternate between both processors; the
+//! home sleeps. Callers by invocation are on the second processor, and the home polls on the first.
 
 use super::objects::{Count, EnqueueDequeue, Subject};
 use super::ways::{batches, create, name, operations};
@@ -19,12 +19,12 @@ use upcall_bench::homed::raw::{self, Bare, Data};
 use upcall_bench::lab::{Gate, Lab, pin};
 use upcall_bench::stats::Clock;
 
-/// Turns: the object is there; all begin; all end.
+/// Turns: the object exists; all begin; all end.
 const READY: u64 = 1;
 const GO: u64 = 2;
 const STOP: u64 = 3;
 
-/// Operations between two looks whether it is over.
+/// Number of operations between two checks for the end.
 const ROUND: u64 = 16;
 
 pub fn measure(lab: &mut Lab<Task>, hot: Hot) -> Outcome<Vec<Finding>> {
@@ -116,7 +116,7 @@ fn by_urgent<S: Subject>(away: &Homed<S::Of>, argument: u64) -> impl FnMut() -> 
     }
 }
 
-/// The home by itself.
+/// Measures the home alone.
 fn alone<S: Subject>(
     task: &Task,
     hot: Hot,
@@ -141,7 +141,7 @@ fn alone<S: Subject>(
         .into())
 }
 
-/// The home where it has nothing to do. How long the callers had.
+/// Runs a home without work. Returns the time that the callers had.
 fn sleep(gate: &Gate, window: Duration, callers: usize) -> Outcome<Duration> {
     let until = |arrived: u64| {
         while gate.said() < arrived {
@@ -161,7 +161,7 @@ fn sleep(gate: &Gate, window: Duration, callers: usize) -> Outcome<Duration> {
     Ok(spent)
 }
 
-/// The home where it serves.
+/// Runs a home that serves. Returns the time that the callers had.
 fn attend(
     gate: &Gate,
     window: Duration,
@@ -186,13 +186,13 @@ fn attend(
     Ok(spent)
 }
 
-/// One caller: how many operations it has done.
+/// Runs one caller. Returns the number of its operations.
 fn drive(gate: &Gate, mut run: impl FnMut() -> Outcome<()>) -> Outcome<u64> {
     run()?;
     gate.arrive();
     gate.wait(GO)?;
     let mut count = 0;
-    // Once at least, where others have all processors for the whole time.
+    // At least once, in case others have all processors for the whole time.
     loop {
         for _ in 0..ROUND {
             run()?;

@@ -1,5 +1,5 @@
-//! One operation by every way, and the two sides of that: who asks, and the home, which serves, and
-//! touches the object between where it is to.
+//! One operation by every method, and its two sides: the caller, and the home, which serves
+//! requests and, where required, touches the object between two operations.
 
 use super::objects::{Ordinary, Subject};
 use std::cell::Cell;
@@ -13,20 +13,20 @@ use upcall_bench::homed::child::{Finding, Task};
 use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::stats::{Clock, Summary};
 
-/// Operations of a batch, where one by itself is too short to be timed.
+/// Number of operations of a batch, for operations that are too short to be timed alone.
 const BATCH: u32 = 64;
 
-/// Samples at least; and so many there is room for at first.
+/// Minimum number of samples, and initial capacity for them.
 const LEAST: usize = 20;
 const MANY: usize = 1 << 14;
 
-/// The first turn: the object is there. The odd ones that follow are the home's, to touch it.
+/// The first turn: the object exists. In the following odd turns the home touches it.
 const READY: u64 = 2;
 
-/// The home gives way once in so many looks: the other side may need its processor.
+/// Number of polls after which the home yields: the other side may need its processor.
 const LOOKS: u32 = 1 << 16;
 
-/// An object's name.
+/// Returns the name of an object.
 pub fn name(task: &Task, what: &str) -> String {
     format!("bench-homed-{what}-{}", task.group)
 }
@@ -36,7 +36,7 @@ pub fn create<S: Subject>(task: &Task, what: &str, subject: &S) -> Outcome<Homed
     Ok(Homed::create(&name(task, what)).with(|object| subject.fill(object))?)
 }
 
-/// Serves and touches until it is over.
+/// Serves requests and touches the object until the last turn.
 pub fn attend(
     gate: &Gate,
     mut serve: impl FnMut(),
@@ -69,12 +69,12 @@ pub fn compute() {
     }));
 }
 
-/// Runs this on a virtual processor, on that processor.
+/// Runs `body` on a virtual processor that is pinned to processor `cpu`.
 pub fn on_a_processor<T>(cpu: usize, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     upcall::thread::processors(1, Pacing::Poll)?.pin([cpu]).run(body)?
 }
 
-/// Who asks.
+/// The side that calls.
 pub struct Caller<'a> {
     gate: &'a Gate,
     clock: Clock,
@@ -83,18 +83,18 @@ pub struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// Once the object is there.
+    /// Creates a caller when the object exists.
     pub fn new(gate: &'a Gate, task: &Task) -> Outcome<Caller<'a>> {
         let clock = Clock::in_order();
         Ok(Caller { turn: Cell::new(gate.wait(READY)?), gate, clock, time: task.time })
     }
 
-    /// The home itself, which asks nobody.
+    /// Creates a caller within the home, which touches nothing.
     pub fn alone(gate: &'a Gate, task: &Task) -> Caller<'a> {
         Caller { gate, clock: Clock::in_order(), time: task.time, turn: Cell::new(0) }
     }
 
-    /// Has the home touch the object.
+    /// Makes the home touch the object.
     fn touch(&self) -> Outcome<()> {
         let turn = self.turn.get() + 2;
         self.turn.set(turn);
@@ -102,7 +102,7 @@ impl<'a> Caller<'a> {
         self.gate.wait(turn).map(drop)
     }
 
-    /// Takes the time of one after the other, each after a touch or not.
+    /// Times single operations, each after a touch if `touched` is set.
     pub fn each(&self, touched: bool, mut run: impl FnMut() -> Outcome<()>) -> Outcome<Summary> {
         self.inside(touched, || {
             let before = self.clock.read();
@@ -111,7 +111,7 @@ impl<'a> Caller<'a> {
         })
     }
 
-    /// The same where it says itself how many ticks it took.
+    /// Like [`each`](Self::each), for an operation that returns its own number of ticks.
     fn inside(&self, touched: bool, mut run: impl FnMut() -> Outcome<u64>) -> Outcome<Summary> {
         let mut samples = Vec::with_capacity(MANY);
         let begun = Instant::now();
@@ -124,13 +124,13 @@ impl<'a> Caller<'a> {
         Ok(summary(samples))
     }
 
-    /// It is over.
+    /// Begins the last turn.
     pub fn end(&self) {
         self.gate.open(OVER);
     }
 }
 
-/// Takes the time of batches of one operation.
+/// Times batches of one operation.
 pub fn batches(
     clock: &Clock,
     time: Duration,
@@ -148,19 +148,19 @@ pub fn batches(
     Ok(summary(samples))
 }
 
-/// Without the first tenth, which is to warm up.
+/// Summarises the samples without the first tenth, which warms up.
 fn summary(mut samples: Vec<f64>) -> Summary {
     let warm_up = samples.len() / 10;
     samples.drain(..warm_up);
     Summary::of_nanoseconds(samples)
 }
 
-/// The operations of a subject, as its home serves them.
+/// Returns the operations of a subject, as its home serves them.
 pub fn operations<S: Subject>() -> Operations<S::Of> {
     Operations::new().operation::<S::Run>().procedure::<Ordinary<S::Run>>()
 }
 
-/// At home, by itself: with the lock, within it, and on Rust's own types.
+/// Measures at home: with the lock, while holding it, and on Rust's own types.
 fn at_home<S: Subject>(
     task: &Task,
     case: &str,
@@ -187,7 +187,7 @@ fn at_home<S: Subject>(
     Ok(told.map(|(way, found)| Finding::times(case, way, found)).into())
 }
 
-/// Where the object is: with the lock, within it, by looks, and on a copy.
+/// Measures remote access: with the lock, while holding it, by reads, and on a copy.
 fn by_access<S: Subject>(
     caller: &Caller<'_>,
     op: Op,
@@ -236,7 +236,8 @@ fn by_access<S: Subject>(
     Ok(found)
 }
 
-/// In whichever way is cheapest, as it finds out by itself: each by a hold that begins anew.
+/// Measures the method that Upcall finds to be the cheapest. Each figure uses a new handle, which
+/// has not learned anything yet.
 fn by_itself<S: Subject>(
     caller: &Caller<'_>,
     op: Op,
@@ -257,7 +258,7 @@ fn by_itself<S: Subject>(
     ])
 }
 
-/// Plain and dirty.
+/// Measures an operation without touches and with them.
 fn both(
     caller: &Caller<'_>,
     op: Op,
@@ -268,12 +269,12 @@ fn both(
     Ok(vec![plain, Finding::times(&op.dirty(), way, caller.each(true, &mut run)?)])
 }
 
-/// What both sides have found, at home.
+/// Returns the findings of both sides, in the home.
 pub fn found(both: Option<(Vec<Finding>, Vec<Finding>)>) -> Vec<Finding> {
     both.map_or(Vec::new(), |(home, caller)| [home, caller].concat())
 }
 
-/// A short operation.
+/// Measures a short operation.
 #[expect(clippy::too_many_lines, reason = "both sides of a measurement stand together")]
 pub fn short<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Vec<Finding>> {
     let task = lab.task;
@@ -309,7 +310,7 @@ pub fn short<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Ve
     };
     let mut all = found(lab.both(polls, asks)?);
 
-    // One that computes, and polls each microsecond.
+    // A home that computes, and polls each microsecond.
     let computes = |gate: &Gate| {
         let home = create(&task, "computes", subject)?;
         let serving = home.serve(operations::<S>())?;
@@ -328,7 +329,7 @@ pub fn short<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Ve
     };
     all.extend(found(lab.both(computes, asks)?));
 
-    // One on a virtual processor.
+    // A home on a virtual processor.
     let asks = |gate: &Gate| {
         let caller = Caller::new(gate, &task)?;
         let away = find("virtual")?;
@@ -345,7 +346,7 @@ pub fn short<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Ve
     };
     all.extend(found(lab.both(home, asks)?));
 
-    // One that sleeps when idle.
+    // A home that sleeps when idle.
     let home = |gate: &Gate| {
         let home = create(&task, "background", subject)?;
         let _served = home.serve_in_background(operations::<S>())?;
@@ -365,7 +366,7 @@ pub fn short<S: Subject>(lab: &mut Lab<Task>, op: Op, subject: &S) -> Outcome<Ve
     Ok(all)
 }
 
-/// One that may block.
+/// Measures an operation that may block.
 pub fn long<P>(lab: &mut Lab<Task>, op: Op) -> Outcome<Vec<Finding>>
 where
     P: for<'a> Procedure<Of = Queue<u64>, Args<'a> = u64>,

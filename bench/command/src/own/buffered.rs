@@ -1,5 +1,4 @@
-//! What a message takes of both sides' time where none is buffered and where all are (UDM, Table 5;
-//! D15).
+//! Both sides' time for a message where none is buffered and where all are (UDM, Table 5; D15).
 
 use super::common::{BURST, MANY, joining, well};
 use std::time::{Duration, Instant};
@@ -9,14 +8,14 @@ use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::stats::{Clock, Summary};
 
-/// Words of a segment.
+/// Size of a segment, in words.
 const SEGMENT: u64 = (1 << 20) / 8;
 
-/// Nanoseconds. A burst that took longer had lost its processor meanwhile, and does not count: a
-/// segment mapped and given back takes a fraction.
+/// Duration above which a burst does not count, in nanoseconds: its side had lost its processor.
+/// Mapping a segment and giving it back takes a fraction of this.
 const LOST: f64 = 300_000.0;
 
-/// Never, and always.
+/// Names and timeouts of the groups: never divert, and always divert.
 const TIMEOUTS: [(&str, Option<Duration>); 2] =
     [("direct", None), ("buffered", Some(Duration::ZERO))];
 
@@ -25,12 +24,13 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     Ok(none.into_iter().chain(four).collect())
 }
 
-/// Bursts of one window: as many as fill a segment with messages of so many words.
+/// Number of bursts of one window: as many as fill a segment with messages of this number of words.
 const fn window(words: usize) -> u64 {
     SEGMENT.div_ceil(BURST * (1 + words as u64))
 }
 
-/// Whether a burst goes to the group with buffers, and not to the other: window by window in turn.
+/// Returns `true` if a burst goes to the group with buffers. Windows alternate between the two
+/// groups.
 fn is_buffered(burst: u64, words: usize) -> bool {
     (burst / window(words)) % 2 == 1
 }
@@ -41,7 +41,7 @@ struct Member<const N: usize> {
     kind: Kind<[u64; N]>,
 }
 
-/// As a member of both groups.
+/// Joins both groups.
 fn members<const N: usize>(task: &Task, rank: usize) -> Outcome<[Member<N>; 2]> {
     let member = |(name, timeout): (&str, Option<Duration>)| {
         let mut handlers = Handlers::new();
@@ -56,12 +56,12 @@ fn members<const N: usize>(task: &Task, rank: usize) -> Outcome<[Member<N>; 2]> 
     Ok([member(TIMEOUTS[0])?, member(TIMEOUTS[1])?])
 }
 
-/// Both groups with messages of N words. Each side finds its ticks for every burst; together they
-/// become windows.
+/// Measures both groups with messages of N words. Each side takes the ticks of every burst; both
+/// sides' ticks are combined into windows.
 #[expect(clippy::too_many_lines, reason = "both sides of a measurement stand together")]
 fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
-    // The first window of each is to warm up.
+    // The first window of each group warms up.
     let least = 4 * window(N);
     let sender = |gate: &Gate| {
         let members = members::<N>(&task, 0)?;
@@ -146,7 +146,7 @@ fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     Ok(findings.collect())
 }
 
-/// The mean of a message in each window of one of the two, but for the first.
+/// Returns the mean time of a message in each window of one of the two groups, without the first.
 fn windows(bursts: &[f64], length: usize, which: usize) -> Vec<f64> {
     let own = bursts.chunks_exact(length).skip(which).step_by(2).skip(1);
     own.map(|window| {

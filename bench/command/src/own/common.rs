@@ -1,4 +1,4 @@
-//! What the cases have in common.
+//! What the cases share.
 
 use std::time::Duration;
 use upcall::message::{Group, GroupBuilder, Pacing};
@@ -6,22 +6,22 @@ use upcall_bench::child::Outcome;
 use upcall_bench::lab::Gate;
 use upcall_bench::messages::own::child::Task;
 
-/// Messages of a burst.
+/// Number of messages of a burst.
 pub(super) const BURST: u64 = 64;
 
-/// Number of samples for which there is room at first.
+/// Initial capacity for samples.
 pub(super) const MANY: usize = 1 << 16;
 
 /// Time for a group to form. On a busy machine members that poll take half a minute for it.
 pub(super) const FORMING: Duration = Duration::from_secs(300);
 
-/// How to become a member of the group of these two processes that has this name.
+/// Returns the builder of a membership in the group of these two processes with this name.
 pub(super) fn joining(task: &Task, name: &str, size: usize, rank: usize) -> GroupBuilder {
     let name = format!("bench-own-{name}-{}", task.group);
     GroupBuilder::new(&name, size).rank(rank).pacing(Pacing::Poll).within(FORMING)
 }
 
-/// Runs this on a virtual processor, on that processor.
+/// Runs `body` on a virtual processor that is pinned to processor `cpu`.
 pub(super) fn on_a_processor<T>(
     cpu: usize,
     pacing: Pacing,
@@ -30,8 +30,8 @@ pub(super) fn on_a_processor<T>(
     upcall::thread::processors(1, pacing)?.pin([cpu]).run(body)?
 }
 
-/// Takes messages without payload until so many are there, and looks once more, as who takes all
-/// that waits does.
+/// Takes messages without payload until `messages` have arrived, and polls once more, like a
+/// receiver that takes all waiting messages.
 #[inline(always)]
 pub(super) fn take(group: &Group, gate: &Gate, messages: u64) -> Outcome<()> {
     let mut taken = 0;
@@ -50,7 +50,7 @@ pub(super) fn take(group: &Group, gate: &Gate, messages: u64) -> Outcome<()> {
     }
 }
 
-/// That nothing has happened to another member.
+/// Fails if something has happened to another member.
 pub(super) fn well(group: &Group) -> Outcome<()> {
     group.event().map_or(Ok(()), |event| Err(format!("{event:?}").into()))
 }

@@ -1,5 +1,5 @@
-//! What one diversion costs, and the way back: a queue that is full, a timeout that is over, and a
-//! receiver that takes everything then.
+//! The cost of one diversion and of the way back: a full queue, an expired timeout, and a receiver
+//! that then takes everything.
 
 use super::common::{MANY, joining, take, well};
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::stats::{Clock, Summary};
 
-/// So short that it is over when a sender looks for the second time, and not so short that every
-/// message is buffered.
+/// Timeout of the group: so short that it has expired when a sender checks for the second time, but
+/// not so short that every message is buffered.
 const TIMEOUT: Duration = Duration::from_nanos(1);
 
-/// Turns of an iteration.
+/// Number of turns of an iteration.
 const TURNS: u64 = 6;
 
 #[expect(clippy::too_many_lines, reason = "both sides of a measurement stand together")]
@@ -37,7 +37,7 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
             gate.open(turn + 1);
             gate.wait(turn + 2)?;
             let mut filled = 0;
-            // From its first refusal on, the timeout is over.
+            // From the first refusal on, the timeout has expired.
             while fits(group.try_send(1, null, &()))? && group.buffered(1) == 0 {
                 filled += 1;
             }
@@ -109,7 +109,7 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     Ok(all.map(|(name, samples)| Finding::times(name, Summary::of_nanoseconds(samples))).collect())
 }
 
-/// Whether there was room.
+/// Returns `true` if there was room.
 fn fits(sent: Result<(), SendError>) -> Outcome<bool> {
     match sent {
         Ok(()) => Ok(true),

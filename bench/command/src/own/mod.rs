@@ -1,9 +1,10 @@
-//! Ours alone, in the suite `messages`: what `upcall_bench::messages::own::case` promises.
-//! Sections, polling, upcalls, and what becomes of messages that are not taken.
+//! Upcall's own cases in the suite `messages`, as `upcall_bench::messages::own::case` specifies
+//! them: sections, polling, upcalls, and the handling of messages that are not taken.
 //!
-//! Who sends and who receives are two processes, each on its processor; members besides are threads
-//! of one of them. They take turns by a [`Gate`](upcall_bench::lab::Gate), beside the group, where
-//! one is not to look while the other sends; what is measured goes through the group alone.
+//! The sender and the receiver are two processes, each on its processor; further members are
+//! threads of one of them. Where one must not poll while the other sends, they take turns by a
+//! [`Gate`](upcall_bench::lab::Gate), independently of the group. The measured messages go through
+//! the group alone.
 
 mod buffered;
 mod common;
@@ -20,7 +21,7 @@ use upcall_bench::lab::Lab;
 use upcall_bench::messages::own::case::Own;
 use upcall_bench::messages::own::child::{Finding, Task};
 
-/// Measures what it is asked for.
+/// Runs a child's task.
 pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     match lab.task.case {
         Own::Section => sides::section(lab),
@@ -45,12 +46,12 @@ mod tests {
     use std::time::Duration;
     use upcall_bench::messages::Found;
 
-    /// Every case, on whatever processors there are: on one, both sides give way now and then.
+    /// Measures every case on any number of processors: on one, both sides yield now and then.
     #[test]
     fn every_case_is_measured() {
         let _alone = crate::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-        // Tpuz takes a job, and that the command.
+        // Tpuz needs a job, and that needs the command.
         for case in Own::ALL.into_iter().filter(|case| *case != Own::Tpuz) {
             let count = match case {
                 Own::Once => 20_000,

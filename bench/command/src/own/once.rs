@@ -1,11 +1,11 @@
-//! Whether each message arrives once, in order, and whole, though its receiver looks away at random
-//! and what it does not take is diverted.
+//! Checks that each message arrives once, in order, and whole, although its receiver stops polling
+//! at random and messages that it does not take are diverted.
 //!
-//! Each carries its number and up to seven words more that follow from it, so that messages lie in
-//! all ways across the ends of the memory. The receiver takes them by `receive`, by `poll`, and
-//! after a look by `peek`; it looks away every 8192 messages or so, for some hundred microseconds,
-//! and the sender's patience is 20 µs. Now and then a sender that was diverted waits for it, and
-//! goes home by that.
+//! Each message has a number and up to seven further words that follow from it, so that messages
+//! cross the ends of the memory in all ways. The receiver takes them by `receive`, by `poll`, and
+//! after a `peek`. It stops polling every 8192 messages or so, for some hundred microseconds, and
+//! the sender's timeout is 20 µs. Now and then a sender that was diverted waits for the receiver,
+//! and so returns to the queue.
 
 use super::common::{joining, well};
 use std::cell::RefCell;
@@ -17,22 +17,22 @@ use upcall_bench::child::Outcome;
 use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::messages::own::child::{Finding, Task, at};
 
-/// The sender's patience.
+/// The group's timeout, after which the sender diverts.
 const TIMEOUT: Duration = Duration::from_micros(20);
 
-/// So often, in messages, the receiver looks away, on the average.
+/// Average number of messages between two pauses of the receiver.
 const AWAY: u64 = 8192;
 
-/// So long it may take for a message that was sent to be there.
+/// Maximum time for a sent message to arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// So many messages are taken between two looks at the time.
+/// Number of messages taken between two readings of the clock.
 const PART: u64 = 1 << 14;
 
-/// The most words.
+/// Maximum number of words of a message.
 const WORDS: u64 = 8;
 
-/// Words of a message.
+/// Returns the number of words of a message.
 fn words(number: u64) -> usize {
     (1 + mixed(number) % WORDS) as usize
 }
@@ -41,7 +41,7 @@ fn mixed(number: u64) -> u64 {
     (number ^ number >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
 }
 
-/// A word of a message.
+/// Returns a word of a message.
 fn word(number: u64, at: usize) -> u64 {
     number.wrapping_add((at as u64).wrapping_mul(0xd1b5_4a32_d192_ed03))
 }
@@ -49,7 +49,7 @@ fn word(number: u64, at: usize) -> u64 {
 pub fn check(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let task = lab.task;
     let begun = Instant::now();
-    // The receiver knows how far it is, and the first process tells the harness.
+    // The receiver is in the first process, which reports progress to the harness.
     let found = lab.both(|gate| receive(&task, gate), |gate| send(&task, gate))?;
     let Some(((), (diverted, diversions))) = found else { return Ok(Vec::new()) };
     let time = begun.elapsed();
@@ -60,7 +60,8 @@ pub fn check(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     ])
 }
 
-/// So many messages went through segments, and so often the sender went there.
+/// Sends the messages. Returns the number of those that went through segments, and of the
+/// diversions.
 fn send(task: &Task, gate: &Gate) -> Outcome<(u64, u64)> {
     let mut handlers = Handlers::new();
     let numbers = handlers.kind::<[u64]>("numbers");
@@ -73,7 +74,7 @@ fn send(task: &Task, gate: &Gate) -> Outcome<(u64, u64)> {
         diverted += u64::from(is);
         diversions += u64::from(is && !was);
         was = is;
-        // Else it would stay ahead, and be diverted once and for all.
+        // Otherwise the sender would stay ahead, and be diverted forever.
         if is && random.next().is_multiple_of(2 * AWAY) {
             while gate.said() < number {
                 gate.check()?;
@@ -86,7 +87,7 @@ fn send(task: &Task, gate: &Gate) -> Outcome<(u64, u64)> {
     Ok((diverted, diversions))
 }
 
-/// What has come so far.
+/// The messages that have arrived.
 #[derive(Debug, Default)]
 struct Taken {
     next: u64,
@@ -145,7 +146,7 @@ fn receive(task: &Task, gate: &Gate) -> Outcome<()> {
             continue;
         }
         gate.say(taken.borrow().next);
-        // Something is wrong, or time to say how far it is.
+        // There is an error, or it is time to report progress.
         let now = Instant::now();
         if there {
             (looked, last) = (next, now);
@@ -168,7 +169,7 @@ fn receive(task: &Task, gate: &Gate) -> Outcome<()> {
     // The sender may wait for this.
     gate.say(count);
     gate.wait(1)?;
-    // Nothing comes twice.
+    // No message may arrive twice.
     thread::sleep(Duration::from_millis(10));
     let more = group.available() || group.poll() > 0;
     gate.open(OVER);
@@ -182,7 +183,7 @@ fn receive(task: &Task, gate: &Gate) -> Outcome<()> {
     }
 }
 
-/// Looks away: for 10 to 500 µs, by the bits of `random`; now and then asleep.
+/// Stops polling for 10 to 500 µs, by the bits of `random`; sometimes asleep.
 fn away(random: u64) {
     let time = Duration::from_nanos(10_000 + random % 490_000);
     if random & 1 << 40 == 0 {
@@ -195,7 +196,7 @@ fn away(random: u64) {
     }
 }
 
-/// Numbers that look random: splitmix64.
+/// Pseudo-random numbers: splitmix64.
 struct Random(u64);
 
 impl Random {
@@ -221,7 +222,7 @@ mod tests {
         let mut taken = Taken::default();
         (0..100).for_each(|number| add(&mut taken, &message(number)));
         assert_eq!((taken.next, &taken.wrong), (100, &None));
-        // One is lost.
+        // A message is lost.
         add(&mut taken, &message(101));
         assert!(taken.wrong.unwrap().contains("in the place of message 100"));
         let mut taken = Taken { next: 100, wrong: None };

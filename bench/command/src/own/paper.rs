@@ -1,5 +1,5 @@
-//! The experiments of UDM's section 5, by the programs that are examples: synth-N (Figure 7), and
-//! Tpuz beside other jobs (Table 6).
+//! The experiments of UDM's section 5, by the example programs: synth-N (Figure 7), and Tpuz beside
+//! other jobs (Table 6).
 
 use super::common::joining;
 use super::paper_programs::{synth, workload};
@@ -19,7 +19,7 @@ use upcall_simulator::synth::{SLICE, Synth};
 use upcall_simulator::tpuz::{Other, PATIENCE, Sent as Simulated, Workload};
 use upcall_simulator::turns::Schedule;
 
-/// synth-N with a producer and a consumer, for each interval.
+/// Runs synth-N with a producer and a consumer, for each interval.
 pub fn figure(lab: &mut Lab<Task>, group: u64) -> Outcome<Vec<Finding>> {
     let (task, mut found) = (lab.task, Vec::new());
     for interval in INTERVALS {
@@ -34,7 +34,7 @@ pub fn figure(lab: &mut Lab<Task>, group: u64) -> Outcome<Vec<Finding>> {
     Ok(found)
 }
 
-/// For about so long.
+/// Returns the plan of a run of about `time`.
 fn plan(group: u64, interval: u64, time: Duration) -> synth::Plan {
     let ns = |cycles: u64| (cycles as f64 * CYCLE_NS) as u64;
     synth::Plan {
@@ -50,7 +50,7 @@ fn plan(group: u64, interval: u64, time: Duration) -> synth::Plan {
     }
 }
 
-/// The same on virtual clocks, with the paper's times.
+/// Runs the same on virtual clocks, with the paper's times.
 pub fn simulated(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     if !lab.tells() {
         return Ok(Vec::new());
@@ -65,8 +65,8 @@ pub fn simulated(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     points.map(one).collect()
 }
 
-/// Tpuz on virtual clocks, with the paper's times: a board of 6 holes a side, or of 5 where it is
-/// to be quick.
+/// Runs Tpuz on virtual clocks, with the paper's times: on a board of 6 holes a side, or of 5 in a
+/// quick run.
 pub fn simulated_table(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     if !lab.tells() {
         return Ok(Vec::new());
@@ -94,7 +94,7 @@ pub fn simulated_table(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     Ok(found)
 }
 
-/// A folder that is removed at the end.
+/// A folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -103,12 +103,12 @@ impl Drop for Folder {
     }
 }
 
-/// Tpuz alone and beside others.
+/// Measures Tpuz alone and beside other jobs.
 pub fn table(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     if !lab.tells() {
         return Ok(Vec::new());
     }
-    // The jobs' places are among these; and nobody else's jobs take turns with them.
+    // The jobs run on these processors, and take turns with no other jobs.
     lab.confine()?;
     let folder = Folder(std::env::temp_dir().join(format!("tpuz-{}", std::process::id())));
     std::fs::create_dir(&folder.0)?;
@@ -133,15 +133,15 @@ pub fn table(lab: &Lab<Task>) -> Outcome<Vec<Finding>> {
     Ok(found)
 }
 
-/// What the members of a job have sent.
+/// The messages that the members of a job have sent.
 #[derive(Clone, Copy, Default)]
 struct Sent {
     messages: u64,
     buffered: u64,
 }
 
-/// Runs these programs as jobs of two members: from when the first was started until both had
-/// ended.
+/// Runs these programs as jobs of two members. The time is from the start of the first job to the
+/// end of both.
 fn run(
     names: &Path,
     schedule: &str,
@@ -182,7 +182,7 @@ fn run(
     }
 }
 
-/// A job of [`run`], in a process of its own: `SCHEDULE PROGRAM COUNT`.
+/// Runs a job of [`run`], in a process of its own: `SCHEDULE PROGRAM COUNT`.
 pub fn job(args: &[String]) -> Outcome<u8> {
     use upcall_job::{Job, JobSchedule};
     let [schedule, program, count] = args else {
@@ -203,7 +203,7 @@ pub fn job(args: &[String]) -> Outcome<u8> {
     })?)
 }
 
-/// A member of such a job: `PROGRAM COUNT`.
+/// Runs a member of such a job: `PROGRAM COUNT`.
 pub fn member(args: &[String]) -> Outcome<()> {
     let [program, count] = args else { return Err("usage: bench-member PROGRAM COUNT".into()) };
     workload(program, count.parse()?)

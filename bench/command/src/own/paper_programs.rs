@@ -1,7 +1,6 @@
-//! The programs of Table 6: those of the examples, which are read there and measured here, and one
-//! that sends nothing.
+//! The programs of Table 6: those of the examples, and a program that sends nothing.
 
-// Each is a program of its own as well.
+// Each is also a program of its own.
 #[allow(dead_code)]
 #[path = "../../../../crates/upcall/examples/synth.rs"]
 pub mod synth;
@@ -13,16 +12,17 @@ use std::hint::black_box;
 use upcall::message::GroupBuilder;
 use upcall_bench::child::Outcome;
 
-/// What takes about as long as a search of Tpuz by two members: steps of the one that sends
-/// nothing, and requests of each member of synth-N.
+/// Work that takes about as long as a search of Tpuz by two members: number of steps of the program
+/// that sends nothing, and of requests of each member of synth-N.
 const STEPS: u64 = 20_000_000;
 const REQUESTS: u64 = 20_000;
 
-/// How much less there is of everything where it is to be quick.
+/// Factor by which all work is reduced in a quick run.
 const QUICK: u64 = 50;
 
-/// Runs a program of Table 6, for so many searches or as long as they take; 0 is for a small one.
-/// The member of rank 0 prints how many messages were sent by all, and how many of them buffered.
+/// Runs a program of Table 6, for `searches` searches or as long as they take; 0 stands for a small
+/// one. The member of rank 0 prints the number of messages sent by all members, and of those
+/// buffered.
 pub fn workload(program: &str, searches: u64) -> Outcome<()> {
     let (side, searches, quick) = if searches == 0 { (5, 1, QUICK) } else { (6, searches, 1) };
     let (messages, buffered) = match program {
@@ -41,7 +41,7 @@ pub fn workload(program: &str, searches: u64) -> Outcome<()> {
             }));
             (0, 0)
         }
-        // The paper's times, a cycle taken for a ns.
+        // The paper's times, with a ns for a cycle.
         synth => {
             let n: u64 = synth.strip_prefix("synth-").ok_or("no such program")?.parse()?;
             let groups = REQUESTS * searches / quick / n;

@@ -1,5 +1,5 @@
-//! What one side pays: a section while nothing waits (UDM's `beginatom` and `endatom`), and polling
-//! with handlers.
+//! The costs of one side: a section while no message waits (UDM's `beginatom` and `endatom`), and
+//! polling with handlers.
 
 use super::common::{BURST, MANY, joining, on_a_processor, take, well};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::stats::{Clock, Summary};
 
-/// Sections of a sample.
+/// Number of sections of a sample.
 const SECTIONS: u32 = 256;
 
 pub fn section(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
@@ -27,8 +27,8 @@ pub fn section(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     Ok(findings)
 }
 
-/// The time of a section, and of a look whether something waits, which is the most of it, where so
-/// many others have sent something before.
+/// Measures a section, and the check for waiting messages, which is most of it, where `others`
+/// other members have sent something before.
 fn section_beside(others: usize, lab: &mut Lab<Task>) -> Outcome<Option<[Summary; 2]>> {
     let task = lab.task;
     let name = format!("section-{others}");
@@ -44,7 +44,7 @@ fn section_beside(others: usize, lab: &mut Lab<Task>) -> Outcome<Option<[Summary
             let before = clock.read();
             for _ in 0..SECTIONS {
                 let section = group.atomic();
-                // There is something in it, for all that the compiler knows.
+                // Makes the section non-empty for the compiler.
                 black_box(&group);
                 drop(section);
             }
@@ -62,7 +62,7 @@ fn section_beside(others: usize, lab: &mut Lab<Task>) -> Outcome<Option<[Summary
         gate.open(OVER);
         Ok(samples.map(Summary::of_nanoseconds))
     };
-    // Where handlers run by themselves: elsewhere nobody needs a section.
+    // Sections are needed only where handlers run as upcalls: on a virtual processor.
     let own = |gate: &Gate| on_a_processor(task.cpus[0], Pacing::Poll, || own(gate));
     let other = |rank, gate: &Gate| {
         let mut handlers = Handlers::new();
@@ -86,7 +86,7 @@ fn section_beside(others: usize, lab: &mut Lab<Task>) -> Outcome<Option<[Summary
     Ok(lab.both(own, rest)?.map(|(found, ())| found))
 }
 
-/// Bursts that wait in the queue, taken by `poll` and by `receive` in turn.
+/// Measures bursts that wait in the queue, taken by `poll` and by `receive` in turn.
 pub fn poll(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let task = lab.task;
     let sender = |gate: &Gate| {
@@ -124,7 +124,7 @@ pub fn poll(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
                         gate.check()?;
                     }
                 }
-                // As who takes all that waits does.
+                // Like a receiver that takes all waiting messages.
                 group.poll();
             } else {
                 take(&group, gate, BURST)?;

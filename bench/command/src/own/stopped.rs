@@ -1,5 +1,5 @@
-//! One that takes nothing, and whether two others notice: A (0) sends to B (1) all the time, while
-//! C (2) is stopped and D (3) has sent it more than any queue holds.
+//! The effect of a member that takes nothing on two others: A (0) sends to B (1) continuously,
+//! while C (2) is stopped and D (3) has sent it more than any queue holds.
 
 use super::common::{MANY, joining, well};
 use std::thread;
@@ -10,30 +10,30 @@ use upcall_bench::lab::{Gate, Lab, OVER};
 use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::stats::{Clock, Summary, median};
 
-/// Messages of a sample, and samples of a phase at least.
+/// Number of messages of a sample, and minimum number of samples of a phase.
 const WINDOW: u64 = 4096;
 const LEAST: u64 = 8;
 
-/// Bytes of a message of D's.
+/// Size of a message of D's, in bytes.
 const BLOCK: usize = 8000;
 
-/// Who does what in which turn of a cycle. A and B in each even one: without anything buffered,
-/// with it, and without again.
+/// The turns of a cycle. A and B are active in each even turn: first with nothing buffered, then
+/// with full buffers, and again with nothing buffered.
 mod turn {
     pub const FILL: u64 = 1;
     pub const MEASURE_FULL: u64 = 2;
     pub const DRAIN: u64 = 3;
     pub const LAST: u64 = 4;
-    /// Turns of a cycle.
+    /// Number of turns of a cycle.
     pub const ALL: u64 = 6;
 }
 
-/// So many cycles at most: one in which the two times without anything buffered are too different
-/// is left out, as the host has moved the processors, or others have had them.
+/// Maximum number of cycles, and the ratio above which a cycle is discarded: its two times with
+/// nothing buffered differ because the host has moved the processors, or others have used them.
 const TRIES: u64 = 4;
 const ALIKE: f64 = 1.15;
 
-/// The kinds of messages.
+/// A member of the group, with its kinds of messages.
 struct Member {
     group: Group,
     number: Kind<u64>,
@@ -71,7 +71,7 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     ])
 }
 
-/// A.
+/// Runs A.
 fn send(task: &Task, gate: &Gate) -> Outcome<()> {
     let Member { group, number, end, .. } = member(task, 0)?;
     let mut next = 0;
@@ -94,7 +94,7 @@ fn send(task: &Task, gate: &Gate) -> Outcome<()> {
     Ok(())
 }
 
-/// B. Nanoseconds of a message, without and with what is buffered for C.
+/// Runs B. Returns the nanoseconds of a message, without and with buffered messages for C.
 fn receive(task: &Task, gate: &Gate, clock: &Clock) -> Outcome<[Summary; 2]> {
     let member = member(task, 1)?;
     let mut next = 0;
@@ -120,8 +120,8 @@ fn receive(task: &Task, gate: &Gate, clock: &Clock) -> Outcome<[Summary; 2]> {
     Err("no time without anything buffered was like the other".into())
 }
 
-/// Takes what A sends until it ends: nanoseconds of a message, window by window, but for the first
-/// ones.
+/// Takes A's messages until A ends. Returns the nanoseconds of a message in each window, without
+/// the first ones.
 fn windows(member: &Member, next: &mut u64, gate: &Gate, clock: &Clock) -> Outcome<Vec<f64>> {
     let Member { group, number, end, .. } = member;
     let mut samples = Vec::with_capacity(MANY);
@@ -149,7 +149,7 @@ fn windows(member: &Member, next: &mut u64, gate: &Gate, clock: &Clock) -> Outco
     if samples.is_empty() { Err("B has had no time".into()) } else { Ok(samples) }
 }
 
-/// D: so many mebibytes at least.
+/// Runs D, which fills the buffers with at least the task's number of mebibytes.
 fn fill(task: &Task, gate: &Gate) -> Outcome<()> {
     let Member { group, block, .. } = member(task, 3)?;
     let content = vec![7; BLOCK];
@@ -168,7 +168,7 @@ fn fill(task: &Task, gate: &Gate) -> Outcome<()> {
     gate.rest(OVER).map(drop)
 }
 
-/// C: nothing, until all is measured.
+/// Runs C, which takes nothing until the measurement is done.
 fn drain(task: &Task, gate: &Gate) -> Outcome<()> {
     let Member { group, .. } = member(task, 2)?;
     for turn in (0..TRIES).map(|cycle| cycle * turn::ALL) {

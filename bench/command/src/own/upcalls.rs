@@ -1,5 +1,5 @@
-//! From a send to the handler's first instruction (UDM, Table 4: receive by interrupt), by what the
-//! receiver's virtual processor is doing.
+//! The time from a send to the handler's first instruction (UDM, Table 4: receive by interrupt), by
+//! the activity of the receiver's virtual processor.
 
 use super::common::{MANY, joining, on_a_processor};
 use std::cell::{Cell, RefCell};
@@ -15,7 +15,7 @@ use upcall_bench::messages::own::case::Own;
 use upcall_bench::messages::own::child::{Finding, Task};
 use upcall_bench::stats::{Clock, Summary};
 
-/// Half of a ping-pong by handlers, which run by upcall or by polling.
+/// Measures half of a ping-pong by handlers, which run by upcall or by polling.
 pub fn ping_pong(lab: &mut Lab<Task>, by_upcall: bool) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     let side = |rank: usize, gate: &Gate| {
@@ -29,7 +29,8 @@ pub fn ping_pong(lab: &mut Lab<Task>, by_upcall: bool) -> Outcome<Vec<Finding>> 
     Ok(vec![Finding::times(task.case.name(), Summary::of_nanoseconds(halves))])
 }
 
-/// One of two. Ticks from before each of its sends to its handler, if it is the first.
+/// Runs one of the two players. For the first player, returns the ticks from before each of its
+/// sends to its handler.
 fn player(
     rank: usize,
     task: &Task,
@@ -81,13 +82,13 @@ fn player(
             }
         }
     }
-    // Some at the beginning are to warm up.
+    // The first ones warm up.
     let mut trips = trips.take();
     let warm_up = trips.len() / 10;
     Ok(trips.split_off(warm_up))
 }
 
-/// What the receiver does, by the clock's value in the message.
+/// Measures the time by the clock's value in the message, for each activity of the receiver.
 pub fn one_way(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     let (task, clock) = (lab.task, Clock::calibrated());
     let pacing = if task.case == Own::Asleep { Pacing::Sleep } else { Pacing::Poll };
@@ -102,13 +103,13 @@ pub fn one_way(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
     Ok(vec![Finding::times(task.case.name(), Summary::of_nanoseconds(ways))])
 }
 
-/// Sends one after the other was handled, after a pause that is never the same: the receiver is to
-/// be anywhere in what it does.
+/// Sends each message after the previous one was handled and a pause of varying length, so that it
+/// finds the receiver at any point of its activity.
 fn sender(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<()> {
     let mut handlers = Handlers::new();
     let (at, stop) = (handlers.kind::<u64>("at"), handlers.kind::<()>("stop"));
     let group = joining(task, task.case.name(), 2, 0).join(handlers)?;
-    // One that has nothing to do is asleep by then.
+    // An idle receiver is asleep by then.
     let least = if task.case == Own::Asleep { 100_000.0 } else { 2_000.0 };
     let (begun, mut sent, mut random) = (Instant::now(), 0, 1_u64);
     while sent < 10 || begun.elapsed() < task.time {
@@ -126,7 +127,7 @@ fn sender(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<()> {
     gate.wait(OVER).map(drop)
 }
 
-/// Ticks of each message on its way.
+/// Returns the ticks of each message in transit.
 fn receiver(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
     let mut handlers = Handlers::new();
     let (at, stop) = (handlers.kind::<u64>("at"), handlers.kind::<()>("stop"));
@@ -168,7 +169,7 @@ fn receiver(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
     Ok(ways.take())
 }
 
-/// The same where the receiver computes, and signals interrupt it.
+/// Like [`receiver`], with a receiver that computes and is interrupted by signals.
 fn interrupted(task: &Task, clock: &Clock, gate: &Gate) -> Outcome<Vec<u64>> {
     let mut handlers = Handlers::new();
     let (at, stop) = (handlers.kind::<u64>("at"), handlers.kind::<()>("stop"));
@@ -209,7 +210,7 @@ fn promise() -> Promise {
     unsafe { Promise::given() }
 }
 
-/// Blocks this thread of a virtual processor until a handler says that it is over.
+/// Blocks this thread of a virtual processor until a handler reports the end.
 fn until_told(ended: &thread::mpsc::Receiver<()>, gate: &Gate) -> Outcome<()> {
     while ended.recv_timeout(Duration::from_secs(1)).is_err() {
         gate.check()?;

@@ -1,4 +1,4 @@
-//! Psyche's Table 1 and Figures 3 to 5 as this machine has them, beside the paper's; throughput by
+//! Psyche's Table 1 and Figures 3 to 5 on this machine, beside the paper's; throughput by
 //! processes, and the break-even.
 
 use super::{
@@ -14,11 +14,11 @@ use upcall_bench::homed::paper::{
 };
 use upcall_bench::record::Record;
 
-/// Less has no place on a logarithmic axis.
+/// Lower bound of the figures: 0 has no place on a logarithmic axis.
 const LEAST: f64 = 1.0;
 
-/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What
-/// was not measured is not drawn.
+/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
+/// Cases that were not measured are not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
@@ -87,7 +87,7 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     }
 }
 
-/// What an operation takes by each way.
+/// Returns the times of the operations by each method.
 fn operations(records: &[Record]) -> Vec<Bars> {
     let ways = [
         (way::LOCAL, false),
@@ -110,7 +110,7 @@ fn operations(records: &[Record]) -> Vec<Bars> {
     ways.into_iter().zip(COLOURS).map(of).filter(|bars| !bars.heights.is_empty()).collect()
 }
 
-/// Something of each operation's row, ours or the paper's.
+/// Returns a figure of each operation's row, of Upcall or the paper.
 fn of_rows(name: String, colour: RGBColor, row: impl Fn(Op) -> Option<f64>) -> Bars {
     let heights = Op::ALL
         .into_iter()
@@ -120,7 +120,7 @@ fn of_rows(name: String, colour: RGBColor, row: impl Fn(Op) -> Option<f64>) -> B
     Bars { name, colour, heights }
 }
 
-/// By remote access and by invocation, as multiples of local.
+/// Returns remote access and invocation as multiples of local operations.
 fn multiples(records: &[Record]) -> Vec<Bars> {
     let times = |row: Columns, at: usize| Some(row[at]? / row[0]?);
     let of = |(name, at, [colour, pale]): (&str, usize, [RGBColor; 2])| {
@@ -133,7 +133,7 @@ fn multiples(records: &[Record]) -> Vec<Bars> {
     ways.into_iter().flat_map(of).filter(|bars| !bars.heights.is_empty()).collect()
 }
 
-/// The bars of one of the paper's figures, in percent: ours, and its own in grey.
+/// Returns the bars of one of the paper's figures, in percent: Upcall's, and the paper's in grey.
 fn shares(records: &[Record], names: &[&str], of: fn(Columns) -> Vec<Option<f64>>) -> Vec<Bars> {
     let paper = [RGBColor(90, 90, 90), RGBColor(140, 140, 140), LIGHT];
     let ours = names.iter().enumerate().map(|(at, name)| {
@@ -145,7 +145,7 @@ fn shares(records: &[Record], names: &[&str], of: fn(Columns) -> Vec<Option<f64>
     ours.chain(papers).filter(|bars| !bars.heights.is_empty()).collect()
 }
 
-/// A line for each way.
+/// Returns a line for each method.
 fn lines(ways: &[&str], points: impl Fn(&str) -> Vec<(f64, f64)>) -> Vec<Line> {
     let line = |(way, colour): (&&str, RGBColor)| Line {
         name: (*way).to_owned(),
@@ -179,7 +179,7 @@ fn walks(records: &[Record]) -> Vec<Line> {
     )
 }
 
-/// Lines over a logarithmic axis.
+/// Draws lines over a logarithmic axis.
 fn drawn(area: &Area<'_>, axes: &Axes<'_>, wide: Range<f64>, lines: &[Line]) -> Drawn {
     if lines.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! LRPC's Table IV as this machine has it, and as multiples of the machine's minimum beside the
-//! paper's; and its Figure 2.
+//! LRPC's Table IV on this machine, also as multiples of the machine's minimum beside the paper's;
+//! and its Figure 2.
 
 use super::{
     Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars,
@@ -11,8 +11,8 @@ use upcall_bench::case::{Case, Placement};
 use upcall_bench::lrpc::{CONFIGS, FIGURE_2, MINIMUM_US, TESTS, TableIv, null, table_iv};
 use upcall_bench::record::Record;
 
-/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What
-/// was not measured is not drawn.
+/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
+/// Cases that were not measured are not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
@@ -49,10 +49,11 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     if there.is_empty() { Err(PlotError::Nothing("calls")) } else { save(&there, dir) }
 }
 
-/// The name of what the machine permits.
+/// Name of the least that the machine permits.
 const MINIMUM: &str = "minimum";
 
-/// Who called on one processor: ours first, then the minimum, then the others.
+/// Returns the bars of the systems that called on one processor: Upcall first, then the minimum,
+/// then the others.
 fn callers(records: &[Record]) -> Vec<Bars> {
     let here = |record: &&Record| record.placement == Placement::OneCore;
     let found = |system: &str, test: Case| {
@@ -86,7 +87,7 @@ fn callers(records: &[Record]) -> Vec<Bars> {
     systems.into_iter().map(bars).filter(|bars| !bars.heights.is_empty()).collect()
 }
 
-/// Ours by the machine's minimum for Null, and the paper's by its own.
+/// Returns Upcall's times divided by the machine's minimum for Null, and the paper's by its own.
 fn multiples(groups: &[Bars]) -> Option<Vec<Bars>> {
     let minimum = groups.iter().find(|bars| bars.name == MINIMUM)?.heights.first()?.1;
     let ours = groups.iter().find(|bars| bars.name == "upcall")?;
@@ -107,7 +108,7 @@ fn multiples(groups: &[Bars]) -> Option<Vec<Bars>> {
     ])
 }
 
-/// Calls a second by processors, as multiples of one's.
+/// Returns the calls per second by processors, as multiples of those of one.
 fn throughput(records: &[Record]) -> Vec<Line> {
     let found = |system: &str, config: &str, processors: usize| {
         let of = |r: &&Record| {

@@ -1,5 +1,5 @@
-//! UDM's section 5 as this machine has it: Figure 7 for real and in the simulator, Table 6, and
-//! Table 5's two paths, beside the paper's figures.
+//! UDM's section 5 on this machine: Figure 7, real and simulated, Table 6, and Table 5's two paths,
+//! beside the paper's figures.
 
 use super::{
     Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars,
@@ -12,8 +12,8 @@ use upcall_bench::messages::own::paper::{
 };
 use upcall_bench::record::Record;
 
-/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What
-/// was not measured is not drawn.
+/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
+/// Cases that were not measured are not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
@@ -74,10 +74,10 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     }
 }
 
-/// Less has no place on a logarithmic axis.
+/// Lower bound of the figures: 0 has no place on a logarithmic axis.
 const LEAST: f64 = 0.01;
 
-/// By N: percent of messages buffered by the send interval.
+/// Returns, for each N, the percentage of buffered messages by the send interval.
 fn shares(records: &[Record], real: bool) -> Vec<Line> {
     let line = |(group, colour)| {
         let point = |interval| {
@@ -103,7 +103,7 @@ fn synth(area: &Area<'_>, title: &str, lines: &[Line]) -> Drawn {
         labels: 8,
         label: &|cycles| format!("{cycles:.0}"),
     };
-    // One range, so that the two can be compared.
+    // A common range, so that the two can be compared.
     let high = LEAST..room([LEAST, 100.0].into_iter(), GROUPS.len() + 1).end;
     let mut chart = chart(area, &axes, 0.0..INTERVALS[INTERVALS.len() - 1] as f64 + 150.0, high)?;
     let knee = DashedLineSeries::new(
@@ -123,8 +123,8 @@ fn synth(area: &Area<'_>, title: &str, lines: &[Line]) -> Drawn {
     legend(&mut chart)
 }
 
-/// Run times as multiples of batch, and shares of Tpuz's messages that were buffered: ours and the
-/// paper's.
+/// Returns run times as multiples of batch, and shares of Tpuz's messages that were buffered:
+/// Upcall's and the paper's.
 fn workloads(records: &[Record]) -> [Vec<Bars>; 2] {
     use upcall_bench::messages::own::paper::{MESSAGES, Row, table_6};
     type Of = fn(&Row) -> (f64, [u64; 2]);
@@ -164,7 +164,7 @@ fn workloads(records: &[Record]) -> [Vec<Bars>; 2] {
     [times, shares]
 }
 
-/// What a buffered message takes as multiples of a direct one.
+/// Returns the time of a buffered message as a multiple of a direct one's.
 fn paths(records: &[Record]) -> Vec<Bars> {
     let ns =
         |case: &str| records.iter().find(|record| record.case == case).map(|record| record.p50_ns);

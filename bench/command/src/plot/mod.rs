@@ -1,4 +1,4 @@
-//! Figures of a run, drawn from its records: what all of them have in common.
+//! Figures of a run, drawn from its records: the parts that all suites share.
 
 pub mod homed;
 pub mod lrpc;
@@ -21,15 +21,15 @@ use upcall_bench::record::Record;
 /// Why there are no figures.
 #[derive(Debug)]
 pub enum PlotError {
-    /// The run measured nothing of what is drawn, which is this.
+    /// The run measured nothing that can be drawn; this names what can.
     Nothing(&'static str),
-    /// They could not be drawn.
+    /// Drawing failed.
     Drawing(DrawingAreaErrorKind<io::Error>),
-    /// They could not be written.
+    /// A file or folder could not be written.
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -55,10 +55,10 @@ impl From<DrawingAreaErrorKind<io::Error>> for PlotError {
 type Drawn = Result<(), DrawingAreaErrorKind<io::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Draw<'a> = &'a dyn Fn(&Area<'_>) -> Drawn;
-/// Something across, a figure upwards.
+/// A chart with a logarithmic vertical axis.
 type Chart<'a, X> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, LogCoord<f64>>>;
 
-/// Colours that are told apart by those who see red and green alike, too.
+/// Colours that readers with red-green colour blindness can also distinguish.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -72,30 +72,30 @@ const GREY: RGBColor = RGBColor(120, 120, 120);
 const LIGHT: RGBColor = RGBColor(190, 190, 190);
 const FONT: &str = "sans-serif";
 const SIZE: (u32, u32) = (760, 460);
-/// Of two charts beside each other.
+/// Size of two charts beside each other.
 const WIDE: (u32, u32) = (2 * SIZE.0, SIZE.1);
 
-/// A file to be made.
+/// A file to create.
 struct Picture<'a> {
     name: &'static str,
     size: (u32, u32),
     draw: Draw<'a>,
 }
 
-/// A line of a figure: where it stands across, and a figure each.
+/// A line of a figure, as horizontal and vertical values.
 struct Line {
     name: String,
     colour: RGBColor,
     points: Vec<(f64, f64)>,
 }
 
-/// A figure of a record.
+/// Extracts a figure from a record.
 type Figure = fn(&Record) -> f64;
 
-/// How a suite draws its records into a folder, and which files it makes.
+/// Draws a suite's records into a folder, and returns the files.
 pub type Write = fn(&[Record], &Path) -> Result<Vec<PathBuf>, PlotError>;
 
-/// A suite that is not drawn.
+/// Draws nothing, for a suite without figures.
 ///
 /// # Errors
 /// None.
@@ -103,7 +103,7 @@ pub fn nothing(_: &[Record], _: &Path) -> Result<Vec<PathBuf>, PlotError> {
     Ok(Vec::new())
 }
 
-/// Draws the records, if there is a folder for that, and tells which files were made.
+/// Draws the records if a folder is given, and prints the names of the files.
 ///
 /// # Errors
 /// Those of the suite.
@@ -113,7 +113,7 @@ pub fn draw(dir: Option<&Path>, records: &[Record], write: Write) -> Result<(), 
     Ok(())
 }
 
-/// Draws them into `dir`, which is made if need be, and returns their paths.
+/// Draws the pictures into `dir`, which is created if needed, and returns their paths.
 fn save(pictures: &[Picture<'_>], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -135,7 +135,8 @@ fn save(pictures: &[Picture<'_>], dir: &Path) -> Result<Vec<PathBuf>, PlotError>
     Ok(written)
 }
 
-/// Room for these figures on a logarithmic axis, with a key of so many lines above them.
+/// Returns the range of a logarithmic axis for these figures, with a key of `keys` lines above
+/// them.
 fn room(figures: impl Iterator<Item = f64>, keys: usize) -> Range<f64> {
     let (least, most) =
         figures.fold((f64::MAX, f64::MIN), |(least, most), y| (least.min(y), most.max(y)));
@@ -144,12 +145,12 @@ fn room(figures: impl Iterator<Item = f64>, keys: usize) -> Range<f64> {
     least..most * (most / least).powf(part / (1.0 - part))
 }
 
-/// What stands on the axes.
+/// The texts of the axes.
 struct Axes<'a> {
     title: &'a str,
     across: &'a str,
     upwards: &'a str,
-    /// Labels across, at most.
+    /// Maximum number of labels on the horizontal axis.
     labels: usize,
     label: &'a dyn Fn(&f64) -> String,
 }
@@ -177,7 +178,8 @@ where
     Ok(chart)
 }
 
-/// A measured line. Its marker, by its place, tells it from others without colours too.
+/// Draws a measured line. Its marker depends on its position, to distinguish it without colours
+/// too.
 fn measured<X: Ranged<ValueType = f64>>(chart: &mut Chart<'_, X>, at: usize, line: &Line) -> Drawn {
     let (colour, points) = (line.colour, || line.points.iter().copied());
     let drawn = chart.draw_series(LineSeries::new(points(), colour.stroke_width(2)))?;
@@ -209,17 +211,17 @@ fn measured<X: Ranged<ValueType = f64>>(chart: &mut Chart<'_, X>, at: usize, lin
     Ok(())
 }
 
-/// Bars of one name: a figure for each thing across that has one.
+/// Bars of one name: a figure for each group that has one.
 struct Bars {
     name: String,
     colour: RGBColor,
     heights: Vec<(usize, f64)>,
 }
 
-/// So many bars beside each other have room for their figures.
+/// Maximum number of bars beside each other that have room for their figures.
 const FIGURES: usize = 4;
 
-/// A figure in three digits or less.
+/// Formats a figure with at most three digits.
 fn figure(y: f64) -> String {
     match y {
         10.0.. => format!("{y:.0}"),
@@ -228,8 +230,8 @@ fn figure(y: f64) -> String {
     }
 }
 
-/// Bars of each thing across, by their `names`, beside each other, with their figures if there are
-/// few; else the first of them, ours.
+/// Draws bars beside each other for each of `names`. If there are few bars, each has its figure;
+/// otherwise only the first, Upcall's, has it.
 fn bars(area: &Area<'_>, title: &str, unit: &str, names: &[String], groups: &[Bars]) -> Drawn {
     let label = |at: &f64| {
         let name = names.get(at.round().max(0.0) as usize).filter(|_| at.fract().abs() < 1e-6);
@@ -263,7 +265,7 @@ fn bars(area: &Area<'_>, title: &str, unit: &str, names: &[String], groups: &[Ba
     legend(&mut chart)
 }
 
-/// The line of a key.
+/// Returns the line of a key.
 fn stroke(colour: RGBColor) -> PathElement<(i32, i32)> {
     PathElement::new([(0, 0), (20, 0)], colour.stroke_width(2))
 }

@@ -1,5 +1,5 @@
-//! UPVM's figures as this machine has them: switches by the number of ULPs, one way by bytes, a hop
-//! of a ring and Laplace's Mflops by tasks, beside the paper's own.
+//! UPVM's figures on this machine: switches by the number of ULPs, one way by bytes, a hop of a
+//! ring and Laplace's Mflops by tasks, beside the paper's own.
 
 use super::{
     Area, Axes, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, chart, legend,
@@ -13,8 +13,8 @@ use upcall_bench::pvm::contender::{Contender, How, OURS, PEERS};
 use upcall_bench::pvm::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_7, SEQUENTIAL, hop_ns};
 use upcall_bench::record::Record;
 
-/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What
-/// was not measured is not drawn.
+/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
+/// Cases that were not measured are not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
@@ -88,18 +88,18 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
 }
 
 const PAPERS: [&str; 2] = ["UPVM, HP 720", "PVM, HP 720"];
-/// With a key of a dozen lines.
+/// Size of a figure with a key of a dozen lines.
 const TALL: (u32, u32) = (SIZE.0 * 5 / 4, SIZE.1 * 3 / 2);
-/// For more systems than there are colours.
+/// Additional colours, for more systems than there are common ones.
 const MORE: [RGBColor; 3] = [RGBColor(0, 170, 200), RGBColor(225, 160, 0), RGBColor(100, 60, 200)];
 
-/// Where so many bytes stand: nothing has no place on a logarithmic axis, so it stands where a half
-/// would.
+/// Returns the horizontal position of a number of bytes. 0 has no place on a logarithmic axis, and
+/// is drawn at 1/2.
 fn place(bytes: usize) -> f64 {
     if bytes == 0 { 0.5 } else { bytes as f64 }
 }
 
-/// With a line of what two processes take here.
+/// Adds a line of the time of two processes on this machine.
 fn with_processes(mut lines: Vec<Line>, records: &[Record]) -> Vec<Line> {
     let found = records.iter().find(|record| record.case == Case::SwitchProcess.name());
     if let Some(record) = found.filter(|_| !lines.is_empty()) {
@@ -109,10 +109,10 @@ fn with_processes(mut lines: Vec<Line>, records: &[Record]) -> Vec<Line> {
     lines
 }
 
-/// Percent of what one task of the same kind of message has on one processor.
+/// Returns Mflops in percent of those of one task of the same system on one processor.
 fn shares(records: &[Record], laplace: &[Line]) -> Vec<Line> {
     let alone = |name: &str| {
-        // Nobody but those on one processor has one.
+        // Only systems on one processor have a single task.
         let system = if name.starts_with("upcall") { "upcall" } else { name };
         let record =
             records.iter().find(|r| r.system == system && r.case == Case::Laplace(1).name())?;
@@ -127,7 +127,7 @@ fn shares(records: &[Record], laplace: &[Line]) -> Vec<Line> {
     laplace.iter().filter_map(of).collect()
 }
 
-/// A line for each system with more than one of these cases.
+/// Returns a line for each system with more than one of these cases.
 fn lines<const N: usize>(
     records: &[Record],
     cases: [(f64, Case); N],
@@ -156,7 +156,7 @@ fn lines<const N: usize>(
         .collect()
 }
 
-/// With the paper's two behind them, if there is any.
+/// Appends the paper's two lines, if there are any lines.
 fn with_papers(
     mut lines: Vec<Line>,
     points: impl Fn(usize) -> Vec<(f64, f64)>,
@@ -183,7 +183,7 @@ fn drawn(
     let (least, most) = points()
         .fold((f64::MAX, 1.0), |(least, most): (f64, f64), (x, _)| (least.min(*x), most.max(*x)));
     let axes = Axes { title, across, upwards, labels: 8, label };
-    // The key stands above what is far on the right.
+    // The key is above the lines that extend far to the right.
     let rights = lines
         .iter()
         .filter(|line| line.points.last().is_some_and(|(x, _)| *x > most.sqrt() * 1.5))

@@ -1,5 +1,5 @@
-//! URPC's Table I as this machine has it, beside the paper's; and what becomes of threads as they
-//! grow in number, ours and the peers'.
+//! URPC's Table I on this machine, beside the paper's, and the cost of a growing number of threads,
+//! of Upcall and the peers.
 
 use super::{
     Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars,
@@ -13,15 +13,16 @@ use upcall_bench::suite::Peers;
 use upcall_bench::threads::Contender;
 use upcall_bench::threads::case::Case;
 
-/// A figure of a record that may lack it.
+/// Extracts a figure that a record may lack.
 type Figure = fn(&Record) -> Option<f64>;
 const NS: Figure = |record| Some(record.p50_ns);
 const FIRST_NS: Figure = |record| record.first_ns;
-/// 0 where the system had what it took before it began, which has no place on a logarithmic axis.
+/// Bytes of a thread. The figure is 0 if the system's memory existed before it began, which has no
+/// place on a logarithmic axis.
 const BYTES: Figure = |record| record.bytes_each.filter(|&bytes| bytes > 0.0);
 
-/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths. What
-/// was not measured is not drawn.
+/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
+/// Cases that were not measured are not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
@@ -35,7 +36,7 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     let alive = |area: &Area<'_>| -> Drawn {
         let (left, right) = area.split_horizontally(SIZE.0);
         let unit = "ns a thread (median; logarithmic)";
-        // One range, so that the two can be compared.
+        // A common range, so that the two can be compared.
         let range = ranges(again.iter().chain(&first), again.len());
         growth(
             &left,
@@ -93,13 +94,14 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     }
 }
 
-/// All that may take part, each with its colour in every figure: ours, the peers, the floor.
+/// Returns all possible systems, each with its colour in every figure: Upcall, the peers, the
+/// floor.
 fn systems() -> impl Iterator<Item = (&'static str, RGBColor)> {
     let names = ["upcall"].into_iter().chain(Peers::<Contender>::All.names());
     names.zip(COLOURS.into_iter().cycle()).chain([("limit", LIGHT)])
 }
 
-/// A line for each system: the figure of those cases by their number of threads.
+/// Returns a line for each system: the figure of those cases by their number of threads.
 fn lines(records: &[Record], is_meant: fn(Case) -> bool, of: Figure) -> Vec<Line> {
     let point = |record: &Record| {
         let case = Case::named(&record.case).filter(|&case| is_meant(case))?;
@@ -111,11 +113,11 @@ fn lines(records: &[Record], is_meant: fn(Case) -> bool, of: Figure) -> Vec<Line
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Line { name: system.to_owned(), colour, points }
     };
-    // One point is no growth; the floor of a yield has two threads only.
+    // One point shows no growth; the floor of a yield has two threads only.
     systems().map(line).filter(|line| line.points.len() > 1).collect()
 }
 
-/// Room for the lines across and upwards.
+/// Returns the horizontal and the vertical range of the lines.
 fn ranges<'a>(
     lines: impl Iterator<Item = &'a Line> + Clone,
     keys: usize,
@@ -143,7 +145,7 @@ fn growth(
     legend(&mut chart)
 }
 
-/// What each system took, in nanoseconds.
+/// Returns the times of each system, in nanoseconds.
 fn operations(records: &[Record]) -> Vec<Bars> {
     let bars = |(system, colour): (&str, RGBColor)| {
         let height = |(at, case): (usize, Case)| {
@@ -161,7 +163,7 @@ fn operations(records: &[Record]) -> Vec<Bars> {
     systems().map(bars).filter(|bars| !bars.heights.is_empty()).collect()
 }
 
-/// What ours took in procedure calls, and what the paper found.
+/// Returns Upcall's times in procedure calls, and the paper's.
 fn multiples(ours: &Bars) -> Vec<Bars> {
     let call = ours
         .heights

@@ -1,9 +1,9 @@
-//! Figures 3 and 4 of URPC as this machine has them, drawn from the records of a run, and beside
-//! the paper's where its text gives numbers.
+//! Figures 3 and 4 of URPC on this machine, drawn from the records of a run, and beside the paper's
+//! where its text gives numbers.
 //!
-//! The paper's machine took 93 µs for what takes a fraction of one here, so the two are compared as
-//! multiples of the one call by one thread with one processor on each side. The paper's curves are
-//! known as pictures only; what is drawn of them are the points that its text states.
+//! The paper's machine took 93 µs for what takes a fraction of a microsecond here, so the two are
+//! compared as multiples of the call by one thread with one processor on each side. The paper's
+//! curves are known as pictures only; only the points that its text states are drawn.
 
 use super::{
     Area, Axes, COLOURS, Chart, Drawn, Figure, GREY, Line, Picture, PlotError, SIZE, WIDE, chart,
@@ -21,7 +21,7 @@ use upcall_bench::urpc::case::{ANCHORS, Anchor, MOST_FIGURES, THREADS, null};
 const LATENCY_US: Figure = |record| record.p50_ns / 1e3;
 const THOUSANDS: Figure = |record| record.per_s / 1e3;
 
-/// Draws the figures of a run into `dir`, which is made if need be, and returns their paths.
+/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
 ///
 /// # Errors
 /// See [`PlotError`].
@@ -61,7 +61,7 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     save(&pictures, dir)
 }
 
-/// Our lines, by configuration: the default way of waiting first.
+/// Returns Upcall's lines, by configuration: the default way of waiting first.
 fn lines(records: &[Record], of: Figure) -> Vec<Line> {
     let mut names: Vec<(&str, &str)> = Vec::new();
     for record in records.iter().filter(|record| record.system.starts_with("upcall")) {
@@ -107,8 +107,8 @@ fn absolute(area: &Area<'_>, title: &str, unit: &str, lines: &[Line]) -> Drawn {
     legend(&mut chart)
 }
 
-/// Latency and throughput beside each other, both as multiples of those at T = C = S = 1, with the
-/// paper's.
+/// Draws latency and throughput beside each other, both as multiples of those at T = C = S = 1,
+/// with the paper's.
 fn relative(area: &Area<'_>, records: &[Record]) -> Drawn {
     let (left, right) = area.split_horizontally(SIZE.0);
     let anchor = |of: fn(&Anchor) -> Option<f64>| {
@@ -141,8 +141,8 @@ fn side_by_side(
     lines: &[Line],
     paper: &[(String, Option<usize>, f64)],
 ) -> Drawn {
-    // Each way of waiting by its own T = C = S = 1; S = 0, which has one way only, by the
-    // default's.
+    // Each way of waiting relative to its own T = C = S = 1; S = 0, which has one way only,
+    // relative to the default's.
     let one = |name: &str| {
         let way =
             if name.ends_with("polling") { "C,S = 1,1, pinned and polling" } else { "C,S = 1,1" };
@@ -159,7 +159,7 @@ fn side_by_side(
         let points = line.points.iter().map(|&(threads, y)| (threads, y / one)).collect();
         Some(Line { name: line.name.clone(), colour: line.colour, points })
     };
-    // Not of the same length: the colours are those of the other figures.
+    // The lists differ in length: the colours are those of the other figures.
     let scaled: Vec<(usize, Line)> =
         lines.iter().enumerate().filter_map(|(at, line)| Some((at, scale(line)?))).collect();
     let figures = scaled.iter().flat_map(|(_, line)| &line.points).map(|&(_, y)| y);
@@ -186,7 +186,7 @@ fn side_by_side(
                         .legend(move |(x, y)| Cross::new((x + 10, y), 6, thick));
                 }
             }
-            // The text says how much is reached, and not by how many threads.
+            // The text states the maximum, and not its number of threads.
             None => {
                 let dashes = DashedLineSeries::new([(0.0, *y), (ALL_T.end, *y)], 6, 5, thick);
                 let drawn = chart.draw_series(dashes)?;
