@@ -1,5 +1,5 @@
-//! Every reader of a peer's bytes, fed with good samples that were bent by chance. `make fuzz` does
-//! the same with libFuzzer, which finds more in more time.
+//! Feeds good samples, mutated at random, to every reader of a peer's bytes. `make fuzz` does the
+//! same with libFuzzer, which finds more in more time.
 #![forbid(unsafe_code)]
 
 use rustix::time::{ClockId, clock_gettime};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use upcall_tests::bad_input::{TARGETS, Target, bend};
 use upcall_tests::dice::Dice;
 
-/// A reader that computes for longer over some hundred bytes does not end, as far as its peer is
-/// concerned.
+/// Longest processor time for one input. An input has a few hundred bytes; a reader that computes
+/// for longer counts as one that does not end.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// For how long this thread has had a processor.
+/// Returns the processor time that this thread has used.
 fn computed() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

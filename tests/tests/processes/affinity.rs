@@ -1,6 +1,6 @@
-//! Calls on processors that change: affinity masks that are changed from outside, pinned clients on
-//! all processors, a processor that is taken offline, and filters that refuse the calls by which
-//! the runtime moves and yields, or end the process that makes one.
+//! Calls while processors change: affinity masks that are changed from outside, clients pinned on
+//! all processors, a processor that is taken offline, and seccomp filters that refuse the system
+//! calls by which the runtime moves threads and yields, or that kill the process that makes one.
 
 use crate::{alone, in_company, place};
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use upcall_os::processor::CpuSet;
 use upcall_tests::party::Party;
 
-/// Confines all kernel threads of a process to one processor, or to all.
+/// Confines all kernel threads of a process to the processors in `to`.
 pub(crate) fn confine(pid: u32, to: &CpuSet) {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     for thread in threads.flatten() {
@@ -19,7 +19,7 @@ pub(crate) fn confine(pid: u32, to: &CpuSet) {
     }
 }
 
-/// The masks of a server and of its clients change while they call: no call fails or hangs.
+/// The masks of a server and of its clients change while the clients call. No call fails or hangs.
 #[test]
 fn calls_go_on_while_affinity_masks_change() {
     let _alone = alone();
@@ -50,7 +50,8 @@ fn calls_go_on_while_affinity_masks_change() {
     }
 }
 
-/// A server with one virtual processor, and more pinned clients than processors, on each of them.
+/// One server has one virtual processor, and each processor has pinned clients: more clients than
+/// processors.
 #[test]
 fn pinned_clients_on_all_processors_call_one_server() {
     let _alone = alone();
@@ -71,7 +72,8 @@ fn pinned_clients_on_all_processors_call_one_server() {
     clients.iter_mut().for_each(|client| drop(client.hear().expect_ok("calls")));
 }
 
-/// Neither side may move threads or yield: calls go on, by wakes of the kernel's choice.
+/// Neither side may move threads or yield. Calls go on, and the kernel chooses where a woken thread
+/// runs.
 #[test]
 fn calls_go_on_where_moving_and_yielding_are_refused() {
     let _company = in_company();
@@ -89,8 +91,8 @@ fn calls_go_on_where_moving_and_yielding_are_refused() {
     }
 }
 
-/// A filter ends a process that moves a thread. A server that polls moves none, and neither do its
-/// clients.
+/// A seccomp filter kills a process that moves a thread. A server that polls moves no thread, and
+/// neither do its clients.
 #[test]
 fn a_filter_that_ends_who_moves_a_thread_spares_servers_that_poll_and_their_clients() {
     let _company = in_company();
@@ -115,14 +117,14 @@ fn a_filter_that_ends_who_moves_a_thread_spares_servers_that_poll_and_their_clie
     }
 }
 
-/// A processor that is offline while this lives, or until this program ends.
+/// A processor that is offline until this value is dropped or this program ends.
 struct Offline {
-    /// A shell that brings it back when its input ends.
+    /// A shell that brings the processor back online when its input ends.
     keeper: Child,
 }
 
 impl Offline {
-    /// Takes a processor offline; `None` where the kernel refuses that, with the reason printed.
+    /// Takes a processor offline. Where the kernel refuses, prints the reason and returns `None`.
     fn new(cpu: usize) -> Option<Self> {
         let switch = format!("/sys/devices/system/cpu/cpu{cpu}/online");
         let script = format!("echo started; trap '' INT TERM HUP; read line; echo 1 > {switch}");
@@ -153,8 +155,8 @@ impl Drop for Offline {
     }
 }
 
-/// A processor goes offline while calls run, and comes back: each call has run once. Long, because
-/// all programs on the machine notice it.
+/// A processor goes offline while calls run, and comes back. Each call runs exactly once. The test
+/// is marked long because all programs on the machine notice it.
 #[test]
 #[ignore = "long: takes a processor offline"]
 fn long_calls_go_on_while_a_processor_is_offline() {
@@ -171,7 +173,7 @@ fn long_calls_go_on_while_a_processor_is_offline() {
         for client in &mut clients {
             client.ask("bind trial").expect_ok("binding");
         }
-        // The server is brought to the processor that goes.
+        // Bring the server to the processor that goes offline.
         confine(clients[0].pid(), &CpuSet::only(cpu));
         let mut works = 0;
         for _ in 0..3 {
@@ -187,7 +189,7 @@ fn long_calls_go_on_while_a_processor_is_offline() {
             begin(&mut clients);
             drop(offline);
             clients.iter_mut().for_each(|client| drop(client.hear().expect_ok("calls")));
-            // The kernel has undone it.
+            // Confine it again: the kernel has reset the mask.
             confine(clients[0].pid(), &CpuSet::only(cpu));
         }
         let marks = clients[1].ask("marks").numbers("what has run");
@@ -196,5 +198,5 @@ fn long_calls_go_on_while_a_processor_is_offline() {
     }
 }
 
-/// The calls of the kernel by which the runtime moves threads, and yields.
+/// The system calls by which the runtime moves threads and yields.
 const ALL: &str = "sched_yield,sched_setaffinity,sched_getaffinity";

@@ -1,15 +1,14 @@
-//! A-stacks that have run out, and those who do not need them (LRPC, sections 3.1, 3.2 and 5.2;
-//! requirements L3 and L5).
+//! A-stacks that have run out, and calls that do not need one (LRPC, sections 3.1, 3.2 and 5.2).
 
 use crate::{in_company, place};
 use std::time::Duration;
 use upcall_tests::party::Party;
 use upcall_tests::place::eventually;
 
-/// While every A-stack of one size class is in the hands of a call that stays in the server, calls
-/// of another class and calls that need none go through; calls of the same class, of the same
-/// procedure or of another, wait, and get one in their turn. Nothing is released before the other
-/// calls have returned, so if these depended on it they would never return.
+/// Every A-stack of one size class is held by a call that stays in the server. Calls of another
+/// class, and calls that need no A-stack, go through. Calls of the same class wait, whether of the
+/// same procedure or of another one, and get an A-stack in their turn. Nothing is released before
+/// the other calls have returned, so calls that depended on a release would never return.
 #[test]
 fn a_class_that_has_run_out_holds_up_no_other() {
     let _company = in_company();
@@ -25,8 +24,8 @@ fn a_class_that_has_run_out_holds_up_no_other() {
     }
 }
 
-/// Of twenty calls with a kilobyte each five find an A-stack. The others wait, or go by memory
-/// beside it, as the binding says.
+/// Of twenty calls with a kilobyte each, five find an A-stack. The others wait, or use memory
+/// beside the A-stacks, as the binding says.
 #[test]
 fn calls_without_an_a_stack_wait_or_grow_as_the_binding_says() {
     let _company = in_company();

@@ -1,13 +1,14 @@
-//! What a binding lets its client do: call the procedures of its interface, and only those, until
-//! it is taken back (L1, L4).
+//! What a binding allows its client: to call the procedures of its interface, and no others, until
+//! the binding is revoked.
 
 use crate::{in_company, place};
 use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 use upcall_tests::place::eventually;
 use upcall_tests::speech::{Hold, outcome, tag};
 
-/// Who may bind to one interface of a domain calls by hand what it was not given: other numbers
-/// through its binding, its numbers through bindings that it does not have.
+/// A client that may bind to one interface of a domain calls, by hand, what it was not given: other
+/// procedure numbers through its own binding, and its own procedure numbers through bindings that
+/// it does not have.
 #[test]
 fn a_binding_is_good_for_its_own_procedures_only() {
     let _company = in_company();
@@ -15,7 +16,7 @@ fn a_binding_is_good_for_its_own_procedures_only() {
     let _server = place.serve("trial");
     let mut other = place.client();
     other.ask("bind trial").expect_ok("another client's binding");
-    // The interface with one procedure, of the two that the domain exports.
+    // The interface with one procedure; the domain exports two interfaces.
     let it =
         Hold::of(&place.sockets()[0], "trial.small", &upcall_tests::interfaces::small::INTERFACE)
             .expect("a channel");
@@ -29,7 +30,8 @@ fn a_binding_is_good_for_its_own_procedures_only() {
             .tag()
     };
     assert_eq!(call(0, it.numbers[0]), outcome::DONE);
-    // Of the numbers between, the runtime's own mean something, and are checked elsewhere.
+    // The numbers between these have a meaning only for the runtime itself, and are checked
+    // elsewhere.
     for procedure in (1..64).chain([500, 1000, 1021]) {
         assert_eq!(call(0, procedure), outcome::NO_SUCH_PROCEDURE, "procedure {procedure}");
     }
@@ -63,7 +65,7 @@ fn a_server_takes_back_one_binding_of_a_living_client() {
         server.ask(&format!("revoke {} trial", client.pid())).numbers("bindings taken back again"),
         [0]
     );
-    // What runs is not cut off.
+    // A call that runs is not cut off.
     client.hear().expect_ok("the call that ran");
     for _ in 0..3 {
         client.ask("add 2 3").expect_error("Revoked", &["bind again"]);
@@ -72,7 +74,8 @@ fn a_server_takes_back_one_binding_of_a_living_client() {
         let things = other.ask("things").numbers("things");
         if things == [6, 3] { Ok(()) } else { Err(format!("{things:?}")) }
     });
-    // Its other binding stands, the other client notices nothing, and it may bind again.
+    // The client's other binding stands, the other client notices nothing, and the client may bind
+    // again.
     client.ask("add-small 2 3").expect_ok("a call through the other binding");
     assert_eq!(other.ask("add 2 3").numbers("add"), [5]);
     client.ask("bind trial").expect_ok("binding again");

@@ -9,15 +9,15 @@ use upcall_tests::place::eventually;
 use upcall_tests::speech::{Hold, Request};
 use upcall_tests::usage::{Usage, come_to_rest};
 
-/// Calls are served beside handlers that block.
+/// Makes calls that must be served beside handlers that block.
 fn goes_on(client: &mut Party) {
     for _ in 0..100 {
         client.ask("came-in").expect_ok("a call");
     }
 }
 
-/// A server has up to 16 processors while handlers block. The first client blocks half of them, the
-/// second client half of the rest, and the third client is served.
+/// A server has up to 16 processors while handlers block. The first client blocks half of them and
+/// the second client half of the rest; the third client is served.
 #[test]
 fn a_client_whose_handlers_block_leaves_processors_for_others() {
     for (by, options) in [("hold", ""), ("stay-by", ""), ("hold", "sleep"), ("stay-by", "poll")] {
@@ -83,7 +83,7 @@ fn the_handlers_of_a_killed_client_block_nobody_else() {
     expect(&mut other, "holds-ended", 8);
 }
 
-/// Without spares, calls wait for a handler that blocks, and are served when it has returned.
+/// Without spares, calls wait for a handler that blocks, and are served after it returns.
 #[test]
 fn where_there_can_be_no_spares_calls_wait() {
     for (refused, options) in [("", "spares=0"), ("without=membarrier ", "")] {
@@ -101,7 +101,7 @@ fn where_there_can_be_no_spares_calls_wait() {
     }
 }
 
-/// Reports of stalls while no call waits: the server starts no spare, and serves as before.
+/// Clients report stalls while no call waits. The server starts no spare, and serves as before.
 #[test]
 fn false_reports_of_stalls_start_no_spare() {
     let _company = in_company();
@@ -116,7 +116,7 @@ fn false_reports_of_stalls_start_no_spare() {
             hold.speaker.tell(Request::Stalled, &[]).then_some(()).ok_or_else(String::new)
         });
     }
-    // An answer: all reports were heard before.
+    // The answer proves that all earlier reports have been read.
     hold.speaker.ask(Request::List, &[]);
     assert_eq!(Usage::of(server.pid()).threads, before.threads);
     goes_on(&mut client);

@@ -1,5 +1,5 @@
-//! Clients that hang up in the middle of a bind: after each message of it, with and without waiting
-//! for the answers, and in the middle of a message.
+//! Clients that hang up in the middle of a bind: after each of its messages, with and without
+//! waiting for the answers, and in the middle of a message.
 
 use crate::hostile_client::channel_memory;
 use crate::in_company;
@@ -12,10 +12,10 @@ use upcall_shm::station::Station;
 use upcall_tests::interfaces::trial;
 use upcall_tests::speech::{Request, Speaker, ToServer, VERSION, bind_all};
 
-/// Bytes of the segment.
+/// Size of the segment, in bytes.
 const SEGMENT: usize = 1 << 20;
 
-/// What a client brings.
+/// The memory and descriptors that a client brings to a bind.
 struct Luggage {
     channel: MemoryFile,
     station: Station,
@@ -37,7 +37,7 @@ impl Luggage {
         }
     }
 
-    /// The messages of a bind, in their order.
+    /// The messages of a bind, in order.
     fn messages(&self) -> Vec<(Request, Vec<BorrowedFd<'_>>)> {
         vec![
             (Request::Open { version: VERSION }, vec![self.channel.as_fd(), self.station.as_fd()]),
@@ -54,15 +54,15 @@ impl Luggage {
 /// How a client hangs up.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// It has heard all answers.
+    /// After the client has read all answers.
     Answered,
-    /// It has said all that it says without a pause, and hears nothing.
+    /// After the client has sent all that it can send without waiting; it reads no answer.
     Unheard,
-    /// The last message has its descriptors and half of its bytes.
+    /// In the last message, after its descriptors and half of its bytes.
     Half,
 }
 
-/// Says the first `count` messages of a bind, and hangs up.
+/// Sends the first `count` messages of a bind, and hangs up.
 fn break_off(socket: &Path, count: usize, end: End) {
     let luggage = Luggage::new();
     let speaker = Speaker::connect(socket).expect("a connection");

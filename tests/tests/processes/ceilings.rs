@@ -1,5 +1,5 @@
-//! What clients may hold in a server: whoever takes all it can get leaves room for others, and
-//! gives it back when it goes (L3, L8).
+//! Quotas of clients in a server. A client that takes all it can get leaves room for others, and
+//! everything is freed when it ends.
 
 use crate::{in_company, place};
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(crate) fn bound(place: &Place, name: &str) -> Party {
     client
 }
 
-/// Of 16 stacks a client whose calls wait for ever gets 8, and a second one 4: half of what is free
-/// each time. A third is served as though nobody else was there.
+/// Of 16 stacks, a client whose calls wait for ever gets 8 and a second one gets 4: each gets half
+/// of what is free. A third client is served as if it were alone.
 fn waiting_calls_leave_stacks_for_others(options: &str, calls: u64) {
     let _company = in_company();
     let place = place();
@@ -35,10 +35,10 @@ fn waiting_calls_leave_stacks_for_others(options: &str, calls: u64) {
     for _ in 0..100 {
         third.ask("came-in").expect_ok("a call");
     }
-    // Those in their lanes come in one by one, as others are let out; none is lost.
+    // The calls that wait in the lanes come in one by one as others are let out; none is lost.
     third.ask("let-out 30").expect_ok("letting some out");
     eventually("others come in", || match third.ask("came-in").numbers("came-in")[0] {
-        // Now one of the two may have more than the other.
+        // From here on, one of the two clients may have more calls in the server than the other.
         came_in if came_in >= 30 + calls / 2 => Ok(()),
         came_in => Err(format!("{came_in}")),
     });
@@ -58,7 +58,7 @@ fn calls_that_wait_leave_stacks_for_others_while_the_server_polls() {
     waiting_calls_leave_stacks_for_others("poll", 16);
 }
 
-/// A server that has no stack left sleeps, though requests wait.
+/// A server that has no stack left sleeps, although requests wait.
 #[test]
 fn a_server_without_stacks_uses_no_processor_time() {
     let _alone = crate::alone();
@@ -75,8 +75,8 @@ fn a_server_without_stacks_uses_no_processor_time() {
     );
 }
 
-/// What waits in the lanes of a client that dies is dropped; its calls that run go on to their end,
-/// and hold their stacks until then.
+/// Requests that wait in the lanes of a dead client are dropped. Its calls that run go on to their
+/// end, and hold their stacks until then.
 #[test]
 fn a_killed_client_leaves_its_share() {
     let _company = in_company();
@@ -90,14 +90,15 @@ fn a_killed_client_leaves_its_share() {
     first.ended();
     second.ask("hold 60").expect_ok("calls");
     expect(&mut third, "came-in", 12);
-    // The server learns of the end a moment later than we do.
+    // The server learns of the client's end a moment later than this process.
     std::thread::sleep(Duration::from_millis(100));
     third.ask("let-out 68").expect_ok("letting all out");
     expect(&mut second, "holds-ended", 60);
     expect(&mut third, "came-in", 68);
 }
 
-/// How often a client could bind, and the reason why not more often.
+/// Binds up to `times` times, and returns how often that succeeded. Checks the reason of the
+/// refusal.
 fn bind_until_refused(client: &mut Party, times: u64) -> u64 {
     let said = client.ask(&format!("bind-until trial.small {times}")).expect_ok("binding");
     println!("    {said:?}");
@@ -106,8 +107,8 @@ fn bind_until_refused(client: &mut Party, times: u64) -> u64 {
     said[0].parse().expect("a number")
 }
 
-/// A client that binds a thousand times gets its share, is told so, and keeps nobody else from
-/// binding.
+/// A client that binds a thousand times gets its share and then an error, and other clients can
+/// still bind.
 #[test]
 fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
     let _company = in_company();
@@ -120,13 +121,13 @@ fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
         for _ in 0..2 {
             let mut greedy = place.client();
             times.push(bind_until_refused(&mut greedy, 2000));
-            // What it has stays good.
+            // The bindings that it has stay valid.
             greedy.ask("bind-more trial.small").expect_error("Ceiling", &["in it"]);
             let mut modest = place.client();
             modest.ask("bind trial").expect_ok("binding beside one that is greedy");
             assert_eq!(modest.ask("add 2 3").numbers("add"), [5]);
             greedy.ask("unbind").expect_ok("unbinding");
-            // The server learns of the end of its connections one by one.
+            // The server learns of the end of the connections one by one.
             eventually("binding again", || match greedy.ask("bind trial") {
                 Said::Ok(_) => Ok(()),
                 said => Err(said.to_line()),
@@ -141,7 +142,7 @@ fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
     }
 }
 
-/// Objects are counted over all bindings of a client, and no longer than they live.
+/// Objects are counted over all bindings of a client, and only while they live.
 #[test]
 fn a_client_holds_no_more_objects_than_it_may() {
     let _company = in_company();
@@ -159,8 +160,8 @@ fn a_client_holds_no_more_objects_than_it_may() {
     }
 }
 
-/// A result that the server does not keep, because others were to have as much room, is a typed
-/// error: the call has run.
+/// The server does not keep a result when the other clients would be left too little room. The
+/// client gets a typed error which says that the call has run.
 #[test]
 fn a_result_that_is_not_kept_says_so() {
     let _company = in_company();

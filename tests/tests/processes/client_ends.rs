@@ -1,5 +1,5 @@
-//! `kill -9` of clients: the server goes on, and nothing of theirs is left (LRPC, section 5.3;
-//! requirements L14 and L16).
+//! Clients that are killed with `kill -9`: the server goes on, and nothing of theirs is left (LRPC,
+//! section 5.3).
 
 use crate::{in_company, place};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -58,8 +58,8 @@ fn clients_killed(count: u32, honest: u32) {
     let before = before.unwrap();
     eventually("the server has given everything back", || {
         let mut now = Usage::of(server.pid());
-        // The bystander may have more segments than before: as many as it makes large calls at
-        // once.
+        // The bystander may have more segments than before: one for each large call that it has
+        // under way.
         now.shared = now.shared.saturating_sub(6);
         if now.is_back_to(&before) {
             return Ok(());
@@ -72,8 +72,8 @@ fn clients_killed(count: u32, honest: u32) {
     println!("after six clients {before:?}, after {count} {:?}", Usage::of(server.pid()));
 }
 
-/// What a server has allocated does not grow with the number of clients that were killed, for each
-/// kind of call that they had made (T6).
+/// For each kind of call, what a server has allocated does not grow with the number of clients that
+/// were killed after making such calls.
 #[test]
 fn a_dead_client_leaves_no_block_of_memory() {
     let _company = in_company();
@@ -98,7 +98,7 @@ fn a_dead_client_leaves_no_block_of_memory() {
             client.kill();
             client.ended();
         };
-        // The server keeps some memory of the first ones for later clients.
+        // The server keeps some memory of the first clients for later ones.
         (0..8).for_each(|_| dies());
         let mut held = |most: u64| {
             let mut last = Vec::new();
@@ -142,8 +142,8 @@ fn sockets_of(pid: u32) -> Option<Vec<OwnedFd>> {
     numbers.map(|number| pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).ok()).collect()
 }
 
-/// A child or a friend of the client may keep its connection open. It does not keep the client
-/// alive.
+/// A client's child, or another process that it trusts, may keep the client's connection open. That
+/// does not keep the client alive.
 #[test]
 fn a_dead_client_ends_though_another_process_has_its_socket() {
     let _company = in_company();
@@ -151,8 +151,8 @@ fn a_dead_client_ends_though_another_process_has_its_socket() {
     let server = place.serve("trial spares=0");
     let mut observer = place.client();
     observer.ask("bind trial").expect_ok("binding");
-    // What the server uses when it rests. It keeps what it once needed, such as a descriptor that
-    // wakes a sleeping client. So one client may add something; a leak grows with each client.
+    // What the server uses at rest. The server keeps what it once needed, such as a descriptor that
+    // wakes a sleeping client, so one client may add something. A leak grows with each client.
     let rest = || {
         let mut last = Usage::of(server.pid());
         eventually("the server rests", || {
@@ -263,11 +263,11 @@ fn an_object_that_takes_long_to_drop_holds_nobody_up() {
     observer.ask("bind trial").expect_ok("binding");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    // Longer than this test takes: what waits for this drop is not seen to happen.
+    // The drop takes longer than this test, so a server that waited for it would be caught.
     client.ask("open-slow 600000").expect_ok("opening");
     client.kill();
     client.ended();
-    // A bind needs the clerk, which has revoked the dead client's binding before.
+    // A bind needs the clerk, which revokes the dead client's binding first.
     for _ in 0..3 {
         let mut another = place.client();
         another.ask("bind trial").expect_ok("binding");

@@ -1,4 +1,5 @@
-//! A ledger: after each hostile step, what the server pays is bounded by what its client pays.
+//! A ledger of costs: after each hostile step, what the server pays is bounded by what its client
+//! pays.
 
 use crate::in_company;
 use crate::scene::Scene;
@@ -17,12 +18,12 @@ use upcall_tests::usage::{Usage, memory, processor_time};
 
 const MIB: u64 = 1 << 20;
 
-/// What a client has at the moment: each is its own to pay for.
+/// The resources that a client holds at the moment, and pays for itself.
 #[derive(Clone, Copy, Debug)]
 struct Paid {
     descriptors: usize,
     mappings: usize,
-    /// Bytes that it has written, or asked the server to write.
+    /// Number of bytes that the client has written, or asked the server to write.
     bytes: u64,
 }
 
@@ -39,15 +40,15 @@ impl Paid {
     }
 }
 
-/// Descriptors and mappings of a server beyond twice its client's: workers' stacks, the allocator's
-/// arenas, a thread that maps segments.
+/// Number of descriptors, and of mappings, that a server may have beyond twice its client's: for
+/// workers' stacks, the allocator's arenas, and a thread that maps segments.
 const BEYOND: usize = 24;
 
-/// Processor time of a server for each byte that its client writes, and beyond that, in
-/// nanoseconds. A build without optimisation takes some 20 ns to read a byte of a list.
+/// Maximum processor time of a server, in nanoseconds: for each byte that its client writes, and a
+/// constant beyond that. A build without optimisation takes some 20 ns to read a byte of a list.
 const TIME: (u64, u64) = (200, 2_000_000_000);
 
-/// What a server pays: bytes of memory that nothing else would pay for, descriptors, mappings, and
+/// What a server pays: bytes of memory that no other process pays for, descriptors, mappings, and
 /// processor time.
 struct Ledger {
     pid: u32,
@@ -67,14 +68,15 @@ impl Ledger {
         ledger
     }
 
-    /// Memory of the process's own, and what its group is charged with.
+    /// Returns the bytes of the process's private memory, and the bytes that its control group is
+    /// charged with.
     fn now(&self) -> (u64, u64) {
         let (all, shared) = memory(self.pid);
         ((all - shared) * 1024, self.group.charged())
     }
 
-    /// The server pays at most `most` bytes more than before, and of all else a multiple of what
-    /// its client has paid since then.
+    /// Checks that the server pays at most `most` bytes more than before, and of every other
+    /// resource at most a multiple of what its client has paid since then.
     #[track_caller]
     fn check(&self, what: &str, most: u64, paid: Paid) {
         let now = self.now();
@@ -104,7 +106,7 @@ impl Ledger {
     }
 }
 
-/// A call whose arguments are the first `len` bytes of segment `number`.
+/// Makes a call whose arguments are the first `len` bytes of segment `number`.
 fn in_segment(hold: &Hold, procedure: &str, number: u16, len: u64) -> SlotMessage {
     upcall_tests::segments::in_segment(hold.number(procedure), number, len)
 }
@@ -118,7 +120,8 @@ fn memory_files_with_holes_cost_the_server_nothing() {
     let ledger = Ledger::of(&scene, 512 * MIB);
     let huge = 1024 * MIB;
     let none = FallocateFlags::empty();
-    // Never touched; touched in its first half; as much memory as it has bytes, but behind its end.
+    // One file is never touched, one is touched in its first half, and one has as much memory as
+    // its length, but all of it behind its end.
     type Fill = fn(&OwnedFd);
     let fills: [(&str, Fill); 3] = [
         ("never touched", |_| {}),
@@ -132,9 +135,10 @@ fn memory_files_with_holes_cost_the_server_nothing() {
         assert!(format!("{refusal:?}").contains("allocate it"), "{what}: {refusal:?}");
     }
     bring(&hold, 2, &file(huge, |_| {}), huge).expect_err("a huge one");
-    // The files are closed again. The huge one cost the client nothing, and so it must the server.
+    // The server has closed the files again. The huge file cost the client nothing, and so it must
+    // not cost the server anything.
     ledger.check("files with holes", MIB, Paid::CHANNEL.and(1, 1, 12 * MIB));
-    // A filled file, in which the client tries to punch holes once the server has mapped it.
+    // A filled file, in which the client tries to punch holes after the server has mapped it.
     let filled = file(8 * MIB, |fd| allocate(fd, none, 0, 8 * MIB));
     bring(&hold, 2, &filled, 8 * MIB).expect("one without holes");
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -171,7 +175,7 @@ fn a_list_that_is_copied_has_a_quota_and_the_call_does_not_run_beyond() {
     let said = (reply.tag(), reply.values[0], reply.values[1], reply.values[2]);
     assert_eq!(said, (outcome::QUOTA, len - 16, 16 * MIB, 0), "more than a call may have");
     ledger.check("a list of 64 MiB", 2 * MIB, Paid::CHANNEL.and(1, 1, len));
-    // As a program sees it; and what is permitted goes on.
+    // The same error as a program sees it. A list within the quota still goes through.
     scene
         .honest
         .ask("total 4000000")
@@ -187,7 +191,7 @@ fn no_memory_for_a_value_is_told_and_the_server_goes_on() {
     let _company = in_company();
     let mut scene = Scene::new("");
     let hold = Hold::new(&scene.socket, "trial").expect("a channel");
-    // A text of zeros; more than the allocator has in reserve.
+    // A text of zeros, larger than what the allocator has in reserve.
     let len = 100 * MIB;
     let filled = file(len, |fd| list(fd, len, len - 16));
     bring(&hold, 2, &filled, len).expect("a segment");
@@ -227,7 +231,7 @@ fn shared_memory_that_may_have_no_pages_has_a_quota() {
         assert!(bound < 60, "no end to A-stacks that nobody has filled");
     };
     println!("    after {bound} bindings: {refusal:?}");
-    // Each has a file of its own, which the client has mapped or could map.
+    // Each binding has a file of its own, which the client has mapped or could map.
     let bound = usize::from(bound);
     ledger.check(
         "bindings whose A-stacks nobody has filled",
@@ -247,7 +251,7 @@ fn a_client_that_dies_with_large_segments_holds_up_no_binder() {
     dies_with_segments(8, 64 * MIB);
 }
 
-/// Each of them is so short that the thread that drops it unmaps it.
+/// Each segment is short enough for the thread that drops it to unmap it.
 #[test]
 fn a_client_that_dies_with_many_segments_holds_up_no_binder() {
     dies_with_segments(256, 2 * MIB);
@@ -268,7 +272,7 @@ fn dies_with_segments(count: u16, len: u64) {
             let filled = file(len, |fd| allocate(fd, FallocateFlags::empty(), 0, len));
             bring(&hold, number, &filled, len).expect("a segment");
         }
-        // The server has the last reference to each: it frees the pages.
+        // The server has the last reference to each segment, so it frees the pages.
         drop(hold);
         let mut binds = 0;
         loop {
@@ -287,9 +291,9 @@ fn dies_with_segments(count: u16, len: u64) {
     scene.close(before);
 }
 
-/// A client makes large calls one after the other, until another one has made eight calls in a row
-/// while a large call was under way. A server that did not give way would answer two at most: the
-/// first taken before the large call, the second after it.
+/// A client makes one large call after another, until a second client has made eight calls in a row
+/// during one large call. A server that did not give way would answer two at most: one taken before
+/// the large call, and one after it.
 #[test]
 fn others_call_while_a_large_list_is_decoded() {
     const ENOUGH: u32 = 8;
@@ -303,7 +307,7 @@ fn others_call_while_a_large_list_is_decoded() {
     bring(&hold, 2, &filled, len).expect("a segment");
     let mut null = SlotMessage::new(0, tag(0, bystander.number("null")), NO_ASTACK);
     null.place(ValueLocation::Inline, 0, 0);
-    // Odd while a large call is under way.
+    // The phase is odd while a large call is under way.
     let (phase, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (large, start) = (in_segment(&hold, "total", 2, len), Instant::now());
     std::thread::scope(|scope| {
@@ -351,7 +355,7 @@ fn results_that_are_not_fetched_have_a_quota() {
         assert!(kept < 100, "no end to results that nobody fetches");
     };
     println!("    {kept} results were kept");
-    // The limit of one client has the number 1.
+    // Number 1 stands for the limit of one client.
     assert_eq!(
         (refused.tag(), refused.values[1], refused.values[2]),
         (outcome::RESULT_QUOTA, 4 * MIB, 1)
@@ -367,7 +371,7 @@ fn results_that_are_not_fetched_have_a_quota() {
     scene.close(before);
 }
 
-/// A connection costs the server two descriptors, and a message that it cannot use only time.
+/// A connection costs the server two descriptors, and a message that it cannot use costs only time.
 #[test]
 fn connections_and_messages_that_are_no_use_cost_what_they_cost_their_sender() {
     let _company = in_company();
@@ -376,11 +380,11 @@ fn connections_and_messages_that_are_no_use_cost_what_they_cost_their_sender() {
     let ledger = Ledger::of(&scene, 512 * MIB);
     let speakers: Vec<_> =
         (0..50).map(|_| Speaker::connect(&scene.socket).expect("a connection")).collect();
-    // The last one is let in after all others.
+    // The last connection is accepted after all others.
     let came = speakers[49].ask(Request::List, &[]);
     assert!(matches!(came, Came::Answer(Answer::Exports, _)), "{came:?}");
     ledger.check("fifty connections", 4 * MIB, Paid { descriptors: 50, mappings: 0, bytes: 0 });
-    // Requests that say much: each ends its connection.
+    // Long requests: each ends its connection.
     let long = vec![0xff; 150_000];
     for speaker in &speakers {
         speaker.send(&long, &[]);

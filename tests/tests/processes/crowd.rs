@@ -5,10 +5,11 @@ use crate::{in_company, place};
 use upcall_tests::place::eventually;
 use upcall_tests::usage::Usage;
 
-/// Lanes of the kernel threads of one process.
+/// Number of lanes for the kernel threads of one process.
 const LANES: u64 = 32;
 
-/// All lanes are taken, and then all but one are free: no call waits for that one.
+/// All lanes are taken, and then all but one are freed. No call waits for the lane that stays
+/// taken.
 #[test]
 fn who_finds_no_lane_takes_the_first_that_is_free() {
     let _company = in_company();

@@ -1,5 +1,5 @@
-//! Calls with a deadline: a server that takes too long costs that call, in bounded time, and
-//! nothing else (U4, and the first part of L15).
+//! Calls with a deadline. A server that takes too long costs the caller that call, in bounded time,
+//! and nothing else.
 
 use crate::{alone, in_company, place};
 use rustix::process::Signal;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use upcall_tests::party::Party;
 use upcall_tests::place::eventually;
 
-/// Waits until no thread is left that waits for a late reply.
+/// Waits until the client has no thread left that waits for a late reply.
 fn nobody_waits_in(client: &Party) {
     eventually("no thread is left", || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", client.pid()))
@@ -20,10 +20,13 @@ fn nobody_waits_in(client: &Party) {
     });
 }
 
-/// A stopped server, and a client that has called it with a deadline: `kernel` kernel threads and
-/// `users` user-level threads. Says how many calls were done, how many aborted after and how many
-/// before they were sent, and how long the longest took; and how many objects there were before the
-/// stop. They are given up at their deadlines, or by `words`.
+/// Stops a server, and has a client call it with a deadline from `kernel` kernel threads and
+/// `users` user-level threads. The calls are given up at their deadlines, or by cancel tokens if
+/// `how` is `words`.
+///
+/// Returns the number of calls that were done, that were aborted after they were sent, and that
+/// were aborted before they were sent, then the longest call in milliseconds; and the number of
+/// objects before the stop.
 fn abort_calls_to_a_stopped_server(
     server: &Party,
     client: &mut Party,
@@ -32,7 +35,7 @@ fn abort_calls_to_a_stopped_server(
     how: &str,
 ) -> ([u64; 4], u64) {
     client.ask("bind trial").expect_ok("binding");
-    // Everything that is made at the first call is there.
+    // The first calls create everything that is created on demand.
     client.say(&format!("deadlines {kernel} {users} 10000"));
     assert_eq!(client.hear().numbers("calls in time")[..3], [kernel + users, 0, 0]);
     let before = client.hear().numbers("the same without a deadline")[0];
@@ -44,7 +47,7 @@ fn abort_calls_to_a_stopped_server(
     ([done, sent, unsent, longest], before)
 }
 
-/// Deadlines, and words.
+/// Calls are given up by deadlines, or by cancel tokens.
 const HOW: [&str; 2] = ["", "words"];
 
 fn a_stopped_server(kernel: u64, users: u64) {
@@ -67,7 +70,7 @@ fn give_up_a_stopped_server(kernel: u64, users: u64, how: &str) {
     let made = client.hear().numbers("the same calls afterwards")[0];
     println!("{} objects were made, all of them are dropped", made - before);
     assert!(made > before, "no object came late");
-    // All lanes and all A-stacks are free again, and nobody waits any more.
+    // All lanes and all A-stacks are free again, and no thread waits any more.
     client.say(&format!("deadlines {kernel} {users} 10000"));
     assert_eq!(client.hear().numbers("calls in time")[..3], [kernel + users, 0, 0]);
     client.hear().expect_ok("the same without a deadline");
@@ -89,7 +92,7 @@ fn both_kinds_leave_a_stopped_server() {
     a_stopped_server(30, 80);
 }
 
-/// All A-stacks may be held by abandoned calls when the server dies: who waits for one returns
+/// Abandoned calls may hold all A-stacks when the server dies. A caller that waits for one returns
 /// nevertheless.
 fn a_killed_server(kernel: u64, users: u64) {
     let _alone = alone();
@@ -168,7 +171,7 @@ fn a_procedure_that_takes_too_long_runs_to_its_end() {
         .ask("work-by 3000 50")
         .expect_error("Aborted", &["deadline", "may still run", "call again"]);
     println!("{text}");
-    // Others are served meanwhile, this client's as well.
+    // Other calls are served in the meantime, those of this client too.
     assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
     assert_eq!(client.ask("marks").numbers("marks"), [1, 0]);
     eventually("it ends", || {
@@ -187,6 +190,6 @@ fn callers_that_have_left_learn_nothing_of_the_end() {
     client.ask("work-by 20000 50").expect_error("Aborted", &[]);
     server.kill();
     client.ask("null").expect_error("Failed.PeerEnded", &[]);
-    // The thread that waited in the caller's place has gone too.
+    // The thread that waited in the caller's place is gone, too.
     nobody_waits_in(&client);
 }

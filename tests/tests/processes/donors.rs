@@ -1,5 +1,5 @@
-//! Whose calls a server serves that runs on a caller's processor, when it gives that back (U10,
-//! U11), and what becomes of calls whose processor of the server is busy (U14).
+//! A server that runs on a caller's processor: whose calls it serves, and when it gives the
+//! processor back. Also, what becomes of calls whose server processor is busy.
 
 use crate::{alone, place};
 use rustix::process::Signal;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use upcall_os::processor::CpuSet;
 use upcall_tests::donors::CALLS_AFTER;
 
-/// `turns` of a server that was asleep when all calls came, with `times` in ms (see
-/// `upcall_tests::donors::turns`): in which order and where the calls were served, first those of
-/// the donor, then those of the others.
+/// Runs `turns` of a server that was asleep when all calls arrived, with `times` in ms (see
+/// `upcall_tests::donors::turns`). Returns in which order and on which processor the calls were
+/// served, first those of the donor, then those of the others.
 fn turns(own: usize, others: usize, times: &str) -> (Vec<[u64; 2]>, Vec<[u64; 2]>) {
     let place = place();
     let server = place.serve("trial");
@@ -42,12 +42,12 @@ fn the_donors_calls_are_served_first_and_others_elsewhere() {
     if !two_processors() {
         return;
     }
-    // The server slept where it belongs when the calls came, or on the processor that the donor had
-    // brought it to before.
+    // When the calls arrive, the server sleeps on its own processor, or on the one to which the
+    // donor has brought it before.
     for times in ["20 0 0", "20 0 200"] {
-        // At the first reply the kernel may let the donor run at once. Then it has its processor
-        // back, as it should, and the server goes on elsewhere: of some turns one without that is
-        // enough.
+        // At the first reply the kernel may run the donor at once. The donor then has its processor
+        // back, as it should, and the server goes on elsewhere. One turn in which that does not
+        // happen is enough.
         let mut places = Vec::new();
         for _ in 0..5 {
             let (own, others) = turns(3, 3, times);
@@ -78,7 +78,7 @@ fn a_donor_with_work_of_its_own_gets_its_processor_back() {
     if !two_processors() {
         return;
     }
-    // The first reply makes the donor's processor compute for longer than the other calls take.
+    // After the first reply the donor's processor computes for longer than the other calls take.
     let (own, _) = turns(6, 0, "30 300 0");
     assert_eq!(own[0][1], 0, "the first call was served where the donor gave a processor: {own:?}");
     assert!(
@@ -95,8 +95,9 @@ fn a_busy_processor_of_a_server_holds_up_nobody_while_another_sleeps() {
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
     std::thread::sleep(Duration::from_millis(100));
-    // A call that waits for the busy processor ends no earlier than the long one. On a busy machine
-    // a call may take as long now and then, so three rounds of ten without one suffice.
+    // A call that waits for the busy processor ends no earlier than the long call. On a busy
+    // machine a call may take that long now and then, so three rounds of ten without such a call
+    // suffice.
     let mut good = 0;
     for round in 0..10 {
         let [calls, longest] = client.ask("beside-a-long-call 400").numbers("calls")[..] else {

@@ -1,4 +1,4 @@
-//! No descriptors, no memory: who lacks them is told so, the others go on.
+//! Descriptors or memory run out. The process that lacks them gets an error, and the others go on.
 
 use crate::{in_company, place};
 use upcall_tests::party::Said;
@@ -38,13 +38,13 @@ fn a_full_descriptor_table_in_the_server() {
     let mut server = place.serve("trial spares=0");
     let mut honest = place.client();
     honest.ask("bind trial").expect_ok("binding");
-    // What an honest client has open stays open.
+    // An honest client keeps what it has open.
     honest.ask("honest 200").expect_ok("calls");
     let before = Usage::of(server.pid());
-    // Returns the longest that a call of the bystander took, in nanoseconds.
+    // Returns the longest time that a call of the bystander took, in nanoseconds.
     let mut round = |spare: u32| {
-        // The last client is gone from the server as well, which otherwise counts what is not free,
-        // or what will be in a moment.
+        // Wait until the last client is gone from the server, too. Otherwise the server counts
+        // descriptors that are about to be freed.
         eventually("the server has nobody but the honest client", || {
             let now = Usage::of(server.pid());
             if now.descriptors == before.descriptors {
@@ -74,7 +74,8 @@ fn a_full_descriptor_table_in_the_server() {
         numbers[1]
     };
     for spare in 0..12 {
-        // A busy machine may hold a call up now and then, and a full table each time.
+        // A busy machine may hold a call up now and then. A full table that holds calls up does so
+        // each time.
         let quick = (0..5).any(|_| round(spare) < 2_000_000_000);
         assert!(
             quick,
@@ -83,8 +84,8 @@ fn a_full_descriptor_table_in_the_server() {
     }
 }
 
-/// The doorbell of a lane stays in the server as long as the lane. A client that brings one
-/// doorbell too many loses its channel with the reason; the others go on.
+/// The server keeps the doorbell of a lane as long as the lane. A client that brings one doorbell
+/// too many loses its channel and learns the reason; the others go on.
 #[test]
 fn no_descriptor_for_the_bell_of_a_lane() {
     let _company = in_company();
@@ -98,9 +99,9 @@ fn no_descriptor_for_the_bell_of_a_lane() {
     let [honest, first, second] = &mut clients;
     honest.ask("honest 200").expect_ok("calls");
     server.ask("spare-descriptors 0").expect_ok("the limit");
-    // A segment would need a place, too.
+    // Small calls only: a segment would need a descriptor, too.
     honest.say("honest 1000 small");
-    // The place in reserve.
+    // The first storm takes the place in reserve.
     first.ask("storm 0 2").expect_ok("the last lane");
     second.ask("storm 0 2").expect_ok("calls that fail");
     let mut said = None;

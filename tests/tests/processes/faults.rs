@@ -1,6 +1,6 @@
-//! A process ends, stops or panics at each labelled point of the path (`upcall_os::fault`), on
-//! either side: its peers are told, in bounded time; everybody else goes on; nothing is left (L14,
-//! L15, L16).
+//! A process ends, stops or panics at each labelled point of the call path (`upcall_os::fault`), on
+//! either side. Its peers get an error in bounded time, all other processes go on, and nothing is
+//! left behind.
 
 use crate::{in_company, place};
 use rustix::process::Signal;
@@ -10,18 +10,18 @@ use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
 use upcall_tests::usage::{Usage, open_descriptors};
 
-/// What a peer of the dead may be told, by kind or text.
+/// What the error that a peer of the dead process gets may start with or contain.
 const TOLD: [&str; 6] = [
     // The server's process has ended, or it has hung up on this client.
     "Failed",
     "has ended",
-    // A panic of its clerk hangs up on a client that binds, and the server goes on.
+    // A clerk that panics hangs up on the client that binds, and the server goes on.
     "closed the connection before it answered",
-    // It had not come so far as to enter its name.
+    // The server had not yet entered its name.
     "nobody exports",
     // A fault in the procedure itself, or in what runs it.
     "Panicked",
-    // A large value had no memory, for the server has hung up meanwhile.
+    // A large value found no memory because the server had hung up.
     "NoMemory",
 ];
 
@@ -33,13 +33,13 @@ fn faulty(place: &Place, arguments: &str, point: Point, act: Act) -> Party {
     place.start_with(arguments, "UPCALL_FAULT", &format!("{point}:{}", act.name()))
 }
 
-/// A process's state, by the kernel's letter.
+/// Returns a process's state, as the kernel's letter for it.
 pub(crate) fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
 }
 
-/// Whether the process has done the act.
+/// Returns `Ok` if the process has done the act.
 fn has_happened(party: &mut Party, act: Act) -> Result<(), String> {
     let pid = party.pid();
     let happened = match act {
@@ -47,14 +47,14 @@ fn has_happened(party: &mut Party, act: Act) -> Result<(), String> {
         Act::Exec => std::fs::read_to_string(format!("/proc/{pid}/comm"))
             .is_ok_and(|comm| comm.trim() == "sleep"),
         Act::Kill | Act::Exit => !party.lives(),
-        // It ends, or only the thread does that panicked.
+        // The process ends, or only the thread that panicked.
         Act::Panic => return Ok(()),
     };
     if happened { Ok(()) } else { Err(format!("state {:?}", state(pid))) }
 }
 
-/// Each point with each act, by turns with clients that call from their main thread and from a
-/// user-level one: every point sees both.
+/// Runs `each` for each point with each act. Clients that call from their main thread alternate
+/// with clients that call from a user-level thread, so that every point sees both.
 fn walk(points: impl Fn(Point) -> bool, each: impl Fn(Point, Act, &str)) {
     if !POINTS_ARE_THERE {
         return println!("    skipped: points are in builds with debug assertions only");
@@ -64,7 +64,7 @@ fn walk(points: impl Fn(Point) -> bool, each: impl Fn(Point, Act, &str)) {
     };
     for &point in Point::ALL.iter().filter(calls).filter(|&&point| points(point)) {
         for (turn, &act) in Act::ALL.iter().enumerate() {
-            // Between a reply and its wake are stores, a fence and a system call: nothing that can
+            // Between a reply and its wake are stores, a fence and a system call, none of which can
             // panic.
             if (point, act) == (Point::ServerReplied, Act::Panic) {
                 continue;
@@ -76,8 +76,8 @@ fn walk(points: impl Fn(Point) -> bool, each: impl Fn(Point, Act, &str)) {
     }
 }
 
-/// The server of a client that ends anywhere goes on, serves others meanwhile, and has everything
-/// back.
+/// A client ends at any point. Its server goes on, serves others in the meantime, and gets
+/// everything back.
 #[test]
 fn a_client_that_ends_at_any_point_harms_nobody() {
     let _company = in_company();
@@ -119,7 +119,7 @@ fn a_client_that_ends_at_any_point_harms_nobody() {
     });
     eventually("the server has everything back", || {
         let now = Usage::of(server.pid());
-        // The bystander may have as many segments more as it makes large calls at once.
+        // The bystander may have one more segment for each large call that it has under way.
         let now = Usage { shared: now.shared.saturating_sub(6), ..now };
         if now.is_back_to(&before) {
             Ok(())
@@ -129,8 +129,8 @@ fn a_client_that_ends_at_any_point_harms_nobody() {
     });
 }
 
-/// The client of a server that ends anywhere is told, in bounded time, in words that fit; and a new
-/// server takes over the name.
+/// A server ends at any point. Its client gets a fitting error in bounded time, and a new server
+/// takes over the name.
 #[test]
 fn a_server_that_ends_at_any_point_leaves_nobody_waiting() {
     let _company = in_company();
@@ -158,14 +158,14 @@ fn a_server_that_ends_at_any_point_leaves_nobody_waiting() {
         if act == Act::Stop {
             eventually("it happens", || has_happened(&mut victim, act));
             if !starts {
-                // Who sets a deadline does not wait for it.
+                // A caller with a deadline does not wait for the stopped server.
                 other.ask("null").expect_error("Aborted", &["deadline"]);
             }
             victim.signal(Signal::CONT);
         }
         match client.try_hear() {
-            // It was only stopped, or a panic of its clerk or of one thread was nothing that this
-            // client met.
+            // The server was only stopped, or the panic of its clerk or of one thread did not
+            // affect this client.
             Some(Said::Ok(_)) => assert!(act == Act::Stop || act == Act::Panic, "nobody was told"),
             Some(Said::Error { kind, text }) => {
                 println!("        {kind}: {text}");
@@ -182,7 +182,7 @@ fn a_server_that_ends_at_any_point_leaves_nobody_waiting() {
         }
         victim.kill();
         victim.ended();
-        // A new server takes the name over, and nothing of the old one is in its way.
+        // A new server takes over the name, and nothing of the old server is in its way.
         let mut next = place.client();
         drop(next.ask("bind trial"));
         let _server = place.serve("trial spares=0");

@@ -1,5 +1,5 @@
-//! Hand-off on one processor, counted: a call takes two switches of the processor, from the caller
-//! to the server and back, and no more; and two crossings into the kernel, one on each side (L6).
+//! Hand-off on one processor, counted. A call takes exactly two switches of the processor, from the
+//! caller to the server and back, and two crossings into the kernel, one on each side (LRPC).
 
 use crate::{alone, place};
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use upcall_tests::usage::switches;
 
 const CALLS: u64 = 2000;
 
-/// So long a machine may be busy with something else.
+/// Maximum time that the machine may be busy with something else.
 const LONG: Duration = Duration::from_secs(40);
 
 #[test]
 fn a_call_on_one_processor_takes_two_switches() {
     let _alone = alone();
     let before = CpuSet::allowed().expect("where we may run");
-    // The parties inherit it.
+    // The parties inherit the mask.
     CpuSet::only(before.iter().next().expect("a processor")).confine().expect("one processor");
     for options in ["", "sleep", "poll"] {
         let place = place();
@@ -26,8 +26,8 @@ fn a_call_on_one_processor_takes_two_switches() {
         client.ask("nulls 500").expect_ok("calls");
         let parties = [server.pid(), client.pid()];
         let both = || parties.map(switches).iter().sum::<u64>();
-        // Others that want the processor add switches of their own; of ten turns one without them
-        // is enough.
+        // Other programs that want the processor add switches of their own. Of ten turns, one
+        // without them is enough.
         let mut least = f64::MAX;
         for _ in 0..10 {
             let before = both();
@@ -40,27 +40,27 @@ fn a_call_on_one_processor_takes_two_switches() {
     before.confine().expect("all processors");
 }
 
-/// A caller who is all that a server on one processor has is answered without the way round by the
-/// idle loop; so what else there is to do has to be found nevertheless.
+/// A server on one processor answers its only caller without the detour through its idle loop. It
+/// must still find other work that is ready.
 #[test]
 fn a_caller_who_never_stops_leaves_room_for_others() {
     let _alone = alone();
     let all = CpuSet::allowed().expect("where we may run");
-    // The parties inherit it.
+    // The parties inherit the mask.
     CpuSet::only(all.iter().next().expect("a processor")).confine().expect("one processor");
     let place = place();
     let _server = place.serve("trial");
     let (mut client, mut other) = (place.client(), place.client());
     client.ask("bind trial").expect_ok("binding");
     client.ask("nulls 1000").expect_ok("calls");
-    // The server's own threads, which wait for a time.
+    // First kind of work: the server's own threads, which sleep for a time.
     let [took, calls] = client.ask("nulls-beside-work 20").numbers("work beside calls")[..] else {
         panic!("two numbers")
     };
     println!("    20 ms of waiting took {took} ms beside {calls} calls");
     assert!(took >= 20, "20 ms took {took}");
-    // Another client. What else runs on this machine may stop it for as long as the first one's
-    // calls last, but not each time.
+    // Second kind of work: another client. Other programs on this machine may stop it for as long
+    // as the first client's calls last, but not each time.
     let had_its_turn = (0..20).any(|_| {
         client.say("nulls 200000");
         other.ask("bind trial").expect_ok("binding beside calls");
@@ -75,8 +75,8 @@ fn a_caller_who_never_stops_leaves_room_for_others() {
     all.confine().expect("all processors");
 }
 
-/// A server with one processor of its own, which a caller has brought to another one after a sleep,
-/// goes back there when calls follow each other closely.
+/// A server has one processor of its own, and after a sleep a caller has brought it to another one.
+/// The server goes back when calls follow each other closely.
 #[test]
 fn a_server_goes_back_to_its_own_processor() {
     let _alone = alone();
@@ -86,7 +86,7 @@ fn a_server_goes_back_to_its_own_processor() {
         return println!("    skipped: one processor");
     };
     let place = place();
-    // Each party inherits where it may run.
+    // Each party inherits the mask.
     CpuSet::only(first).confine().expect("one processor");
     let server = place.serve("trial");
     CpuSet::only(second).confine().expect("one processor");
@@ -95,8 +95,8 @@ fn a_server_goes_back_to_its_own_processor() {
     client.ask("bind trial").expect_ok("binding");
     let parties = [server.pid(), client.pid()];
     let both = || parties.map(switches).iter().sum::<u64>();
-    // Where another program takes one of the processors for a while they share the other one
-    // meanwhile. A server that does not go back makes 10 000 switches each time.
+    // While another program takes one of the processors, client and server share the other one. A
+    // server that does not go back makes 10 000 switches each time.
     let (begun, mut all) = (Instant::now(), Vec::new());
     let goes_back = std::iter::repeat_with(|| begun.elapsed() < LONG)
         .take_while(|in_time| *in_time)
@@ -115,7 +115,7 @@ fn a_server_goes_back_to_its_own_processor() {
     assert!(goes_back, "client and server share a processor: {all:?} switches for 5000 calls each");
 }
 
-/// How many crossings the parties have made, each of them. `None`: they do not count.
+/// Returns the number of crossings that each party has made, or `None` if they do not count them.
 fn crossings(parties: [&mut Party; 2]) -> Option<[u64; 2]> {
     let [Some(server), Some(client)] =
         parties.map(|party| party.ask("crossings").numbers("crossings").first().copied())
@@ -125,13 +125,14 @@ fn crossings(parties: [&mut Party; 2]) -> Option<[u64; 2]> {
     Some([server, client])
 }
 
-/// With a server that stays each side gives way once. A side that sleeps waits for its doorbell,
-/// and is rung for: as many, if the kernel switches to it at the ring; but dearer ones.
+/// If the server stays on its processor, each side gives way once. A side that sleeps waits for its
+/// doorbell and has to be notified: that takes as many crossings if the kernel switches to it at
+/// the notification, but dearer ones.
 #[test]
 fn a_call_on_one_processor_takes_two_crossings() {
     let _alone = alone();
     let all = CpuSet::allowed().expect("where we may run");
-    // The parties inherit it.
+    // The parties inherit the mask.
     CpuSet::only(all.iter().next().expect("a processor")).confine().expect("one processor");
     for (options, at_least, at_most) in
         [("", [0.99, 0.99], [1.05, 1.05]), ("sleep", [0.99, 0.99], [1.5, 2.5])]
@@ -142,8 +143,9 @@ fn a_call_on_one_processor_takes_two_crossings() {
         client.ask("bind trial").expect_ok("binding");
         client.ask("nulls 500").expect_ok("calls");
         let mut least = [f64::MAX; 2];
-        // Who asks a server to stay does not for 65536 calls when others have wanted the processor
-        // (pacer.rs): of some turns one without them is enough.
+        // A caller that has asked a server to stay gives that up for 65536 calls when other
+        // programs have wanted the processor (`SpinBudget`). Of some turns, one without them is
+        // enough.
         for _ in 0..300 {
             let Some(before) = crossings([&mut server, &mut client]) else {
                 all.confine().expect("all processors");

@@ -1,5 +1,5 @@
-//! The scribbling peer: clients that send what no client sends, and write over every byte that they
-//! may write, while an honest one calls.
+//! Hostile clients: they send what no client sends, and write over every byte that they may write,
+//! while an honest client calls.
 
 use crate::in_company;
 use crate::scene::Scene;
@@ -43,7 +43,7 @@ fn proper() -> SealFlags {
     SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW
 }
 
-/// A channel's memory as it should be.
+/// A well-formed channel's memory.
 pub(crate) fn channel_memory() -> MemoryFile {
     let file = MemoryFile::create("upcall-channel", channel::BYTES).expect("memory");
     let map = upcall_os::memory::Mapping::shared(&file).expect("a mapping");
@@ -198,7 +198,8 @@ fn wrong_things(socket: &Path) {
     for id in [0, 64, u16::MAX] {
         refused(it.speaker.ask(none(id), &[]), &format!("binding number {id}"));
     }
-    // A-stacks: for a binding that has its own, for one that is not there, for one that has none.
+    // A-stacks: for a binding that has its own, for one that does not exist, and for one that has
+    // none.
     let stacks = |id| Request::Stacks { id };
     let exact = trial::INTERFACE.plan().bytes() as u64;
     let there = it.speaker.ask(none(2), &[]);
@@ -251,7 +252,7 @@ fn wrong_things(socket: &Path) {
     refused(it.speaker.ask(stacks(1), &[proper_len(exact).as_fd()]), "A-stacks twice");
     for (what, fd) in odd_descriptors() {
         if !["zeroed memory", "short memory"].contains(&what) {
-            // What is neither memory nor a doorbell ends the connection.
+            // A descriptor that is neither memory nor a doorbell ends the connection.
             let it = hold();
             refused(
                 it.speaker.ask(at_once(exact as u32), &[fd.as_fd()]),
@@ -291,7 +292,7 @@ fn wrong_things(socket: &Path) {
     let it = hold();
     it.speaker.tell(Request::OpenLane { number: 1, vp: Some(0) }, &[]);
     refused(it.speaker.hear(), "a virtual processor's lane without a doorbell");
-    // An odd doorbell, rung.
+    // An odd descriptor as a doorbell, and a notification of it.
     for (what, fd) in odd_descriptors() {
         let it = hold();
         it.station.line(5).asleep.store(1, Ordering::SeqCst);
@@ -313,7 +314,7 @@ fn open_ring(
     RingSender::new(channel.lane(lane).expect("a lane").requests)
 }
 
-/// Calls `null`, which is the same for the server in every state of the rest, and rings.
+/// Calls `null`, which does the same in every state of the rest, and rings the server's doorbell.
 fn call(hold: &Hold, ring: &RingSender<RegionView<[Slot]>>) {
     ring.send(&SlotMessage::new(0, hold.number("null"), NO_ASTACK));
     std::sync::atomic::fence(Ordering::SeqCst);
@@ -325,7 +326,7 @@ fn plain(call: u16, binding: u16, procedure: u16) -> SlotMessage {
     SlotMessage::new(call, speech::tag(binding, procedure), NO_ASTACK)
 }
 
-/// Requests that name something that is not there, each with the outcome that its reply has to
+/// Requests that name something that does not exist, each with the outcome that its reply must
 /// have.
 fn calls_to_nothing(it: &Hold) -> Vec<(String, SlotMessage, u16)> {
     let count = it.numbers.len() as u16;
@@ -345,7 +346,7 @@ fn calls_to_nothing(it: &Hold) -> Vec<(String, SlotMessage, u16)> {
         ));
     }
     all.push(("neither binding nor procedure".into(), plain(0, 63, 1021), outcome::REVOKED));
-    // The runtime's own procedures, on another binding and without what they want.
+    // The runtime's own procedures, on another binding and without their arguments.
     all.push(("release, of no binding".into(), plain(0, 1, 1023), outcome::REVOKED));
     all.push(("fetch, of no binding".into(), plain(0, 1, 1022), outcome::REVOKED));
     all.push(("fetch of nothing".into(), plain(0, 0, 1022), outcome::NO_SUCH_HANDLE));
@@ -368,8 +369,8 @@ fn calls_to_what_is_not_there() {
     let replies = RingReceiver::new(
         Channel::join(it.channel.clone()).expect("a channel").lane(40).expect("a lane").replies,
     );
-    // A virtual processor's lane, whose calls may be under way together; it stays awake, so nobody
-    // has to wake it.
+    // A virtual processor's lane, in which calls may be under way together. The virtual processor
+    // stays awake, so that no wake-up is needed.
     let call_by_ring = |request: &SlotMessage| {
         ring.send(request);
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -400,7 +401,7 @@ fn calls_to_what_is_not_there() {
                 let reply = call(&request)
                     .unwrap_or_else(|| panic!("{lane}: no reply to a call to {what}"));
                 assert_eq!((reply.tag(), reply.call()), (expected, number), "{lane}: {what}");
-                // The lane goes on: the next call is as good as any.
+                // The lane goes on: the next call succeeds.
                 let reply = call(&null)
                     .unwrap_or_else(|| panic!("{lane}: no reply after a call to {what}"));
                 assert_eq!((reply.tag(), reply.call()), (outcome::DONE, 0), "{lane}: after {what}");
@@ -416,8 +417,8 @@ fn calls_to_what_is_not_there() {
     scene.close(before);
 }
 
-/// A virtual processor's lane has slots for so many calls. A client that sends one more without
-/// having an answer takes the slot of a call that is under way, and loses its channel.
+/// A virtual processor's lane has slots for `DEPTH` calls. A client that sends one more call before
+/// it has a reply takes the slot of a call that is under way, and loses its channel.
 #[test]
 fn one_call_more_than_a_lane_has_slots() {
     let _company = in_company();
@@ -426,7 +427,7 @@ fn one_call_more_than_a_lane_has_slots() {
     let doorbell = Doorbell::new().expect("a doorbell");
     let ring = open_ring(&it, 40, 5, doorbell.as_fd());
     let mut long = plain(0, 0, it.number("work"));
-    // Milliseconds that the procedure sleeps: longer than this test.
+    // How long the procedure sleeps, in milliseconds: longer than this test takes.
     long.values[0] = 3_600_000;
     long.place(slot::ValueLocation::Inline, 0, 4);
     let mut begun = || scene.honest.ask("marks").numbers("calls that have begun")[0];
@@ -435,8 +436,8 @@ fn one_call_more_than_a_lane_has_slots() {
         ring.send(&long);
         std::sync::atomic::fence(Ordering::SeqCst);
         it.server_doorbell.notify();
-        // The server has taken each call before the next one is sent: what is lost is never a slot
-        // that it has not read.
+        // The server has taken each call before the next one is sent, so that a slot that is lost
+        // is never one that it has not read.
         if call < channel::DEPTH {
             eventually("the server runs the call", || match begun() {
                 found if found > call as u64 => Ok(()),
@@ -448,8 +449,8 @@ fn one_call_more_than_a_lane_has_slots() {
     assert_eq!(scene.honest.ask("add 2 3").numbers("add"), [5], "another client");
 }
 
-/// Numbers of bindings, objects, results and segments mean something on one's own channel only:
-/// whoever guesses another client's right has nothing by that.
+/// Numbers of bindings, objects, results and segments have a meaning on one's own channel only. A
+/// client that guesses another client's number gains nothing by it.
 #[test]
 fn nothing_of_another_client_is_reached() {
     let _company = in_company();
@@ -473,7 +474,7 @@ fn nothing_of_another_client_is_reached() {
     };
     let (open, number) = (it.number("open"), it.number("thing.number"));
 
-    // Sessions number their objects alike, so our own first handle is the very number of the other
+    // Sessions number their objects alike, so our own first handle has the same number as the other
     // client's.
     let (opened, handle) = with(0, open, 77);
     assert_eq!(
@@ -499,7 +500,7 @@ fn nothing_of_another_client_is_reached() {
                 outcome::NO_SUCH_HANDLE,
                 "result {guess:#x} of the other client"
             );
-            // The answer says nothing, so it has to be seen below that nothing was dropped.
+            // The reply does not show whether anything was dropped; that is checked below.
             assert_eq!(with(0, RELEASE, guess).0, outcome::DONE);
             for binding in 1..5 {
                 for procedure in [number, 0, RELEASE, FETCH] {
@@ -555,8 +556,8 @@ fn messages_of_every_length() {
         let Ok(speaker) = Speaker::try_connect(socket) else {
             return std::thread::sleep(Duration::from_millis(1));
         };
-        // Noise of this length, with descriptors or without; then whatever still stands gets a
-        // proper message, cut and bent.
+        // Noise of this length, with or without descriptors. A connection that still stands then
+        // gets a proper message, cut and mutated.
         let fds = [memory(4096, proper())];
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).take(dice.below(2) as usize).collect();
         speaker.send(&dice.bytes(len), &fds);
@@ -650,7 +651,7 @@ fn scribble(ms: u64, options: &str) {
     scene.close(before);
 }
 
-/// One of the many things that a client can write.
+/// Makes one random change among those that a client can write.
 #[expect(clippy::too_many_lines, reason = "one arm for each disturbance")]
 fn disturb(it: &Hold, ring: &RingSender<RegionView<[Slot]>>, dice: &mut Dice) {
     let room = it.channel.room(0, it.channel.len()).expect("the whole");
@@ -676,7 +677,7 @@ fn disturb(it: &Hold, ring: &RingSender<RegionView<[Slot]>>, dice: &mut Dice) {
                 it.station.line(vp).cpu.store(dice.any() as u32, Ordering::SeqCst);
             }
         }
-        // Requests that a server will take, with arguments of its own word.
+        // Requests that a server takes, with arbitrary arguments.
         _ => {
             let number = |dice: &mut Dice| match dice.below(8) {
                 0 => 0,
@@ -693,8 +694,8 @@ fn disturb(it: &Hold, ring: &RingSender<RegionView<[Slot]>>, dice: &mut Dice) {
                 2 => 1022,
                 _ => it.numbers[dice.below(it.numbers.len() as u64) as usize],
             };
-            // Not `make`, which allocates what it is asked for, nor those that last as long: what
-            // they do with such arguments is their own fault.
+            // Not `make`, which allocates what it is asked for, nor the procedures that last as
+            // long as they are asked to: their arguments are their own responsibility.
             let procedure = if ["make", "nap", "work", "compute", "open-slow"]
                 .map(|name| it.number(name))
                 .contains(&procedure)
@@ -723,7 +724,7 @@ fn disturb(it: &Hold, ring: &RingSender<RegionView<[Slot]>>, dice: &mut Dice) {
                 image.donate();
             }
             image.values = std::array::from_fn(|_| number(dice));
-            // Descriptors of lists and handles in the other places as well.
+            // Descriptors of lists, and handles, in the other memories, too.
             for region in [&it.astacks, &it.segment] {
                 let at = dice.below(region.len() as u64 / 8 - 4) as usize * 8;
                 let at = if dice.below(2) == 0 { at } else { 0 };
@@ -768,13 +769,13 @@ fn a_bell_that_blocks() {
     let ring = open_ring(&hold, 40, 5, doorbell.as_fd());
     call(&hold, &ring);
     std::thread::sleep(Duration::from_millis(100));
-    // Full, and blocking again: whoever rings it now as if it were his own waits until somebody
-    // reads it.
+    // The eventfd is full, and blocking again: a server that wrote to it as to its own would wait
+    // until somebody reads it.
     let _ = rustix::io::write(&doorbell, &(u64::MAX - 2).to_ne_bytes());
     let flags = rustix::fs::fcntl_getfl(&doorbell).expect("flags");
     rustix::fs::fcntl_setfl(&doorbell, flags - rustix::fs::OFlags::NONBLOCK).expect("flags");
     for _ in 0..3 {
-        // Each time another sleep: the server rings once for each.
+        // A new sleep each time: the server notifies once for each.
         hold.station.line(5).sleeps.fetch_add(1, Ordering::SeqCst);
         call(&hold, &ring);
     }

@@ -1,9 +1,9 @@
-//! A home that breaks its protocol: its guests get errors or wrong values, but they neither crash
-//! nor hang.
+//! A home that breaks its protocol: its guests get errors or wrong values, but neither crash nor
+//! hang.
 //!
-//! This process stands between guests and an honest home, and is the only home that the guests
-//! know. It passes on what the honest home says, or says something else. It writes over the memory
-//! that guests share with it, and hangs up after some milliseconds. The messages are those of
+//! This process stands between the guests and an honest home, and is the only home that the guests
+//! know. It passes on the honest home's answers, or sends other ones. It writes over the memory
+//! that guests share with the home, and hangs up after some milliseconds. The messages are those of
 //! `crates/home/src/wire.rs`, written down a second time on purpose.
 
 use crate::{in_company, place};
@@ -38,13 +38,13 @@ enum Opened {
     No(String),
 }
 
-/// What stands between guests and the home at `home`.
+/// The hostile process between the guests and the home whose socket is `home`.
 struct Between {
     home: PathBuf,
-    /// The bytes of the object, as its home has made it.
+    /// The bytes of the object, as its home made it.
     object: OnceLock<Vec<u8>>,
     over: AtomicBool,
-    /// Answers that were passed on as they were, and others.
+    /// Number of answers passed on unchanged; `bent` counts the others.
     passed: AtomicU64,
     bent: AtomicU64,
 }
@@ -68,7 +68,7 @@ fn any_answer(dice: &mut Dice) -> Opened {
     }
 }
 
-/// A descriptor of some kind, for a place where another one belongs.
+/// A descriptor of a random kind, to be sent in place of another one.
 fn any_descriptor(dice: &mut Dice) -> Option<OwnedFd> {
     match dice.below(6) {
         0 => Doorbell::new().ok()?.as_fd().try_clone_to_owned().ok(),
@@ -93,7 +93,7 @@ fn any_descriptor(dice: &mut Dice) -> Option<OwnedFd> {
     }
 }
 
-/// Sends an answer of the home, or something else. Whether the connection stands.
+/// Sends the home's answer, or something else. Returns `true` if the connection still stands.
 fn answer(guest: &Connection, said: &SocketMessage, between: &Between, dice: &mut Dice) -> bool {
     let descriptors: Vec<BorrowedFd<'_>> = said.descriptors.iter().map(AsFd::as_fd).collect();
     let send =
@@ -122,7 +122,7 @@ fn answer(guest: &Connection, said: &SocketMessage, between: &Between, dice: &mu
                 (0..=dice.below(8)).filter_map(|_| any_descriptor(dice)).collect();
             send(&said.bytes, &odd.iter().map(AsFd::as_fd).collect::<Vec<_>>())
         }
-        // A home says nothing after its answer.
+        // Answers after the one answer; an honest home sends no more.
         5 => {
             send(&said.bytes, &descriptors)
                 && (0..dice.below(100)).all(|_| send(&pack(&any_answer(dice)), &descriptors))
@@ -132,14 +132,14 @@ fn answer(guest: &Connection, said: &SocketMessage, between: &Between, dice: &mu
     }
 }
 
-/// All of the memory that a descriptor stands for, if it can be mapped.
+/// Maps all of the memory behind a descriptor, if it can be mapped.
 fn mapped(descriptor: &OwnedFd) -> Option<Arc<Region>> {
     let length = usize::try_from(rustix::fs::fstat(descriptor).ok()?.st_size).ok()?;
     let file = MemoryFile::adopt(descriptor.try_clone().ok()?, length).ok()?;
     Region::new(Mapping::shared(&file).ok()?)
 }
 
-/// Writes over memory that a guest shares with its home: anywhere, and where its first words are.
+/// Writes over memory that a guest shares with its home: anywhere in it, or over its first words.
 fn scribble(memory: &Region, dice: &mut Dice) {
     for _ in 0..dice.below(8) {
         let words = if dice.below(2) == 0 { memory.len() as u64 / 8 } else { 16 };
@@ -175,7 +175,7 @@ fn attend(guest: &Connection, between: &Between, mut dice: Dice) {
     let given: Vec<BorrowedFd<'_>> = asked.descriptors.iter().map(AsFd::as_fd).collect();
     let Ok(()) = home.send(&asked.bytes, &given) else { return };
     let Ok(Received::Message(said)) = home.receive_within(Duration::ZERO, PATIENCE) else { return };
-    // A lane that the guest has brought, or the memory of the object.
+    // The memory of a lane that the guest has brought, or of the object.
     let invokes = asked.descriptors.len() == 4;
     let memory = asked.descriptors.first().or(said.descriptors.first()).and_then(mapped);
     if let Some(room) =
@@ -186,7 +186,7 @@ fn attend(guest: &Connection, between: &Between, mut dice: Dice) {
             room.append_to(&mut bytes);
             bytes
         });
-        // Undoes what was written over the object for the last guest.
+        // Restore the object, which was written over for the last guest.
         let _ = room.copy_in(0, object);
     }
     if answer(guest, &said, between, &mut dice) {
@@ -199,7 +199,7 @@ fn attend(guest: &Connection, between: &Between, mut dice: Dice) {
             .descriptors
             .get(2)
             .and_then(|doorbell| Doorbell::adopt(doorbell.try_clone().ok()?).ok());
-        // One of three lets its guest work.
+        // One in three connections leaves its guest in peace.
         let peaceful = dice.below(3) == 0;
         let end = Instant::now() + Duration::from_millis(dice.below(40));
         while Instant::now() < end && !between.over.load(Ordering::Relaxed) {
@@ -215,7 +215,7 @@ fn attend(guest: &Connection, between: &Between, mut dice: Dice) {
 }
 
 impl Between {
-    /// Stands under the name `evil` until it is over.
+    /// Serves the name `evil` until the test is over.
     fn stand(&self, place: &Place, mut dice: Dice) {
         let space = upcall_os::process::pid_namespace().expect("/proc");
         let socket = format!("home.{}.{space:x}.evil", std::process::id());
@@ -262,7 +262,7 @@ fn guests_endure(ms: u64) {
             guest.hear().expect_ok("a guest");
             let mut other = place.start(&format!("share other-{way} serve"));
             other.hear().expect_ok("another honest home");
-            // What the first use of an object leaves for later is no leak.
+            // What the first use of an object leaves for later uses is no leak.
             assert_eq!(guest.ask(&format!("add-at other-{way} 2")).numbers("adding"), [2]);
             guest.ask("for 300").numbers("a first turn");
             let before = Usage::of(guest.pid());
@@ -278,7 +278,7 @@ fn guests_endure(ms: u64) {
                 let is_back = now.descriptors <= before.descriptors && now.shared <= before.shared;
                 if is_back { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) }
             });
-            // It can use an honest home afterwards.
+            // The guest can use an honest home afterwards.
             assert_eq!(guest.ask(&format!("add-at other-{way} 3")).numbers("adding"), [5]);
         }
         assert!(worked > 0, "no guest was let work");

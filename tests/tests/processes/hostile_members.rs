@@ -1,6 +1,6 @@
-//! Groups with hostile members, and strangers at their doors. The hostile side is this process,
-//! which speaks the protocol by hand; the honest members are processes that send each other numbers
-//! meanwhile, and count what is missing, doubled or out of order.
+//! Groups with hostile members, and strangers that connect to their sockets. The hostile side is
+//! this process, which speaks the protocol by hand. The honest members are processes that send each
+//! other numbers all the time, and count what is missing, doubled or out of order.
 
 mod door;
 mod doorbells;
@@ -23,7 +23,7 @@ use upcall_shm::station::Station;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, entered, eventually, listen};
 
-// What `crates/message/src/wire.rs` has.
+// Copies of the types in `crates/message/src/wire.rs`.
 
 const VERSION: u32 = 4;
 
@@ -79,13 +79,13 @@ fn pack(message: &impl Serialize) -> Vec<u8> {
     postcard::to_stdvec(message).unwrap()
 }
 
-// What `crates/shm/src/direct` and `crates/shm/src/mailbag.rs` have.
+// Copies of the constants in `crates/shm/src/direct` and `crates/shm/src/mailbag.rs`.
 
 const MESSAGE: u64 = 1 << 63;
 const WRAP: u64 = 1 << 62;
 const HOME: u64 = 1 << 61;
 const SEGMENT: u64 = 1 << 60;
-/// From a place in one segment to the same place in the next, in what a receiver tells.
+/// Distance from a place in one segment to the same place in the next, in the receiver's reports.
 const STRIDE: u64 = 1 << 28;
 const MAGIC: u64 = u64::from_le_bytes(*b"MAILBAG\x04");
 const BYTES: usize = 1 << 40;
@@ -100,7 +100,7 @@ fn header(kind: u16, len: u32, count: u64) -> u64 {
     MESSAGE | (count & 0x3fff) << 48 | u64::from(kind) << 32 | u64::from(len)
 }
 
-/// The kinds of `upcall-honest`, by their places.
+/// The kinds of `upcall-honest`, by their positions.
 const NUMBER: u16 = 0;
 const TEXT: u16 = 1;
 const WORDS: u16 = 2;
@@ -112,8 +112,8 @@ fn kinds() -> Vec<(String, String)> {
         .into()
 }
 
-/// A wait that a hostile member prolongs without end takes longer than this; one on a busy machine
-/// does not.
+/// Longest wait on a busy machine, in milliseconds. A wait that a hostile member prolongs without
+/// end takes longer.
 const LATE_MS: u64 = 10_000;
 
 fn place() -> Place {
@@ -124,7 +124,7 @@ fn own_pid() -> u32 {
     std::process::id()
 }
 
-/// What the kernel tells a process apart by.
+/// The identity by which the kernel distinguishes a process.
 fn process(pid: u32) -> Process {
     use upcall_os::process::{Identity, identity, identity_of_number, open_any};
     match open_any(pid)
@@ -139,7 +139,7 @@ fn process(pid: u32) -> Process {
     }
 }
 
-/// What somebody answers; `None` when it hangs up.
+/// Returns the next answer, or `None` if the peer hangs up.
 fn answer(connection: &Connection) -> Option<SocketMessage> {
     match connection.receive_within(Duration::ZERO, Duration::from_secs(60)) {
         Ok(Received::Message(message)) => Some(message),
@@ -152,7 +152,7 @@ fn answer_of<'a, T: Deserialize<'a>>(message: &'a SocketMessage) -> T {
     postcard::from_bytes(&message.bytes).expect("an answer")
 }
 
-/// Why a queue is refused.
+/// Returns the reason for which a queue is refused.
 fn refused(connection: &Connection) -> String {
     match answer_of(&answer(connection).expect("an answer")) {
         Opened::No(why) => why,
@@ -173,13 +173,13 @@ fn connect(path: &Path) -> Connection {
     }
 }
 
-/// The name of a socket of a member that is this process.
+/// Returns the socket name of a member that is this process.
 fn own_socket(mark: &str) -> String {
     let space = upcall_os::process::pid_namespace().expect("/proc");
     format!("member.{}.{space:x}.{mark}", own_pid())
 }
 
-/// The socket of who takes in the members of the group.
+/// Returns the socket of the leader, which admits the members of the group.
 fn leader(place: &Place) -> PathBuf {
     let leader = || entered(&place.names(), "group.g");
     eventually("somebody leads", || leader().map(drop).ok_or_else(String::new));
@@ -190,13 +190,14 @@ fn hello(size: u32, rank: Option<u32>, socket: &str) -> Request {
     Request::Hello { version: VERSION, size, rank, socket: socket.into(), kinds: kinds() }
 }
 
-/// A group of honest members, of the ranks from 0, and hostile ones that are all this process.
+/// A group whose first ranks are honest members, and whose other members are hostile and all this
+/// process.
 struct Scene {
     honest: Vec<Party>,
     place: Place,
     group: [u8; 16],
     members: Vec<Listed>,
-    /// By rank, from that of the first hostile member.
+    /// The listeners of the hostile members, in the order of their ranks.
     doors: Vec<Listener>,
 }
 
@@ -248,8 +249,7 @@ impl Scene {
         Request::Open { version: VERSION, group: self.group, from: from as u32, to: to as u32 }
     }
 
-    /// Has the first two exchange numbers while something is done, and checks that they are
-    /// unharmed.
+    /// Runs `done` while the first two members exchange numbers, and checks that they are unharmed.
     fn meanwhile<T>(&mut self, what: &str, done: impl FnOnce(&Self) -> T) -> T {
         let count = 3000;
         self.honest[0].say(&format!("exchange 1 {count}"));
@@ -262,7 +262,7 @@ impl Scene {
         outcome
     }
 
-    /// The first two know nothing bad of each other.
+    /// Checks that the first two members have noticed nothing bad about each other.
     fn unharmed(&mut self, what: &str) {
         for (own, other) in [(0, 1), (1, 0)] {
             let words = self.honest[own].ask(&format!("about {other}")).expect_ok(what);
@@ -270,14 +270,15 @@ impl Scene {
         }
     }
 
-    /// What a member has refused so far, as who looks on sees it.
+    /// Returns how much a member has refused so far, as an observer sees it.
     fn refusals(&self, rank: usize) -> u64 {
         let accounts =
             upcall::message::accounts::of(self.honest[rank].pid()).expect("its accounts");
         accounts.iter().map(|account| account.read().refused).sum()
     }
 
-    /// What an honest member knows of another one, after it has noticed it.
+    /// Waits until an honest member has noticed an event of another one, and returns what it knows
+    /// of it.
     fn noticed(&mut self, by: usize, of: usize, event: &str, what: &str) -> Vec<String> {
         let mut words = Vec::new();
         let start = Instant::now();
@@ -292,7 +293,7 @@ impl Scene {
     }
 }
 
-/// A queue that the hostile side brings, word by word.
+/// A queue that the hostile side brings, and writes word by word.
 struct Brought {
     connection: Connection,
     first: RegionView<[AtomicU64]>,
@@ -329,7 +330,7 @@ impl Brought {
         words(&self.file, SEGMENT_BYTES * number, SEGMENT_WORDS)
     }
 
-    /// Writes the words from a place at home on, the first one last, and rings.
+    /// Writes the words from position `at` of the home segment on, the first word last, and rings.
     fn put(&self, at: usize, words: &[u64]) {
         for (offset, &word) in words.iter().enumerate().rev() {
             self.home(at + offset).store(word, Ordering::Release);
@@ -346,7 +347,7 @@ fn as_fds<'a>(fds: &'a [OwnedFd]) -> Vec<BorrowedFd<'a>> {
     fds.iter().map(AsFd::as_fd).collect()
 }
 
-/// So few descriptors a member has when strangers want them all.
+/// Maximum number of descriptors of a member that strangers try to exhaust.
 const FEW: u64 = 1024;
 
 fn with_few_descriptors(party: &Party) {
@@ -355,7 +356,8 @@ fn with_few_descriptors(party: &Party) {
     rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
 }
 
-/// The next one who says something at a door: others only look whether somebody is there.
+/// Returns the next connection that sends a message. Others connect only to see whether the member
+/// listens.
 fn next_at(door: &Listener) -> (Connection, SocketMessage) {
     let start = Instant::now();
     loop {
@@ -387,7 +389,7 @@ impl Taken {
         Self::of(connection, message)
     }
 
-    /// The same, if a queue comes now.
+    /// Like `at`, but returns `None` if no queue arrives now.
     fn at_once(door: &Listener) -> Option<Self> {
         let connection = door.accept().unwrap()?;
         match connection.receive_within(Duration::ZERO, Duration::from_secs(1)) {
@@ -414,7 +416,7 @@ impl Taken {
     }
 }
 
-/// What came of `send`: how many were sent, and the error.
+/// Returns how many messages `send` has sent, and its error.
 fn sent(said: Said) -> (u64, String) {
     let words = said.expect_ok("sending");
     (words[0].parse().unwrap(), words.get(1).cloned().unwrap_or_default())

@@ -1,4 +1,5 @@
-//! Strangers at the door of a member: what they ask for, what they bring, and how many they are.
+//! Strangers that connect to a member's socket: what they ask for, what they bring, and how many
+//! there are.
 
 use super::{
     BYTES, Brought, MAGIC, Request, Scene, VERSION, answer, as_fds, connect, hello, kinds, pack,
@@ -31,7 +32,7 @@ fn strangers_are_shown_the_door() {
             connection
         };
         let silent: Vec<_> = (0..20).map(|_| connect(&door)).collect();
-        // Hello after the group has formed: there is nobody to join.
+        // A `Hello` after the group has formed: there is nothing left to join.
         assert!(answer(&say(&hello(5, None, "member.1.1"), &[])).is_none());
         let garbage = connect(&door);
         garbage.send(&[0xff; 100], &[]).unwrap();
@@ -60,7 +61,7 @@ fn strangers_are_shown_the_door() {
         let taken = Brought::new(scene, own as usize, 0);
         let again = refused(&say(&scene.open(own as usize, 0), &[bag.as_fd(), doorbell.as_fd()]));
         assert!(again.contains("before"), "{again}");
-        // By the connection that has brought one: that one goes with it.
+        // A second queue on a connection that has brought one: the first queue goes with it.
         taken.connection.send(&pack(&scene.open(own as usize, 0)), &[]).unwrap();
         assert!(refused(&taken.connection).contains("before"));
         assert!(answer(&taken.connection).is_none());
@@ -71,8 +72,7 @@ fn strangers_are_shown_the_door() {
     assert_eq!(scene.honest[0].ask("about 3").expect_ok("one who did nothing").len(), 2);
 }
 
-/// The members take this process for one of them, so that its user alone is what they can turn it
-/// away for.
+/// The members take this process for one of their own, so its user is the only reason to refuse it.
 #[test]
 fn another_user_at_the_door_is_turned_away() {
     let _company = in_company();
@@ -88,13 +88,13 @@ fn another_user_at_the_door_is_turned_away() {
     scene.meanwhile("another user", |scene| {
         let (bag, doorbell) = (Mailbag::create().unwrap(), Doorbell::new().unwrap());
         let stranger = as_stranger(|| connect(&door));
-        // It may have been turned away before it says anything.
+        // The member may have refused the connection before this message.
         let _ = stranger.send(&pack(&scene.open(own, 0)), &[bag.as_fd(), doorbell.as_fd()]);
         match stranger.receive_within(Duration::ZERO, Duration::from_secs(60)) {
             Ok(Received::Closed) | Err(_) => {}
             other => panic!("another user is let in: {other:?}"),
         }
-        // The same, by the members' own user.
+        // The same queue from the members' own user is accepted.
         drop(Brought::new(scene, own, 0));
     });
 }
@@ -182,7 +182,7 @@ fn descriptors_that_are_no_queue() {
     let pid = scene.honest[0].pid();
     eventually("nothing of them stays", || {
         let now = Usage::of(pid);
-        // Its own two ends of the queues with the other honest one.
+        // The member's own two ends of the queues with the other honest member.
         if now.descriptors <= before.descriptors + 8 {
             Ok(())
         } else {
@@ -210,10 +210,10 @@ fn thousands_of_connections() {
         }
     }
     println!("    {} connections held", held.len());
-    // The two have no queue yet.
+    // The two members have no queue with each other yet.
     scene.meanwhile("thousands of connections", |_| ());
     drop(held);
-    // A flood that does not end: one comes as soon as another one has been taken.
+    // A flood that does not end: the next connection follows as soon as one has been accepted.
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _at_last = AtLast(&over);
@@ -229,7 +229,7 @@ fn thousands_of_connections() {
         });
         let mut late = Scene::new(2, 1, "");
         late.meanwhile("another group", |_| ());
-        // The end of a member is noticed in spite of it.
+        // The end of a member is noticed all the same.
         drop(scene.honest.pop());
         scene.noticed(0, 1, "ended", "a flood of connections");
     });
@@ -277,7 +277,7 @@ fn strangers_walk() {
                     _ => pack(&Request::Open {
                         version: [VERSION, some(&mut dice, 2)][(dice.below(6) == 0) as usize],
                         group,
-                        // Its own ranks are used up by this, and by no other test.
+                        // This test uses up the hostile process's own ranks; no other test does.
                         from: some(&mut dice, 5),
                         to: some(&mut dice, 1),
                     }),
