@@ -1,5 +1,5 @@
-//! Clients that lie about the CPU near which they wish a server to park, or wish it where their
-//! busy threads run (U10, T4).
+//! Clients that lie about the CPU near which a server should park, or name the CPU on which their
+//! own busy threads run (URPC).
 //!
 //! The hostile client is this program, which speaks the protocol by hand. It never moves the server
 //! itself, as a client of another user or PID namespace cannot.
@@ -27,11 +27,11 @@ const CALLS: u64 = 20;
 /// A CPU that no machine has.
 const NO_CPU: u32 = 1022;
 
-/// Something that a client writes into the `near` word of its lane.
+/// A false value that a client writes into the `near` word of its lane.
 struct Lie {
     what: &'static str,
-    /// The word, given the number of the call, a CPU of the server, and a CPU that is not the
-    /// server's. The word is the CPU's number plus one.
+    /// Returns the word, given the number of the call, a CPU of the server, and a CPU that is not
+    /// the server's. The word is the CPU's number plus one.
     word: fn(call: u32, own: u32, other: u32) -> u32,
 }
 
@@ -54,7 +54,7 @@ const LIES: [Lie; 6] = [
     },
 ];
 
-/// A hostile client's lane, and how many calls it has made there.
+/// A hostile client's lane, and the number of calls it has made there.
 struct Liar<'a> {
     caller: Caller<'a>,
     control: RegionView<LaneControl>,
@@ -69,11 +69,12 @@ impl<'a> Liar<'a> {
         Self { caller: hold.caller(), control, null: hold.number("null"), calls: 0 }
     }
 
-    /// Makes a call with what `lie` says in the `near` word. The requests say in turn nothing, that
-    /// the caller gives its CPU, and that the server shall also stay there.
+    /// Makes a call with the value of `lie` in the `near` word. The requests alternate between
+    /// three kinds: a plain one, one in which the caller gives its CPU, and one that also asks the
+    /// server to stay there.
     ///
     /// # Panics
-    /// The call has no reply, or another one than it has to have.
+    /// If the call has no reply, or a wrong one.
     fn call(&mut self, lie: impl FnOnce(u32) -> u32) {
         self.control.near.store(lie(self.calls), Ordering::Relaxed);
         let mut request = SlotMessage::new(0, tag(0, self.null), NO_ASTACK);
@@ -114,12 +115,12 @@ fn expect_within(server: &Party, own: &BTreeSet<usize>, what: &str) {
     }
 }
 
-/// A server on these CPUs, and a client of another user or in another namespace that is bound to
-/// it.
+/// Starts a server on the CPUs `own`, and a client of another user or in another namespace that is
+/// bound to it.
 fn scene(own: &CpuSet, users: Users, space: Space, pacing: &str) -> (Place, Party, Party) {
     let place = Place::shared(peers::program(), users.server);
     let all = CpuSet::allowed().expect("where this program may run");
-    // The server inherits them.
+    // The server inherits the mask.
     own.confine().expect("some of this program's CPUs");
     let server =
         peers::serve(&place, Space::Same, users.server, &format!("{pacing} {}", users.options));
@@ -130,7 +131,7 @@ fn scene(own: &CpuSet, users: Users, space: Space, pacing: &str) -> (Place, Part
     (place, server, client)
 }
 
-/// A server on the CPUs `own` meets each lie, on a CPU that is busy.
+/// Has a server on the CPUs `own` meet each lie; the last of these CPUs is busy.
 fn lies(own: &CpuSet, users: Users, space: Space, pacing: &str) {
     let all = CpuSet::allowed().expect("where this program may run");
     let cpus: BTreeSet<usize> = own.iter().collect();
@@ -160,7 +161,8 @@ fn lies(own: &CpuSet, users: Users, space: Space, pacing: &str) {
     }
 }
 
-/// The users and spaces of clients that may not move the server, or else those that there are.
+/// Returns the users and namespaces of clients that may not move the server or, if there are none,
+/// all.
 fn strangers() -> Vec<(Users, Space)> {
     let users: Vec<Users> = readable().collect();
     let spaces = peers::available(&[Space::Same, Space::Pid]);
@@ -173,9 +175,9 @@ fn strangers() -> Vec<(Users, Space)> {
     strangers
 }
 
-/// A client that wishes the server on a CPU with its busy threads, or on a CPU that the server does
-/// not have: all calls are answered, those of other clients too; the server stays on its own CPUs,
-/// and sleeps afterwards.
+/// A client asks the server to park on a CPU with the client's busy threads, or on a CPU that the
+/// server does not have. All calls are answered, those of other clients, too. The server stays on
+/// its own CPUs, and sleeps afterwards.
 #[test]
 fn a_client_that_lies_about_its_cpu_moves_nobody_off_its_own_cpus() {
     let _alone = alone();
@@ -193,7 +195,7 @@ fn a_client_that_lies_about_its_cpu_moves_nobody_off_its_own_cpus() {
     }
 }
 
-/// The attack is possible: a client has the server park on a CPU which it keeps busy. Calls of
+/// The attack is possible: a client makes the server park on a CPU that it keeps busy. Calls of
 /// another client are answered there, and the server goes home.
 #[test]
 fn a_server_that_a_hostile_client_has_on_a_busy_cpu_answers_others_and_goes_home() {
@@ -217,7 +219,7 @@ fn a_server_that_a_hostile_client_has_on_a_busy_cpu_answers_others_and_goes_home
             });
             honest.ask(&format!("nulls {CALLS}")).expect_ok("calls of the other client");
         });
-        // The server may park near the other client, which is elsewhere.
+        // The server may park near the other client, which runs elsewhere.
         eventually("the server is not near the hostile client", || {
             honest.ask("nulls 1").expect_ok("a call of the other client");
             if is_near(server.pid(), busy) { Err("it is".into()) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Hostile peers that walk over all of the protocol, by chance and from a seed, while honest ones
+//! Hostile peers that walk at random, from a seed, over all of the protocol, while honest peers
 //! call.
 
 use crate::scene::Scene;
@@ -9,23 +9,23 @@ use upcall_tests::dice::Dice;
 use upcall_tests::place::{Place, eventually};
 use upcall_tests::usage::{Usage, memory, open_descriptors};
 
-/// So long one hostile client may take for its steps.
+/// Maximum time for all steps of one hostile client.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// A call that takes as long hangs.
+/// A call that takes this long counts as hanging.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// Memory of its own that a server may keep from hostile clients that have ended, in MiB: stacks of
-/// workers, and what its allocator has not returned.
+/// Maximum private memory, in MiB, that a server may keep after hostile clients have ended: stacks
+/// of workers, and what its allocator has not returned.
 const MOST_MIB: u64 = 64;
 
-/// Memory of a process's own, in MiB.
+/// Returns a process's private memory, in MiB.
 fn own_mib(pid: u32) -> u64 {
     let (all, shared) = memory(pid);
     (all - shared) >> 10
 }
 
-/// Runs a hostile client of so many steps to its end, which is a sudden one.
+/// Runs a hostile client for `steps` steps to its end, which is sudden.
 fn walk(place: &Place, socket: &Path, seed: u64, steps: u64) -> Vec<u64> {
     let mut hostile = place.start(&format!("hostile {} {seed} {steps}", socket.display()));
     let what = format!("a hostile client with seed {seed} and {steps} steps");
@@ -34,8 +34,8 @@ fn walk(place: &Place, socket: &Path, seed: u64, steps: u64) -> Vec<u64> {
     numbers
 }
 
-/// Hostile clients in a row, until there were `steps` of them, `each` by one process; an honest
-/// client calls, and others bind, meanwhile.
+/// Runs hostile clients one after another for `steps` steps in all, `each` of them by one process.
+/// An honest client calls all the time, and others bind.
 fn clients(options: &str, steps: u64, each: u64) {
     let _company = in_company();
     let mut scene = Scene::new(&format!("wary {options}"));
@@ -87,8 +87,8 @@ fn clients_walk() {
 
 #[test]
 fn clients_walk_at_two_processors() {
-    // With little to be had: what is refused on the way out, such as an object too many, has to be
-    // undone.
+    // With low quotas: a result that is refused after the call has run, such as one object too
+    // many, has to be undone.
     clients("two objects=10 calls=12", 20_000, 5_000);
 }
 
@@ -103,8 +103,8 @@ fn long_clients_walk() {
     clients("two objects=10 calls=12", 1_000_000, 10_000);
 }
 
-/// Clients of a hostile server end with errors, in bounded time; what else they are bound to, and
-/// others, do not notice.
+/// Clients of a hostile server end with errors, in bounded time. Their other bindings, and other
+/// clients, are not affected.
 fn server(steps: u64) {
     let _company = in_company();
     let place = place();

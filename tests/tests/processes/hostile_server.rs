@@ -1,5 +1,5 @@
-//! A server that scribbles over all it shares with its clients: they get errors or wrong values,
-//! but they neither crash nor hang.
+//! A server that writes over all memory that it shares with its clients. They get errors or wrong
+//! values, but neither crash nor hang.
 
 use crate::{in_company, place};
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn endure(manner: &str, ms: u64) {
     for client in &mut clients {
         client.say(&format!("endure trial {ms}"));
     }
-    // Calls whose answers were lost wait for their server as long as it lives.
+    // Calls whose replies were lost wait for their server as long as it lives.
     std::thread::sleep(Duration::from_millis(ms + 500));
     impostor.kill();
     for client in &mut clients {
@@ -46,8 +46,8 @@ fn a_server_lies() {
     endure("lies", 2000);
 }
 
-/// A server whose doorbell blocks every writer holds up its own callers only, and those as long as
-/// it stays.
+/// A server whose doorbell blocks every writer holds up its own callers only, and only as long as
+/// it lives.
 #[test]
 fn a_server_whose_bell_blocks() {
     let _company = in_company();
@@ -63,8 +63,8 @@ fn a_server_whose_bell_blocks() {
     assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
 }
 
-/// The server has no memory for the result that it claims to have, and its client takes none for
-/// it.
+/// The server has no memory for the result that it claims to have, and its client allocates none
+/// for it.
 #[test]
 fn a_server_that_claims_a_huge_result_has_its_client_take_no_memory() {
     let _company = in_company();
@@ -85,12 +85,12 @@ fn a_server_that_claims_a_huge_result_has_its_client_take_no_memory() {
     client.ask("honest 100").expect_ok("calls");
 }
 
-/// The kernel threads and user-level threads that call a hostile server with a deadline, of each.
+/// Number of kernel threads, and of user-level threads, that call a hostile server with a deadline.
 const CALLERS: usize = 3;
 
-/// Calls, with a deadline, a server that keeps all connections. All calls end while it lives.
-/// Returns how many were answered, with a value or an error, how many aborted after they were sent,
-/// and how many before.
+/// Calls, with a deadline, a server that keeps all connections open. All calls end while the server
+/// lives. Returns how many were answered, with a value or an error, how many were aborted after
+/// they were sent, and how many before.
 fn call_with_a_deadline(manner: &str) -> [u64; 3] {
     let _company = in_company();
     let place = place();
@@ -98,7 +98,7 @@ fn call_with_a_deadline(manner: &str) -> [u64; 3] {
     impostor.hear().expect_ok("an impostor");
     let mut client = place.client();
     client.ask("bind other").expect_ok("binding");
-    // Each caller calls a second time without a deadline. So nothing but the deadline ends the
+    // Each caller calls a second time without a deadline, so that nothing but the deadline ends the
     // first call.
     client.say(&format!("deadlines {CALLERS} {CALLERS} 200"));
     let numbers = client.hear().numbers("calls to an impostor");
@@ -127,7 +127,7 @@ fn a_call_with_a_deadline_leaves_a_server_that_scribbles_or_lies() {
     call_with_a_deadline("lies");
 }
 
-/// The processors that the main thread of this process may run on, as the kernel writes them.
+/// Returns the processors on which the main thread of a process may run, as the kernel writes them.
 fn processors_of(pid: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));

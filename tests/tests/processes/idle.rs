@@ -45,8 +45,8 @@ fn hundred_clients(seconds: u64) {
     let pids: Vec<u32> = std::iter::once(server.pid())
         .chain(clients.iter().map(upcall_tests::party::Party::pid))
         .collect();
-    // A machine that is busy may still end the binding; a process that does not rest fails each
-    // time.
+    // A busy machine may still be closing the binding; a process that does not come to rest fails
+    // each time.
     eventually("nobody is woken", || {
         let before = used(&pids);
         std::thread::sleep(Duration::from_secs(seconds));
@@ -62,8 +62,8 @@ fn hundred_clients(seconds: u64) {
             more[0].1 as f64 / 1e6,
             theirs as f64 / 1e8
         );
-        // A wake-up takes as long as the machine takes for it, so wake-ups are counted. A process
-        // that never sleeps has none.
+        // The duration of a wake-up depends on the machine, so wake-ups are counted. A process that
+        // never sleeps has none.
         let restless = pids
             .iter()
             .zip(&more)
@@ -76,7 +76,7 @@ fn hundred_clients(seconds: u64) {
         client.ask("bind trial").expect_ok("a second binding through the same channel");
         assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
     }
-    // The client's side: what a binding to another server adds, channel and all, to a process that
+    // The client's side: what a binding to another server adds, channel and all, in a process that
     // has bound before.
     let other = place.serve("second");
     let bind = |client: &mut upcall_tests::party::Party| {
@@ -121,6 +121,7 @@ fn binding_is_quick() {
         numbers[0] as f64 / 1e3,
         numbers[1] as f64 / 1e3
     );
-    // How long one takes is for the benchmark; here it is how often one waits for the other side.
+    // How long a bind takes is for the benchmark. Here only the waits for the other side are
+    // counted.
     assert!(each < 12.0, "{each} sleeps for a bind");
 }

@@ -1,4 +1,4 @@
-//! Jobs as processes: started, stopped, ended and killed, and several that take turns (UDM: D13).
+//! Jobs as processes: started, stopped, ended and killed, and several that take turns (UDM).
 
 use crate::faults::state;
 use crate::{alone, in_company, place};
@@ -13,12 +13,12 @@ fn start(place: &Place, options: &str, member: &str) -> Party {
     place.start(&format!("supervise {options} -- {member}"))
 }
 
-/// The words of the next lines, without order.
+/// Returns the next lines, as a set of their words.
 fn lines(job: &mut Party, count: usize) -> BTreeSet<String> {
     (0..count).map(|_| job.hear().expect_ok("a line").join(" ")).collect()
 }
 
-/// What it says until its end.
+/// Returns all lines until the job's end.
 fn rest(job: &mut Party) -> Vec<String> {
     std::iter::from_fn(|| job.try_hear()).map(|said| said.expect_ok("a line").join(" ")).collect()
 }
@@ -27,14 +27,15 @@ fn code(job: &mut Party) -> String {
     job.hear().expect_ok("the end").join(" ")
 }
 
-/// Asks by a process of its own, and returns the last thing that it says.
+/// Sends a request from a process of its own, and returns the last line of that process.
 fn ask(place: &Place, what: &str) -> Said {
     let mut asking = place.start(&format!("job {what}"));
     let said = std::iter::from_fn(|| asking.try_hear()).last();
     said.expect("an answer")
 }
 
-/// Jobs as they show themselves: name, state, whether it leads, processes.
+/// Returns the jobs as they show themselves: name, state, whether the job's supervisor leads, and
+/// processes.
 fn jobs(place: &Place) -> Vec<(String, String, bool, Vec<u32>)> {
     let mut asking = place.start("job ls");
     let mut jobs = Vec::new();
@@ -63,7 +64,7 @@ fn are_gone(pids: &[u32]) {
     are(pids, "no member is left", |state| matches!(state, None | Some('Z')));
 }
 
-/// The ways that this machine has. What is not there is not tested, and said so.
+/// Returns the suspend methods that this machine has. A missing method is reported, and not tested.
 fn ways(place: &Place) -> Vec<&'static str> {
     let mut probe = start(place, "size=1 way=freezer", "job-member exit 0");
     match probe.hear() {
@@ -145,8 +146,8 @@ fn a_code_is_passed_on() {
     place.expect_empty();
 }
 
-/// The cgroups that the supervisor with this number has made, where they are on machines that tests
-/// run on.
+/// Returns the cgroups that the supervisor with this number has made, at the usual place on test
+/// machines.
 fn cgroups(pid: u32) -> Vec<String> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own =
@@ -201,7 +202,7 @@ fn a_job_is_stopped_and_goes_on_and_is_killed() {
             are(&pids, "they go on", |state| state == Some('S'));
             assert_eq!(jobs(&place)[0].1, "Running");
         }
-        // Also while it is stopped.
+        // A job can be ended while it is stopped, too.
         ask(&place, "stop held").expect_ok("stopping");
         ask(&place, "kill held").expect_ok("ending it");
         assert_eq!(code(&mut job), "code 143");
@@ -211,7 +212,7 @@ fn a_job_is_stopped_and_goes_on_and_is_killed() {
     }
 }
 
-/// Sends, barriers and reductions go on, also after a stop of more than a second.
+/// Sends, barriers and reductions go on, even after a stop of more than a second.
 #[test]
 fn the_group_of_a_job_that_is_stopped_and_goes_on_works_on() {
     let _company = in_company();
@@ -271,7 +272,8 @@ fn signals_are_passed_on_also_to_who_is_stopped() {
     job.hear().expect_ok("the start");
     let pids = members(&place, "told");
     ask(&place, "stop told").expect_ok("stopping");
-    // Not Ctrl-C's: who is started in the background ignores that, and all that it starts.
+    // Not Ctrl-C's signal: a process that is started in the background ignores that one, and so do
+    // all its children.
     job.signal(Signal::TERM);
     assert!(code(&mut job).contains("was killed by SIGTERM"));
     let mut last = code(&mut job);
@@ -290,7 +292,7 @@ fn output_is_labelled_and_input_is_the_first_ones() {
     let mut job = start(&place, "size=2 label input", "job-member echo");
     job.hear().expect_ok("the start");
     job.say("words");
-    // A label is no word of a party's.
+    // The label is not one of the party's words.
     let second = job.hear();
     assert_eq!(second, Said::Ok(vec!["ok".into(), "read".into()]), "rank 1 has nothing to read");
     job.ended();
@@ -340,7 +342,7 @@ fn ran(path: &Path, size: usize) -> Vec<[u64; 2]> {
     (0..size).flat_map(of).collect()
 }
 
-/// What of it lies between two moments, in all.
+/// Returns how much of these spans lies between two moments, in all.
 fn within(ran: &[[u64; 2]], from: u64, to: u64) -> u64 {
     ran.iter().map(|&[begin, end]| end.min(to).saturating_sub(begin.max(from))).sum()
 }
@@ -422,7 +424,7 @@ fn a_job_that_waits_for_its_turn_can_be_ended() {
     let mut told = waiting("told");
     told.signal(Signal::TERM);
     assert_eq!(code(&mut told), "code 143");
-    // Who is stopped gives its turn away.
+    // A stopped job gives its turn away.
     let mut next = waiting("next");
     ask(&place, "stop first").expect_ok("stopping");
     next.hear().expect_ok("the start");
@@ -434,7 +436,7 @@ fn a_job_that_waits_for_its_turn_can_be_ended() {
     place.expect_empty();
 }
 
-/// The first leads, and is killed while the other one is suspended, or runs.
+/// The first supervisor leads, and is killed while the other job is suspended or runs.
 #[test]
 fn another_leads_when_the_leader_is_killed() {
     let _company = in_company();
@@ -456,7 +458,7 @@ fn another_leads_when_the_leader_is_killed() {
             leader.ended();
             finish(&mut other);
         } else {
-            // Who follows ends, and the leader goes on.
+            // The follower ends, and the leader goes on.
             other.kill();
             other.ended();
             are(&pids, "the leader's job goes on", |state| state == Some('S'));
@@ -468,7 +470,7 @@ fn another_leads_when_the_leader_is_killed() {
     }
 }
 
-/// Nobody is kept suspended by a leader that says nothing.
+/// A leader that is silent keeps no other job suspended.
 #[test]
 fn a_stopped_leader_holds_nobody_up() {
     let _company = in_company();
@@ -480,7 +482,7 @@ fn a_stopped_leader_holds_nobody_up() {
         if jobs(&place).len() == 2 { Ok(()) } else { Err("not yet".into()) }
     });
     leader.stop();
-    // Who gives up asking is not obeyed afterwards.
+    // A request is not carried out after its sender has given up.
     let mut impatient = place.start("job kill first");
     finish(&mut other);
     impatient.kill();
@@ -492,8 +494,8 @@ fn a_stopped_leader_holds_nobody_up() {
     place.expect_empty();
 }
 
-/// Neither is kept off the processors: the one because it takes nothing, the other because nobody
-/// else does.
+/// Neither job is kept off the processors: the sleeper because it uses no time, and the worker
+/// because the sleeper needs none.
 #[test]
 fn a_co_scheduled_job_that_sleeps_leaves_its_time_to_others() {
     let _alone = alone();
@@ -514,7 +516,7 @@ fn a_co_scheduled_job_that_sleeps_leaves_its_time_to_others() {
     place.expect_empty();
 }
 
-/// Both have work everywhere: they take turns, and both get on.
+/// Both jobs have work on every processor. They take turns, and both make progress.
 #[test]
 fn co_scheduled_jobs_with_work_take_turns() {
     let _alone = alone();
@@ -537,7 +539,7 @@ fn co_scheduled_jobs_with_work_take_turns() {
     place.expect_empty();
 }
 
-/// A processor on which the job whose turn it is has no work is not kept from the other one.
+/// A processor on which the job whose turn it is has no work may be used by the other job.
 #[test]
 fn a_co_scheduled_jobs_idle_processor_is_used_by_another() {
     let _alone = alone();
@@ -555,7 +557,7 @@ fn a_co_scheduled_jobs_idle_processor_is_used_by_another() {
     let mut whole = spinning(&place, "schedule=co", "whole", 1500);
     whole.hear().expect_ok("the start");
     let pids = members(&place, "whole");
-    // Until the other job's second member is seen to sleep.
+    // Wait until the supervisors have seen that the second member of `half` sleeps.
     std::thread::sleep(Duration::from_millis(100));
     let mut stopped = [0, 0];
     for _ in 0..200 {

@@ -40,8 +40,8 @@ fn values_around_every_boundary() {
     }
 }
 
-/// What is copied in one call, by the client and by the server, in bytes; `None` in builds that do
-/// not count.
+/// Returns the number of bytes copied in one call, by the client and by the server, or `None` in
+/// builds that do not count them.
 fn copies(client: &mut Party, server: &mut Party, command: &str) -> Option<(u64, u64)> {
     let before = server.ask("copied").numbers("the server's count");
     let ours = client.ask(command).numbers(command);
@@ -56,7 +56,7 @@ fn bytes_that_nobody_interprets_are_copied_once() {
     let mut server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    // In an A-stack, and in segments: the second time in one that is there already.
+    // In an A-stack, and in segments: the second time in a segment that exists already.
     for len in [1000u64, 1 << 20, 1 << 20, (16 << 20) + 3] {
         let Some(uninterpreted) =
             copies(&mut client, &mut server, &format!("copies-of-length {len}"))
@@ -69,21 +69,22 @@ fn bytes_that_nobody_interprets_are_copied_once() {
             "{len} bytes: by client and server {uninterpreted:?} of an argument not interpreted, {taken:?} of one taken and given back"
         );
         assert_eq!(uninterpreted, (len, 0), "once into shared memory, and never again");
-        // The contrast, which shows that the server's copies are counted: it takes the bytes out
-        // and writes as many in, and the client takes those out.
+        // The contrast shows that the server's copies are counted: the server copies the bytes out
+        // and as many back in, and the client copies those out.
         assert_eq!(taken, (2 * len, 2 * len), "each side once in and once out");
-        // A text is one that the server interprets: it is copied before its bytes are checked, not
-        // once more for that.
+        // A text is a value that the server interprets. Its bytes are copied once before they are
+        // checked, and not a second time for the check.
         let text =
             copies(&mut client, &mut server, &format!("copies-of-echo {len}")).expect("it counts");
         assert_eq!(text, (2 * len, 2 * len), "a text, each side once in and once out");
     }
 }
 
-/// The count of copies does not see a server that takes the bytes one word after the other.
+/// The count of copies does not include reads of the bytes one word after the other.
 #[test]
 fn bytes_that_nobody_interprets_are_not_read_word_by_word_either() {
-    /// What a server may read of one call at most: control words, places and lengths, in bytes.
+    /// Maximum number of bytes that a server may read of one call: control words, places and
+    /// lengths.
     const CONTROL: u64 = 1024;
     let _company = in_company();
     let place = place();
@@ -103,7 +104,8 @@ fn bytes_that_nobody_interprets_are_not_read_word_by_word_either() {
             after - before
         );
     }
-    // The control arm: the server reads 8192 numbers one by one, and the count has to show that.
+    // The control experiment: the server reads 8192 numbers one by one, and the count has to show
+    // that.
     let before = server.ask("read-singly").numbers("the server's count");
     client.ask("total 8192").expect_ok("a call");
     let after = server.ask("read-singly").numbers("the server's count");

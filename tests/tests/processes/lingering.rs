@@ -1,4 +1,5 @@
-//! A client sends descriptors whose closing takes as long as it likes: nobody waits for that.
+//! A client sends descriptors that take as long to close as the client likes. No other process
+//! waits for that.
 
 use crate::{in_company, place};
 use rustix::net::sockopt::set_socket_linger;
@@ -17,11 +18,11 @@ use upcall_tests::usage::Usage;
 /// Maximum number of descriptors that the kernel takes in one message.
 const MOST: usize = 253;
 
-/// Maximum number of threads of a server that close.
+/// Maximum number of threads of a server that close descriptors.
 const THREADS: usize = 16;
 
-/// A socket whose last close waits for 200 s, because its other end does not read what it has still
-/// to send; and that other end.
+/// Returns a socket whose last close waits for 200 s because its other end does not read the data
+/// that is still to be sent, and that other end.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let mut socket =
@@ -33,7 +34,7 @@ fn lingering() -> (TcpStream, TcpStream) {
     (socket, mute)
 }
 
-/// Binds, and does what needs the clerk, while another client's descriptors are closed.
+/// Binds, and makes calls that need the clerk, while another client's descriptors are closed.
 fn nobody_waits(place: &Place, honest: &mut Party) {
     let start = Instant::now();
     honest.ask("sum 300000").expect_ok("a call that needs the clerk");
@@ -43,9 +44,9 @@ fn nobody_waits(place: &Place, honest: &mut Party) {
     println!("    {:?}", start.elapsed());
 }
 
-/// With one message, with more of them than a message of the protocol has, and with messages that
-/// are not read before the connection ends; each with sockets of its own, and with bytes or without
-/// any.
+/// Descriptors in one message, in more messages than a conversation of the protocol has, and in
+/// messages that are not read before the connection ends. Each message has sockets of its own, and
+/// some bytes or none.
 #[test]
 fn descriptors_that_are_slow_to_close_hold_nobody_up() {
     let _company = in_company();
@@ -62,10 +63,11 @@ fn descriptors_that_are_slow_to_close_hold_nobody_up() {
         let speaker = Speaker::connect(socket).expect("a connection");
         let mut mute = Vec::new();
         for _ in 0..messages {
-            // The server's are the last ones.
+            // Once `slow` is dropped here, the server has its last descriptors.
             let (slow, end) = lingering();
             mute.push(end);
-            // The kernel itself closes what the server has no room for: the last ones.
+            // The kernel itself closes the descriptors for which the server has no room, which are
+            // the last ones.
             let others = if descriptors == MOST { MOST - 5 } else { 0 };
             let all = std::iter::repeat_n(other.as_fd(), others)
                 .chain(std::iter::repeat_n(slow.as_fd(), descriptors - others));
@@ -75,7 +77,7 @@ fn descriptors_that_are_slow_to_close_hold_nobody_up() {
                 bytes => speaker.send_of(&[1, 6][..bytes], &all),
             };
             if !sent {
-                // The server has hung up, and this one is closed here.
+                // The server has hung up, and the socket is closed here.
                 set_socket_linger(&slow, None).expect("an option");
             }
         }
@@ -84,8 +86,8 @@ fn descriptors_that_are_slow_to_close_hold_nobody_up() {
     }
 }
 
-/// The same with files of a file system that is a program and does not answer, as on a network that
-/// is gone.
+/// The same with files of a file system in user space that does not answer, as on a network that is
+/// gone.
 #[test]
 fn files_whose_file_system_does_not_answer_hold_nobody_up() {
     let _company = in_company();
@@ -93,7 +95,7 @@ fn files_whose_file_system_does_not_answer_hold_nobody_up() {
     let server = place.serve("trial spares=0");
     let mut honest = place.client();
     honest.ask("bind trial").expect_ok("binding");
-    // It goes before the server, which cannot end while it closes one of these files.
+    // The mount goes before the server, which cannot end while it closes one of these files.
     let Some(files) = SlowFiles::mount(server.pid()) else { return };
     for (descriptors, messages, bytes) in
         [(1, 1, 5), (9, 1, 2), (100, 1, 2), (1, 1, 0), (1, 30, 5), (3, 30, 0)]
@@ -119,13 +121,13 @@ fn files_whose_file_system_does_not_answer_hold_nobody_up() {
     println!("    {} closings wait", files.waiting());
 }
 
-/// A connection of another user.
+/// Connects as another user.
 fn connect_as_stranger(socket: &Path) -> io::Result<Speaker> {
     as_stranger(|| Speaker::connect(socket))
 }
 
-/// What cannot be closed takes places in the descriptor table: those of one user are bounded, and
-/// others are served.
+/// Descriptors that cannot be closed take places in the descriptor table. The number for one user
+/// is bounded, and other users are served.
 #[test]
 fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
     let _company = in_company();
@@ -139,14 +141,14 @@ fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
     let socket = place.sockets().remove(0);
     place.open_to_all();
     let before = Usage::of(server.pid()).descriptors;
-    // Two messages more would not fit.
+    // The descriptors of two messages more would not fit.
     let limit = Some((before + 2 * MOST) as u64);
     let pid = Pid::from_raw(server.pid() as i32);
     prlimit(pid, Resource::Nofile, Rlimit { current: limit, maximum: limit }).expect("a limit");
     let mut honest = place.client();
     honest.ask("bind trial").expect_ok("binding");
     let Some(files) = SlowFiles::mount(server.pid()) else { return };
-    // As many at once as there are then one after the other.
+    // First, as many connections at once as follow one after the other below.
     let speakers: Vec<_> =
         (0..10).map(|_| connect_as_stranger(&socket).expect("a connection")).collect();
     for speaker in &speakers {
@@ -175,7 +177,7 @@ fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
 }
 
 /// The kernel keeps a killed process while it closes such a file. Callers learn of its end when the
-/// file system's program answers, or ends.
+/// file system's program answers or ends.
 #[test]
 fn a_server_that_is_killed_while_it_closes_such_a_file_ends_with_its_file_system() {
     let _company = in_company();

@@ -1,8 +1,8 @@
 //! Which tests of this program run at the same time.
 //!
-//! Most tests wait for other processes most of the time, so that more of them run at a time than
-//! there are processors. Tests that measure time run alone, and when no other test is left: they
-//! would hold up the tests behind them until the longest of those before them has ended.
+//! Most tests wait for other processes most of the time, so more of them run at a time than there
+//! are processors. A test that measures time runs alone, when no other test is left. If it ran
+//! earlier, it would hold up the tests behind it until the longest of those before it has ended.
 //!
 //! `tests/run.py` gives this program one thread for each test that runs alone, and some more.
 
@@ -19,7 +19,7 @@ struct Machine {
     changed: KernelCondvar,
 }
 
-/// Numbers of tests that are not alone.
+/// Numbers of tests that do not run alone.
 struct State {
     running: usize,
     waiting: usize,
@@ -37,7 +37,7 @@ impl Machine {
     }
 }
 
-/// The machine is for one test until this is dropped.
+/// Reserves the machine for one test until it is dropped.
 pub(crate) struct Alone(());
 
 /// For a test that measures time: no other test of this program runs until it has ended.
@@ -53,7 +53,7 @@ impl Drop for Alone {
     }
 }
 
-/// A test is one of several until this is dropped.
+/// Counts a test as one of several until it is dropped.
 pub(crate) struct InCompany(());
 
 /// For any other test.

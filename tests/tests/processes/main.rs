@@ -1,4 +1,4 @@
-//! Tests with real processes. Each has a folder of names of its own; those that measure time run
+//! Tests with real processes. Each has a names directory of its own; tests that measure time run
 //! alone.
 #![forbid(unsafe_code)]
 

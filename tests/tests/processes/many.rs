@@ -1,5 +1,4 @@
-//! More domains with work than processors: nobody starves, and when the work ends nobody spins
-//! (U14).
+//! More domains with work than processors: none starves, and none spins when the work ends (URPC).
 
 use crate::{alone, place};
 use std::time::{Duration, Instant};
@@ -7,13 +6,13 @@ use upcall_tests::usage::come_to_rest;
 
 const SERVERS: usize = 4;
 const CLIENTS: usize = 8;
-/// A turn of all clients.
+/// Duration of one turn of all clients.
 const TIME: Duration = Duration::from_secs(3);
 
 /// Number of calls to each server that show that a client does not starve.
 const ENOUGH: u64 = 8;
 
-/// The longest that all of it may take, and each call.
+/// Maximum time for the whole test, and for each call.
 const LONGEST: Duration = Duration::from_secs(60);
 
 #[test]
@@ -23,7 +22,7 @@ fn eight_clients_of_four_servers_share_the_processors() {
     let names: Vec<String> = (0..SERVERS).map(|n| format!("server{n}")).collect();
     let servers: Vec<_> = names.iter().map(|name| place.serve(name)).collect();
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| place.client()).collect();
-    // The calls of each client, and of these those to the server that it has called least.
+    // The number of each client's calls, and of its calls to the server that it has called least.
     let mut made = [(0, 0); CLIENTS];
     let begun = Instant::now();
     while !made
@@ -35,8 +34,8 @@ fn eight_clients_of_four_servers_share_the_processors() {
             "a client or a server starved: calls, and those to the server with the fewest: {made:?}"
         );
         for (n, client) in clients.iter_mut().enumerate() {
-            // Every other one calls from its kernel thread, the others from user-level threads, of
-            // which some have many.
+            // Every second client calls from its kernel thread; the others call from user-level
+            // threads, some from many.
             let users = [0, 1, 0, 4, 0, 16, 0, 64][n % 8];
             client.say(&format!("everywhere {} {} {users}", names.join(","), TIME.as_millis()));
         }
@@ -53,7 +52,7 @@ fn eight_clients_of_four_servers_share_the_processors() {
             *made = (made.0 + calls, made.1 + fewest);
         }
     }
-    // Everybody is bound to everybody, and nobody calls.
+    // Every client is bound to every server, and none calls.
     let pids: Vec<u32> = servers.iter().chain(&clients).map(|party| party.pid()).collect();
     come_to_rest(
         "a process to which nothing happens",

@@ -1,6 +1,6 @@
-//! Members of groups as processes: ended, stopped or killed at each labelled point, and looked away
-//! for long. Nobody else is harmed; what was sent arrives once and in order; nothing is left (UDM:
-//! D1, D10, D11).
+//! Members of groups as processes. They are ended, stopped or killed at each labelled point, and do
+//! not poll for a long time. No other member is harmed, what was sent arrives once and in order,
+//! and nothing is left behind (UDM).
 
 use crate::faults::state;
 use crate::{alone, in_company, place};
@@ -12,10 +12,11 @@ use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, entered, eventually};
 use upcall_tests::usage::{come_to_rest, memory};
 
-/// Messages of a life: more than a queue holds without segments.
+/// Number of messages that a member sends to each other one: more than a queue holds without
+/// segments.
 const LIFE: u64 = 3000;
 
-/// Longest time that a step of members may take that the machine holds up.
+/// Maximum time for a step of members on a busy machine.
 const GUARD: Duration = Duration::from_secs(60);
 
 fn member(place: &Place, size: usize, rank: usize, options: &str) -> Party {
@@ -35,8 +36,8 @@ fn group_with(place: &Place, size: usize, options: &str) -> Vec<Party> {
     members
 }
 
-/// Fills each member's queue to each other one. How many messages each holds, by sender and
-/// receiver.
+/// Fills each member's queue to each other one. Returns the number of messages in each queue, by
+/// sender and receiver.
 fn fill(members: &mut [Party]) -> Vec<Vec<u64>> {
     let size = members.len();
     let mut filled = |from: usize, to: usize| match from == to {
@@ -77,7 +78,8 @@ fn all_tell_all_and_nothing_is_left() {
     end(&place, group(&place, 2));
 }
 
-/// It neither loses anything nor holds anybody up, and the memory that it has cost goes back.
+/// A stopped member loses nothing and holds up no other member, and the memory for its messages is
+/// freed.
 #[test]
 fn a_stopped_member_is_buffered_for() {
     let _company = in_company();
@@ -92,7 +94,7 @@ fn a_stopped_member_is_buffered_for() {
         panic!("one number")
     };
     assert!(buffered >= 15 << 20, "{buffered}");
-    // Meanwhile the others go on.
+    // The others go on in the meantime.
     members[2].say("pong 0 2000");
     members[0].ask("ping 2 2000").expect_ok("messages between others");
     members[2].hear().expect_ok("messages between others");
@@ -113,14 +115,14 @@ fn what_a_killed_member_has_sent_arrives() {
     let _company = in_company();
     let place = place();
     let mut members = group(&place, 3);
-    // More than a queue holds, to one that looks away.
+    // More than a queue holds, to a member that does not poll.
     members[0].ask("send 1 50000").expect_ok("sending");
     members[0].ask("send 2 1").expect_ok("sending");
     members[0].kill();
     members[0].ended();
     assert_eq!(members[1].ask("end-of 0").numbers("all that it had sent"), [50_000]);
     assert_eq!(members[2].ask("end-of 0").numbers("all that it had sent"), [1]);
-    // And it is missed.
+    // The survivors learn of the end.
     members[1].ask("send 0 1").expect_error("Ended", &["member 0 has ended"]);
     members.remove(0);
     end(&place, members);
@@ -133,12 +135,12 @@ fn a_group_that_is_not_complete_says_so() {
     let (mut first, mut second) =
         (member(&place, 3, 0, "within=300"), member(&place, 3, 2, "within=60000"));
     first.hear().expect_error("Incomplete", &["did not form within 300ms", "of 3"]);
-    // The second one goes on by itself, and leads if the first one did.
+    // The second member goes on by itself, and leads if the first one did.
     let mut again = member(&place, 3, 0, "within=60000");
     let mut third = member(&place, 3, 1, "within=60000");
     match second.hear() {
         Said::Ok(_) => again.hear().expect_ok("joining"),
-        // It was told that not all came in time.
+        // The second member has learned that the group is incomplete.
         Said::Error { text, .. } => {
             assert!(text.contains("of 3 came in time"), "{text}");
             second = member(&place, 3, 2, "within=60000");
@@ -150,8 +152,8 @@ fn a_group_that_is_not_complete_says_so() {
     end(&place, vec![again, third, second]);
 }
 
-/// Floods, barriers and reductions of four members, all of which are stopped again and again, once
-/// for longer than a second.
+/// Floods, barriers and reductions of four members, which are all stopped again and again, once for
+/// longer than a second.
 #[test]
 fn a_group_that_is_stopped_as_a_whole_goes_on() {
     let _company = in_company();
@@ -203,7 +205,7 @@ fn a_barrier_behind_full_queues_is_passed() {
     end(&place, members);
 }
 
-/// The killed member has joined no step, and its queues and all others are full.
+/// The killed member has joined no step, and all queues, its own too, are full.
 #[test]
 fn a_death_ends_the_barrier_or_reduction_of_every_survivor() {
     let _company = in_company();
@@ -235,7 +237,7 @@ fn a_death_ends_the_barrier_or_reduction_of_every_survivor() {
     }
 }
 
-/// The time for which members wait for others is over by the clock when they go on.
+/// When the members go on, the time for which they wait for others is over by the clock.
 #[test]
 fn members_that_are_stopped_before_their_group_is_complete_go_on() {
     let _company = in_company();
@@ -256,7 +258,7 @@ fn members_that_are_stopped_before_their_group_is_complete_go_on() {
     end(&place, first);
 }
 
-/// The member that follows has connected to the leader then.
+/// The leader ends after the follower has connected to it.
 #[test]
 fn a_leader_that_ends_before_it_is_asked_is_one_of_no_group() {
     let _company = in_company();
@@ -308,7 +310,7 @@ fn stops(member: &Party) {
     });
 }
 
-/// Waits until a member has done this.
+/// Waits until a member has done the act.
 fn comes_to(member: &Party, act: Act) {
     eventually("it does what was asked for", || {
         let name = fs::read_to_string(format!("/proc/{}/comm", member.pid())).unwrap_or_default();
@@ -323,8 +325,8 @@ fn comes_to(member: &Party, act: Act) {
     });
 }
 
-/// Each point with each act. The others exchange all of theirs, and what comes from the faulty one
-/// is the beginning of what it would have sent.
+/// Each point with each act. The honest members exchange all of their messages, and what arrives
+/// from the faulty one is a prefix of what it would have sent.
 #[test]
 fn a_member_that_ends_at_any_point_harms_no_other() {
     let _company = in_company();
@@ -335,7 +337,7 @@ fn a_member_that_ends_at_any_point_harms_no_other() {
         for (turn, &act) in Act::ALL.iter().enumerate() {
             println!("    {point}:{}", act.name());
             let forms = point.name().starts_with("member-forms");
-            // Only who leads comes to some points, and only who follows to others.
+            // Only the leader reaches some points, and only a follower reaches others.
             let leads = match point {
                 Point::MemberFormsLeads | Point::MemberFormsAll => true,
                 Point::MemberFormsFinds | Point::MemberFormsAsked => false,
@@ -371,7 +373,7 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
         let one = honest(1);
         a_member_leads();
         let faulty = faulty();
-        // Who ends while the group forms is not one of it.
+        // A member that ends while the group forms does not belong to it.
         if forms {
             comes_to(&faulty, act);
         }
@@ -383,7 +385,7 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
             faulty.signal(Signal::CONT);
             faulty.hear().expect_ok("joining after all");
         } else {
-            // Another one takes its place.
+            // Another process takes its place.
             if act != Act::Exec {
                 faulty.ended();
             }
@@ -401,7 +403,7 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
         }
     }
     let life = format!("life {LIFE}");
-    // Who is told first fills the queues of those who still look away.
+    // The first members to be started fill the queues of those that do not poll yet.
     if point == Point::MemberLeaves {
         for member in &mut members {
             member.ask(&format!("tell {LIFE}")).expect_ok("filling the queues of the others");
@@ -415,7 +417,7 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
     members.iter_mut().for_each(|member| member.say(&life));
     if act == Act::Stop && !forms {
         stops(&faulty);
-        // The others talk to each other meanwhile, and to it.
+        // In the meantime the others send messages to each other, and to the stopped member.
         settled();
         faulty.signal(Signal::CONT);
     }
@@ -440,7 +442,7 @@ fn a_faulty_member(point: Point, act: Act, forms: bool, leads: bool) {
     end(&place, members.into());
 }
 
-/// A segment is left when its sender, whose messages are all taken, sends another one.
+/// A segment is left when its sender, whose messages have all been taken, sends another one.
 fn a_fault_on_leaving_a_segment(
     place: &Place,
     act: Act,

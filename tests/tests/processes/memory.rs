@@ -1,16 +1,17 @@
-//! Whose memory is whose, by what the kernel says of all processes (URPC, section 3.2; requirement
-//! U1).
+//! Which processes have which memory, as the kernel reports it for all processes (URPC, section
+//! 3.2).
 //!
-//! Memory files have no names that could be opened, so there are two ways to one: a mapping, or a
-//! descriptor, which could be handed on. The test looks at both, in every process of the machine
-//! that it may look at.
+//! Memory files have no names that could be opened, so there are two ways to reach one: a mapping,
+//! and a descriptor, which could be passed on. The test checks both, in every process of the
+//! machine that it may inspect.
 
 use crate::{in_company, place};
 use std::collections::{BTreeMap, BTreeSet};
 use upcall_tests::party::Party;
 use upcall_tests::usage::{Held, mapped_memory, open_memory, processes};
 
-/// Who has a memory file mapped, by the file's number: process, and whether it may write.
+/// Returns, for each memory file by its number, the processes that have it mapped, and whether they
+/// may write.
 fn mappers() -> BTreeMap<u64, BTreeSet<(u32, bool)>> {
     let mut all: BTreeMap<u64, BTreeSet<(u32, bool)>> = BTreeMap::new();
     for pid in processes() {
@@ -21,7 +22,7 @@ fn mappers() -> BTreeMap<u64, BTreeSet<(u32, bool)>> {
     all
 }
 
-/// The numbers of the files of this kind that a process has mapped.
+/// Returns the numbers of the files of this kind that a process has mapped.
 fn of_kind(party: &Party, kind: &str) -> BTreeSet<u64> {
     mapped_memory(party.pid())
         .into_iter()
@@ -30,7 +31,7 @@ fn of_kind(party: &Party, kind: &str) -> BTreeSet<u64> {
         .collect()
 }
 
-/// A client with everything that a client can have: a channel, A-stacks, and a segment.
+/// Gives a client everything that a client can have: a channel, A-stacks, and a segment.
 fn bound(client: &mut Party) {
     client.ask("bind trial").expect_ok("binding");
     for call in ["null", "sum 1000", "sum 200000", "make 200000"] {
@@ -47,8 +48,8 @@ fn no_third_process_has_a_channels_memory() {
     let mut clients = [place.client(), place.client()];
     clients.iter_mut().for_each(bound);
 
-    // A second interface of the same server goes through the same memory; a binding adds A-stacks
-    // of its own, if its procedures need any.
+    // A second interface of the same server uses the same memory. Its binding adds A-stacks of its
+    // own if its procedures need any.
     for client in &mut clients {
         let before = mapped_memory(client.pid());
         client.ask("bind trial.small as small").expect_ok("another interface");
@@ -86,7 +87,7 @@ fn no_third_process_has_a_channels_memory() {
         }
     }
 
-    // Whoever may read a station may not write it: only the domain whose it is does.
+    // Processes that may read a station may not write it; only the domain that it belongs to may.
     for owner in all {
         let own: Vec<Held> = mapped_memory(owner)
             .into_iter()
@@ -103,8 +104,8 @@ fn no_third_process_has_a_channels_memory() {
         assert_eq!(mappers[&station], expected, "the station of process {owner}");
         owners.insert(station, owner);
     }
-    // What is left is the server's alone: it keeps the A-stacks of a binding that has ended until
-    // the channel does.
+    // The remaining files belong to the server alone: it keeps the A-stacks of a binding that has
+    // ended until the channel ends.
     for Held { kind, inode, .. } in all.into_iter().flat_map(mapped_memory) {
         owners.entry(inode).or_insert_with(|| {
             assert_eq!(mappers[&inode], [(server, true)].into(), "{kind} {inode} is of nobody");
@@ -112,8 +113,9 @@ fn no_third_process_has_a_channels_memory() {
         });
     }
 
-    // What is mapped on both sides is open nowhere any more. A domain keeps its own station open,
-    // and its tallies, to give them to whom it binds next and to whoever asks.
+    // A file that is mapped on both sides is no longer open anywhere. A domain keeps only its own
+    // station open, and its tallies, to pass them to the next server that it binds to and to any
+    // process that asks.
     for pid in processes() {
         for Held { kind, inode, .. } in open_memory(pid) {
             if let Some(&owner) = owners.get(&inode) {

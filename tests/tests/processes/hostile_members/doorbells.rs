@@ -1,4 +1,4 @@
-//! Doorbells that are rung and drained for ever, and stations that lie about who sleeps.
+//! Doorbells that are rung and drained for ever, and stations that report a false sleep state.
 
 use super::receiver::fails_at_last;
 use super::{Brought, LATE_MS, Scene, Taken, sent};
@@ -25,7 +25,7 @@ fn bells_that_never_rest() {
                     drained.doorbell.notify();
                     drained.doorbell.silence();
                 }
-                // Full, and blocking.
+                // The doorbell is full, and blocking.
                 let flags = rustix::fs::fcntl_getfl(&rung.doorbell).unwrap();
                 rustix::fs::fcntl_setfl(&rung.doorbell, flags & !rustix::fs::OFlags::NONBLOCK)
                     .unwrap();
@@ -63,7 +63,8 @@ fn stations_that_lie() {
         let taken = Taken::at(&scene.doors[at]);
         taken.answer(&station);
         scene.honest[0].hear().expect_ok("the first one");
-        // The doorbell is full and blocking: a ring by a write would wait for ever.
+        // The doorbell is full and blocking: a sender that rang it with a write would wait for
+        // ever.
         let flags = rustix::fs::fcntl_getfl(&taken.doorbell).unwrap();
         let _ = rustix::io::write(&taken.doorbell, &(u64::MAX - 2).to_ne_bytes());
         let _ = rustix::io::write(&taken.doorbell, &1_u64.to_ne_bytes());
@@ -83,13 +84,13 @@ fn stations_that_lie() {
             scene.honest[0].say(&format!("send {} 3000", 2 + at));
             assert_eq!(sent(scene.honest[0].hear()), (3000, String::new()));
         });
-        // It goes with its doorbell.
+        // The hostile member ends the queue together with its doorbell.
         if at == 3 {
             drop(taken);
         }
         scene.meanwhile("stations", |_| ());
     }
-    // A member that never answers, with a closed doorbell.
+    // A member that never answers, and has closed its doorbell.
     let mut scene = Scene::new(2, 1, "");
     scene.honest[0].say("send 2 1");
     let Taken { connection, first, file, doorbell } = Taken::at(&scene.doors[0]);
@@ -98,7 +99,8 @@ fn stations_that_lie() {
     assert_eq!(sent(scene.honest[0].ask("send 2 100")), (100, String::new()));
     drop(connection);
     scene.meanwhile("one that never answers", |_| ());
-    // It lives, and has not answered: it is offered the queue again, with all that was sent.
+    // The member lives and has not answered, so it is offered the queue again, with all messages in
+    // it.
     let (_, error) = fails_at_last(&mut scene, 0, drop);
     assert!(error.starts_with("Unreachable{rank:2") && error.contains("itlives"), "{error}");
     let known = scene.honest[0].ask("about 2").expect_ok("what it knows");

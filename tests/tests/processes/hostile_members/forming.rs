@@ -14,7 +14,7 @@ use upcall_shm::mailbag::Mailbag;
 use upcall_tests::place::{Place, enter, eventually, listen};
 use upcall_tests::usage::Usage;
 
-/// Takes the name of the group, by hand.
+/// Takes the name of the group by hand.
 fn lead(place: &Place) -> Listener {
     std::fs::create_dir_all(place.names()).unwrap();
     let socket = own_socket("lead");
@@ -73,7 +73,7 @@ fn a_leader_that_stops_or_dies() {
     drop(silent);
     let mut others = [0, 1].map(|rank| place.start(&format!("g 2 {rank}")));
     let taken = [next_at(&door), next_at(&door)];
-    // Its name leads nowhere from here on.
+    // The group's name leads nowhere from here on.
     drop(door);
     drop(taken);
     for (rank, other) in others.iter_mut().enumerate() {
@@ -132,10 +132,10 @@ fn applicants_that_vanish_and_ask_for_too_much() {
         let found = why(&ask(&hello(3, Some(1), &own)));
         if found.contains("rank 1 is taken") { Ok(()) } else { Err(found) }
     });
-    // By the same connection: both are gone then.
+    // A second `Hello` on the connection of an applicant ends the connection.
     one.send(&pack(&hello(3, Some(2), &own)), &[]).unwrap();
     assert!(why(&one).contains("before"));
-    // Queues for a group that nobody knows yet, as many as can be.
+    // As many queues as possible, for a group that has not formed yet.
     let (bag, doorbell) = (Mailbag::create().unwrap(), Doorbell::new().unwrap());
     let open = pack(&Request::Open { version: VERSION, group: [1; 16], from: 1, to: 0 });
     let mut kept = Vec::new();

@@ -18,7 +18,7 @@ use upcall_tests::place::AtLast;
 
 type Fault = fn(&Brought);
 
-/// Faults in the queue, and what the receiver says of them.
+/// Faults in the queue, and a part of what the receiver reports about each.
 const FAULTS: [(&str, Fault, &str); 27] = [
     ("no header", |queue| queue.put(0, &[1]), "is-not-a-message-header"),
     ("all bits", |queue| queue.put(0, &[u64::MAX]), "is-not-a-message-header"),
@@ -74,7 +74,7 @@ const FAULTS: [(&str, Fault, &str); 27] = [
     (
         "a message over the end",
         |queue| {
-            // Two of 2000 words, and one of 200 where 96 are left.
+            // Two messages of 2000 words, and one of 200 words where 96 are left.
             queue.put(4000, &[header(WORDS, 199 * 8, 2)]);
             queue.put(2000, &[header(WORDS, 1999 * 8, 1)]);
             queue.put(0, &[header(WORDS, 1999 * 8, 0)]);
@@ -125,7 +125,7 @@ fn faults_in_the_queue_are_named() {
         queues.push(queue);
     }
     assert_eq!(scene.refusals(0), FAULTS.len() as u64);
-    // Who was forgotten costs nothing more.
+    // A member that has been forgotten costs nothing more.
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _at_last = AtLast(&over);
@@ -192,7 +192,8 @@ fn words_change_while_they_are_read() {
             ];
             let end = Instant::now() + Duration::from_millis(60);
             let mut sent = 0;
-            // Each message changes until it was taken, as its receiver says it.
+            // The message changes until its header and words are those that the receiver is to
+            // find.
             while Instant::now() < end && sent < 4000 / 101 {
                 let at = sent * 101;
                 let count = (sent as u64 & 0x3fff) << 48;
@@ -223,7 +224,7 @@ fn segments_in_circles() {
         let queue = Brought::new(&scene, 2, 0);
         let (over, back) = (&over, Brought::new(&scene, 3, 0));
         scope.spawn(move || {
-            // Always some segments ahead of who follows.
+            // Some segments are always linked ahead of the receiver.
             let mut next = 0;
             queue.segment(0)[0].store(SEGMENT | 1, Ordering::Release);
             queue.put(0, &[SEGMENT]);
@@ -239,14 +240,15 @@ fn segments_in_circles() {
             }
         });
         scope.spawn(move || {
-            // Home and away, over and over, and never a message.
+            // From home to a segment and back, over and over, and never a message.
             let mut number = 0;
             while !over.load(Ordering::Relaxed) {
                 back.segment(number as usize)[0].store(HOME, Ordering::Release);
                 back.home(0).store(SEGMENT | number, Ordering::Release);
                 back.doorbell.notify();
                 let left = (number + 1) * STRIDE;
-                // Home leads to the next one before it is looked at again, or it is a violation.
+                // The home word must lead to the next segment before the receiver reads it again;
+                // otherwise it is a violation.
                 while !over.load(Ordering::Relaxed)
                     && back.first[DIVERTED].load(Ordering::Acquire) < left
                 {
@@ -293,7 +295,7 @@ fn queues_walk() {
     assert!(!seen.is_empty());
 }
 
-/// Writes what could be a message or a way, mostly in the right place.
+/// Writes words that could be a message or a link, mostly in the right place.
 fn walk(queue: &Brought, dice: &mut Dice) {
     let (mut at, mut count, mut segment) = (0_usize, 0_u64, 0_u64);
     let mut away: Option<RegionView<[AtomicU64]>> = None;
@@ -304,7 +306,7 @@ fn walk(queue: &Brought, dice: &mut Dice) {
     let steps = 20 + dice.below(200);
     for _ in 0..steps {
         match dice.below(40) {
-            // A good message.
+            // A valid message.
             0..28 => {
                 let (kind, len) = match dice.below(3) {
                     0 => (NUMBER, 16),
@@ -320,7 +322,7 @@ fn walk(queue: &Brought, dice: &mut Dice) {
                 (at, count) = (at + size, count + 1);
             }
             28..31 => {
-                // Every other one is a spare.
+                // Every second segment is a spare.
                 let spare = dice.below(4).saturating_sub(1);
                 word(&away, at, SEGMENT | spare << 44 | segment);
                 away = Some(if spare == 0 {
@@ -355,7 +357,7 @@ fn walk(queue: &Brought, dice: &mut Dice) {
             queue.doorbell.notify();
         }
     }
-    // What it has sent is looked at before it goes.
+    // Give the receiver time to read the words before the queue goes.
     std::thread::sleep(Duration::from_millis(2));
 }
 
@@ -373,6 +375,6 @@ fn an_honest_queue_by_hand_is_taken() {
     }
     doorbell.notify();
     drop(connection);
-    // All that was sent before the end, and the end once.
+    // All messages that were sent before the end have arrived, and the end is reported once.
     assert_eq!(scene.noticed(0, 2, "ended", "its end"), ["1000", "0", "ended"]);
 }

@@ -1,5 +1,5 @@
-//! A hostile receiver: what it says of the queue that an honest member has brought, and what it
-//! answers.
+//! A hostile receiver: what it reports about the queue that an honest member has brought, and what
+//! it answers.
 
 use super::steps::BARRIER;
 use super::{
@@ -17,7 +17,7 @@ use upcall_tests::dice::Dice;
 use upcall_tests::place::{AtLast, eventually};
 use upcall_tests::usage::Usage;
 
-/// Whether a receiver was found out.
+/// Returns `true` if the error shows that the receiver was found out.
 fn found_out(error: &str, rank: usize) -> bool {
     error == format!("Violation{{rank:{rank}}}")
 }
@@ -39,18 +39,18 @@ fn a_receiver_lies_about_what_it_has_taken() {
     let send = |scene: &mut Scene, at: usize, count: u64| {
         sent(scene.honest[0].ask(&format!("send {} {count}", 2 + at)))
     };
-    // Too much, at home.
+    // At home: more than was sent.
     taken[0].tell(DISPOSED, 1 << 40);
     assert!(found_out(&send(&mut scene, 0, 5000).1, 2));
     taken[1].tell(DISPOSED, u64::MAX);
     assert!(found_out(&send(&mut scene, 1, 5000).1, 2 + 1));
-    // Back again.
+    // At home: less than was reported before.
     send(&mut scene, 2, 1000);
     taken[2].tell(DISPOSED, 900);
     assert_eq!(send(&mut scene, 2, 600), (600, String::new()));
     taken[2].tell(DISPOSED, 100);
     assert!(found_out(&send(&mut scene, 2, 500).1, 2 + 2));
-    // In the segments: too much, and back again.
+    // In the segments: more than was sent, and less than was reported before.
     for at in 3..5 {
         assert_eq!(send(&mut scene, at, 3000), (3000, String::new()));
     }
@@ -60,7 +60,7 @@ fn a_receiver_lies_about_what_it_has_taken() {
     assert_eq!(send(&mut scene, 4, 1), (1, String::new()));
     taken[4].tell(DIVERTED, 2);
     assert!(found_out(&send(&mut scene, 4, 1).1, 2 + 4));
-    // It stays so.
+    // Later sends to these members fail as well.
     for at in 0..5 {
         let (count, error) = send(&mut scene, at, 1);
         assert!(count == 0 && found_out(&error, 2 + at), "{error}");
@@ -97,7 +97,8 @@ fn receivers_walk() {
                         1 => taken.tell(DIVERTED, own.any() >> own.below(64)),
                         2 => taken.tell(DISPOSED, own.below(4096)),
                         3 => taken.tell(DIVERTED, own.below(4096)),
-                        // What was sent and is still to be read, and the words that lead on.
+                        // Messages that are still to be read, and the words that link to the next
+                        // segment.
                         4..8 => taken.first[HOME_AT + own.below(4096) as usize]
                             .store(own.any(), Ordering::Relaxed),
                         8 => drop(taken.file.give_back(0, SEGMENT_BYTES)),
@@ -143,7 +144,7 @@ fn answers_that_are_none() {
         scene.honest[0].say(&format!("send {} 3", 2 + at));
         let taken = Taken::at(&scene.doors[at]);
         taken.connection.send(bytes, fds).unwrap();
-        // It may have been sent before the answer came.
+        // The messages may have been sent before the answer arrived.
         let (count, mut error) = sent(scene.honest[0].hear());
         if count == 3 && !expected.is_empty() {
             eventually(what, || {
@@ -156,7 +157,7 @@ fn answers_that_are_none() {
             "{what}: {error}"
         );
     }
-    // It answers again and again: each answer is mapped.
+    // A member that answers again and again: each answer has to be mapped.
     scene.honest[0].say("send 10 1");
     let taken = Taken::at(&scene.doors[8]);
     let before = Usage::of(scene.honest[0].pid());
@@ -180,14 +181,14 @@ fn answers_that_are_none() {
     scene.meanwhile("answers", |_| ());
 }
 
-/// Sends to a hostile member, which treats each queue that it gets so, until a send fails. Returns
-/// how many were sent before, and the error.
+/// Sends to a hostile member until a send fails; the member treats each queue that it gets with
+/// `treat`. Returns the number of messages sent before, and the error.
 pub(super) fn fails_at_last(scene: &mut Scene, at: usize, treat: impl Fn(Taken)) -> (u64, String) {
     let start = Instant::now();
     for before in 0.. {
         assert!(start.elapsed() < Duration::from_secs(60), "each message is sent");
         scene.honest[0].say(&format!("send {} 1", 2 + at));
-        // A queue that was refused late is brought again when the refusal is known.
+        // A queue that was refused late is offered again when the sender has read the refusal.
         let asked = Instant::now();
         while asked.elapsed() < Duration::from_millis(100) {
             if let Some(taken) = Taken::at_once(&scene.doors[at]) {
@@ -216,7 +217,7 @@ fn a_receiver_that_lacks_something_gets_all_that_was_sent_later() {
     ];
     for (at, (answer, told)) in answers.iter().enumerate() {
         let rank = 2 + at;
-        // The answer comes when three were sent.
+        // The answer arrives after three messages were sent.
         scene.honest[0].say(&format!("send {rank} 3"));
         let taken = Taken::at(&scene.doors[at]);
         assert_eq!(sent(scene.honest[0].hear()), (3, String::new()));
@@ -224,7 +225,7 @@ fn a_receiver_that_lacks_something_gets_all_that_was_sent_later() {
         let (more, error) =
             fails_at_last(&mut scene, at, |taken| drop(taken.connection.send(answer, &[])));
         assert_eq!(error, format!("Refused{{rank:{rank},{told},waiting:{}}}", 3 + more));
-        // It has room again.
+        // The member has room again.
         scene.honest[0].say(&format!("send {rank} 1"));
         let taken = Taken::at(&scene.doors[at]);
         taken.answer(&station);
@@ -236,7 +237,7 @@ fn a_receiver_that_lacks_something_gets_all_that_was_sent_later() {
             4 + more,
             "what was sent before lies in the same queue"
         );
-        // A receiver that has taken the queue cannot refuse it any more.
+        // A receiver that has accepted the queue can no longer refuse it.
         taken.connection.send(answer, &[]).unwrap();
         eventually("a second answer ends the queue", || {
             let again = sent(scene.honest[0].ask(&format!("send {rank} 1"))).1;
@@ -247,7 +248,7 @@ fn a_receiver_that_lacks_something_gets_all_that_was_sent_later() {
             }
         });
     }
-    // A member that hangs up and lives has not ended.
+    // A member that hangs up but lives has not ended.
     let (_, error) = fails_at_last(&mut scene, 3, drop);
     assert!(error.starts_with("Unreachable{rank:5") && error.contains("itlives"), "{error}");
     for rank in 2..6 {
@@ -257,14 +258,14 @@ fn a_receiver_that_lacks_something_gets_all_that_was_sent_later() {
     scene.meanwhile("refusals", |_| ());
 }
 
-/// The sender does not send to that member again. It only waits for something else.
+/// The sender sends nothing more to that member; it only waits for something else.
 #[test]
 fn a_refused_queue_is_offered_again_while_its_sender_waits() {
     let _company = in_company();
     let mut scene = Scene::new(2, 1, "");
     let station = Station::new().unwrap();
     let lacks = pack(&Opened::Lacks(Lacks { lack: Lack::Memory, errno: Some(12) }));
-    // The answer comes when three were sent.
+    // The answer arrives after three messages were sent.
     scene.honest[0].say("send 2 3");
     let taken = Taken::at(&scene.doors[0]);
     assert_eq!(sent(scene.honest[0].hear()), (3, String::new()));
@@ -284,8 +285,7 @@ fn a_refused_queue_is_offered_again_while_its_sender_waits() {
     assert_eq!(sent(scene.honest[0].hear()), (1, String::new()), "it is taken again");
 }
 
-/// Sends three messages to hostile member 2, does what is to be done before the refusal, and
-/// refuses the queue.
+/// Sends three messages to hostile member 2, calls `before`, and refuses the queue.
 fn refused_late(scene: &mut Scene, lacks: &[u8], before: impl FnOnce(&mut Scene)) {
     scene.honest[0].say("send 2 3");
     let taken = Taken::at(&scene.doors[0]);
@@ -294,7 +294,7 @@ fn refused_late(scene: &mut Scene, lacks: &[u8], before: impl FnOnce(&mut Scene)
     taken.connection.send(lacks, &[]).unwrap();
 }
 
-/// Its handlers run by themselves, so the message is taken before the wait has ended.
+/// The member's handlers run by themselves, so the message is taken before the wait ends.
 #[test]
 fn a_refused_queue_keeps_no_wait_from_its_end() {
     let _company = in_company();
@@ -312,7 +312,7 @@ fn a_refused_queue_keeps_no_wait_from_its_end() {
             if let Some(taken) = Taken::at_once(&scene.doors[0]) {
                 taken.connection.send(&lacks, &[]).unwrap();
             }
-            // It has refused some offers by then.
+            // The hostile member has refused some offers by then.
             if round == 100 {
                 scene.honest[1].say("send 0 1");
             }
@@ -344,13 +344,13 @@ fn a_barrier_whose_report_is_refused_ends_and_goes_on_with_the_next_call() {
     let mut scene = Scene::new(2, 1, "");
     let station = Station::new().unwrap();
     let lacks = pack(&Opened::Lacks(Lacks { lack: Lack::Memory, errno: Some(12) }));
-    // Member 1 reports to this one, and then waits for member 0.
+    // Member 1 reports to the hostile member, and then waits for member 0.
     scene.honest[1].say("barrier");
     let start = Instant::now();
     let end = loop {
         assert!(start.elapsed() < Duration::from_secs(60), "the barrier does not end");
         if let Some(taken) = Taken::at_once(&scene.doors[0]) {
-            // The first answer comes when the member waits.
+            // The first answer arrives while member 1 waits.
             std::thread::sleep(Duration::from_millis(if start.elapsed().as_millis() < 50 {
                 50
             } else {
@@ -366,7 +366,7 @@ fn a_barrier_whose_report_is_refused_ends_and_goes_on_with_the_next_call() {
     scene.honest[1].say("barrier");
     let taken = Taken::at(&scene.doors[0]);
     taken.answer(&station);
-    // It waits for the others now.
+    // Member 1 now waits for the others.
     std::thread::sleep(Duration::from_millis(50));
     assert!(scene.honest[1].heard().is_none(), "member 0 has not come");
     assert_eq!(taken.first[BARRIER].load(Ordering::Acquire), 1, "its report lies in the queue");
@@ -381,7 +381,7 @@ fn one_that_takes_nothing_holds_nobody_up() {
     let words = scene.honest[0].hear().expect_ok("twelve megabytes");
     assert!(words.concat().is_empty(), "{words:?}");
     scene.meanwhile("one that takes nothing", |_| ());
-    // What it never took goes with it.
+    // The messages that the hostile member never took go with its queue.
     let held = taken.file.allocated();
     assert!(held > 12_000_000, "{held}");
     drop(taken);

@@ -1,4 +1,4 @@
-//! What a hostile member writes into the words in which it reports its barriers and reductions.
+//! What a hostile member writes into the words with which it reports its barriers and reductions.
 
 use super::{Brought, Scene};
 use crate::in_company;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use upcall_tests::dice::Dice;
 
-// What `crates/shm/src/steps.rs` has, in words from the beginning of the file.
+// Copies of the positions in `crates/shm/src/steps.rs`, in words from the beginning of the file.
 
 const CHANGES: usize = 16;
 const MISSING: usize = 17;
@@ -21,7 +21,7 @@ const ALL: [usize; 8] =
 /// Number of honest members, and the rank of the hostile one.
 const HONEST: usize = 3;
 
-/// The hostile member's queues to all honest ones.
+/// The hostile member's queues to all honest members.
 struct Queues(Vec<Brought>);
 
 impl Queues {
@@ -29,7 +29,7 @@ impl Queues {
         Self((0..HONEST).map(|to| Brought::new(scene, HONEST, to)).collect())
     }
 
-    /// Writes these words to all, in this order, and rings.
+    /// Writes these words to all queues, in this order, and rings.
     fn write(&self, words: &[(usize, u64)]) {
         for queue in &self.0 {
             words.iter().for_each(|(at, word)| queue.first[*at].store(*word, Ordering::Release));
@@ -38,13 +38,13 @@ impl Queues {
         }
     }
 
-    /// Comes to a barrier as an honest member does.
+    /// Reports a barrier as an honest member does.
     fn come(&self, barrier: u64) {
         self.write(&[(BEFORE + barrier as usize % 2, 0), (BARRIER, barrier)]);
     }
 }
 
-/// All honest members take a step, and say how it has ended.
+/// Has all honest members begin a step; [`ends`] returns how it ended for each.
 fn step(scene: &mut Scene, what: &str) {
     scene.honest.iter_mut().for_each(|member| member.say(what));
 }
@@ -53,7 +53,8 @@ fn ends(scene: &mut Scene, what: &str) -> Vec<String> {
     scene.honest.iter_mut().map(|member| member.hear().expect_ok(what).remove(0)).collect()
 }
 
-/// What the words say, what all honest members find in the barrier after so many that held.
+/// After `barriers` barriers that held, writes `words`, and checks with `is_right` how the next
+/// barrier ends for each honest member.
 fn after(
     barriers: u64,
     words: impl Fn(u64) -> Vec<(usize, u64)>,
@@ -84,7 +85,7 @@ fn a_report_that_a_living_member_never_comes_claims_no_death() {
     for barriers in 0..3 {
         for missed in 0..=HONEST {
             let told = format!("GivenUp{{by:{HONEST},missed:{missed}}}");
-            // Another member may pass on what it has heard first.
+            // Another member may pass on the report before this one has read it.
             let is_right = |_: usize, end: &str| {
                 end.starts_with("GivenUp{by:") && end.ends_with(&format!("missed:{missed}}}"))
             };
@@ -103,7 +104,8 @@ fn a_report_of_messages_that_were_never_sent_is_a_violation() {
     let _company = in_company();
     for barriers in 0..3 {
         let words = |number: u64| vec![(BEFORE, 5), (BEFORE + 1, 5), (BARRIER, number)];
-        // It is at the barrier, by its own word. A member that learns of the violation may give up.
+        // The hostile member reports that it is at the barrier. A member that learns of the
+        // violation may give up.
         let (mut scene, _queues) = after(barriers, words, |_, end| {
             end == "held" || end.starts_with("Lost(Violation{rank:3,")
         });
@@ -123,7 +125,7 @@ fn a_report_of_messages_that_were_never_sent_is_a_violation() {
     }
 }
 
-/// The members wait in the barrier when the report comes, and nothing else wakes them.
+/// The members wait in the barrier when the report arrives, and nothing else wakes them.
 #[test]
 fn a_false_report_is_found_out_by_members_that_wait() {
     let _company = in_company();
@@ -156,7 +158,8 @@ fn a_member_that_is_ahead_of_all_passes_and_holds_up_nobody() {
     scene.meanwhile("after it", |_| ());
 }
 
-/// Any words at any time. A step may end early, or wait for the hostile member; its end ends all.
+/// Random words at random times. A step may end early, or wait for the hostile member, whose end
+/// ends all steps.
 #[test]
 fn words_of_steps_walk() {
     let _company = in_company();
@@ -173,7 +176,7 @@ fn words_of_steps_walk() {
             queues.write(&words);
             std::thread::sleep(std::time::Duration::from_micros(dice.below(300)));
         }
-        // The end of its connections is the end of the member.
+        // The member ends when its connections end.
         drop(queues);
         scene.doors.clear();
         let ends = ends(&mut scene, what);
