@@ -1,5 +1,5 @@
-//! Objects that are passed on: a call gives what leads to one, and a message takes it to another
-//! member.
+//! Objects that are passed on: a call returns a reference to one, and a message takes the reference
+//! to another member.
 
 use std::time::Duration;
 use upcall::home::{Homed, Map, Reference, Text};
@@ -16,7 +16,7 @@ upcall::interface!(
 
 type Hits = Map<Text, u64>;
 
-/// Its home.
+/// Serves the reference of the home as text.
 struct Registry(String);
 
 impl registry::Serve for Registry {

@@ -1,5 +1,5 @@
-//! The folder of names: dead servers whose sockets live on, folders that others made, locked or
-//! share, and file systems that are full or read-only.
+//! The names directory: dead servers whose sockets live on, directories that other users made,
+//! locked or share, and file systems that are full or read-only.
 
 use crate::{in_company, place};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, geteuid, pidfd_getfd, pidfd_open};
@@ -13,11 +13,11 @@ use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, copy_program, eventually};
 use upcall_tests::slow_files::SlowFiles;
 
-/// Two users that no machine has otherwise.
+/// Two user ids that no machine uses otherwise.
 const ALICE: u32 = 61_001;
 const BOB: u32 = 61_002;
 
-/// Whether this test may act as other users; says so if not.
+/// Returns `true` if this test may act as other users; prints a line if not.
 fn may_be_others(what: &str) -> bool {
     let root = geteuid().is_root();
     if !root {
@@ -26,14 +26,14 @@ fn may_be_others(what: &str) -> bool {
     root
 }
 
-/// What a process has open.
+/// Returns the targets of a process's open descriptors.
 fn targets(party: &Party) -> Vec<String> {
     let open = fs::read_dir(format!("/proc/{}/fd", party.pid())).unwrap().flatten();
     open.filter_map(|fd| Some(fs::read_link(fd.path()).ok()?.to_string_lossy().into_owned()))
         .collect()
 }
 
-/// All sockets of a process. A child that it forked would hold the same ones.
+/// Returns duplicates of all sockets of a process, as a child that it forked would hold them.
 fn sockets_of(party: &Party) -> Vec<OwnedFd> {
     let process =
         pidfd_open(Pid::from_raw(party.pid() as i32).unwrap(), PidfdFlags::empty()).unwrap();
@@ -49,7 +49,7 @@ fn sockets_of(party: &Party) -> Vec<OwnedFd> {
         .collect()
 }
 
-/// Kills a process that has a name. Returns its sockets, which this one holds.
+/// Kills a process that has a name. Returns its sockets, which this process now holds.
 fn kill(mut named: Party) -> Vec<OwnedFd> {
     let held = sockets_of(&named);
     assert!(!held.is_empty());
@@ -75,7 +75,7 @@ fn a_dead_homes_name_is_free_while_others_hold_its_socket() {
 fn a_dead_servers_name_is_free_while_others_hold_its_socket() {
     let _company = in_company();
     let place = place();
-    // The first to notice is a binder.
+    // The first to notice is a client that binds.
     let mut client = place.client();
     let held = kill(place.serve("trial"));
     client.ask("bind trial").expect_error("ServerGone", &["start it again"]);
@@ -104,7 +104,7 @@ fn a_binder_under_way_learns_of_the_end_while_others_hold_the_socket() {
     let mut client = place.client();
     server.stop();
     client.say("bind trial");
-    // It makes the channel when it is connected, and waits for an answer then.
+    // The client makes the channel after it has connected, and then waits for an answer.
     eventually("the client has asked", || {
         let open = targets(&client);
         if open.iter().any(|target| target.contains("upcall-channel")) {
@@ -152,7 +152,7 @@ fn a_folder_is_given_by_an_absolute_path() {
         let mut client = place.start_with("client", "UPCALL_DIR", given);
         client.ask("bind trial").expect_error("Folder", &["UPCALL_DIR", part]);
     }
-    // A symbolic link to a folder of one's own.
+    // A symbolic link to a directory of the same user.
     fs::create_dir(place.path().join("real")).unwrap();
     symlink("real", place.path().join("link")).unwrap();
     let link = place.path().join("link").display().to_string();
@@ -162,7 +162,7 @@ fn a_folder_is_given_by_an_absolute_path() {
         .expect_error("Folder", &[&link, "is not a folder"]);
 }
 
-/// As two containers have it that mount one folder.
+/// As in two containers that mount one directory.
 #[test]
 fn the_folder_may_have_another_path_for_the_client() {
     let _company = in_company();
@@ -176,7 +176,7 @@ fn the_folder_may_have_another_path_for_the_client() {
     assert_eq!(client.ask("add 2 3").numbers("add"), [5]);
 }
 
-/// A place whose program other users may run.
+/// Makes a place whose program other users may run.
 fn open_place() -> Place {
     let place = place();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -184,7 +184,8 @@ fn open_place() -> Place {
     place
 }
 
-/// A party of another user, with its own home folder, and this folder of names if one is given.
+/// Starts a party of another user, with its own home directory, and with this names directory if
+/// one is given.
 fn start_as(place: &Place, user: u32, home: &Path, names: Option<&Path>, arguments: &str) -> Party {
     let mut command = Command::new(place.path().join("party"));
     command
@@ -200,7 +201,7 @@ fn start_as(place: &Place, user: u32, home: &Path, names: Option<&Path>, argumen
     Party::start(command, arguments)
 }
 
-/// Removes a folder in the end.
+/// Removes a directory when it is dropped.
 struct Removed(std::path::PathBuf);
 
 impl Drop for Removed {
@@ -227,7 +228,8 @@ fn another_users_mkdir_blocks_nobody_with_a_home() {
     server.hear().expect_ok("a server with a home");
     start_as(&place, ALICE, &home, None, "client").ask("bind trial").expect_ok("its client");
     assert!(home.join(".upcall/trial").is_dir());
-    // Without a home both errors say what to do. A home of another user is none.
+    // Without a home directory both errors say what to do. The home directory of another user
+    // counts as none.
     let squatter = BOB.to_string();
     for home in [Path::new("/nonexistent"), Path::new("/")] {
         let error = ["of user 61002", &squatter, "have it removed", "UPCALL_DIR"];
@@ -247,7 +249,7 @@ fn another_users_mkdir_blocks_nobody_with_a_home() {
         .expect_ok("a server without a home");
 }
 
-/// As docs/reference/names.md has it made: `install -d -m 1777`.
+/// The directory is made as docs/names.md says: `install -d -m 1777`.
 #[test]
 fn several_users_share_a_folder_and_each_has_its_own_names() {
     let _company = in_company();
@@ -276,25 +278,26 @@ fn several_users_share_a_folder_and_each_has_its_own_names() {
     alices.kill();
     alices.ended();
     let path = shared.join("trial").display().to_string();
-    // A dead one's name is its user's still: the sticky bit protects it.
+    // The name of a dead server still belongs to its user: the sticky bit protects it.
     as_user(BOB, "serve trial").hear().expect_error("Name", &["choose another name"]);
     as_user(BOB, "client").ask("bind trial").expect_error("", &["may not"]);
     let mut alices = as_user(ALICE, "serve trial");
     alices.hear().expect_ok("the successor");
     alices.kill();
     alices.ended();
-    // Its user has removed the socket, and not the name.
+    // The user has removed the socket, but not the name.
     fs::read_dir(&shared).unwrap().flatten().for_each(|entry| drop(fs::remove_file(entry.path())));
     as_user(BOB, "serve trial").hear().expect_error("NameStale", &["user 61001", &path, "removed"]);
     bobs.kill();
     bobs.ended();
-    // Root may remove all.
+    // Root may remove everything.
     let mut root = as_user(0, "client");
     root.ask("bind trial").expect_error("ServerGone", &["start it again"]);
     assert_eq!(fs::read_dir(&shared).unwrap().count(), 0);
 }
 
-/// The error of a server in a mount namespace of its own, where `names` is such a file system.
+/// Returns the error of a server in a mount namespace of its own, in which `names` is a file system
+/// of this kind.
 fn serve_on(place: &Place, mount: &str, arguments: &str) -> Option<String> {
     let names = place.names();
     fs::create_dir_all(&names).unwrap();
@@ -324,7 +327,8 @@ fn full_and_read_only_file_systems_are_told() {
     let place = place();
     for (mount, kind, part) in [
         ("-o ro", "error Folder", "read-only"),
-        // One inode is the root's: none is left for the socket; or one, and none for the name.
+        // The root directory takes one inode. In the first case none is left for the socket; in the
+        // second, one for the socket and none for the name.
         ("-o nr_inodes=1", "error Folder", "full"),
         ("-o nr_inodes=2", "error Resource", "full"),
     ] {
@@ -339,7 +343,7 @@ fn full_and_read_only_file_systems_are_told() {
     }
 }
 
-/// A folder on a file system that has no sockets, as some on a network have none.
+/// A directory on a file system that has no sockets, as some network file systems have none.
 #[test]
 fn a_file_system_without_sockets_is_told() {
     let _company = in_company();
@@ -356,7 +360,8 @@ fn a_file_system_without_sockets_is_told() {
     start("client").ask("bind trial").expect_error("NoSuchName", &[]);
 }
 
-/// The number in a socket's name is not one of this namespace, so it is not looked at here.
+/// The number in the socket's name belongs to another PID namespace, so it is not looked up in this
+/// one.
 #[test]
 fn numbers_of_another_pid_namespace_mislead_nobody() {
     let _company = in_company();
@@ -382,7 +387,7 @@ fn numbers_of_another_pid_namespace_mislead_nobody() {
     assert!(!text.contains("process 1 "), "{text}");
     inside.kill();
     inside.ended();
-    // It is killed with its namespace, a moment later.
+    // The server is killed with its namespace, a moment later.
     eventually("the name is free", || match place.start("serve trial").hear() {
         Said::Ok(_) => Ok(()),
         found => Err(format!("{found:?}")),

@@ -1,6 +1,6 @@
 //! A server parks near a caller that may not move it, because the caller is of another user or does
-//! not see the server's process (T4). Calls go on when either process was stopped, and when the
-//! server may not run there any more.
+//! not see the server's process. Calls go on after either process was stopped, and when the server
+//! may no longer run there.
 
 use crate::affinity::confine;
 use crate::alone;
@@ -18,14 +18,14 @@ const CALLS: u64 = 1000;
 /// Number of calls that a client makes while something changes.
 const WORKS: u64 = 1000;
 
-/// The numbers of calls that came by hand-off, and of all, since the client has bound.
+/// Returns the number of calls that came by hand-off, and of all calls, since the client has bound.
 fn hand_offs(tallies: &PeerTallies) -> [u64; 2] {
     let readings = tallies.read();
     let of = |count: fn(&[u64; 6]) -> u64| readings.iter().map(|one| count(&one.came)).sum();
     [of(|came| came[1] + came[2]), of(|came| came.iter().sum())]
 }
 
-/// The users whose tallies this program may read.
+/// Returns the users whose tallies this program may read.
 pub(crate) fn readable() -> impl Iterator<Item = Users> {
     peers::pairs().into_iter().filter(|users| users.server == peers::own_user())
 }
@@ -40,7 +40,7 @@ fn pair(space: Space, users: Users, options: &str) -> Option<(Place, [Party; 2])
     let place = Place::shared(peers::program(), users.server);
     let options = format!("{options} {}", users.options);
     let server = peers::serve(&place, space, users.server, &options);
-    // The client inherits it.
+    // The client inherits the mask.
     CpuSet::only(second).confine().expect("one processor");
     let mut client = peers::client(&place, space, users.client);
     all.confine().expect("all processors");
@@ -94,7 +94,7 @@ pub(crate) fn is_near(pid: u32, cpu: usize) -> bool {
 struct Near {
     client: Party,
     other: Party,
-    /// The programs of the server and of the client.
+    /// Process numbers of the server's and the client's programs.
     server_pid: u32,
     client_pid: u32,
     /// The CPU that the client is pinned to.
@@ -127,7 +127,7 @@ impl Near {
         Some(near)
     }
 
-    /// The CPU of the caller, where the server is.
+    /// The CPU of the caller, which the server is near.
     fn here(&self) -> CpuSet {
         CpuSet::only(self.cpu)
     }
@@ -137,7 +137,7 @@ impl Near {
         CpuSet::allowed().expect("where this program may run").without(self.cpu)
     }
 
-    /// The client calls until the server has parked near it.
+    /// Has the client call until the server has parked near it.
     fn come_near(&mut self) {
         let Self { client, server_pid, cpu, .. } = self;
         eventually("the server parks near its caller", || {
@@ -150,7 +150,8 @@ impl Near {
         });
     }
 
-    /// Both clients begin [`WORKS`] calls of `work` each. Returns once the first of these have run.
+    /// Has both clients begin [`WORKS`] calls of `work` each. Returns once the first of these have
+    /// run.
     fn begin(&mut self) {
         let before = self.works;
         self.client.say(&format!("works {WORKS}"));
@@ -162,13 +163,13 @@ impl Near {
         self.works += 2 * WORKS;
     }
 
-    /// Both clients have what they began.
+    /// Waits for the calls of both clients to end.
     fn end(&mut self) {
         self.client.hear().expect_ok("the caller's calls");
         self.other.hear().expect_ok("the other client's calls");
     }
 
-    /// The other client makes this number of calls of `work`.
+    /// Has the other client make this number of calls of `work`.
     fn others_work(&mut self, works: u64) {
         self.other.ask(&format!("works {works}")).expect_ok("the other client's calls");
         self.works += works;
@@ -178,13 +179,13 @@ impl Near {
         self.other.ask("marks").numbers("what has run")
     }
 
-    /// Each call of `work` has run once.
+    /// Checks that each call of `work` has run once.
     fn expect_each_ran_once(&mut self) {
         assert_eq!(self.marks(), [self.works; 2], "calls were lost or doubled");
     }
 }
 
-/// Sends a signal to a process, and waits until it is stopped where the signal is SIGSTOP.
+/// Sends a signal to a process. After SIGSTOP, waits until the process has stopped.
 fn signal(pid: u32, signal: Signal) {
     let number = Pid::from_raw(pid as i32).expect("a process number");
     kill_process(number, signal).expect("a process of this program");
@@ -193,12 +194,13 @@ fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// Servers that are near a caller which may not move them, of every kind that there is here.
+/// Runs `test` with a server near a caller that may not move it, for every such kind that this
+/// machine allows.
 fn each_near(what: &str, mut test: impl FnMut(Near)) {
     let mut found = 0;
     for users in readable() {
         for space in peers::available(&[Space::Same, Space::Pid]) {
-            // Within one user the caller moves the server by itself.
+            // Within one user and namespace the caller moves the server itself.
             if (space == Space::Pid || users.server != users.client)
                 && let Some(near) = Near::new(space, users)
             {
@@ -213,7 +215,7 @@ fn each_near(what: &str, mut test: impl FnMut(Near)) {
 }
 
 /// The caller near which a server has parked is stopped, also in the middle of calls. The calls of
-/// another client are answered before it goes on, and all of its own calls afterwards.
+/// another client are answered before the caller goes on, and all of its own calls afterwards.
 #[test]
 fn a_stopped_caller_that_the_server_is_near_holds_up_nobody() {
     let _alone = alone();
@@ -233,8 +235,8 @@ fn a_stopped_caller_that_the_server_is_near_holds_up_nobody() {
     });
 }
 
-/// A server that is near its caller is stopped, also in the middle of calls: each has run once at
-/// the end.
+/// A server near its caller is stopped, also in the middle of calls. Each call has run once at the
+/// end.
 #[test]
 fn a_server_that_was_stopped_near_its_caller_runs_each_call_once() {
     let _alone = alone();
@@ -257,8 +259,8 @@ fn a_server_that_was_stopped_near_its_caller_runs_each_call_once() {
     });
 }
 
-/// The caller near which a server has parked forks, and the child has all that is its parent's but
-/// uses nothing: each call of the parent has run once.
+/// The caller near which a server has parked forks. The child inherits everything but uses nothing
+/// of it. Each call of the parent has run once.
 #[test]
 fn a_caller_that_forks_while_the_server_is_near_it_calls_on() {
     let _alone = alone();
@@ -278,17 +280,17 @@ fn a_caller_that_forks_while_the_server_is_near_it_calls_on() {
     });
 }
 
-/// A mask, chosen by where the server is.
+/// A mask that depends on where the server is.
 type Mask = fn(&Near) -> CpuSet;
 
-/// A third process changes the affinity masks of a server and of the caller near which it is, in
+/// A third process changes the affinity masks of a server, and of the caller that it is near, in
 /// the middle of calls. Some masks leave out the CPU where the server is. Each call has run once at
 /// the end.
 #[test]
 fn masks_change_while_a_server_is_near_its_caller() {
     let _alone = alone();
     let all = CpuSet::allowed().expect("where this program may run");
-    // Of the server, and of the client.
+    // The masks of the server and of the client.
     let pairs: [[Mask; 2]; 4] = [
         [Near::away, Near::here],
         [Near::here, Near::away],

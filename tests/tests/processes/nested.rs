@@ -1,5 +1,5 @@
-//! Calls that go on from domain to domain: through many, back into those on the way, and with one
-//! of them dying or taking too long (L7, L14, L15).
+//! Calls that go from domain to domain: through many, back into domains that the way has passed,
+//! and with a domain on the way that dies or takes too long.
 
 use crate::{in_company, place};
 use upcall_tests::party::Party;
@@ -20,7 +20,7 @@ impl Way {
         Self { place, stations }
     }
 
-    /// Waits until a station has begun and ended so many calls.
+    /// Waits until a station has begun and ended this many calls.
     fn expect_marks(&self, asks: &mut Party, name: &str, expected: [u64; 2]) {
         eventually(&format!("{expected:?} calls of {name}"), || {
             let marks = asks.ask(&format!("marks-of {name}")).numbers("marks");
@@ -29,8 +29,8 @@ impl Way {
     }
 }
 
-/// A calls B calls C calls A again, twenty times over: sixty calls that wait for each other in
-/// three processes with one virtual processor each, and then for the first one's kernel thread.
+/// A calls B calls C calls A again, twenty times over. Sixty calls wait for each other in three
+/// processes with one virtual processor each, and then for the first one's kernel thread.
 #[test]
 fn calls_go_round_and_round_and_come_back() {
     let _company = in_company();
@@ -45,7 +45,8 @@ fn calls_go_round_and_round_and_come_back() {
             expected,
             "{options}"
         );
-        // Now one on the way is the one that calls: who waits in its main thread is called back.
+        // Now a station on the way is itself the caller, and its main thread waits. It is called
+        // back.
         assert_eq!(
             way.stations[0].ask(&format!("go {names} 1")).numbers("a station's way"),
             expected,
@@ -57,16 +58,17 @@ fn calls_go_round_and_round_and_come_back() {
     }
 }
 
-/// A deadline travels: nobody on the way waits longer than the first caller does, and what runs at
-/// the end of the way is not cut off.
+/// A deadline travels: no domain on the way waits longer than the first caller, and a call that
+/// runs at the end of the way is not cut off.
 #[test]
 fn deadlines_travel_with_calls() {
     let _company = in_company();
     let way = Way::new("");
     let (mut client, mut asks) = (way.place.client(), way.place.client());
-    // Whatever is made at the first call is there.
+    // The first call creates everything that is created on demand.
     client.ask("go a,b,c 0").expect_ok("a way");
-    // All of them give up at the same moment; whichever is first, the client is told.
+    // All callers give up at the same moment. Whichever of them is first, the client gets the
+    // error.
     client.ask("go a,b,c 8000 2000").expect_error("", &["borted"]);
     for name in ["a", "b"] {
         way.expect_marks(&mut asks, name, [2, 2]);
@@ -81,13 +83,13 @@ fn deadlines_travel_with_calls() {
         assert!((1..=2000).contains(&left), "{name} knows of {left} ms");
     }
     way.expect_marks(&mut asks, "c", [2, 2]);
-    // The next call has none.
+    // The next call has no deadline.
     client.ask("go a,b,c 300").expect_ok("a way without a deadline");
     assert_eq!(asks.ask("marks-of c").numbers("marks")[2], 0);
 }
 
-/// One on the way dies. Who waits for it is told at once, and so is everybody before it; who works
-/// for it goes on to the end.
+/// A station on the way dies. All callers before it get an error at once; the stations that work
+/// for it go on to the end.
 #[test]
 fn the_death_of_one_on_the_way_is_told_to_those_before_it() {
     let _company = in_company();
@@ -116,7 +118,7 @@ fn the_death_of_one_on_the_way_is_told_to_those_before_it() {
     }
 }
 
-/// The first caller dies: everybody on the way goes on to the end.
+/// The first caller dies, and every station on the way goes on to the end.
 #[test]
 fn the_death_of_the_first_caller_cuts_nobody_off() {
     let _company = in_company();
@@ -134,8 +136,8 @@ fn the_death_of_the_first_caller_cuts_nobody_off() {
     }
 }
 
-/// One on the way is stopped: a deadline frees everybody else, and the rest is done when it goes
-/// on.
+/// A station on the way is stopped. A deadline frees all others, and the rest of the work is done
+/// when the station goes on.
 #[test]
 fn one_that_is_stopped_on_the_way_holds_nobody_beyond_the_deadline() {
     let _company = in_company();
@@ -150,8 +152,8 @@ fn one_that_is_stopped_on_the_way_holds_nobody_beyond_the_deadline() {
     client.ask("go a,b,c 0").expect_ok("a way when it goes on");
 }
 
-/// Calls that go round more often than a domain may have calls under way wait for each other; a
-/// deadline ends that, and all is as before.
+/// A way that passes a domain more often than it may have calls under way, so that its calls wait
+/// for each other. A deadline ends that, and all is as before.
 #[test]
 fn a_way_longer_than_the_ceiling_ends_at_its_deadline() {
     let _company = in_company();

@@ -1,5 +1,5 @@
-//! Calls to another machine (LRPC, section 5.1; requirement L13), over this machine's loopback:
-//! what holds where memory is shared holds here.
+//! Calls to another machine (LRPC, section 5.1), over this machine's loopback. What holds for
+//! shared memory holds here, too.
 
 use crate::server_ends::{between, end_of, in_time};
 use crate::{alone, in_company, place};
@@ -11,7 +11,7 @@ use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
 use upcall_tests::usage::Usage;
 
-/// A server that listens, and the name under which it is far away.
+/// A server that listens, and the name that a client on another machine gives it.
 struct Scene {
     place: Place,
     server: Party,
@@ -25,14 +25,14 @@ impl Scene {
         Self { place, server, name: format!("tcp://{address}/trial") }
     }
 
-    /// A client that is bound to it from far.
+    /// Starts a client that is bound to the server over the network.
     fn client(&self) -> Party {
         let mut client = self.place.client();
         client.ask(&format!("bind {}", self.name)).expect_ok("binding");
         client
     }
 
-    /// Waits until so many objects were made, and all dropped, once each.
+    /// Waits until this number of objects were made, and all of them dropped, once each.
     fn expect_things(&self, made: u64) {
         let mut asks = self.client();
         eventually("every object is dropped once", || {
@@ -42,7 +42,7 @@ impl Scene {
     }
 }
 
-/// One client's life by each way, in the same words with the same answers.
+/// The same script over shared memory and over the network, with the same answers.
 #[test]
 fn both_ways_give_the_same_answers() {
     let _company = in_company();
@@ -91,7 +91,7 @@ fn both_ways_give_the_same_answers() {
             let mut client = scene.place.client();
             client.ask(&format!("bind {name}")).expect_ok("binding");
             let said = script.map(|line| match client.ask(line) {
-                // How many calls there were, and how long they took, is another matter.
+                // The number of calls and their duration may differ.
                 Said::Ok(_) if line.starts_with("honest") => Said::Ok(Vec::new()),
                 said => said,
             });
@@ -99,7 +99,8 @@ fn both_ways_give_the_same_answers() {
                 client.ask(&format!("scenario {name} {user_level}")).expect_ok("a client's life");
             }
             client.ask("unbind").expect_ok("unbinding");
-            // 40, and a brittle one; two for each life; what the honest one opened.
+            // 40 objects and a brittle one, two for each life, and those that the honest client
+            // opened.
             eventually("all objects are gone", || {
                 let mut asks = scene.place.client();
                 asks.ask(&format!("bind {name}")).expect_ok("binding");
@@ -145,7 +146,7 @@ fn what_is_bound_is_checked_as_on_one_machine() {
     client.ask("add-small").expect_ok("each is good");
 }
 
-/// Who may bind may also ask what there is, and learn an interface from its server.
+/// A client that may bind may also list the exports, and learn an interface from its server.
 #[test]
 fn what_a_server_exports_is_told_to_who_may_bind_it() {
     let _company = in_company();
@@ -181,7 +182,7 @@ fn what_a_server_exports_is_told_to_who_may_bind_it() {
 #[test]
 fn who_is_not_let_in_is_told_so() {
     let _company = in_company();
-    // The policy is asked for clients of this machine, whose user the kernel knows.
+    // The policy is also asked for clients of this machine, whose user the kernel knows.
     let scene = Scene::new("refuse");
     let mut client = scene.place.client();
     client
@@ -194,12 +195,12 @@ fn who_is_not_let_in_is_told_so() {
             && error.to_string().contains("is not on the list"),
         "{error}"
     );
-    // Where nothing protects, everybody is let in.
+    // Without protection, every client is admitted.
     let place = place();
     let (_server, address) = place.serve_far("trial refuse tcp-unprotected");
     client.ask(&format!("bind tcp://{address}/trial")).expect_ok("whoever comes");
     place.client().ask("bind trial").expect_error("Denied", &["is not on the list"]);
-    // That has to be said in as many words.
+    // Listening on all addresses without protection has to be asked for in as many words.
     place
         .start("serve other-trial tcp-everywhere")
         .hear()
@@ -245,7 +246,7 @@ fn objects_of_a_client_that_ends_are_dropped_once() {
         match round % 3 {
             0 => drop(client.kill()),
             1 => client.ask("unbind").expect_ok("unbinding").clear(),
-            // In the middle of calls that open more.
+            // In the middle of calls that open more objects.
             _ => {
                 client.ask("storm 4 4").expect_ok("a storm");
                 std::thread::sleep(Duration::from_micros(dice.below(20_000)));
@@ -373,7 +374,7 @@ fn a_thousand_threads_call_at_once() {
     for options in ["", "two"] {
         let scene = Scene::new(options);
         let mut client = scene.client();
-        // More than may be under way on a connection: they wait in turn.
+        // More calls than may be under way on a connection: they wait in turn.
         let calls = client.ask(&format!("everywhere {} 500 1000", scene.name)).numbers("calls");
         assert!(calls[0] >= 1000, "{calls:?}");
         println!("{} calls of 1000 user-level threads, the longest {} us", calls[0], calls[2]);
@@ -387,7 +388,7 @@ fn a_thousand_threads_call_at_once() {
 #[test]
 fn values_may_be_large_but_not_without_end() {
     let _company = in_company();
-    // As much as on a large machine.
+    // Quotas as on a large machine.
     let scene = Scene::new("all-results=2000000000 results=1000000000");
     let mut client = scene.client();
     for line in ["sum 100000000", "make 100000000", "echo 30000000"] {
@@ -412,13 +413,13 @@ fn calls_go_on_from_machine_to_machine() {
     let mut client = place.client();
     let round: Vec<u64> = stations.iter().map(|(station, _)| station.pid().into()).collect();
     let far: Vec<&str> = stations.iter().map(|(_, name)| &**name).collect();
-    // Far all the way, and every second station near.
+    // All stations far, and every second one near.
     for names in [far.clone(), vec![far[0], "b", far[2]], vec!["a", far[1], "c"]] {
         let names = vec![names.join(","); 10].join(",");
         let expected: Vec<u64> = std::iter::repeat_n(&round, 10).flatten().rev().copied().collect();
         assert_eq!(client.ask(&format!("go {names} 1")).numbers("a way"), expected);
     }
-    // A deadline goes along.
+    // The deadline travels along.
     let start = Instant::now();
     client.ask(&format!("go {} 30000 2000", far.join(","))).expect_error("", &["borted"]);
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
@@ -427,7 +428,7 @@ fn calls_go_on_from_machine_to_machine() {
         (1..=2000).contains(&marks[2]),
         "the last one knows how long the first one waits: {marks:?}"
     );
-    // One on the way dies.
+    // A station on the way dies.
     client.say(&format!("go {} 3000", far.join(",")));
     std::thread::sleep(Duration::from_millis(300));
     stations[2].0.kill();

@@ -1,5 +1,5 @@
-//! Peers on other machines that do not keep to the protocol: who is honest does not notice, and
-//! nothing of theirs is left.
+//! Peers on other machines that do not keep to the protocol. Honest peers do not notice, and
+//! nothing of the hostile ones is left.
 
 use crate::{in_company, place};
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ impl Scene {
         Self { place, server, honest, address }
     }
 
-    /// A connection on which the greetings were said.
+    /// Opens a connection and exchanges the preambles.
     fn greeted(&self) -> TcpStream {
         let mut stream = self.connected();
         stream.write_all(&Preamble { version: VERSION, window: 1 }.to_bytes()).unwrap();
@@ -126,10 +126,11 @@ fn what_breaks_the_protocol_closes_the_connection() {
         ),
     ] {
         let mut stream = scene.greeted();
-        // The server may close while we write.
+        // The server may close the connection during the write.
         let _ = stream.write_all(&bytes);
         if what.starts_with("more calls") {
-            // None of these calls is of that binding: each is answered, and so none is under way.
+            // None of these calls names an existing binding. Each is answered, so none stays under
+            // way.
             let _ = stream.shutdown(Shutdown::Write);
         }
         expect_closed(&mut stream, what);
@@ -176,8 +177,8 @@ fn another_version_is_refused_with_both_named() {
     other.join().unwrap();
 }
 
-/// A few bytes ask for many. Who asks again and again and takes no answer is cut off before much of
-/// them is kept, whatever it asks for.
+/// A short request can have a long answer. A client that sends request after request and reads no
+/// answer is cut off before the server has kept much of them, for every kind of request.
 #[test]
 fn who_asks_and_does_not_read_is_cut_off() {
     let _company = in_company();
@@ -193,7 +194,7 @@ fn who_asks_and_does_not_read_is_cut_off() {
         .with(&FrameBody::from(&[0; 8][..]));
     let pid = scene.server.pid();
     scene.honest.ask("honest 300").expect_ok("calls of all kinds");
-    // Each of these types differs from the server's, which is told with the refusal.
+    // Each of these types differs from the server's, which is part of the refusal.
     let longest = trial::INTERFACE
         .procedures
         .iter()
@@ -219,7 +220,7 @@ fn who_asks_and_does_not_read_is_cut_off() {
         stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
         let requests = request.repeat(2000);
         let mut written = 0;
-        // Until the server hangs up: the kernels take some megabytes of answers first.
+        // Until the server hangs up: the kernels buffer some megabytes of answers first.
         let cut_off = (0..3000).any(|_| {
             written += 2000;
             stream
@@ -236,14 +237,14 @@ fn who_asks_and_does_not_read_is_cut_off() {
     }
 }
 
-/// Bytes of memory that a process has.
+/// Returns the resident memory of a process, in bytes.
 fn resident(pid: u32) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("a process");
     statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("pages")
         * 4096
 }
 
-/// Lists that are none: their reader gets an error, and neither ends nor hangs.
+/// Malformed lists: their reader gets an error, and neither ends nor hangs.
 #[test]
 fn bent_lists_from_servers() {
     let _company = in_company();
@@ -281,10 +282,10 @@ fn bent_lists_from_servers() {
             );
             let head = FrameHeader { kind: FrameKind::Answer, ..asked.head };
             stream.write_all(&head.with(&FrameBody::from(&*said))).unwrap();
-            // It ends when its reader has gone.
+            // The server ends when its reader has gone.
             let _ = stream.read(&mut [0; 8]);
         }
-        // Longer than answers are: not waited for.
+        // An answer longer than answers may be: the reader does not wait for it.
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(&Preamble { version: VERSION, window: 1 }.to_bytes()).unwrap();
         stream.read_exact(&mut [0; PREAMBLE]).unwrap();
@@ -315,8 +316,8 @@ fn bent_lists_from_servers() {
     peer.join().unwrap();
 }
 
-/// Calls by hand: to bindings that are not there, procedures that are not there, with handles and
-/// blocks that are not there.
+/// Calls by hand to bindings and procedures that do not exist, with handles and blocks that do not
+/// exist.
 #[test]
 fn calls_by_hand_get_what_they_are_entitled_to() {
     let _company = in_company();
@@ -336,13 +337,13 @@ fn calls_by_hand_get_what_they_are_entitled_to() {
     for number in [500, 1000, 1021, 1022, u16::MAX] {
         assert_eq!(ask(3, number, &[0; 8]), outcome::NO_SUCH_PROCEDURE, "procedure {number}");
     }
-    // The runtime's own: a handle that nobody holds.
+    // The runtime's own procedures, with a handle that does not exist.
     assert_eq!(ask(3, 1023, &[7; 8]), outcome::DONE);
     assert_eq!(ask(3, 1023, &[]), outcome::DONE);
     let mut dice = Dice::thrown("arguments");
     for _ in 0..2000 {
         let (number, len) = (dice.below(21) as u16, dice.below(60) as usize);
-        // Not those that sleep.
+        // Not the procedures that sleep.
         if ![12, 13, 17].contains(&number) {
             ask(3, number, &dice.bytes(len));
         }
@@ -356,7 +357,7 @@ fn bent_messages_from_clients() {
     let pid = scene.server.pid();
     let mut dice = Dice::thrown("what hostile clients send");
     let samples = frame_samples();
-    // Whatever is made at the first of them is there.
+    // The first rounds create everything that is created on demand.
     let mut before = None;
     let end = Instant::now() + Duration::from_secs(3);
     scene.honest.say("honest 2500");
@@ -381,7 +382,7 @@ fn bent_messages_from_clients() {
             }
         }
         match dice.below(3) {
-            // Gone in the middle.
+            // Hang up in the middle.
             0 => {}
             1 => drop(stream.shutdown(Shutdown::Write)),
             _ => {
@@ -412,7 +413,7 @@ fn bent_messages_from_clients() {
     assert_eq!(scene.honest.ask("add 2 3").numbers("afterwards"), [5]);
 }
 
-/// A server that answers with anything: its client gets errors, and neither ends nor hangs.
+/// A server sends arbitrary answers. Its client gets errors, and neither ends nor hangs.
 #[test]
 fn bent_messages_from_servers() {
     let _company = in_company();
@@ -441,8 +442,8 @@ fn bent_messages_from_servers() {
     assert!(numbers[3] < 12_000_000_000, "{numbers:?}");
 }
 
-/// Answers as a server would, with the right numbers most times and anything in them; then hangs
-/// up.
+/// Answers as a server would, mostly with the right numbers but with arbitrary contents, and then
+/// hangs up.
 fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) {
     let _ = stream
         .write_all(&Preamble { version: VERSION, window: 1 + dice.below(300) as u16 }.to_bytes());
@@ -461,7 +462,8 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
             return;
         }
         let answer = match (asked.kind, dice.below(30)) {
-            // Half a message would be waited for.
+            // A client would wait for the rest of half a message, so the connection is closed after
+            // it.
             (FrameKind::Call, 0) => {
                 let _ = stream.write_all(&bend(samples, dice));
                 return;
@@ -477,7 +479,7 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
                 FrameHeader { kind: FrameKind::Answer, ..asked }.with(&FrameBody::from(&*said))
             }
             (FrameKind::Ask, _) => {
-                // A binding with as many procedures as `trial` has, most times.
+                // A binding, mostly with as many procedures as `trial` has.
                 let count = trial::INTERFACE.procedures.len();
                 let count = if dice.below(10) == 0 { dice.below(128) as usize } else { count };
                 let answer =
@@ -501,7 +503,8 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
     }
 }
 
-/// Who stops in the middle of a message does not keep its place for ever, nor what it has sent.
+/// A client that stops in the middle of a message keeps neither its place for ever, nor the memory
+/// of what it has sent.
 #[test]
 fn who_does_not_go_on_is_cut_off() {
     let _company = in_company();
@@ -521,13 +524,13 @@ fn who_does_not_go_on_is_cut_off() {
     for stream in &mut stalled {
         expect_closed(stream, "a message that does not go on");
     }
-    // The patience of a server is 10 s.
+    // A server waits for 10 s.
     assert!((9..60).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     assert_eq!(scene.honest.ask("add 2 3").numbers("afterwards"), [5]);
 }
 
-/// Passes on what a client and the server at `to` say. Once the flag is set, what the server says
-/// comes byte by byte, 10 ms each.
+/// Passes on the bytes between a client and the server at `to`. Once the flag is set, the server's
+/// bytes arrive one by one, 10 ms apart.
 fn trickling(to: &str) -> (String, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, slow) =
@@ -558,8 +561,7 @@ fn trickling(to: &str) -> (String, Arc<AtomicBool>) {
     (address, slow)
 }
 
-/// A reply that hardly goes on holds up its caller until the deadline, and so does what comes
-/// behind it.
+/// A reply that trickles in holds up its caller until the deadline, and so does a reply behind it.
 #[test]
 fn a_reply_that_trickles_is_given_up_at_the_deadline() {
     let _company = in_company();
@@ -570,13 +572,13 @@ fn a_reply_that_trickles_is_given_up_at_the_deadline() {
     assert_eq!(client.ask("add 2 3").numbers("before"), [5]);
     slow.store(true, SeqCst);
     client.ask("deadline 200").expect_ok("a deadline");
-    // The reply has 50 000 bytes and more, which would take eight minutes.
+    // The reply has at least 50 000 bytes, which would take eight minutes.
     client.ask("echo 50000").expect_error("Aborted.sent", &["deadline"]);
     client.ask("null").expect_error("Aborted.sent", &["deadline"]);
     assert_eq!(scene.honest.ask("add 2 3").numbers("another client"), [5]);
 }
 
-/// A client that takes no replies is answered no more than it may leave, and others go on.
+/// A client that reads no replies gets no more of them than it may leave unread, and others go on.
 #[test]
 fn who_does_not_read_holds_up_nobody() {
     let _company = in_company();
@@ -584,7 +586,7 @@ fn who_does_not_read_holds_up_nobody() {
     let mut stream = scene.greeted();
     stream.write_all(&frame_samples().swap_remove(0)).unwrap();
     assert_eq!(frame(&mut stream).head.kind, FrameKind::Answer);
-    // `make`: 4 MB each, of which none is read.
+    // `make`: replies of 4 MB each, none of which is read.
     for call in 0..200 {
         let mut body = [0; 16];
         body[..8].copy_from_slice(&4_000_000u64.to_le_bytes());
@@ -602,14 +604,14 @@ fn make() -> u16 {
     procedures.iter().position(|procedure| procedure.name == "make").expect("a procedure") as u16
 }
 
-/// Threads of a process with this name.
+/// Returns the number of threads of a process with this name.
 fn threads(pid: u32, name: &str) -> usize {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let names = threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|found| found.trim() == name).count()
 }
 
-/// They sent nothing, a greeting, or the beginning of a message.
+/// The connections sent nothing, a greeting, or the beginning of a message.
 #[test]
 fn silent_connections_cost_no_threads_and_lock_nobody_out() {
     let _company = in_company();
@@ -633,7 +635,7 @@ fn silent_connections_cost_no_threads_and_lock_nobody_out() {
             stream
         })
         .collect();
-    // The server has taken all of them in: those that came first had to go for others.
+    // The server has accepted all of them; the first ones had to go for later ones.
     for stream in &mut silent[290..] {
         stream.read_exact(&mut [0; PREAMBLE]).unwrap();
     }
@@ -646,14 +648,14 @@ fn silent_connections_cost_no_threads_and_lock_nobody_out() {
     assert_eq!(list_far(&format!("tcp://{}", scene.address)).expect("a list").len(), 2);
     eventually("no thread is theirs", || {
         let (now, readers) = (all(), threads(pid, "upcall-net-in"));
-        // A call may have started one more virtual processor's worth of threads, but not 300.
+        // A call may have started the threads of one more virtual processor, but not 300.
         if readers <= 2 && now <= before + 4 {
             Ok(())
         } else {
             Err(format!("{readers} readers, {now} threads, {before} before"))
         }
     });
-    // Each has a time limit as a whole.
+    // Each connection has one time limit for all of its silence.
     let start = Instant::now();
     silent.iter_mut().for_each(|stream| drop(expect_closed(stream, "a silent connection")));
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
@@ -672,7 +674,7 @@ fn who_is_not_let_in_is_told_before_it_says_anything() {
     let farewell = frame(&mut stream);
     assert_eq!(farewell.head.kind, FrameKind::Farewell);
     assert!(String::from_utf8_lossy(&farewell.body.to_vec()).contains("is not on the list"));
-    // It need not read that, nor hang up: it is closed all the same.
+    // The client neither reads the refusal nor hangs up: the connection is closed all the same.
     expect_closed(&mut stream, "who was told");
     let start = Instant::now();
     while stream.write_all(&[1; 100]).is_ok() {

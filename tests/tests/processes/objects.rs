@@ -1,6 +1,6 @@
-//! Objects used by several processes, which end, stop or are killed at each labelled point. Nobody
-//! else is harmed: no operation is lost or doubled, nobody waits for the dead, and nothing is left
-//! (Psyche: P1, P5).
+//! Objects used by several processes, which end, stop or are killed at each labelled point. No
+//! other process is harmed, no operation is lost or doubled, no process waits for a dead one, and
+//! nothing is left behind (Psyche).
 
 use crate::faults::state;
 use crate::{in_company, place};
@@ -12,7 +12,7 @@ use upcall_tests::party::{PATIENCE, Party, Said};
 use upcall_tests::place::{Place, eventually};
 use upcall_tests::usage::{Usage, come_to_rest};
 
-/// Operations of each honest party.
+/// Number of operations of each honest party.
 const EACH: u64 = 2000;
 
 fn made(place: &Place, options: &str) -> Party {
@@ -45,7 +45,7 @@ fn stops(party: &Party) {
     });
 }
 
-/// Whether operations fail by now.
+/// Returns `Ok` if operations fail by now.
 fn fails(party: &mut Party) -> Result<(), String> {
     match party.ask("read") {
         Said::Error { .. } => Ok(()),
@@ -69,13 +69,13 @@ fn all_count_and_nothing_is_left() {
     end(&place, others.into_iter().chain([home]));
 }
 
-/// A guest that connects and sends nothing takes descriptors of the home, before the policy is
-/// asked. This process is such a guest here.
+/// A guest that connects and sends nothing takes descriptors of the home before the policy is
+/// asked. This process is such a guest.
 #[test]
 fn a_process_that_connects_again_and_again_leaves_room_for_others() {
     let _company = in_company();
     let place = place();
-    // Of 256 descriptors guests may have 192, and one process leaves half of these.
+    // Of 256 descriptors guests may have 192, and one process leaves half of these free.
     let mut home = place.start_by(&["prlimit".into(), "--nofile=256".into()], "share object make");
     home.hear().expect_ok("making it");
     let socket = place
@@ -85,7 +85,7 @@ fn a_process_that_connects_again_and_again_leaves_room_for_others() {
         .expect("the home's socket");
     let socket = place.names().join(socket);
     let before = Usage::of(home.pid());
-    // A connection takes three.
+    // A connection takes three descriptors.
     let connect =
         |_| Connection::connect_until(&socket, Instant::now() + PATIENCE).expect("a connection");
     let connections: Vec<Connection> = (0..60).map(connect).collect();
@@ -96,12 +96,12 @@ fn a_process_that_connects_again_and_again_leaves_room_for_others() {
         };
     let why = refused(connections.last().expect("60 of them"));
     assert!(why.contains("would hold") && why.contains("descriptors"), "{why}");
-    // The last connection is closed a moment after that was sent.
+    // The last connection is closed a moment after the refusal was sent.
     eventually("guests hold no more than their share", || {
         let held = Usage::of(home.pid()).descriptors - before.descriptors;
         if held <= 96 { Ok(()) } else { Err(format!("{held} descriptors")) }
     });
-    // Another process is let in during that, and the home gets all descriptors back.
+    // Another process is admitted in the meantime, and the home gets all descriptors back.
     let mut other = found(&place);
     other.ask("count 1").expect_ok("counting beside it");
     other.say("leave");
@@ -122,8 +122,8 @@ fn a_process_that_connects_again_and_again_leaves_room_for_others() {
     end(&place, [home]);
 }
 
-/// Those who wait go on when the home has repaired it, and the home itself need not do anything for
-/// that.
+/// The waiting processes go on when the home has repaired the object, and the home's program itself
+/// need not do anything for that.
 #[test]
 fn who_is_killed_in_an_operation_holds_nobody_up() {
     let _company = in_company();
@@ -141,7 +141,7 @@ fn who_is_killed_in_an_operation_holds_nobody_up() {
     end(&place, [home, victim, other]);
 }
 
-/// Bytes of memory that a process has had at most.
+/// Returns the peak memory of a process, in bytes.
 fn peak(party: &Party) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", party.pid())).expect("it lives");
@@ -232,8 +232,8 @@ fn when_the_home_is_killed_others_are_told_and_another_one_takes_its_place() {
     end(&place, [home, other, waits, again]);
 }
 
-/// Those who only look see whole states, and can do nothing else, whoever writes meanwhile, and
-/// ends in the middle of that.
+/// Processes that may only read see whole states and can do nothing else, even while others write
+/// or end in the middle of a write.
 #[test]
 fn who_may_only_read_sees_whole_states_and_writes_nothing() {
     let _company = in_company();
@@ -280,8 +280,8 @@ fn what_only_its_home_writes_is_sealed() {
     end(&place, [other]);
 }
 
-/// Each is run once, or the one who asked is told that this is not known; and nobody else is
-/// harmed.
+/// Each invocation is run once, or its caller gets the error that the outcome is unknown. No other
+/// process is harmed.
 #[test]
 fn one_that_ends_at_any_point_of_an_invocation_harms_no_other() {
     let _company = in_company();
@@ -323,12 +323,12 @@ fn one_that_ends_at_any_point_of_an_invocation_harms_no_other() {
                     if act != Act::Exec {
                         asks.ended();
                     }
-                    // What it asked for may be run still, or not at all.
+                    // The invocation may still be run, or not at all.
                     let now = [(); 2].map(|()| other.ask("add 1").numbers("the number")[0]);
                     assert!(now[0] < now[1] && (2..=3).contains(&now[1]), "{now:?}");
                 }
             }
-            // A panic ends the thread that serves, and no more.
+            // A panic ends only the thread that serves.
             if at_home && act == Act::Panic {
                 other.ask("add 1").expect_error("NotServed", &["has to serve it"]);
                 assert!(home.ask("number").numbers("the number")[0] <= 1);
@@ -342,7 +342,7 @@ fn one_that_ends_at_any_point_of_an_invocation_harms_no_other() {
     }
 }
 
-/// Each point with each act, of the home's and of others'.
+/// Each point with each act, for the points of the home and of others.
 #[test]
 fn one_that_ends_at_any_point_harms_no_other() {
     let _company = in_company();
@@ -378,7 +378,7 @@ fn a_faulty_user(point: Point, act: Act, fault: &str) {
         _ => drop(faulty.ended()),
     }
     if act == Act::Stop && !opens {
-        // It has the lock.
+        // The faulty process has the lock.
         other.say(&format!("count {EACH}"));
         faulty.signal(Signal::CONT);
         other.hear().expect_ok("counting after one that was stopped");
@@ -393,7 +393,7 @@ fn a_faulty_user(point: Point, act: Act, fault: &str) {
         Point::ObjectLocked if act == Act::Stop => 1,
         _ => 0,
     };
-    // One that becomes another program may have had its turn after the others.
+    // A process that becomes another program may have had its turn after the others.
     eventually(fault, || match words(&mut home) {
         [first, second, _] if first == second && first == all + own => Ok(()),
         other => Err(format!("{other:?} in place of {}", all + own)),
@@ -418,7 +418,7 @@ fn a_faulty_home(point: Point, act: Act, fault: &str) {
                 faulty.signal(Signal::CONT);
                 other.hear().expect_ok("counting after all");
             }
-            // Whatever panics there is no repair.
+            // If the home panics, there is no repair.
             Act::Panic => drop(other.hear().expect_error("Poisoned", &[])),
             _ => drop(other.hear().expect_error("Ended", &[])),
         }

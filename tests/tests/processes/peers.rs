@@ -1,7 +1,7 @@
-//! Clients and servers in other namespaces, and of other users: they bind, call, and learn of each
-//! other's end as any others do, and are not taken for one another.
+//! Clients and servers in other namespaces, and of other users. They bind, call, and learn of each
+//! other's end as any others do, and none is mistaken for another.
 //!
-//! These tests need root for other users, and `unshare` for namespaces. They say what they left
+//! These tests need root for other users, and `unshare` for namespaces. They print what they left
 //! out.
 
 use crate::in_company;
@@ -11,19 +11,19 @@ use upcall_os::lock::KernelMutex;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
 
-/// Users that need no entry in the system's list.
+/// User ids that need no entry in the system's list of users.
 pub(crate) const ONE: u32 = 61_001;
 pub(crate) const OTHER: u32 = 61_002;
 
-/// Where a party runs: in this program's namespaces, but for one kind, or for all kinds that
+/// Where a party runs: in this program's namespaces, except for one kind, or for all kinds that
 /// containers have of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
     Same,
-    /// In a PID namespace of its own, which this program's contains.
+    /// In a PID namespace of its own, which is a child of this program's.
     Pid,
-    /// In a mount namespace of its own, where the folder of names is at another place, and nothing
-    /// is at its place here.
+    /// In a mount namespace of its own, where the names directory is at another path, and nothing
+    /// is at the path that it has here.
     Mount,
     Network,
     Ipc,
@@ -51,8 +51,8 @@ impl Space {
         matches!(self, Self::Mount | Self::Container)
     }
 
-    /// The command that makes the namespaces, with a user namespace where this machine wants that
-    /// for them; `None` if it refuses.
+    /// Returns the command that makes the namespaces, with a user namespace where this machine
+    /// requires one, or `None` if the machine refuses it.
     fn unshare(self) -> Option<Vec<String>> {
         static REFUSED: KernelMutex<Vec<Space>> = KernelMutex::new(Vec::new());
         let commands = [&["unshare"][..], &["unshare", "--user", "--map-root-user"]]
@@ -85,7 +85,7 @@ impl Space {
     }
 }
 
-/// Those of these that can be had here; says which cannot.
+/// Returns those of these spaces that this machine allows; prints which it refuses.
 pub(crate) fn available(spaces: &[Space]) -> Vec<Space> {
     spaces
         .iter()
@@ -94,7 +94,7 @@ pub(crate) fn available(spaces: &[Space]) -> Vec<Space> {
         .collect()
 }
 
-/// The command that runs a program of `place` as a user, in namespaces.
+/// Returns the command that runs a program of `place` as a user, in namespaces.
 fn wrapper(place: &Place, space: Space, user: u32) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     if space != Space::Same {
@@ -107,8 +107,8 @@ fn wrapper(place: &Place, space: Space, user: u32) -> Vec<String> {
     words
 }
 
-/// The command that moves the folder of names of `place` within a mount namespace, and then runs a
-/// program; empty for a space that has the mounts of this program.
+/// Returns the command that moves the names directory of `place` within a mount namespace and then
+/// runs a program; empty for a space that has the mounts of this program.
 fn mounts(place: &Place, space: Space) -> Vec<String> {
     if !space.has_mounts() {
         return Vec::new();
@@ -133,7 +133,7 @@ pub(crate) fn own_user() -> u32 {
     upcall_os::socket::own_user()
 }
 
-/// Whether this program may run others as another user; says so if not.
+/// Returns `true` if this program may run others as another user; prints a line if not.
 pub(crate) fn may_change_users(test: &str) -> bool {
     let may = own_user() == 0
         && Command::new("setpriv")
@@ -149,7 +149,7 @@ pub(crate) fn may_change_users(test: &str) -> bool {
     may
 }
 
-/// The program for parties: a copy that every user can reach.
+/// Returns the program for parties: a copy that every user can reach.
 pub(crate) fn program() -> &'static str {
     static COPY: OnceLock<(tempfile::TempDir, String)> = OnceLock::new();
     let (_, path) = COPY.get_or_init(|| {
@@ -165,7 +165,7 @@ pub(crate) fn program() -> &'static str {
     path
 }
 
-/// A server's user and a client's, and what each has to say about the other to accept it.
+/// A server's user and a client's, and the options with which each accepts the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Users {
     pub(crate) what: &'static str,
@@ -211,7 +211,7 @@ pub(crate) fn serve(place: &Place, space: Space, user: u32, options: &str) -> Pa
     serve_by(place, &wrapper(place, space, user), options)
 }
 
-/// Starts a server by a command that runs it.
+/// Starts a server through the command `words`.
 fn serve_by(place: &Place, words: &[String], options: &str) -> Party {
     let mut server = place.start_by(words, &format!("serve trial {options}"));
     server.hear().expect_ok("a server's start");
@@ -229,7 +229,7 @@ fn expect_clients(server: &mut Party, count: &str) {
     });
 }
 
-/// Starts a server and two clients in these spaces, and goes through their [`lives`].
+/// Starts a server and two clients in these spaces, and takes them through their [`lives`].
 fn scene(server_space: Space, client_space: Space, users: Users, pacing: &str) {
     println!("server {server_space:?}, client {client_space:?}, {}, {pacing}", users.what);
     let place = Place::shared(program(), users.server);
@@ -270,14 +270,14 @@ fn lives(mut server: Party, mut clients: [Party; 2], bind: &str, pacing: &str) {
     survivor
         .ask(&format!("add-on-thread {pacing} 2 3"))
         .expect_error("Failed.PeerEnded", &["the server has ended"]);
-    // What a dead server of another user left in the folder is not this client's to remove.
+    // Files of a dead server of another user are not this client's to remove.
     match survivor.ask(bind) {
         Said::Error { kind, .. } if kind == "ServerGone.name" || kind == "NoSuchName.name" => {}
         said => panic!("binding after the server's end: {said:?}"),
     }
 }
 
-/// The server in a namespace of its own, the client, or each in one.
+/// Gives the server a namespace of its own, or the client, or each of the two.
 fn table(pacing: &str) {
     let _company = in_company();
     let spaces = available(&Space::OWN);
@@ -302,7 +302,7 @@ fn calls_cross_namespaces_and_users_parked() {
 }
 
 /// A server in a PID namespace of its own does not see its clients' numbers. Each client still has
-/// a share of its own, as where the server sees the numbers, and for all pairs of users.
+/// a quota of its own, as where the server sees the numbers, and for all pairs of users.
 #[test]
 fn clients_without_a_visible_number_do_not_share_a_quota() {
     let _company = in_company();
@@ -323,7 +323,7 @@ fn clients_without_a_visible_number_do_not_share_a_quota() {
     }
 }
 
-/// Processes of one user cannot keep those of another from binding, however many they are.
+/// However many processes of one user there are, those of another user can still bind.
 #[test]
 fn a_user_with_many_processes_leaves_room_for_another() {
     if !may_change_users("a user with many processes") {
@@ -347,7 +347,7 @@ fn a_user_with_many_processes_leaves_room_for_another() {
         .expect_ok("a binding of the server's own user");
 }
 
-/// Calls that wait for ever, of many processes of one user, leave stacks for another user's.
+/// Calls that wait for ever, of many processes of one user, leave stacks for another user's calls.
 #[test]
 fn calls_of_a_user_with_many_processes_leave_stacks_for_another() {
     if !may_change_users("stacks of two users") {
@@ -372,11 +372,12 @@ fn calls_of_a_user_with_many_processes_leave_stacks_for_another() {
         8 => Ok(()),
         found => Err(found.to_string()),
     });
-    // Each question of the other user ran on a stack, and let the server look at all lanes again.
+    // Each call of the other user ran on a stack, and made the server probe all lanes again.
     (0..100).for_each(|_| assert_eq!(came_in(&mut other), 8));
 }
 
-/// Each side accepts only whom its policy names, and the kernel's mode of the socket comes first.
+/// Each side accepts only the users that its policy names, and the mode of the socket is checked
+/// first.
 #[test]
 fn each_side_says_which_users_it_accepts() {
     if !may_change_users("policies of both sides") {
@@ -406,7 +407,7 @@ fn each_side_says_which_users_it_accepts() {
         .expect_error("WrongUser", &["the peer is user 61001", "user 61002 or root", "expect"]);
     other.ask("bind-expecting trial 61003").expect_error("WrongUser", &["accepted is users 61003"]);
     drop(server);
-    // The umask of the server does not count, and its group does.
+    // The umask of the server has no effect, and its group has.
     let mut words = ["sh", "-c", "umask 0777; exec \"$0\" \"$@\""].map(String::from).to_vec();
     words.extend(as_user(ONE));
     let mut server = place.start_by(&words, "serve trial mode=660 admit-group=61001");
@@ -444,8 +445,8 @@ fn a_second_binding_is_checked_by_its_own_policy() {
     assert_eq!(client.ask("add 2 3").numbers("a call through the first binding"), [5]);
 }
 
-/// A home says who may connect, and a guest whose home it accepts; both work on the object then,
-/// and learn of each other's end.
+/// A home says which users may connect, and a guest whose home it accepts. Both then work on the
+/// object, and learn of each other's end.
 #[test]
 fn an_object_is_shared_between_users() {
     if !may_change_users("objects of two users") {
@@ -479,7 +480,7 @@ fn an_object_is_shared_between_users() {
     guest.ask("count 100").expect_ok("operations of the guest");
     home.ask("count 100").expect_ok("operations of the home");
     assert_eq!(guest.ask("look").numbers("what it is"), [200, 200, 0]);
-    // It ends in the middle of an operation, and the home puts that right.
+    // The guest ends in the middle of an operation, and the home repairs the object.
     guest.say("die");
     guest.ended();
     eventually("the home has repaired it", || match home.ask("look").numbers("what it is")[..] {
@@ -498,8 +499,8 @@ fn an_object_is_shared_between_users() {
     home.hear().expect_error("Name.Resource", &["a socket in"]);
 }
 
-/// A process that calls itself root, or another user, in a user namespace of its own is who it is
-/// outside.
+/// A process that is root, or another user, inside a user namespace of its own counts as the user
+/// that it is outside.
 #[test]
 fn a_user_namespace_does_not_change_who_a_peer_is() {
     if !may_change_users("user namespaces") {
@@ -525,7 +526,7 @@ fn a_user_namespace_does_not_change_who_a_peer_is() {
 /// The user namespace of a party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Numbers {
-    /// This program's, in which every user has its own number.
+    /// This program's namespace, in which every user has its own number.
     All,
     /// A namespace of the party's own. Its user is root there, and no other user has a number.
     Own,
@@ -534,7 +535,7 @@ enum Numbers {
 }
 
 impl Numbers {
-    /// The number that `user` has for a party which runs as `own`; `None` if it has none.
+    /// Returns the number that `user` has for a party that runs as `own`, or `None` if it has none.
     fn of(self, user: u32, own: u32) -> Option<u32> {
         match self {
             Self::All => Some(user),
@@ -552,7 +553,7 @@ impl Container {
     /// The user that is root inside.
     const FIRST: u32 = ONE - 1;
 
-    /// A new one; `None` if this machine refuses it, or has no `nsenter`.
+    /// Makes such a namespace, or returns `None` if this machine refuses it or has no `nsenter`.
     fn new() -> Option<Self> {
         let mut unshare = Command::new("unshare");
         unshare.args(["--user", "sh", "-c", "echo ok; exec cat"]);
@@ -571,20 +572,20 @@ impl Container {
         works.then_some(made)
     }
 
-    /// The command that runs a program inside, as a user with this number outside.
+    /// Returns the command that runs a program inside, as the user with this number outside.
     fn words(&self, user: u32) -> Vec<String> {
         let enter = ["nsenter".into(), format!("--user=/proc/{}/ns/user", self.0.pid())];
         enter.into_iter().chain(as_user(user - Self::FIRST)).collect()
     }
 }
 
-/// The command that makes a user namespace in which `user` is root, with no number for any other;
-/// says so if it is refused.
+/// Returns the command that makes a user namespace in which `user` is root and no other user has a
+/// number; prints a line if it is refused.
 fn alone_inside(user: u32) -> Option<Vec<String>> {
     alone_inside_as(0, user)
 }
 
-/// The same, with this number inside in place of root's.
+/// Like [`alone_inside`], with `number` inside in place of root's.
 fn alone_inside_as(number: u32, user: u32) -> Option<Vec<String>> {
     let unshare =
         ["unshare", "--user", &format!("--map-user={number}"), &format!("--map-group={number}")]
@@ -601,8 +602,8 @@ fn alone_inside_as(number: u32, user: u32) -> Option<Vec<String>> {
     works.then_some(words)
 }
 
-/// A server in `server`, two clients in `client`, of one user or of two. Each side accepts the
-/// other by the number that it sees, or accepts any user where it sees none.
+/// Starts a server in `server` and two clients in `client`, of one user or of two. Each side
+/// accepts the other by the number that it sees, or accepts any user where it sees none.
 fn scene_of_numbers(
     server: (Numbers, &[String]),
     client: (Numbers, &[String]),
@@ -632,9 +633,9 @@ fn scene_of_numbers(
     lives(server, [(); 2].map(|()| place.start_by(client.1, "client")), &bind, pacing);
 }
 
-/// The server in another user namespace than this program, the client, or both in different ones:
-/// of one user with the policies that hold when nothing is said, and of two users with policies
-/// that name what each side sees.
+/// The server is in another user namespace than this program, or the client, or both in different
+/// ones. One user runs with the default policies; two users run with policies that name what each
+/// side sees.
 fn table_of_numbers(pacing: &str) {
     if !may_change_users("user namespaces") || alone_inside(ONE).is_none() {
         return;
@@ -646,7 +647,7 @@ fn table_of_numbers(pacing: &str) {
             "skipped: user namespaces with numbers for two users: `nsenter --user` or a map of users is refused here"
         );
     }
-    // As the server's, and as the client's: each has a namespace of its own.
+    // For the server's side and for the client's: each has a namespace of its own.
     let words = |numbers: Numbers, user: u32, side: usize| match numbers {
         Numbers::All => Some(as_user(user)),
         Numbers::Own => alone_inside(user),
@@ -677,8 +678,8 @@ fn calls_cross_user_namespaces_parked() {
     table_of_numbers("sleep");
 }
 
-/// The command that makes a user namespace in which `user` is root, and the namespaces of `space`
-/// within it. Prints why there is none.
+/// Returns the command that makes a user namespace in which `user` is root, and the namespaces of
+/// `space` within it. If it is refused, prints why.
 fn alone_inside_with(space: Space, user: u32) -> Option<Vec<String>> {
     let mut words = alone_inside(user)?;
     words.extend(space.options().iter().map(|option| (*option).to_string()));
@@ -692,9 +693,9 @@ fn alone_inside_with(space: Space, user: u32) -> Option<Vec<String>> {
     works.then_some(words)
 }
 
-/// A server and clients of one user, of which the server, the clients, or all have user namespaces
-/// of their own. Each contains a namespace of every other kind, and the user is root there. Where a
-/// machine refuses that, each contains a PID namespace only.
+/// A server and clients of one user. The server, the clients, or all have user namespaces of their
+/// own. Each contains a namespace of every other kind, and the user is root there. Where a machine
+/// refuses that, each contains a PID namespace only.
 fn row_of_nested_namespaces(pacing: &str) {
     if !may_change_users("namespaces within user namespaces") || alone_inside(ONE).is_none() {
         return;
@@ -728,12 +729,12 @@ fn calls_cross_namespaces_within_user_namespaces_parked() {
     row_of_nested_namespaces("sleep");
 }
 
-/// The number that the kernel shows for users without one, unless the machine says otherwise.
+/// The number that the kernel shows for users without one, unless the machine is set up otherwise.
 const OVERFLOW: u32 = 65_534;
 
-/// A program can have the overflow number in its user namespace, which stands for all users outside
-/// as well. None of them is taken for the program's own user: no policy does, and no bound exempts
-/// them.
+/// A program can have the overflow number in its user namespace, where that number also stands for
+/// all users outside. None of them is taken for the program's own user: no policy does so, and no
+/// bound exempts them.
 #[test]
 fn a_number_that_stands_for_many_users_is_not_a_programs_own() {
     if !may_change_users("a user namespace with the number of `nobody`") {
@@ -760,7 +761,7 @@ fn a_number_that_stands_for_many_users_is_not_a_programs_own() {
     assert_eq!(said.iter().filter(|said| matches!(said, Said::Ok(_))).count(), 8, "{said:?}");
 }
 
-/// A group of members, one in each of these spaces, the first of which takes in the others.
+/// Starts a group with one member in each of these spaces; the first member admits the others.
 fn group_of(place: &Place, spaces: &[Space]) -> Vec<Party> {
     let size = spaces.len();
     let start = |rank: usize| {
@@ -781,8 +782,8 @@ fn group_of(place: &Place, spaces: &[Space]) -> Vec<Party> {
     members
 }
 
-/// Members of a group in several PID namespaces form it, send each other messages, and learn of
-/// each other's end, also of members with which they have exchanged nothing.
+/// Members in several PID namespaces form a group, send each other messages, and learn of each
+/// other's end, even of members with which they have exchanged nothing.
 #[test]
 fn members_of_a_group_are_in_any_namespaces() {
     let _company = in_company();
@@ -807,7 +808,7 @@ fn members_of_a_group_are_in_any_namespaces() {
             for ends in [1, 0] {
                 let mut members = match ends {
                     1 => std::mem::take(&mut members),
-                    // Nothing was said in this one.
+                    // No message was sent in this group.
                     _ => group_of(&place, &spaces),
                 };
                 let victim = members.remove(ends);

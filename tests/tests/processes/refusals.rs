@@ -1,4 +1,4 @@
-//! Bad input: each thing gives an error of its own, whose text says what to do.
+//! Bad input: each mistake gives an error of its own, whose text says what to do.
 
 use crate::{in_company, place};
 use std::os::unix::fs::PermissionsExt;
@@ -39,7 +39,7 @@ fn a_full_table_does_not_take_a_live_servers_name() {
     let _company = in_company();
     let place = place();
     let server = place.serve("trial");
-    // One that cannot open a descriptor to ask whether the name's holder lives.
+    // A server that cannot open a descriptor to check whether the name's holder lives.
     for limit in 3..24 {
         let mut command = place.command("serve trial");
         // `Command::pre_exec` is unsafe; the shell sets the limit instead.
@@ -127,7 +127,7 @@ fn something_else_listens() {
         };
         for _ in 0..if manner == "noise" { 20 } else { 1 } {
             match client.ask(&format!("bind {manner}")) {
-                // Noise that happens to be an answer to something else is not one to this.
+                // Noise that happens to be an answer to another request does not answer this one.
                 Said::Error { kind, .. } if manner == "noise" && kind.starts_with("NoAnswer") => {
                     break;
                 }
@@ -161,8 +161,8 @@ fn a_silent_server_holds_up_its_own_binders_only() {
     let in_time = (0..5).any(|_| {
         let words = place.client().ask(&format!("bind-beside mute trial {BINDERS}")).expect_ok("binding");
         println!("    while {} of {BINDERS} waited for the silent server; each gave up after {} ms at most", words[0], words[1]);
-        // They wait for each other and for the server, together about as long as one alone, 5 s.
-        // One after the other they would take 80 s.
+        // The others wait for each other and for the server, together about as long as one of them
+        // alone, 5 s. One after the other they would take 80 s.
         assert!(words[1].parse::<u64>().unwrap() < 60_000, "{words:?}");
         assert_eq!(words[2..], ["NoAnswer.name"]);
         words[0] == BINDERS.to_string()
@@ -178,7 +178,7 @@ fn a_server_of_another_version() {
     impostor.hear().expect_ok("an impostor");
     let mut client = place.client();
     let (own, other) = (format!("version {VERSION}"), format!("version {}", VERSION + 1));
-    // Each time the same: nothing is kept of a server that cannot be understood.
+    // The same result each time: nothing is kept about a server that cannot be understood.
     for _ in 0..3 {
         client.ask("bind ahead").expect_error(
             "Version",
@@ -200,12 +200,12 @@ fn folders_of_names() {
         command.env("UPCALL_DIR", folder).stdin(std::process::Stdio::null());
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
-    // Not a folder.
+    // Not a directory.
     let file = place.path().join("file");
     std::fs::write(&file, "").unwrap();
     let text = with(&file);
     assert!(text.contains("error Folder") && text.contains("UPCALL_DIR"), "{text}");
-    // Below something that is no folder.
+    // Below something that is no directory.
     let text = with(&file.join("below"));
     assert!(text.contains("error Folder") && text.contains("folder of names"), "{text}");
     // A path too long for a socket.
@@ -220,7 +220,7 @@ fn folders_of_names() {
         assert!(text.contains("error Folder"), "{text}");
         return eprintln!("skipped: not run as root: other users' folders are not tested");
     }
-    // As another user: the folder of root may not be entered, or not be written.
+    // As another user: root's directory may not be entered, or not be written.
     let other = |folder: &std::path::Path, arguments: &str| {
         let mut command = place.command(arguments);
         let program = place.path().join("party");
@@ -239,7 +239,7 @@ fn folders_of_names() {
     assert!(text.contains("error Folder") && text.contains("this user may not"), "{text}");
     let text = other(&place.path().join("new"), "serve trial");
     assert!(text.contains("error Folder") && text.contains("this user may not"), "{text}");
-    // A name in a folder that everybody may read, exported by root for root alone.
+    // A name in a directory that every user may read, exported by root for root alone.
     let shared = place.path().join("shared");
     let mut command = place.command("serve trial");
     let mut server =

@@ -20,7 +20,7 @@ pub struct Scene {
 impl Scene {
     pub fn new(options: &str) -> Self {
         let place = Rc::new(place());
-        // What the server holds at the end is compared: spares would stay.
+        // The server's resources at the end are compared, and spares would stay.
         let server = place.serve(&format!("trial spares=0 {options}"));
         let mut honest = place.client();
         honest.ask("bind trial").expect_ok("binding");
@@ -28,7 +28,7 @@ impl Scene {
         Self { place, server, honest, socket }
     }
 
-    /// The honest client calls for so long while `disturb` runs again and again.
+    /// Has the honest client call for `ms` milliseconds while `disturb` runs again and again.
     pub fn while_honest(&mut self, ms: u64, mut disturb: impl FnMut(&Path)) -> u64 {
         let end = Instant::now() + Duration::from_millis(ms);
         self.honest.say(&format!("honest {ms}"));
@@ -48,7 +48,7 @@ impl Scene {
         rounds
     }
 
-    /// Afterwards everything works as before.
+    /// Checks that everything works as before, and that nothing is left of the disturbance.
     pub fn close(mut self, before: Usage) {
         assert_eq!(self.honest.ask("add 2 3").numbers("add"), [5]);
         let mut late = self.place.client();
@@ -57,8 +57,8 @@ impl Scene {
         let pid = self.server.pid();
         eventually("the server has given everything back", || {
             let mut now = Usage::of(pid);
-            // The honest client may have some more segments: as many as it makes large calls at
-            // once.
+            // The honest client may have more segments than before: one for each large call that it
+            // has under way.
             now.shared = now.shared.saturating_sub(6);
             if now.is_back_to(&before) {
                 return Ok(());
@@ -67,7 +67,8 @@ impl Scene {
         });
     }
 
-    /// What the server uses with its honest client, after a hostile one has come and gone.
+    /// Returns what the server uses with its honest client after a hostile client was there and has
+    /// gone.
     pub fn warm(&mut self) -> Usage {
         self.honest.ask("honest 300").expect_ok("calls");
         drop(Hold::new(&self.socket, "trial").expect("a channel"));

@@ -1,4 +1,4 @@
-//! `kill -9` of a server (LRPC, section 5.3; requirement L14).
+//! `kill -9` of a server (LRPC, section 5.3).
 
 use crate::{alone, in_company, place};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -10,13 +10,14 @@ use upcall_tests::now;
 use upcall_tests::place::eventually;
 use upcall_tests::usage::{Usage, open_descriptors};
 
-/// Every caller has to return within so many milliseconds, on a machine that does nothing else.
+/// Maximum time until every caller returns, in milliseconds, on an idle machine.
 const BAR: f64 = 100.0;
-/// Beyond that it may take so many times as long as another process takes to learn of the end from
+/// Beyond that, maximum time as a multiple of what another process takes to learn of the end from
 /// the kernel.
 const TIMES: f64 = 2.0;
 
-/// Waits for the end of a process in another thread, which returns when it learnt of that.
+/// Waits for the end of a process in another thread, which returns the moment at which it learned
+/// of the end.
 pub(crate) fn end_of(pid: u32) -> JoinHandle<u64> {
     let pid = Pid::from_raw(pid as i32).expect("a process number");
     let process = pidfd_open(pid, PidfdFlags::empty()).expect("a living process");
@@ -26,7 +27,7 @@ pub(crate) fn end_of(pid: u32) -> JoinHandle<u64> {
     })
 }
 
-/// Milliseconds from one moment to another.
+/// Returns the milliseconds from one moment to another.
 pub(crate) fn between(before: u64, after: u64) -> f64 {
     after.saturating_sub(before) as f64 / 1e6
 }
@@ -47,8 +48,9 @@ fn long_every_caller_returns() {
     killed_while_called(300);
 }
 
-/// Other programs may have the processors for a while: most rounds are in time. Of each round:
-/// milliseconds from the kill until the last caller returned, and until [`end_of`] returned.
+/// Checks that most rounds are in time; in some, other programs may have the processors for a
+/// while. Each round has the milliseconds from the kill until the last caller returned, and until
+/// [`end_of`] returned.
 pub(crate) fn in_time(rounds: &[(f64, f64)]) {
     let callers = median(rounds.iter().map(|round| round.0).collect());
     let kernel = median(rounds.iter().map(|round| round.1).collect());
@@ -69,7 +71,7 @@ fn killed_while_called(rounds: u32) {
         let options = ["", "sleep", "two", "poll"][round as usize % 4];
         let server = place.serve(&format!("trial {options}"));
         client.ask("bind trial").expect_ok("binding to the new server of the same name");
-        // The first rounds bring up what stays: the clerk, the station, the places where virtual
+        // The first rounds create what stays: the clerk, the station, the places where virtual
         // processors sleep, and the memory of as many threads as there will be.
         let storm = if round < 4 { 3 - u64::from(round) } else { dice.below(4) };
         let (kernel, users) = [(6, 8), (1, 0), (0, 1), (12, 70)][storm as usize];
@@ -145,14 +147,14 @@ fn a_server_comes_up_while_the_dead_ones_clients_sweep() {
         }
         server.kill();
         server.ended();
-        // At this moment eight clerks remove what the old one left.
+        // At this moment eight clerks remove what the old server left.
     }
     drop(clients);
     let _server = place.serve("trial");
     place.client().ask("bind trial").expect_ok("binding");
 }
 
-/// The kernel takes its memory back before it closes its sockets.
+/// The kernel frees the server's memory before it closes its sockets.
 #[test]
 fn a_server_that_takes_long_to_end_is_waited_for() {
     let _company = in_company();

@@ -1,11 +1,11 @@
 //! Each system call that takes a resource fails in turn: in a server, a client, a member of a
 //! group, a home, and a guest.
 //!
-//! What must come of it, each time: the process gets a typed error or does without, its peers
-//! notice no more than a typed error, and nothing is left over. The tests take every number, one
-//! after the other, until a run ends before the number is reached. `make test-long` repeats them
-//! with the errors of a machine that lacks the resource, and with all calls from a number on
-//! refused.
+//! The outcome has to be the same each time. The process gets a typed error or does without, its
+//! peers notice no more than a typed error, and nothing is left over. The tests refuse the first
+//! call, then the second, and so on, until a run ends before the number is reached.
+//! `make test-long` repeats them with the errors of a machine that lacks the resource, and with all
+//! calls from a number on refused.
 
 use crate::{in_company, place};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,10 +16,10 @@ use upcall_tests::shortage::{Rule, Shortage};
 use upcall_tests::speech::{Came, Hold, Request};
 use upcall_tests::usage::{Usage, open_descriptors};
 
-/// More system calls that take something than any of the runs makes.
+/// More system calls that take a resource than any of the runs makes.
 const NO_END: usize = 3000;
 
-/// Kinds of errors that a process may get which lacks something, or whose peer does.
+/// Kinds of errors that a process may get when it, or its peer, lacks a resource.
 const TYPED: [&str; 12] = [
     "Resource",
     "NoAnswer",
@@ -35,8 +35,8 @@ const TYPED: [&str; 12] = [
     "Custom.kind",
 ];
 
-/// Runs `run` with each number until nothing was refused: it returns what was, and what came of it.
-/// One failure hides nothing.
+/// Calls `run` with each number until no call was refused. `run` returns the refused call and its
+/// outcome. After a failure the other numbers are tried all the same.
 fn each(
     what: &str,
     rule: fn(usize) -> Rule,
@@ -58,7 +58,8 @@ fn each(
     panic!("{what}: no end to system calls that take something");
 }
 
-/// The words of a success, or the text of a typed error that claims no death.
+/// Returns the words of a success, or the text of a typed error. Panics if the error claims a
+/// death.
 #[track_caller]
 fn outcome(said: &Said, what: &str) -> String {
     if let Said::Error { kind, text } = said {
@@ -68,7 +69,7 @@ fn outcome(said: &Said, what: &str) -> String {
     said.to_line()
 }
 
-/// A party has not panicked.
+/// Checks that a party has not panicked.
 #[track_caller]
 fn is_calm(shortage: &Shortage, what: &str) {
     let complaints = shortage.complaints();
@@ -120,14 +121,14 @@ fn a_server_starts_or_says_why_not_whichever_call_is_refused() {
     a_server_starts_or_says_why_not(Rule::One);
 }
 
-/// A server, a client that is bound to it before anything is refused, and what the server uses.
+/// A server, a client that is bound to it before any call is refused, and what the server uses.
 struct Scene {
     place: Place,
     server: Party,
     shortage: Shortage,
     bystander: Party,
     before: Usage,
-    /// Where it listens, if it does.
+    /// The address at which the server listens, if it does.
     address: Option<String>,
 }
 
@@ -147,7 +148,7 @@ impl Scene {
         scene
     }
 
-    /// What the server uses when its visitors have gone.
+    /// Waits until the server's clients have gone, and returns what it uses then.
     fn rest(&self) -> Usage {
         let pid = self.server.pid();
         let mut last = Usage::of(pid);
@@ -161,12 +162,12 @@ impl Scene {
         last
     }
 
-    /// Each call of the server is refused in turn while a client lives this life.
+    /// Refuses each call of the server in turn while a client lives this life.
     fn walk(&mut self, life: &str, rule: fn(usize) -> Rule, live: impl Fn(&Place) -> String) {
         each(life, rule, |rule| {
             self.shortage.set(rule);
             let came = live(&self.place);
-            // What the server does after the client has gone belongs to its life.
+            // What the server does after the client has gone belongs to the client's life.
             let refused = self.shortage.lift();
             let what = format!("{life}, {rule:?} ({refused:?})");
             assert!(
@@ -264,9 +265,9 @@ fn a_client_gets_a_typed_error_whichever_receipt_of_a_message_has_no_room_for_de
     a_client_gets_a_typed_error(Rule::Receipt);
 }
 
-/// Two members form a group and send; one of them lacks something. Both say what came of it, first
-/// the member that lacks something. Once there is enough, what was not sent can be sent, and
-/// nothing is lost.
+/// Two members form a group and send; one of them lacks a resource. Both report the outcome, first
+/// the member that lacks it. Once there is enough, what was not sent can be sent, and nothing is
+/// lost.
 fn two_members(
     place: &Place,
     rank: usize,
@@ -291,7 +292,8 @@ fn two_members(
             if let Said::Ok(_) = sent {
                 taker.say(&format!("take {from} 3000"));
                 match taker.hear_within(limit) {
-                    // A receiver that lacks something may refuse the queue when all was sent.
+                    // A receiver that lacks a resource may refuse the queue after all messages were
+                    // sent.
                     Said::Error { kind, .. } if from != rank && kind == "nothing.comes" => {
                         waits.push((from, 3001))
                     }
@@ -332,7 +334,7 @@ fn a_member_gets_a_typed_error(rank: usize, rule: fn(usize) -> Rule) {
     let mut number = 0;
     each(&format!("a member of rank {rank}"), rule, |rule| {
         number += 1;
-        // The other one waits in vain for a member that could not even begin.
+        // The other member waits in vain for one that could not even begin.
         let (said, refused) = two_members(&place, rank, rule, number, "700");
         let outcome =
             |(at, said)| member_outcome(said, at % 2 == 0, &format!("{rule:?} in rank {rank}"));
@@ -341,7 +343,7 @@ fn a_member_gets_a_typed_error(rank: usize, rule: fn(usize) -> Rule) {
     });
 }
 
-/// The same for the member that lacks something, and for the other one. Both live.
+/// Like [`outcome`], for the member that lacks a resource and for the other one. Both live.
 #[track_caller]
 fn member_outcome(said: &Said, lacks: bool, what: &str) -> String {
     const OF_THE_ONE: [&str; 4] = ["Resource", "Incomplete", "NoMemory", "Unreachable"];
@@ -367,7 +369,7 @@ fn the_second_member_gets_a_typed_error_whichever_call_is_refused() {
     a_member_gets_a_typed_error(1, Rule::One);
 }
 
-/// A member that has joined learns of the end of another one, though that has sent it nothing.
+/// A member that has joined learns of the end of another one that has sent it nothing.
 #[test]
 fn a_member_learns_of_every_end_whichever_call_is_refused() {
     let _company = in_company();
@@ -398,7 +400,7 @@ fn a_member_learns_of_every_end_whichever_call_is_refused() {
     });
 }
 
-/// A home makes an object that a guest uses and leaves; the home lacks something.
+/// A home makes an object, which a guest uses and leaves. The home lacks a resource.
 fn a_home_gets_a_typed_error(rule: fn(usize) -> Rule) {
     let _company = in_company();
     let place = place();
@@ -436,7 +438,7 @@ fn a_home_gets_a_typed_error(rule: fn(usize) -> Rule) {
             is_calm(&shortage, &what);
             let status = it.ended();
             assert!(status.success(), "{what}: {status}");
-            // A home whose clerk has a guest in its hands leaves its name to the next one's sweep.
+            // If the home ends while its clerk serves a guest, its name stays until the next sweep.
             place.serve("sweeper").ended();
             place.expect_empty();
             refused.map(|refused| (refused, came.join("; ")))
@@ -449,7 +451,7 @@ fn a_home_gets_a_typed_error_whichever_call_is_refused() {
     a_home_gets_a_typed_error(Rule::One);
 }
 
-/// A guest finds an object, uses it and leaves; the guest lacks something.
+/// A guest finds an object, uses it and leaves. The guest lacks a resource.
 fn a_guest_gets_a_typed_error(rule: fn(usize) -> Rule) {
     let _company = in_company();
     let place = place();
@@ -486,8 +488,8 @@ fn a_guest_gets_a_typed_error_whichever_call_is_refused() {
     a_guest_gets_a_typed_error(Rule::One);
 }
 
-/// Allocations of fewer bytes than this are not refused: nodes, names, and texts of errors, of
-/// which the standard library takes most, and aborts where it cannot have them.
+/// Smallest allocation that is refused, in bytes. Smaller ones are nodes, names, and texts of
+/// errors. The standard library makes most of them, and aborts where they fail.
 const LEAST: usize = 1024;
 
 /// Values of sizes that a client chooses, in arguments and results, objects, and lists of
@@ -585,8 +587,8 @@ fn a_server_goes_on_whichever_allocation_for_a_list_of_procedures_is_refused() {
     }
 }
 
-/// Calls that wait, more than one piece of memory has stacks for. Each server is a new one: stacks
-/// stay.
+/// Calls that wait, more than one piece of memory has stacks for. Each number gets a new server,
+/// because stacks stay.
 #[test]
 fn a_server_without_memory_for_another_stack_goes_on_with_those_it_has() {
     let _company = in_company();
@@ -617,7 +619,7 @@ fn a_server_without_memory_for_another_stack_goes_on_with_those_it_has() {
     });
 }
 
-/// As though the whole machine lacked it: `ENFILE` and `ENOSPC`.
+/// As if the whole machine lacked the resource: `ENFILE` and `ENOSPC`.
 #[test]
 #[ignore = "long"]
 fn long_each_call_is_refused_as_by_a_machine_that_has_no_more() {
@@ -630,7 +632,7 @@ fn long_each_call_is_refused_as_by_a_machine_that_has_no_more() {
     a_guest_gets_a_typed_error(Rule::OneOfMachine);
 }
 
-/// All calls from a number on that take descriptors, threads or shared memory.
+/// All calls from a number on that take descriptors, threads or shared memory are refused.
 #[test]
 #[ignore = "long"]
 fn long_all_calls_from_one_on_are_refused() {
@@ -639,7 +641,8 @@ fn long_all_calls_from_one_on_are_refused() {
     a_server_goes_on(Rule::From);
 }
 
-/// The same with memory for the list of stacks. Each server is a new one: a list stays.
+/// The same with memory for the list of stacks. Each number gets a new server, because a list
+/// stays.
 #[test]
 fn a_server_without_memory_to_list_stacks_drops_what_a_client_had() {
     let _company = in_company();
@@ -652,7 +655,8 @@ fn a_server_without_memory_to_list_stacks_drops_what_a_client_had() {
         }
         client.ask("open 1").expect_ok("an object");
         server.ask(&format!("refuse-memory {nth} {LEAST}")).expect_ok("the refusal");
-        // Its objects are dropped on a thread of their own, which has the first stack of its size.
+        // The client's objects are dropped on a thread of their own, which has the first stack of
+        // its size.
         drop(client);
         eventually("the object is dropped", || match other.ask("things").numbers("things")[..] {
             [opened, dropped, ..] if opened == dropped => Ok(()),

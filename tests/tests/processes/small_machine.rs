@@ -1,4 +1,4 @@
-//! A server with the quotas that hold when nothing is said, on a machine with little memory.
+//! A server with the default quotas, on a machine with little memory.
 
 use crate::in_company;
 use crate::peers::{ONE, OTHER, as_user, may_change_users, program};
@@ -8,14 +8,14 @@ use upcall_tests::place::{Place, eventually};
 
 const MIB: u64 = 1 << 20;
 
-/// The memory of the server, with all that is charged to it.
+/// Memory of the server's control group, in bytes.
 const MACHINE: u64 = 512 * MIB;
 
-/// Processes of the second user that come later.
+/// Number of processes of the second user that come later.
 const MORE: usize = 4;
 
-/// What a client takes, in this order. Calls that stay come after these, for they keep the client
-/// from being served.
+/// The kinds of resources that a client takes, in this order. Calls that stay in the server come
+/// after these, because they keep the client from being served.
 const KINDS: [&str; 6] = ["results", "values", "objects", "stacks", "segments", "connections"];
 
 /// The server's side of a scene.
@@ -27,7 +27,7 @@ struct Small<'a> {
 }
 
 impl Small<'_> {
-    /// A client that is about to take all it can get.
+    /// Starts a client that is about to take all it can get.
     fn greedy(&self, user: u32) -> Party {
         let socket = self.place.sockets().pop().expect("a socket");
         let mut client =
@@ -36,7 +36,7 @@ impl Small<'_> {
         client
     }
 
-    /// The client takes what it can get of one kind. Returns how much that is.
+    /// Has the client take all it can get of one kind. Returns how much that is.
     fn take(&mut self, client: &mut Party, user: u32, kind: &str) -> u64 {
         let said = client.ask(kind);
         let (charged, peak) = (self.group.charged() / MIB, self.group.peak() / MIB);
@@ -53,8 +53,8 @@ impl Small<'_> {
     }
 }
 
-/// One client takes all that the quotas let it have, of all kinds together, then one of another
-/// user, and then more processes of that user.
+/// One client takes all that the quotas let it have, of all kinds together. Then a client of
+/// another user does, and then more processes of that user.
 #[test]
 fn a_server_with_default_quotas_lives_in_half_a_gigabyte() {
     if !may_change_users("a server in 512 MiB") {
@@ -71,7 +71,7 @@ fn a_server_with_default_quotas_lives_in_half_a_gigabyte() {
     let mut bystander = place.client();
     bystander.ask("bind hoard.small as small").expect_ok("binding");
     let mut small = Small { place: &place, group: &group, server, bystander };
-    // They have their channels before the others leave no room for those.
+    // These clients have their channels before the others leave no room for them.
     let more: Vec<_> = (0..MORE).map(|_| small.greedy(OTHER)).collect();
     let mut clients = Vec::new();
     for user in [ONE, OTHER] {

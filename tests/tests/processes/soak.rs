@@ -1,5 +1,5 @@
-//! The soak finds what it is to find: each fault that is planted into its load ends it with a
-//! report. Without one it passes (`make soak`).
+//! The soak finds what it is meant to find: each fault that is planted into its load ends it with a
+//! report. Without a fault it passes (`make soak`).
 
 use crate::in_company;
 use std::process::Command;
@@ -12,7 +12,7 @@ fn soak(arguments: &str) -> (Option<i32>, String) {
 
 fn finds(fault: &str, options: &str, said: &str) {
     let _company = in_company();
-    // On a busy machine the load may not come to the fault in a few seconds.
+    // On a busy machine the load may not reach the fault in a few seconds.
     let run = |seconds| {
         soak(&format!("--seconds {seconds} --hang 20000 --seed 1 {options} --plant {fault}"))
     };

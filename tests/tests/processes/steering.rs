@@ -1,5 +1,4 @@
-//! Which servers poll where not all can: those that their client calls most (LRPC, section 3.4;
-//! L9).
+//! Which servers poll where not all can: those that their client calls most (LRPC, section 3.4).
 
 use crate::{alone, place};
 use upcall_os::processor::CpuSet;
@@ -25,8 +24,8 @@ fn the_spare_processor_goes_to_the_server_that_is_called_most() {
     all.confine().expect("all processors");
     client.ask(&format!("bind-several {}", names.join(","))).expect_ok("bindings");
     for hot in [2, 0] {
-        // Others that want the processors take them from who polls: of some turns one without them
-        // is enough.
+        // Other programs that want the processors take them from the server that polls. Of some
+        // turns, one without them is enough.
         let turn = |client: &mut upcall_tests::party::Party| {
             let before: Vec<u64> = servers.iter().map(|server| switches(server.pid())).collect();
             client.ask(&format!("nulls-mostly {hot} {CALLS}")).expect_ok("calls");

@@ -1,4 +1,4 @@
-//! What a server counts of its bindings, as others read it (L21).
+//! What a server counts of its bindings, as other processes read it.
 
 use crate::{alone, in_company, place};
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn of(tallies: &PeerTallies, client: u32) -> Option<Reading> {
     tallies.read().into_iter().find(|reading| reading.client == client)
 }
 
-/// Every call is counted once, with what it carried, by whichever processor it was served.
+/// Every call is counted once, with the bytes that it carried, whichever processor served it.
 #[test]
 #[expect(clippy::too_many_lines, reason = "steps of one story, each of which needs those before")]
 fn every_call_is_counted_once() {
@@ -36,15 +36,15 @@ fn every_call_is_counted_once() {
         client.ask("fail oops").expect_error("Panicked", &["oops"]);
         client.ask("limited 2000 1").expect_error("TooLong", &[]);
         other.ask("nulls 7").expect_ok("calls");
-        // A call is counted while its reply is on its way: the last one, when it is there.
+        // A call is counted while its reply is on its way, so the last call is waited for.
         let found = || of(&tallies, client.pid()).expect("the client's binding");
         eventually("the last call is counted", || match found().outcomes {
             [_, _, 1, _] => Ok(()),
             outcomes => Err(format!("{outcomes:?}")),
         });
         let reading = found();
-        // What was too long was not sent; objects that are dropped and results that are fetched are
-        // the runtime's own calls. `bind` and `open` ask for the state of things as well.
+        // The value that was too long was not sent. The runtime itself makes calls to drop objects
+        // and to fetch results, and `bind` and `open` call `things`, too.
         let calls = reading.calls();
         let [done, refused, panicked, unknown] = reading.outcomes;
         println!(
@@ -88,8 +88,8 @@ fn every_call_is_counted_once() {
             ("trial", "upcall:tests/trial@1.0.0")
         );
 
-        // They go with their bindings, however these end; and can be read when the server runs no
-        // more.
+        // The tallies go with their bindings, however these end, and can be read after the server
+        // has ended.
         client.ask("unbind").expect_ok("unbinding");
         eventually("the binding is gone", || {
             if of(&tallies, client.pid()).is_none() { Ok(()) } else { Err("it is there".into()) }
@@ -104,7 +104,7 @@ fn every_call_is_counted_once() {
     }
 }
 
-/// Calls from another machine are remote ones, by the client's address; those of this machine
+/// Calls from another machine are remote, and listed by the client's address. Calls of this machine
 /// beside them are not.
 #[test]
 fn calls_from_other_machines_are_counted_as_remote() {
@@ -165,12 +165,12 @@ fn calls_from_other_machines_are_counted_as_remote() {
     }
 }
 
-/// How the calls came that `asked` makes: spins, donations, hand-offs, wakes, waits, from other
-/// machines (`upcall::directory::Arrival`).
+/// Returns how the calls came that `asked` makes: spins, donations, hand-offs, wakes, waits, and
+/// calls from other machines (`upcall::directory::Arrival`).
 fn came(tallies: &PeerTallies, client: &mut Party, asked: &str) -> [u64; 6] {
     let before = of(tallies, client.pid()).expect("the client's binding");
     client.ask(asked).expect_ok("calls");
-    // A call is counted when its reply is on its way.
+    // A call is counted while its reply is on its way.
     std::thread::sleep(Duration::from_millis(20));
     let since = of(tallies, client.pid()).expect("the client's binding").since(&before);
     println!(
@@ -207,7 +207,7 @@ fn calls_to_a_polling_server_on_a_processor_of_its_own_are_spins() {
 fn calls_on_one_processor_are_donations_or_hand_offs() {
     let _alone = alone();
     let all = CpuSet::allowed().expect("where we may run");
-    // The parties inherit it.
+    // The parties inherit the mask.
     CpuSet::only(all.iter().next().expect("a processor")).confine().expect("one processor");
     for options in ["", "sleep"] {
         let place = place();
@@ -216,12 +216,12 @@ fn calls_on_one_processor_are_donations_or_hand_offs() {
         client.ask("bind trial").expect_ok("binding");
         client.ask("nulls 500").expect_ok("calls");
         let tallies = opened(&place);
-        // Who asks a server to stay does not for 65536 calls when others have wanted the processor
-        // (pacer.rs).
+        // A caller that has asked a server to stay gives that up for 65536 calls when other
+        // programs have wanted the processor (`SpinBudget`).
         let turn = |_| came(&tallies, &mut client, &format!("nulls {CALLS}"));
         let given = (0..100).map(turn).find(|&[_, donations, hand_offs, ..]| {
             assert!(donations + hand_offs >= CALLS * 9 / 10, "server {options:?}");
-            // One that sleeps may have been kept from that just before it did.
+            // A server that sleeps may have been kept from sleeping in some turns.
             if options.is_empty() { donations > 0 } else { hand_offs >= CALLS * 8 / 10 }
         });
         assert!(given.is_some(), "server {options:?}");
@@ -236,8 +236,9 @@ fn calls_that_are_there_when_another_is_done_are_waits() {
     let _server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    // A thread computes in the server during another one's call. Others follow, one at a time. On a
-    // busy machine one of these can come before the server has replied to the first.
+    // A thread computes in the server during another one's call. Other threads follow, one at a
+    // time. On a busy machine one of their calls can come before the server has replied to the
+    // first call.
     let mut waits = || {
         let [.., waits, _] = came(&opened(&place), &mut client, "beside-a-long-call 200");
         assert!(waits > 0, "the call beside the long one did not wait");
@@ -270,8 +271,8 @@ fn calls_that_wake_a_server_and_give_it_nothing_are_wakes() {
     let _server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    // A kernel thread on one processor that gives nothing, and four threads on the other one that
-    // give theirs: the first of their calls brings the server.
+    // A kernel thread on one processor that donates nothing, and four threads on the other one that
+    // donate theirs. The first of their calls brings the server.
     let tallies = opened(&place);
     client.ask("turns 1 4 5 0 0").expect_ok("lanes for all");
     let before = of(&tallies, client.pid()).expect("the client's binding");

@@ -1,4 +1,4 @@
-//! Calls that the kernel has no part in (URPC, section 2; requirement U6).
+//! Calls without the kernel (URPC, section 2).
 
 use crate::machine::Alone;
 use crate::{alone, in_company, place};
@@ -6,8 +6,8 @@ use upcall_os::processor::CpuSet;
 use upcall_tests::party::Party;
 use upcall_tests::place::Place;
 
-/// Any system call kills the caller's thread (`seccomp`), but for its last report. The write that
-/// rings a doorbell too.
+/// Any system call except its last report kills the caller's thread (`seccomp`), even the write
+/// that rings a doorbell.
 #[test]
 fn calls_to_a_polling_server_make_no_system_call() {
     calls_make_no_system_call(0);
@@ -49,7 +49,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// The server on processor 1. `None` where this machine has no such processors.
+    /// Starts the server on processor 1. Returns `None` where this machine has no such processors.
     fn on_two_processors() -> Option<Self> {
         let alone = alone();
         if !CpuSet::allowed().is_ok_and(|allowed| allowed.contains(0) && allowed.contains(1)) {
@@ -62,7 +62,7 @@ impl Pair {
         for tid in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             CpuSet::only(1).confine_thread(tid).expect("its threads are ours to move");
         }
-        // It says where it is when it has looked round some times.
+        // The server reports where it is after some rounds of polling.
         std::thread::sleep(std::time::Duration::from_millis(20));
         let mut client = place.client();
         client.ask("bind trial").expect_ok("binding");
@@ -70,7 +70,7 @@ impl Pair {
     }
 }
 
-/// Where doorbells cannot be rung by asynchronous requests they are rung by writes.
+/// Where doorbells cannot be rung by asynchronous requests, they are rung by writes.
 #[test]
 fn calls_without_asynchronous_requests() {
     let _company = in_company();
@@ -90,8 +90,7 @@ fn calls_without_asynchronous_requests() {
     }
 }
 
-/// Calls that the runtime of threads and servers makes for speed, or for memory: without them it
-/// goes on.
+/// System calls that the runtime makes for speed, or to save memory. It goes on without them.
 const SPARED: [&str; 8] = [
     "madvise",
     "mremap",
@@ -103,10 +102,11 @@ const SPARED: [&str; 8] = [
     "madvise,mremap,prctl,sched_setaffinity,sched_getaffinity,sched_setattr,sched_yield",
 ];
 
-/// `EPERM` in a server with one processor, `ENOSYS` in one with two.
+/// The error with which calls are refused: `EPERM` for a server with one processor, `ENOSYS` for
+/// one with two.
 const WAYS: [(&str, &str); 2] = [("", "trial sleep"), ("!", "trial two")];
 
-/// A sandbox refuses calls from the beginning: the server serves, or says at its start what it
+/// A sandbox refuses calls from the beginning. The server serves, or reports at its start what it
 /// lacks.
 #[test]
 fn a_server_does_without_calls_that_a_sandbox_refuses() {
@@ -121,7 +121,7 @@ fn a_server_does_without_calls_that_a_sandbox_refuses() {
     }
 }
 
-/// A server that has started confines itself: that ends no call.
+/// A server that has started confines itself, and no call fails because of that.
 #[test]
 fn a_server_that_confines_itself_goes_on() {
     let _company = in_company();
@@ -135,8 +135,8 @@ fn a_server_that_confines_itself_goes_on() {
     }
 }
 
-/// Where no stack can have a guard, a kernel thread's neither, the server does not start, and says
-/// why.
+/// Where no stack can have a guard, not even a kernel thread's, the server does not start, and
+/// reports why.
 #[test]
 fn a_server_without_guards_for_its_stacks_does_not_start() {
     let _company = in_company();
@@ -145,7 +145,7 @@ fn a_server_without_guards_for_its_stacks_does_not_start() {
     server.hear().expect_error("Resource", &["Operation not permitted"]);
 }
 
-/// A new client's first calls, and as many as there is time for.
+/// Makes a new client's first calls, and as many more as there is time for.
 fn serves(place: &crate::Place, what: &str) {
     let mut client = place.client();
     client.ask("bind trial").expect_ok(what);
