@@ -63,7 +63,8 @@ fn give_up_a_stopped_server(kernel: u64, users: u64, how: &str) {
         abort_calls_to_a_stopped_server(&server, &mut client, kernel, users, how);
     let [_, sent, unsent, longest] = numbers;
     println!(
-        "{sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms"
+        "{sent} calls were aborted after and {unsent} before they were sent, the longest after \
+        {longest} ms"
     );
     assert!(sent > 0 && longest >= 200, "{numbers:?}");
     server.signal(Signal::CONT);
@@ -131,7 +132,8 @@ fn deadlines_that_fall_together_with_replies() {
             client.ask(&format!("close-deadlines {kernel} {users} 1000 {how}")).numbers("calls");
         let [done, sent, unsent] = numbers[..] else { panic!("{numbers:?}") };
         println!(
-            "{kernel} kernel and {users} user-level threads, {how:?}: {done} calls were done, {sent} aborted after and {unsent} before they were sent"
+            "{kernel} kernel and {users} user-level threads, {how:?}: {done} calls were done, \
+            {sent} aborted after and {unsent} before they were sent"
         );
         assert!(done > 100 && sent > 100, "{numbers:?}");
     }

@@ -269,7 +269,8 @@ fn guests_endure(ms: u64) {
             let numbers = guest.ask(&format!("for {ms}")).numbers("what was endured");
             let [found, done, failed] = numbers[..] else { panic!("{numbers:?}") };
             println!(
-                "    {way} thread: found {found} times, {done} operations were done, {failed} failed"
+                "    {way} thread: found {found} times, {done} operations were done, {failed} \
+                failed"
             );
             assert!(found > 0 && failed > 0, "{numbers:?}");
             worked += done;

@@ -131,7 +131,7 @@ fn scene(own: &CpuSet, users: Users, space: Space, pacing: &str) -> (Place, Part
     (place, server, client)
 }
 
-/// Has a server on the CPUs `own` meet each lie; the last of these CPUs is busy.
+/// Tells each lie to a server on the CPUs `own`, the last of which is busy.
 fn lies(own: &CpuSet, users: Users, space: Space, pacing: &str) {
     let all = CpuSet::allowed().expect("where this program may run");
     let cpus: BTreeSet<usize> = own.iter().collect();

@@ -104,7 +104,8 @@ fn call_with_a_deadline(manner: &str) -> [u64; 3] {
     let numbers = client.hear().numbers("calls to an impostor");
     let [done, sent, unsent, longest] = numbers[..] else { panic!("{numbers:?}") };
     println!(
-        "{manner}: {sent} calls were aborted after and {unsent} before they were sent, the longest after {longest} ms"
+        "{manner}: {sent} calls were aborted after and {unsent} before they were sent, the \
+        longest after {longest} ms"
     );
     assert_eq!(done + sent + unsent, 2 * CALLERS as u64, "{numbers:?}");
     impostor.kill();

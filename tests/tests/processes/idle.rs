@@ -32,7 +32,8 @@ fn hundred_clients(seconds: u64) {
     let per_client =
         |all: fn(&(u64, u64)) -> u64| (all(&after.0).saturating_sub(all(&before.0))) as f64 / 90.0;
     println!(
-        "the server's memory for one more client of a small interface: {:.1} KiB, {:.1} of it shared; {:.1} descriptors, {:.1} mappings",
+        "the server's memory for one more client of a small interface: {:.1} KiB, {:.1} of it \
+        shared; {:.1} descriptors, {:.1} mappings",
         per_client(|m| m.0),
         per_client(|m| m.1),
         (after.1.descriptors - before.1.descriptors) as f64 / 90.0,
@@ -100,7 +101,8 @@ fn hundred_clients(seconds: u64) {
     );
     let server = per_client(memory(other.pid()).0.saturating_sub(servers));
     println!(
-        "a client's memory for one more binding that opens a channel: {client:.1} KiB, {shared:.1} of it shared with the server, whose own is {server:.1} KiB"
+        "a client's memory for one more binding that opens a channel: {client:.1} KiB, \
+        {shared:.1} of it shared with the server, whose own is {server:.1} KiB"
     );
     assert!(client - shared + server < 64.0, "both sides together, what they share counted once");
 }

@@ -66,7 +66,8 @@ fn bytes_that_nobody_interprets_are_copied_once() {
         let taken = copies(&mut client, &mut server, &format!("copies-of-reverse {len}"))
             .expect("it counts");
         println!(
-            "{len} bytes: by client and server {uninterpreted:?} of an argument not interpreted, {taken:?} of one taken and given back"
+            "{len} bytes: by client and server {uninterpreted:?} of an argument not interpreted, \
+            {taken:?} of one taken and given back"
         );
         assert_eq!(uninterpreted, (len, 0), "once into shared memory, and never again");
         // The contrast shows that the server's copies are counted: the server copies the bytes out

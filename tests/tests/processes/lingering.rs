@@ -133,7 +133,8 @@ fn a_user_whose_descriptors_cannot_be_closed_does_not_fill_the_table() {
     let _company = in_company();
     if !geteuid().is_root() {
         return eprintln!(
-            "skipped: descriptors of another user that cannot be closed: only root may act as another user"
+            "skipped: descriptors of another user that cannot be closed: only root may act as \
+            another user"
         );
     }
     let place = place();

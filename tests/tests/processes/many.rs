@@ -43,7 +43,8 @@ fn eight_clients_of_four_servers_share_the_processors() {
             let result = client.hear_within(LONGEST).numbers("calls to all servers");
             let [calls, fewest, longest] = result[..] else { panic!("{result:?}") };
             println!(
-                "    client {n}: {calls} calls, {fewest} to the server with the fewest, the longest {longest} µs"
+                "    client {n}: {calls} calls, {fewest} to the server with the fewest, the \
+                longest {longest} µs"
             );
             assert!(
                 Duration::from_micros(longest) < LONGEST,

@@ -137,7 +137,7 @@ impl Near {
         CpuSet::allowed().expect("where this program may run").without(self.cpu)
     }
 
-    /// Has the client call until the server has parked near it.
+    /// Makes the client call until the server has parked near it.
     fn come_near(&mut self) {
         let Self { client, server_pid, cpu, .. } = self;
         eventually("the server parks near its caller", || {
@@ -150,7 +150,7 @@ impl Near {
         });
     }
 
-    /// Has both clients begin [`WORKS`] calls of `work` each. Returns once the first of these have
+    /// Makes both clients begin [`WORKS`] calls of `work` each. Returns once the first calls have
     /// run.
     fn begin(&mut self) {
         let before = self.works;
@@ -169,7 +169,7 @@ impl Near {
         self.other.hear().expect_ok("the other client's calls");
     }
 
-    /// Has the other client make this number of calls of `work`.
+    /// Makes the other client make this number of calls of `work`.
     fn others_work(&mut self, works: u64) {
         self.other.ask(&format!("works {works}")).expect_ok("the other client's calls");
         self.works += works;

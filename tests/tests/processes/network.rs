@@ -162,9 +162,10 @@ fn what_a_server_exports_is_told_to_who_may_bind_it() {
     assert_eq!(told(&[exported(&scene.name).expect("an export")]), told(&listed[..1]));
     let _client = scene.client();
     assert_eq!(exported(&scene.name).expect("an export").clients, 1);
-    assert!(
-        matches!(exported(&format!("{server}/none")), Err(BindError::NotThere { name, .. }) if name == "none")
-    );
+    assert!(matches!(
+        exported(&format!("{server}/none")),
+        Err(BindError::NotThere { name, .. }) if name == "none"
+    ));
     assert!(matches!(list_far(&scene.name), Err(BindError::BadName { .. })));
     assert!(matches!(list_far("trial"), Err(BindError::BadName { .. })));
     scene.server.stop();

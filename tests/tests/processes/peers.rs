@@ -143,7 +143,8 @@ pub(crate) fn may_change_users(test: &str) -> bool {
             .is_ok_and(|o| o.status.success());
     if !may {
         eprintln!(
-            "skipped: {test}: programs of other users cannot be started here (that takes root and `setpriv`)"
+            "skipped: {test}: programs of other users cannot be started here (that takes root and \
+            `setpriv`)"
         );
     }
     may
@@ -644,7 +645,8 @@ fn table_of_numbers(pacing: &str) {
     let containers = [Container::new(), Container::new()];
     if containers.iter().any(Option::is_none) {
         eprintln!(
-            "skipped: user namespaces with numbers for two users: `nsenter --user` or a map of users is refused here"
+            "skipped: user namespaces with numbers for two users: `nsenter --user` or a map of \
+            users is refused here"
         );
     }
     // For the server's side and for the client's: each has a namespace of its own.
@@ -707,7 +709,8 @@ fn row_of_nested_namespaces(pacing: &str) {
     let _company = in_company();
     for (server_inside, clients_inside) in [(true, false), (false, true), (true, true)] {
         println!(
-            "{space:?} within a user namespace: server {server_inside}, clients {clients_inside}, {pacing}"
+            "{space:?} within a user namespace: server {server_inside}, clients {clients_inside}, \
+            {pacing}"
         );
         let place = Place::shared(program(), ONE);
         let words = |inside: bool| {

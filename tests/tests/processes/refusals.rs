@@ -159,8 +159,13 @@ fn a_silent_server_holds_up_its_own_binders_only() {
     // On a busy machine the others may give up first. A bind that waits for them ends after them
     // each time.
     let in_time = (0..5).any(|_| {
-        let words = place.client().ask(&format!("bind-beside mute trial {BINDERS}")).expect_ok("binding");
-        println!("    while {} of {BINDERS} waited for the silent server; each gave up after {} ms at most", words[0], words[1]);
+        let words =
+            place.client().ask(&format!("bind-beside mute trial {BINDERS}")).expect_ok("binding");
+        println!(
+            "    while {} of {BINDERS} waited for the silent server; each gave up after {} \
+            ms at most",
+            words[0], words[1]
+        );
         // The others wait for each other and for the server, together about as long as one of them
         // alone, 5 s. One after the other they would take 80 s.
         assert!(words[1].parse::<u64>().unwrap() < 60_000, "{words:?}");

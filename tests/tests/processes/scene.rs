@@ -28,7 +28,7 @@ impl Scene {
         Self { place, server, honest, socket }
     }
 
-    /// Has the honest client call for `ms` milliseconds while `disturb` runs again and again.
+    /// Lets the honest client call for `ms` milliseconds while `disturb` runs again and again.
     pub fn while_honest(&mut self, ms: u64, mut disturb: impl FnMut(&Path)) -> u64 {
         let end = Instant::now() + Duration::from_millis(ms);
         self.honest.say(&format!("honest {ms}"));

@@ -85,7 +85,8 @@ fn killed_while_called(rounds: u32) {
         assert_eq!(words[2..], ["Failed.PeerEnded"], "with the error of a server that has ended");
         let ms = between(at, number(1));
         println!(
-            "round {round}: {kernel} kernel threads, {users} user-level threads, {options:7} all back after {ms:.2} ms"
+            "round {round}: {kernel} kernel threads, {users} user-level threads, {options:7} all \
+            back after {ms:.2} ms"
         );
         times.push((ms, between(at, end.join().expect("a thread that waits"))));
         place.expect_empty();

@@ -36,7 +36,7 @@ impl Small<'_> {
         client
     }
 
-    /// Has the client take all it can get of one kind. Returns how much that is.
+    /// Lets the client take all it can get of one kind. Returns how much that is.
     fn take(&mut self, client: &mut Party, user: u32, kind: &str) -> u64 {
         let said = client.ask(kind);
         let (charged, peak) = (self.group.charged() / MIB, self.group.peak() / MIB);

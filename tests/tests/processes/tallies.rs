@@ -44,7 +44,7 @@ fn every_call_is_counted_once() {
         });
         let reading = found();
         // The value that was too long was not sent. The runtime itself makes calls to drop objects
-        // and to fetch results, and `bind` and `open` call `things`, too.
+        // and to fetch results.
         let calls = reading.calls();
         let [done, refused, panicked, unknown] = reading.outcomes;
         println!(
