@@ -9,7 +9,7 @@ use upcall_tests::bad_input::{TARGETS, Target, bend};
 use upcall_tests::dice::Dice;
 
 /// Longest processor time for one input. An input has a few hundred bytes; a reader that computes
-/// for longer counts as one that does not end.
+/// for longer is regarded as endless.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// Returns the processor time that this thread has used.

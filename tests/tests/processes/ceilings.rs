@@ -124,7 +124,7 @@ fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
             // The bindings that it has stay valid.
             greedy.ask("bind-more trial.small").expect_error("Ceiling", &["in it"]);
             let mut modest = place.client();
-            modest.ask("bind trial").expect_ok("binding beside one that is greedy");
+            modest.ask("bind trial").expect_ok("binding beside a greedy client");
             assert_eq!(modest.ask("add 2 3").numbers("add"), [5]);
             greedy.ask("unbind").expect_ok("unbinding");
             // The server learns of the end of the connections one by one.
@@ -133,7 +133,7 @@ fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
                 said => Err(said.to_line()),
             });
             drop((greedy, modest));
-            eventually("the server has nobody left", || match open() {
+            eventually("the server has no client left", || match open() {
                 now if now <= before => Ok(()),
                 now => Err(format!("{now} descriptors, before {before}")),
             });

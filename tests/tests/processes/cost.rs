@@ -228,13 +228,13 @@ fn shared_memory_that_may_have_no_pages_has_a_quota() {
             Came::Answer(Answer::Refused(refusal), _) => break refusal,
             other => panic!("{other:?}"),
         }
-        assert!(bound < 60, "no end to A-stacks that nobody has filled");
+        assert!(bound < 60, "no limit for A-stacks that the client has not filled");
     };
     println!("    after {bound} bindings: {refusal:?}");
     // Each binding has a file of its own, which the client has mapped or could map.
     let bound = usize::from(bound);
     ledger.check(
-        "bindings whose A-stacks nobody has filled",
+        "bindings whose A-stacks the client has not filled",
         2 * MIB,
         Paid::CHANNEL.and(bound, bound, 0),
     );
@@ -287,7 +287,7 @@ fn dies_with_segments(count: u16, len: u64) {
     let enough = most
         .inspect(|binds| println!("    {binds} binds while the segments went"))
         .any(|binds| binds >= 3);
-    assert!(enough, "nobody binds while memory is freed");
+    assert!(enough, "no client binds while memory is freed");
     scene.close(before);
 }
 
@@ -352,7 +352,7 @@ fn results_that_are_not_fetched_have_a_quota() {
             outcome::HELD => kept += 1,
             _ => break reply,
         }
-        assert!(kept < 100, "no end to results that nobody fetches");
+        assert!(kept < 100, "no limit for results that the client does not fetch");
     };
     println!("    {kept} results were kept");
     // Number 1 stands for the limit of one client.

@@ -26,7 +26,7 @@ fn who_finds_no_lane_takes_the_first_that_is_free() {
         }
     });
     other.ask(&format!("let-out {}", LANES - 1)).expect_ok("letting all but one out");
-    client.hear().expect_ok("64 calls beside one that stays");
+    client.hear().expect_ok("64 calls beside a call that stays");
     expect(&mut other, "inside", 1);
     other.ask("let-out 1").expect_ok("letting it out");
     expect(&mut client, "holds-ended", LANES);

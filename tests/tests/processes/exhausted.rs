@@ -45,7 +45,7 @@ fn a_full_descriptor_table_in_the_server() {
     let mut round = |spare: u32| {
         // Wait until the last client is gone from the server, too. Otherwise the server counts
         // descriptors that are about to be freed.
-        eventually("the server has nobody but the honest client", || {
+        eventually("the server has only the honest client left", || {
             let now = Usage::of(server.pid());
             if now.descriptors == before.descriptors {
                 Ok(())

@@ -166,7 +166,7 @@ fn a_server_that_ends_at_any_point_leaves_nobody_waiting() {
         match client.try_hear() {
             // The server was only stopped, or the panic of its clerk or of one thread did not
             // affect this client.
-            Some(Said::Ok(_)) => assert!(act == Act::Stop || act == Act::Panic, "nobody was told"),
+            Some(Said::Ok(_)) => assert!(act == Act::Stop || act == Act::Panic, "no error"),
             Some(Said::Error { kind, text }) => {
                 println!("        {kind}: {text}");
                 assert!(

@@ -82,7 +82,7 @@ fn odd_descriptors() -> Vec<(&'static str, OwnedFd)> {
             memory(channel::BYTES as u64, SealFlags::SHRINK | SealFlags::GROW),
         ),
         (
-            "memory that nobody may write",
+            "memory that no process may write",
             memory(channel::BYTES as u64, proper() | SealFlags::WRITE),
         ),
         (
@@ -198,8 +198,7 @@ fn wrong_things(socket: &Path) {
     for id in [0, 64, u16::MAX] {
         refused(it.speaker.ask(none(id), &[]), &format!("binding number {id}"));
     }
-    // A-stacks: for a binding that has its own, for one that does not exist, and for one that has
-    // none.
+    // A-stacks: for a binding with A-stacks of its own, for a binding without, and for none at all.
     let stacks = |id| Request::Stacks { id };
     let exact = trial::INTERFACE.plan().bytes() as u64;
     let there = it.speaker.ask(none(2), &[]);
@@ -436,8 +435,8 @@ fn one_call_more_than_a_lane_has_slots() {
         ring.send(&long);
         std::sync::atomic::fence(Ordering::SeqCst);
         it.server_doorbell.notify();
-        // The server has taken each call before the next one is sent, so that a slot that is lost
-        // is never one that it has not read.
+        // The server has taken each call before the next one is sent, so the server has
+        // read each slot that is lost.
         if call < channel::DEPTH {
             eventually("the server runs the call", || match begun() {
                 found if found > call as u64 => Ok(()),
@@ -770,7 +769,7 @@ fn a_bell_that_blocks() {
     call(&hold, &ring);
     std::thread::sleep(Duration::from_millis(100));
     // The eventfd is full, and blocking again: a server that wrote to it as to its own would wait
-    // until somebody reads it.
+    // for ever.
     let _ = rustix::io::write(&doorbell, &(u64::MAX - 2).to_ne_bytes());
     let flags = rustix::fs::fcntl_getfl(&doorbell).expect("flags");
     rustix::fs::fcntl_setfl(&doorbell, flags - rustix::fs::OFlags::NONBLOCK).expect("flags");

@@ -182,7 +182,7 @@ fn own_socket(mark: &str) -> String {
 /// Returns the socket of the leader, which admits the members of the group.
 fn leader(place: &Place) -> PathBuf {
     let leader = || entered(&place.names(), "group.g");
-    eventually("somebody leads", || leader().map(drop).ok_or_else(String::new));
+    eventually("a member leads", || leader().map(drop).ok_or_else(String::new));
     leader().unwrap()
 }
 
@@ -361,7 +361,7 @@ fn with_few_descriptors(party: &Party) {
 fn next_at(door: &Listener) -> (Connection, SocketMessage) {
     let start = Instant::now();
     loop {
-        assert!(start.elapsed() < Duration::from_secs(60), "nobody comes");
+        assert!(start.elapsed() < Duration::from_secs(60), "no connection arrives");
         match door.accept().unwrap() {
             Some(connection) => {
                 if let Ok(Received::Message(message)) =

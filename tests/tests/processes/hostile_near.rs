@@ -70,8 +70,8 @@ impl<'a> Liar<'a> {
     }
 
     /// Makes a call with the value of `lie` in the `near` word. The requests alternate between
-    /// three kinds: a plain one, one in which the caller gives its CPU, and one that also asks the
-    /// server to stay there.
+    /// three kinds: plain, with the caller's CPU, and with that CPU and the wish that the server
+    /// stay there.
     ///
     /// # Panics
     /// If the call has no reply, or a wrong one.

@@ -48,7 +48,7 @@ fn hundred_clients(seconds: u64) {
         .collect();
     // A busy machine may still be closing the binding; a process that does not come to rest fails
     // each time.
-    eventually("nobody is woken", || {
+    eventually("no process is woken", || {
         let before = used(&pids);
         std::thread::sleep(Duration::from_secs(seconds));
         let more: Vec<_> = used(&pids)

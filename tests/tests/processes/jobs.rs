@@ -509,7 +509,7 @@ fn a_co_scheduled_job_that_sleeps_leaves_its_time_to_others() {
         if both_run() { Ok(()) } else { Err(format!("{:?}", jobs(&place))) }
     });
     let seen = (0..20).filter(|_| both_run()).count();
-    assert!(seen >= 18, "both ran in {seen} of 20 looks; of two that take turns it would be none");
+    assert!(seen >= 18, "both ran in {seen} of 20 checks; jobs that take turns never do");
     finish(&mut worker);
     ask(&place, "kill sleeps").expect_ok("ending it");
     sleeper.ended();
@@ -567,7 +567,7 @@ fn a_co_scheduled_jobs_idle_processor_is_used_by_another() {
         std::thread::sleep(Duration::from_millis(3));
     }
     println!(
-        "    of 200 looks, suspended where both have work: {}, where one has: {}",
+        "    of 200 checks, suspended where both have work: {}, where one has: {}",
         stopped[0], stopped[1]
     );
     assert!(stopped[0] > 40 && stopped[1] < stopped[0] / 2, "{stopped:?}");

@@ -85,11 +85,11 @@ fn a_stopped_member_is_buffered_for() {
     let _company = in_company();
     let place = place();
     let mut members = group(&place, 3);
-    members[0].ask("send 1 10").expect_ok("sending to who runs");
+    members[0].ask("send 1 10").expect_ok("sending to a running member");
     members[1].ask("take 0 10").expect_ok("taking");
     let before = memory(members[0].pid());
     members[1].stop();
-    members[0].ask("send 1 400000").expect_ok("sending to who is stopped");
+    members[0].ask("send 1 400000").expect_ok("sending to a stopped member");
     let [buffered] = members[0].ask("buffered 1").numbers("the buffer")[..] else {
         panic!("one number")
     };
@@ -100,7 +100,7 @@ fn a_stopped_member_is_buffered_for() {
     members[2].hear().expect_ok("messages between others");
     members[1].signal(Signal::CONT);
     assert_eq!(members[1].ask("take 0 400010").numbers("taking all"), [400_010]);
-    members[0].ask("send 1 1").expect_ok("sending to who has taken all");
+    members[0].ask("send 1 1").expect_ok("sending to a member that has taken all");
     assert_eq!(members[0].ask("buffered 1").numbers("the buffer"), [0]);
     members[1].ask("take 0 400011").expect_ok("taking the last one");
     eventually("the memory goes back", || {

@@ -76,7 +76,7 @@ fn no_third_process_has_a_channels_memory() {
                 assert_eq!(
                     *who,
                     [(server, true), (client.pid(), true)].into(),
-                    "{kind} {file}: its client and its server, and nobody else"
+                    "{kind} {file}: only its client and its server"
                 );
                 assert_eq!(
                     owners.insert(file, client.pid()),
@@ -108,7 +108,11 @@ fn no_third_process_has_a_channels_memory() {
     // ended until the channel ends.
     for Held { kind, inode, .. } in all.into_iter().flat_map(mapped_memory) {
         owners.entry(inode).or_insert_with(|| {
-            assert_eq!(mappers[&inode], [(server, true)].into(), "{kind} {inode} is of nobody");
+            assert_eq!(
+                mappers[&inode],
+                [(server, true)].into(),
+                "{kind} {inode} belongs to the server alone"
+            );
             server
         });
     }

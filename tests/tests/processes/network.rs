@@ -131,9 +131,7 @@ fn what_is_bound_is_checked_as_on_one_machine() {
     client
         .ask(&format!("bind {name} as changed"))
         .expect_error("Mismatch", &["add: this program has", "u64", "u32", "rebuild"]);
-    client
-        .ask(&format!("bind {name} as older"))
-        .expect_ok("procedures that were added break nobody");
+    client.ask(&format!("bind {name} as older")).expect_ok("added procedures break no client");
     client.ask(&format!("bind {name}.small as small")).expect_ok("another name of the same server");
     client
         .ask(&format!("bind {name}.none"))
@@ -172,7 +170,7 @@ fn what_a_server_exports_is_told_to_who_may_bind_it() {
     assert!(matches!(list_far(&server), Err(BindError::NoAnswer { .. })));
     scene.server.signal(rustix::process::Signal::CONT);
     assert!(scene.server.ended().success());
-    let error = list_far(&server).expect_err("nobody is there");
+    let error = list_far(&server).expect_err("no server is there");
     assert!(
         matches!(error, BindError::Unreachable { .. })
             && error.to_string().contains("is it started"),
@@ -199,7 +197,7 @@ fn who_is_not_let_in_is_told_so() {
     // Without protection, every client is admitted.
     let place = place();
     let (_server, address) = place.serve_far("trial refuse tcp-unprotected");
-    client.ask(&format!("bind tcp://{address}/trial")).expect_ok("whoever comes");
+    client.ask(&format!("bind tcp://{address}/trial")).expect_ok("any client");
     place.client().ask("bind trial").expect_error("Denied", &["is not on the list"]);
     // Listening on all addresses without protection has to be asked for in as many words.
     place
@@ -231,7 +229,7 @@ fn nobody_listens_who_did_not_say_so() {
     };
     assert!(!listens(server.pid()));
     let scene = Scene::new("");
-    assert!(listens(scene.server.pid()), "the look itself works");
+    assert!(listens(scene.server.pid()), "the check itself works");
 }
 
 #[test]

@@ -520,7 +520,7 @@ fn who_does_not_go_on_is_cut_off() {
             stream
         })
         .collect();
-    assert_eq!(scene.honest.ask("add 2 3").numbers("meanwhile"), [5]);
+    assert_eq!(scene.honest.ask("add 2 3").numbers("in the meantime"), [5]);
     for stream in &mut stalled {
         expect_closed(stream, "a message that does not go on");
     }
@@ -593,7 +593,7 @@ fn who_does_not_read_holds_up_nobody() {
         let head = FrameHeader { call, binding: 3, number: make(), ..head(FrameKind::Call, 0) };
         stream.write_all(&head.with(&FrameBody::from(&body[..]))).unwrap();
     }
-    assert_eq!(scene.honest.ask("add 2 3").numbers("meanwhile"), [5]);
+    assert_eq!(scene.honest.ask("add 2 3").numbers("in the meantime"), [5]);
     scene.honest.ask("honest 500").expect_ok("calls of all kinds");
     drop(stream);
     assert_eq!(scene.honest.ask("add 2 3").numbers("afterwards"), [5]);
@@ -639,11 +639,11 @@ fn silent_connections_cost_no_threads_and_lock_nobody_out() {
     for stream in &mut silent[290..] {
         stream.read_exact(&mut [0; PREAMBLE]).unwrap();
     }
-    assert_eq!(scene.honest.ask("add 2 3").numbers("who was there before"), [5]);
+    assert_eq!(scene.honest.ask("add 2 3").numbers("an earlier client"), [5]);
     for _ in 0..10 {
         let mut late = scene.place.client();
         late.ask(&format!("bind tcp://{}/trial", scene.address)).expect_ok("binding beside them");
-        assert_eq!(late.ask("add 2 3").numbers("who came later"), [5]);
+        assert_eq!(late.ask("add 2 3").numbers("a later client"), [5]);
     }
     assert_eq!(list_far(&format!("tcp://{}", scene.address)).expect("a list").len(), 2);
     eventually("no thread is theirs", || {
@@ -675,7 +675,7 @@ fn who_is_not_let_in_is_told_before_it_says_anything() {
     assert_eq!(farewell.head.kind, FrameKind::Farewell);
     assert!(String::from_utf8_lossy(&farewell.body.to_vec()).contains("is not on the list"));
     // The client neither reads the refusal nor hangs up: the connection is closed all the same.
-    expect_closed(&mut stream, "who was told");
+    expect_closed(&mut stream, "a refused client");
     let start = Instant::now();
     while stream.write_all(&[1; 100]).is_ok() {
         assert!(start.elapsed() < Duration::from_secs(60), "it is still open");

@@ -132,7 +132,7 @@ fn who_is_killed_in_an_operation_holds_nobody_up() {
     for turn in 1..=20 {
         victim.say("die");
         let begun = Instant::now();
-        other.ask("count 1").expect_ok("counting beside one that dies");
+        other.ask("count 1").expect_ok("counting beside a process that dies");
         victim.ended();
         assert_eq!(words(&mut home)[2], turn, "{:?}", begun.elapsed());
         assert_eq!(words(&mut other)[..2], [2 * turn; 2]);
@@ -198,7 +198,7 @@ fn who_holds_it_while_stopped_is_named_and_nobody_spins() {
     other.say("count 1");
     home.say("count 1");
     come_to_rest(
-        "who waits",
+        "processes that wait",
         &[home.pid(), other.pid()],
         Duration::from_secs(1),
         Duration::from_millis(50),
@@ -227,7 +227,7 @@ fn when_the_home_is_killed_others_are_told_and_another_one_takes_its_place() {
     eventually("the other one knows", || fails(&mut other));
     let mut home = made(&place, "");
     let mut again = found(&place);
-    again.ask("count 1").expect_ok("counting anew");
+    again.ask("count 1").expect_ok("counting again");
     assert_eq!(words(&mut home), [1, 1, 0]);
     end(&place, [home, other, waits, again]);
 }
@@ -381,10 +381,10 @@ fn a_faulty_user(point: Point, act: Act, fault: &str) {
         // The faulty process has the lock.
         other.say(&format!("count {EACH}"));
         faulty.signal(Signal::CONT);
-        other.hear().expect_ok("counting after one that was stopped");
+        other.hear().expect_ok("counting after a stopped process");
         faulty.hear().expect_ok("its own operation");
     } else {
-        other.ask(&format!("count {EACH}")).expect_ok("counting beside one that has ended");
+        other.ask(&format!("count {EACH}")).expect_ok("counting beside a process that has ended");
         home.ask(&format!("count {EACH}")).expect_ok("counting at home");
     }
     let all = if act == Act::Stop && !opens { EACH } else { 2 * EACH };

@@ -774,9 +774,9 @@ fn group_of(place: &Place, spaces: &[Space]) -> Vec<Party> {
         )
     };
     let mut members = vec![start(0)];
-    eventually("somebody leads", || {
+    eventually("a member leads", || {
         let found = upcall_tests::place::entered(&place.names(), "group.apart");
-        found.map(drop).ok_or_else(|| "nobody".into())
+        found.map(drop).ok_or_else(|| "no member does".into())
     });
     members.extend((1..size).map(start));
     for (rank, member) in members.iter_mut().enumerate() {

@@ -182,7 +182,7 @@ fn a_stale_name_is_told_and_taken() {
     assert_eq!(
         place.entries().len(),
         3,
-        "nobody was there to remove the socket and the names: {:?}",
+        "no process was left to remove the socket and the names: {:?}",
         place.entries()
     );
     client.ask("bind trial").expect_error("ServerGone", &["\"trial\"", "start it again"]);

@@ -64,7 +64,7 @@ fn each(
 fn outcome(said: &Said, what: &str) -> String {
     if let Said::Error { kind, text } = said {
         assert!(TYPED.iter().any(|typed| kind.starts_with(typed)), "{what}: {kind}: {text}");
-        assert!(!text.contains("has ended"), "{what}: nobody has ended: {kind}: {text}");
+        assert!(!text.contains("has ended"), "{what}: a false claim of a death: {kind}: {text}");
     }
     said.to_line()
 }
@@ -334,7 +334,7 @@ fn a_member_gets_a_typed_error(rank: usize, rule: fn(usize) -> Rule) {
     let mut number = 0;
     each(&format!("a member of rank {rank}"), rule, |rule| {
         number += 1;
-        // The other member waits in vain for one that could not even begin.
+        // The other member waits in vain for a member that could not even begin.
         let (said, refused) = two_members(&place, rank, rule, number, "700");
         let outcome =
             |(at, said)| member_outcome(said, at % 2 == 0, &format!("{rule:?} in rank {rank}"));
@@ -351,7 +351,7 @@ fn member_outcome(said: &Said, lacks: bool, what: &str) -> String {
     if let Said::Error { kind, text } = said {
         let typed: &[&str] = if lacks { &OF_THE_ONE } else { &OF_THE_OTHER };
         assert!(typed.iter().any(|typed| kind.starts_with(typed)), "{what}: {kind}: {text}");
-        assert!(!text.contains("has ended"), "{what}: nobody has ended: {kind}: {text}");
+        assert!(!text.contains("has ended"), "{what}: a false claim of a death: {kind}: {text}");
         let explains = !kind.starts_with("Refused.")
             || text.contains("lives") && text.contains("was not sent");
         assert!(explains, "{what}: {text}");
@@ -369,7 +369,7 @@ fn the_second_member_gets_a_typed_error_whichever_call_is_refused() {
     a_member_gets_a_typed_error(1, Rule::One);
 }
 
-/// A member that has joined learns of the end of another one that has sent it nothing.
+/// A member that has joined learns of the end of a member that has sent it nothing.
 #[test]
 fn a_member_learns_of_every_end_whichever_call_is_refused() {
     let _company = in_company();

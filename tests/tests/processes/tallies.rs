@@ -271,8 +271,8 @@ fn calls_that_wake_a_server_and_give_it_nothing_are_wakes() {
     let _server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    // A kernel thread on one processor that donates nothing, and four threads on the other one that
-    // donate theirs. The first of their calls brings the server.
+    // A kernel thread on one processor donates nothing, and four threads on the other one donate
+    // their processor. The first of their calls brings the server.
     let tallies = opened(&place);
     client.ask("turns 1 4 5 0 0").expect_ok("lanes for all");
     let before = of(&tallies, client.pid()).expect("the client's binding");

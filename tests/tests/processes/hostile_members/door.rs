@@ -69,7 +69,7 @@ fn strangers_are_shown_the_door() {
     });
     assert_eq!(scene.refusals(0), 11, "what was no queue, and the garbage");
     assert_eq!(scene.noticed(0, 2, "ended", "a second queue")[2..], ["ended"]);
-    assert_eq!(scene.honest[0].ask("about 3").expect_ok("one who did nothing").len(), 2);
+    assert_eq!(scene.honest[0].ask("about 3").expect_ok("a member that did nothing").len(), 2);
 }
 
 /// The members take this process for one of their own, so its user is the only reason to refuse it.
@@ -242,7 +242,7 @@ fn strangers_walk() {
     let mut scene = Scene::new(2, 4, "");
     let mut dice = Dice::thrown("strangers");
     let before = {
-        scene.meanwhile("nobody", |_| ());
+        scene.meanwhile("no stranger", |_| ());
         Usage::of(scene.honest[0].pid())
     };
     for _ in 0..3 {

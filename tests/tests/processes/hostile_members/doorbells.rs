@@ -98,7 +98,7 @@ fn stations_that_lie() {
     scene.honest[0].hear().expect_ok("the first one");
     assert_eq!(sent(scene.honest[0].ask("send 2 100")), (100, String::new()));
     drop(connection);
-    scene.meanwhile("one that never answers", |_| ());
+    scene.meanwhile("a member that never answers", |_| ());
     // The member lives and has not answered, so it is offered the queue again, with all messages in
     // it.
     let (_, error) = fails_at_last(&mut scene, 0, drop);

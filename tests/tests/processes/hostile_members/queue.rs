@@ -136,7 +136,7 @@ fn faults_in_the_queue_are_named() {
             }
         });
         let numbers = scene.honest[0].ask("endure 300").numbers("a quiet time");
-        assert!(numbers[0] < 20, "woken {} times by who was forgotten", numbers[0]);
+        assert!(numbers[0] < 20, "woken {} times by a forgotten member", numbers[0]);
     });
     drop(queues);
     for at in 0..FAULTS.len() {

@@ -380,7 +380,7 @@ fn one_that_takes_nothing_holds_nobody_up() {
     let taken = Taken::at(&scene.doors[0]);
     let words = scene.honest[0].hear().expect_ok("twelve megabytes");
     assert!(words.concat().is_empty(), "{words:?}");
-    scene.meanwhile("one that takes nothing", |_| ());
+    scene.meanwhile("a member that takes nothing", |_| ());
     // The messages that the hostile member never took go with its queue.
     let held = taken.file.allocated();
     assert!(held > 12_000_000, "{held}");
