@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that the lock files of the workspaces beside the main one fit to this repository's crates.
+"""Checks that the lock files of the workspaces beside the main one match this repository's crates.
 
 usage: tests/locks.py
 
-`bench/peers` and `tests/fuzz` have lock files of their own, and are built with `--locked`. They
-contain crates of this repository. If one of those gets another dependency or version, the lock file
-does not fit any more, and only that build would show it. So for each such crate the version and the
-dependencies in the lock file are compared with its Cargo.toml. Nothing is downloaded for that.
+`bench/peers` and `tests/fuzz` have lock files of their own, which contain crates of this repository,
+and are built with `--locked`. If such a crate gets another dependency, its entry in the lock file
+is stale, and only that build would show it. So this program compares the dependencies of each such
+crate in the lock file with its Cargo.toml. It downloads nothing.
 """
 
 import sys
@@ -20,7 +20,7 @@ WORKSPACES = ["bench/peers", "tests/fuzz"]
 
 
 def manifests() -> dict[str, dict[str, Any]]:
-    """The manifest of each package in this repository, by name."""
+    """Returns the manifest of each package in this repository, by name."""
     found = {}
     for path in ROOT.glob("**/Cargo.toml"):
         if "target" not in path.parts:
@@ -31,12 +31,13 @@ def manifests() -> dict[str, dict[str, Any]]:
 
 
 def dependencies(manifest: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The name of each dependency, and whether a lock file has to have it."""
+    """Yields the name of each dependency, and whether a lock file must contain it."""
     for part in [manifest, *manifest.get("target", {}).values()]:
         for kind in ["dependencies", "build-dependencies", "dev-dependencies"]:
             for name, how in part.get(kind, {}).items():
                 table = how if isinstance(how, dict) else {}
-                yield table.get("package", name), kind != "dev-dependencies" and not table.get("optional")
+                needed = kind != "dev-dependencies" and not table.get("optional")
+                yield table.get("package", name), needed
 
 
 def repair(workspace: str) -> str:
@@ -45,7 +46,7 @@ def repair(workspace: str) -> str:
 
 
 def main() -> int:
-    """Prints what does not fit. Returns the exit status."""
+    """Prints the differences. Returns the exit status."""
     packages, wrong = manifests(), 0
     inherited = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     for workspace in WORKSPACES:
@@ -62,12 +63,10 @@ def main() -> int:
             for what, names in [("lacks", missing), ("has too many:", extra)]:
                 if names:
                     wrong += 1
-                    print(f"{workspace}/Cargo.lock: {locked['name']} {what} {', '.join(sorted(names))}; "
-                          + repair(workspace))
-            if locked["version"] != version:
-                wrong += 1
-                print(f"{workspace}/Cargo.lock: {locked['name']} has version {locked['version']}, "
-                      f"its Cargo.toml {version}; {repair(workspace)}")
+                    print(f"{workspace}/Cargo.lock: {locked['name']} {what} "
+                          f"{', '.join(sorted(names))}; "
+                          f"run `cargo metadata --manifest-path {workspace}/Cargo.toml` "
+                          "and commit the file")
     return 1 if wrong else 0
 
 

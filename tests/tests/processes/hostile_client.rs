@@ -198,7 +198,8 @@ fn wrong_things(socket: &Path) {
     for id in [0, 64, u16::MAX] {
         refused(it.speaker.ask(none(id), &[]), &format!("binding number {id}"));
     }
-    // A-stacks: for a binding with A-stacks of its own, for a binding without, and for none at all.
+    // A-stacks: for a binding with A-stacks of its own, for a binding without, and for a binding
+    // that does not exist.
     let stacks = |id| Request::Stacks { id };
     let exact = trial::INTERFACE.plan().bytes() as u64;
     let there = it.speaker.ask(none(2), &[]);
