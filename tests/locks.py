@@ -3,10 +3,10 @@
 
 usage: tests/locks.py
 
-`bench/peers` and `tests/fuzz` have lock files of their own, which contain crates of this repository,
-and are built with `--locked`. If such a crate gets another dependency, its entry in the lock file
-is stale, and only that build would show it. So this program compares the dependencies of each such
-crate in the lock file with its Cargo.toml. It downloads nothing.
+`bench/peers` and `tests/fuzz` have lock files of their own, which contain crates of this
+repository, and are built with `--locked`. If such a crate gets another dependency, its entry in the
+lock file is stale, and only that build would show it. So this program compares the dependencies of
+each such crate in the lock file with its Cargo.toml. It downloads nothing.
 """
 
 import sys
@@ -36,8 +36,8 @@ def dependencies(manifest: dict[str, Any]) -> Iterator[tuple[str, bool]]:
         for kind in ["dependencies", "build-dependencies", "dev-dependencies"]:
             for name, how in part.get(kind, {}).items():
                 table = how if isinstance(how, dict) else {}
-                needed = kind != "dev-dependencies" and not table.get("optional")
-                yield table.get("package", name), needed
+                yield (table.get("package", name),
+                       kind != "dev-dependencies" and not table.get("optional"))
 
 
 def repair(workspace: str) -> str:

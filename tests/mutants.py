@@ -4,11 +4,11 @@
 usage: tests/mutants.py [--list | --check] [--only TEXT] [--keep]
 
 The breaks are in tests/mutants.toml. Each names the requirements that it takes away (the ids of
-docs/requirements.md), a file, the text to replace, what replaces it, and the tests that have to
+docs/requirements.md), a file, the text to replace, its replacement, and the tests that have to
 fail. The breaks are made in a copy of the tree (target/mutants), never in the tree itself. First
 each test runs without a break, and has to pass. A break is caught if the tests compile and at least
-one fails or hangs; it survives if all pass, and is listed. A break with `survives = "reason"` is
-known to be missed. One whose test says that it cannot run here is `skipped`.
+one fails or hangs. It survives if all pass, and is then listed. A break with `survives = "reason"`
+is known to be missed. A break whose test reports that it cannot run here is `skipped`.
 
 `--list` prints each requirement with its breaks. `--check` compares the list with the tree and
 with docs/requirements.md, and builds nothing; `make lint` calls it.
@@ -32,12 +32,12 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve() / "mutants"
 TREE = TARGET / "tree"
 
-# Longest run of the tests of one break: this many seconds, and as many times what they take without
-# the break. A test that hangs has noticed the break.
+# Time limit for the tests of one break: HANGS seconds, plus SLOWER times their time without the
+# break. A test that hangs has noticed the break.
 HANGS = 60
 SLOWER = 10
 
-# How a test says that it cannot run here (tests/run.py).
+# The line with which a test reports that it cannot run here (tests/run.py).
 SKIP = re.compile(r"\bskipped: (?P<why>.+)")
 
 KEYS = {"name", "shows", "file", "find", "replace", "test"}
@@ -59,7 +59,7 @@ def requirements() -> dict[str, str]:
 
 
 def check(breaks: list[dict], without: dict[str, str]) -> list[str]:
-    """Returns what is wrong in the list."""
+    """Returns the faults of the list."""
     wrong, known, names = [], requirements(), set()
     for one in breaks:
         name = one.get("name", "a break without a name")
@@ -102,7 +102,7 @@ def print_list(breaks: list[dict], without: dict[str, str]) -> None:
 
 
 def copy_tree() -> None:
-    """Copies what git tracks, and new files, so that uncommitted work is tested too."""
+    """Copies tracked and new files, so that uncommitted work is tested, too."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                             cwd=ROOT, capture_output=True, check=True).stdout
     wanted = {name.decode() for name in listed.split(b"\0") if name}
@@ -120,9 +120,9 @@ def copy_tree() -> None:
 
 
 def cargo(words: list[str], limit: float | None = None) -> subprocess.CompletedProcess | None:
-    """Runs cargo in the copy; None if it takes longer than `limit` seconds."""
+    """Runs cargo in the copy. Returns None if it takes longer than `limit` seconds."""
     loom = words[0] == "loom"
-    # A break changes one line, so what was compiled before is of use.
+    # A break changes one line, so an incremental build saves time.
     env = {**os.environ, "CARGO_INCREMENTAL": "1", "CARGO_PROFILE_DEV_DEBUG": "0",
            "CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG": "0"}
     words = words[1:] if loom else words
@@ -147,7 +147,7 @@ def build_and_run(test: str, limit: float | None) -> tuple[str, str, float]:
     """Builds and runs tests. Returns the outcome, a detail, and how long the tests ran.
 
     The outcome is `passed`, `failed`, `hangs` or `STALE`. The detail of tests that passed is the
-    reason why one was skipped.
+    reason for which one was skipped.
     """
     options, _, filters = test.partition(" -- ")
     options = options.split()
@@ -160,7 +160,7 @@ def build_and_run(test: str, limit: float | None) -> tuple[str, str, float]:
     if ran is None:
         return "hangs", f"the tests hang for {limit:.0f} s", took
     if ran.returncode == 0:
-        # Without a test that runs, all pass.
+        # cargo also succeeds if no test matches.
         if not any(map(int, re.findall(r"^running (\d+) tests?$", ran.stdout, re.M))):
             return "STALE", f"no test matches: {test}", took
         skipped = SKIP.search(ran.stdout)
@@ -205,7 +205,7 @@ def try_break(broken: dict, controls: Controls) -> tuple[str, str]:
 
 
 def order(broken: dict) -> tuple[str, str]:
-    """Breaks of one crate, seen by one test, follow each other, so that little is built again."""
+    """Sorts breaks of one crate that one test notices together, so that little is rebuilt."""
     return broken["test"].split(" -- ")[0], broken["file"].split("/")[0]
 
 

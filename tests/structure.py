@@ -1,27 +1,29 @@
 #!/usr/bin/env python3
-"""Checks the structure of the crates: import circles, names of types, the files on the path of a call
-and of a message, and the one door to atomics.
+"""Checks the structure of the crates.
+
+It checks import cycles, the names of types, and the files on the path of a call and of a message. It
+also checks that atomics are taken from one module.
 
 usage: tests/structure.py [--why] [--names] [CRATE…]
 
-A module imports another one if its code names it by a path that starts with `crate::`, `super::`
-or `self::`, or by the name of a child module. Re-exports are followed to the module that has the
-item. Tests within a module (`#[cfg(test)]`) do not count, and neither does `mod child;`.
+A module imports another one if its code names that module by a path that starts with `crate::`,
+`super::` or `self::`, or by the name of a child module. Re-exports are followed to the module that
+defines the item. Tests within a module (`#[cfg(test)]`) and `mod child;` do not count.
 
-A circle is a set of modules each of which reaches every other one by imports. MOST is the largest
-circle that a crate may have. ALLOWED has the crates that are not there yet, with today's size,
-which may shrink only.
+A cycle is a set of modules each of which reaches every other one through imports. MOST is the size
+of the largest cycle that a crate may have. ALLOWED lists the crates with a larger one, with its
+current size, which may only shrink.
 
 A type (struct, enum, union, trait or alias) has a name of its own among all crates and bindings.
-tests/structure.names has the names that are defined more than once, each with today's number of
-definitions, which may shrink only. `--names` prints what the file would say now.
+tests/structure.names lists the names that are defined more than once, each with its current number
+of definitions, which may only shrink. `--names` prints the contents that the file should have now.
 
-CALL and MESSAGE have the files that carry a null call and a short message (ARCHITECTURE.md, "A call's
-life"). Each has at most LINES lines, with the tests in it, and the page names it.
+CALL and MESSAGE list the files that carry a null call and a short message (ARCHITECTURE.md, "A
+call's life"). Each has at most LINES lines, including its tests, and the page names it.
 
-Crates above `os` take atomics from `upcall_os::atomic` alone, so that a model checker can replace
-them. DIRECT has the files that name `std::sync::atomic`, each with its reason. clippy's disallowed
-types cannot check that: a re-export is the same type to it.
+Crates above `os` take atomics from `upcall_os::atomic` only, so that a model checker can replace
+them. DIRECT lists the files that name `std::sync::atomic`, each with the reason. clippy's
+disallowed types cannot check that, because a re-export is the same type to clippy.
 """
 
 import argparse
@@ -34,11 +36,12 @@ NAMES = ROOT / "tests/structure.names"
 MOST = 4
 DOORED = ["directory", "home", "message", "net", "pvm", "rpc", "sched", "shm"]
 DIRECT = {
-    "crates/sched/src/mask.rs": "the words of one thread and its handlers, between whose accesses the model interrupts",
-    "crates/sched/src/sleep.rs": "a fence for the compiler, which loom has none of",
+    "crates/sched/src/mask.rs":
+        "the words of one thread and its handlers, between whose accesses the model interrupts",
+    "crates/sched/src/sleep.rs": "a compiler fence, which loom does not have",
     "crates/shm/src/direct/tests.rs": "a test",
-    "crates/shm/src/slot.rs": "private memory that the compiler is to write in words",
-    "crates/shm/src/span.rs": "a peer's memory, of which loom models nothing",
+    "crates/shm/src/slot.rs": "private memory that the compiler must write word by word",
+    "crates/shm/src/span.rs": "a peer's memory, which loom does not model",
 }
 ALLOWED: dict[str, int] = {}
 LINES = 350
@@ -64,8 +67,10 @@ MESSAGE = [
 
 
 def strip(text: str) -> str:
-    """The code without comments, strings, and items behind `#[cfg(test)]`."""
-    text = re.sub(r"""//[^\n]*|/\*.*?\*/|(?<!\w)[bc]?r(#*)".*?"\1|(?<!\w)[bc]?"(?:\\.|[^"\\])*"|b?'(?:\\[^u]|\\u\{\w+\}|[^'\\])'""", "", text, flags=re.S)
+    """Returns the code without comments, strings, and items behind `#[cfg(test)]`."""
+    text = re.sub(r"""//[^\n]*|/\*.*?\*/|(?<!\w)[bc]?r(#*)".*?"\1"""
+                  r"""|(?<!\w)[bc]?"(?:\\.|[^"\\])*"|b?'(?:\\[^u]|\\u\{\w+\}|[^'\\])'""",
+                  "", text, flags=re.S)
     out, at = [], 0
     for found in re.finditer(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*", text):
         if found.start() < at:
@@ -84,7 +89,7 @@ def strip(text: str) -> str:
 
 
 def leaves(tree: str) -> list[list[str]]:
-    """The paths of a use tree: `a::{b, c::{d, self}}` has a::b, a::c::d and a::c."""
+    """Returns the paths of a use tree: `a::{b, c::{d, self}}` has a::b, a::c::d and a::c."""
     tree = tree.strip()
     opening = tree.find("{")
     if opening < 0:
@@ -113,11 +118,11 @@ class Crate:
             if parts[-1] in ("mod", "lib", "main"):
                 parts.pop()
             self.code["::".join(parts)] = strip(path.read_text())
-        # Modules within a file are their file's.
+        # Modules within a file count as part of the file's module.
         self.exports = {name: self.reexported(name) for name in self.code}
 
     def absolute(self, module: str, path: list[str]) -> list[str] | None:
-        """A path from the crate's root; None if it leads to another crate."""
+        """Returns a path from the crate's root, or None if it leads to another crate."""
         base = module.split("::") if module else []
         if path[0] == "crate":
             return path[1:]
@@ -132,7 +137,7 @@ class Crate:
         return None
 
     def reexported(self, module: str) -> dict[str, list[str]]:
-        """What `pub use` makes of a module's own, and where it is."""
+        """Returns the names that a module re-exports with `pub use`, each with its path."""
         found = {}
         for tree in re.findall(r"\bpub(?:\([^)]*\))?\s+use\s+([^;]+);", self.code[module]):
             for leaf in leaves(tree):
@@ -142,7 +147,7 @@ class Crate:
         return found
 
     def home(self, path: list[str]) -> str | None:
-        """The module that has what a path names."""
+        """Returns the module that defines the item at a path."""
         for _ in range(8):
             for length in range(len(path), -1, -1):
                 module = "::".join(path[:length])
@@ -156,12 +161,12 @@ class Crate:
         return None
 
     def imports(self) -> dict[str, dict[str, str]]:
-        """For each module those that it imports, each with one of the paths."""
+        """Returns the modules that each module imports, each with one of the paths."""
         graph: dict[str, dict[str, str]] = {}
         for module, code in self.code.items():
             paths = []
             for public, tree in re.findall(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", code):
-                # What a module only passes on it does not need itself.
+                # A module does not need what it only re-exports.
                 if not public:
                     paths += leaves(tree)
             rest = re.sub(r"\buse\s+[^;]+;", "", code)
@@ -182,7 +187,7 @@ class Crate:
 
 
 def circles(graph: dict[str, dict[str, str]]) -> list[list[str]]:
-    """The strongly connected parts of more than one module, the largest first."""
+    """Returns the strongly connected parts of more than one module, the largest first."""
     def reach(start: str) -> set[str]:
         seen, todo = set(), [start]
         while todo:
@@ -204,7 +209,7 @@ def circles(graph: dict[str, dict[str, str]]) -> list[list[str]]:
 
 
 def past_the_door() -> int:
-    """Prints the files that name `std::sync::atomic` and may not, or may and do not."""
+    """Prints the files whose use of `std::sync::atomic` differs from DIRECT."""
     named = set()
     for crate in DOORED:
         for path in sorted((ROOT / "crates" / crate / "src").rglob("*.rs")):
@@ -214,17 +219,18 @@ def past_the_door() -> int:
     for name in sorted(named - DIRECT.keys()):
         print(f"{name}: names std::sync::atomic; take it from upcall_os::atomic")
     for name in sorted(DIRECT.keys() - named):
-        print(f"{name}: names no std::sync::atomic; remove it from DIRECT")
+        print(f"{name}: does not name std::sync::atomic; remove it from DIRECT")
     return len(named ^ DIRECT.keys())
 
 
 def paths_too_long() -> int:
-    """Prints the files of CALL and MESSAGE that are too long, or that the architecture page lacks."""
+    """Prints the files of CALL and MESSAGE that are too long or not on the architecture page."""
     page, wrong = (ROOT / "ARCHITECTURE.md").read_text(), 0
     for name in CALL + MESSAGE:
         lines = len((ROOT / name).read_text().splitlines())
         if lines > LINES:
-            print(f"{name}: {lines} lines; {LINES} are allowed, for a call's or message's path leads through it")
+            print(f"{name}: {lines} lines; {LINES} are allowed for a file on the path of a call "
+                  "or message")
         if f"`{name}`" not in page:
             print(f"{name}: ARCHITECTURE.md does not name it on a call's or message's path")
         wrong += (lines > LINES) + (f"`{name}`" not in page)
@@ -232,7 +238,7 @@ def paths_too_long() -> int:
 
 
 def type_names(crates: list[Crate]) -> dict[str, list[str]]:
-    """Each name of a type with the modules that define it."""
+    """Returns each name of a type with the modules that define it."""
     kinds = r"^(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait|type)\s+([A-Z]\w*)"
     found: dict[str, list[str]] = {}
     for crate in crates:
@@ -244,7 +250,7 @@ def type_names(crates: list[Crate]) -> dict[str, list[str]]:
 
 
 def names_twice(crates: list[Crate], show: bool) -> int:
-    """Prints the names that are defined more often than NAMES allows, or less often."""
+    """Prints the names that are defined more or less often than NAMES says."""
     found = {name: modules for name, modules in type_names(crates).items() if len(modules) > 1}
     if show:
         for name, modules in sorted(found.items()):
@@ -255,18 +261,23 @@ def names_twice(crates: list[Crate], show: bool) -> int:
     for name in sorted(found.keys() | allowed.keys()):
         modules, most = found.get(name, []), allowed.get(name, 1)
         if len(modules) > most:
-            print(f"{name}: {len(modules)} types have this name, {most} may; rename one of " + ", ".join(modules))
+            print(f"{name}: {len(modules)} types have this name, {most} may; rename one of "
+                  + ", ".join(modules))
         elif most > 1 and len(modules) < most:
-            print(f"{name}: {max(len(modules), 1)} types have this name; {NAMES.name} says {most}: lower it")
+            print(f"{name}: {max(len(modules), 1)} types have this name; {NAMES.name} says {most}: "
+                  "lower it")
         wrong += len(modules) > most or most > 1 and len(modules) < most
     return wrong
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("crates", nargs="*", metavar="CRATE", help="only these, as `rpc` or `bindings/c`")
-    parser.add_argument("--names", action="store_true", help="print what tests/structure.names would say now")
-    parser.add_argument("--why", action="store_true", help="print the imports within each circle")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("crates", nargs="*", metavar="CRATE",
+                        help="check only these, e.g. `rpc` or `bindings/c`")
+    parser.add_argument("--names", action="store_true",
+                        help="print the contents that tests/structure.names should have now")
+    parser.add_argument("--why", action="store_true", help="print the imports within each cycle")
     options = parser.parse_args()
     folders = [path.parent for path in sorted(ROOT.glob("**/Cargo.toml"))
                if "target" not in path.parts and (path.parent / "src").is_dir()]
@@ -277,7 +288,8 @@ def main() -> int:
            if folder.relative_to(ROOT).parts[0] in ("crates", "bindings")]
     if options.names:
         return names_twice(own, show=True)
-    wrong = 0 if options.crates else past_the_door() + names_twice(own, show=False) + paths_too_long()
+    wrong = (0 if options.crates
+             else past_the_door() + names_twice(own, show=False) + paths_too_long())
     for crate in [crates[name] for name in options.crates or crates]:
         graph = crate.imports()
         found = circles(graph)
@@ -287,11 +299,12 @@ def main() -> int:
         if largest > most:
             verdict = f"{most} are allowed"
         elif crate.name in ALLOWED and largest < most:
-            verdict = f"ALLOWED says {most}: " + ("lower it" if largest > MOST else "remove the crate from it")
+            verdict = f"ALLOWED says {most}: " + (
+                "lower it" if largest > MOST else "remove the crate from it")
         wrong += verdict != "as allowed"
         if verdict == "as allowed" and not options.crates:
             continue
-        print(f"{crate.name}: the largest circle has {largest} of {len(graph)} modules; {verdict}")
+        print(f"{crate.name}: the largest cycle has {largest} of {len(graph)} modules; {verdict}")
         for part in found if options.why or options.crates else found[:1]:
             print("  " + " ".join(one or "(root)" for one in part))
             for module in part if options.why else []:
