@@ -129,6 +129,7 @@ pub mod outcome {
     pub const NO_MEMORY: u16 = 8;
     pub const RESULT_QUOTA: u16 = 9;
     pub const RESULT_NO_MEMORY: u16 = 10;
+    pub const PANICKED_HELD: u16 = 11;
     pub const UNANSWERED: u16 = u16::MAX;
 }
 

@@ -169,7 +169,7 @@ fn another_version_is_refused_with_both_named() {
         }
     });
     let mut client = place.client();
-    client.ask(&format!("bind {name}")).expect_error("Version", &["speaks version 2", "version 7"]);
+    client.ask(&format!("bind {name}")).expect_error("Version", &["speaks version 3", "version 7"]);
     client
         .ask(&format!("bind {name}"))
         .expect_error("Unreachable", &["does not speak Upcall's protocol"]);
