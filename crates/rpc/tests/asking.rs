@@ -1,5 +1,5 @@
-//! A kernel thread that sleeps for a reply asks whether its call is to be given up: what
-//! interpreters have signals interrupt calls by.
+//! A kernel thread that sleeps for a reply asks whether its call is to be abandoned. Interpreters
+//! use this to let signals interrupt calls.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -40,12 +40,12 @@ impl Dispatch for Slow {
     }
 }
 
-/// Whether the calls end.
+/// Whether the calls are to end.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
-/// No, and then yes.
+/// Returns `false`, and then `true`.
 fn ask() -> bool {
     ASKED.fetch_add(1, Ordering::SeqCst) % 2 == 1
 }
@@ -72,8 +72,8 @@ fn a_call_asks(binding: &Binding) {
     assert!(asking.has_abandon() && !asking.without_abandon().has_abandon());
     assert_eq!(asking.call::<(), ()>(0, &()), Err(CallError::Aborted { sent: true }));
     assert_eq!(ASKED.load(Ordering::SeqCst), 2);
-    // It is the call that was given up, and not the word: this one is asked for anew, and goes on
-    // after the first time.
+    // Only the call was abandoned, not the token: a new call asks again, and goes on after the
+    // first time.
     let mut time = Duration::from_millis(700);
     loop {
         let start = Instant::now();
@@ -83,7 +83,7 @@ fn a_call_asks(binding: &Binding) {
         if ASKED.load(Ordering::SeqCst) >= 3 {
             break;
         }
-        // A busy machine: the deadline was there before anybody was asked.
+        // On a busy machine, the deadline may pass before the function is asked.
         time *= 4;
         assert!(time < Duration::from_secs(60), "nobody is asked");
     }

@@ -53,7 +53,7 @@ impl Room {
         self.changed.notify_all();
     }
 
-    /// Waits until so many have entered.
+    /// Waits until `many` handlers have entered.
     fn await_inside(&self, many: u32) {
         let inside = self.inside.lock().unwrap();
         let (inside, waited) = self
@@ -69,7 +69,7 @@ struct Test(Arc<Room>);
 impl Dispatch for Test {
     fn dispatch(&self, call: Call<'_>) -> Replied {
         match call.procedure() {
-            // Enters, and leaves when so many have entered.
+            // Enters, and leaves when the given number of handlers have entered.
             WAIT => call.respond(|args| {
                 let many = args.get::<u32>(0)?;
                 self.0.enter();
@@ -78,7 +78,7 @@ impl Dispatch for Test {
                 Ok(())
             }),
             NEXT => call.respond(|args| Ok(args.get::<u32>(0)?.wrapping_add(1))),
-            // Sleeps for so many µs, and gives back another number.
+            // Sleeps for the given number of µs, and returns another number.
             SLEEP => call.respond(|args| {
                 std::thread::sleep(Duration::from_micros(args.get::<u32>(0)?.into()));
                 Ok((args.get::<u32>(4)?, args.get::<u32>(0)?))
@@ -94,7 +94,7 @@ impl Dispatch for Test {
     }
 }
 
-/// The virtual processors of the process are for one test at a time.
+/// Gives the process's virtual processors to one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -107,7 +107,7 @@ fn server(name: &str, change: impl FnOnce(Server) -> Server) -> (String, Running
     (name, running, room)
 }
 
-/// A server that listens too, and its name for clients that come by TCP.
+/// A server that also listens on TCP, and its name for TCP clients.
 fn far_server(
     name: &str,
     change: impl FnOnce(Server) -> Server,
@@ -117,7 +117,7 @@ fn far_server(
     (name, far, server, room)
 }
 
-/// Calls for whose handlers so many have to be inside at once.
+/// Makes `calls` calls whose handlers wait until `inside` of them are inside at once.
 fn call_together(name: &str, calls: u32, inside: u32) {
     std::thread::scope(|scope| {
         for _ in 0..calls {
@@ -160,7 +160,7 @@ fn calls_by_tcp_leave_processors_for_other_clients() {
             scope.spawn(|| assert_eq!(blocked.call::<_, ()>(WAIT, &(17u32,)), Ok(())));
         }
         room.await_inside(8);
-        // More of them would come one after the other, a millisecond or two each.
+        // More calls would arrive one after the other, a millisecond or two each.
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(*room.inside.lock().unwrap(), 8);
         for number in 0..1_000 {
@@ -169,7 +169,7 @@ fn calls_by_tcp_leave_processors_for_other_clients() {
             }
             assert_eq!(soon.call::<_, u32>(NEXT, &(number,)), Ok(number + 1));
         }
-        // Of user-level threads: their virtual processor looks once whether the server sleeps.
+        // User-level threads: their virtual processor checks once whether the server sleeps.
         let idle = Arc::new(upcall_sched::PollingIdle::new(1, Pacing::Adaptive).unwrap());
         let run = || {
             let binding = Binding::bind(&name, &TEST).unwrap();
@@ -236,8 +236,8 @@ fn a_server_with_two_processors_has_spares_for_both() {
     call_together(&name, 6, 6);
 }
 
-/// While one handler blocks, calls of others go on as before: such that follow each other closely,
-/// and such that find the substitute asleep.
+/// While one handler blocks, the calls of others go on as before, both calls that follow each other
+/// closely and calls that find the substitute asleep.
 #[test]
 fn calls_go_on_beside_a_handler_that_blocks() {
     let _alone = alone();
@@ -264,7 +264,7 @@ fn calls_go_on_beside_a_handler_that_blocks() {
     }
 }
 
-/// The same where either comes by TCP, or both do.
+/// The same where one of the two clients uses TCP, or both do.
 #[test]
 fn calls_by_tcp_go_on_beside_a_handler_that_blocks() {
     let _alone = alone();
@@ -289,8 +289,8 @@ fn calls_by_tcp_go_on_beside_a_handler_that_blocks() {
     }
 }
 
-/// Handlers that block for about as long as it takes to notice that, so that processors are taken
-/// over and come back at every moment.
+/// Handlers that block for about as long as the server takes to notice, so that processors are
+/// taken over and return at every possible moment.
 #[test]
 fn no_call_is_lost_or_doubled_while_processors_are_taken_over_and_come_back() {
     let _alone = alone();

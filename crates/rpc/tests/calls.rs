@@ -146,7 +146,7 @@ impl Dispatch for Test {
     }
 }
 
-/// Lets those out who wait.
+/// Releases the calls that wait.
 const OUT: u64 = 1_000_000;
 
 fn serve(name: &str, pacing: Pacing) -> (Running, Arc<AtomicU64>) {
@@ -217,7 +217,7 @@ fn a_long_panic_message_arrives_whole() {
         let whole = Err(CallError::Panicked(text.clone()));
         assert_eq!(binding.call::<_, ()>(3, &(text.as_str(),)), whole, "{len}");
     }
-    // A longer one is cut at a character.
+    // A longer text is cut at a character boundary.
     let text = "x".to_owned() + &"\u{e9}".repeat(5000);
     let cut = Err(CallError::Panicked(text[..4095].into()));
     assert_eq!(binding.call::<_, ()>(3, &(text.as_str(),)), cut);
@@ -250,7 +250,7 @@ fn what_is_too_long_is_not_taken() {
     let (_server, _) = serve(&name, Pacing::Adaptive);
     let binding = Binding::bind(&name, Box::leak(Box::new(strict))).unwrap();
     assert_eq!(binding.call::<_, Vec<u8>>(0, &(50u64,)), Ok(vec![7; 50]));
-    // In the A-stack, and held by the server until it is fetched.
+    // The result is in the A-stack, or the server holds it until it is fetched.
     for len in [51u64, 5000, 1 << 20] {
         let error = binding.call::<_, Vec<u8>>(0, &(len,)).unwrap_err();
         assert!(
@@ -328,7 +328,7 @@ fn a_server_stops_when_its_calls_have_ended() {
     });
 }
 
-/// A service whose end takes its time, and is a panic.
+/// A service whose drop takes time and then panics.
 struct Grave(Test, Arc<AtomicU64>);
 
 impl Dispatch for Grave {
@@ -358,7 +358,7 @@ fn a_service_is_dropped_when_its_server_has_stopped() {
         }
         server.stop();
         assert_eq!(ends.load(Ordering::SeqCst), 1, "connected: {connected}");
-        // The clerk and the door of another server are well.
+        // The clerk and the listener of another server still work.
         let (_other, _) = serve(&name, Pacing::Adaptive);
         Binding::bind(&name, &TEST).unwrap().call::<_, ()>(0, &()).unwrap();
     }
@@ -371,11 +371,11 @@ fn many_results_are_kept_until_they_are_fetched() {
     let (_server, _) = serve(&name, Pacing::Adaptive);
     on_processors(12, || {
         let binding = Binding::bind(&name, &TEST).unwrap();
-        // None of them has brought room for its result.
+        // None of the calls has brought room for its result.
         let call = || {
             let binding = binding.clone();
-            // They wait for each other for a while: else each would be fetched before the next is
-            // kept.
+            // The calls wait for each other for a while. Otherwise each result would be fetched
+            // before the next is stored.
             upcall_thread::spawn(move || {
                 assert_eq!(binding.call::<_, Vec<u8>>(9, &(CALLS, 700u64)).unwrap().len(), 100)
             })
@@ -397,12 +397,12 @@ fn a_client_may_bind_as_often_as_it_likes() {
     }
 }
 
-/// How many calls have A-stacks at once, and how large these are, the server tells who binds (LRPC,
-/// section 3.1); what the client was compiled with does not count.
+/// The server tells a client at bind how many simultaneous calls have A-stacks, and how large these
+/// are (LRPC, section 3.1). The numbers that the client was compiled with do not count.
 #[test]
 fn the_servers_list_decides() {
-    // Three calls come in together, or the third one waits until the first gives up waiting for it,
-    // after so many milliseconds.
+    // Three calls arrive together, or the third waits until the first stops waiting for it, after
+    // `patience` milliseconds.
     let come_together = |server: (u16, u32), client: (u16, u32), patience: u64| {
         let name = unique(&format!("list-{}-{}", server.0, client.0));
         let things = Arc::new(AtomicU64::new(0));
@@ -446,7 +446,8 @@ fn many_kernel_threads_call_at_once() {
     });
 }
 
-/// Three times as many as there are lanes: nobody may hold a lane while waiting for another.
+/// Makes three times as many calls as there are lanes: no thread may hold a lane while it waits for
+/// another.
 #[test]
 fn a_crowd_of_kernel_threads_comes_through() {
     let name = unique("throng");
@@ -492,7 +493,7 @@ fn user_level_threads_call_at_once() {
         .unwrap();
 }
 
-/// Runs `body` on so many virtual processors that poll channels.
+/// Runs `body` on `count` virtual processors that poll channels.
 fn on_processors<T>(count: usize, body: impl FnOnce() -> T) -> T {
     let idle = Arc::new(upcall_sched::PollingIdle::new(count, Pacing::Adaptive).unwrap());
     upcall_thread::Processors::new().count(count).idle(idle).run(body).unwrap()
@@ -521,8 +522,8 @@ fn thousands_of_threads_bring_large_arguments() {
     });
 }
 
-/// Each lane has places of its own: calls on one do not keep the call from another lane that they
-/// wait for.
+/// Each lane has places of its own: calls on one lane do not block the call from another lane that
+/// they wait for.
 #[test]
 fn large_calls_of_one_lane_leave_room_for_those_of_another() {
     let name = unique("lanes");
@@ -548,14 +549,15 @@ fn large_calls_of_one_lane_leave_room_for_those_of_another() {
         std::thread::sleep(Duration::from_millis(20));
         let in_time = binding.with_deadline(Some(Duration::from_secs(5)));
         let let_out = in_time.call::<_, ()>(11, &([7; 100].as_slice(),));
-        // If it was not let in, lest this test hangs.
+        // Releases the calls if that call was not let in, so that the test fails instead of
+        // hanging.
         things.fetch_add(OUT, Ordering::SeqCst);
         assert_eq!(let_out, Ok(()));
     });
 }
 
-/// Threads hand a token round, by a mutex and a condition variable, and each calls before it passes
-/// it on: wakes by replies and by each other take turns.
+/// Threads pass a token round by a mutex and a condition variable, and each makes a call before it
+/// passes the token on. So wakes by replies alternate with wakes by other threads.
 #[test]
 fn calls_and_local_waits_share_one_scheduler() {
     const THREADS: u32 = 20;
@@ -590,8 +592,8 @@ fn calls_and_local_waits_share_one_scheduler() {
     }
 }
 
-/// With arguments of each size, to a server here or far away, on both kinds of threads: a deadline
-/// that has passed is a time-out, and nothing is sent.
+/// With arguments of each size, to a local and a remote server, on both kinds of threads: a call
+/// whose deadline has passed times out, and nothing is sent.
 #[test]
 fn a_call_whose_deadline_has_passed_is_not_begun() {
     let name = unique("passed");
@@ -639,8 +641,8 @@ fn a_threads_own_deadline_ends_its_calls() {
     let (_server, things) = serve(&name, Pacing::Adaptive);
     let binding = Binding::bind(&name, &TEST).unwrap();
     let check = || {
-        // The call returns an error; only what waits after it is left. A busy machine may be too
-        // late to send it.
+        // The call returns an error; only the call that waits behind it is left. A busy machine may
+        // be too late to send it.
         let mut time = Duration::from_millis(20);
         loop {
             let soon = Instant::now() + time;
@@ -681,7 +683,8 @@ fn a_forced_hand_off_of_a_kernel_thread_brings_the_reply() {
     }
 }
 
-/// A scheduler ends while its threads call; the next one has all call numbers and places again.
+/// A scheduler ends while its threads call; the next scheduler has all call numbers and places
+/// again.
 #[test]
 fn calls_that_a_scheduler_left_do_not_hold_up_the_next() {
     let name = unique("lives");
@@ -710,7 +713,7 @@ fn calls_that_a_scheduler_left_do_not_hold_up_the_next() {
     });
 }
 
-/// An object that the client holds, as generated stubs have them.
+/// An object that the client holds, like those of generated stubs.
 struct Opened(Binding, Handle);
 
 impl Layout for Opened {
@@ -732,8 +735,8 @@ impl Drop for Opened {
     }
 }
 
-/// A scheduler whose threads are always ready ends about when the replies of abandoned calls come:
-/// the objects in them are dropped nevertheless, whoever reads them.
+/// A scheduler whose threads are always ready ends at about the time when the replies of abandoned
+/// calls arrive. The objects in the replies are dropped, no matter which thread reads them.
 #[test]
 fn late_replies_outlive_the_scheduler_of_their_callers() {
     let name = unique("outlived");
@@ -746,7 +749,7 @@ fn late_replies_outlive_the_scheduler_of_their_callers() {
                 for _ in 0..20 {
                     s.spawn(|| {
                         let opened = in_time.call::<_, Opened>(13, &());
-                        // On a busy machine the reply may be there before the caller sees that its
+                        // On a busy machine the reply may arrive before the caller notices that its
                         // time is up.
                         assert!(
                             matches!(opened, Ok(_) | Err(CallError::Aborted { .. })),
@@ -775,8 +778,8 @@ fn late_replies_outlive_the_scheduler_of_their_callers() {
 
 #[test]
 fn thousands_of_threads_fetch_large_results() {
-    // More of them at once than a server keeps results, with 64 A-stacks; each result is longer
-    // than the last one, and so than what was brought for it.
+    // There are more calls at once than a server stores results, with 64 A-stacks. Each result is
+    // longer than the previous one, and so than the room brought for it.
     crowd(6000, |binding, n| {
         assert_eq!(
             binding.call::<_, Vec<u8>>(12, &(5000 + u64::from(n),)),
@@ -785,7 +788,7 @@ fn thousands_of_threads_fetch_large_results() {
     });
 }
 
-/// In a process of its own: other tests need virtual processors, too.
+/// Runs in a process of its own, since other tests need virtual processors too.
 #[test]
 fn a_server_for_which_no_virtual_processor_is_left_is_refused() {
     const CHILD: &str = "UPCALL_TEST_HAS_ALL_PROCESSORS";
@@ -807,7 +810,7 @@ fn a_server_for_which_no_virtual_processor_is_left_is_refused() {
     let bound = Binding::bind(&name, &TEST);
     assert!(matches!(bound, Err(BindError::NoSuchName { .. })), "its name is not there: {bound:?}");
     servers.pop().unwrap().stop();
-    // One processor of two would look for no calls.
+    // One of the two processors would not look for calls.
     let both = Server::new().export(&name, Export::new(&TEST, Test(Arc::default()))).processors(2);
     assert!(matches!(both.start().unwrap_err(), ServeError::Resource { .. }));
     let _server = start(&name).unwrap();

@@ -1,7 +1,7 @@
-//! Who has the processor: a call is optimistic, an idle caller gives its processor to a server that
-//! sleeps, once for all its calls, a caller may force that, and the server gives the processor back
-//! (U9 to U13). Server and client are schedulers of one process, one test at a time, so that
-//! nothing else wakes the server.
+//! Processor donation (URPC). A call is optimistic. An idle caller donates its processor to a
+//! server that sleeps, once for all its calls. A caller may force the donation, and the server
+//! gives the processor back. Server and client are schedulers of one process, and one test runs at
+//! a time, so that nothing else wakes the server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -111,13 +111,13 @@ impl World {
             assert!(start.elapsed() < Duration::from_secs(60), "an idle server does not sleep");
             std::thread::sleep(Duration::from_millis(1));
         }
-        // What follows a wake-up, such as stacks that are given back.
+        // Waits for the work that follows a wake-up, such as giving stacks back.
         std::thread::sleep(Duration::from_millis(30));
     }
 
-    /// Pins the server's thread, which sleeps and last ran there by its own word, to processor 1.
-    /// Only a caller that brings it to another processor has its calls run elsewhere. Returns
-    /// `false` where there is no processor 1.
+    /// Pins the server's thread, which sleeps and by its station last ran there, to processor 1.
+    /// Its calls then run elsewhere only if a caller moves it to another processor. Returns `false`
+    /// if there is no processor 1.
     fn put_server_elsewhere(&self) -> bool {
         if processors() < 2 {
             eprintln!("skipped: processors 0 and 1 are needed");
@@ -128,7 +128,7 @@ impl World {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 processor::CpuSet::only(0).confine().unwrap();
-                // A caller that polls brings nothing.
+                // A caller that polls does not move the server.
                 let binding = self.binding.clone();
                 binding.set_pacing(Pacing::Poll);
                 pin();
@@ -152,8 +152,8 @@ impl World {
         })
     }
 
-    /// Whether a call that is made now has begun before another ready thread of the same processor,
-    /// which computes until then, or for `patience`, ends.
+    /// Returns `true` if a call made now begins before another ready thread of the same processor
+    /// ends. That thread computes until the call begins, or for `patience`.
     fn begins_beside_a_busy_thread(&self, hand_off: HandOff, patience: Duration) -> bool {
         self.on_a_processor(|| {
             let before = self.calls();
@@ -183,13 +183,13 @@ fn sleeps() -> u64 {
     line().sleeps.load(upcall_os::atomic::Ordering::SeqCst)
 }
 
-/// How many processors this process may use. Its caller may be pinned, and an earlier test may have
-/// left the server so.
+/// Number of processors that this process may use. The process may be started pinned, and an
+/// earlier test may have left the server pinned.
 fn processors() -> usize {
     allowed_by("/proc/self/status")
 }
 
-/// How many processors the server's kernel thread may use now.
+/// Number of processors that the server's kernel thread may use now.
 fn servers_processors() -> usize {
     let tid = line().tid.load(upcall_os::atomic::Ordering::SeqCst);
     allowed_by(&format!("/proc/self/task/{tid}/status"))
@@ -206,7 +206,6 @@ fn allowed_by(status: &str) -> usize {
         .sum()
 }
 
-/// U9.
 #[test]
 fn a_call_is_optimistic() {
     let world = World::new(Pacing::Sleep);
@@ -214,7 +213,6 @@ fn a_call_is_optimistic() {
     assert!(!begun, "the server was woken though its caller's processor had other work");
 }
 
-/// U13.
 #[test]
 fn a_caller_may_force_the_hand_off() {
     let world = World::new(Pacing::Sleep);
@@ -222,7 +220,7 @@ fn a_caller_may_force_the_hand_off() {
         world.begins_beside_a_busy_thread(HandOff::AtOnce, Duration::from_secs(20)),
         "the server was not woken"
     );
-    // The processor is given with it, also away from a processor that the server has.
+    // The processor is donated with the call, also to a server that has another processor.
     let binding = world.binding.with_hand_off(HandOff::AtOnce);
     let place = world.on_a_processor(|| {
         world.put_server_elsewhere().then(|| binding.call::<_, u64>(WHERE, &()).unwrap())
@@ -233,7 +231,7 @@ fn a_caller_may_force_the_hand_off() {
     );
 }
 
-/// U10: where the caller has nothing else to do, the call runs on its processor.
+/// If the caller has nothing else to do, the call runs on its processor.
 #[test]
 fn an_idle_caller_gives_its_processor() {
     let world = World::new(Pacing::Adaptive);
@@ -246,13 +244,12 @@ fn an_idle_caller_gives_its_processor() {
                 .unwrap()
         })
     };
-    // The caller is on processor 0. Now and then the server is awake for something of its own when
-    // the call comes.
+    // The caller is on processor 0. Now and then the server is awake for other work when the call
+    // arrives.
     let given = (0..40).map(place).filter(|&place| place == 0).count();
     assert!(given >= 30, "of 40 calls {given} ran on the caller's processor");
 }
 
-/// U12.
 #[test]
 fn one_hand_off_serves_all_outstanding_calls() {
     let world = World::new(Pacing::Sleep);
@@ -271,13 +268,13 @@ fn one_hand_off_serves_all_outstanding_calls() {
             (sleeps() - slept, world.calls() - calls, places)
         })
     };
-    // One is the sleep that it goes to afterwards; another wake may come from what it does beside
+    // One sleep is the one after the calls; another wake may come from the server's work besides
     // calls.
     let is_given = |(slept, _, places): &(u64, u64, Vec<u64>)| {
         *slept <= 3 && places.iter().all(|place| *place == 0)
     };
-    // Now and then the server is awake for something of its own when the calls come. They run
-    // there.
+    // Now and then the server is awake for other work when the calls arrive, and they run where it
+    // is.
     let mut rounds = Vec::new();
     while rounds.iter().filter(|&round| is_given(round)).count() < 3 {
         assert!(
@@ -289,14 +286,14 @@ fn one_hand_off_serves_all_outstanding_calls() {
     }
 }
 
-/// U11: when all calls have their replies the server sleeps again, although it would spin on a
-/// processor of its own, and goes back where it belongs.
+/// When all calls have their replies, the server sleeps again, although it would spin on a
+/// processor of its own, and returns to where it belongs.
 #[test]
 fn the_server_gives_the_processor_back() {
     let world = World::new(Pacing::Adaptive);
     let all = processors();
     let took = world.on_a_processor(|| {
-        // Once to be brought here; the second call says that it is.
+        // The first call brings the server here; the second shows that it is here.
         world.spawn(WHERE, HandOff::WhenIdle).join().unwrap();
         assert!(
             all == 1 || servers_processors() == 1,
@@ -317,8 +314,8 @@ fn the_server_gives_the_processor_back() {
     });
     assert!(took < Duration::from_secs(60));
     if all > 1 {
-        // Calls by somebody who gives nothing: when the server has slept after some of them, it is
-        // no longer confined.
+        // These calls are by a caller that donates nothing. When the server has slept after some of
+        // them, it is no longer confined.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 processor::CpuSet::only(all - 1).confine().unwrap();
@@ -336,8 +333,8 @@ fn the_server_gives_the_processor_back() {
     }
 }
 
-/// A processor that may run in one place only spins for replies from elsewhere, as long as that is
-/// cheaper than to sleep.
+/// A processor pinned to one CPU spins for replies from another CPU, as long as spinning is cheaper
+/// than sleeping.
 #[test]
 fn a_pinned_processor_spins_for_a_server_on_another_one() {
     let world = World::new(Pacing::Adaptive);
@@ -358,18 +355,18 @@ fn a_pinned_processor_spins_for_a_server_on_another_one() {
             .confine_thread(line().tid.load(upcall_os::atomic::Ordering::SeqCst))
             .unwrap();
         let call = || assert!(world.binding.call::<_, u64>(WHERE, &()).is_ok());
-        // Until both know where the other is.
+        // Calls until both sides know where the other is.
         (0..100).for_each(|_| call());
         let before = sleeps();
         (0..5000).for_each(|_| call());
         (5000, sleeps() - before)
     });
-    // Other programs may have taken the server's processor in between; it would sleep in every call
-    // if it did not spin.
+    // Other programs may have taken the server's processor in between. Without spinning, it would
+    // sleep in every call.
     assert!(slept < calls / 4 * 3, "it slept {slept} times in {calls} calls to a server that runs");
 }
 
-/// What `act` returns, with the calling thread, and those that it starts, on one processor only.
+/// Runs `act` with the calling thread, and the threads that it starts, on one processor only.
 fn confined_to<T>(processor: usize, act: impl FnOnce() -> T) -> T {
     let before = processor::CpuSet::allowed().unwrap();
     processor::CpuSet::only(processor).confine().unwrap();
@@ -378,14 +375,14 @@ fn confined_to<T>(processor: usize, act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A server that may run in one place only goes back there when calls follow each other closely,
-/// like one that may run anywhere.
+/// A server pinned to one processor returns to it when calls follow each other closely, like a
+/// server that may run anywhere.
 #[test]
 fn a_pinned_server_does_not_stay_at_its_callers() {
     if processors() < 2 {
         return println!("    skipped: processors 0 and 1 are needed");
     }
-    // Its processors inherit this.
+    // The server's processors inherit this.
     let world = confined_to(1, || World::new(Pacing::Adaptive));
     let places: Vec<u64> = world.on_a_processor(|| {
         (0..5000).map(|_| world.binding.call::<_, u64>(WHERE, &()).unwrap()).collect()
@@ -397,7 +394,7 @@ fn a_pinned_server_does_not_stay_at_its_callers() {
     );
 }
 
-/// Whether who gives way there waits for a slice of somebody else.
+/// Returns `true` if a thread that yields on processor 0 waits for another program's time slice.
 fn others_want_processor_0() -> bool {
     let took = |_| {
         let start = Instant::now();
@@ -407,14 +404,14 @@ fn others_want_processor_0() -> bool {
     confined_to(0, || (0..100).map(took).max().unwrap() > Duration::from_micros(500))
 }
 
-/// A server and a caller that have one processor between them give way to each other when calls
-/// follow closely; when no more come, the server sleeps.
+/// A server and a caller that share one processor yield to each other when calls follow closely;
+/// when no more arrive, the server sleeps.
 #[test]
 fn on_the_callers_processor_a_server_gives_way_before_it_sleeps() {
     let world = confined_to(0, || World::new(Pacing::Adaptive));
     let call = || assert_eq!(world.binding.call::<_, u64>(WHERE, &()).unwrap(), 0);
     let least = || {
-        // Of many turns one without other programs on the processor is enough.
+        // One of many rounds without other programs on the processor is enough.
         let slept = |_| {
             let before = sleeps();
             (0..100).for_each(|_| call());
@@ -422,7 +419,7 @@ fn on_the_callers_processor_a_server_gives_way_before_it_sleeps() {
         };
         (0..200).map(slept).min().unwrap()
     };
-    // Other programs come and go. A turn with none of them is waited for, or a look that finds one.
+    // Other programs come and go. Waits for a round without them, or for a check that finds one.
     for _ in 0..10 {
         let by_thread = world.on_a_processor(least);
         world.until_asleep();
@@ -441,12 +438,12 @@ fn on_the_callers_processor_a_server_gives_way_before_it_sleeps() {
     panic!("it sleeps between calls that follow each other closely");
 }
 
-/// A server that keeps the processor too long: the caller's other threads go on.
+/// If a server keeps the processor too long, the caller's other threads go on.
 #[test]
 fn a_server_that_keeps_the_processor_costs_its_caller_only_that_calls_time() {
     let world = World::new(Pacing::Sleep);
     let ticks = world.on_a_processor(|| {
-        // It computes on our processor, since it was brought here.
+        // The server computes on this processor, since it was brought here.
         world.spawn(WHERE, HandOff::WhenIdle).join().unwrap();
         let long: Vec<_> = (0..10).map(|_| world.spawn(LINGER, HandOff::AtOnce)).collect();
         let mut ticks = 0;
@@ -457,6 +454,6 @@ fn a_server_that_keeps_the_processor_costs_its_caller_only_that_calls_time() {
         long.into_iter().for_each(|thread| thread.join().unwrap());
         ticks
     });
-    // Some 300 ms in all, of which the kernel gives us our part.
+    // About 300 ms in all, of which the kernel gives this process its share.
     assert!(ticks >= 10, "the other threads ran {ticks} times in ten long calls");
 }

@@ -1,11 +1,11 @@
 //! A cache that processes share: a table of a million entries of 100 bytes, under keys of this
-//! machine, in memory that one process is the home of.
+//! machine, in the memory of one home process.
 //!
-//! Each caller is a process. It works on the table where that is (`access`), looks without its lock
-//! (`read`), or has the home do it: in between whatever that does (`urgent`), or as a thread there
-//! (`invoke`); or leaves it to what is found to take the least time (`auto`). All values are looked
-//! at for belonging to their keys. `cache --help` says what may be said. `upcall-bench cache`
-//! measures the same beside Redis and Memcached (docs/performance/cache.md).
+//! Each caller is a process. It works on the table in place under its lock (`access`), or reads it
+//! without the lock (`read`). Or it has the home do the operation: between other work (`urgent`),
+//! or in a thread there (`invoke`). `auto` chooses the way that is measured to take the least time.
+//! Every value is checked against its key. `cache --help` lists the arguments. `upcall-bench cache`
+//! compares the same with Redis and Memcached (docs/performance/cache.md).
 #![forbid(unsafe_code)]
 
 #[path = "cache/entries.rs"]
@@ -24,7 +24,7 @@ use upcall::home::{
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What is shared.
+/// The shared table.
 pub type Table = Map<Text, Blob>;
 
 /// The value of a key, if it has one.
@@ -42,7 +42,7 @@ impl Operation for Get {
     }
 }
 
-/// Gives a key a value. Whether it had one.
+/// Sets the value of a key. Returns whether it had one.
 pub struct Put;
 
 impl Operation for Put {
@@ -56,7 +56,8 @@ impl Operation for Put {
     }
 }
 
-/// The same as threads of the home, which could do more than one operation, and wait in between.
+/// Like [`Get`], as a thread of the home, which could do more than one operation and wait in
+/// between.
 pub struct LongGet;
 
 impl Procedure for LongGet {
@@ -84,7 +85,7 @@ impl Procedure for LongPut {
     }
 }
 
-/// What its home runs for others.
+/// The operations that the home runs for others.
 pub fn operations() -> Operations<Table> {
     Operations::new()
         .operation::<Get>()
@@ -93,32 +94,32 @@ pub fn operations() -> Operations<Table> {
         .procedure::<LongPut>()
 }
 
-/// An empty table of this name, with room for so many entries. One that somebody died at is as it
-/// was before that change, or after it, so it is kept.
+/// Creates an empty table called `name`, with room for `entries` entries. If a process dies while
+/// it changes the table, the table is as before or as after that change, so it is kept.
 pub fn create(name: &str, entries: usize) -> Outcome<Homed<Table>> {
-    // Of an entry, its key and value, the blocks around them, and its places in two tables while
-    // the one grows into the other.
+    // An entry needs room for its key and value, the blocks around them, and its places in two
+    // tables while one grows into the other.
     let room = (1 << 20) + 1024 * entries as u64;
     Ok(Homed::<Table>::create(name).room(room).repair(|_, _| Verdict::Keep).with(|_| Ok(()))?)
 }
 
-/// How it is done.
+/// How an operation is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// By the caller, under the table's lock.
     Access,
-    /// By the caller, without it. Gets only.
+    /// By the caller, without the lock. Gets only.
     Read,
-    /// By the home, in between.
+    /// By the home, between its other work.
     Urgent,
     /// By a thread of the home.
     Invoke,
-    /// By whichever of the first three takes the least time just now.
+    /// By whichever of the first three currently takes the least time.
     Auto,
 }
 
 impl Way {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Self; 5] = [Self::Access, Self::Read, Self::Urgent, Self::Invoke, Self::Auto];
 
     /// Its name on the command line and in the table.
@@ -133,15 +134,15 @@ impl Way {
     }
 }
 
-/// A caller's hold on the table.
+/// A caller's handle to the table.
 pub struct Cache {
     table: Homed<Table>,
-    /// What was found by a look.
+    /// The value that was read last.
     found: Vec<u8>,
 }
 
 impl Cache {
-    /// Finds the table of a name.
+    /// Finds the table called `name`.
     pub fn find(name: &str) -> Outcome<Self> {
         Ok(Self { table: Homed::find(name)?, found: Vec::new() })
     }
@@ -155,7 +156,8 @@ impl Cache {
             Way::Urgent => *found = table.urgent::<Get>(key)?.ok_or_else(none)?,
             Way::Invoke => *found = table.invoke::<LongGet>(key)?.ok_or_else(none)?,
             Way::Auto => *found = table.auto::<Get>(key)?.ok_or_else(none)?,
-            // It may be run several times, where somebody changes the table meanwhile.
+            // The closure may run several times if another process changes the table at the same
+            // time.
             Way::Read => table
                 .read(|table| {
                     found.clear();
@@ -166,7 +168,7 @@ impl Cache {
         Ok(found)
     }
 
-    /// Gives a key another value.
+    /// Sets the value of a key.
     pub fn put(&self, way: Way, key: &str, value: &[u8]) -> Outcome<()> {
         match way {
             Way::Access => self.table.perform::<Put>((key, value))?,
@@ -179,7 +181,7 @@ impl Cache {
     }
 }
 
-/// What callers do: so many percent of their operations are puts, the others gets.
+/// The callers' operations: the percentage of puts; the others are gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mix(u64);
 
@@ -187,8 +189,7 @@ impl Mix {
     const GETS: Self = Self(0);
     const PUTS: Self = Self(100);
 
-    /// The ways in which it can be done. Where there are gets, looks are one: puts then go by
-    /// access.
+    /// The ways to run the mix. `read` is one if there are gets; puts then use `access`.
     fn ways(self) -> impl Iterator<Item = Way> {
         Way::ALL.into_iter().filter(move |way| self != Self::PUTS || *way != Way::Read)
     }
@@ -204,17 +205,17 @@ impl fmt::Display for Mix {
     }
 }
 
-/// What is said on the command line.
+/// The arguments of the command line.
 struct Plan {
     entries: usize,
     callers: usize,
-    /// What they do, one after the other.
+    /// The mixes, run one after the other.
     mixes: Vec<Mix>,
-    /// A thread of the home puts all the time.
+    /// `true` if a thread of the home puts all the time.
     busy: bool,
-    /// Each way has a part of its time in each round.
+    /// Number of rounds. In each, every way gets an equal part of its time.
     rounds: u32,
-    /// For each way, in all rounds together.
+    /// Time for each way, in all rounds together.
     time: Duration,
     json: bool,
 }
@@ -241,7 +242,7 @@ Examples:
   cargo run --release -p upcall --example cache -- --callers 8 --json > cache.json";
 
 impl Plan {
-    /// None: it is to say what may be said.
+    /// Parses the arguments; `None` asks for the help text.
     fn of(mut words: impl Iterator<Item = String>) -> Outcome<Option<Self>> {
         let mixes = vec![Mix::GETS, Mix::PUTS];
         let time = Duration::from_secs(1);
@@ -287,14 +288,14 @@ impl Plan {
     }
 }
 
-/// Quantiles that a caller tells: so many parts.
+/// Number of quantiles that a caller reports.
 const PARTS: usize = 1000;
 
-/// What a caller has done, or all of them.
+/// The results of one caller, or of all.
 #[derive(Debug, Default)]
 struct Tally {
     done: u64,
-    /// Operations a second of all callers together, in each round.
+    /// Operations per second of all callers together, in each round.
     rates: Vec<f64>,
     /// Each caller's quantiles, in ns.
     ns: Vec<u64>,
@@ -305,7 +306,7 @@ impl Tally {
         self.ns[(self.ns.len() - 1) * part / PARTS]
     }
 
-    /// As a caller tells it: operations, how long all took, and quantiles.
+    /// A caller's report: operations, total time, and quantiles.
     fn told(samples: &mut [u64], time: Duration) -> String {
         samples.sort_unstable();
         let quantiles = (0..=PARTS).map(|part| samples[(samples.len() - 1) * part / PARTS]);
@@ -335,7 +336,7 @@ impl Tally {
     }
 }
 
-/// A caller's process: each line says a mix, a way and a time, and is answered by a line.
+/// A caller's process: each input line names a mix, a way and a time, and is answered by a line.
 fn caller(name: &str, entries: usize, seed: u64) -> Outcome<()> {
     let (keys, mut cache, mut random) = (Keys::find(entries)?, Cache::find(name)?, Random(seed));
     println!("ready");
@@ -351,7 +352,7 @@ fn caller(name: &str, entries: usize, seed: u64) -> Outcome<()> {
             (Duration::from_millis(ms.parse()?), Vec::new(), Duration::ZERO);
         let mut next: Vec<(usize, String, bool)> = Vec::new();
         while spent < time {
-            // Looked up before the time begins: a caller has its key at hand.
+            // Formatted before the clock starts: a caller has its key at hand.
             next.clear();
             next.extend((0..256).map(|_| {
                 let number = random.below(keys.len());
@@ -376,7 +377,7 @@ fn caller(name: &str, entries: usize, seed: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// A caller, as the home sees it. It ends with its input, which ends with this.
+/// A caller, as the home sees it. It ends when its input is closed, which dropping this does.
 struct Caller {
     process: Child,
     to: ChildStdin,
@@ -400,8 +401,7 @@ impl Caller {
     }
 }
 
-/// Has callers work in each way in turn. Each round has the ways in the opposite order of the one
-/// before.
+/// Has the callers work in each way in turn. Each round reverses the order of the previous one.
 fn measure(plan: &Plan, callers: &mut [Caller], rows: &mut [(Mix, Way, Tally)]) -> Outcome<()> {
     let time = (plan.time / plan.rounds).max(Duration::from_millis(1));
     for round in 1..=plan.rounds {
@@ -424,7 +424,7 @@ fn measure(plan: &Plan, callers: &mut [Caller], rows: &mut [(Mix, Way, Tally)]) 
     Ok(())
 }
 
-/// The busy thread of the home: puts until it is over. Returns the number of puts.
+/// The busy thread of the home: puts until `over` is set. Returns the number of puts.
 fn work(table: &Homed<Table>, keys: &Keys, over: &AtomicBool) -> Outcome<u64> {
     let (mut random, mut done) = (Random(7), 0);
     while !over.load(Ordering::Relaxed) {
@@ -435,7 +435,7 @@ fn work(table: &Homed<Table>, keys: &Keys, over: &AtomicBool) -> Outcome<u64> {
     Ok(done)
 }
 
-/// Prints what was measured. `busy` is the home's own operations per second.
+/// Prints the measurements. `busy` is the home's own operations per second.
 fn report(plan: &Plan, about: &str, busy: Option<f64>, rows: &[(Mix, Way, Tally)]) {
     if !plan.json {
         println!("{about}; {} callers", plan.callers);

@@ -1,20 +1,29 @@
-//! synth-N: N requests to other members, and a wait for all N acknowledgements, again and again:
-//! how many messages are buffered? (UDM, section 5.2 and Figure 7.)
+//! synth-N: N requests to other members, then a wait for all N acknowledgements, again and again.
+//! How many messages are buffered? (UDM, section 5.2 and Figure 7.)
 //!
 //! ```text
 //! synth [NAME=NUMBER …]                              by itself: each member is a thread
 //! upcall job run --group 2 -- synth [NAME=NUMBER …]  as a job: each process is a member
 //! ```
-//! What may be said: `n` (100), the requests of a group; `groups` (100) of each producer;
-//! `interval` (2000), ns from one request to the next on average; `handler` (1000), ns that a
-//! request keeps its receiver; `bytes` (8) that it carries; `producers` (0: all), the first
-//! members, who send to the others; `away` (0) and `slice` (10000000), ns: so long consumers look
-//! away at the beginning of each slice, as if their processor came to them late; `timeout`
-//! (200000), ns, for which a sender waits for room before its messages are buffered; and `members`
-//! (2), of threads. Several intervals, with commas between, are tried one after another:
+//!
+//! The arguments, with their defaults:
+//!
+//! - `n` (100): requests in a batch.
+//! - `groups` (100): batches of each producer.
+//! - `interval` (2000): ns from one request to the next, on average.
+//! - `handler` (1000): ns for which a request occupies its receiver.
+//! - `bytes` (8): size of a request.
+//! - `producers` (0: all): number of members that send to the others, counted from the first.
+//! - `away` (0) and `slice` (10000000): ns for which consumers do not poll at the beginning of each
+//!   slice, as if the kernel scheduled them late, and the length of a slice.
+//! - `timeout` (200000): ns for which a sender waits for room before its messages are buffered.
+//! - `members` (2): number of threads.
+//!
+//! Several intervals, separated by commas, are tried one after another:
 //!
 //! ```text
-//! synth n=1000 interval=5000,10000,20000 handler=10000 bytes=8000 producers=1 away=200000 slice=7000000 timeout=50000
+//! synth n=1000 interval=5000,10000,20000 handler=10000 bytes=8000 producers=1 \
+//!       away=200000 slice=7000000 timeout=50000
 //! ```
 #![forbid(unsafe_code)]
 
@@ -26,26 +35,26 @@ use upcall::message::{Group, GroupBuilder, Handlers, JoinError, Kind, Rank};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What members do. Times are in ns.
+/// The members' work. Times are in ns.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Requests of a group.
+    /// Number of requests in a batch.
     pub n: u64,
-    /// Groups of each producer.
+    /// Number of batches of each producer.
     pub groups: u64,
-    /// From one request to the next, on average.
+    /// Time from one request to the next, on average.
     pub interval: u64,
-    /// So long a request keeps its receiver.
+    /// Time for which a request occupies its receiver.
     pub handler: u64,
-    /// That a request carries.
+    /// Size of a request.
     pub bytes: usize,
-    /// The first members; the others consume. All do both if this is 0.
+    /// Number of producers, counted from the first member; the others consume. If 0, all do both.
     pub producers: usize,
-    /// So long consumers look away at the beginning of each slice.
+    /// Time for which consumers do not poll at the beginning of each slice.
     pub away: u64,
-    /// From one time to look away to the next.
+    /// Length of a slice.
     pub slice: u64,
-    /// So long a sender waits for room before its messages are buffered.
+    /// Time for which a sender waits for room before its messages are buffered.
     pub timeout: u64,
 }
 
@@ -65,14 +74,14 @@ impl Default for Plan {
     }
 }
 
-/// What became of it.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran {
-    /// Requests of all members; there are as many acknowledgements.
+    /// Number of requests of all members, which is also the number of acknowledgements.
     pub requests: u64,
-    /// Messages that went through a buffer.
+    /// Number of messages that went through a buffer.
     pub buffered: u64,
-    /// From when all were there until all were through.
+    /// Time from when all members were ready until all were done.
     pub time: Duration,
 }
 
@@ -83,7 +92,7 @@ fn spin(time: Duration) {
     }
 }
 
-/// Numbers that look random.
+/// A pseudo-random number generator.
 struct Random(u64);
 
 impl Random {
@@ -94,7 +103,7 @@ impl Random {
     }
 }
 
-/// Looks away at the beginning of each slice.
+/// Time slices, at the beginning of which a consumer does not poll.
 struct Slices {
     length: Duration,
     away: Duration,
@@ -110,7 +119,7 @@ impl Slices {
     }
 }
 
-/// A member, and what it has heard.
+/// A member, and the acknowledgements that it has received.
 struct Member {
     group: Group,
     request: Kind<[u8]>,
@@ -127,10 +136,10 @@ impl Member {
             (handlers.kind("request"), handlers.kind::<()>("done"), handlers.kind("over"));
         let (answered, ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let handler = Duration::from_nanos(plan.handler);
-        // Where it lies: a request is not copied. When the handler ends, its place is free.
+        // A request is read in place, not copied. Its place is free when the handler ends.
         handlers.on_message::<[u8]>(request, move |group, request| {
             spin(handler);
-            // Who has ended, or violates the protocol, waits for no answer; the others learn of it
+            // A member that has ended or violates the protocol needs no answer; the others find out
             // as they wait.
             let _ = group.send(request.from(), done, &());
         });
@@ -153,7 +162,7 @@ impl Member {
         Ok(Self { group, request, over, answered, ended, slices })
     }
 
-    /// Serves others until something is true.
+    /// Serves others until `done` returns `true`.
     fn until(&self, done: impl Fn() -> bool) -> Outcome<()> {
         Ok(self.group.run_until(|| {
             self.slices.look();
@@ -163,7 +172,7 @@ impl Member {
 
     fn produce(&self, plan: &Plan) -> Outcome<u64> {
         let (group, rank) = (&self.group, self.group.rank());
-        // Those who only consume, or all others.
+        // Sends to the members that only consume, or to all others.
         let least = if plan.producers < group.size() { plan.producers } else { 0 };
         let others: Vec<Rank> = (least..group.size()).filter(|&other| other != rank).collect();
         if others.is_empty() {
@@ -212,7 +221,8 @@ pub fn run(joining: GroupBuilder, plan: &Plan) -> Outcome<Ran> {
     Ok(Ran { requests, buffered, time: begun.elapsed() })
 }
 
-/// What is said on the command line: a plan for each interval, and members where this is no job.
+/// Parses the command line: a plan for each interval, and the number of members if this is not a
+/// job.
 fn plans(words: impl Iterator<Item = String>) -> Outcome<(Vec<Plan>, usize)> {
     let (mut plan, mut intervals, mut members) = (Plan::default(), Vec::new(), 2);
     for word in words {
@@ -247,7 +257,7 @@ fn plans(words: impl Iterator<Item = String>) -> Outcome<(Vec<Plan>, usize)> {
     Ok((intervals.into_iter().map(|interval| Plan { interval, ..plan.clone() }).collect(), members))
 }
 
-/// Runs all plans, and the first member tells what came of each.
+/// Runs all plans; the first member prints the results.
 fn member(joining: &GroupBuilder, is_first: bool, plans: &[Plan]) -> Outcome<()> {
     for plan in plans {
         let Ran { requests, buffered, time } = run(joining.clone(), plan)?;
@@ -315,7 +325,7 @@ mod tests {
     fn requests_are_counted_and_those_that_are_buffered() {
         let plan = Plan { n: 10, groups: 5, interval: 100, handler: 100, ..Plan::default() };
         assert_eq!(together(3, &plan).requests, 150);
-        // Without patience all are.
+        // Without a wait for room, all messages are buffered.
         let always = together(2, &Plan { producers: 1, timeout: 0, ..plan });
         assert_eq!((always.requests, always.buffered >= 100), (50, true), "{always:?}");
     }

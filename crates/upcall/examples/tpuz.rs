@@ -1,17 +1,19 @@
-//! The triangle puzzle, by all members of a group: how many ways are there to leave one peg? (UDM,
-//! section 5.3: Tpuz.)
+//! The triangle puzzle, solved by all members of a group: how many ways are there to leave one peg?
+//! (UDM, section 5.3: Tpuz.)
 //!
 //! ```text
-//! tpuz [SIDE [TIMES [MEMBERS]]]            by itself: a board with SIDE holes a side (5), TIMES times (once), by MEMBERS threads (4)
-//! upcall job run --group 4 -- tpuz 6       as a job: each process is a member
+//! tpuz [SIDE [TIMES [MEMBERS]]]        by itself: a board with SIDE holes a side (5),
+//!                                      TIMES times (1), by MEMBERS threads (4)
+//! upcall job run --group 4 -- tpuz 6   as a job: each process is a member
 //! ```
-//! Pegs stand in all holes of a triangle but the middle one of the third row. One jumps over its
-//! neighbour into the hole behind it, and the neighbour is taken out: so each jump leaves a peg
-//! less, and all positions with as many pegs are a *level*. The search goes from level to level;
-//! mirror images are one position. Each position belongs to one member, which its bits tell; who
-//! finds it sends that member a message, with the number of ways that lead there, and nobody
-//! answers. A level is over when as many messages were taken as were sent; a reduction says so, and
-//! is the barrier between levels as well.
+//!
+//! All holes of a triangle hold pegs, except the middle hole of the third row. A peg jumps over its
+//! neighbour into the hole behind it, and the neighbour is removed. So each jump leaves one peg
+//! less, and all positions with the same number of pegs are a *level*. The search goes from level
+//! to level; mirror images are one position. Each position belongs to one member, which its bits
+//! determine. The member that finds a position sends it to that member, with the number of ways
+//! that lead there; there is no answer. A level is finished when as many messages were taken as
+//! were sent. A reduction finds that out, and is also the barrier between levels.
 //!
 //! With 6 holes a side, four members send each other 506 429 messages; on the paper's four
 //! processors it was 513.5 thousand.
@@ -29,10 +31,10 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A bit for each hole with a peg in it.
 type Position = u32;
 
-/// Positions, and in how many ways each is come to.
+/// Positions, and the number of ways to reach each.
 type Level = HashMap<Position, u64>;
 
-/// A triangle of holes, row by row; all but one have a peg at first.
+/// A triangle of holes, row by row. All but one have a peg at first.
 pub struct Board {
     side: u32,
     start: Position,
@@ -41,10 +43,11 @@ pub struct Board {
 }
 
 impl Board {
-    /// With so many holes a side, of which the middle one of the third row is empty.
+    /// A board with `side` holes a side. The middle hole of the third row is empty.
     ///
     /// # Errors
-    /// Fewer than 3 or more than 6: they are too few, or too many for the memory of most machines.
+    /// If `side` is less than 3, which is too few, or more than 6, which is too many for the memory
+    /// of most machines.
     pub fn new(side: u32) -> Outcome<Self> {
         if !(3..=6).contains(&side) {
             return Err(format!("no board with {side} holes a side: 3 to 6").into());
@@ -68,14 +71,14 @@ impl Board {
         Ok(Self { side, start: all ^ 1 << (begin(2) + 1), jumps })
     }
 
-    /// What one jump makes of a position.
+    /// The positions that one jump can reach.
     fn after(&self, position: Position) -> impl Iterator<Item = Position> {
         let fits = move |(pegs, hole): &&(Position, Position)| position & (pegs | hole) == *pegs;
         self.jumps.iter().filter(fits).map(move |(pegs, hole)| self.named(position ^ (pegs | hole)))
     }
 
-    /// The one of a position and its mirror image that stands for both: as many games lead to the
-    /// one as to the other, and on from it.
+    /// The representative of a position and its mirror image. Equally many games lead to either,
+    /// and on from it.
     fn named(&self, position: Position) -> Position {
         let row = |row: u32| {
             (position >> begin(row) & ((1 << (row + 1)) - 1)).reverse_bits() >> (31 - row)
@@ -85,30 +88,30 @@ impl Board {
     }
 }
 
-/// Holes above a row.
+/// Number of holes above a row.
 fn begin(row: u32) -> u32 {
     row * (row + 1) / 2
 }
 
-/// What a search finds.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// How many positions each level has.
+    /// Number of positions of each level.
     pub positions: Vec<u64>,
-    /// In how many ways one peg is left.
+    /// Number of ways to leave one peg.
     pub solutions: u64,
 }
 
-/// What a group has found, and what it took.
+/// The result of a group, and its cost.
 #[derive(Clone, Debug)]
 pub struct Searched {
-    /// The same in all searches.
+    /// The result, which is the same in all searches.
     pub found: Found,
-    /// Messages of all members, in all searches.
+    /// Number of messages of all members, in all searches.
     pub messages: u64,
-    /// Those of them that went through a buffer.
+    /// Number of these messages that went through a buffer.
     pub buffered: u64,
-    /// From when all were there until all were through.
+    /// Time from when all members were ready until all were done.
     pub time: Duration,
 }
 
@@ -116,8 +119,8 @@ pub struct Searched {
 struct Member {
     group: Group,
     reached: Kind<(Position, u64)>,
-    /// Those of an even number of pegs, and of an odd one: while a level is searched, the next one
-    /// is told of.
+    /// The levels with an even and with an odd number of pegs: while one is searched, messages fill
+    /// the next.
     levels: Rc<RefCell<[Level; 2]>>,
     taken: Rc<Cell<i64>>,
 }
@@ -141,13 +144,13 @@ impl Member {
         Ok(Self { group: joining.join(handlers)?, reached, levels, taken })
     }
 
-    /// Whose a position is.
+    /// The member that owns a position.
     fn home(&self, position: Position) -> Rank {
         (u64::from(position).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % self.group.size()
     }
 
-    /// Searches with all other members. What was found, and how many messages this one has sent for
-    /// it.
+    /// Searches with all other members. Returns the result, and the number of messages that this
+    /// member has sent for it.
     fn search(&self, board: &Board) -> Outcome<(Found, u64)> {
         let Self { group, levels, .. } = self;
         let sum = |number: u64| group.reduce(number, |a, b| a + b);
@@ -174,8 +177,8 @@ impl Member {
                 }
                 group.poll();
             }
-            // Messages of this level are still on their way, perhaps. Nobody sends more of them, so
-            // the difference only falls.
+            // Messages of this level may still be under way. No member sends more of them, so the
+            // difference only falls.
             while group.reduce(sent - self.taken.get(), |a, b| a + b)? != 0 {
                 group.poll();
             }
@@ -184,7 +187,7 @@ impl Member {
     }
 }
 
-/// Takes part as a member: searches so many times.
+/// Takes part as a member, in `times` searches.
 pub fn search(joining: GroupBuilder, board: &Board, times: usize) -> Outcome<Searched> {
     let member = Member::join(joining)?;
     member.group.barrier()?;
@@ -204,7 +207,7 @@ pub fn search(joining: GroupBuilder, board: &Board, times: usize) -> Outcome<Sea
     Ok(Searched { found: first.ok_or("no search")?, messages, buffered, time })
 }
 
-/// The same by one thread, without messages.
+/// Searches with one thread, without messages.
 pub fn search_alone(board: &Board) -> Found {
     let (mut level, mut found) =
         (Level::from([(board.start, 1)]), Found { positions: Vec::new(), solutions: 0 });
@@ -224,7 +227,7 @@ pub fn search_alone(board: &Board) -> Found {
     found
 }
 
-/// Searches, and the first member tells what was found.
+/// Searches; the first member prints the result.
 fn member(joining: GroupBuilder, is_first: bool, side: u32, times: usize) -> Outcome<()> {
     let board = Board::new(side)?;
     let Searched { found, messages, buffered, time } = search(joining, &board, times)?;
@@ -277,7 +280,8 @@ fn main() -> Outcome<()> {
 mod tests {
     use super::*;
 
-    /// All games, one by one, without mirrors: so many end with one peg.
+    /// Plays all games one by one, without mirroring. Returns the number of games that end with one
+    /// peg.
     fn play(board: &Board, position: Position) -> u64 {
         let fits = |(pegs, hole): &&(Position, Position)| position & (pegs | hole) == *pegs;
         let further = board

@@ -1,9 +1,10 @@
-//! What working on an object that has its home in another process takes, by each way, beside a call
-//! to a server there, a bare spin lock, and a cache line that goes there and back: `cargo run
-//! --release -p upcall --example urgent`.
+//! The cost of an operation on an object with its home in another process, by each way, compared to
+//! a call to a server there, a bare spin lock, and the round trip of a cache line:
+//! `cargo run --release -p upcall --example urgent`.
 //!
-//! This process is on the first processor that it may use, the other one on the second. All take
-//! turns, and medians count, for the host of a virtual machine moves the processors about.
+//! This process runs on the first processor that it may use, the other process on the second. The
+//! ways take turns, and medians are reported, since the host of a virtual machine moves the
+//! processors about.
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -40,7 +41,7 @@ impl Operation for Add {
     }
 }
 
-/// The same by calls.
+/// The same operation by calls.
 #[derive(Default)]
 struct Answers(AtomicU64);
 
@@ -109,7 +110,7 @@ impl Drop for Other {
     }
 }
 
-/// Nanoseconds of one, in the median of some batches.
+/// Nanoseconds per operation: the median of several batches.
 fn time(rounds: u32, mut one: impl FnMut()) -> f64 {
     median((0..11).map(|_| {
         let begun = Instant::now();
@@ -124,7 +125,7 @@ fn median(all: impl IntoIterator<Item = f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// A cache line there and back.
+/// The round trip of a cache line.
 fn line([first, second]: [usize; 2]) -> f64 {
     #[repr(align(128))]
     struct Line(AtomicU64);

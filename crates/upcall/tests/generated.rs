@@ -1,5 +1,5 @@
-//! The generated code compiles without a warning, and calls through it do what they say: within the
-//! domain, through a channel, and from a caller that has only the interface's text.
+//! The generated code compiles without a warning, and calls through it work: within the domain,
+//! through a channel, and from a caller that has only the interface's text.
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
@@ -227,7 +227,7 @@ fn objects_go_back_and_forth() {
     });
 }
 
-/// A handle of one client is nothing to another, and is not sent.
+/// A client refuses to send another client's handle.
 #[test]
 fn a_handle_stays_with_its_client() {
     let names = ["one", "two"].map(|n| format!("generated-foreign-{n}-{}", std::process::id()));

@@ -1,6 +1,5 @@
-//! Objects inside records, variants and other compounds, and objects of interfaces that another one
-//! carries: through a channel, in the same domain, and from a caller that has only the interface's
-//! text.
+//! Objects inside records, variants and other compounds, and objects of carried interfaces: through
+//! a channel, in the same domain, and from a caller that has only the interface's text.
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
@@ -136,7 +135,7 @@ impl third::Serve for Server {
     }
 }
 
-/// One test at a time: what lives in the server is counted.
+/// Runs one test at a time: the tests count the server's objects.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -146,8 +145,8 @@ fn name(test: &str) -> String {
     format!("carry-{test}-{}", std::process::id())
 }
 
-/// Runs `test` with clients through a channel, then in the same domain; each time nothing is left
-/// behind.
+/// Runs `test` with clients through a channel, then in the same domain. Checks each time that no
+/// object is left.
 fn with_clients(test_name: &str, test: impl Fn(&Atomics, &Store)) {
     let _alone = alone();
     let server = Server::default();
@@ -307,7 +306,7 @@ fn an_interface_carries_what_it_uses_through_others() {
             second: None,
         };
         assert_eq!(third.held(&lock, pair), Ok(6));
-        // A clone with a deadline keeps it in what it carries.
+        // A clone with a deadline also has it in the clients of carried interfaces.
         assert_eq!(
             Store::from(&third.with_deadline(Some(std::time::Duration::from_secs(20)))).count(),
             Ok(1)
@@ -347,7 +346,7 @@ fn an_interface_carries_what_it_uses_through_others() {
     drop((running, binding));
 }
 
-/// A client that makes up numbers, or gives one object twice, gets nothing of it, and the server
+/// A client that invents handles, or gives one object away twice, gains nothing, and the server
 /// goes on.
 #[test]
 fn forged_handles_inside_values_are_refused() {

@@ -1,5 +1,5 @@
-//! Names that mean something in Rust, in the runtime or in the generated code: whatever the author
-//! of an interface calls things, the stubs compile without a warning.
+//! Names that have a meaning in Rust, in the runtime or in the generated code: the stubs compile
+//! without a warning with any names that WIT allows.
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 

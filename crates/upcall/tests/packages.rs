@@ -1,5 +1,5 @@
-//! Packages that others wrote, compiled: what `crates/idl/tests/packages.rs` says is accepted makes
-//! Rust without a warning.
+//! Third-party packages, compiled: the packages that `crates/idl/tests/packages.rs` finds accepted
+//! give Rust code without a warning.
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
@@ -100,7 +100,7 @@ packages! {
     wit_parser_worlds_with_types = "../idl/tests/packages/wit-parser/worlds-with-types.wit";
 }
 
-/// Empty packages make nothing, and a package that is accepted now must be added above.
+/// Empty packages generate no code. A package that becomes accepted must be added above.
 #[test]
 fn every_package_that_is_accepted_is_compiled_here() {
     let told = include_str!("../../idl/tests/snapshots/packages.txt");

@@ -1,5 +1,5 @@
-//! Clients and servers built from two versions of one interface: what `upcall_idl::diff` says of
-//! them is what happens.
+//! Clients and servers built from two versions of one interface: the verdict of `upcall_idl::diff`
+//! is what happens.
 
 use proptest::prelude::*;
 use upcall_idl::diff::{Change, Compatibility, diff};
@@ -57,7 +57,7 @@ impl changed::trial::Serve for Server {
     fn at(&self, _p: &changed::trial::Point) {}
 }
 
-/// What binding says, in the words of the diff.
+/// Binding's result, as a verdict of the diff.
 fn verdict<T>(bound: Result<T, upcall::BindError>) -> Option<Compatibility> {
     Some(match bound {
         Ok(_) => Compatibility::Binds(Vec::new()),
@@ -114,10 +114,10 @@ fn what_is_said_of_two_versions_is_what_happens() {
     );
 }
 
-/// A version of an interface: what each of its types and procedures is, by numbers.
+/// A version of an interface: numbers that select each of its types and procedures.
 type Version = (Vec<Vec<(u8, u8)>>, Vec<(u8, Vec<u8>, Option<u8>)>);
 
-/// Few of everything, so that two that are drawn have much in common.
+/// Draws small versions, so that two of them have much in common.
 fn any_version() -> impl Strategy<Value = Version> {
     let record = prop::collection::vec((0..4_u8, 0..8_u8), 1..4);
     let procedure = (0..5_u8, prop::collection::vec(0..14_u8, 0..3), prop::option::of(0..14_u8));
@@ -140,7 +140,7 @@ fn mixed(first: &Version, second: &Version, parts: u32) -> Version {
     mixed
 }
 
-/// The type of a number: plain ones, then those that use the record `below`, or an alias.
+/// The type for a number: plain types, then types that use the record `below`, or an alias.
 fn ty(number: u8, below: usize) -> String {
     let plain = [
         "u8",
@@ -199,7 +199,7 @@ fn wit((records, procedures): &Version) -> String {
     text + "}"
 }
 
-/// What the runtime's own rule says of a client and a server.
+/// The verdict of the runtime's own rule on a client and a server.
 fn by_the_runtime(
     client: &dynamic::DynamicInterface,
     server: &dynamic::DynamicInterface,
@@ -241,7 +241,7 @@ proptest! {
 
     #[test]
     fn the_verdict_is_the_runtimes(first in any_version(), second in any_version(), parts in any::<u32>(), more in any::<u32>()) {
-        // Few parts differ, mostly: each procedure may be the same, or differ by a record alone.
+        // Usually few parts differ: each procedure may be the same, or differ by a record alone.
         let (old, new) = (wit(&first), wit(&mixed(&first, &second, parts & more)));
         let parse = |text: &str| dynamic::DynamicInterface::parse("test:pairs/i", text, "").unwrap_or_else(|e| panic!("{e}\n{text}"));
         let (old, new) = (parse(&old), parse(&new));

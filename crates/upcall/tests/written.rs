@@ -1,5 +1,5 @@
-//! Interfaces that are written in Rust: called in the same domain, through a channel, and beside
-//! one that is compiled from the WIT that was made of it.
+//! Interfaces that are written in Rust, called in the same domain, through a channel, and next to
+//! an interface that is compiled from the generated WIT.
 #![deny(warnings)]
 #![allow(missing_docs, clippy::result_unit_err)]
 #![expect(clippy::too_many_arguments, reason = "procedures with a parameter of each type")]
@@ -137,7 +137,7 @@ pub trait PlainThing {
     fn hello(&self, name: &str, times: Option<u32>) -> String;
 }
 
-/// The same from the WIT that was made of it.
+/// The same interface, compiled from the generated WIT.
 mod compiled {
     upcall::interface!("../upcall/tests/wit/shop.wit");
 }
@@ -349,8 +349,8 @@ fn limits_hold() {
     running.stop();
 }
 
-/// The file is what the macro says, and what is compiled from it is the same interface: so whoever
-/// has the file has the interface. `UPDATE_SNAPSHOTS=1` writes it anew.
+/// The file is the WIT that the macro generates, and compiles to the same interface, so the file is
+/// enough to build a client. `UPDATE_SNAPSHOTS=1` rewrites it.
 #[test]
 fn the_wit_means_what_was_written() {
     for (file, text) in [
@@ -389,8 +389,7 @@ fn the_wit_means_what_was_written() {
     }
 }
 
-/// A client that was compiled from the file calls a server that was written, which it knows nothing
-/// of.
+/// A client compiled from the file calls a server written in Rust, without access to its source.
 #[test]
 fn who_has_the_file_can_call() {
     let alive = Arc::new(AtomicU32::new(0));
@@ -414,8 +413,8 @@ fn who_has_the_file_can_call() {
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
-/// Names that mean something to the generated code, things of other modules, and nothing public:
-/// what a program does in its own module is its own affair.
+/// Names that mean something to the generated code, items of other modules, and nothing public: a
+/// program is free to choose the content of its own module.
 mod narrow {
     use super::*;
 

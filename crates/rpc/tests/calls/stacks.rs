@@ -1,4 +1,5 @@
-//! The stacks that calls run on: their size, where their memory goes, and what an overflow says.
+//! The stacks that calls run on: their size, the return of their memory, and the report of an
+//! overflow.
 
 use super::{TEST, Test, serve, unique};
 use std::fs::File;
@@ -17,7 +18,7 @@ const KIB: usize = 1024;
 /// KiB of stack that handlers use.
 const USED: usize = 512;
 
-/// Uses as many KiB of stack: a page for each frame, as unoptimised code does.
+/// Uses `kib` KiB of stack: a page for each frame, as unoptimised code does.
 #[inline(never)]
 fn deep(kib: usize) -> u64 {
     let mut page = [1_u8; 4 * KIB];
@@ -33,7 +34,7 @@ struct Deep {
     stacks: Addresses,
 }
 
-/// An address on the stack of each handler, above all that it used.
+/// An address on the stack of each handler, above everything that it used.
 type Addresses = Arc<Mutex<Vec<usize>>>;
 
 impl Dispatch for Deep {
@@ -56,19 +57,19 @@ fn serve_deep(name: &str, all: u64) -> (upcall_rpc::Running, Addresses) {
     (Server::new().export(name, Export::new(&TEST, service)).start().unwrap(), stacks)
 }
 
-/// KiB of memory in the part of a stack that `deep` used, which ends at this address.
+/// Resident memory, in KiB, of the part of a stack that `deep` used, which ends at `end`.
 fn resident(end: usize) -> usize {
     const PAGE: usize = 4 * KIB;
     let first = (end - USED * KIB) / PAGE;
-    // One word for each page. The highest bit says whether it is in memory.
+    // One word for each page. Its highest bit is set if the page is in memory.
     let mut words = vec![0; USED * KIB / PAGE * 8];
     let map = File::open("/proc/self/pagemap").unwrap();
     map.read_exact_at(&mut words, first as u64 * 8).unwrap();
     words.chunks(8).filter(|word| word[7] & 0x80 != 0).count() * PAGE / KIB
 }
 
-/// Handlers do not need to know that their stacks are not a kernel thread's: half a mebibyte is
-/// what decoders take that are compiled without optimisation.
+/// Handlers need not know that their stacks are not a kernel thread's: half a mebibyte is what
+/// decoders compiled without optimisation use.
 #[test]
 fn handlers_have_half_a_mebibyte_of_stack_and_more_which_goes_back() {
     const CALLERS: u64 = 8;
@@ -97,7 +98,7 @@ fn handlers_have_half_a_mebibyte_of_stack_and_more_which_goes_back() {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
-    // They are of use again.
+    // The stacks can be used again.
     let binding = Binding::bind(&name, &TEST).unwrap();
     assert_eq!(binding.call::<_, u32>(1, &(USED as u32, 0_u32)), Ok(128));
 }
@@ -135,7 +136,7 @@ fn a_server_has_the_stacks_that_it_asks_for() {
         .unwrap();
     let binding = Binding::bind(&name, &TEST).unwrap();
     assert_eq!(binding.call::<_, u32>(1, &(4096_u32, 0_u32)), Ok(1024));
-    // Too large is an error at the start.
+    // A stack size that is too large is an error at the start.
     let huge = Server::new()
         .export(&unique("huge"), Export::new(&TEST, Test(Arc::default())))
         .stack_size(1 << 40);
