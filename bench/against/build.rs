@@ -1,4 +1,4 @@
-//! Makes the stubs of `wit/against.wit`.
+//! Generates the stubs of `wit/against.wit`.
 
 fn main() {
     upcall_idl::build("wit/against.wit");

@@ -1,7 +1,9 @@
-//! The suite without Upcall: the limits of this machine, and the peers beside them.
+//! The suite `rpc` without Upcall: the limits of this machine, and the peers beside them.
 //!
-//! `cargo run --release -p upcall-bench --example floors -- [--quick] [--peers LIST] [--cases LIST]
-//! [--json FILE]`
+//! ```text
+//! cargo run --release -p upcall-bench --example floors --
+//!     [--quick] [--peers LIST] [--cases LIST] [--json FILE]
+//! ```
 
 use std::path::PathBuf;
 use std::process::ExitCode;

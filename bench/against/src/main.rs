@@ -1,8 +1,9 @@
 //! A server and a client whose only difference between two builds is the library (`against.py`).
 //!
-//! `against server NAME MODE CPU` serves until standard input ends. `against client NAME MODE CPU
-//! MILLISECONDS` measures each case for so long, and writes a line `CASE NANOSECONDS` with the
-//! median of one call. MODE is `polled` or `parked`. Each process runs on one processor.
+//! `against server NAME MODE CPU` serves until standard input ends.
+//! `against client NAME MODE CPU MILLISECONDS` measures each case for this time, and writes a line
+//! `CASE NANOSECONDS` with the median of one call. MODE is `polled` or `parked`. Each process runs
+//! on one processor.
 #![allow(missing_docs, reason = "a program")]
 
 use std::error::Error;
@@ -27,13 +28,13 @@ impl calls::Serve for Answers {
     }
 }
 
-/// The sum of the words of `data`, whose length is a multiple of eight.
+/// Returns the sum of the words of `data`, whose length is a multiple of eight.
 #[inline(never)]
 fn sum(data: &[u8]) -> u64 {
     data.as_chunks().0.iter().fold(0, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
 }
 
-/// Writes all of `data` afresh, whose length is a multiple of eight. Returns the sum of its words.
+/// Rewrites all of `data`, whose length is a multiple of eight. Returns the sum of its words.
 #[inline(never)]
 fn fill(data: &mut [u8], seed: u64) -> u64 {
     let mut sum = 0_u64;
@@ -45,11 +46,11 @@ fn fill(data: &mut [u8], seed: u64) -> u64 {
     sum
 }
 
-/// The median time of one call, in nanoseconds. The clock is read once for `batch` calls.
+/// Returns the median time of one call, in nanoseconds. The clock is read once for `batch` calls.
 fn measure(most: Duration, batch: u32, mut call: impl FnMut(u64) -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
     let mut samples = Vec::with_capacity(1 << 20);
     let (begun, mut seed) = (Instant::now(), 0);
-    // The first eighth of the time warms caches up.
+    // The first eighth of the time warms up caches.
     let warm = most / 8;
     loop {
         let start = Instant::now();

@@ -23,9 +23,10 @@ pub enum Command {
     /// Calls between two processes: the four LRPC tests and large arguments, on one processor and
     /// on two, polled and parked.
     ///
-    /// The case properties is no call: CPU time of systems at rest, and what is left of a server
-    /// and a client after kill -9. Its table also says what becomes of the data that a peer writes:
-    /// copied by the kernel, checked where the peer can change it, or trusted.
+    /// The case properties measures no calls: it has the CPU time of idle systems, and what a
+    /// server and a client leave behind after kill -9. Its table also says how each system treats
+    /// data from a peer: the kernel copies it, it is checked where the peer can change it, or it is
+    /// trusted.
     #[command(
         after_help = "Examples:\n  upcall-bench rpc --peers none\n  upcall-bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
         upcall-bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall-bench rpc --peers none --case bind\n  upcall-bench rpc --peers all --case properties"
@@ -37,11 +38,11 @@ pub enum Command {
         #[arg(long = "mode", value_name = "NAME")]
         modes: Vec<Mode>,
     },
-    /// User-level threads on one processor: the operations of URPC's Table I, and what becomes of
-    /// them with up to 1 000 000 threads at once.
+    /// User-level threads on one processor: the operations of URPC's Table I, and their costs with
+    /// up to 1 000 000 threads at once.
     ///
     /// The cases are procedure-call, fork, fork-join, yield, lock-unlock and ping-pong; yield-10
-    /// and so on, with more threads that yield in turn than two; and alive-1 and so on to alive-1m.
+    /// and so on, with more than two threads that yield in turn; and alive-1 and so on to alive-1m.
     /// The peers are boost-fiber, may, tokio, go and pthread.
     #[command(
         after_help = "Examples:\n  upcall-bench threads --peers none\n  upcall-bench threads --peers tokio,go --json threads.json\n  \
@@ -51,19 +52,19 @@ pub enum Command {
     Threads {
         #[command(flatten)]
         told: Told<Threads>,
-        /// Numbers of threads that yield in turn, with commas between; each is a case `yield-N`.
+        /// Numbers of threads that yield in turn, separated by commas; each is a case `yield-N`.
         #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::READY, value_parser = clap::value_parser!(u64).range(1..))]
         ready: Vec<u64>,
-        /// Numbers of threads alive at once, with commas between; each is a case `alive-N`.
+        /// Numbers of threads alive at once, separated by commas; each is a case `alive-N`.
         #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::ALIVE, value_parser = clap::value_parser!(u64).range(1..))]
         alive: Vec<u64>,
     },
     /// The experiments of URPC: the null call by 1 to 16 threads at once (Figures 3 and 4), and the
     /// parts of a call (Table II).
     ///
-    /// C client processors and S server processors are 1,0 1,1 1,2 2,0 2,1 or 2,2, as far as this
-    /// machine has them. The cases are null-t1 and so on to null-t16, null-t32 where S is 0,
-    /// procedure-call, and send, poll, receive and dispatch with -client or -server behind them.
+    /// C client processors and S server processors are 1,0 1,1 1,2 2,0 2,1 or 2,2, if this machine
+    /// has them. The cases are null-t1 and so on to null-t16, null-t32 where S is 0,
+    /// procedure-call, and send, poll, receive and dispatch, each followed by -client or -server.
     #[command(
         after_help = "Examples:\n  upcall-bench urpc\n  upcall-bench urpc --json urpc.json --plot figures\n  upcall-bench urpc --config 1,1 --case null-t1 --case null-t2\n  \
         upcall-bench urpc --case send-client --case send-server --quick"
@@ -71,7 +72,7 @@ pub enum Command {
     Urpc {
         #[command(flatten)]
         told: Told<Urpc>,
-        /// Only calls with so many processors for client and server, for example `1,0`; may be
+        /// Only calls with these numbers of client and server processors, for example `1,0`; may be
         /// repeated.
         #[arg(long = "config", value_name = "C,S")]
         configs: Vec<Config>,
@@ -83,23 +84,23 @@ pub enum Command {
         after_help = "Examples:\n  upcall-bench lrpc --peers none\n  upcall-bench lrpc --json lrpc.json --plot figures\n  upcall-bench lrpc --peers ipc-channel,grpc,grpc-c++ --quick"
     )]
     Lrpc(Told<Lrpc>),
-    /// Messages between two processes (UDM's Table 4): what one costs its sender and its receiver,
-    /// how long it is on its way, and how many go over in a second.
+    /// Messages between two processes (UDM's Table 4): their cost for sender and receiver, their
+    /// time in transit, and the number of messages per second.
     ///
-    /// The cases are send-0 to send-16, by words of payload, and send-0-polled, while the receiver
-    /// looks; receive-0; one-way-0 to one-way-10000, by bytes; and rate-8. The peers are ucx-am,
+    /// The cases are send-0 to send-16, by words of payload; send-0-polled, with a receiver that
+    /// polls; receive-0; one-way-0 to one-way-10000, by bytes; and rate-8. The peers are ucx-am,
     /// ucx-tag, openmpi and iceoryx2.
     ///
-    /// Of ours alone: section and poll-0; buffered, beside direct messages; divert, and the way
-    /// back; stopped: what others notice of a receiver with 1 GiB buffered for it; from a send to
-    /// the handler by polling (upcall-polled) and by upcall (upcall-idle, upcall-asleep,
-    /// upcall-busy, upcall-computing, upcall-signal); and exactly-once, a check of order and loss
-    /// by as many messages as --messages says.
+    /// Cases of Upcall alone: section and poll-0; buffered, beside direct messages; divert, with
+    /// the way back; stopped, the effect on others of a receiver with 1 GiB of buffered messages;
+    /// from a send to the handler by polling (upcall-polled) and by upcall (upcall-idle,
+    /// upcall-asleep, upcall-busy, upcall-computing, upcall-signal); and exactly-once, a check of
+    /// order and loss with the number of messages of --messages.
     ///
-    /// Of ours alone, as in UDM's section 5: synth-10, synth-100 and synth-1000, the share of
-    /// messages buffered by the send interval (Figure 7), and synth-simulated, the same on virtual
-    /// clocks; and tpuz, the triangle puzzle beside other jobs that take turns with it (Table
-    /// 6), with tpuz-simulated, the same by four members on virtual clocks. --plot draws them.
+    /// Cases of Upcall alone from UDM's section 5: synth-10, synth-100 and synth-1000, the share of
+    /// buffered messages by the send interval (Figure 7), and synth-simulated, the same on virtual
+    /// clocks; and tpuz, the triangle puzzle beside other jobs that take turns with it (Table 6),
+    /// and tpuz-simulated, the same by four members on virtual clocks. --plot draws them.
     #[command(
         after_help = "Examples:\n  upcall-bench messages --peers none\n  upcall-bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
         upcall-bench messages --peers all --case one-way-0 --placement two-cores\n  upcall-bench messages --peers none --system upcall --case send-0 --quick\n  \
@@ -109,31 +110,31 @@ pub enum Command {
     Messages {
         #[command(flatten)]
         told: Told<Messages>,
-        /// Messages of the case `exactly-once`: 10 million where nothing is said, and 100 000 with
+        /// Number of messages of the case `exactly-once`: 10 million by default, and 100 000 with
         /// --quick.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         messages: Option<u64>,
     },
-    /// Operations on objects with a home, by every way (Psyche, section 5): Table 1 and Figures 3
-    /// to 5, throughput of several processes, what the home loses, and from how many lines on an
-    /// invocation is worth it.
+    /// Operations on objects with a home, by every method (Psyche, section 5): Table 1 and Figures
+    /// 3 to 5, throughput of several processes, the home's loss, and the number of lines from which
+    /// an invocation is worthwhile.
     ///
     /// The cases are enqueue-dequeue, find-last-5, -10, -100 and -1000, create-segment, map-segment
-    /// and create-process (records end in -dirty where the home touches the object between);
-    /// throughput-counter and throughput-queue, beside a mutex that processes share and a spin
-    /// lock; slowdown; and break-even.
+    /// and create-process (records end in -dirty if the home touches the object between
+    /// operations); throughput-counter and throughput-queue, beside a mutex that processes share
+    /// and a spin lock; slowdown; and break-even.
     #[command(
         after_help = "Examples:\n  upcall-bench homed --quick\n  upcall-bench homed --json homed.json --plot docs/performance/figures\n  upcall-bench homed --case find-last-10 --case break-even"
     )]
     Homed(Told<Homed>),
-    /// A table of a million entries that processes share (docs/performance/cache.md): get and put of 100 bytes,
-    /// by ours in all ways, by Redis and by Memcached over a Unix socket.
+    /// A table of a million entries that processes share (docs/cache.md): get and put of 100 bytes,
+    /// by Upcall with all methods, and by Redis and Memcached over a Unix socket.
     ///
     /// The cases are get and put, one at a time, and get-16 and put-16, with 16 requests at once,
-    /// which the peers have. The systems are upcall-read, without the lock, upcall-access, under
-    /// it, upcall-urgent and upcall-invoke, by its home, upcall-auto, as what is found to take the
-    /// least time, and the peers redis and memcached, and where they have two processors redis-spin
-    /// and memcached-spin, whose clients do not sleep until they are answered.
+    /// for the peers only. The systems are upcall-read, without the lock; upcall-access, under the
+    /// lock; upcall-urgent and upcall-invoke, by the table's home; upcall-auto, by the method that
+    /// proves to be the fastest; the peers redis and memcached; and on two processors redis-spin
+    /// and memcached-spin, whose clients poll for an answer.
     #[command(
         after_help = "Examples:\n  upcall-bench cache\n  upcall-bench cache --quick --peers none\n  upcall-bench cache --peers redis --case get --json cache.json\n  \
         upcall-bench cache --entries 10000 --placement two-cores"
@@ -141,22 +142,22 @@ pub enum Command {
     Cache {
         #[command(flatten)]
         told: Told<Cache>,
-        /// Entries of the table: a million where nothing is said, and 100 000 with --quick.
+        /// Number of entries of the table: a million by default, and 100 000 with --quick.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         entries: Option<u32>,
     },
     /// PVM programs as user-level processes (UPVM, section 4): switches, messages, a ring and
     /// Laplace's equation by 1 to 1000 tasks, beside Debian's PVM, Open MPI and MPICH.
     ///
-    /// The cases are procedure-call and switch-process, switch-1 to switch-4000, by ULPs;
+    /// The cases are procedure-call and switch-process; switch-1 to switch-4000, by ULPs;
     /// call-one-way; one-way-0 to one-way-100000, by bytes; ring-2 to ring-1000 and laplace-1 to
-    /// laplace-64, by tasks; start-1 and start-100, a task's start; and idle-24 and idle-1000,
-    /// tasks that wait.
+    /// laplace-64, by tasks; start-1 and start-100, the start of a task; and idle-24 and idle-1000,
+    /// waiting tasks.
     ///
     /// The systems are upcall, all tasks on one processor; upcall-2 and upcall-2-interleave, in two
-    /// processes on two, neighbours together or apart; limit; and the peers pvm and pvm-direct, by
-    /// the daemon and from task to task, openmpi and mpich, which spin on two processors, and
-    /// openmpi-yield, on one. With all peers it takes six to eight minutes.
+    /// processes on two processors, with neighbours together or apart; limit; and the peers pvm and
+    /// pvm-direct, through the daemon and from task to task; openmpi and mpich, which spin on two
+    /// processors; and openmpi-yield, on one. With all peers it takes six to eight minutes.
     #[command(
         after_help = "Examples:\n  upcall-bench pvm --peers none\n  upcall-bench pvm --json pvm.json --plot docs/performance/figures\n  upcall-bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
         upcall-bench pvm --peers none --system upcall --case switch-16 --quick"
@@ -164,7 +165,7 @@ pub enum Command {
     Pvm(Told<Pvm>),
 }
 
-/// Runs a suite as it is asked for.
+/// Runs a suite.
 ///
 /// # Errors
 /// There is no report, or no figure.
@@ -188,7 +189,7 @@ pub fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// The command `upcall`, which starts PVM programs: the one beside this program.
+/// Returns the path of the command `upcall` beside this program, which starts PVM programs.
 fn starter() -> Result<PathBuf, Box<dyn Error>> {
     let command = std::env::current_exe()?.with_file_name("upcall");
     if command.exists() {

@@ -1,6 +1,6 @@
-//! Several calls outstanding at once in an asynchronous client, and the one-threaded runtime that
-//! all of them use: the child is pinned to one processor, where more threads would only be in each
-//! other's way.
+//! Several outstanding calls in an asynchronous client, and the single-threaded runtime of all
+//! asynchronous systems: the child is pinned to one processor, where more threads would only
+//! contend.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::{Builder, Runtime};
 use upcall_bench::child::{Outcome, Throughput};
 
-/// A runtime on the calling thread.
+/// Creates a runtime on the calling thread.
 pub fn runtime() -> Outcome<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Keeps `callers` calls outstanding for `time`; each caller awaits one call after the other.
+/// Keeps `callers` calls outstanding for `time`. Each caller awaits one call after the other.
 pub async fn outstanding<F>(
     callers: usize,
     time: Duration,

@@ -97,7 +97,7 @@ impl System for CapnProto {
     }
 }
 
-/// The client's side.
+/// The client.
 pub struct Client {
     runtime: Runtime,
     tasks: LocalSet,

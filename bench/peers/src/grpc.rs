@@ -1,4 +1,4 @@
-//! gRPC (tonic) over a Unix socket. Messages are prost's, the service is made in build.rs.
+//! gRPC (tonic) over a Unix socket. The messages are prost's; build.rs generates the service.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ mod service {
     include!(concat!(env!("OUT_DIR"), "/upcall.bench.Calls.rs"));
 }
 
-/// No field.
+/// A message without fields.
 #[derive(Clone, PartialEq, Message)]
 pub struct Nothing {}
 
@@ -101,7 +101,7 @@ impl System for Grpc {
                 let path = path.clone();
                 async move { UnixStream::connect(path).await.map(TokioIo::new) }
             };
-            // The address is a name only; the connection is the socket's.
+            // The address is a name only; the connection uses the socket.
             Endpoint::from_static("http://localhost")
                 .connect_with_connector(tower::service_fn(connect))
                 .await
@@ -110,7 +110,7 @@ impl System for Grpc {
     }
 }
 
-/// The client's side.
+/// The client.
 pub struct Client {
     runtime: Runtime,
     calls: service::calls_client::CallsClient<Channel>,

@@ -1,8 +1,8 @@
 //! `upcall-grpc-cpp`: gRPC's C++ library over a Unix socket, behind the child protocol of the
-//! benchmark harness. Server and client are in `grpc/calls.cpp`; this drives them, so that clock,
-//! payloads and answers are those of the other systems.
+//! benchmark harness. Server and client are in `grpc/calls.cpp`. This program drives them, so that
+//! clock, payloads and answers are the same as for the other systems.
 
-// Calls to C++ and from it; each says why it is sound.
+// Calls to and from C++; each has its justification.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char};
@@ -17,15 +17,15 @@ use upcall_bench::child::{
 };
 use upcall_bench::payload::answer;
 
-/// What `grpc/calls.cpp` has.
+/// The functions of `grpc/calls.cpp`.
 mod cpp {
     use std::ffi::c_char;
 
-    /// Only ever behind a pointer.
+    /// An opaque type, always behind a pointer.
     #[repr(C)]
     pub struct Server(());
 
-    /// Only ever behind a pointer.
+    /// An opaque type, always behind a pointer.
     #[repr(C)]
     pub struct Client(());
 
@@ -58,7 +58,7 @@ mod cpp {
     }
 }
 
-/// Bytes of `biginout`'s result, for C++.
+/// Size of `biginout`'s result in bytes, for C++.
 #[unsafe(no_mangle)]
 static upcall_grpc_big: usize = BIG;
 
@@ -68,7 +68,7 @@ extern "C" fn upcall_grpc_answer_add(a: i32, b: i32) -> i32 {
 }
 
 /// # Safety
-/// `data` points to `len` bytes that nobody writes meanwhile.
+/// `data` points to `len` bytes that are not written during the call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn upcall_grpc_answer_bytes_in(data: *const u8, len: usize) -> u64 {
     // SAFETY: the caller's promise; a C++ string's bytes are there even if it is empty.
@@ -76,7 +76,8 @@ unsafe extern "C" fn upcall_grpc_answer_bytes_in(data: *const u8, len: usize) ->
 }
 
 /// # Safety
-/// As for `upcall_grpc_answer_bytes_in`; and `out` has room for `upcall_grpc_big` bytes elsewhere.
+/// As for `upcall_grpc_answer_bytes_in`; and `out` has room for `upcall_grpc_big` bytes, which do
+/// not overlap `data`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn upcall_grpc_answer_big_in_out(data: *const u8, len: usize, out: *mut u8) {
     // SAFETY: the caller's promise, as above.
@@ -98,18 +99,18 @@ impl System for GrpcCpp {
 
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
         let address = address(place)?;
-        // SAFETY: the address ends in a zero and is not kept.
+        // SAFETY: the address ends in a zero and is not retained.
         let server = NonNull::new(unsafe { cpp::upcall_grpc_serve(address.as_ptr()) });
         let server = server.ok_or_else(|| format!("no server at {}", address.to_string_lossy()))?;
         ready.announce_stoppable().wait();
-        // SAFETY: it was made above, and is not used again.
+        // SAFETY: created above, and not used again.
         unsafe { cpp::upcall_grpc_stop(server.as_ptr()) };
         Ok(())
     }
 
     fn connect(place: &Place) -> Outcome<Client> {
         let address = address(place)?;
-        // SAFETY: the address ends in a zero and is not kept.
+        // SAFETY: the address ends in a zero and is not retained.
         let client = NonNull::new(unsafe { cpp::upcall_grpc_connect(address.as_ptr()) });
         Ok(Client(
             client.ok_or_else(|| format!("nobody answers at {}", address.to_string_lossy()))?,
@@ -117,39 +118,39 @@ impl System for GrpcCpp {
     }
 }
 
-/// The client's side: C++'s, which lives as long as this, and which nobody else has.
+/// The C++ client, which this value owns.
 struct Client(NonNull<cpp::Client>);
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // SAFETY: this is its end.
+        // SAFETY: the client is owned, and not used again.
         unsafe { cpp::upcall_grpc_disconnect(self.0.as_ptr()) };
     }
 }
 
 /// # Safety
-/// `wrong` is what a call has returned to its client, which has made no other since.
+/// `wrong` is the result of a call by its client, which has made no other call since.
 unsafe fn outcome(wrong: *const c_char) -> Outcome<()> {
     if wrong.is_null() {
         return Ok(());
     }
-    // SAFETY: the text stands until the client's next call, and ends in a zero.
+    // SAFETY: the text is valid until the client's next call, and ends in a zero.
     Err(unsafe { CStr::from_ptr(wrong) }.to_string_lossy().into())
 }
 
 impl ClientSide for Client {
     fn null(&mut self) -> Outcome<()> {
-        // SAFETY: the client lives, and is ours alone.
+        // SAFETY: the client is alive, and exclusively ours.
         let wrong = unsafe { cpp::upcall_grpc_null(self.0.as_ptr()) };
-        // SAFETY: it is what the call above has returned.
+        // SAFETY: `wrong` is the result of the call above.
         unsafe { outcome(wrong) }
     }
 
     fn add(&mut self, a: i32, b: i32) -> Outcome<i32> {
         let mut sum = 0;
-        // SAFETY: as in `null`; the sum is written before the return.
+        // SAFETY: as in `null`; the sum is written before the call returns.
         let wrong = unsafe { cpp::upcall_grpc_add(self.0.as_ptr(), a, b, &mut sum) };
-        // SAFETY: it is what the call above has returned.
+        // SAFETY: `wrong` is the result of the call above.
         unsafe { outcome(wrong) }.map(|()| sum)
     }
 
@@ -160,7 +161,7 @@ impl ClientSide for Client {
     fn big_in_out(&mut self, data: &[u8; BIG]) -> Outcome<[u8; BIG]> {
         let mut out = [0; BIG];
         // SAFETY: as in `null`; `out` has `upcall_grpc_big` bytes, which are written before the
-        // return.
+        // call returns.
         let wrong = unsafe {
             cpp::upcall_grpc_big_in_out(
                 self.0.as_ptr(),
@@ -169,17 +170,17 @@ impl ClientSide for Client {
                 out.as_mut_ptr(),
             )
         };
-        // SAFETY: it is what the call above has returned.
+        // SAFETY: `wrong` is the result of the call above.
         unsafe { outcome(wrong) }.map(|()| out)
     }
 
     fn bytes_in(&mut self, data: &[u8]) -> Outcome<u64> {
         let mut sum = 0;
-        // SAFETY: as in `null`; the sum is written before the return.
+        // SAFETY: as in `null`; the sum is written before the call returns.
         let wrong = unsafe {
             cpp::upcall_grpc_bytes_in(self.0.as_ptr(), data.as_ptr(), data.len(), &mut sum)
         };
-        // SAFETY: it is what the call above has returned.
+        // SAFETY: `wrong` is the result of the call above.
         unsafe { outcome(wrong) }.map(|()| sum)
     }
 
@@ -188,7 +189,7 @@ impl ClientSide for Client {
             return Some(Throughput::one_caller(self, time));
         }
         let (begun, mut calls) = (Instant::now(), 0);
-        // SAFETY: as in `null`; all calls are back before the return.
+        // SAFETY: as in `null`; all calls have returned before this one returns.
         let wrong = unsafe {
             cpp::upcall_grpc_outstanding(
                 self.0.as_ptr(),
@@ -197,7 +198,7 @@ impl ClientSide for Client {
                 &mut calls,
             )
         };
-        // SAFETY: it is what the call above has returned.
+        // SAFETY: `wrong` is the result of the call above.
         Some(unsafe { outcome(wrong) }.map(|()| Throughput::new(calls, begun.elapsed())))
     }
 }

@@ -1,7 +1,8 @@
-//! iceoryx2, request and response in shared memory. Polling: both sides look for messages all the
-//! time (on one processor they yield between looks; without that a call takes a time slice, 8 ms).
-//! Parked: the server waits in a WaitSet, the client in its listener, and an event goes along with
-//! each request and each response.
+//! iceoryx2, request and response in shared memory.
+//!
+//! Polling: both sides poll for messages continuously (on one processor they yield between polls;
+//! without that a call takes a time slice, 8 ms). Parked: the server waits in a WaitSet, the client
+//! in its listener, and an event accompanies each request and each response.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use upcall_bench::case::{BIG, Mode, Placement};
 use upcall_bench::child::{ClientSide, Outcome, Place, Ready, Stop, System, Throughput};
 use upcall_bench::payload::answer;
 
-/// Procedure and two numbers, beside the request's bytes.
+/// The procedure and two numbers, beside the request's bytes.
 type Head = [i32; 3];
 const NULL: i32 = 0;
 const ADD: i32 = 1;
@@ -27,9 +28,9 @@ type Calls = Requests<Service, [u8], Head, [u8], ()>;
 type Served = Responses<Service, [u8], Head, [u8], ()>;
 type Pending = PendingResponse<Service, [u8], Head, [u8], ()>;
 
-/// Calls outstanding at once in the service for throughput.
+/// Number of calls outstanding at once in the service for throughput.
 const MANY: usize = 256;
-/// Empty looks at the one service after which the server looks at the other.
+/// Number of empty polls of one service after which the server polls the other.
 const LOOKS: u32 = 1024;
 
 /// The system `iceoryx2`.
@@ -41,8 +42,8 @@ struct Ports<P> {
     many: P,
 }
 
-/// Everything that iceoryx2 makes lies in the pair's directory, or carries its name where it can
-/// lie in /dev/shm only.
+/// Returns a configuration by which all files of iceoryx2 are in the pair's directory, or named
+/// after it if they must be in /dev/shm.
 fn config(place: &Place) -> Outcome<Config> {
     let mut config = Config::default();
     let root = place.dir.join("iceoryx2");
@@ -128,7 +129,7 @@ impl System for Iceoryx2 {
     }
 }
 
-/// Serves by looking, until told to stop. It stays with the service that has had requests.
+/// Serves by polling, until told to stop. The server stays with the service that has had requests.
 fn poll(servers: &Ports<Served>, stop: &Stop, yields: bool) -> Outcome<()> {
     let (mut now, mut other) = (&servers.few, &servers.many);
     let mut empty = 0;
@@ -151,7 +152,7 @@ fn poll(servers: &Ports<Served>, stop: &Stop, yields: bool) -> Outcome<()> {
     Ok(())
 }
 
-/// Serves by waiting for the event that goes along with a request.
+/// Serves by waiting for the event that accompanies a request.
 fn park(
     server: &Served,
     listener: &Listener<Service>,
@@ -201,15 +202,15 @@ enum Wait {
     Event(Box<EventPorts>),
 }
 
-/// Tells the server of a request; waits for the event of a response.
+/// Notifies the server of a request, and waits for the event of a response.
 struct EventPorts {
     tell: Notifier<Service>,
     wait: Listener<Service>,
 }
 
-/// The client's side.
+/// The client.
 pub struct Client {
-    // Ports go before their node.
+    // Ports are dropped before their node.
     calls: Ports<Calls>,
     wait: Wait,
     _node: Node<Service>,
@@ -241,7 +242,7 @@ impl Client {
         }
     }
 
-    /// A window of requests: each response that has come is replaced by a new request.
+    /// Keeps a window of requests: each response is replaced by a new request.
     fn window(&self, callers: usize, time: Duration) -> Outcome<Throughput> {
         let null = || send(&self.calls.many, [NULL, 0, 0], &[0]);
         let begun = Instant::now();
@@ -255,7 +256,7 @@ impl Client {
                     && sent.receive()?.is_some()
                 {
                     calls += 1;
-                    *pending = None; // gives its place back before the next request takes one
+                    *pending = None; // frees its place before the next request takes one
                     if begun.elapsed() < time {
                         *pending = Some(null()?);
                     } else {

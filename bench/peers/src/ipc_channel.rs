@@ -1,5 +1,4 @@
-//! ipc-channel, Servo's channels between processes: two of them, one for requests and one for
-//! replies.
+//! ipc-channel, Servo's channels between processes: one for requests and one for replies.
 
 use ::ipc_channel::ipc::{self, IpcOneShotServer, IpcReceiver, IpcSender};
 use serde::{Deserialize, Serialize};
@@ -25,7 +24,7 @@ enum Reply {
     Big(ByteBuf),
 }
 
-/// What the client sends first: the server's ends.
+/// The client's first message: the server's ends.
 type Ends = (IpcReceiver<Request>, IpcSender<Reply>);
 
 /// The system `ipc-channel`.
@@ -60,7 +59,7 @@ impl System for IpcChannel {
     }
 }
 
-/// The client's side.
+/// The client.
 pub struct Client {
     requests: IpcSender<Request>,
     replies: IpcReceiver<Reply>,

@@ -1,6 +1,6 @@
 //! `upcall-peers`: other systems for calls between processes, each behind the child protocol of the
-//! benchmark harness (`upcall_bench::child`), each with its default configuration (README.md says
-//! which and why).
+//! benchmark harness (`upcall_bench::child`), each with its default configuration. README.md lists
+//! the exceptions and their reasons.
 
 mod callers;
 #[allow(clippy::all, clippy::pedantic, missing_docs, unused_qualifications)]

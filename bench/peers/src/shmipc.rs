@@ -29,7 +29,7 @@ impl System for Shmipc {
                 let mut stream = listener.accept().await?;
                 tokio::spawn(async move {
                     let (mut request, mut reply) = (Vec::new(), Vec::new());
-                    // Ends when the client is gone, as every error here says.
+                    // Ends when the client has ended, which every error here means.
                     while receive(&mut stream, &mut request).await.is_ok() {
                         reply.clear();
                         if bytes::serve(&request, &mut reply).is_err()
@@ -74,7 +74,7 @@ async fn receive(stream: &mut Stream, message: &mut Vec<u8>) -> Outcome<()> {
     Ok(())
 }
 
-/// The client's side: one stream.
+/// A client with one stream.
 pub struct Calls {
     stream: Stream,
     _sessions: SessionManager<DefaultUnixConnect>,

@@ -73,7 +73,7 @@ impl System for Tarpc {
     }
 }
 
-/// The client's side.
+/// The client.
 pub struct Client {
     runtime: Runtime,
     calls: CallsClient,

@@ -1,5 +1,5 @@
-//! ZeroMQ over ipc: REQ and REP; with several calls outstanding, a DEALER in REQ's place, as its
-//! guide says.
+//! ZeroMQ over ipc: REQ and REP. With several calls outstanding, a DEALER takes the place of REQ,
+//! as ZeroMQ's guide recommends.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ impl Exchange for Socket {
     }
 }
 
-/// The client's side.
+/// The client.
 pub struct Client {
     calls: Bytes<Socket>,
     context: zmq::Context,

@@ -1,4 +1,4 @@
-//! What C gives messages to.
+//! The callback by which C code passes messages to a handler.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
@@ -6,14 +6,14 @@ use std::slice;
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::child::Handler;
 
-/// As C calls it: context, handler, data and their length.
+/// The callback's C signature: context, handler, data and its length.
 pub type Taken = unsafe extern "C" fn(*mut c_void, u16, *const u8, usize);
 
-/// Gives a message to the handler that `to` points to.
+/// Passes a message to the handler at `to`.
 ///
 /// # Safety
-/// `to` points to an `H` that nobody else uses meanwhile, and `data` to `len` bytes that nobody
-/// writes meanwhile, if there are any.
+/// `to` points to an `H` that is not used elsewhere during the call. `data` points to `len` bytes
+/// that are not written during the call, unless `len` is 0.
 pub unsafe extern "C" fn taken<H: Handler>(
     to: *mut c_void,
     handler: u16,
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn taken<H: Handler>(
 }
 
 /// # Safety
-/// `wrong` is null or a text that ends in a zero and stands meanwhile.
+/// `wrong` is null, or points to a text that ends in a zero and is valid during the call.
 #[inline(always)]
 pub unsafe fn outcome(wrong: *const c_char) -> Outcome<()> {
     if wrong.is_null() {

@@ -1,5 +1,6 @@
-//! iceoryx2, publish and subscribe in shared memory: a service each way, with one publisher and one
-//! subscriber that looks. A full subscriber holds up its publisher, so that nothing is lost.
+//! iceoryx2, publish and subscribe in shared memory: a service in each direction, with one
+//! publisher and one subscriber that polls. A full subscriber blocks its publisher, so that nothing
+//! is lost.
 
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
@@ -16,17 +17,17 @@ type Head = u64;
 /// The system `iceoryx2`.
 pub struct Iceoryx2;
 
-/// Both ports of one side.
+/// The ports of one side.
 pub struct Ports {
-    // Ports go before their node.
+    // Ports are dropped before their node.
     publisher: Publisher<Service, [u8], Head>,
     subscriber: Subscriber<Service, [u8], Head>,
     yields: bool,
     _node: Node<Service>,
 }
 
-/// Everything that iceoryx2 makes lies in the pair's directory, or carries its name where it can
-/// lie in /dev/shm only.
+/// Returns a configuration by which all files of iceoryx2 are in the pair's directory, or named
+/// after it if they must be in /dev/shm.
 fn config(place: &Place) -> Outcome<Config> {
     let mut config = Config::default();
     let root = place.dir.join("iceoryx2");
@@ -50,7 +51,7 @@ impl System for Iceoryx2 {
                 .service_builder(&from.name().try_into()?)
                 .publish_subscribe::<[u8]>()
                 .user_header::<Head>();
-            // A burst fits, and letters between bursts; nothing is overwritten.
+            // Room for a burst, and for letters between bursts; nothing is overwritten.
             Ok(builder
                 .enable_safe_overflow(false)
                 .subscriber_max_buffer_size(2 * BURST)
@@ -59,7 +60,7 @@ impl System for Iceoryx2 {
         let (to, from) = (service(place.side)?, service(place.side.other())?);
         let subscriber = from.subscriber_builder().create()?;
         let publisher = to.publisher_builder().initial_max_slice_len(LONGEST).create()?;
-        // What is published before somebody subscribes is lost.
+        // A message that is published before there is a subscriber is lost.
         place.until(|| to.dynamic_config().number_of_subscribers() == 1)?;
         Ok(Ports { publisher, subscriber, yields: place.yields(), _node: node })
     }

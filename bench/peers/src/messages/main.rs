@@ -1,6 +1,6 @@
-//! `upcall-message-peers`: libraries of messages in Rust, each behind the child protocol of the
-//! suite `messages` (`upcall_bench::messages::child`), each with its default configuration
-//! (README.md says what is changed, and why).
+//! `upcall-message-peers`: Rust libraries for messages, each behind the child protocol of the suite
+//! `messages` (`upcall_bench::messages::child`), each with its default configuration. README.md
+//! lists the exceptions and their reasons.
 
 mod iceoryx;
 

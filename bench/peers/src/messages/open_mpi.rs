@@ -1,8 +1,8 @@
 //! `upcall-openmpi`: Open MPI's blocking sends and receives in shared memory, behind the child
-//! protocol of the suite `messages`. What calls the library is in `messages/open_mpi.c`. The
-//! harness has both sides started by `orterun`, the sender as the first process.
+//! protocol of the suite `messages`. The calls to the library are in `messages/open_mpi.c`. The
+//! harness starts both sides with `orterun`, the sender as the first process.
 
-// Calls to C and from it; each says why it is sound.
+// Calls to and from C; each has its justification.
 #![allow(unsafe_code)]
 
 mod foreign;
@@ -14,7 +14,7 @@ use std::ptr;
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::child::{End, Entry, Handler, Place, Side, System, child_main};
 
-/// What `messages/open_mpi.c` has.
+/// The functions of `messages/open_mpi.c`.
 mod c {
     use super::foreign::Taken;
     use std::ffi::{c_char, c_int, c_void};
@@ -32,36 +32,36 @@ struct OpenMpi;
 
 impl System for OpenMpi {
     const NAME: &'static str = "openmpi";
-    // What goes the short way fits into 4 KiB.
+    // Open MPI's eager path takes up to 4 KiB.
     const BURST: usize = 16;
     type End = Rank;
 
     fn join(place: &Place) -> Outcome<Rank> {
-        // SAFETY: this is the process's one thread that calls the library, which it does once here
-        // before all else.
+        // SAFETY: only this thread of the process calls the library, and it makes this call once,
+        // before all others.
         let wrong = unsafe { c::upcall_mpi_join(if place.side == Side::Sender { 0 } else { 1 }) };
-        // SAFETY: the text stands until the next call.
+        // SAFETY: the text is valid until the next call.
         unsafe { foreign::outcome(wrong) }.map(|()| Rank(()))
     }
 }
 
-/// A process that has joined. There is one, made by `join`.
+/// Proof that the process has joined. `join` creates the only value.
 struct Rank(());
 
 impl Rank {
     #[inline(always)]
     fn send(&mut self, handler: u16, data: *const c_void, len: usize) -> Outcome<()> {
-        // SAFETY: the process has joined; `data` has so many bytes, by both callers below, and is
-        // not kept.
+        // SAFETY: the process has joined; both callers below pass `len` bytes at `data`, which is
+        // not retained.
         let wrong = unsafe { c::upcall_mpi_send(handler, data, len) };
-        // SAFETY: the text stands until the next call.
+        // SAFETY: the text is valid until the next call.
         unsafe { foreign::outcome(wrong) }
     }
 }
 
 impl Drop for Rank {
     fn drop(&mut self) {
-        // SAFETY: the process has joined, and does nothing more with the library.
+        // SAFETY: the process has joined, and does not use the library again.
         unsafe { c::upcall_mpi_leave() };
     }
 }
@@ -79,10 +79,10 @@ impl End for Rank {
 
     #[inline(always)]
     fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()> {
-        // SAFETY: the process has joined; the message is given to this handler before the return.
+        // SAFETY: the process has joined; the handler gets the message before the call returns.
         let wrong =
             unsafe { c::upcall_mpi_receive(foreign::taken::<H>, ptr::from_mut(handler).cast()) };
-        // SAFETY: the text stands until the next call.
+        // SAFETY: the text is valid until the next call.
         unsafe { foreign::outcome(wrong) }
     }
 }

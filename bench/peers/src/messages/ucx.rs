@@ -1,8 +1,8 @@
 //! `upcall-ucx`: UCX's active messages and its tag matching in shared memory, behind the child
-//! protocol of the suite `messages`. What calls the library is in `messages/ucx.c`; this drives it,
-//! so that clock, payloads and checks are those of the other systems.
+//! protocol of the suite `messages`. The calls to the library are in `messages/ucx.c`. This program
+//! drives them, so that clock, payloads and checks are the same as for the other systems.
 
-// Calls to C and from it; each says why it is sound.
+// Calls to and from C; each has its justification.
 #![allow(unsafe_code)]
 
 mod foreign;
@@ -15,12 +15,12 @@ use std::slice;
 use upcall_bench::child::Outcome;
 use upcall_bench::messages::child::{End, Entry, Handler, Place, System, child_main};
 
-/// What `messages/ucx.c` has.
+/// The functions of `messages/ucx.c`.
 mod c {
     use super::foreign::Taken;
     use std::ffi::{c_char, c_void};
 
-    /// Only ever behind a pointer.
+    /// An opaque type, always behind a pointer.
     #[repr(C)]
     pub struct Ucx(());
 
@@ -49,28 +49,28 @@ struct Ucx<const BY_TAG: bool>;
 
 impl<const BY_TAG: bool> System for Ucx<BY_TAG> {
     const NAME: &'static str = if BY_TAG { "ucx-tag" } else { "ucx-am" };
-    // Its queue has 64 places, and half of them may have been read and not been given back.
+    // Its queue has 64 places, half of which may have been read and not yet released.
     const BURST: usize = 32;
-    // The send of an active message of 16 words was not seen to return before the receiver had run
+    // The send of an active message of 16 words did not return here before the receiver had run
     // (README.md).
     const UNWATCHED: usize = if BY_TAG { 16 } else { 8 };
     type End = Worker;
 
     fn join(place: &Place) -> Outcome<Worker> {
         let (mut opened, mut address, mut len) = (ptr::null_mut(), ptr::null(), 0);
-        // SAFETY: all three are written before the return, if there is nothing wrong.
+        // SAFETY: all three are written before the call returns, unless it fails.
         let wrong = unsafe {
             c::upcall_ucx_open(BY_TAG, place.yields(), &mut opened, &mut address, &mut len)
         };
-        // SAFETY: texts of C's stand as long as the program.
+        // SAFETY: texts of the C code live as long as the program.
         unsafe { foreign::outcome(wrong) }?;
         let worker = Worker(NonNull::new(opened).ok_or("no worker")?);
-        // SAFETY: the address has so many bytes, and stands as long as the worker.
+        // SAFETY: the address has `len` bytes, and lives as long as the worker.
         let address = unsafe { slice::from_raw_parts(address, len) };
         place.leave(place.side.name(), address)?;
         let address = place.found(place.side.other().name())?;
-        // SAFETY: the worker lives, and is ours alone; the address is what the other side's worker
-        // has said, and is not kept.
+        // SAFETY: the worker is alive, and exclusively ours; the address comes from the other
+        // side's worker, and is not retained.
         let wrong = unsafe { c::upcall_ucx_connect(worker.0.as_ptr(), address.as_ptr()) };
         // SAFETY: as above.
         unsafe { foreign::outcome(wrong) }?;
@@ -78,24 +78,24 @@ impl<const BY_TAG: bool> System for Ucx<BY_TAG> {
     }
 }
 
-/// A worker with its endpoint, which live as long as the process, and which nobody else has.
+/// A worker with its endpoint, exclusively ours. Both live as long as the process.
 struct Worker(NonNull<c::Ucx>);
 
 impl Worker {
     #[inline(always)]
     fn send(&mut self, handler: u16, data: *const c_void, len: usize) -> Outcome<()> {
-        // SAFETY: the worker lives, and is ours alone; `data` has so many bytes, by both callers
-        // below, and is not kept.
+        // SAFETY: the worker is alive, and exclusively ours; both callers below pass `len` bytes at
+        // `data`, which is not retained.
         let wrong = unsafe { c::upcall_ucx_send(self.0.as_ptr(), handler, data, len) };
-        // SAFETY: texts of C's stand as long as the program.
+        // SAFETY: texts of the C code live as long as the program.
         unsafe { foreign::outcome(wrong) }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SAFETY: the worker lives, and is ours alone. What is wrong with the last message the
-        // other side will see.
+        // SAFETY: the worker is alive, and exclusively ours. The other side notices if the last
+        // message fails.
         unsafe { c::upcall_ucx_flush(self.0.as_ptr()) };
     }
 }
@@ -113,8 +113,8 @@ impl End for Worker {
 
     #[inline(always)]
     fn receive<H: Handler>(&mut self, handler: &mut H) -> Outcome<()> {
-        // SAFETY: the worker lives, and is ours alone; it gives messages to this handler, and no
-        // more of them after the return.
+        // SAFETY: the worker is alive, and exclusively ours; it passes messages to this handler
+        // only until the call returns.
         let wrong = unsafe {
             c::upcall_ucx_receive(
                 self.0.as_ptr(),
@@ -122,7 +122,7 @@ impl End for Worker {
                 ptr::from_mut(handler).cast(),
             )
         };
-        // SAFETY: texts of C's stand as long as the program.
+        // SAFETY: texts of the C code live as long as the program.
         unsafe { foreign::outcome(wrong) }
     }
 }

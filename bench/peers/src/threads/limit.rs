@@ -1,5 +1,5 @@
-//! Bare switches between stacks, by corosensei: the floors of `yield` and of `fork-join`. No
-//! scheduler, no queue, no synchronisation.
+//! Bare switches between stacks, with corosensei: the floors of `yield` and of `fork-join`. There
+//! is no scheduler, no queue and no synchronisation.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ fn run(task: &Task) -> Outcome<Finding> {
     }
 }
 
-/// Two stacks in turn. A switch there is one yield, the one back another.
+/// Switches between two stacks. A switch there is one yield, and the switch back is another.
 fn switches(task: &Task) -> Outcome<Work> {
     let half = task.ops / 2;
     let switches = half * task.samples as u64;
@@ -47,7 +47,7 @@ fn switches(task: &Task) -> Outcome<Work> {
     Ok(work)
 }
 
-/// A coroutine that runs to its end at once, on a stack that is there: nothing is queued and nobody
+/// Runs a coroutine to its end at once, on an existing stack: nothing is queued and no thread
 /// waits.
 fn starts_and_ends(task: &Task) -> Outcome<Work> {
     let mut stack = DefaultStack::default();

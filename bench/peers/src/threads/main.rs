@@ -1,6 +1,6 @@
-//! `upcall-thread-peers`: libraries of threads in Rust, each behind the child protocol of the
-//! benchmark harness (`upcall_bench::threads::child`), each with its default configuration
-//! (README.md says which and why).
+//! `upcall-thread-peers`: Rust thread libraries, each behind the child protocol of the benchmark
+//! harness (`upcall_bench::threads::child`), each with its default configuration. README.md lists
+//! the exceptions and their reasons.
 
 mod limit;
 mod may;

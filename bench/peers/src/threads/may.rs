@@ -1,4 +1,4 @@
-//! May: coroutines with stacks, scheduled by one worker. It is used as `std`'s threads are.
+//! May: coroutines with stacks, scheduled by one worker. It is used like `std`'s threads.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Library for May {
         may::go!(body).join().map_err(|_| "a coroutine panicked".into())
     }
 
-    /// Every stack has a guard page, and a stack and its guard are two maps.
+    /// Every stack has a guard page, and a stack and its guard page are two maps.
     fn holds(threads: u64) -> Result<(), String> {
         permitted(threads, &[("vm/max_map_count", 2)])
     }

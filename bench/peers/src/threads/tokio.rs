@@ -1,4 +1,4 @@
-//! Tokio: tasks without stacks, on its scheduler for one thread.
+//! Tokio: tasks without stacks, on its single-threaded scheduler.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,7 +17,7 @@ pub const TOKIO: Entry = Entry { name: "tokio", run };
 fn run(task: &Task) -> Outcome<Finding> {
     let task = *task;
     let runtime = Builder::new_current_thread().enable_time().build()?;
-    // The first task is one like the others, not the runtime's own.
+    // The first task is like the others, not the runtime's own.
     let first = async move {
         match task.case {
             Some(Case::ProcedureCall) => Ok(procedure_calls(&task)),
@@ -61,7 +61,7 @@ async fn forks_and_joins(task: &Task) -> Outcome<Work> {
     Ok(work)
 }
 
-/// Each of them makes as many as the others, and nobody begins before all have come.
+/// All tasks yield equally often, and none begins before all have arrived.
 async fn yields(task: &Task) -> Outcome<Work> {
     let (threads, samples) = (task.threads, task.samples);
     let each = task.ops / threads;
@@ -107,7 +107,7 @@ async fn locks(task: &Task) -> Work {
     work
 }
 
-/// `Notify` keeps a signal until somebody waits for it, so it takes no mutex.
+/// Uses `Notify`, which keeps a signal until a task waits for it, so no mutex is needed.
 async fn round_trips(task: &Task) -> Outcome<Work> {
     let both = Arc::new((Notify::new(), Notify::new()));
     let theirs = Arc::clone(&both);
@@ -134,7 +134,7 @@ async fn round_trips(task: &Task) -> Outcome<Work> {
     Ok(work)
 }
 
-/// Tasks that wait until so many have come as open it.
+/// A gate at which tasks wait until `open` of them have arrived.
 #[derive(Default)]
 struct Gate {
     come: AtomicU64,
@@ -149,7 +149,7 @@ impl Gate {
     }
 
     async fn comes_and_waits(&self, open: u64) {
-        // Whoever has this is notified, whether it waits yet or not.
+        // A holder of this future is notified, even if it does not wait yet.
         let opened = self.open.notified();
         self.comes(open);
         opened.await;
