@@ -1,4 +1,4 @@
-//! `upcall job` as a user types it. What becomes of processes: `upcall-tests::jobs`.
+//! `upcall job` as a user types it. `upcall-tests::jobs` is about the processes.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -21,7 +21,7 @@ impl Place {
         command
     }
 
-    /// Code, output, errors.
+    /// Runs the command. Returns the exit code, the output, and the errors.
     fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         let Output { status, stdout, stderr } =
             self.upcall(arguments).output().expect("the command starts");

@@ -1,7 +1,7 @@
-//! `upcall threads` beside programs that wait: what it says of each thread, and that they go on
-//! unharmed.
+//! `upcall threads` beside programs that wait: the command shows each thread, and the programs go
+//! on unharmed.
 //!
-//! The programs are this file itself, run again as [`program`]; what they do is
+//! The programs are this file itself, run again as [`program`], with
 //! `crates/thread/examples/waiting.rs`.
 
 use serde_json::Value;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 #[expect(dead_code, reason = "its `main`")]
 mod waiting;
 
-/// Tells a run of this file that it is to be a program.
+/// The variable that makes a run of this file one of the programs.
 const PROGRAM: &str = "UPCALL_TEST_PROGRAM";
 
 /// Not a test by itself.
@@ -30,7 +30,7 @@ fn program() {
     }
 }
 
-/// Two processors without anything to do.
+/// Runs two processors without work.
 fn idle() {
     let run = upcall_thread::Processors::new().count(2).run(|| {
         let first = upcall_thread::current();
@@ -46,7 +46,7 @@ fn idle() {
     println!("0 threads have ended");
 }
 
-/// Threads that do nothing but give way to each other.
+/// Runs threads that do nothing but yield to each other.
 fn switching() {
     static STOP: AtomicBool = AtomicBool::new(false);
     fn gives_way() {
@@ -85,8 +85,7 @@ impl Program {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = loop {
             match command.spawn() {
-                // A file that was written just now may still be open in a child of another test,
-                // for a moment.
+                // A child of another test may have the new file open for a moment.
                 Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
                     std::thread::yield_now()
                 }
@@ -99,7 +98,7 @@ impl Program {
         program
     }
 
-    /// Reads up to the line that contains this.
+    /// Reads up to the first line that contains `what`.
     fn says(&mut self, what: &str) {
         let mut line = String::new();
         while !line.contains(what) {
@@ -116,7 +115,7 @@ impl Program {
         self.child.id().to_string()
     }
 
-    /// Tells it to end, which it does well if nothing has harmed it.
+    /// Ends the program, which succeeds only if it was not harmed.
     fn ends_well(mut self, threads: usize) {
         self.child.stdin.take().expect("a pipe").write_all(b"\n").expect("it reads");
         self.says(&format!("{threads} threads have ended"));
@@ -137,7 +136,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Its output, and whether it succeeded.
+/// Runs the command. Returns whether it succeeded, its output, and its errors.
 fn threads(arguments: &[&str]) -> (bool, String, String) {
     let Output { status, stdout, stderr } =
         command(arguments).output().expect("the command starts");
@@ -145,8 +144,8 @@ fn threads(arguments: &[&str]) -> (bool, String, String) {
     (status.success(), text(stdout), text(stderr))
 }
 
-/// What it prints. `None`: this machine permits nobody to trace, which is said, and then there is
-/// nothing to test.
+/// Runs the command, which has to succeed. Returns its output, or `None` if this machine permits no
+/// tracing, so that nothing can be tested.
 fn listed(arguments: &[&str]) -> Option<String> {
     let (done, said, error) = threads(arguments);
     if ["read the memory of", "stop the kernel threads of"]
@@ -181,7 +180,7 @@ fn every_state_and_every_wait() {
     let program = Program::start("0");
     let Some(whole) = json(&[&program.pid()]) else { return };
     let threads = by_name(&whole);
-    // Name, state, what for, the call that waits, and the program's own function.
+    // Name, state, kind of wait, the call that waits, and the program's own function.
     for (name, state, kind, waits_in, function) in [
         ("mutex", "waiting", "mutex", "::lock", "waits_for_mutex"),
         ("condition", "waiting", "condition", "::wait", "waits_for_condition"),
@@ -207,7 +206,7 @@ fn every_state_and_every_wait() {
             assert_eq!(thread["cut"], Value::Null, "{thread}");
         }
         if !waits_in.is_empty() {
-            // `<upcall_thread::…>::lock` where symbols are mangled the newer way.
+            // `<upcall_thread::…>::lock` in the newer mangling of symbols.
             let first = functions[0].trim_start_matches('<');
             assert!(first.starts_with("upcall_thread::") && first.contains(waits_in), "{thread}");
         }
@@ -236,7 +235,7 @@ fn every_state_and_every_wait() {
         (&Value::Bool(false), &Value::Array(Vec::new()))
     );
 
-    // As people read it, and with the scheduler's calls.
+    // The text for people, and with the scheduler's calls.
     let text = listed(&[&program.pid()]).expect("as before");
     for part in [
         "\"computing\" runs on processor 0",
@@ -290,8 +289,8 @@ fn processors_that_idle() {
     program.ends_well(0);
 }
 
-/// Most of the time its processors are in the middle of a switch, where neither registers nor
-/// records are the whole truth.
+/// The processors are mostly in the middle of a switch, where neither registers nor records are
+/// complete.
 #[test]
 fn threads_that_switch() {
     let program = Program::start("switching");
@@ -333,7 +332,7 @@ fn ten_thousand_threads() {
     program.ends_well(10_010);
 }
 
-/// The command is killed at every point of its work, also while the process stands still.
+/// The command is killed at every point of its work, also while the process is stopped.
 #[test]
 fn a_killed_command_does_no_harm() {
     let program = Program::start("1000");
@@ -366,7 +365,7 @@ fn mistakes_are_told() {
     let other = Program { child: other, out };
     for (pid, part) in [
         (other.pid().as_str(), "has no user-level threads of Upcall"),
-        // Above the kernel's largest.
+        // A number above the kernel's maximum.
         ("99999999", "there is no process 99999999"),
         ("one", "no server exports \"one\""),
     ] {
@@ -376,13 +375,13 @@ fn mistakes_are_told() {
     }
 }
 
-/// A copy of this program with another version in its beacon, and one with a size that cannot be.
+/// A copy of this program has another version in its beacon, and another copy an impossible size.
 #[test]
 fn other_versions_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut bytes =
         std::fs::read(std::env::current_exe().expect("its own path")).expect("it can be read");
-    // Magic, version, size; this text itself is not followed by these.
+    // Magic, version, size. The text here is not followed by the numbers.
     let beacon = [b"upcall threads\0\0".as_slice(), &[1, 0, 0, 0], &[104, 0, 0, 0]].concat();
     let places: Vec<_> = bytes
         .windows(beacon.len())
@@ -403,7 +402,7 @@ fn other_versions_are_refused() {
         assert!(!done && error.contains(part) && error.contains("changed-"), "{error}");
         program.ends_well(10);
     }
-    // The file may be gone: the process itself still has it.
+    // The file may be deleted, since the process still has it.
     let file: PathBuf = folder.path().join("deleted");
     write_program(&file, &bytes);
     let program = Program::start_file(&file, "0");

@@ -21,7 +21,7 @@ impl Files {
         self.0.path().join(name)
     }
 
-    /// The exit code, what it printed, and what it complained about.
+    /// Runs the command. Returns the exit code, the output, and the errors.
     fn run(&self, arguments: &str) -> (i32, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_upcall"));
         command.current_dir(self.0.path()).arg("wit").args(arguments.split_whitespace());
@@ -186,7 +186,7 @@ fn generate_writes_a_module_for_python() {
     let module = upcall_idl::generate_python(files.path("old-one.wit")).expect("a module");
     let (code, said, error) = files.run("generate old-one.wit --lang python");
     assert_eq!((code, said), (0, module.clone()), "{error}");
-    // By a name that can be imported.
+    // Python can import the name.
     let (code, said, error) = files.run("generate old-one.wit --lang python -o out");
     assert_eq!((code, said.trim()), (0, "out/old_one.py"), "{error}");
     assert_eq!(std::fs::read_to_string(files.path("out/old_one.py")).expect("the module"), module);
@@ -259,7 +259,7 @@ fn explain_says_where_values_travel_and_what_that_takes() {
         ],
         "{said}"
     );
-    // A name is copied to be checked; the bytes are used where they are.
+    // A name is copied and checked; bytes are used in place.
     assert_eq!(lines[5], "  at most 16 MiB of values in the server for one call: put", "{said}");
     assert!(said.contains("14 KiB of A-stacks") && said.contains("8192 calls at once"), "{said}");
     let (code, said, _) = files.run("explain i.wit --json");
@@ -352,7 +352,7 @@ fn emit_writes_the_wit_of_a_rust_file() {
     assert_eq!((code, said), (0, format!("{sums}// [sums]\n// list = 100\n{one}")));
     assert_eq!(files.run("emit src/lib.rs -o wit").1, "wit/sums.wit\nwit/sums.toml\nwit/one.wit\n");
     assert_eq!(std::fs::read_to_string(files.path("wit/sums.wit")).expect("a file"), sums);
-    // It is what it is for: the limits count, and stubs are made.
+    // The files are usable: the limits count, and stubs are generated.
     assert!(files.run("generate wit/sums.wit --lang c").1.contains(" sums_total("));
     assert!(
         files

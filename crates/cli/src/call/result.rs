@@ -12,9 +12,9 @@ use upcall_idl::steers;
 pub const HELP: &str = "\
 With --json each call prints one line, an object with the keys `procedure` and `result`: numbers,
 booleans, texts, arrays (lists, tuples, flags) and objects (records) as JSON has them; bytes as
-{\"hex\": …, \"text\": … (if UTF-8)}; an option as its value or null; a result as {\"ok\": …} or
-{\"err\": …}; a case of a variant as its name or {NAME: …}; a resource as {\"resource\", \"handle\"};
-NaN and infinities as texts.";
+{\"hex\": …, \"text\": … (if UTF-8)}; an option as its value or null; a result as {\"ok\": …}
+or {\"err\": …}; a case of a variant as its name or {NAME: …}; a resource as {\"resource\": …,
+\"handle\": …}; NaN and infinities as texts.";
 
 /// The value for people: WAVE, but for bytes, which are text in quotes if they can be read, and
 /// hex otherwise.

@@ -1,26 +1,26 @@
-//! Which calls of a backtrace are worth showing.
+//! Selects the calls of a backtrace that are shown.
 //!
-//! Inside of a wait are the scheduler's own functions, and around every thread's body are those
-//! that start it. Neither says anything about the program, so the first line is the blocking call
-//! that the program made, and the last one the thread's own function, as in short backtraces of
-//! panics.
+//! The innermost calls of a waiting thread are the scheduler's, and the outermost calls of every
+//! thread are those that started it. Neither says anything about the program. So the first line is
+//! the program's blocking call, and the last line the thread's own function, as in short backtraces
+//! of panics.
 
 use super::code::{BacktraceLine, ProcessCode};
 use super::thread::ThreadState;
 use super::unwind::CallStack;
 
-/// Of `upcall_thread`: where a thread gives up its processor.
+/// Modules of `upcall_thread` in which a thread gives up its processor.
 const SCHEDULER: [&str; 12] = [
     "vp", "dispatch", "switch", "block", "waiter", "arch", "kernel", "idle", "spin", "parker",
     "steal", "inbox",
 ];
-/// Of `upcall_thread`: where the idle loop and the body of workers are. A method is in the module
-/// of its type or in that of its code, by the way in which names are mangled.
+/// Modules of `upcall_thread` with the idle loop and the body of workers. The mangling of names
+/// decides whether a method is in the module of its type or in that of its code.
 pub const DISPATCH: [&str; 2] = ["dispatch", "vp"];
-/// Of the standard library: between a body and what catches its panics.
+/// Functions of the standard library between a body and the function that catches its panics.
 const PLUMBING: [&str; 5] =
     ["std::panic::", "std::panicking::", "core::panic::", "core::ops::function::", "__rust_try"];
-/// What starts a thread: what is around these says nothing.
+/// Functions that start a thread. Calls outside of these are not shown.
 const STARTS: [&str; 5] = [
     "upcall_thread::spawn::run_packet",
     "upcall_thread::spawn::enter",
@@ -28,16 +28,16 @@ const STARTS: [&str; 5] = [
     "upcall_thread::dispatch::enter_worker",
     SHORT,
 ];
-/// The standard library's mark for short backtraces, on every kernel thread of its own and around
-/// `main`.
+/// The standard library's mark for short backtraces, around `main` and the body of each kernel
+/// thread.
 const SHORT: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
 
-/// All calls, inlined ones too, the innermost first.
+/// All calls, with inlined ones, the innermost first.
 pub fn calls_of(calls: &CallStack, code: &ProcessCode<'_>) -> Vec<BacktraceLine> {
     calls.at.iter().flat_map(|&(address, returns)| code.frames(address, returns).to_vec()).collect()
 }
 
-/// Those that are worth showing, of a thread in this state.
+/// The calls that are shown of a thread in this state.
 pub fn shown(calls: &CallStack, code: &ProcessCode<'_>, state: ThreadState) -> Vec<BacktraceLine> {
     let mut frames = calls_of(calls, code);
     if let Some(end) = frames.iter().position(|frame| begins(frame, &STARTS)) {
@@ -58,7 +58,7 @@ pub fn shown(calls: &CallStack, code: &ProcessCode<'_>, state: ThreadState) -> V
     frames
 }
 
-/// The function's path: of a method, that of the type it belongs to.
+/// The path of the function; of a method, the path of its type.
 fn path(frame: &BacktraceLine) -> Option<&str> {
     frame.function.as_deref().map(|function| function.trim_start_matches(['<', '&']))
 }
@@ -76,9 +76,10 @@ fn is_scheduler(frame: &BacktraceLine) -> bool {
     module.is_some_and(|module| SCHEDULER.contains(&module))
 }
 
-/// Returns `true` if it is this function of one of these modules of `upcall_thread`, also as a
-/// method: `vp::Vp::find`, `<…vp::Vp>::find`, `dispatch::<impl …vp::Vp>::find`; or
-/// `dispatch::find`, if its type is not known.
+/// Returns `true` if the frame is of `function` in one of `modules` of `upcall_thread`.
+///
+/// The function may be a method: `vp::Vp::find`, `<…vp::Vp>::find`,
+/// `dispatch::<impl …vp::Vp>::find`, or `dispatch::find` if the type is unknown.
 pub fn is_function(frame: &BacktraceLine, modules: &[&str], function: &str) -> bool {
     let Some(path) = within(frame) else { return false };
     let rest = modules.iter().find_map(|module| path.strip_prefix(module)?.strip_prefix("::"));

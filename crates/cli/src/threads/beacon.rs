@@ -1,5 +1,5 @@
-//! The beacon of a program: where its threads are and how to read them. The other half of this is
-//! `crates/thread/src/beacon.rs`.
+//! The beacon of a program, which leads to its threads and describes their records. The program's
+//! side is `crates/thread/src/beacon.rs`.
 
 use super::error::InspectError;
 use super::image::MappedFile;
@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 
 const SECTION: &str = ".upcall.threads";
 const MAGIC: &[u8; 16] = b"upcall threads\0\0";
-/// The one that is known here.
+/// The version of the beacon that this command reads.
 const VERSION: u32 = 1;
 const SIZE: usize = 104;
-/// Magic, version and size, which every version has.
+/// Bytes of magic, version and size, which are the same in every version.
 const HEAD: usize = 24;
-/// Where the layout is.
+/// Offset of the layout in the beacon, in bytes.
 const LAYOUT: usize = 48;
 
-/// Where a beacon is.
+/// The place of a beacon.
 pub struct BeaconAddress<'a> {
     pub file: &'a Path,
     pub at: u64,
 }
 
-/// A beacon as it was read.
+/// The contents of a beacon.
 pub struct BeaconReading {
     pub slabs: u64,
     pub kernel: u64,
@@ -32,7 +32,7 @@ pub struct BeaconReading {
     pub layout: RecordOffsets,
 }
 
-/// Sizes, and where in a record and in its extra things are, in bytes; as in
+/// Sizes, and offsets in a record and in its extra part, in bytes, as in
 /// `crates/thread/src/beacon.rs`.
 #[derive(Clone, Copy)]
 pub struct RecordOffsets {
@@ -52,13 +52,13 @@ pub struct RecordOffsets {
     pub index: u64,
 }
 
-/// No record is larger; it bounds what is read for one.
+/// Maximum size of a record, in bytes.
 const MOST_OF_RECORD: usize = 4096;
-/// No part of a program that is named by an offset is larger.
+/// Maximum value of the other sizes and offsets.
 const MOST_OFFSET: u64 = 1 << 20;
 
-/// The beacons of all that the process maps: one for the program, or one for each shared library
-/// that has threads of its own.
+/// The beacons in the files that the process maps: that of the program, and those of shared
+/// libraries with threads of their own.
 pub fn find<'a>(
     process: &TargetProcess,
     images: &[MappedFile<'a>],
@@ -91,7 +91,7 @@ impl BeaconAddress<'_> {
         InspectError::Damaged { file: self.file.into(), what: what.into() }
     }
 
-    /// Reads and checks it.
+    /// Reads and checks the beacon.
     pub fn read(&self, pid: u32) -> Result<BeaconReading, InspectError> {
         let read = |len| {
             memory::read(pid, self.at, len)
@@ -99,7 +99,7 @@ impl BeaconAddress<'_> {
         };
         let head = read(HEAD)?.ok_or_else(|| self.damaged("it cannot be read"))?;
         if head[..16] != *MAGIC {
-            return Err(self.damaged("it does not begin as it should"));
+            return Err(self.damaged("its first bytes are wrong"));
         }
         let (version, size) = (u32_at(&head, 16), u32_at(&head, 20) as usize);
         if version != VERSION {
@@ -111,7 +111,7 @@ impl BeaconAddress<'_> {
         }
         if size != SIZE {
             return Err(self.damaged(format!(
-                "it says that it has {size} bytes, and version {VERSION} has {SIZE}"
+                "its size is given as {size} bytes, and version {VERSION} has {SIZE}"
             )));
         }
         let bytes = read(SIZE)?.ok_or_else(|| self.damaged("it cannot be read"))?;
@@ -133,7 +133,7 @@ impl BeaconAddress<'_> {
             index: number(13).into(),
         };
         if !layout.is_sane() {
-            return Err(self.damaged("the layout that it gives cannot be"));
+            return Err(self.damaged("its layout is impossible"));
         }
         Ok(BeaconReading {
             slabs: u64_at(&bytes, 24),

@@ -1,5 +1,5 @@
-//! The code of a process: for an address in it, how to unwind from there, and what function it is
-//! in. Each file is read when it is first needed.
+//! The code of a process: for an address, the way to unwind from there and the functions around it.
+//! Each file is read when it is first needed.
 
 use super::image::{Elf, MappedFile};
 use super::symbols::Symbols;
@@ -18,18 +18,18 @@ pub struct BacktraceLine {
     pub line: Option<u32>,
 }
 
-/// How to unwind from an instruction; an error says why that is not known.
+/// The way to unwind from an instruction, or the reason why it is unknown.
 type Unwindable = Result<Rc<UnwindRow<'static>>, Rc<str>>;
-/// The functions that an instruction is in: the innermost inlined one first.
+/// The functions around an instruction, the innermost inlined one first.
 type Frames = Rc<[BacktraceLine]>;
 
-/// See the module comment.
+/// The code of a process.
 pub struct ProcessCode<'a> {
     images: Vec<MappedFile<'a>>,
     opened: Vec<OnceCell<Result<CodeFile, String>>>,
-    /// By address: few of them are different, however many threads there are.
+    /// By address. Many threads share few addresses.
     rows: RefCell<HashMap<u64, Unwindable>>,
-    /// By address, and whether it is a return address.
+    /// By address and whether the address is a return address.
     frames: RefCell<HashMap<(u64, bool), Frames>>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> ProcessCode<'a> {
         self.opened[place].get_or_init(open).as_ref().map_err(String::clone)
     }
 
-    /// How to unwind from the instruction at `address`.
+    /// The way to unwind from the instruction at `address`.
     pub fn row(&self, address: u64) -> Unwindable {
         let find = || {
             let opened = self.at(address)?;
@@ -77,8 +77,8 @@ impl<'a> ProcessCode<'a> {
         rows.entry(address).or_insert_with(|| find().map_err(Rc::from)).clone()
     }
 
-    /// The functions that the instruction at `address` is in. If it is a `return_address`, those of
-    /// the call before it.
+    /// The functions around the instruction at `address`; of a `return_address`, those around the
+    /// call before it.
     pub fn frames(&self, address: u64, return_address: bool) -> Frames {
         let find = || {
             let unknown =

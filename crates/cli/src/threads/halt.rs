@@ -1,10 +1,10 @@
-//! A process that stands still: each of its kernel threads is held (see `upcall_os::trace`) until
-//! the [`Halted`] is dropped.
+//! A stopped process: each of its kernel threads is held (see `upcall_os::trace`) until the
+//! [`Halted`] is dropped.
 //!
-//! New kernel threads may be started while the first are being stopped, so the list is read again
-//! until it has no new ones. A kernel thread may be in a system call that nothing interrupts. After
-//! [`PATIENCE`] it is not waited for: it runs none of the program's code before it stops. A kernel
-//! thread that could run gets more time ([`BUSY`]).
+//! The process may start kernel threads while the first ones are being stopped, so the list is read
+//! again until it has no new ones. A kernel thread may be in a system call that nothing interrupts.
+//! The wait for it ends after [`PATIENCE`], since it stops before it runs any code of the program.
+//! A kernel thread that could run gets more time ([`BUSY`]).
 
 use super::error::InspectError;
 use super::process::TargetProcess;
@@ -13,26 +13,27 @@ use std::io;
 use std::time::{Duration, Instant};
 use upcall_os::trace::{HeldThread, HoldState, Registers};
 
+/// Maximum wait for a kernel thread in a system call that nothing interrupts.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// The same for a kernel thread that could run: on a busy machine its turn comes late. The others
-/// stand still until then, so this is no longer than people wait for a program.
+/// Maximum wait for a kernel thread that could run, whose turn comes late on a busy machine. The
+/// other threads are stopped until then, so the wait is not longer than people wait for a program.
 const BUSY: Duration = Duration::from_secs(2);
-/// So long the processor is given away between looks, then slept.
+/// Time for which this command yields the processor between checks. After that it sleeps between
+/// them.
 const SPIN: Duration = Duration::from_millis(1);
 
-/// All kernel threads of a process, held. To be made and dropped on a kernel thread that ends soon
-/// after.
+/// All kernel threads of a process, held. A kernel thread that ends soon makes and drops the value.
 pub struct Halted {
     tasks: Vec<HeldThread>,
     since: Instant,
 }
 
-/// A kernel thread at the moment when it stood still.
+/// A kernel thread while it is stopped.
 pub struct StoppedThread {
     pub tid: u32,
-    /// By which the process itself knows it.
+    /// The number of the thread in the process's own PID namespace.
     pub own_number: u32,
-    /// `None`: in a system call that was not interrupted.
+    /// `None` if the thread is in a system call that was not interrupted.
     pub registers: Option<Registers>,
 }
 
@@ -48,7 +49,7 @@ impl Halted {
             for tid in tasks.into_iter().filter(|&tid| seen.insert(tid)) {
                 match HeldThread::seize(tid) {
                     Ok(held) => halted.tasks.push(held),
-                    // It ended meanwhile.
+                    // The thread has ended in the meantime.
                     Err(_) if process.is_dead(tid) => {}
                     Err(error) => return Err(refused(process, tid, error)),
                 }
@@ -62,7 +63,7 @@ impl Halted {
         if halted.tasks.is_empty() { Err(InspectError::NoProcess(process.pid)) } else { Ok(halted) }
     }
 
-    /// Until all have stopped, or for as long as we are willing.
+    /// Waits until all threads have stopped, or the time is over.
     fn wait(&mut self, process: &TargetProcess) {
         let start = Instant::now();
         let is_waited_for = |held: &mut HeldThread| {
@@ -80,7 +81,7 @@ impl Halted {
         }
     }
 
-    /// Where each of them stands.
+    /// The stopped threads with their registers.
     pub fn tasks(&self, process: &TargetProcess) -> Vec<StoppedThread> {
         let task = |held: &HeldThread| StoppedThread {
             tid: held.tid(),
@@ -90,7 +91,7 @@ impl Halted {
         self.tasks.iter().map(task).collect()
     }
 
-    /// Lets the process go on; returns for how long it has stood.
+    /// Continues the process. Returns for how long it was stopped.
     pub fn release(self) -> Duration {
         let since = self.since;
         drop(self);

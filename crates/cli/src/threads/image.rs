@@ -1,5 +1,4 @@
-//! The program and the shared libraries of a process: their ELF files, and by how much each is
-//! shifted in memory (its load bias).
+//! The program and the shared libraries of a process: their ELF files, and the load bias of each.
 
 use super::memory;
 use super::process::{MappedRange, TargetProcess};
@@ -11,20 +10,20 @@ use std::io;
 use std::path::PathBuf;
 
 const PAGE: u64 = 4096;
-/// No vdso is larger.
+/// Maximum size of a vdso, in bytes.
 const MOST_OF_VDSO: u64 = 1 << 20;
 
 /// An ELF file of 64 bits, read from `R`.
 pub type Elf<'data, R = &'data [u8]> = ElfFile64<'data, LittleEndian, R>;
 
-/// What is mapped of one file.
+/// The mapped parts of one file.
 pub struct MappedFile<'a> {
     process: &'a TargetProcess,
     mappings: Vec<&'a MappedRange>,
 }
 
 impl<'a> MappedFile<'a> {
-    /// Everything that the process maps, file by file, in the order of addresses.
+    /// All files that the process maps, in the order of addresses.
     pub fn all(process: &'a TargetProcess) -> Vec<Self> {
         let mut images: Vec<Self> = Vec::new();
         let mut known = HashMap::new();
@@ -42,19 +41,20 @@ impl<'a> MappedFile<'a> {
         &self.mappings[0].path
     }
 
-    /// Whether code of it is at `address`.
+    /// Returns `true` if code of the file is at `address`.
     pub fn has_code_at(&self, address: u64) -> bool {
         self.mappings
             .iter()
             .any(|mapping| mapping.executable && (mapping.start..mapping.end).contains(&address))
     }
 
-    /// Whether it is the kernel's code, which has no file.
+    /// Returns `true` for the kernel's code, which has no file.
     fn is_vdso(&self) -> bool {
         self.mappings[0].inode == 0
     }
 
-    /// For a look at a few parts of the file, without reading the rest. `None`: it is no program.
+    /// Runs `look` on the file, of which only the needed parts are read. Returns `None` if the file
+    /// is not a program.
     pub fn peek<T>(
         &self,
         look: impl FnOnce(&Elf<'_, &ReadCache<std::fs::File>>) -> Option<T>,
@@ -66,8 +66,7 @@ impl<'a> MappedFile<'a> {
         Ok(Elf::parse(&file).ok().and_then(|elf| look(&elf)))
     }
 
-    /// All of the file. It is kept for the rest of this program's run, which is short: each file is
-    /// read once.
+    /// The whole file. Each file is read once and kept until this command ends, which is soon.
     pub fn read(&self) -> io::Result<Elf<'static>> {
         let bytes = if self.is_vdso() {
             let MappedRange { start, end, .. } = self.mappings[0];
@@ -84,15 +83,15 @@ impl<'a> MappedFile<'a> {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// What to add to an address in the file to have it in memory. It may be negative, so additions
-    /// wrap.
+    /// The difference between an address in memory and the one in the file. The difference may be
+    /// negative, so additions wrap.
     pub fn bias<'data, R: ReadRef<'data>>(&self, elf: &Elf<'data, R>) -> Option<u64> {
         let page = |address: u64| address & !(PAGE - 1);
         let segments = elf
             .elf_program_headers()
             .iter()
             .filter(|header| header.p_type(LittleEndian) == PT_LOAD);
-        // Code only: the kernel maps whole pages, and one page of the file may belong to two
+        // Only code counts: the kernel maps whole pages, and one page of the file may belong to two
         // segments.
         let code = segments.filter(|header| header.p_flags(LittleEndian) & PF_X == PF_X);
         code.into_iter().find_map(|header| {

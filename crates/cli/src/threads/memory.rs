@@ -1,19 +1,18 @@
-//! Much of another process's memory at once: a thousand places by each system call, some of which
-//! may turn out not to be readable.
+//! Reads many places of another process's memory, a thousand by each system call. Some of them may
+//! be unreadable.
 
 use std::io;
 use upcall_os::trace::{self, MOST_SPANS, ProcessSpan};
 
-/// What was read of a number of spans, in their order.
+/// The bytes that were read of several spans, in their order.
 pub struct CopiedSpans {
     bytes: Vec<u8>,
-    /// Where in `bytes` each span's begin, and how many of them were read.
+    /// For each span, the offset of its bytes, and the number of bytes that were read.
     parts: Vec<(usize, usize)>,
 }
 
 impl CopiedSpans {
-    /// What could be read of span `index`: all of it, or what lies before the first byte that
-    /// cannot be read.
+    /// The bytes of span `index` before the first byte that cannot be read.
     pub fn get(&self, index: usize) -> &[u8] {
         self.parts.get(index).map_or(&[], |&(start, len)| &self.bytes[start..start + len])
     }
@@ -24,8 +23,8 @@ impl CopiedSpans {
     }
 }
 
-/// Reads `spans` of process `pid`. What cannot be read is left out; an error means that nothing
-/// can.
+/// Reads `spans` of process `pid`. Unreadable parts are left out; an error means that nothing can
+/// be read.
 pub fn copy(pid: u32, spans: &[ProcessSpan]) -> io::Result<CopiedSpans> {
     let total = spans.iter().map(|span| span.len).sum();
     let mut copied = CopiedSpans { bytes: vec![0; total], parts: Vec::with_capacity(spans.len()) };
@@ -39,8 +38,8 @@ pub fn copy(pid: u32, spans: &[ProcessSpan]) -> io::Result<CopiedSpans> {
                 Err(error) if is_hole(&error) => 0,
                 Err(error) => return Err(error),
             };
-            // The spans that were read, and the one at which it ended, if any: the next call begins
-            // behind that.
+            // The next call begins after the spans that were read and the span at which this call
+            // ended.
             let mut done = 0;
             for span in rest {
                 let read = got.min(span.len);
@@ -58,14 +57,14 @@ pub fn copy(pid: u32, spans: &[ProcessSpan]) -> io::Result<CopiedSpans> {
     Ok(copied)
 }
 
-/// As [`copy`], for many small spans that lie close to each other, as names on a heap do: each page
-/// is read once, for that is what costs.
+/// Reads spans as [`copy`] does, but each page only once. This is faster for many small spans that
+/// lie close to each other, such as names on a heap.
 pub fn copy_dense(pid: u32, spans: &[ProcessSpan]) -> io::Result<CopiedSpans> {
     const PAGE: u64 = 4096;
     let mut order: Vec<usize> = (0..spans.len()).collect();
     order.sort_unstable_by_key(|&index| spans[index].at);
-    // Where the wider spans begin and end, and which one each span is in. All pages of a wider one
-    // have some of the spans, so it has no new holes.
+    // Begin and end of the wider spans, and the wider span of each span. Each page of a wider span
+    // contains a part of a span, so there are no new holes.
     let mut wider: Vec<(u64, u64)> = Vec::new();
     let mut inside = vec![0; spans.len()];
     for index in order {
@@ -92,7 +91,7 @@ pub fn copy_dense(pid: u32, spans: &[ProcessSpan]) -> io::Result<CopiedSpans> {
     Ok(CopiedSpans { bytes: read.bytes, parts })
 }
 
-/// EFAULT: nothing is mapped there, or it may not be read.
+/// Returns `true` for EFAULT: the place is unmapped or unreadable.
 fn is_hole(error: &io::Error) -> bool {
     error.raw_os_error() == Some(14)
 }
@@ -124,7 +123,7 @@ mod tests {
     fn what_cannot_be_read_is_left_out() {
         let there: Vec<u8> = (0..=255).collect();
         let at = there.as_ptr().addr() as u64;
-        // Holes at the beginning, at the end, next to each other, and more spans than one call
+        // Holes at the beginning, at the end and next to each other, in more spans than one call
         // takes.
         let span = |index: usize| {
             if index % 7 < 2 {

@@ -1,28 +1,28 @@
-//! What `/proc` says of a process: whether it is there, its kernel threads, and which files it maps
-//! where.
+//! The information of `/proc` about a process: its state, its kernel threads, and the files that it
+//! maps.
 
 use super::error::InspectError;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A part of the process's address space that a file, or the kernel's own code (`[vdso]`), is
-/// mapped to.
+/// A part of a process's address space to which a file, or the kernel's own code (`[vdso]`), is
+/// mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedRange {
     pub start: u64,
     pub end: u64,
-    /// Where in the file it begins.
+    /// The offset in the file.
     pub offset: u64,
     pub executable: bool,
-    /// Tells files apart, with the path.
+    /// Identifies the file, together with the path.
     pub inode: u64,
     pub path: PathBuf,
 }
 
-/// One line of `/proc/PID/maps`. `None`: nothing that has a name.
+/// The range in one line of `/proc/PID/maps`; `None` if the range has no name.
 fn mapping(line: &str) -> Option<MappedRange> {
-    // Five words with one space behind each; the path is the rest, and may hold spaces.
+    // Five words with one space after each; the path is the rest, and may contain spaces.
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
     let (flags, offset, _device) = (words.next()?, words.next()?, words.next()?);
@@ -41,13 +41,13 @@ fn mapping(line: &str) -> Option<MappedRange> {
     })
 }
 
-/// A process that was there a moment ago.
+/// A process, as `/proc` described it a moment ago.
 pub struct TargetProcess {
     pub pid: u32,
-    /// What it is called.
+    /// The name of the program.
     pub program: String,
     pub mappings: Vec<MappedRange>,
-    /// The kernel tells the process other numbers than us (PID namespaces).
+    /// The process is in another PID namespace, where its threads have other numbers.
     foreign_numbers: bool,
 }
 
@@ -64,11 +64,11 @@ impl TargetProcess {
         Ok(Self { pid, program: status.name, mappings, foreign_numbers: status.numbers.len() > 1 })
     }
 
-    /// Opens a file that the process maps, also one of another mount namespace, and one that was
-    /// deleted or replaced since.
+    /// Opens a file that the process maps. The file may be in another mount namespace, and may have
+    /// been deleted or replaced since.
     pub fn open(&self, mapping: &MappedRange) -> io::Result<File> {
         let MappedRange { start, end, path, .. } = mapping;
-        // By the mapping itself: always the right file, but only for CAP_CHECKPOINT_RESTORE.
+        // The mapping itself is always the right file, but needs CAP_CHECKPOINT_RESTORE.
         let by_mapping = format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid);
         let exe = PathBuf::from(format!("/proc/{}/exe", self.pid));
         if let Ok(file) = File::open(by_mapping) {
@@ -87,31 +87,31 @@ impl TargetProcess {
         File::open(Path::new(&format!("/proc/{}/root", self.pid)).join(inside))
     }
 
-    /// Its kernel threads now.
+    /// The kernel threads of the process now.
     pub fn tasks(&self) -> io::Result<Vec<u32>> {
         let entries = fs::read_dir(format!("/proc/{}/task", self.pid))?;
         Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
     }
 
-    /// Whether kernel thread `tid` has ended and only its number is left.
+    /// Returns `true` if kernel thread `tid` has ended and only its number is left.
     pub fn is_dead(&self, tid: u32) -> bool {
         Status::read(&format!("/proc/{}/task/{tid}/status", self.pid))
             .map_or(true, |status| matches!(status.state, 'Z' | 'X'))
     }
 
-    /// Whether kernel thread `tid` waits in a system call that nothing interrupts.
+    /// Returns `true` if kernel thread `tid` waits in a system call that nothing interrupts.
     pub fn is_uninterruptible(&self, tid: u32) -> bool {
         Status::read(&format!("/proc/{}/task/{tid}/status", self.pid))
             .is_ok_and(|status| status.state == 'D')
     }
 
-    /// Who traces kernel thread `tid`; 0 if nobody.
+    /// The tracer of kernel thread `tid`; 0 if there is none.
     pub fn tracer(&self, tid: u32) -> u32 {
         Status::read(&format!("/proc/{}/task/{tid}/status", self.pid))
             .map_or(0, |status| status.tracer)
     }
 
-    /// The number by which the process itself knows its kernel thread `tid`.
+    /// The number of kernel thread `tid` in the process's own PID namespace.
     pub fn own_number(&self, tid: u32) -> u32 {
         if !self.foreign_numbers {
             return tid;
@@ -128,12 +128,12 @@ fn lives(pid: u32) -> Vec<u32> {
     process.tasks().unwrap_or_default().into_iter().filter(|&tid| !process.is_dead(tid)).collect()
 }
 
-/// What we want of a `status` file.
+/// The fields of a `status` file that are used.
 struct Status {
     name: String,
     state: char,
     tracer: u32,
-    /// From our namespace to its own.
+    /// The numbers of the thread, from this PID namespace to the thread's own.
     numbers: Vec<u32>,
 }
 

@@ -1,5 +1,4 @@
-//! Where the stacks are: the slabs that a program says it has, checked, and in the order of
-//! addresses.
+//! The slabs of stacks that a program lists, checked, and in the order of addresses.
 //!
 //! ```text
 //! base + i × slot: ┌───────┬────────────────────────┬────────┬────────┐
@@ -10,9 +9,9 @@
 use super::beacon::RecordOffsets;
 use super::memory::u64_at;
 
-/// So many stacks are looked at.
+/// Maximum number of stacks that are read.
 const MOST_SLOTS: u64 = 1 << 22;
-/// Where the address space of a process on x86-64 ends.
+/// End of the address space of a process on x86-64.
 const MOST_ADDRESS: u64 = 1 << 47;
 
 struct SlabReading {
@@ -22,14 +21,15 @@ struct SlabReading {
     count: u64,
 }
 
-/// See the module comment.
+/// The slabs of a program.
 pub struct Slabs {
     slabs: Vec<SlabReading>,
     layout: RecordOffsets,
 }
 
 impl Slabs {
-    /// From the nodes of the chain. Also, how many of them cannot be.
+    /// Makes the slabs of the nodes of the chain. Also returns the number of impossible nodes,
+    /// which are left out.
     pub fn new(nodes: &[Vec<u8>], layout: RecordOffsets) -> (Self, usize) {
         let mut left = MOST_SLOTS;
         let slab = |node: &Vec<u8>| {
@@ -66,7 +66,7 @@ impl Slabs {
             - index % colours * colour_step
     }
 
-    /// Where the records are, of stacks in use and of free ones.
+    /// The addresses of the records, of stacks in use and of free ones.
     pub fn records(&self) -> impl Iterator<Item = u64> {
         self.slabs.iter().flat_map(|slab| (0..slab.count).map(|index| self.record(slab, index)))
     }
@@ -78,13 +78,13 @@ impl Slabs {
         (index < slab.count).then_some((slab, index))
     }
 
-    /// The stack whose record is at `record`: from its lowest usable address to the record.
+    /// The stack with the record at `record`: its lowest usable address, and the record's.
     pub fn slot_of(&self, record: u64) -> Option<(u64, u64)> {
         let (slab, index) = self.find(record)?;
         Some((slab.base + index * slab.slot + self.layout.guard, record))
     }
 
-    /// The record of the stack that `address` is in.
+    /// The record of the stack that contains `address`.
     pub fn record_of_stack(&self, address: u64) -> Option<u64> {
         let (slab, index) = self.find(address)?;
         Some(self.record(slab, index))

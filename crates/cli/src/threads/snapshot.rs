@@ -1,12 +1,11 @@
-//! Everything that is read of a process while it stands still: processors, records, names,
-//! registers, and the parts of stacks in use.
+//! The copy of a stopped process's processors, records, names, registers, and used parts of stacks.
 //!
-//! All of it is what another program says, so it is checked: chains are followed for so long and no
-//! longer, sizes are bounded, and a place that cannot be read is left out. It is not trusted
-//! afterwards either: an address of it is only ever given to the kernel to read from.
+//! Everything is another program's memory, so it is checked: chains are followed up to a maximum
+//! length, sizes are bounded, and unreadable places are left out. The copies are not trusted later
+//! either: an address in them is only given to the kernel, to read from.
 //!
-//! The process waits for this, so it does nothing else: what the numbers mean is found out later
-//! (`thread`), and from copies (`unwind`).
+//! The process waits, so nothing else is done here. The meaning of the numbers is found out later,
+//! from the copies (`thread`, `unwind`).
 
 use super::beacon::{BeaconAddress, RecordOffsets};
 use super::error::InspectError;
@@ -19,47 +18,47 @@ use std::io;
 use std::time::Duration;
 use upcall_os::trace::{ProcessSpan, Registers};
 
-/// So many links of a chain are followed: processors, slabs (of some 240 threads each), or kernel
-/// threads.
+/// Maximum number of links in a chain: of processors, of slabs (with some 240 threads each), or of
+/// kernel threads.
 const MOST_LINKS: usize = 1 << 16;
 const MOST_NAME: usize = 256;
-/// Read with each record: the stack below it, as far as most threads that wait have used theirs. It
-/// is in the same page, which is what costs.
+/// Bytes of the stack below a record that are read with the record. Most waiting threads use no
+/// more of their stacks, and the bytes are in the same page, which is what costs time.
 const PEEK: u64 = 1024;
-/// Of the stack of one thread, and of all together; beyond that each gets its share, but not less
-/// than the least.
+/// Maximum number of bytes of one stack, and of all stacks together. If all are larger, each stack
+/// gets an equal share of at least [`LEAST_STACK`].
 const MOST_STACK: usize = 256 << 10;
 const MOST_STACKS: usize = 1 << 30;
 const LEAST_STACK: usize = 4 << 10;
 
 /// `Cause::Work`, in `crates/thread/src/record.rs`.
 pub const WORK: u8 = 8;
-/// rsp and rdi in the order of DWARF.
+/// The numbers of rsp and rdi in DWARF.
 const STACK_POINTER: usize = 7;
 const FIRST_ARGUMENT: usize = 5;
-/// `futex`, and `restart_syscall`, which is what it becomes when it was interrupted before.
+/// `futex`, and `restart_syscall`, which continues an interrupted `futex`.
 const FUTEX_CALLS: [u64; 2] = [202, 219];
 
-/// See the module comment.
+/// The copy of a process.
 pub struct Snapshot {
-    /// The virtual processors that are at work.
+    /// The virtual processors whose kernel threads run.
     pub processors: Vec<ProcessorSnapshot>,
     pub records: Vec<ThreadRecord>,
     pub stacks: StackCopies,
-    /// For how long the process stood.
+    /// The time for which the process was stopped.
     pub stopped: Duration,
-    /// What had to be left out.
+    /// Notes on parts that had to be left out.
     pub notes: Vec<String>,
 }
 
 pub struct ProcessorSnapshot {
     pub index: u32,
     pub kernel_thread: u32,
-    /// The record of the thread that it runs, or on whose stack it idles.
+    /// The record of the thread that the processor runs, or on whose stack it idles.
     pub current: u64,
 }
 
-/// A thread's record, in its own words.
+/// The fields of a thread's record.
 pub struct ThreadRecord {
     pub at: u64,
     pub number: u64,
@@ -68,24 +67,25 @@ pub struct ThreadRecord {
     pub cause: u8,
     pub object: u64,
     pub stack_pointer: u64,
-    /// Whether its kernel thread made it, so that it runs on the stack of that: a kernel thread's
-    /// own, or a processor's first thread.
+    /// The record is of a kernel thread or of a processor's first thread, which run on the kernel
+    /// thread's stack.
     pub outside: bool,
-    /// Of the processor it belongs to. `None`: it has not started, or is a kernel thread.
+    /// The index of the thread's processor; `None` if the thread has not started or is a kernel
+    /// thread.
     pub home: Option<u32>,
-    /// If it stands in a kernel thread just now: which, and the registers of that.
+    /// The kernel thread in which the thread is stopped, if it is, with its registers.
     pub on: Option<(u32, Option<Registers>)>,
-    /// The usable stack, up to the record. Empty for a stack that is not of a slab.
+    /// The usable stack, up to the record; empty for a stack outside the slabs.
     slot: (u64, u64),
-    /// What was read with the record.
+    /// The part of the stack that was read with the record.
     peek: StackPart,
-    /// What of its stack was read.
+    /// The parts of the stack that were read.
     pub parts: Vec<StackPart>,
 }
 
 impl ThreadRecord {
-    /// The record at `at`, whose `bytes` were copied: the number is not 0. `slot` is its stack's if
-    /// that is of a slab, and `peek` what was read below it.
+    /// Reads the record at `at` from its `bytes`. `slot` is its stack if that is in a slab, and
+    /// `peek` the part of the stack that was read with the record.
     fn read(
         at: u64,
         bytes: &[u8],
@@ -117,18 +117,18 @@ pub struct StackCopies {
     copies: Vec<CopiedSpans>,
 }
 
-/// A part of a stack, from `at`.
+/// A part of a stack that begins at `at`.
 #[derive(Clone, Copy)]
 pub struct StackPart {
     at: u64,
     copy: usize,
     index: usize,
-    /// Where in the copied span it begins and ends.
+    /// Begin and end of the part in the copied span.
     range: (usize, usize),
 }
 
 impl StackCopies {
-    /// The bytes of a part, and where they begin.
+    /// The address and the bytes of a part.
     pub fn part(&self, part: &StackPart) -> (u64, &[u8]) {
         let copied = self.copies.get(part.copy).map_or(&[][..], |copy| copy.get(part.index));
         let end = part.range.1.min(copied.len());
@@ -136,19 +136,19 @@ impl StackCopies {
     }
 }
 
-/// Reads a process by its beacons. Without `backtraces` it reads no more of stacks than it takes to
-/// tell what the threads do.
+/// Copies a process by its beacons. Without `backtraces`, only the parts of stacks are read that
+/// show what the threads do.
 pub fn take(
     process: &TargetProcess,
     beacons: &[BeaconAddress<'_>],
     backtraces: bool,
 ) -> Result<Snapshot, InspectError> {
-    // First without stopping it, so that it is not stopped in vain.
+    // The beacons are checked first, so that the process is not stopped in vain.
     for beacon in beacons {
         beacon.read(process.pid)?;
     }
-    // A kernel thread of its own: when it ends, the kernel lets go of whatever it still holds, also
-    // after a panic.
+    // A kernel thread for this purpose: when the thread ends, even by a panic, the kernel releases
+    // everything that the thread still holds.
     let taken = std::thread::scope(|scope| {
         scope
             .spawn(|| {
@@ -185,7 +185,7 @@ impl Taking<'_> {
         Ok(Snapshot { processors, records, stacks: self.stacks, stopped, notes: self.notes })
     }
 
-    /// What one beacon leads to.
+    /// Copies everything to which one beacon leads.
     fn program(
         &mut self,
         beacon: &BeaconAddress<'_>,
@@ -201,13 +201,13 @@ impl Taking<'_> {
         let (slabs, left_out) = Slabs::new(&nodes, layout);
         if left_out > 0 {
             self.notes.push(format!(
-                "{left_out} slabs of stacks were left out: what they say of themselves cannot be"
+                "{left_out} slabs of stacks were left out: their sizes are impossible"
             ));
         }
         let kernel = self.chain("kernel threads", read.kernel, 16).map_err(failed)?;
         let posts = self.chain("virtual processors", read.processors, 24).map_err(failed)?;
 
-        // Each record, and how much below it is read too.
+        // Each record, with the number of bytes below it that are read as well.
         let peek = |at: u64| slabs.slot_of(at).map_or(0, |(bottom, _)| PEEK.min(at - bottom));
         let inside = slabs.records().map(|at| (at, peek(at)));
         let places: Vec<(u64, u64)> =
@@ -263,7 +263,7 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// The nodes of a chain whose first word is the address of the next.
+    /// The nodes of a chain. The first word of a node is the address of the next node.
     fn chain(&mut self, what: &str, first: u64, len: usize) -> io::Result<Vec<Vec<u8>>> {
         let mut nodes = Vec::new();
         let mut at = first;
@@ -312,7 +312,7 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// The processors that threads belong to.
+    /// Finds the processors of threads.
     fn homes(
         &self,
         records: &mut [ThreadRecord],
@@ -340,7 +340,7 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// The parts of stacks that are in use.
+    /// Copies the used parts of stacks.
     fn stacks(&mut self, records: &mut [ThreadRecord], backtraces: bool) -> io::Result<()> {
         let telling = |record: &ThreadRecord| {
             record.on.is_some() || !(record.blocking || record.cause == WORK)
@@ -388,8 +388,8 @@ impl ThreadRecord {
                 if inside(at) {
                     vec![(at, top)]
                 } else {
-                    // A kernel thread's own stack, or a signal handler's; then the frames below
-                    // that are here.
+                    // The stack is a kernel thread's or a signal handler's, and the next frames are
+                    // on this one.
                     let all = [
                         (at, at.saturating_add(limit)),
                         (bottom.max(top.saturating_sub(limit)), top),
@@ -398,7 +398,7 @@ impl ThreadRecord {
                 }
             }
             Some((_, None)) => Vec::new(),
-            // Not started, or a kernel thread that nobody has found.
+            // A thread that has not started, or a kernel thread that was not found.
             None if self.home.is_none() => Vec::new(),
             None if self.outside => {
                 vec![(self.stack_pointer, self.stack_pointer.saturating_add(limit))]
@@ -409,9 +409,8 @@ impl ThreadRecord {
     }
 }
 
-/// Finds the thread that the kernel thread of `processor` stands in: the one that runs. In the few
-/// instructions in which a processor goes from one thread to the next it is the old one still,
-/// whose saved stack pointer is out of date.
+/// Finds the thread that the kernel thread of `processor` runs. During the few instructions of a
+/// switch this is still the old thread, whose saved stack pointer is out of date.
 fn place(
     records: &mut [ThreadRecord],
     slabs: &Slabs,
@@ -427,7 +426,7 @@ fn place(
     }
 }
 
-/// Kernel threads that wait through the crate wait on a futex in their record.
+/// Finds kernel threads that wait through the crate: they wait on a futex in their records.
 fn find_kernel_threads(records: &mut [ThreadRecord], tasks: &[StoppedThread], size: u64) {
     let mut by_place: Vec<_> =
         records.iter_mut().filter(|record| record.outside && record.on.is_none()).collect();

@@ -1,10 +1,10 @@
-//! Names of functions: from the debug information, with those that were inlined and with lines;
-//! else from the symbol table.
+//! Names of functions: from the debug information, with inlined functions and lines, or else from
+//! the symbol table.
 //!
-//! Debug information that holds lines only (`debug = "line-tables-only"`, as many release builds
-//! have it) names functions without their crate and module. Of a function that was not inlined the
-//! symbol has them; for the others of the standard library and of `upcall-thread`, which are told
-//! from the program's own, the source file says which module it is.
+//! Debug information with lines only (`debug = "line-tables-only"`, as in many release builds) has
+//! functions without crate and module. The symbol of a function that was not inlined has both. For
+//! inlined functions of the standard library and of `upcall-thread` the source file gives the
+//! module.
 
 use super::code::BacktraceLine;
 use super::image::Elf;
@@ -15,16 +15,17 @@ use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 type SymbolBytes = EndianSlice<'static, LittleEndian>;
 
-/// What a file says of its functions. Addresses are those in the file.
+/// The functions of a file, by their addresses in the file.
 pub struct Symbols {
     context: Option<Context<SymbolBytes>>,
     /// Address, size and name, by address.
     table: Vec<(u64, u64, &'static str)>,
-    /// Where the sources of `upcall-thread` were when it was built.
+    /// The folder of the sources of `upcall-thread` when the program was built.
     sources: Option<String>,
 }
 
-/// A function of `upcall-thread` that is never inlined, and its file; also of earlier versions.
+/// Names of a function of `upcall-thread` that is never inlined, and its files, in this and earlier
+/// versions.
 const KNOWN: [&str; 3] = [
     "upcall_thread::dispatch::<impl upcall_thread::vp::Vp>::find",
     "upcall_thread::vp::Vp::find",
@@ -66,14 +67,13 @@ impl Symbols {
         KNOWN_FILES.iter().find_map(|known| frames_file.strip_suffix(known)).map(String::from)
     }
 
-    /// The functions that `inside`, an address in the file, is in; `address` is what it is in
-    /// memory.
+    /// The functions around `inside`, an address in the file. `address` is that place in memory.
     pub fn frames(&self, inside: u64, address: u64) -> Vec<BacktraceLine> {
         let mut frames = self.debug_information(inside, address).unwrap_or_default();
         if frames.is_empty() {
             frames.push(BacktraceLine { address, function: None, file: None, line: None });
         }
-        // The outermost is no inlined one, so it has a symbol.
+        // The outermost function was not inlined, so it has a symbol.
         if let Some(last) = frames.last_mut()
             && !last.function.as_deref().is_some_and(is_qualified)
             && let Some(symbol) = self.symbol(inside)
@@ -93,8 +93,8 @@ impl Symbols {
         frames
     }
 
-    /// A function without its module, which the file may tell. What its type parameters are is left
-    /// out: their names are long, and say little.
+    /// Completes the name of a function with the module that its file gives. Type parameters are
+    /// left out, because their names are long and say little.
     fn qualified(&self, function: &str, file: Option<&str>) -> String {
         let name = function.split('<').next().unwrap_or(function);
         let module = file.and_then(|file| {
@@ -133,18 +133,18 @@ impl Symbols {
 
     fn symbol(&self, inside: u64) -> Option<&'static str> {
         let after = self.table.partition_point(|(start, ..)| *start <= inside);
-        // Assembly often gives no size.
+        // Functions in assembly often have no size.
         let (start, size, name) = self.table.get(after.checked_sub(1)?)?;
         (*size == 0 || inside - start < *size).then_some(name)
     }
 }
 
-/// Whether it has a crate and a module, or is a method of a trait.
+/// Returns `true` if the name has a crate and a module, or is of a method of a trait.
 fn is_qualified(function: &str) -> bool {
     function.starts_with('<') || function.split('<').next().is_some_and(|path| path.contains("::"))
 }
 
-/// As people write it, without the compiler's hash.
+/// The name as people write it, without the compiler's hash.
 fn demangled(name: &str) -> String {
     let name = rustc_demangle::try_demangle(name)
         .map_or_else(|_| name.to_string(), |name| format!("{name:#}"));

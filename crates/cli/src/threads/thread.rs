@@ -1,13 +1,11 @@
-//! What each thread does: from its record, from the processors, and, where the record does not
-//! tell, from the calls on its stack.
+//! The state of each thread, from its record, from the processors, and from the calls on its stack.
 //!
-//! Four things that the record (of version 1) does not tell:
-//! * that a thread has ended and has not been joined: nothing but the scheduler's first function is
-//!   on its stack then;
-//! * that a worker idles on its own stack: the idle loop was called by the worker's loop;
-//! * that a thread is about to wait, or was woken and is about to run: it is a processor's, and the
-//!   idle loop is not on its stack;
-//! * that a thread was woken and has not run since: it is shown as waiting until it does.
+//! The record (of version 1) lacks four states:
+//! * ended and not joined: only the scheduler's first function is on the thread's stack;
+//! * a worker that idles on its own stack: the worker's loop has called the idle loop;
+//! * about to wait, or woken and about to run: a processor has the thread, and the idle loop is not
+//!   on its stack;
+//! * woken, and not run since: the thread is shown as waiting until it runs.
 
 use super::backtrace::{DISPATCH, calls_of, is_function};
 use super::code::ProcessCode;
@@ -22,29 +20,29 @@ pub struct ShownThread {
     pub name: Option<String>,
     pub state: ThreadState,
     pub waits_for: Option<ShownWait>,
-    /// That it runs on, or has run on and will again.
+    /// The processor on which the thread runs, or has run and will run again.
     pub processor: Option<u32>,
-    /// The kernel thread that it is, or that runs it or idles on its stack.
+    /// The kernel thread that the thread is, or that runs it or idles on its stack.
     pub kernel_thread: Option<u32>,
     pub calls: CallStack,
 }
 
-/// In the order in which they are shown.
+/// The states of threads, in the order in which they are shown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ThreadState {
     Running,
     Waiting,
     Ready,
     NotStarted,
-    /// A worker without work; the stack is there for the next piece.
+    /// A worker without work.
     IdleWorker,
-    /// It has ended, and has not been joined.
+    /// The thread has ended, and has not been joined.
     Ended,
-    /// Its processors are no more, so it never runs again.
+    /// The thread's processors have ended, so it never runs again.
     Abandoned,
     /// A kernel thread that waits through the crate.
     KernelWaiting,
-    /// A kernel thread that has done so before. What it does now is not our business.
+    /// A kernel thread that has waited through the crate before and does something else now.
     KernelElsewhere,
 }
 
@@ -52,13 +50,13 @@ pub enum ThreadState {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShownWait {
     pub kind: WaitKind,
-    /// The address of the object, if it waits for one.
+    /// The address of the object that is waited for, or 0.
     pub object: u64,
-    /// The thread whose end it waits for, and its name.
+    /// The number and the name of the thread whose end is waited for.
     pub thread: Option<(u64, Option<String>)>,
 }
 
-/// The kinds of things to wait for; see `Cause` in `crates/thread/src/record.rs`.
+/// The kinds of waits; see `Cause` in `crates/thread/src/record.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum WaitKind {
     Thread,
@@ -68,7 +66,7 @@ pub enum WaitKind {
     Unpark,
     Time,
     BlockingWork,
-    /// A processor's first thread: it waits for the processors to end.
+    /// The end of the processors, for which a processor's first thread waits.
     EndOfRun,
     Other,
 }
@@ -160,8 +158,8 @@ fn state(
             if caller_of("find").is_some_and(|frame| is_function(frame, &DISPATCH, "serve")) {
                 return (ThreadState::IdleWorker, None);
             }
-            // On its way into a wait or out of one, or looking for outside work in between: it does
-            // not wait, as far as names tell.
+            // The thread is on its way into a wait or out of one, or looks for outside work in
+            // between. It counts as running if its functions have names.
             let has_names = calls.iter().any(|frame| frame.function.is_some());
             if has_names && caller_of("find").is_none() {
                 return (ThreadState::Running, None);
@@ -178,7 +176,7 @@ fn state(
     } else if record.cause == WORK {
         (ThreadState::IdleWorker, None)
     } else if calls.cut.is_none() && calls.at.len() == 2 {
-        // The first function, which ends it, and what called that.
+        // The first function of a thread, which also ends it, and the caller of that function.
         (ThreadState::Ended, None)
     } else {
         (ThreadState::Ready, None)
@@ -209,10 +207,11 @@ fn calls(record: &ThreadRecord, stacks: &StackCopies, code: &ProcessCode<'_>) ->
     }
 }
 
-/// From the registers; but in the middle of a switch the call frame information is not true. There,
-/// either as many of the four words as were pushed are to be popped, or the stack is the new
-/// thread's already and its saved picture is still good. What leads to the end of the stack is
-/// right.
+/// Unwinds a running thread from its registers.
+///
+/// In the middle of a switch the call frame information is wrong. There, either the words that were
+/// pushed, at most four, have to be popped first, or the stack is the new thread's already and its
+/// saved words are still valid. The attempt that reaches the end of the stack is the right one.
 fn running(
     record: &ThreadRecord,
     place: UnwindRegisters,

@@ -1,7 +1,7 @@
-//! From a thread's stack to the calls that are under way on it (`upcall_os::frames`).
+//! Finds the calls on a thread's stack (`upcall_os::frames`).
 //!
-//! A suspended thread is unwound as if it had popped the four words that `arch::switch` pushes: the
-//! inline assembly does not tell the call frame information of them. See the pictures in
+//! A suspended thread is unwound as if it had popped the four words that `arch::switch` pushes,
+//! since the call frame information does not know of those of inline assembly. See the pictures in
 //! `crates/thread/src/arch/x86_64.rs`.
 
 use super::code::ProcessCode;
@@ -11,7 +11,7 @@ use upcall_os::frames::{self, RBP, RBX, REGISTERS, RIP, RSP, Sections};
 pub use upcall_os::frames::{CallStack, UnwindRegisters, UnwindRow, UnwindTable};
 use upcall_os::trace::Registers;
 
-/// Deeper is a recursion that repeats itself, or no stack.
+/// Maximum number of frames. A deeper stack is an endless recursion, or is not a stack.
 const MOST_FRAMES: usize = 512;
 
 /// The call frame information of a file.
@@ -27,7 +27,7 @@ pub fn table(elf: &Elf<'static>) -> UnwindTable<'static> {
     })
 }
 
-/// Of a kernel thread that was stopped.
+/// The registers of a stopped kernel thread, from which unwinding starts.
 pub fn running(registers: &Registers) -> UnwindRegisters {
     let mut all = [None; REGISTERS];
     for (to, from) in all.iter_mut().zip(registers.general) {
@@ -37,7 +37,8 @@ pub fn running(registers: &Registers) -> UnwindRegisters {
     UnwindRegisters::stopped(all)
 }
 
-/// Of a thread whose saved stack pointer is `sp`. `None`: the picture there was not read.
+/// The registers of a thread whose saved stack pointer is `sp`; `None` if the words there were not
+/// read.
 pub fn suspended(sp: u64, stack: &impl Fn(u64) -> Option<u64>) -> Option<UnwindRegisters> {
     let word = |index: u64| stack(sp.checked_add(8 * index)?);
     let mut registers = [None; REGISTERS];
@@ -48,7 +49,7 @@ pub fn suspended(sp: u64, stack: &impl Fn(u64) -> Option<u64>) -> Option<UnwindR
     Some(UnwindRegisters::stopped(registers))
 }
 
-/// Follows the calls from `place`, on a `stack` of which words can be read.
+/// Follows the calls from `place` on `stack`, which returns the word at an address.
 pub fn unwind(
     code: &ProcessCode<'_>,
     place: UnwindRegisters,

@@ -50,13 +50,29 @@ struct Scene {
 }
 
 const SIEVE: &str = "#!/bin/sh\nexit 0\n";
-const HELLO: &str = "#include <pvm3.h>\n#include <stdio.h>\n#include <unistd.h>\n\
-    int main(int argc, char **argv)\n{\n    pvm_mytid();\n    puts(\"hello\");\n\
-    if (argc > 1 && argv[1][0] == 's')\n        sleep(600);\n    pvm_exit();\n    return 0;\n}\n";
+const HELLO: &str = "#include <pvm3.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+    pvm_mytid();
+    puts(\"hello\");
+    if (argc > 1 && argv[1][0] == 's')
+        sleep(600);
+    pvm_exit();
+    return 0;
+}
+";
 const INTERFACE: &str = "package a:b@1.0.0; interface i { f: func(); }";
 const LARGER: &str = "package a:b@1.0.0; interface i { f: func(); g: func(); }";
-const WRITTEN: &str = "#[upcall::package(\"a:b@1.0.0\")]\nmod files {\n    pub trait Files {\n        \
-    fn size(&self, name: &str) -> u64;\n    }\n}\n";
+const WRITTEN: &str = "#[upcall::package(\"a:b@1.0.0\")]
+mod files {
+    pub trait Files {
+        fn size(&self, name: &str) -> u64;
+    }
+}
+";
 
 impl Scene {
     fn new() -> Self {
