@@ -2,7 +2,7 @@
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::output::{
-    Columns, FAINT, STRONG, cell, line, note, print, print_json, println, report_all,
+    Columns, FAINT, STRONG, cell, counted, line, note, print, print_json, println, report_all,
 };
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -92,35 +92,61 @@ impl Here {
 struct Listing {
     rows: Vec<LsRow>,
     silent: Vec<CommandError>,
+    /// Errors of servers in folders that this process does not use, which are no failure.
+    elsewhere: Vec<CommandError>,
     /// Number of servers of other users that refuse this user.
     refusing: usize,
 }
 
+/// Number of servers that are asked at once, so that a stopped one delays few others.
+const AT_ONCE: usize = 16;
+
 impl Listing {
-    /// The servers in folders of names. In folders of all users, a refusal is no error.
-    fn of_folders(folders: &[PathBuf], all: bool) -> Self {
-        let (any, own) = (policy::any_user(), policy::own_user_or_root());
-        let accepts: &policy::Policy = if all { &any } else { &own };
+    /// The servers in folders of names. `own` is the folder of this process.
+    fn of_folders(folders: &[PathBuf], own: Option<&PathBuf>) -> Self {
+        let all: Vec<_> = folders
+            .iter()
+            .flat_map(|folder| {
+                directory::domains_in(folder).into_iter().map(move |at| (folder, at))
+            })
+            .collect();
+        let ask = |folder: &PathBuf, socket: &Path| {
+            // Reading the exports of another user's server is harmless.
+            let (any, trusted) = (policy::any_user(), policy::own_user_or_root());
+            let accepts: &policy::Policy = if Some(folder) == own { &trusted } else { &any };
+            directory::list_expecting(socket, accepts)
+        };
         let mut listing = Self::default();
-        let sockets = folders.iter().flat_map(|folder| {
-            directory::domains_in(folder).into_iter().map(move |socket| (folder, socket))
-        });
-        for (folder, socket) in sockets {
-            match directory::list_expecting(&socket, accepts) {
-                Ok((peer, exports)) => {
-                    let here = Here::new(&peer, folder);
-                    let rows = exports.into_iter().map(|e| LsRow::new(e, Some(here.clone())));
-                    listing.rows.extend(rows);
+        for batch in all.chunks(AT_ONCE) {
+            let answers: Vec<_> = std::thread::scope(|scope| {
+                let asked: Vec<_> = batch
+                    .iter()
+                    .map(|(folder, socket)| scope.spawn(move || ask(folder, socket)))
+                    .collect();
+                asked.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            for ((folder, _), answer) in batch.iter().zip(answers) {
+                match answer {
+                    Ok((peer, exports)) => {
+                        let here = Here::new(&peer, folder);
+                        let rows = exports.into_iter().map(|e| LsRow::new(e, Some(here.clone())));
+                        listing.rows.extend(rows);
+                    }
+                    Err(error) => listing.add_error(error.into(), Some(*folder) == own),
                 }
-                Err(error) => match CommandError::from(error) {
-                    error if all && error.exit() == Exit::Refused => listing.refusing += 1,
-                    // Folders of other users keep the sockets of servers that have ended.
-                    error if all && error.exit() == Exit::NotFound => {}
-                    error => listing.silent.push(error),
-                },
             }
         }
         listing
+    }
+
+    fn add_error(&mut self, error: CommandError, is_own: bool) {
+        match error.exit() {
+            _ if is_own => self.silent.push(error),
+            Exit::Refused => self.refusing += 1,
+            // Folders of other users keep the sockets of servers that have ended.
+            Exit::NotFound => {}
+            _ => self.elsewhere.push(error),
+        }
     }
 
     /// The servers at addresses of other machines.
@@ -157,7 +183,7 @@ pub fn run(args: &LsArgs) -> CommandResult {
     let mut listing = if args.servers.is_empty() {
         let folders = folders(args.all)?;
         directory::sweep();
-        Listing::of_folders(&folders, args.all)
+        Listing::of_folders(&folders, directory::folder().ok().as_ref())
     } else {
         Listing::of_addresses(&args.servers)
     };
@@ -182,8 +208,10 @@ pub fn run(args: &LsArgs) -> CommandResult {
         let servers = line(&args.servers.join(", "));
         println(format_args!("{FAINT}nothing is exported at {servers}{FAINT:#}"))?;
     }
+    listing.elsewhere.iter().for_each(note);
     if listing.refusing > 0 {
-        note(format_args!("{} servers of other users refuse this user", listing.refusing));
+        let servers = counted(listing.refusing, "server");
+        note(format_args!("{servers} of other users did not let this user list exports"));
     }
     Ok(report_all(&listing.silent))
 }
