@@ -335,7 +335,7 @@ fn a_machine_is_named_where_several_run_and_halted() {
     within(|| (place.machines().len() == 2).then_some(()));
     for words in [&["halt"][..], &["kill", "all"], &["kill", "t40001"]] {
         let (code, _, err) = place.run(words);
-        assert!(code == Some(1) && err.contains("--machine"), "{words:?}: {err}");
+        assert!(code == Some(2) && err.contains("--machine"), "{words:?}: {err}");
     }
     let numbers = machines.each_ref().map(|machine| machine.id().to_string());
     assert_eq!(place.run(&["kill", "t40001", "--machine", &numbers[0]]).0, Some(0));
