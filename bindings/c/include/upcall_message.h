@@ -157,12 +157,12 @@ typedef void (*upcall_handler_fn)(void *context, upcall_group *group,
 upcall_status upcall_handlers_on(upcall_handlers *handlers, upcall_kind kind,
                                  upcall_handler_fn handler, void *context, upcall_error *error);
 
-/* Sets a function that decides whether waits of the group end early. A wait calls `ask` after each
- * probe that found nothing, after each signal handler that has run, and twice a second. If `ask`
- * returns true, upcall_group_join, upcall_group_send, _wait, _run_until, _barrier and _reduce
- * return UPCALL_INTERRUPTED. They may call `ask` once more to be sure, so it must go on returning
- * true until they have returned. `ask` must not send or wait. A barrier or reduction that ended
- * this way continues with the next call. */
+/* Sets a function that decides whether waits of the group end early. A wait calls `ask` after it
+ * has probed in vain, after a signal handler has run, and twice a second. If `ask` returns true,
+ * upcall_group_join, upcall_group_send, _wait, _run_until, _barrier and _reduce return
+ * UPCALL_INTERRUPTED. They may call `ask` once more to be sure, so it must continue to return true
+ * until they have returned. `ask` must not send or wait. A barrier or reduction that ended this way
+ * continues with the next call. */
 void upcall_handlers_set_interruption(upcall_handlers *handlers, bool (*ask)(void *context),
                                       void *context);
 

@@ -86,7 +86,8 @@ fn gives_back(header: &Header<'_>) -> String {
         let value = if params.contains(" *v,") && !bytes { "*v" } else { argument };
         let _ = writeln!(
             out,
-            "static void plain_{member}({params}) {{\n    (void)context;\n    (void)call;\n{head}    \
+            "static void plain_{member}({params}) {{\n    (void)context;\n    \
+             (void)call;\n{head}    \
              *result = {value};\n}}"
         );
         // The client's result lives until the next call of the procedure: by then the previous call
@@ -99,7 +100,8 @@ fn gives_back(header: &Header<'_>) -> String {
             out,
             "static void forward_{member}({params}) {{\n    static {ty}kept;\n    static bool \
             have;\n    upcall_error error;\n    (void)context;\n{head}    (void)have;\n{free}    \
-             have = gives_back_{member}(plain_client_, {argument}, &kept, &error) == UPCALL_OK;\n    \
+             have = gives_back_{member}(plain_client_, {argument}, &kept, &error) == \
+             UPCALL_OK;\n    \
              if (have) *result = kept;\n    \
              else {{ fprintf(stderr, \"{member}: %s\\n\", error.text); upcall_call_fail(call, \
              error.text); }}\n}}"

@@ -232,7 +232,7 @@ fn _decode<'py>(
     PyTuple::new(py, values)
 }
 
-/// For tests of values: the procedures of an interface, each with whether it contains handles.
+/// For tests of values: the names of an interface's procedures.
 #[pyfunction]
 fn _procedures(kind: &Bound<'_, PyKind>) -> Vec<String> {
     let PyKind { package, interface, .. } = *kind.get();

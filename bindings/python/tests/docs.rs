@@ -39,7 +39,7 @@ fn the_page_does_what_it_says() {
     }
     let folder = tempfile::tempdir().unwrap();
     package(folder.path());
-    // The server's name on the page is replaced by one that only this test uses.
+    // The server's name on the page is replaced by this test's own.
     let name = format!("\"docs-{}\"", std::process::id());
     for (file, code) in files("reference/python.md") {
         std::fs::write(folder.path().join(file), code.replace("\"notes\"", &name)).unwrap();

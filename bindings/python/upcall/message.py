@@ -436,8 +436,8 @@ class Group:
             if self._member.end(place) and is_good:
                 raise StillViewed(
                     "the message cannot be disposed of while a buffer of it is exported: "
-                    "release it (memoryview.release, del) within the `with`, or copy what is needed "
-                    "longer (bytes)"
+                    "release it (memoryview.release, del) within the `with`, or copy what is "
+                    "needed longer (bytes)"
                 )
 
     def wait(self, timeout: float | None = None) -> bool:

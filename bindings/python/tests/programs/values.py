@@ -218,7 +218,9 @@ with upcall.start(name("values"), server):
 
     # Help.
     assert str(inspect.signature(Every.add)) == "(self, /, a, b)" and "add" in dir(client)
-    assert "Returns a node after the given number of milliseconds." in (inspect.getdoc(Every.late) or "")
+    assert "Returns a node after the given number of milliseconds." in (
+        inspect.getdoc(Every.late) or ""
+    )
 
     # Results and arguments leak nothing.
     value = with_(names=["a" * 100] * 50, raw=bytes(10_000))
