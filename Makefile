@@ -8,6 +8,7 @@
 # make bystander   measures how late another client's calls and binds are beside hostile ones
 # make against     compares the time of calls with that at the commit BASE (HEAD)
 # make bench       ours, the machine's limits and the peers, in one run
+# make bench-hello what hello world costs to build: time, size, crates, beside tonic
 # make package     the published crates as packages: built, installed, tested without the repository
 # make wheel       the package `upcall` for Python, in target/wheels
 # make book        the documents as HTML, in target/book
@@ -17,7 +18,7 @@
 
 CARGO ?= cargo
 PYTHON ?= python3
-.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against users package book help clean
+.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against users package bench-hello book help clean
 
 all:
 	$(CARGO) build --release
@@ -162,6 +163,10 @@ bench:
 	$(OUT)/upcall-bench messages --peers all --json target/bench-messages.json --plot target/bench-messages $(MESSAGES_ARGS)
 	$(OUT)/upcall-bench cache --peers all --json target/bench-cache.json $(CACHE_ARGS)
 	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json target/bench-messages.json target/bench-cache.json; figures: target/bench-threads target/bench-urpc target/bench-messages"
+
+# Hello world of ours and of tonic, built from nothing in turns. ARGS=--help says more.
+bench-hello:
+	@$(PYTHON) bench/hello/hello.py --json target/bench-hello.json $(ARGS)
 
 # A call by a client in C beside one in Rust, of one server, in turns.
 bench-c:
