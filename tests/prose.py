@@ -35,7 +35,6 @@ WIDTH = 100
 PENDING: dict[str, int] = {
     ".cargo": 3,
     "ARCHITECTURE.md": 8,
-    "CAVEATS.md": 25,
     "CONTRIBUTING.md": 2,
     "Cargo.toml": 3,
     "bench": 201,

@@ -74,7 +74,7 @@ impl SafeDoorbell {
 
     /// Rings a doorbell, even a hostile peer's, by one system call or sometimes two.
     ///
-    /// Never blocks, unless the underlying system call is missing (see CAVEATS.md).
+    /// Never blocks, unless `io_submit` is missing (docs/threat-model.md, "Known weaknesses").
     pub fn notify(&self, doorbell: &Doorbell) {
         if !self.requests.as_ref().is_some_and(|requests| requests.strike(doorbell)) {
             doorbell.notify();

@@ -1,5 +1,5 @@
-/* Measures how long one task's page faults stop its neighbours. This is not a test; CAVEATS.md has
- * its results (`upcall pvm run -n 2 faults FILE`; creates the file, 64 MiB). */
+/* Measures how long one task's page faults stop its neighbours. This is not a test; its results
+ * are in docs/performance/pvm.md (`upcall pvm run -n 2 faults FILE`; creates the file, 64 MiB). */
 #define _GNU_SOURCE
 #include "roles.h"
 #include <sys/mman.h>
