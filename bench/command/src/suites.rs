@@ -127,7 +127,7 @@ pub enum Command {
         after_help = "Examples:\n  upcall-bench homed --quick\n  upcall-bench homed --json homed.json --plot docs/performance/figures\n  upcall-bench homed --case find-last-10 --case break-even"
     )]
     Homed(Told<Homed>),
-    /// A table of a million entries that processes share (docs/cache.md): get and put of 100 bytes,
+    /// A table of a million entries that processes share (docs/performance/cache.md): get and put of 100 bytes,
     /// by Upcall with all methods, and by Redis and Memcached over a Unix socket.
     ///
     /// The cases are get and put, one at a time, and get-16 and put-16, with 16 requests at once,

@@ -9,7 +9,7 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::table::{BOLD, DIM, Paint, remarks, thousands};
 
-/// Minimum time of a peer's get as a multiple of Upcall's (docs/cache.md).
+/// Minimum time of a peer's get as a multiple of Upcall's (docs/performance/cache.md).
 const BAR: f64 = 50.0;
 
 /// Prints the whole `report`.

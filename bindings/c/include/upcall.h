@@ -38,7 +38,7 @@
  *
  * Names. A name is either one of this machine's, or tcp://HOST:PORT/NAME for a server on another
  * machine that listens there (upcall_server_listen). Calls to such a server differ only in their
- * time and in the features that docs/network.md lists as missing.
+ * time and in the features that docs/reference/network.md lists as missing.
  *
  * Blocking. A call blocks the calling thread until the reply arrives. The client's pacing decides
  * how the thread waits.
@@ -323,7 +323,7 @@ void upcall_server_set_policy(upcall_server *server, upcall_policy policy, void 
  * above. NULL: the same user. UPCALL_MISUSE: a count without numbers.
  *
  * Clients of other users also need the right to connect, which the mode and the group of the
- * server's socket give, and a folder of names that both sides use (docs/names.md):
+ * server's socket give, and a folder of names that both sides use (docs/reference/names.md):
  *
  *     upcall_accepts clients = {.any_user = true};
  *     upcall_server_set_mode(server, 0660);

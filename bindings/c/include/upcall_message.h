@@ -5,7 +5,7 @@
  * message to another with a few stores into memory that the two share; there is no acknowledgement,
  * and the sender does not wait. The receiver runs the handler that the message names when it polls,
  * or receives the message itself. Members in Rust, C and Python can form one group.
- * docs/messages.md has the details.
+ * docs/reference/messages.md has the details.
  *
  *     static void on_token(void *context, upcall_group *group, const upcall_message *message) {
  *         uint64_t hops = upcall_word(message, 0) + 1;
@@ -173,7 +173,7 @@ typedef struct upcall_joining upcall_joining;
 
 /* Describes a group of `size` members, from 1 to 1024, that all give this name. */
 upcall_joining *upcall_joining_new(const char *name, size_t size, upcall_error *error);
-/* Describes the group of the job that this process was started in (`upcall job run`; docs/jobs.md),
+/* Describes the group of the job that this process was started in (`upcall job run`; docs/reference/jobs.md),
  * with its size and rank. UPCALL_NO_JOB: the process is in no job. */
 upcall_joining *upcall_joining_from_environment(upcall_error *error);
 /* Frees a description that was never joined; NULL is allowed. */

@@ -1,4 +1,4 @@
-//! The programs of docs/python.md, and those in Python of docs/messages.md.
+//! The programs of docs/reference/python.md, and those in Python of docs/reference/messages.md.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

@@ -249,7 +249,7 @@ fn another_users_mkdir_blocks_nobody_with_a_home() {
         .expect_ok("a server without a home");
 }
 
-/// The directory is made as docs/names.md says: `install -d -m 1777`.
+/// The directory is made as docs/reference/names.md says: `install -d -m 1777`.
 #[test]
 fn several_users_share_a_folder_and_each_has_its_own_names() {
     let _company = in_company();
