@@ -33,24 +33,16 @@ WIDTH = 100
 
 # Folders whose prose is not revised yet, with their present number of findings, which may only shrink.
 PENDING: dict[str, int] = {
-    ".cargo": 3,
     "ARCHITECTURE.md": 8,
-    "CONTRIBUTING.md": 2,
-    "Cargo.toml": 3,
-    "bench": 201,
-    "bindings/c": 54,
-    "bindings/python": 64,
-    "crates/cli": 12,
-    "crates/idl": 35,
+    "bench": 22,
+    "bindings/c": 3,
+    "crates/cli": 3,
+    "crates/idl": 3,
     "crates/macros": 3,
-    "crates/message": 3,
-    "crates/os": 3,
-    "crates/pvm": 3,
-    "crates/rpc": 17,
-    "crates/ulp": 3,
-    "crates/upcall": 16,
-    "docs": 102,
-    "tests": 75,
+    "crates/rpc": 9,
+    "crates/upcall": 2,
+    "docs": 89,
+    "tests": 3,
 }
 
 # Each wording with what to write instead.
