@@ -12,7 +12,7 @@
 # make package     the published crates as packages: built, installed, tested without the repository
 # make wheel       the package `upcall` for Python, in target/wheels
 # make book        the documents as HTML, in target/book
-# make install     the command, upvmcc for PVM programs, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
+# make install     the command with its manual pages and completions, upvmcc for PVM programs, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
 #
 # Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber, gRPC's C++ library, UCX, Open MPI and Go, and Debian's redis-server and memcached.
 
@@ -207,6 +207,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 OUT := $(or $(CARGO_TARGET_DIR),target)/release
+SHARE = $(DESTDIR)$(PREFIX)/share
 
 install:
 	$(CARGO) build --release --bin upcall
@@ -214,6 +215,11 @@ install:
 	$(CARGO) rustc --release --package upcall-c --lib --crate-type cdylib,staticlib
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
 	install $(OUT)/upcall $(DESTDIR)$(PREFIX)/bin/upcall
+	$(OUT)/upcall man --out $(SHARE)/man/man1
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	$(OUT)/upcall completions bash > $(SHARE)/bash-completion/completions/upcall
+	$(OUT)/upcall completions zsh > $(SHARE)/zsh/site-functions/_upcall
+	$(OUT)/upcall completions fish > $(SHARE)/fish/vendor_completions.d/upcall.fish
 	install -m 644 bindings/c/include/upcall.h bindings/c/include/upcall_message.h $(DESTDIR)$(PREFIX)/include
 	install $(OUT)/libupcall_c.so $(DESTDIR)$(LIBDIR)/libupcall.so.$(VERSION)
 	ln -sf libupcall.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libupcall.so.0

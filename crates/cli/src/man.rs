@@ -52,7 +52,8 @@ fn render(command: &Command) -> io::Result<Vec<u8>> {
     let after = after.map(ToString::to_string).unwrap_or_default();
     let name = command.get_display_name().unwrap_or("upcall").to_string();
     let page = command.clone().after_help(None::<&str>).after_long_help(None::<&str>);
-    let man = Man::new(page).title(name.to_uppercase()).manual("Upcall");
+    let source = concat!("upcall ", env!("CARGO_PKG_VERSION"));
+    let man = Man::new(page).title(name.to_uppercase()).manual("Upcall").source(source);
     let mut out = Vec::new();
     man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;
@@ -62,20 +63,26 @@ fn render(command: &Command) -> io::Result<Vec<u8>> {
     if command.get_subcommands().any(|below| !below.is_hide_set()) {
         man.render_subcommands_section(&mut out)?;
     }
+    let mut last = "";
     for paragraph in after.split("\n\n") {
         let (head, body) = match paragraph.split_once('\n') {
             Some((head, body)) if head.ends_with(':') => (head.trim_end_matches(':'), body),
             _ => ("Notes", paragraph),
         };
-        if !body.is_empty() {
-            section(&mut out, head, body)?;
+        if head != last {
+            writeln!(out, ".SH \"{}\"", escaped(&head.to_uppercase()))?;
+        } else {
+            writeln!(out, ".PP")?;
         }
+        unfilled(&mut out, body)?;
+        last = head;
     }
     Ok(out)
 }
 
-fn section(out: &mut Vec<u8>, head: &str, body: &str) -> io::Result<()> {
-    writeln!(out, ".SH \"{}\"\n.nf", escaped(&head.to_uppercase()))?;
+/// Writes lines as they are, which roff would join otherwise.
+fn unfilled(out: &mut Vec<u8>, body: &str) -> io::Result<()> {
+    writeln!(out, ".nf")?;
     body.lines().try_for_each(|line| writeln!(out, "{}", escaped(line)))?;
     writeln!(out, ".fi")
 }
