@@ -1,4 +1,4 @@
-//! Where a value lies in a block: the rules called "upcall-1".
+//! The layout of values in a block: the rules called "upcall-1".
 //!
 //! A block is a run of bytes that starts at a multiple of 8: first the fixed part, then the tail.
 //! Everything is little endian and naturally aligned.
@@ -8,11 +8,13 @@
 //! u8..u64, s8..s64    their size
 //! f32, f64            their size
 //! char                4 bytes, a Unicode scalar value
-//! string, list<T>     { offset: u64, count: u64 }: offset from the start of the block into the tail, bytes or elements
+//! string, list<T>     { offset: u64, count: u64 }: offset from the start of the block into the
+//!                     tail, count of bytes or elements
 //! list<T, N>          N times T, in place
 //! record, tuple       in the order of declaration, as C does it
-//! variant, option,    discriminant of 1 byte (2 above 256 cases, 4 above 65536), then the value at the greatest
-//!   result            alignment among all cases; the size is rounded up to the alignment of the whole
+//! variant, option,    discriminant of 1 byte (2 above 256 cases, 4 above 65536), then the value
+//!   result            at the greatest alignment among all cases; the size is rounded up to the
+//!                     alignment of the whole
 //! enum                the discriminant alone
 //! flags               1, 2, 4 or 8 bytes for up to 8, 16, 32 or 64 flags
 //! own, borrow         8 bytes: a number that the server gave out

@@ -1,25 +1,27 @@
 //! Interfaces in WIT, compiled to layouts and stubs.
 //!
-//! What it is: a compiler that runs when a program is built. It reads a `.wit` file (or a folder of
-//! them, with `deps`) and the limits in the `.toml` beside it, checks that everything in it can be
-//! passed between two domains, decides where each value lies in a block of memory ([`layout`]),
-//! what text both sides compare when they bind ([`signature`]), and writes Rust: types, a client,
-//! the trait that a server implements, and the code between. [`dynamic`] does with a model
-//! at run time what that code does, for interfaces known only as text. [`written`] makes WIT of an
-//! interface that is written in Rust, which then goes the same way.
+//! This crate is a compiler that runs when a program is built. It reads a `.wit` file (or a folder
+//! of them, with `deps`) and the limits in the `.toml` beside it, and checks that everything in it
+//! can be passed between two domains. It decides where each value lies in a block of memory
+//! ([`layout`]) and which text both sides compare when they bind ([`signature`]). Then it writes
+//! Rust: types, a client, the trait that a server implements, and the code between. [`dynamic`] does
+//! the work of that code at run time, for interfaces known only as text. [`written`] converts an
+//! interface that is written in Rust to WIT, which is then compiled in the same way.
 //!
-//! What it is not: a part of any call. Nothing of this crate is linked into a program that uses its
-//! stubs; and it is no implementation of the component model: the language is WIT, the layout is
-//! ours ([`layout`] says how they differ).
+//! The crate takes no part in calls: nothing of it is linked into a program that uses its stubs.
+//! Nor is it an implementation of the component model: the language is WIT, the layout is Upcall's
+//! ([`layout`] says how they differ).
 //!
 //! ```
 //! # let folder = std::env::temp_dir().join(format!("upcall-idl-doc-{}", std::process::id()));
 //! # std::fs::create_dir_all(&folder)?;
 //! let file = folder.join("math.wit");
-//! std::fs::write(&file, "package demo:math; interface math { add: func(a: u32, b: u32) -> u32; }")?;
+//! let text = "package demo:math; interface math { add: func(a: u32, b: u32) -> u32; }";
+//! std::fs::write(&file, text)?;
 //!
 //! let generated = upcall_idl::generate(&file)?;
-//! assert!(generated.code.contains("pub fn add(&self, a: u32, b: u32) -> Result<u32, ::upcall::CallError>"));
+//! let method = "pub fn add(&self, a: u32, b: u32) -> Result<u32, ::upcall::CallError>";
+//! assert!(generated.code.contains(method));
 //!
 //! let add = &generated.model.interfaces[0].procedures[0];
 //! assert_eq!((add.signature.as_str(), add.args.size), ("add: func(a: u32, b: u32) -> u32", 8));
@@ -33,17 +35,19 @@
 //! [`dynamic`], [`diff`].
 //!
 //! # Limits
-//! Of `tail` and `calls` the server's copy counts, which it tells its clients when they bind; of
-//! `string` and `list` each side's own; of `values` the server's: a call whose arguments take more
-//! is refused, and its procedure does not run.
+//! The server's `tail` and `calls` apply, which it sends to its clients when they bind. Each side's
+//! own `string` and `list` apply. The server's `values` applies: a call whose arguments take more is
+//! refused, and its procedure does not run.
 //!
 //! ```toml
 //! [limits]                  # for every interface of the package; each key may be left out
 //! string = "64KiB"          # longest string: bytes, or with KiB, MiB, GiB. Default 1 GiB
 //! list = 65536              # longest list, in elements. Default 2^30
-//! values = "16MiB"          # memory of a server for one call's strings and copied lists, bytes. Default 16 MiB
-//! tail = 1024               # room in an A-stack for the strings and lists of one call, bytes. Default 1024
-//! calls = 5                 # calls at once for which there are A-stacks. Default 5
+//! values = "16MiB"          # a server's memory for the strings and copied lists of one call,
+//!                           # in bytes. Default 16 MiB
+//! tail = 1024               # room in an A-stack for the strings and lists of one call, in
+//!                           # bytes. Default 1024
+//! calls = 5                 # number of simultaneous calls that have A-stacks. Default 5
 //!
 //! [files]                   # the same keys for the interface `files`
 //! calls = 8
@@ -51,29 +55,29 @@
 //! [files."file.read"]       # and for one procedure of it
 //! tail = "64KiB"
 //! ```
-//! The nearest one counts; what is carried of another package has those of `[limits]`. What fits no
-//! A-stack is sent out of band; what is over `string` or `list` is an error in the caller before
-//! anything is sent. Keys, interfaces and procedures that do not exist are errors.
+//! The innermost table takes precedence; carried interfaces of other packages have the limits of
+//! `[limits]`. Values that fit in no A-stack are sent out of band. A value over `string` or `list` is
+//! an error in the caller before anything is sent. Keys, interfaces and procedures that do not exist
+//! are errors.
 //!
 //! # What is refused
 //! `future`, `stream`, `map`, `error-context`, getters and setters; more than 16 parameters or
 //! tuple members, 1000 procedures with those that are carried, 64 carried interfaces, 256 MiB in
 //! place, 48 levels of nesting. The error gives the place and what to write instead. The parser
-//! itself refuses flags above 32, recursive types, and what is lent in a result.
+//! itself refuses flags above 32, recursive types, and borrowed handles in a result.
 //!
-//! `async func` is taken as `func`: a call blocks only the thread that makes it, and those are
-//! cheap.
+//! `async func` is treated as `func`: a call blocks only the calling thread, and threads are cheap.
 //!
 //! # Resources
-//! A handle may stand anywhere in a value. A client's values hold the structs of its resources, a
-//! server's the objects: a record or variant with handles in it is two types in Rust, `Pair` and
-//! `ServedPair`; what a client lends inside another value is an `upcall::Lent` to the server.
-//! Values with handles are passed by value, and no handle of another binding is sent.
+//! A handle may be anywhere in a value. A client's values hold the structs of its resources, a
+//! server's the objects. So a record or variant with handles in it is two types in Rust, `Pair` and
+//! `ServedPair`; a handle that a client lends inside another value is an `upcall::Lent` to the
+//! server. Values with handles are passed by value, and no handle of another binding is sent.
 //!
-//! An interface whose procedures take or give objects of another one *carries* it: all procedures
-//! of that one are bound and served with its own, under names like
-//! `wasi:io/streams.input-stream.read`. Its server implements both traits, and its clients get the
-//! other's by `Streams::from(&files)`. The reason is in `parse/carried.rs`.
+//! An interface whose procedures take or return objects of another interface *carries* that
+//! interface: all its procedures are bound and served with the interface's own, under names like
+//! `wasi:io/streams.input-stream.read`. The server implements both traits, and clients get a client
+//! of the carried interface by `Streams::from(&files)`. `parse/carried.rs` gives the reason.
 //!
 //! # Features
 //! None is on by default, and Rust needs none.

@@ -1,9 +1,10 @@
-//! [`interface!`]: stubs from WIT, without a build script; and [`package`]: stubs from a trait, and the WIT of it.
+//! [`interface!`] makes stubs from WIT without a build script; [`package`] makes stubs from a
+//! trait, and the trait's WIT.
 //!
-//! The work is done in `upcall-idl`; what is here only finds the text and turns errors into the
+//! The work is done in `upcall-idl`; this crate only finds the text and turns errors into the
 //! compiler's. A build script with `upcall_idl::build` gives the same code as `interface!`, in a
-//! file that an editor can open. The examples need the runtime: crate `upcall-tests` of the
-//! repository runs them.
+//! file that an editor can open. The examples need the runtime: the repository's crate
+//! `upcall-tests` runs them.
 #![forbid(unsafe_code)]
 
 mod shared;
@@ -43,11 +44,11 @@ pub fn shared(input: TokenStream) -> TokenStream {
     shared::shared(&input).unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
-/// Makes a struct or an enum a plain value, that is read and written as a whole where it lies in
-/// memory that processes share: [`Shared`](macro@Shared).
+/// Makes a struct or an enum a plain value, which is read and written as a whole in memory that
+/// processes share: [`Shared`](macro@Shared).
 ///
-/// Its fields are plain, and it is `Copy`. All zeros are to be a value of it: of an enum that is
-/// the first variant.
+/// Its fields must be plain, and it must be `Copy`. All zeros must be a valid value: for an enum,
+/// that is the first variant.
 #[proc_macro_derive(Plain, attributes(shared))]
 pub fn plain(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
@@ -65,7 +66,7 @@ fn expand(given: &str) -> Result<proc_macro2::TokenStream, String> {
     let code: proc_macro2::TokenStream =
         generated.code.parse().map_err(|e| format!("{e} in generated code"))?;
     let files = generated.files.iter().map(|file| watched(file)).collect::<Result<Vec<_>, _>>()?;
-    // The compiler watches what is included. The bytes end up nowhere.
+    // The compiler watches included files. The bytes are not in the program.
     Ok(quote! { #code #( const _: &[u8] = ::core::include_bytes!(#files); )* })
 }
 

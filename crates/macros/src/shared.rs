@@ -1,12 +1,11 @@
-//! `#[derive(Shared)]` and `#[derive(Plain)]`: layouts of types that live in memory that processes
-//! share.
+//! `#[derive(Shared)]` and `#[derive(Plain)]`: layouts of types in memory that processes share.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Data, DataEnum, DeriveInput, Error, Field, Fields, Ident, LitStr, Path, Result, Type};
 
-/// What is often written, that no other process could use, and what to write.
+/// Common types that no other process could use, and what to write instead.
 const OTHERS: [(&[&str], &str); 7] = [
     (&["usize", "isize"], "its size is a matter of the machine: write `u64` or `i64`"),
     (
@@ -62,7 +61,7 @@ const OTHERS: [(&[&str], &str); 7] = [
     ),
 ];
 
-/// What is said of a type that cannot be there, if that can be told by how it is written.
+/// The error for a type that cannot be shared, if its name shows that.
 fn refuse(ty: &Type) -> Option<Error> {
     let why = match ty {
         Type::Reference(_) | Type::Ptr(_) => {
@@ -105,7 +104,7 @@ fn refuse(ty: &Type) -> Option<Error> {
     ))
 }
 
-/// Where the types come from: `upcall::home`, or what `#[shared(crate = "…")]` says.
+/// The path of the runtime's types: `upcall::home`, or the path in `#[shared(crate = "…")]`.
 fn home(input: &DeriveInput) -> Result<Path> {
     let mut home = syn::parse_str("::upcall::home")?;
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("shared")) {
@@ -136,11 +135,11 @@ fn check_all(fields: &Fields) -> Result<()> {
     Err(first)
 }
 
-/// Fields one behind the other, from some offset on.
+/// Fields in sequence, from some offset on.
 struct FieldLayout {
-    /// Where each is.
+    /// The offset of each field.
     at: Vec<TokenStream>,
-    /// Where the last one ends.
+    /// The end of the last field.
     end: TokenStream,
     /// The largest alignment.
     align: TokenStream,
@@ -158,7 +157,7 @@ fn layout(
     let mut layout = FieldLayout { at: Vec::new(), end: from, align, shapes: Vec::new() };
     for (number, field) in fields.iter().enumerate() {
         let ty = &field.ty;
-        // What the type lacks is said at the field.
+        // An error about a missing trait points at the field.
         let known = quote_spanned!(ty.span()=> <#ty as #home::#of>);
         let (end, align) = (&layout.end, &layout.align);
         let at = quote!(#home::after(#end, 0, #known::ALIGN));
@@ -171,7 +170,7 @@ fn layout(
     layout
 }
 
-/// `{ a, b }`, or `(a, b)`, of what is given for each field.
+/// `{ a, b }` or `(a, b)`, with one item of `each` per field.
 fn around(fields: &Fields, each: &[TokenStream]) -> TokenStream {
     match fields {
         Fields::Named(named) => {
@@ -183,8 +182,8 @@ fn around(fields: &Fields, each: &[TokenStream]) -> TokenStream {
     }
 }
 
-/// What the compiler would say of fields that are never read, and of a type that is never made,
-/// means nothing here.
+/// Silences the compiler's warnings about fields that are never read and types that are never
+/// constructed, which do not apply here.
 fn known(name: &Ident, fields: &Fields) -> TokenStream {
     let each = vec![quote!(loop {}); fields.len()];
     let made = around(fields, &each);
@@ -268,7 +267,10 @@ pub(crate) fn shared(input: &DeriveInput) -> Result<TokenStream> {
                 ::core::result::Result::Ok(())
             }
 
-            fn check(spot: #home::Spot<'_>, check: &mut #home::Check) -> ::core::result::Result<(), #home::DataError> {
+            fn check(
+                spot: #home::Spot<'_>,
+                check: &mut #home::Check,
+            ) -> ::core::result::Result<(), #home::DataError> {
                 #( <#types as #home::Shared>::check(spot.part(#at), check)?; )*
                 let _ = (spot, check);
                 ::core::result::Result::Ok(())
@@ -279,7 +281,7 @@ pub(crate) fn shared(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// How a value of a plain type lies, is read, and is written.
+/// The layout of a plain type's value, and the code that reads and writes it.
 struct PlainTokens {
     size: TokenStream,
     align: TokenStream,
@@ -383,7 +385,7 @@ fn plain_enum(home: &Path, name: &Ident, data: &DataEnum) -> Result<PlainTokens>
             ),
         })
     };
-    // What it carries first: its kind says that it is there.
+    // The payload is written first: the discriminant says that it is there.
     let write = quote! {
         let tag: u32 = match self { #(#writing)* };
         <u32 as #home::Plain>::write(&tag, spot)?;
@@ -395,7 +397,7 @@ fn of_plain() -> Ident {
     Ident::new("Plain", Span::call_site())
 }
 
-/// Reads each field where it is.
+/// Reads each field in place.
 fn reads(home: &Path, fields: &Fields, at: &[TokenStream]) -> Vec<TokenStream> {
     let each = fields.iter().zip(at);
     each.map(|(Field { ty, .. }, at)| quote!(<#ty as #home::Plain>::read(spot.part(#at))?))

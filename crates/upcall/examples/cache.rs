@@ -401,7 +401,7 @@ impl Caller {
     }
 }
 
-/// Has the callers work in each way in turn. Each round reverses the order of the previous one.
+/// Makes the callers work in each way in turn. Each round reverses the order of the previous one.
 fn measure(plan: &Plan, callers: &mut [Caller], rows: &mut [(Mix, Way, Tally)]) -> Outcome<()> {
     let time = (plan.time / plan.rounds).max(Duration::from_millis(1));
     for round in 1..=plan.rounds {
@@ -455,7 +455,9 @@ fn report(plan: &Plan, about: &str, busy: Option<f64>, rows: &[(Mix, Way, Tally)
             );
         }
         records.push(format!(
-            "{{\"case\":\"{mix}\",\"system\":\"upcall-{}\",\"callers\":{},\"entries\":{},\"busy\":{},\"p50_ns\":{p50},\"p99_ns\":{p99},\"p999_ns\":{p999},\"per_s\":{:.1},\"samples\":{}}}",
+            "{{\"case\":\"{mix}\",\"system\":\"upcall-{}\",\"callers\":{},\"entries\":{},\
+             \"busy\":{},\"p50_ns\":{p50},\"p99_ns\":{p99},\"p999_ns\":{p999},\
+             \"per_s\":{:.1},\"samples\":{}}}",
             way.name(),
             plan.callers,
             plan.entries,

@@ -237,19 +237,31 @@ fn by_the_runtime(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(400)
+    })]
 
     #[test]
-    fn the_verdict_is_the_runtimes(first in any_version(), second in any_version(), parts in any::<u32>(), more in any::<u32>()) {
+    fn the_verdict_is_the_runtimes(
+        first in any_version(),
+        second in any_version(),
+        parts in any::<u32>(),
+        more in any::<u32>(),
+    ) {
         // Usually few parts differ: each procedure may be the same, or differ by a record alone.
         let (old, new) = (wit(&first), wit(&mixed(&first, &second, parts & more)));
-        let parse = |text: &str| dynamic::DynamicInterface::parse("test:pairs/i", text, "").unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let parse = |text: &str| dynamic::DynamicInterface::parse("test:pairs/i", text, "")
+            .unwrap_or_else(|e| panic!("{e}\n{text}"));
         let (old, new) = (parse(&old), parse(&new));
         let found = diff(old.model(), new.model());
         let interface = &found.interfaces[0];
         prop_assert_eq!(interface.old_to_new.clone(), Some(by_the_runtime(&old, &new)));
         prop_assert_eq!(interface.new_to_old.clone(), Some(by_the_runtime(&new, &old)));
-        prop_assert_eq!(found.breaks_old_clients(), !matches!(by_the_runtime(&old, &new), Compatibility::Binds(_)));
+        prop_assert_eq!(
+            found.breaks_old_clients(),
+            !matches!(by_the_runtime(&old, &new), Compatibility::Binds(_))
+        );
         for procedure in &interface.procedures {
             if let Change::Changed { reasons, old, new } = &procedure.change {
                 prop_assert!(!reasons.is_empty(), "{}\n{}", old, new);

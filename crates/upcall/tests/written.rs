@@ -303,9 +303,10 @@ fn values_go_and_come_back() {
         {
             assert_eq!(shop.find(&shape).unwrap(), shape);
         }
-        assert!(
-            matches!(shop.find(&Shape::Dot), Err(Failure::Returned(Error::Other(text))) if text == "a dot")
-        );
+        assert!(matches!(
+            shop.find(&Shape::Dot),
+            Err(Failure::Returned(Error::Other(text))) if text == "a dot"
+        ));
         assert!(shop.bare(true).is_ok() && matches!(shop.bare(false), Err(Failure::Returned(()))));
         assert!(matches!(shop.fails(), Err(Failure::Returned(text)) if text == "as written"));
         assert_eq!(shop.r#type(7).unwrap(), 8);
@@ -506,9 +507,10 @@ mod narrow {
             .unwrap();
         assert_eq!(back.r#match, [[Some(1), None]]);
         assert!(client.string(&back, &inner::Result2::Err, 1, 2, 3, 4).is_ok());
-        assert!(
-            matches!(client.bind_("", 7), Err(Failure::Returned(error)) if error.to_string() == "no name")
-        );
+        assert!(matches!(
+            client.bind_("", 7),
+            Err(Failure::Returned(error)) if error.to_string() == "no name"
+        ));
         assert_eq!(
             (client.bind_("x", 7).unwrap(), client.is_open_().unwrap(), client.is_open()),
             (7, false, true)

@@ -17,9 +17,12 @@ interface i {
     flags mode { read, write, append-only, f3, f4, f5, f6, f7, some }
     record small { a: u8, b: u64, c: option<u16> }
     record all {
-        a: bool, b: u8, c: u16, d: u32, e: u64, f: s8, g: s16, h: s32, i: s64, j: f32, k: f64, l: char, m: string,
-        bytes: list<u8>, names: list<string>, fixed: list<list<u16, 2>, 3>, strings: list<string, 2>,
-        maybe: option<option<string>>, either: result<u8, string>, nothing: result, some-error: result<_, list<small>>,
+        a: bool, b: u8, c: u16, d: u32, e: u64, f: s8, g: s16, h: s32, i: s64, j: f32, k: f64,
+        l: char, m: string,
+        bytes: list<u8>, names: list<string>, fixed: list<list<u16, 2>, 3>,
+        strings: list<string, 2>,
+        maybe: option<option<string>>, either: result<u8, string>, nothing: result,
+        some-error: result<_, list<small>>,
         pair: tuple<u8, string, small>, color: color, mode: mode, shape: shape, smalls: list<small>,
     }
     variant shape { dot, circle(f64), named(string), many(list<small>), inf(small), ok }
@@ -216,7 +219,10 @@ fn a_damaged_block_is_an_error_or_a_value() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(300)
+    })]
 
     #[test]
     fn any_bytes_are_an_error_or_a_value(bytes in prop::collection::vec(any::<u8>(), 0..1500)) {
@@ -332,7 +338,8 @@ fn a_type_is_laid_out_once_and_not_for_each_element() {
     let wit = format!(
         "package a:b; interface i {{ variant v {{ zero{cases} }} variant w {{ zero, one(u8) }}
         large: func() -> list<v>; small: func() -> list<w>;
-        wide: func() -> list<result<list<{tuple}>>>; narrow: func() -> list<result<list<tuple<u8, u8>>>>; }}"
+        wide: func() -> list<result<list<{tuple}>>>;
+        narrow: func() -> list<result<list<tuple<u8, u8>>>>; }}"
     );
     let i = DynamicInterface::parse("a:b/i", &wit, "").unwrap();
     let time = |procedure: &str, count: usize, bytes: usize, begins: &str| {

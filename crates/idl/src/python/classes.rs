@@ -68,7 +68,12 @@ impl<'a> PythonGenerator<'a> {
         let about = docstring(def.docs.as_deref().unwrap_or(&format!("`{}`.", def.name)), "    ");
         put(&mut self.text, 0, format!("\n\nclass {name}(_upcall.Resource):"));
         put(&mut self.text, 1, &about);
-        let client = |kind| matches!(kind, ProcedureKind::Method(other) | ProcedureKind::Constructor(other) if other == id);
+        let client = |kind| {
+            matches!(
+                kind,
+                ProcedureKind::Method(other) | ProcedureKind::Constructor(other) if other == id
+            )
+        };
         let method = |kind| kind == ProcedureKind::Method(id);
         self.body(index, MethodOwner::Client, &client, Some(&view));
 

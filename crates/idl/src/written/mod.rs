@@ -62,7 +62,12 @@ pub fn expand(package: TokenStream, item: TokenStream) -> syn::Result<TokenStrea
         /// The limits, as they stand in the TOML file beside the WIT.
         pub const LIMITS: &str = #limits;
     };
-    let allow = quote! { #[allow(missing_docs, dead_code, unused_imports, private_bounds, private_interfaces, clippy::all, clippy::pedantic)] };
+    let allow = quote! {
+        #[allow(
+            missing_docs, dead_code, unused_imports, private_bounds, private_interfaces,
+            clippy::all, clippy::pedantic
+        )]
+    };
     Ok(match written.item {
         Item::Mod(mut module) => {
             let stubs = quote! {
@@ -78,7 +83,10 @@ pub fn expand(package: TokenStream, item: TokenStream) -> syn::Result<TokenStrea
                 syn::parse_str(&rust::names::snake(&written.reading.interface))?;
             module.set_span(name.span());
             let docs = format!("The stubs of [`{name}`].");
-            quote! { #server #[doc = #docs] #allow #visible mod #module { pub use super::#name; #stubs } }
+            quote! {
+                #server
+                #[doc = #docs] #allow #visible mod #module { pub use super::#name; #stubs }
+            }
         }
         other => quote! { #other },
     })

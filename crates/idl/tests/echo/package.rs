@@ -135,7 +135,10 @@ fn types(model: &Model) -> (Vec<Type>, Vec<TypeId>) {
     let (mut types, mut resources) = (Vec::new(), Vec::new());
     for (index, interface) in model.interfaces.iter().enumerate() {
         for id in &interface.types {
-            let of_a_resource = matches!(model.resolve(&Type::Named(*id)), Type::Named(id) if is_resource(model, *id));
+            let of_a_resource = matches!(
+                model.resolve(&Type::Named(*id)),
+                Type::Named(id) if is_resource(model, *id)
+            );
             if is_resource(model, *id) {
                 resources.push(*id);
             } else if model.def(*id).interface == index && !of_a_resource {

@@ -1,40 +1,41 @@
-//! What the compiler calls before each access to memory, and the tables in which the calling
-//! processor notes it.
+//! The hooks that the compiler calls before each access to memory, and the tables in which the
+//! calling processor records it.
 //!
-//! The hooks are instrumented as all else is, but for the first steps of each: they find whether
-//! this kernel thread is heard, and from there to the end of the note it is not. So what a hook
-//! itself does is not noted, and no hook calls itself for ever.
+//! The hooks are instrumented like all other code, except for the first steps of each. These check
+//! whether this kernel thread is recorded, and turn recording off until the end of the hook. So a
+//! hook's own accesses are not recorded, and no hook recurses without end.
 
 use crate::turns::{self, Clock};
 use std::arch::naked_asm;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// The line of x86-64, in bytes.
+/// Size of a cache line of x86-64, in bytes.
 pub const LINE: u64 = 64;
 
-/// How many processors are heard.
+/// Number of processors that are recorded.
 pub const MOST: usize = 2 * crate::SIDE;
 
-/// So many different pairs of a line and a place in the code are noted for each.
+/// Maximum number of different pairs of a line and a place in the code that are recorded for each
+/// processor.
 const ROOM: usize = 1 << 14;
 
-/// Whether accesses are noted now.
+/// Whether accesses are being recorded.
 pub static COUNTING: AtomicBool = AtomicBool::new(false);
 
-/// Whether those who are heard take turns; see [`turns`](crate::turns).
+/// Whether the recorded processors take turns; see [`turns`](crate::turns).
 pub static TURNS: AtomicBool = AtomicBool::new(false);
 
-/// Bit i: processor i is heard.
+/// Bit i: processor i is recorded.
 static HEARD: AtomicU64 = AtomicU64::new(0);
 
 static TABLES: [Table; MOST] = [const { Table::new() }; MOST];
 
-/// Memory was asked for, or given back, while accesses were noted: the allocator is not
+/// Number of allocations and deallocations while accesses were recorded: the allocator is not
 /// instrumented.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// What one processor touched. Only that one writes, so nothing is locked and nothing waits.
+/// The accesses of one processor. Only that processor writes, so there are no locks and no waits.
 struct Table {
     touches: [Entry; ROOM],
     lost: AtomicU64,
@@ -43,15 +44,15 @@ struct Table {
 
 struct Entry {
     line: AtomicU64,
-    /// The place in the code, times two, plus one for a write.
+    /// The place in the code times two, plus one for a write.
     site: AtomicU64,
     times: AtomicU64,
 }
 
-/// One place in the code touched one line.
+/// The accesses to one line from one place in the code.
 #[derive(Clone, Copy, Debug)]
 pub struct Touch {
-    /// The address of its first byte.
+    /// The address of the line's first byte.
     pub line: u64,
     /// Where the access returns to.
     pub code: u64,
@@ -91,12 +92,12 @@ thread_local! {
     static MINE: Cell<Option<(usize, &'static Table)>> = const { Cell::new(None) };
 }
 
-/// This kernel thread is not heard, or is in a hook. Not a `thread_local!`: what that calls is
+/// This kernel thread is not recorded, or is in a hook. Not a `thread_local!`, whose code is
 /// instrumented.
 #[thread_local]
 static mut DEAF: bool = true;
 
-/// From now on the calling kernel thread is heard as `processor`.
+/// Starts recording the calling kernel thread as `processor`.
 pub fn hear_as(processor: usize) {
     if MINE.get().is_none() {
         turns::share_one_processor();
@@ -107,7 +108,7 @@ pub fn hear_as(processor: usize) {
     }
 }
 
-/// The calling kernel thread is heard no more.
+/// Stops recording the calling kernel thread.
 pub fn hear_no_more() {
     // SAFETY: as in `hear_as`.
     unsafe { DEAF = true };
@@ -115,17 +116,17 @@ pub fn hear_no_more() {
     turns::share_no_more();
 }
 
-/// Forgets who is heard: kernel threads that end do not say so.
+/// Forgets which processors are recorded: kernel threads do not deregister when they end.
 pub fn forget() {
     HEARD.store(0, Relaxed);
 }
 
-/// Whether all are heard.
+/// Returns `true` if all processors are recorded.
 pub fn hears_all() -> bool {
     HEARD.load(Relaxed) == (1 << MOST) - 1
 }
 
-/// What `processor` touched since the last time. To be asked while nothing is counted.
+/// Takes what `processor` touched since the last call. To be called while nothing is recorded.
 pub fn take(processor: usize) -> Vec<Touch> {
     let table = &TABLES[processor];
     assert_eq!(
@@ -141,12 +142,12 @@ pub fn take(processor: usize) -> Vec<Touch> {
     touches.collect()
 }
 
-/// How often memory was asked for or given back since the last time.
+/// Takes the number of allocations and deallocations since the last call.
 pub fn take_allocations() -> u64 {
     ALLOCATIONS.swap(0, Relaxed)
 }
 
-/// The ordinary part of a hook.
+/// The instrumented part of a hook.
 #[inline(never)]
 fn note(at: u64, size: u64, code: u64, write: bool) {
     let Some((processor, table)) = MINE.get() else { return };
@@ -161,7 +162,8 @@ fn note(at: u64, size: u64, code: u64, write: bool) {
     table.clock.leave();
 }
 
-/// An access of `size` bytes at `at` follows, after which the code goes on at `code`.
+/// Records an access of `size` bytes at `at`, which is about to happen; the code continues at
+/// `code`.
 #[sanitize(address = "off")]
 extern "C" fn heard(at: u64, size: u64, code: u64, write: u32) {
     // SAFETY: the variable is this kernel thread's, and no reference to it is ever made.
@@ -175,7 +177,7 @@ extern "C" fn heard(at: u64, size: u64, code: u64, write: u32) {
     unsafe { DEAF = false };
 }
 
-/// A hook for accesses of one size: finds where it returns to, and goes on in `heard`.
+/// A hook for accesses of one size: finds its return address, and continues in `heard`.
 macro_rules! hooks {
     ($($name:ident: $size:literal, $write:literal;)*) => {
         $(
@@ -209,25 +211,25 @@ hooks! {
     __lines_store16: 16, 1;
 }
 
-/// Of another size, which comes second.
+/// A load of another size, which is the second argument.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 extern "C" fn __lines_loadN() {
     naked_asm!("mov rdx, [rsp]", "xor ecx, ecx", "jmp {heard}", heard = sym heard)
 }
 
-/// Of another size, which comes second.
+/// A store of another size, which is the second argument.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 extern "C" fn __lines_storeN() {
     naked_asm!("mov rdx, [rsp]", "mov ecx, 1", "jmp {heard}", heard = sym heard)
 }
 
-/// Asked for before a call that does not return; nothing is to be done.
+/// Called before a function that does not return; does nothing.
 #[unsafe(no_mangle)]
 extern "C" fn __asan_handle_no_return() {}
 
-// The compiler has these called in place of the C library's.
+// The compiler calls these instead of the C library's functions.
 
 unsafe extern "C" {
     fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
@@ -275,7 +277,7 @@ unsafe extern "C" fn fill(to: *mut u8, byte: i32, len: usize, code: u64) -> *mut
     unsafe { memset(to, byte, len) }
 }
 
-/// The system's allocator, which counts how often it is used by those who are heard.
+/// The system's allocator, which counts its uses by recorded kernel threads.
 struct Allocator;
 
 #[global_allocator]
@@ -287,7 +289,7 @@ fn allocates() {
     }
 }
 
-// SAFETY: every request goes to the system's allocator as it is.
+// SAFETY: every request is passed unchanged to the system's allocator.
 unsafe impl std::alloc::GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
         allocates();

@@ -1,29 +1,29 @@
 //! No line of memory is shared between two pairs of processors that call each other.
 //!
-//! *What.* URPC, section 4 (figures 3 and 4): with two client processors and two server processors
-//! null calls gain 33 % only, because two locks cover half of the path. Where there are fewer than
-//! four processors that cannot be measured, so it is counted: which lines of 64 bytes are touched
-//! by both pairs (a client's virtual processor, and the server's that serves it), at least once by
-//! a write, while both make null calls. A lock that both take would be such a line. What of them
-//! goes from one pair to the other shall be next to nothing ([`SELDOM`]).
+//! *What.* URPC, section 4 (figures 3 and 4): with two client processors and two server processors,
+//! null calls gain only 33 %, because two locks cover half of the path. With fewer than four
+//! processors that cannot be measured, so the test counts instead: which lines of 64 bytes do both
+//! pairs touch (a client's virtual processor, and the server's that serves it), at least once by a
+//! write, while both make null calls? A lock that both take would be such a line. Such lines must
+//! move from one pair to the other almost never ([`SELDOM`]).
 //!
 //! *How.* The compiler calls a hook before each access to memory (AddressSanitizer's
 //! instrumentation without its runtime: loads, stores, read-modify-writes, copies), in all crates
-//! of ours and in what is generic or inlined of others ([`hooks`]). Client and server are
-//! schedulers of one process. The channel is mapped twice in it; a line of a shared file has its
-//! place in the file for its name ([`report`]). The four processors run in turns, as if the machine
-//! had four ([`turns`]).
+//! of this project and in the generic or inlined code of others ([`hooks`]). Client and server are
+//! schedulers of one process. The channel is mapped twice in it; a line of a shared file is
+//! identified by its place in the file ([`report`]). The four processors run in turns, as if the
+//! machine had four ([`turns`]).
 //!
-//! That the instrument sees what it shall is shown first: a counter that both write on purpose has
-//! to be found, and in each pair the lines that the two send each other.
+//! The test first shows that the instrument works: it must find a counter that both pairs write on
+//! purpose, and in each pair the lines that the two exchange.
 //!
-//! *Limits.* Not seen: the precompiled, not generic code of the standard library and the C library
+//! *Limits.* Not seen: the precompiled, non-generic code of the standard library and the C library
 //! (on this path: the clock, and the number of the processor; a use of the allocator would fail the
 //! test); assembly (switches of stacks: each touches two stacks and the record of a thread);
 //! prefetches; what the kernel touches; the neighbour that a processor may fetch with a line. One
-//! process shares more than two would: the domain and its station. Where objects lie in the heap
-//! changes from run to run, and so does whether two of them meet in a line. Which accesses would
-//! miss a cache, and what that costs, is not told.
+//! process shares more than two would: the domain and its station. The addresses of heap objects
+//! change from run to run, and so does whether two objects share a line. The test does not report
+//! which accesses would miss a cache, and what that costs.
 //!
 //! `make lines` runs this. Otherwise it is empty.
 
@@ -43,15 +43,15 @@ use upcall_rpc::{
     Binding, Call, Dispatch, Export, Extent, Interface, Limits, Pacing, Procedure, Replied, Server,
 };
 
-/// Virtual processors on each side.
+/// Number of virtual processors on each side.
 const SIDE: usize = 2;
 
-/// Each client processor makes so many calls before anything is counted, and so many at least while
-/// it is.
+/// Number of calls that each client processor makes before counting starts, and minimum number
+/// while counting.
 const WARM: u64 = 1_000;
 const CALLS: u64 = 4_000;
 
-/// Longest time for either.
+/// Maximum time for either.
 const LONGEST: Duration = Duration::from_secs(300);
 
 const fn null(name: &'static str) -> Procedure {
@@ -62,7 +62,7 @@ const fn null(name: &'static str) -> Procedure {
     Procedure { name, signature, hash: 0, args: nothing, results: nothing, calls: 5, limits }
 }
 
-/// A null procedure for each client processor, so that the server sees whom it serves.
+/// A null procedure for each client processor, so that the server knows which one it serves.
 static NULLS: Interface = Interface {
     id: std::borrow::Cow::Borrowed("test:lines/nulls@1.0.0"),
     procedures: std::borrow::Cow::Borrowed(&[null("null0"), null("null1")]),
@@ -71,7 +71,7 @@ static NULLS: Interface = Interface {
     limits: std::borrow::Cow::Borrowed(""),
 };
 
-/// Two lines, because processors fetch them in pairs.
+/// Counters in two lines each, because processors fetch lines in pairs.
 #[repr(align(128))]
 struct Apart([AtomicU64; SIDE]);
 
@@ -80,7 +80,7 @@ impl Apart {
         Self([const { AtomicU64::new(0) }; SIDE])
     }
 
-    /// Only its owner adds.
+    /// Only the counter's owner calls this.
     fn add(&self, which: usize) {
         self.0[which].store(self.0[which].load(Relaxed) + 1, Relaxed);
     }
@@ -90,10 +90,10 @@ impl Apart {
     }
 }
 
-/// By server processor: how many calls of each client processor it served.
+/// Number of calls of each client processor that each server processor served.
 static SERVED: [Apart; SIDE] = [const { Apart::new() }; SIDE];
 
-/// Both pairs write it in the run that shows that the instrument sees such a line.
+/// A counter that both pairs write in the run that shows that the instrument sees such a line.
 static PLANTED: AtomicU64 = AtomicU64::new(0);
 
 struct Nulls {
@@ -113,10 +113,10 @@ impl Dispatch for Nulls {
     }
 }
 
-/// How one run is made.
+/// The parameters of one run.
 struct Trial {
     name: &'static str,
-    /// Calling threads on each client processor.
+    /// Number of calling threads on each client processor.
     callers: usize,
     planted: bool,
 }
@@ -125,13 +125,13 @@ fn served() -> [[u64; SIDE]; SIDE] {
     SERVED.each_ref().map(Apart::get)
 }
 
-/// How many calls each client processor has had answered.
+/// Number of answered calls of each client processor.
 fn answered() -> [u64; SIDE] {
     let served = served();
     [0, 1].map(|client| served.iter().map(|by| by[client]).sum())
 }
 
-/// Waits until each client processor has made `calls` more. Whether they came in time.
+/// Waits until each client processor has made `calls` more. Returns `true` if they came in time.
 fn await_calls(calls: u64) -> bool {
     let (start, before) = (Instant::now(), answered());
     while answered().iter().zip(before).any(|(now, before)| now - before < calls) {
@@ -143,7 +143,7 @@ fn await_calls(calls: u64) -> bool {
     true
 }
 
-/// Counts for some calls after some others. It runs on a kernel thread that is not heard, so its
+/// Warms up, then counts during some calls. It runs on a kernel thread that is not recorded, so its
 /// own accesses are not counted.
 fn count() -> Option<Found> {
     let begun = await_calls(WARM) && hooks::hears_all();
@@ -156,14 +156,14 @@ fn count() -> Option<Found> {
     COUNTING.store(false, SeqCst);
     let (after, passed_over) = (served(), turns::take_passed_over());
     TURNS.store(false, SeqCst);
-    // An access that was under way is noted by now.
+    // By then, an access that was under way is recorded.
     std::thread::sleep(Duration::from_millis(20));
     let calls =
         [0, 1].map(|server| [0, 1].map(|client| after[server][client] - before[server][client]));
     made.then(|| Found::now(calls, passed_over))
 }
 
-/// Calls until it is over, on the client processor that this thread is on.
+/// Calls until `over` is set, on the client processor that this thread is on.
 fn call(binding: &Binding, over: &AtomicBool) {
     let client = upcall_thread::on_virtual_processor().expect("a user-level thread");
     hooks::hear_as(Who::Client(client).table());
@@ -172,7 +172,7 @@ fn call(binding: &Binding, over: &AtomicBool) {
     }
 }
 
-/// Has each client processor call, from `callers` threads.
+/// Makes calls from each client processor, with `callers` threads.
 fn call_from_both(binding: &Binding, callers: usize, over: &Arc<AtomicBool>) {
     let begun = Arc::new(AtomicUsize::new(0));
     let caller = || {
@@ -185,14 +185,14 @@ fn call_from_both(binding: &Binding, callers: usize, over: &Arc<AtomicBool>) {
     let mut threads = Vec::new();
     for others in 1..=callers {
         threads.push(caller());
-        // Meanwhile this processor runs no thread, so the other one takes it.
+        // While this loop runs, this processor runs no thread, so the other one takes it.
         while begun.load(SeqCst) < others {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
     for _ in 1..callers {
         threads.push(caller());
-        // It begins at once, here.
+        // The new thread begins at once, here.
         upcall_thread::yield_now();
     }
     call(binding, over);
@@ -238,10 +238,10 @@ const TRIALS: [Trial; 2] = [
     Trial { name: "four callers each", callers: 4, planted: false },
 ];
 
-/// So many lines at most may go from one pair to the other in 1000 calls: a server processor looks
-/// at the lanes of others now and then, and takes what it finds there
-/// (crates/sched/src/idle.rs). Each call moves two lines inside of its pair; one line that two
-/// lanes have in common goes over 2000 times.
+/// Maximum number of lines that may move from one pair to the other in 1000 calls. A server
+/// processor now and then looks at the lanes of others, and takes what it finds there
+/// (crates/sched/src/idle.rs). Each call moves two lines within its pair; a line that two lanes
+/// have in common would move over 2000 times.
 const SELDOM: u64 = 250;
 
 #[test]
@@ -257,7 +257,7 @@ fn pairs_share_no_line_that_is_written_but_seldom() {
             "{}: what is not part of a call was counted",
             trial.name
         );
-        // A request and a reply at least: the two mappings of a channel are seen as one.
+        // At least a request and a reply: the two mappings of a channel count as one.
         assert!(
             [0, 1].iter().all(|&pair| found.moved(pair) >= 2),
             "{}: a pair shares nothing in itself",

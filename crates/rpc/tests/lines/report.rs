@@ -1,4 +1,4 @@
-//! Which lines both pairs touched, by whom, and from where in the code.
+//! Which lines both pairs touched, by which processor, and from where in the code.
 
 use crate::SIDE;
 use crate::hooks::{self, LINE, Touch};
@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use std::path::Path;
 use std::process::Command;
 
-/// Whose accesses.
+/// The processor that makes an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Client(usize),
@@ -36,16 +36,16 @@ impl fmt::Display for Who {
     }
 }
 
-/// Memory that is mapped, once or more.
+/// Memory that is mapped, once or more often.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Memory {
     name: String,
-    /// The number of the file that is mapped shared; then a line has the same place in each of its
-    /// mappings.
+    /// The number of the file, if it is mapped shared; then a line has the same place in each of
+    /// its mappings.
     file: Option<u64>,
 }
 
-/// Where a line is: in the file if there is one, else its address.
+/// The place of a line: its offset in the file if there is one, otherwise its address.
 type Place = (Memory, u64);
 
 /// One line of `/proc/self/maps`.
@@ -89,31 +89,31 @@ fn place(maps: &[Map], line: u64) -> Place {
     }
 }
 
-/// A line's touches, by processor.
+/// The touches of a line, by processor.
 type Touches = [Vec<Touch>; 2 * SIDE];
 
-/// A function and the place in it, the innermost first, from an access to the function that was
+/// Functions and places in them, the innermost first, from an access to the function that was
 /// compiled.
 type Chain = Vec<(String, String)>;
 
-/// What a run found.
+/// The result of a run.
 pub struct Found {
-    /// By server and client processor: calls.
+    /// Number of calls, by server and client processor.
     served: [[u64; SIDE]; SIDE],
     /// The server processor that serves each client processor.
     server_of: [usize; SIDE],
     lines: BTreeMap<Place, Touches>,
-    /// Of those places in the code that touch shared lines.
+    /// The places in the code that touch shared lines.
     code: BTreeMap<u64, Chain>,
-    /// How often the allocator was used.
+    /// Number of uses of the allocator.
     pub allocations: u64,
-    /// How often a processor was passed over.
+    /// Number of turns that were passed over.
     passed_over: u64,
 }
 
 impl Found {
-    /// From what was counted just now, while the memory is still mapped; so many calls were served,
-    /// and turns passed over.
+    /// Makes the result from what was just counted, while the memory is still mapped. `served` is
+    /// the number of calls served, `passed_over` the number of turns passed over.
     pub fn now(served: [[u64; SIDE]; SIDE], passed_over: u64) -> Self {
         let maps = Map::all();
         let mut lines = BTreeMap::<Place, Touches>::new();
@@ -144,8 +144,8 @@ impl Found {
         [Who::Client(pair), Who::Server(self.server_of[pair])]
     }
 
-    /// How often at most a line went from one pair to the other: to the one that touches it less
-    /// and back, and only if there was a write between.
+    /// Upper bound of the number of moves of a line from one pair to the other: there and back for
+    /// each touch by the pair that touches it less, and only if there was a write between.
     fn crossings(&self, touches: &Touches) -> u64 {
         let by = |pair| {
             self.pair(pair)
@@ -159,18 +159,18 @@ impl Found {
         2 * by(0).min(by(1)).min(writes)
     }
 
-    /// How often at most lines went from one pair to the other in 1000 calls.
+    /// Upper bound of the number of moves of lines from one pair to the other in 1000 calls.
     pub fn crossings_in_1000_calls(&self) -> u64 {
         let all: u64 = self.shared().map(|(_, touches)| self.crossings(touches)).sum();
         all * 1000 / self.calls()
     }
 
-    /// How many calls of each client processor the other pair's server processor served.
+    /// Number of calls of each client processor that the other pair's server processor served.
     pub fn strayed(&self) -> [u64; SIDE] {
         [0, 1].map(|client| self.served[self.server_of[1 - client]][client])
     }
 
-    /// How many lines client and server of a pair both touched, and one of them wrote.
+    /// Number of lines that client and server of a pair both touched, at least one of them writing.
     pub fn moved(&self, pair: usize) -> usize {
         let [client, server] = self.pair(pair).map(Who::table);
         let both = self
@@ -183,12 +183,12 @@ impl Found {
         .count()
     }
 
-    /// The lines that both pairs touched, and one of the four processors wrote.
+    /// The lines that both pairs touched, at least one of the four processors writing.
     fn shared(&self) -> impl Iterator<Item = (&Place, &Touches)> {
         self.lines.iter().filter(|(_, touches)| self.crossings(touches) > 0)
     }
 
-    /// Whether the line of `what` is one of these.
+    /// Returns `true` if the line of `what` is shared.
     pub fn shares<T>(&self, what: &T) -> bool {
         let line = std::ptr::from_ref(what) as u64 / LINE * LINE;
         self.shared().any(|((memory, at), _)| memory.file.is_none() && *at == line)
@@ -198,7 +198,7 @@ impl Found {
         self.served.iter().flatten().sum()
     }
 
-    /// What was found, in words.
+    /// The result as text.
     pub fn report(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -271,8 +271,8 @@ impl Found {
         Ok(())
     }
 
-    /// Who reads and writes a line from where: the same for lines that are shared for the same
-    /// cause.
+    /// The processors that read and write a line, and from where. The text is the same for lines
+    /// that are shared for the same cause.
     fn describe(&self, touches: &Touches) -> String {
         let mut text = String::new();
         let mut places = BTreeMap::<(bool, String), BTreeSet<&str>>::new();
@@ -280,7 +280,8 @@ impl Found {
             let side = if matches!(who, Who::Client(_)) { "client" } else { "server" };
             for write in [false, true] {
                 let mine = touches[who.table()].iter().filter(|touch| touch.write == write);
-                // The place with the most accesses; others would say the same with other words.
+                // Names only the place with the most accesses; the others would repeat it in other
+                // words.
                 if let Some(most) = mine.max_by_key(|touch| touch.times) {
                     places.entry((write, self.place_in_code(most.code))).or_default().insert(side);
                 }
@@ -305,8 +306,8 @@ fn plural(lines: usize) -> String {
     if lines == 1 { "1 line".into() } else { format!("{lines} lines") }
 }
 
-/// Functions and lines for places in the code, by the tool that comes with the linker. Without it
-/// they stay numbers.
+/// Functions and lines for places in the code, from the tool that comes with the linker. Without
+/// the tool they remain numbers.
 fn chains(maps: &[Map], code: &BTreeSet<u64>) -> BTreeMap<u64, Chain> {
     let program = std::env::current_exe().expect("this program");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -316,7 +317,7 @@ fn chains(maps: &[Map], code: &BTreeSet<u64>) -> BTreeMap<u64, Chain> {
         .unwrap_or_default();
     let first = maps.iter().find(|map| program.to_str() == Some(&map.memory.name));
     let Some(base) = first.map(|map| map.begin - map.offset) else { return BTreeMap::new() };
-    // The access is in the instruction before; long lists are asked for in parts.
+    // The access is in the previous instruction. Long lists are passed in parts.
     let code: Vec<String> = code.iter().map(|at| format!("{:#x}", at - base - 1)).collect();
     let mut chains = BTreeMap::<u64, Chain>::new();
     for some in code.chunks(1000) {

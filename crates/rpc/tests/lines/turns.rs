@@ -1,11 +1,11 @@
-//! Processors of their own for all who are heard, where the machine has fewer.
+//! Simulates a processor for each recorded thread, on a machine with fewer.
 //!
-//! On two processors four that poll have to wait for each other for milliseconds, and then do what
-//! they would never do between two calls: look around, help each other, say where they are. So they
-//! take turns: each runs for some cycles of its own time, then the next, all round, as if they ran
-//! side by side at the same speed. Its own time is what passes between two hooks, less what usually
-//! does, which is the hook's, and a cycle for the access. A turn ends at an access to memory, and
-//! it begins where the last one ended.
+//! On two processors, four polling threads have to wait for each other for milliseconds, and then
+//! do what they would never do between two calls: look around, help each other, publish where they
+//! are. So they take turns: each runs for some cycles of its own time, then the next, as if they
+//! ran side by side at the same speed. A thread's own time is the time between two hooks, less the
+//! usual time, which is the hook's, plus a cycle for the access. A turn ends at an access to
+//! memory, and the next begins where the thread's last one ended.
 
 use crate::hooks::{MOST, TURNS};
 use std::arch::x86_64::_rdtsc;
@@ -14,29 +14,29 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Seq
 use std::time::{Duration, Instant};
 use upcall_os::processor::Processors;
 
-/// The cycles of a turn: about as long as a line takes from one processor to another.
+/// Length of a turn, in cycles: about the time for a line to move from one processor to another.
 const TURN: u64 = 200;
 
-/// What is longer than so many cycles was not the processor's own: the kernel had it, or its cache
-/// was another's.
+/// Maximum own time counted between two hooks, in cycles. A longer time was not the thread's own:
+/// the kernel had the processor, or the cache held another thread's data.
 const LONGEST: u64 = 500;
 
-/// Who does not come to an access for so long is passed over.
+/// Time without an access to memory after which a processor is passed over.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Whose turn it is.
+/// The processor whose turn it is.
 static WHOSE: AtomicUsize = AtomicUsize::new(0);
 
-/// How often somebody was passed over.
+/// Number of turns that were passed over.
 static PASSED_OVER: AtomicU64 = AtomicU64::new(0);
 
-/// One processor's own time. Only that one writes.
+/// One processor's own time. Only that processor writes.
 pub struct Clock {
-    /// When it left its last hook.
+    /// The time when it left its last hook.
     left: AtomicU64,
-    /// What passes between two hooks as often less than this as more.
+    /// The median time between two hooks.
     usual: AtomicU64,
-    /// Since its turn began.
+    /// Own time since its turn began.
     ran: AtomicU64,
 }
 
@@ -50,8 +50,8 @@ impl Clock {
         Self { left: AtomicU64::new(0), usual: AtomicU64::new(0), ran: AtomicU64::new(0) }
     }
 
-    /// `processor`, whose clock it is, has come to a hook. Waits for its next turn if this one is
-    /// over.
+    /// Called when `processor`, the clock's owner, enters a hook. Waits for its next turn if this
+    /// turn is over.
     pub fn tick(&self, processor: usize) {
         let passed = now().wrapping_sub(self.left.load(Relaxed));
         let usual = self.usual.load(Relaxed);
@@ -64,13 +64,13 @@ impl Clock {
         }
     }
 
-    /// It leaves the hook.
+    /// Called when the processor leaves the hook.
     pub fn leave(&self) {
         self.left.store(now(), Relaxed);
     }
 }
 
-/// Ends the turn of `processor`, if it has it, and waits for the next.
+/// Ends the turn of `processor`, if it is its turn, and waits for the next.
 fn pass_on(processor: usize) {
     let _ = WHOSE.compare_exchange(processor, (processor + 1) % MOST, SeqCst, Relaxed);
     let (mut whose, mut since, mut looks) = (WHOSE.load(SeqCst), Instant::now(), 0_u32);
@@ -90,11 +90,12 @@ fn pass_on(processor: usize) {
 }
 
 thread_local! {
-    /// Where the calling kernel thread could run before it took turns.
+    /// The processors on which the calling kernel thread could run before it took turns.
     static BEFORE: RefCell<Option<Processors>> = const { RefCell::new(None) };
 }
 
-/// Turns are passed on much faster on one processor than between two.
+/// Confines the calling kernel thread to one processor. Turns are passed on much faster there than
+/// between two.
 pub fn share_one_processor() {
     let before = Processors::allowed().expect("the processors");
     before
@@ -107,7 +108,7 @@ pub fn share_one_processor() {
     BEFORE.set(Some(before));
 }
 
-/// The calling kernel thread takes no turns any more.
+/// Undoes `share_one_processor` for the calling kernel thread.
 pub fn share_no_more() {
     BEFORE
         .take()
@@ -115,7 +116,7 @@ pub fn share_no_more() {
         .for_each(|before| before.confine().expect("the processors of before"));
 }
 
-/// How often somebody was passed over since the last time.
+/// Takes the number of turns that were passed over since the last call.
 pub fn take_passed_over() -> u64 {
     PASSED_OVER.swap(0, Relaxed)
 }

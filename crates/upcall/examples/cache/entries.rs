@@ -39,8 +39,8 @@ impl Keys {
 
     /// From the first of these that has any.
     fn of<const N: usize>(count: usize, sources: [(&'static str, Vec<String>); N]) -> Option<Self> {
-        // One that has a mark itself could be one that comes again. Memcached takes 250 bytes, and
-        // no blanks.
+        // A name that contains the mark could equal another name with a mark added. Memcached takes
+        // keys of at most 250 bytes, without blanks.
         let fits = |name: &&str| {
             (1..=200).contains(&name.len()) && name.bytes().all(|byte| byte > b' ' && byte != b'#')
         };
