@@ -4,9 +4,9 @@
 //! of them, with `deps`) and the limits in the `.toml` beside it, and checks that everything in it
 //! can be passed between two domains. It decides where each value lies in a block of memory
 //! ([`layout`]) and which text both sides compare when they bind ([`signature`]). Then it writes
-//! Rust: types, a client, the trait that a server implements, and the code between. [`dynamic`] does
-//! the work of that code at run time, for interfaces known only as text. [`written`] converts an
-//! interface that is written in Rust to WIT, which is then compiled in the same way.
+//! Rust: types, a client, the trait that a server implements, and the code between. [`dynamic`]
+//! does the work of that code at run time, for interfaces known only as text. [`written`] converts
+//! an interface that is written in Rust to WIT, which is then compiled in the same way.
 //!
 //! The crate takes no part in calls: nothing of it is linked into a program that uses its stubs.
 //! Nor is it an implementation of the component model: the language is WIT, the layout is Upcall's
@@ -36,8 +36,8 @@
 //!
 //! # Limits
 //! The server's `tail` and `calls` apply, which it sends to its clients when they bind. Each side's
-//! own `string` and `list` apply. The server's `values` applies: a call whose arguments take more is
-//! refused, and its procedure does not run.
+//! own `string` and `list` apply. The server's `values` applies: a call whose arguments take more
+//! is refused, and its procedure does not run.
 //!
 //! ```toml
 //! [limits]                  # for every interface of the package; each key may be left out
@@ -56,9 +56,9 @@
 //! tail = "64KiB"
 //! ```
 //! The innermost table takes precedence; carried interfaces of other packages have the limits of
-//! `[limits]`. Values that fit in no A-stack are sent out of band. A value over `string` or `list` is
-//! an error in the caller before anything is sent. Keys, interfaces and procedures that do not exist
-//! are errors.
+//! `[limits]`. Values that fit in no A-stack are sent out of band. A value over `string` or `list`
+//! is an error in the caller before anything is sent. Keys, interfaces and procedures that do not
+//! exist are errors.
 //!
 //! # What is refused
 //! `future`, `stream`, `map`, `error-context`, getters and setters; more than 16 parameters or

@@ -172,7 +172,8 @@ fn an_interface_carries_those_whose_objects_it_takes_or_gives() {
 fn what_is_carried_keeps_the_limits_that_it_has_at_home() {
     let wit = "package a:b;
         interface h { resource r { put: func(s: string); } }
-        interface i { use h.{r}; use c:d/h.{r as other}; f: func(a: borrow<r>, b: borrow<other>, s: string); }
+        interface i { use h.{r}; use c:d/h.{r as other};
+            f: func(a: borrow<r>, b: borrow<other>, s: string); }
         package c:d { interface h { resource r { put: func(s: string); } } }";
     let i = DynamicInterface::parse(
         "a:b/i",

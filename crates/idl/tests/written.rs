@@ -207,11 +207,13 @@ fn a_package_has_a_name() {
 /// other items that may be in an interface's module.
 #[test]
 fn what_else_may_be_there() {
-    let item = "mod m { use std::sync::Arc; const LEN: usize = 3; fn helper() {} impl P { fn new() -> Self { todo!() } }
+    let item = "mod m { use std::sync::Arc; const LEN: usize = 3; fn helper() {}
+        impl P { fn new() -> Self { todo!() } }
         pub struct P { a: std::option::Option<std::string::String>, b: self::E }
         pub enum E { A, B(std::vec::Vec<u8>) }
         /** Block.
             Comment. */
-        pub trait Iface: Sized2 { fn f(&self, b: upcall::Bytes<'_>) -> std::result::Result<(), P> { Ok(()) } } }";
+        pub trait Iface: Sized2 {
+            fn f(&self, b: upcall::Bytes<'_>) -> std::result::Result<(), P> { Ok(()) } } }";
     assert_eq!(refusals(item), ["accepted"]);
 }
