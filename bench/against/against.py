@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Compares the time of calls with what it was at an earlier commit.
+"""Compares the time of calls with that of an earlier commit.
 
 usage: bench/against/against.py [--rounds N] [--milliseconds N] [--json FILE] COMMIT
        make against BASE=COMMIT
 
-The same small server and client (src/main.rs here) are built twice, with the library of the working
-tree and with that of COMMIT. Both take turns, in an order that changes each round, and each turn has
-processes of its own: where a process's memory lies changes the time of long calls. COMMIT `HEAD`
-with nothing changed shows the noise. Builds lie in target/against. Needs two processors.
+The same small server and client (src/main.rs here) are built twice, with the library of the
+working tree and with that of COMMIT. Both take turns, in an order that changes each round, and
+each turn has processes of its own: the address of a process's memory changes the time of long
+calls. COMMIT `HEAD` with nothing changed shows the noise. Builds are in target/against. Needs two
+processors.
 
 The cases are a Null call, and 200 bytes, 4 KiB, 64 KiB and 1 MiB in, with both sides polling or
-parked. The client writes its bytes afresh for each call, and the server reads all of them. A turn's
-figure is the median of its calls. The ratio is the median, of all rounds, of now / then in one
+parked. The client rewrites its bytes for each call, and the server reads all of them. A turn's
+figure is the median of its calls. The ratio is the median over all rounds of now / then in one
 round.
 """
 
@@ -47,19 +48,25 @@ codegen-units = 1
 lto = "thin"
 """
 
-# Calls end within microseconds: a turn that takes a minute hangs.
+# Maximum time of a turn, in seconds. Calls take microseconds, so a longer turn hangs.
 HANGS = 60
 
 
 def tree_of(commit: str) -> Path:
-    """Returns a folder with the files of `commit`."""
+    """Returns a directory with the files of `commit`."""
     sha = subprocess.run(
-        ["git", "rev-parse", "--verify", commit + "^{commit}"], cwd=ROOT, check=True, capture_output=True, text=True
+        ["git", "rev-parse", "--verify", commit + "^{commit}"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.strip()
     tree = TARGET / sha / "tree"
     if not (tree / "Cargo.toml").exists():
         tree.mkdir(parents=True, exist_ok=True)
-        archive = subprocess.run(["git", "archive", sha], cwd=ROOT, check=True, capture_output=True).stdout
+        archive = subprocess.run(
+            ["git", "archive", sha], cwd=ROOT, check=True, capture_output=True
+        ).stdout
         subprocess.run(["tar", "-x", "-C", tree], input=archive, check=True)
     return tree
 
@@ -77,7 +84,9 @@ def build(name: str, tree: Path) -> Path:
             (package / part).symlink_to(HERE / part)
     print(f"building {name} …", file=sys.stderr, flush=True)
     built = TARGET / name / "built"
-    subprocess.run(["cargo", "build", "--quiet", "--release", "--target-dir", built], cwd=package, check=True)
+    subprocess.run(
+        ["cargo", "build", "--quiet", "--release", "--target-dir", built], cwd=package, check=True
+    )
     return built / "release/against"
 
 
@@ -85,7 +94,9 @@ def turn(program: Path, mode: str, milliseconds: int) -> dict[str, float]:
     """Runs a server and a client. Returns the time of each case in nanoseconds."""
     name = f"against-{os.getpid()}"
     served = [program, "server", name, mode, "1"]
-    with subprocess.Popen(served, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        served, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdin and server.stdout
         server.stdout.readline()
         command = [program, "client", name, mode, "0", str(milliseconds)]
@@ -100,8 +111,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=about, epilog=how.partition("\n\n")[2])
     parser.add_argument("commit", help="the commit to compare with")
     parser.add_argument("--rounds", type=int, default=40, help="rounds (40)")
-    parser.add_argument("--milliseconds", type=int, default=250, help="time of each case in a turn (250)")
-    parser.add_argument("--json", metavar="FILE", help="writes the figures as JSON; - is standard output")
+    parser.add_argument(
+        "--milliseconds", type=int, default=250, help="time of each case in a turn (250)"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="writes the figures as JSON; - is standard output"
+    )
     options = parser.parse_args()
     programs = {"then": build("then", tree_of(options.commit)), "now": build("now", ROOT)}
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
@@ -124,10 +139,15 @@ def main() -> int:
     out = sys.stdout if options.json != "-" else sys.stderr
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    print(f"{'case':<12}{'mode':<10}{'then, ns':>12}{'now, ns':>12}{'ratio':>9}   quartiles", file=out)
+    print(
+        f"{'case':<12}{'mode':<10}{'then, ns':>12}{'now, ns':>12}{'ratio':>9}   quartiles", file=out
+    )
     for one in records:
         low, high = one["quartiles"]
-        figures = f"{one['then_ns']:>12.1f}{one['now_ns']:>12.1f}{one['ratio']:>9.3f}   {low:.3f} to {high:.3f}"
+        figures = (
+            f"{one['then_ns']:>12.1f}{one['now_ns']:>12.1f}{one['ratio']:>9.3f}"
+            f"   {low:.3f} to {high:.3f}"
+        )
         print(f"{one['case']:<12}{one['mode']:<10}{figures}", file=out)
     if options.json:
         text = json.dumps(records, indent=1) + "\n"

@@ -1,12 +1,13 @@
-// What pvm_bench.c and mpi_bench.c measure, written once: the tasks have places from 0, and what is below sends and
-// receives between places by the functions that each of the two gives:
+// The measurements that pvm_bench.c and mpi_bench.c share. Tasks have places from 0, and the code
+// below sends and receives between places by functions that each of the two programs defines:
 //
 //     put_ints(place, from, count)   put_floats(…)   put_bytes(…)     packed and sent
 //     take_ints(place, to, count)    take_floats(…)  take_bytes(…)    received and unpacked
 //
-// Each mode is first done for a while untimed. Of messages and rings, a sample is a batch of operations that takes
-// BATCH_NS or more, by two readings of the clock, and the figures are of one operation. A payload is written afresh for
-// each message and checked, every word, when it has come. The result is one line of JSON.
+// Each mode first runs untimed for a while. For messages and rings, a sample is a batch of operations
+// that takes at least BATCH_NS, timed by two readings of the clock, and the figures are of one
+// operation. A payload is rewritten for each message, and every word is checked on arrival. The
+// result is one line of JSON.
 
 #include <sched.h>
 #include <stdint.h>
@@ -33,14 +34,14 @@ static int64_t now_ns(void) {
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-// Samples -----------------------------------------------------------------------------------------------------------
+// Samples -----------------------------------------------------------------------------------------
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-// The smallest sample that at least this part of them does not exceed.
+// Returns the smallest sample that at least this part of the samples do not exceed.
 static double part_of(const double *sorted, int count, double part) {
     int rank = (int)(part * count);
     if (rank < part * count) rank++;
@@ -52,18 +53,19 @@ static double median(double *samples, int count) {
     return part_of(samples, count, 0.5);
 }
 
-// The line, but for its end.
+// Prints the line without its end.
 static void report(const char *mode, int number, double *samples, int count) {
     double sum = 0;
     int k;
     for (k = 0; k < count; k++) sum += samples[k];
     qsort(samples, count, sizeof *samples, compare);
-    printf("{\"case\":\"%s-%d\",\"p50_ns\":%.1f,\"p99_ns\":%.1f,\"p999_ns\":%.1f,\"mean_ns\":%.1f,\"count\":%d",
-           mode, number, part_of(samples, count, 0.5), part_of(samples, count, 0.99), part_of(samples, count, 0.999),
-           sum / count, count);
+    printf("{\"case\":\"%s-%d\",\"p50_ns\":%.1f,\"p99_ns\":%.1f,\"p999_ns\":%.1f,"
+           "\"mean_ns\":%.1f,\"count\":%d",
+           mode, number, part_of(samples, count, 0.5), part_of(samples, count, 0.99),
+           part_of(samples, count, 0.999), sum / count, count);
 }
 
-// How many operations make a batch, and how many batches there are to be, if one takes so long.
+// Computes the size of a batch and the number of batches, from the time of one operation.
 static void plan(double each_ns, int *batch, int *samples) {
     double wanted;
     *batch = each_ns > 0 && each_ns < BATCH_NS ? (int)(BATCH_NS / each_ns) + 1 : 1;
@@ -71,9 +73,10 @@ static void plan(double each_ns, int *batch, int *samples) {
     *samples = wanted < 20 ? 20 : wanted > MOST_SAMPLES ? MOST_SAMPLES : (int)wanted;
 }
 
-// Payloads ----------------------------------------------------------------------------------------------------------
+// Payloads ----------------------------------------------------------------------------------------
 
-// The words of a message's payload count up from a number that is its own; some bytes at the end may be left over.
+// The words of a message's payload count up from a number of its own. Some bytes may follow the last
+// word.
 static void fill(char *payload, int bytes, uint64_t own) {
     uint64_t *words = (uint64_t *)payload;
     int k;
@@ -92,7 +95,7 @@ static int filled(const char *payload, int bytes, uint64_t own) {
     return wrong == 0;
 }
 
-// One-way -----------------------------------------------------------------------------------------------------------
+// One-way -----------------------------------------------------------------------------------------
 
 static char *buffer(int bytes) {
     void *at;
@@ -101,8 +104,8 @@ static char *buffer(int bytes) {
     return at;
 }
 
-// What of a message is not the message, and takes most of it where that is long: writing and checking the payload. In
-// bare messages there is whatever was there before.
+// Writing and checking the payload takes most of the time of a long message. Bare messages do
+// neither: their payload is the previous content of the buffer.
 enum { FULL, BARE };
 
 static void pong(int rounds, char *payload, int bytes, uint64_t *own, int bare) {
@@ -123,7 +126,7 @@ static void ping(int rounds, char *payload, int bytes, uint64_t *own, int bare) 
     }
 }
 
-// A plain copy of as much, to compare with.
+// Returns the time of a plain copy of as many bytes, for comparison.
 static double copy_ns(int bytes) {
     enum { TIMES = 301 };
     static double copied[TIMES];
@@ -142,8 +145,9 @@ static double copy_ns(int bytes) {
     return median(copied, TIMES);
 }
 
-// So many times a batch of messages, there and back: nanoseconds of each, one way.
-static void measure(double *samples, int count, int batch, char *payload, int bytes, uint64_t *own, int bare) {
+// Sends `count` batches of messages there and back. A sample is the nanoseconds of a message one way.
+static void measure(double *samples, int count, int batch, char *payload, int bytes, uint64_t *own,
+                    int bare) {
     int k;
     for (k = 0; k < count; k++) {
         int64_t begun = now_ns();
@@ -152,7 +156,7 @@ static void measure(double *samples, int count, int batch, char *payload, int by
     }
 }
 
-// Between places 0 and 1: half a round trip.
+// Measures half a round trip between places 0 and 1.
 static void one_way(int me, int bytes) {
     char *payload = buffer(bytes);
     int bare, rounds, batch, count;
@@ -168,7 +172,7 @@ static void one_way(int me, int bytes) {
         ping(WARM, payload, bytes, &own, FULL);
         begun = now_ns();
         ping(WARM, payload, bytes, &own, FULL);
-        // Half of the time each.
+        // Full and bare messages get half of the time each.
         plan((double)(now_ns() - begun) / WARM * 2, &batch, &count);
         rounds = batch * count;
         put_ints(1, &rounds, 1);
@@ -177,13 +181,14 @@ static void one_way(int me, int bytes) {
             measure(samples[bare], count, batch, payload, bytes, &own, bare);
         }
         report("one-way", bytes, samples[FULL], count);
-        printf(",\"batch\":%d,\"bare_ns\":%.1f,\"memcpy_ns\":%.1f}\n", batch, median(samples[BARE], count), copy_ns(bytes));
+        printf(",\"batch\":%d,\"bare_ns\":%.1f,\"memcpy_ns\":%.1f}\n", batch,
+               median(samples[BARE], count), copy_ns(bytes));
         for (bare = FULL; bare <= BARE; bare++) free(samples[bare]);
     }
     free(payload);
 }
 
-// Ring --------------------------------------------------------------------------------------------------------------
+// Ring --------------------------------------------------------------------------------------------
 
 static void turn(int me, int tasks, int rounds) {
     int token, next = (me + 1) % tasks, last = (me + tasks - 1) % tasks;
@@ -201,13 +206,13 @@ static void turn(int me, int tasks, int rounds) {
     }
 }
 
-// A message of one int that all hand on: one hop.
+// Measures a hop of a message of one int that all tasks pass on.
 static void ring(int me, int tasks) {
     int k, rounds, batch, count, warm = tasks < WARM ? WARM / tasks + 2 : 2;
     double *samples;
     int64_t begun = 0;
     for (k = 0; k < warm; k++) {
-        // The first time round, tasks may still be starting.
+        // In the first round, tasks may still be starting.
         if (k == 1) begun = now_ns();
         turn(me, tasks, 1);
     }
@@ -231,7 +236,7 @@ static void ring(int me, int tasks) {
     free(samples);
 }
 
-// Laplace -----------------------------------------------------------------------------------------------------------
+// Laplace -----------------------------------------------------------------------------------------
 
 static void exchange(struct block *block, int me, int tasks) {
     if (me > 0) put_floats(me - 1, block->now[1], N);
@@ -248,7 +253,7 @@ static void solve(struct block *block, int me, int tasks) {
     }
 }
 
-// One run of the first task, when all are there: nanoseconds until it has the whole grid.
+// Runs the first task once all tasks are ready. Returns the nanoseconds until it has the whole grid.
 static double run(int tasks, Column *grid) {
     struct block block;
     int k, go = 1;
@@ -267,7 +272,7 @@ static double run(int tasks, Column *grid) {
     return (double)(now_ns() - begun);
 }
 
-// The others do as they are told until that is 0: no more.
+// Runs the other tasks, until the first task's command is 0.
 static void runs(int me, int tasks) {
     struct block block;
     int go = 1;
@@ -284,7 +289,7 @@ static void runs(int me, int tasks) {
     }
 }
 
-// The grid of the paper: the time of one sweep of all tasks, and Mflops by its median.
+// Measures the paper's grid: the time of one sweep of all tasks, and Mflops by its median.
 static void laplace(int me, int tasks) {
     enum { RUNS = 1000 };
     static double samples[RUNS];
@@ -307,22 +312,24 @@ static void laplace(int me, int tasks) {
     begun = now_ns();
     for (done = 0; done < RUNS && (done < 5 || now_ns() - begun < measured_seconds * 1e9); done++) {
         samples[done] = run(tasks, grid) / SWEEPS;
-        if (memcmp(grid, check, sizeof(Column) * N)) give_up("the grid is not as one task computes it");
+        if (memcmp(grid, check, sizeof(Column) * N))
+            give_up("the grid is not as one task computes it");
     }
     for (k = 1; k < tasks; k++) {
         take_ints(k, &(int){0}, 1);
         put_ints(k, &none, 1);
     }
     report("laplace", tasks, samples, done);
-    printf(",\"mflops\":%.1f,\"alone_ns\":%.1f}\n", FLOPS * (N - 2) * (N - 2) / part_of(samples, done, 0.5) * 1e3,
-           median(alones, 3));
+    printf(",\"mflops\":%.1f,\"alone_ns\":%.1f}\n",
+           FLOPS * (N - 2) * (N - 2) / part_of(samples, done, 0.5) * 1e3, median(alones, 3));
     free(grid);
     free(check);
 }
 
-// Arguments ---------------------------------------------------------------------------------------------------------
+// Arguments ---------------------------------------------------------------------------------------
 
-// Confines the task at this place to its processor of a list as in 0,1: one after the other, and again from the first.
+// Confines the task at this place to a processor of a list like 0,1. Places use the list in order,
+// and start again at its end.
 static void confine(const char *list, int place) {
     int cpus[64], count = 0;
     cpu_set_t set;
@@ -336,7 +343,7 @@ static void confine(const char *list, int place) {
     if (sched_setaffinity(0, sizeof set, &set)) give_up("no such processor");
 }
 
-// What of the command line both programs know.
+// The part of the command line that both programs share.
 struct asked {
     const char *mode, *cpus;
     int number, direct;
@@ -354,7 +361,7 @@ static struct asked parse(int argc, char **argv) {
     return asked;
 }
 
-// Whether there is such a mode with such a number.
+// Returns true if the mode exists and its number is valid.
 static int sensible(struct asked asked, int tasks) {
     if (!strcmp(asked.mode, "one-way")) return asked.number >= 0 && tasks == 2;
     if (!strcmp(asked.mode, "ring")) return tasks > 1;

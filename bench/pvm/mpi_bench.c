@@ -1,4 +1,4 @@
-// mpi_bench: the modes of pvm_bench for MPI's processes; README.md says how it is compiled and run.
+// mpi_bench: the modes of pvm_bench for MPI processes. README.md describes how to compile and run it.
 
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -13,7 +13,7 @@ static void give_up(const char *what) {
     exit(1);
 }
 
-// Errors end all processes, as is MPI's default.
+// Errors end all processes, which is MPI's default.
 static void put(int place, void *from, int count, MPI_Datatype type) {
     MPI_Send(from, count, type, place, DATA, MPI_COMM_WORLD);
 }
@@ -40,10 +40,12 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &me);
     MPI_Comm_size(MPI_COMM_WORLD, &tasks);
-    if (!sensible(asked, tasks) || asked.direct || (strcmp(asked.mode, "one-way") && asked.number != tasks)) {
+    if (!sensible(asked, tasks) || asked.direct ||
+        (strcmp(asked.mode, "one-way") && asked.number != tasks)) {
         if (me == 0) {
             fprintf(stderr, "usage: mpi_bench one-way BYTES | ring PROCESSES | laplace PROCESSES\n"
-                            "           [--seconds S] [--cpus LIST], by two processes, or as many as that\n");
+                            "           [--seconds S] [--cpus LIST], "
+                            "by two processes, or as many as that\n");
         }
         MPI_Finalize();
         return 2;

@@ -1,5 +1,5 @@
-// pvm_bench: messages, ring, Laplace and start of tasks in PVM. One source for the real PVM and for ours; README.md
-// says how it is compiled and run.
+// pvm_bench: messages, ring, Laplace and start of tasks in PVM. One source for the real PVM and for
+// Upcall's. README.md describes how to compile and run it.
 
 #define _GNU_SOURCE
 #include <pvm3.h>
@@ -59,25 +59,27 @@ static void take_bytes(int place, char *to, int count) {
     if (count > 0) pvm_upkbyte(to, count, 1);
 }
 
-// Where programs are looked for by name, this one is found by its own.
+// Returns this program's name, by which PVM finds it.
 static char *own_name(char **argv) {
     char *slash = strrchr(argv[0], '/');
     return slash ? slash + 1 : argv[0];
 }
 
 static void spawn(char **argv, int count, int *into) {
-    if (pvm_spawn(own_name(argv), argv + 1, PvmTaskDefault, "", count, into) != count) give_up("not all tasks started");
+    if (pvm_spawn(own_name(argv), argv + 1, PvmTaskDefault, "", count, into) != count)
+        give_up("not all tasks started");
 }
 
-// The time from pvm_spawn until each of so many children has sent a message from its main, per child. They stay until
-// all are there, and are gone before the next time.
+// Measures the time from pvm_spawn until each of `count` children has sent a message from its main,
+// per child. The children stay until all have started, and have ended before the next repetition.
 static void start(char **argv, int count) {
     enum { TIMES = 1000 };
     static double samples[TIMES];
     int k, times, ended;
     int64_t begun, first = now_ns();
     tasks = count;
-    for (times = 0; times < TIMES && (times < 5 || now_ns() - first < measured_seconds * 1e9); times++) {
+    for (times = 0; times < TIMES && (times < 5 || now_ns() - first < measured_seconds * 1e9);
+         times++) {
         begun = now_ns();
         spawn(argv, count, tids);
         for (k = 0; k < count; k++) pvm_recv(-1, READY);
@@ -94,10 +96,11 @@ static void start(char **argv, int count) {
     printf("}\n");
 }
 
-// Tells as a line that so many children have sent a message from their main and wait for the next one, and gives them that
-// after the time: what they take meanwhile is found out from outside.
+// Prints a line when `count` children have sent a message from their main and wait for the next one,
+// which they get after the time. The harness measures what they use until then.
 static void idle(char **argv, int count) {
-    struct timespec rest = {(time_t)measured_seconds, (long)((measured_seconds - (time_t)measured_seconds) * 1e9)};
+    struct timespec rest = {(time_t)measured_seconds,
+                            (long)((measured_seconds - (time_t)measured_seconds) * 1e9)};
     int k;
     tasks = count;
     spawn(argv, count, tids);
@@ -117,13 +120,15 @@ static void started(int parent) {
 
 int main(int argc, char **argv) {
     struct asked asked = parse(argc, argv);
-    int parent, own, me = 0, rests = !strcmp(asked.mode, "idle"), starts = rests || !strcmp(asked.mode, "start");
+    int parent, own, me = 0, rests = !strcmp(asked.mode, "idle"),
+                     starts = rests || !strcmp(asked.mode, "start");
     own = pvm_mytid();
     if (own < 0) return 1;
     parent = pvm_parent();
     tasks = !strcmp(asked.mode, "one-way") ? 2 : asked.number;
     if (tasks > MOST || (starts ? asked.number < 1 : !sensible(asked, tasks))) {
-        fprintf(stderr, "usage: pvm_bench one-way BYTES | ring TASKS | laplace TASKS | start COUNT | idle COUNT\n"
+        fprintf(stderr, "usage: pvm_bench one-way BYTES | ring TASKS | laplace TASKS | "
+                        "start COUNT | idle COUNT\n"
                         "           [--seconds S] [--direct] [--cpus LIST]\n");
         pvm_exit();
         return 2;

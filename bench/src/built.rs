@@ -48,16 +48,18 @@ impl fmt::Display for PeersError {
                 let name = beside.file_name().unwrap_or_default().display();
                 write!(
                     f,
-                    "the peers live in programs of their own, and neither their sources ({SOURCES}) nor {} are there; \
-                     run from a checkout, put {name} beside this program, or use --peers none or another one that needs no \
-                     such program (unix-socket, pthread)",
+                    "the peers live in programs of their own, and neither their sources \
+                    ({SOURCES}) nor {} are there; run from a checkout, put {name} beside this \
+                    program, or use --peers none or a peer that needs no such program \
+                    (unix-socket, pthread)",
                     beside.display()
                 )
             }
             PeersError::Missing { what, packages } => {
                 write!(
                     f,
-                    "building the peers takes {what}; install it (Debian: apt-get install {packages}) or use --peers none"
+                    "building the peers takes {what}; install it (Debian: apt-get install \
+                    {packages}) or use --peers none"
                 )
             }
             PeersError::Build { command, how } => {
@@ -90,7 +92,8 @@ const BOOST: Need = Need {
 
 const GRPC_CPP: Need = Need {
     what: "a C++ compiler, and gRPC's C++ library with its generators",
-    packages: "g++ pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc",
+    packages: "g++ pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler \
+        protobuf-compiler-grpc",
     there: || {
         let on_path = |name| {
             env::split_paths(&env::var_os("PATH").unwrap_or_default())

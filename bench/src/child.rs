@@ -317,7 +317,8 @@ struct Args {
     place: Place,
 }
 
-const USAGE: &str = "bench-child SYSTEM server|client --cpus N,… --mode polling|parked --dir DIR [--placement two-cores|one-core]";
+const USAGE: &str = "bench-child SYSTEM server|client --cpus N,… --mode polling|parked --dir DIR \
+    [--placement two-cores|one-core]";
 
 impl Args {
     fn parse(args: impl IntoIterator<Item = OsString>) -> Outcome<Args> {

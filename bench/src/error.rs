@@ -47,7 +47,8 @@ impl fmt::Display for RunError {
             RunError::Nothing => {
                 write!(
                     f,
-                    "nothing to measure: no system that takes part (see --peers) runs that part of the suite"
+                    "nothing to measure: no system that takes part (see --peers) runs that part \
+                    of the suite"
                 )
             }
             RunError::File { path, error } => write!(f, "{}: {error}", path.display()),

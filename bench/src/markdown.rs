@@ -34,7 +34,8 @@ fn machine() -> String {
 
 fn text(records: &[Record], machine: &str) -> String {
     let mut out = format!("Measured on {machine}, with upcall {}.\n\n", env!("CARGO_PKG_VERSION"));
-    out += "| case | system | placement | server | median | p99 | p99.99 | mean | per second | line |\n";
+    out += "| case | system | placement | server | median | p99 | p99.99 | mean | per second | \
+        line |\n";
     out += "|---|---|---|---|--:|--:|--:|--:|--:|--:|\n";
     for record in records.iter().filter(|record| !is_repeated(record, records)) {
         let case = match &record.config {
@@ -145,7 +146,8 @@ mod tests {
         };
         let text = text(&[record], "a machine");
         assert!(text.starts_with("Measured on a machine, with upcall "), "{text}");
-        let row = "| null | upcall | two-cores | parked | 6.12 µs | 7.00 µs | 19.5 µs | 6.20 µs | 161 thousand | – |";
+        let row = "| null | upcall | two-cores | parked | 6.12 µs | 7.00 µs | 19.5 µs | 6.20 µs | \
+            161 thousand | – |";
         assert_eq!(text.lines().last(), Some(row));
         let properties = properties(&[Properties {
             system: "unix-socket",

@@ -275,9 +275,10 @@ mod tests {
         let json = serde_json::to_string(&record).unwrap();
         assert_eq!(
             json,
-            "{\"suite\":\"rpc\",\"case\":\"null\",\"system\":\"limit\",\"placement\":\"two-cores\",\"mode\":\"polling\",\
-             \"p50_ns\":149.0,\"p99_ns\":298.0,\"p999_ns\":447.0,\"mean_ns\":150.0,\"per_s\":6666666.7,\"samples\":30,\
-             \"line_ns\":145.0}"
+            "{\"suite\":\"rpc\",\"case\":\"null\",\"system\":\"limit\",\
+             \"placement\":\"two-cores\",\"mode\":\"polling\",\
+             \"p50_ns\":149.0,\"p99_ns\":298.0,\"p999_ns\":447.0,\"mean_ns\":150.0,\
+             \"per_s\":6666666.7,\"samples\":30,\"line_ns\":145.0}"
         );
         assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);
         let rare = |p9999_ns| {

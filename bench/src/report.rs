@@ -76,5 +76,5 @@ pub fn busy() -> Option<String> {
     let load: f64 =
         std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()?;
     (load > 0.5)
-        .then(|| format!("other programs were running when this began (load average {load:.1}): single figures may be far off"))
+        .then(|| format!("other programs were running (load {load:.1}): figures may be far off"))
 }

@@ -234,7 +234,8 @@ impl Runner {
         }
         if self.hurried > 0 {
             run.report.notes.push(format!(
-                "{} of {} cases had time for one round only: their figures are of one turn each, not medians of several",
+                "{} of {} cases had time for one round only: their figures are of one turn each, \
+                not medians of several",
                 self.hurried,
                 groups.len()
             ));

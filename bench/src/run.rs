@@ -299,7 +299,8 @@ mod tests {
             series[1].turns = [105.0, 100.0].map(turn).into();
             run.leave_like("two-cores", &mut series);
             assert_eq!(series.map(|one| one.turns.len()), [2, 2]);
-            let note = "two-cores: the line took 100 to 400 ns; only the 4 of 5 turns beside 100 to 110 ns count";
+            let note = "two-cores: the line took 100 to 400 ns; only the 4 of 5 turns beside 100 \
+                to 110 ns count";
             assert_eq!(run.report.notes, [note]);
             assert!(run.has_room(Placement::OneCore) && run.folder() != run.folder());
         });

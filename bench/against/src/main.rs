@@ -47,7 +47,11 @@ fn fill(data: &mut [u8], seed: u64) -> u64 {
 }
 
 /// Returns the median time of one call, in nanoseconds. The clock is read once for `batch` calls.
-fn measure(most: Duration, batch: u32, mut call: impl FnMut(u64) -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+fn measure(
+    most: Duration,
+    batch: u32,
+    mut call: impl FnMut(u64) -> Result<(), Box<dyn Error>>,
+) -> Result<f64, Box<dyn Error>> {
     let mut samples = Vec::with_capacity(1 << 20);
     let (begun, mut seed) = (Instant::now(), 0);
     // The first eighth of the time warms up caches.
@@ -97,7 +101,9 @@ fn client(name: &str, pacing: Pacing, most: Duration) -> Result<(), Box<dyn Erro
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().collect();
-    let [_, role, name, mode, cpu, rest @ ..] = words.as_slice() else { return Err("see the source".into()) };
+    let [_, role, name, mode, cpu, rest @ ..] = words.as_slice() else {
+        return Err("see the source".into())
+    };
     let pacing = if mode == "polled" { Pacing::Poll } else { Pacing::Sleep };
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu.parse()?);

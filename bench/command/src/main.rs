@@ -24,9 +24,10 @@ use std::process::ExitCode;
 /// systems, in one run.
 #[derive(Parser)]
 #[command(name = "upcall-bench", version, propagate_version = true)]
-#[command(
-    after_help = "Examples:\n  upcall-bench rpc --peers none\n  upcall-bench rpc --peers grpc,unix-socket --case null --json rpc.json\n  upcall-bench threads --peers none --markdown threads.md"
-)]
+#[command(after_help = "Examples:\n  \
+        upcall-bench rpc --peers none\n  \
+        upcall-bench rpc --peers grpc,unix-socket --case null --json rpc.json\n  \
+        upcall-bench threads --peers none --markdown threads.md")]
 struct Args {
     #[command(subcommand)]
     suite: suites::Command,

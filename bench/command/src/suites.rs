@@ -27,10 +27,12 @@ pub enum Command {
     /// server and a client leave behind after kill -9. Its table also says how each system treats
     /// data from a peer: the kernel copies it, it is checked where the peer can change it, or it is
     /// trusted.
-    #[command(
-        after_help = "Examples:\n  upcall-bench rpc --peers none\n  upcall-bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
-        upcall-bench rpc --peers none --case null --case null-t32 --placement two-cores\n  upcall-bench rpc --peers none --case bind\n  upcall-bench rpc --peers all --case properties"
-    )]
+    #[command(after_help = "Examples:\n  \
+        upcall-bench rpc --peers none\n  \
+        upcall-bench rpc --peers iceoryx2,grpc --json rpc.json\n  \
+        upcall-bench rpc --peers none --case null --case null-t32 --placement two-cores\n  \
+        upcall-bench rpc --peers none --case bind\n  \
+        upcall-bench rpc --peers all --case properties")]
     Rpc {
         #[command(flatten)]
         told: Told<Rpc>,
@@ -44,19 +46,33 @@ pub enum Command {
     /// The cases are procedure-call, fork, fork-join, yield, lock-unlock and ping-pong; yield-10
     /// and so on, with more than two threads that yield in turn; and alive-1 and so on to alive-1m.
     /// The peers are boost-fiber, may, tokio, go and pthread.
-    #[command(
-        after_help = "Examples:\n  upcall-bench threads --peers none\n  upcall-bench threads --peers tokio,go --json threads.json\n  \
-        upcall-bench threads --peers all --case fork-join --case yield\n  upcall-bench threads --peers all --plot figures\n  \
-        upcall-bench threads --peers pthread --quick --alive 500,5000 --case alive-500 --case alive-5k"
-    )]
+    #[command(after_help = "Examples:\n  \
+        upcall-bench threads --peers none\n  \
+        upcall-bench threads --peers tokio,go --json threads.json\n  \
+        upcall-bench threads --peers all --case fork-join --case yield\n  \
+        upcall-bench threads --peers all --plot figures\n  \
+        upcall-bench threads --peers pthread --quick --alive 500,5000 --case alive-500 \
+        --case alive-5k")]
     Threads {
         #[command(flatten)]
         told: Told<Threads>,
         /// Numbers of threads that yield in turn, separated by commas; each is a case `yield-N`.
-        #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::READY, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(
+            long,
+            value_name = "N,…",
+            value_delimiter = ',',
+            default_values_t = Case::READY,
+            value_parser = clap::value_parser!(u64).range(1..)
+        )]
         ready: Vec<u64>,
         /// Numbers of threads alive at once, separated by commas; each is a case `alive-N`.
-        #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Case::ALIVE, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(
+            long,
+            value_name = "N,…",
+            value_delimiter = ',',
+            default_values_t = Case::ALIVE,
+            value_parser = clap::value_parser!(u64).range(1..)
+        )]
         alive: Vec<u64>,
     },
     /// The experiments of URPC: the null call by 1 to 16 threads at once (Figures 3 and 4), and the
@@ -65,10 +81,11 @@ pub enum Command {
     /// C client processors and S server processors are 1,0 1,1 1,2 2,0 2,1 or 2,2, if this machine
     /// has them. The cases are null-t1 and so on to null-t16, null-t32 where S is 0,
     /// procedure-call, and send, poll, receive and dispatch, each followed by -client or -server.
-    #[command(
-        after_help = "Examples:\n  upcall-bench urpc\n  upcall-bench urpc --json urpc.json --plot figures\n  upcall-bench urpc --config 1,1 --case null-t1 --case null-t2\n  \
-        upcall-bench urpc --case send-client --case send-server --quick"
-    )]
+    #[command(after_help = "Examples:\n  \
+        upcall-bench urpc\n  \
+        upcall-bench urpc --json urpc.json --plot figures\n  \
+        upcall-bench urpc --config 1,1 --case null-t1 --case null-t2\n  \
+        upcall-bench urpc --case send-client --case send-server --quick")]
     Urpc {
         #[command(flatten)]
         told: Told<Urpc>,
@@ -80,9 +97,10 @@ pub enum Command {
     /// The experiments of LRPC: its four calls on one processor and on two (Table IV), the null
     /// call beside the least that the machine permits (Table V), and null calls by several
     /// processors at once (Figure 2).
-    #[command(
-        after_help = "Examples:\n  upcall-bench lrpc --peers none\n  upcall-bench lrpc --json lrpc.json --plot figures\n  upcall-bench lrpc --peers ipc-channel,grpc,grpc-c++ --quick"
-    )]
+    #[command(after_help = "Examples:\n  \
+        upcall-bench lrpc --peers none\n  \
+        upcall-bench lrpc --json lrpc.json --plot figures\n  \
+        upcall-bench lrpc --peers ipc-channel,grpc,grpc-c++ --quick")]
     Lrpc(Told<Lrpc>),
     /// Messages between two processes (UDM's Table 4): their cost for sender and receiver, their
     /// time in transit, and the number of messages per second.
@@ -101,12 +119,16 @@ pub enum Command {
     /// buffered messages by the send interval (Figure 7), and synth-simulated, the same on virtual
     /// clocks; and tpuz, the triangle puzzle beside other jobs that take turns with it (Table 6),
     /// and tpuz-simulated, the same by four members on virtual clocks. --plot draws them.
-    #[command(
-        after_help = "Examples:\n  upcall-bench messages --peers none\n  upcall-bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
-        upcall-bench messages --peers all --case one-way-0 --placement two-cores\n  upcall-bench messages --peers none --system upcall --case send-0 --quick\n  \
+    #[command(after_help = "Examples:\n  \
+        upcall-bench messages --peers none\n  \
+        upcall-bench messages --peers ucx-am,iceoryx2 --json messages.json\n  \
+        upcall-bench messages --peers all --case one-way-0 --placement two-cores\n  \
+        upcall-bench messages --peers none --system upcall --case send-0 --quick\n  \
         upcall-bench messages --peers none --case section --case buffered --case divert\n  \
-        upcall-bench messages --peers none --case buffered --case synth-10 --case synth-100 --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot docs/performance/figures\n  upcall-bench messages --peers none --case exactly-once --messages 1000000000"
-    )]
+        upcall-bench messages --peers none --case buffered --case synth-10 --case synth-100 \
+        --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot \
+        docs/figures\n  \
+        upcall-bench messages --peers none --case exactly-once --messages 1000000000")]
     Messages {
         #[command(flatten)]
         told: Told<Messages>,
@@ -123,9 +145,10 @@ pub enum Command {
     /// and create-process (records end in -dirty if the home touches the object between
     /// operations); throughput-counter and throughput-queue, beside a mutex that processes share
     /// and a spin lock; slowdown; and break-even.
-    #[command(
-        after_help = "Examples:\n  upcall-bench homed --quick\n  upcall-bench homed --json homed.json --plot docs/performance/figures\n  upcall-bench homed --case find-last-10 --case break-even"
-    )]
+    #[command(after_help = "Examples:\n  \
+        upcall-bench homed --quick\n  \
+        upcall-bench homed --json homed.json --plot docs/figures\n  \
+        upcall-bench homed --case find-last-10 --case break-even")]
     Homed(Told<Homed>),
     /// A table of a million entries that processes share (docs/performance/cache.md): get and put of 100 bytes,
     /// by Upcall with all methods, and by Redis and Memcached over a Unix socket.
@@ -135,10 +158,11 @@ pub enum Command {
     /// lock; upcall-urgent and upcall-invoke, by the table's home; upcall-auto, by the method that
     /// proves to be the fastest; the peers redis and memcached; and on two processors redis-spin
     /// and memcached-spin, whose clients poll for an answer.
-    #[command(
-        after_help = "Examples:\n  upcall-bench cache\n  upcall-bench cache --quick --peers none\n  upcall-bench cache --peers redis --case get --json cache.json\n  \
-        upcall-bench cache --entries 10000 --placement two-cores"
-    )]
+    #[command(after_help = "Examples:\n  \
+        upcall-bench cache\n  \
+        upcall-bench cache --quick --peers none\n  \
+        upcall-bench cache --peers redis --case get --json cache.json\n  \
+        upcall-bench cache --entries 10000 --placement two-cores")]
     Cache {
         #[command(flatten)]
         told: Told<Cache>,
@@ -158,10 +182,11 @@ pub enum Command {
     /// processes on two processors, with neighbours together or apart; limit; and the peers pvm and
     /// pvm-direct, through the daemon and from task to task; openmpi and mpich, which spin on two
     /// processors; and openmpi-yield, on one. With all peers it takes six to eight minutes.
-    #[command(
-        after_help = "Examples:\n  upcall-bench pvm --peers none\n  upcall-bench pvm --json pvm.json --plot docs/performance/figures\n  upcall-bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
-        upcall-bench pvm --peers none --system upcall --case switch-16 --quick"
-    )]
+    #[command(after_help = "Examples:\n  \
+        upcall-bench pvm --peers none\n  \
+        upcall-bench pvm --json pvm.json --plot docs/figures\n  \
+        upcall-bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
+        upcall-bench pvm --peers none --system upcall --case switch-16 --quick")]
     Pvm(Told<Pvm>),
 }
 
@@ -196,5 +221,9 @@ fn starter() -> Result<PathBuf, Box<dyn Error>> {
         return Ok(command);
     }
     let missing = command.display();
-    Err(format!("{missing} is missing, which starts PVM programs: build it (cargo build --release --package upcall-cli)").into())
+    Err(format!(
+        "{missing} is missing, which starts PVM programs: build it (cargo build --release \
+        --package upcall-cli)"
+    )
+    .into())
 }

@@ -39,7 +39,7 @@ impl<S: Suite> Args for Told<S> {
         let peers = option(
             "peers",
             "PEERS",
-            "Who else is measured: `none`, `all`, or names with commas between",
+            "Peers to measure: `none`, `all`, or names separated by commas",
         )
         .default_value("all")
         .value_parser(|peers: &str| peers.parse::<Peers<S::Peer>>());
@@ -56,13 +56,21 @@ impl<S: Suite> Args for Told<S> {
         });
         command
             .args((!S::Peer::ALL.is_empty()).then_some(peers))
-            .arg(file("json", "Write the records to this file as a JSON array; `-` writes them to standard output, without a table"))
-            .arg(file("markdown", "Write the records to this file as a Markdown table, with the machine; `-` is standard output"))
+            .arg(file(
+                "json",
+                "Write the records to this file as a JSON array; `-` writes them to \
+                standard output, without a table",
+            ))
+            .arg(file(
+                "markdown",
+                "Write the records to this file as a Markdown table, with the \
+                machine; `-` is standard output",
+            ))
             .arg(
                 Arg::new("quick")
                     .long("quick")
                     .action(ArgAction::SetTrue)
-                    .help("Take less time: for trying out, not for numbers"),
+                    .help("Take less time, to try the suite and not for figures"),
             )
             .args(offers)
     }

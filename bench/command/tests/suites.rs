@@ -533,7 +533,12 @@ fn long_messages_are_measured() {
         assert!(
             share("synth-simulated-1000-500") > 0.5 && share("synth-simulated-1000-2000") < 0.02
         );
-        assert!(records[&["tpuz-null-co", "upcall", "two-cores", "polling"].map(String::from)]["samples"].as_u64() > Some(500));
+        assert!(
+            records[&["tpuz-null-co", "upcall", "two-cores", "polling"].map(String::from)]
+                ["samples"]
+                .as_u64()
+                > Some(500)
+        );
     }
 }
 

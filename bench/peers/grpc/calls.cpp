@@ -1,5 +1,6 @@
-// gRPC's C++ library as src/grpc_cpp.rs drives it: the synchronous server and stub of its quick start, with its defaults.
-// A call returns null, or what went wrong; that text stands until the client's next call.
+// gRPC's C++ library, driven by src/grpc_cpp.rs: the synchronous server and stub of its quick
+// start, with its defaults. A call returns null, or an error text that is valid until the client's
+// next call.
 
 #include <grpcpp/grpcpp.h>
 
@@ -19,7 +20,7 @@ using grpc::ClientContext;
 using grpc::ServerContext;
 using grpc::Status;
 
-// The answers are every system's, in Rust.
+// The answers of all systems, in Rust.
 extern "C" const std::size_t upcall_grpc_big;
 extern "C" std::int32_t upcall_grpc_answer_add(std::int32_t a, std::int32_t b);
 extern "C" std::uint64_t upcall_grpc_answer_bytes_in(const char *data, std::size_t len);
@@ -34,13 +35,15 @@ class Served final : public Calls::Service {
     }
 
     Status BytesIn(ServerContext *, const Data *request, Sum *reply) override {
-        reply->set_value(upcall_grpc_answer_bytes_in(request->data().data(), request->data().size()));
+        reply->set_value(
+            upcall_grpc_answer_bytes_in(request->data().data(), request->data().size()));
         return Status::OK;
     }
 
     Status BigInOut(ServerContext *, const Data *request, Data *reply) override {
         reply->mutable_data()->resize(upcall_grpc_big);
-        upcall_grpc_answer_big_in_out(request->data().data(), request->data().size(), reply->mutable_data()->data());
+        upcall_grpc_answer_big_in_out(request->data().data(), request->data().size(),
+                                      reply->mutable_data()->data());
         return Status::OK;
     }
 };
@@ -50,7 +53,7 @@ struct Server {
     std::unique_ptr<grpc::Server> running;
 };
 
-// Null if it cannot listen there; the library says why on standard error.
+// Returns null if the server cannot listen there. The library reports the reason on standard error.
 extern "C" Server *upcall_grpc_serve(const char *address) {
     auto server = std::make_unique<Server>();
     grpc::ServerBuilder builder;
@@ -71,15 +74,17 @@ struct Client {
 
     const char *outcome(const Status &status) {
         if (status.ok()) return nullptr;
-        wrong = "gRPC status " + std::to_string(status.error_code()) + ": " + status.error_message();
+        wrong =
+            "gRPC status " + std::to_string(status.error_code()) + ": " + status.error_message();
         return wrong.c_str();
     }
 };
 
-// Null if nobody answers within some seconds.
+// Returns null if no server answers within some seconds.
 extern "C" Client *upcall_grpc_connect(const char *address) {
     auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
-    if (!channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(10))) return nullptr;
+    if (!channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(10)))
+        return nullptr;
     return new Client{Calls::NewStub(channel), {}};
 }
 
@@ -91,7 +96,8 @@ extern "C" const char *upcall_grpc_null(Client *client) {
     return client->outcome(client->calls->Null(&context, request, &reply));
 }
 
-extern "C" const char *upcall_grpc_add(Client *client, std::int32_t a, std::int32_t b, std::int32_t *sum) {
+extern "C" const char *upcall_grpc_add(Client *client, std::int32_t a, std::int32_t b,
+                                       std::int32_t *sum) {
     ClientContext context;
     Pair request;
     Number reply;
@@ -102,7 +108,8 @@ extern "C" const char *upcall_grpc_add(Client *client, std::int32_t a, std::int3
     return client->outcome(status);
 }
 
-extern "C" const char *upcall_grpc_bytes_in(Client *client, const char *data, std::size_t len, std::uint64_t *sum) {
+extern "C" const char *upcall_grpc_bytes_in(Client *client, const char *data, std::size_t len,
+                                            std::uint64_t *sum) {
     ClientContext context;
     Data request;
     Sum reply;
@@ -112,18 +119,21 @@ extern "C" const char *upcall_grpc_bytes_in(Client *client, const char *data, st
     return client->outcome(status);
 }
 
-extern "C" const char *upcall_grpc_big_in_out(Client *client, const char *data, std::size_t len, char *out) {
+extern "C" const char *upcall_grpc_big_in_out(Client *client, const char *data, std::size_t len,
+                                              char *out) {
     ClientContext context;
     Data request, reply;
     request.set_data(data, len);
     Status status = client->calls->BigInOut(&context, request, &reply);
     if (status.ok() && reply.data().size() != upcall_grpc_big)
-        status = Status(grpc::StatusCode::DATA_LOSS, "the reply has " + std::to_string(reply.data().size()) + " bytes");
+        status = Status(grpc::StatusCode::DATA_LOSS,
+                        "the reply has " + std::to_string(reply.data().size()) + " bytes");
     if (status.ok()) std::memcpy(out, reply.data().data(), upcall_grpc_big);
     return client->outcome(status);
 }
 
-// Callers who each make their next call when the one before is answered, until the time is up or a call fails.
+// Callers that each make their next call when the previous one is answered, until the time is up or
+// a call fails.
 struct Callers {
     Calls::Stub &calls;
     Clock::time_point end;
@@ -140,7 +150,8 @@ struct Callers {
 
     void call() {
         auto one = std::make_shared<Call>();
-        calls.async()->Null(&one->context, &one->request, &one->reply, [this, one](Status status) { next(status); });
+        calls.async()->Null(&one->context, &one->request, &one->reply,
+                            [this, one](Status status) { next(status); });
     }
 
     void next(const Status &status) {
@@ -157,8 +168,10 @@ struct Callers {
     }
 };
 
-// Null calls by so many callers at once, on the one channel and by its callbacks: their number.
-extern "C" const char *upcall_grpc_outstanding(Client *client, std::size_t callers, std::uint64_t ns, std::uint64_t *answered) {
+// Makes null calls by `callers` callers at once, on the one channel and by its callbacks, and stores
+// the number of answered calls.
+extern "C" const char *upcall_grpc_outstanding(Client *client, std::size_t callers,
+                                               std::uint64_t ns, std::uint64_t *answered) {
     Callers all{*client->calls, Clock::now() + std::chrono::nanoseconds(ns), callers};
     for (std::size_t caller = 0; caller < callers; ++caller) all.call();
     std::unique_lock<std::mutex> lock(all.mutex);

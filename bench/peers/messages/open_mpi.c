@@ -1,12 +1,12 @@
-// Open MPI as src/messages/open_mpi.rs drives it: blocking sends and receives between the two ranks, handlers as tags.
-// A function returns null, or what went wrong: a text that stands until the next call.
+// Open MPI, driven by src/messages/open_mpi.rs: blocking sends and receives between the two ranks,
+// with handlers as tags. A function returns null, or an error text that is valid until the next call.
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include <mpi.h>
 
-// The longest message.
+// Maximum size of a message, in bytes.
 enum { LONGEST = 16384 };
 
 typedef void (*Taken)(void *context, uint16_t handler, const void *data, size_t len);
@@ -22,14 +22,15 @@ static const char *text(int code) {
     return wrong;
 }
 
-// Joins the other process that was started with this one.
+// Connects to the other process that was started with this one.
 const char *upcall_mpi_join(int rank) {
     int code = MPI_Init(NULL, NULL), own, count;
     if (code != MPI_SUCCESS) return "MPI_Init failed";
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &own);
     MPI_Comm_size(MPI_COMM_WORLD, &count);
-    if (count != 2 || own != rank) return "started without orterun, or not as its first and second process";
+    if (count != 2 || own != rank)
+        return "started without orterun, or not as its first and second process";
     other = 1 - rank;
     return NULL;
 }
@@ -38,10 +39,11 @@ const char *upcall_mpi_send(uint16_t handler, const void *data, size_t len) {
     return text(MPI_Send(data, (int)len, MPI_BYTE, other, handler, MPI_COMM_WORLD));
 }
 
-// Waits until a message has come, and gives it to `taken`.
+// Waits for a message, and passes it to `taken`.
 const char *upcall_mpi_receive(Taken taken, void *to) {
     MPI_Status status;
-    int code = MPI_Recv(received, LONGEST, MPI_BYTE, other, MPI_ANY_TAG, MPI_COMM_WORLD, &status), len = 0;
+    int code = MPI_Recv(received, LONGEST, MPI_BYTE, other, MPI_ANY_TAG, MPI_COMM_WORLD, &status),
+        len = 0;
     if (code != MPI_SUCCESS) return text(code);
     MPI_Get_count(&status, MPI_BYTE, &len);
     taken(to, (uint16_t)status.MPI_TAG, received, (size_t)len);

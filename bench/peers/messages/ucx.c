@@ -1,5 +1,6 @@
-// UCX as src/messages/ucx.rs drives it: the ucp layer with its defaults, one worker and one endpoint a side; active messages, or tag matching.
-// A function returns null, or what went wrong: a text that stands as long as the program.
+// UCX, driven by src/messages/ucx.rs: the ucp layer with its defaults, one worker and one endpoint a
+// side; active messages, or tag matching. A function returns null, or an error text that lives as
+// long as the program.
 
 #include <sched.h>
 #include <stdbool.h>
@@ -10,7 +11,8 @@
 
 #include <ucp/api/ucp.h>
 
-// The longest message, and receives that are posted ahead: a message that finds none is copied once more.
+// Maximum size of a message in bytes, and number of receives that are posted ahead: a message that
+// finds no posted receive is copied once more.
 enum { LONGEST = 16384, POSTED = 32, HANDLERS = 4 };
 
 typedef void (*Taken)(void *context, uint16_t handler, const void *data, size_t len);
@@ -23,7 +25,7 @@ struct Id {
 };
 
 struct Posted {
-    // What the library has found, if it is done.
+    // The received message, if `done` is set.
     ucp_tag_recv_info_t info;
     ucs_status_t status;
     bool done;
@@ -37,14 +39,14 @@ struct Ucx {
     ucp_address_t *address;
     bool by_tag, yields;
 
-    // Who takes the messages now, and how many have come.
+    // The receiver of messages, and the number of messages that it has received.
     Taken taken;
     void *to;
     size_t count;
     const char *wrong;
 
     struct Id ids[HANDLERS];
-    // Where a large message goes.
+    // The buffer for a large message.
     uint8_t large[LONGEST];
     uint16_t large_handler;
 
@@ -52,7 +54,9 @@ struct Ucx {
     size_t next;
 };
 
-static const char *text(ucs_status_t status) { return status == UCS_OK ? NULL : ucs_status_string(status); }
+static const char *text(ucs_status_t status) {
+    return status == UCS_OK ? NULL : ucs_status_string(status);
+}
 
 static void take(Ucx *ucx, uint16_t handler, const void *data, size_t len) {
     ucx->taken(ucx->to, handler, data, len);
@@ -66,7 +70,8 @@ static void large_came(void *request, ucs_status_t status, size_t len, void *dat
     ucp_request_free(request);
 }
 
-static ucs_status_t came(void *arg, const void *header, size_t header_len, void *data, size_t len, const ucp_am_recv_param_t *param) {
+static ucs_status_t came(void *arg, const void *header, size_t header_len, void *data, size_t len,
+                         const ucp_am_recv_param_t *param) {
     (void)header, (void)header_len;
     struct Id *id = arg;
     Ucx *ucx = id->ucx;
@@ -78,11 +83,12 @@ static ucs_status_t came(void *arg, const void *header, size_t header_len, void 
         ucx->wrong = "a message that is too long";
         return UCS_OK;
     }
-    // The sender has said that it has one; there is never more than one such under way here.
+    // The sender has announced the message. There is never more than one such message in transit here.
     ucx->large_handler = id->handler;
     size_t got = 0;
     ucp_request_param_t fetch = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_RECV_INFO,
         .cb.recv_am = large_came,
         .user_data = ucx,
         .recv_info.length = &got,
@@ -96,7 +102,8 @@ static ucs_status_t came(void *arg, const void *header, size_t header_len, void 
     return UCS_INPROGRESS;
 }
 
-static void tagged_came(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *data) {
+static void tagged_came(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                        void *data) {
     struct Posted *posted = data;
     posted->info = *info;
     posted->status = status;
@@ -107,7 +114,8 @@ static void tagged_came(void *request, ucs_status_t status, const ucp_tag_recv_i
 static const char *post(Ucx *ucx, struct Posted *posted) {
     posted->done = false;
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_RECV_INFO,
         .cb.recv = tagged_came,
         .user_data = posted,
         .recv_info.tag_info = &posted->info,
@@ -142,7 +150,8 @@ static const char *open_worker(Ucx *ucx) {
     for (uint16_t handler = 0; handler < HANDLERS && !ucx->by_tag; ++handler) {
         ucx->ids[handler] = (struct Id){ucx, handler};
         ucp_am_handler_param_t param = {
-            .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+            .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                          UCP_AM_HANDLER_PARAM_FIELD_ARG,
             .id = handler,
             .cb = came,
             .arg = &ucx->ids[handler],
@@ -159,8 +168,9 @@ static const char *open_worker(Ucx *ucx) {
     return NULL;
 }
 
-// One side. Its address is for the other one, and stands as long as it does.
-const char *upcall_ucx_open(bool by_tag, bool yields, Ucx **opened, const void **address, size_t *len) {
+// Opens one side. Its address is for the other side, and lives as long as this one.
+const char *upcall_ucx_open(bool by_tag, bool yields, Ucx **opened, const void **address,
+                            size_t *len) {
     Ucx *ucx = calloc(1, sizeof *ucx);
     if (ucx == NULL) return "no memory left";
     ucx->by_tag = by_tag;
@@ -186,15 +196,16 @@ static const char *finish(Ucx *ucx, ucs_status_ptr_t request) {
     return text(status);
 }
 
-// Returns when the data may be changed.
+// Sends, and returns when the data may be changed.
 const char *upcall_ucx_send(Ucx *ucx, uint16_t handler, const void *data, size_t len) {
     ucp_request_param_t param = {.op_attr_mask = 0};
-    ucs_status_ptr_t request = ucx->by_tag ? ucp_tag_send_nbx(ucx->endpoint, data, len, handler, &param)
-                                           : ucp_am_send_nbx(ucx->endpoint, handler, NULL, 0, data, len, &param);
+    ucs_status_ptr_t request =
+        ucx->by_tag ? ucp_tag_send_nbx(ucx->endpoint, data, len, handler, &param)
+                    : ucp_am_send_nbx(ucx->endpoint, handler, NULL, 0, data, len, &param);
     return finish(ucx, request);
 }
 
-// Waits until a message has come, and gives it and those behind it to `taken`.
+// Waits for a message, and passes it and those queued behind it to `taken`.
 const char *upcall_ucx_receive(Ucx *ucx, Taken taken, void *to) {
     ucx->taken = taken;
     ucx->to = to;
@@ -213,13 +224,14 @@ const char *upcall_ucx_receive(Ucx *ucx, Taken taken, void *to) {
     }
 }
 
-// What was sent goes out.
+// Waits until all sent messages have left.
 const char *upcall_ucx_flush(Ucx *ucx) {
     ucp_request_param_t param = {.op_attr_mask = 0};
     return finish(ucx, ucp_ep_flush_nbx(ucx->endpoint, &param));
 }
 
-// Returns when the connection stands; the other side connects meanwhile, or waits for a message.
+// Connects, and returns when the connection is established. The other side must be connecting at the
+// same time, or waiting for a message.
 const char *upcall_ucx_connect(Ucx *ucx, const void *address) {
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = address};
     ucs_status_t status = ucp_ep_create(ucx->worker, &params, &ucx->endpoint);

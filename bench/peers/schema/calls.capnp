@@ -1,4 +1,5 @@
-# The calls of the benchmark. src/calls_capnp.rs is made from this, and kept, so that building takes no schema compiler:
+# The calls of the benchmark. src/calls_capnp.rs is generated from this file and kept under version
+# control, so that building needs no schema compiler:
 #   capnp compile -o rust:src --src-prefix=schema schema/calls.capnp      (capnpc-rust 0.27)
 @0xd2d5bd0c5e1a4c37;
 

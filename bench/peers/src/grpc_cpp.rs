@@ -209,7 +209,8 @@ fn main() -> ExitCode {
         Some(first) if first == "bench-child" => child_main(args, &[Entry::of::<GrpcCpp>()]),
         _ => {
             eprintln!(
-                "upcall-grpc-cpp is run by `upcall-bench rpc` and `upcall-bench lrpc` with --peers grpc-c++"
+                "upcall-grpc-cpp is run by `upcall-bench rpc` and `upcall-bench lrpc` with \
+                --peers grpc-c++"
             );
             ExitCode::FAILURE
         }

@@ -1,5 +1,6 @@
-// `upcall-boost-fiber`: Boost.Fiber behind the child protocol of the benchmark harness (bench/src/threads/child.rs says it).
-// Its defaults but for the size of stacks (README.md): round-robin scheduler, stacks from the C library's allocator without guard pages.
+// `upcall-boost-fiber`: Boost.Fiber behind the child protocol of the benchmark harness
+// (bench/src/threads/child.rs). It has its defaults except for the size of stacks (README.md):
+// round-robin scheduler, stacks from the C library's allocator without guard pages.
 
 #include <boost/fiber/all.hpp>
 
@@ -22,7 +23,7 @@
 namespace fibers = boost::fibers;
 using Clock = std::chrono::steady_clock;
 
-// From its default size on, 128 KiB, the C library has the kernel map each stack by itself, which takes twice as long.
+// At the default size, 128 KiB, the C library maps each stack separately, which takes twice as long.
 static fibers::fixedsize_stack stacks(64 * 1024);
 
 struct Task {
@@ -34,11 +35,12 @@ struct Work {
     std::uint64_t done = 0;
 
     void lap(Clock::time_point begun) {
-        samples_ns.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun).count());
+        samples_ns.push_back(
+            std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun).count());
     }
 };
 
-// Nothing but a call: each result is the next one's argument.
+// Only a call: each result is the next call's argument.
 __attribute__((noipa)) static std::uint64_t next(std::uint64_t count) { return count + 1; }
 
 static Work procedure_calls(Task task) {
@@ -57,7 +59,8 @@ static Work forks(Task task) {
     threads.reserve(task.ops);
     for (std::uint64_t sample = 0; sample < task.samples; ++sample) {
         auto begun = Clock::now();
-        for (std::uint64_t op = 0; op < task.ops; ++op) threads.emplace_back(std::allocator_arg, stacks, [&work] { ++work.done; });
+        for (std::uint64_t op = 0; op < task.ops; ++op)
+            threads.emplace_back(std::allocator_arg, stacks, [&work] { ++work.done; });
         work.lap(begun);
         for (auto &thread : threads) thread.join();
         threads.clear();
@@ -69,13 +72,14 @@ static Work forks_and_joins(Task task) {
     Work work;
     for (std::uint64_t sample = 0; sample < task.samples; ++sample) {
         auto begun = Clock::now();
-        for (std::uint64_t op = 0; op < task.ops; ++op) fibers::fiber(std::allocator_arg, stacks, [&work] { ++work.done; }).join();
+        for (std::uint64_t op = 0; op < task.ops; ++op)
+            fibers::fiber(std::allocator_arg, stacks, [&work] { ++work.done; }).join();
         work.lap(begun);
     }
     return work;
 }
 
-// Threads that wait until so many have come as open it.
+// A gate at which threads wait until `open` of them have arrived.
 struct Gate {
     fibers::mutex mutex;
     fibers::condition_variable opened;
@@ -88,7 +92,7 @@ struct Gate {
     }
 };
 
-// Each of them makes as many as the others, and nobody begins before all have come.
+// All threads yield equally often, and none begins before all have arrived.
 static Work yields(Task task) {
     Work work;
     Gate gate;
@@ -130,7 +134,7 @@ static Work locks(Task task) {
     return work;
 }
 
-// The number under the mutex says whose turn it is: even ours, odd the other's.
+// The number under the mutex gives the turn: even is this thread's, odd is the other's.
 static Work round_trips(Task task) {
     Work work;
     fibers::mutex mutex;
@@ -211,7 +215,7 @@ static Work idle(Task task) {
     return work;
 }
 
-// The most memory that this process has had at a time.
+// Returns the peak memory of this process, in KiB.
 static std::uint64_t peak_kib() {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;)
@@ -220,8 +224,9 @@ static std::uint64_t peak_kib() {
 }
 
 static const std::map<std::string, std::function<Work(Task)>> cases = {
-    {"procedure-call", procedure_calls}, {"fork", forks},       {"fork-join", forks_and_joins}, {"yield", yields}, {"lock-unlock", locks},
-    {"ping-pong", round_trips},          {"alive", alive},      {"idle", idle},
+    {"procedure-call", procedure_calls}, {"fork", forks},   {"fork-join", forks_and_joins},
+    {"yield", yields},                   {"lock-unlock", locks}, {"ping-pong", round_trips},
+    {"alive", alive},                    {"idle", idle},
 };
 
 int main(int argc, char **argv) try {
@@ -239,7 +244,8 @@ int main(int argc, char **argv) try {
         std::printf("%s%lu", separator, ns);
         separator = ",";
     }
-    std::printf("],\"done\":%lu,\"base_kib\":%lu,\"peak_kib\":%lu}\n", work.done, base_kib, peak_kib());
+    std::printf("],\"done\":%lu,\"base_kib\":%lu,\"peak_kib\":%lu}\n", work.done, base_kib,
+                peak_kib());
 } catch (const std::exception &error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

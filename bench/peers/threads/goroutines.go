@@ -1,5 +1,6 @@
-// Command upcall-goroutines: Go behind the child protocol of the benchmark harness (bench/src/threads/child.rs says it).
-// Goroutines on one processor, which GOMAXPROCS is anyway for a process that is confined to one (README.md).
+// Command upcall-goroutines: Go behind the child protocol of the benchmark harness
+// (bench/src/threads/child.rs). Goroutines run on one processor, which is Go's default for a process
+// that is confined to one (README.md).
 package main
 
 import (
@@ -17,7 +18,8 @@ import (
 
 type task struct{ threads, ops, samples int }
 
-// Work is the answer: how long each sample took, operations whose effect was found, the most memory at a time, before and in all.
+// Work is the answer: the duration of each sample, the number of operations whose effect was found,
+// and the peak memory before the system began and at the end.
 type Work struct {
 	Samples []int64 `json:"samples_ns"`
 	Done    int     `json:"done"`
@@ -25,9 +27,11 @@ type Work struct {
 	Peak    int     `json:"peak_kib"`
 }
 
-func (w *Work) lap(begun time.Time) { w.Samples = append(w.Samples, time.Since(begun).Nanoseconds()) }
+func (w *Work) lap(begun time.Time) {
+	w.Samples = append(w.Samples, time.Since(begun).Nanoseconds())
+}
 
-// Nothing but a call: each result is the next one's argument.
+// Only a call: each result is the next call's argument.
 //
 //go:noinline
 func next(count int) int { return count + 1 }
@@ -79,7 +83,7 @@ func forksAndJoins(t task) (w Work) {
 	return
 }
 
-// Each of them makes as many as the others, and nobody begins before all have come.
+// All goroutines yield equally often, and none begins before all have arrived.
 func yields(t task) (w Work) {
 	each, yields := t.ops/t.threads, 0
 	gate := newGate()
@@ -123,7 +127,7 @@ func locks(t task) (w Work) {
 	return
 }
 
-// The number under the mutex says whose turn it is: even ours, odd the other's.
+// The number under the mutex gives the turn: even is this goroutine's, odd is the other's.
 func roundTrips(t task) (w Work) {
 	var mutex sync.Mutex
 	changed := sync.NewCond(&mutex)
@@ -160,7 +164,7 @@ func roundTrips(t task) (w Work) {
 	return
 }
 
-// Goroutines that wait until so many have come as open it.
+// A gate at which goroutines wait until `open` of them have arrived.
 type gate struct {
 	mutex  sync.Mutex
 	opened *sync.Cond
@@ -254,7 +258,7 @@ func idle(t task) (w Work) {
 	return
 }
 
-// The most memory that this process has had at a time.
+// Returns the peak memory of this process, in KiB.
 func peakKiB() int {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -270,12 +274,12 @@ func peakKiB() int {
 }
 
 var cases = map[string]func(task) Work{
-	"procedure-call": procedureCalls, "fork": forks, "fork-join": forksAndJoins, "yield": yields, "lock-unlock": locks,
-	"ping-pong": roundTrips, "alive": alive, "idle": idle,
+	"procedure-call": procedureCalls, "fork": forks, "fork-join": forksAndJoins, "yield": yields,
+	"lock-unlock": locks, "ping-pong": roundTrips, "alive": alive, "idle": idle,
 }
 
-// The signal comes when the parent dies, to the whole process; it belongs to the thread that asks, which is the first one here
-// and lives as long as the process.
+// The whole process gets the signal when its parent dies. The setting belongs to the calling thread,
+// which is the first one here and lives as long as the process.
 func init() {
 	syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0)
 }

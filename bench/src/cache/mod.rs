@@ -118,7 +118,11 @@ fn missing(contender: &Contender) -> Option<String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let there = env::split_paths(&path).any(|folder| folder.join(program).is_file());
     (!there).then(|| {
-        format!("{} takes no part: no {program} is on the path; install it (Debian: apt-get install {package})", contender.store)
+        format!(
+            "{} takes no part: no {program} is on the path; install it (Debian: apt-get \
+            install {package})",
+            contender.store
+        )
     })
 }
 

@@ -88,7 +88,8 @@ fn bar(records: &[&Record]) -> Vec<String> {
         let reached =
             if times.iter().all(|&times| times >= BAR) { "reached" } else { "not reached" };
         format!(
-            "a get by {} takes {:.1} × as long as by {} (p50), {:.1} × (p99): the bar of {BAR} × is {reached}",
+            "a get by {} takes {:.1} × as long as by {} (p50), {:.1} × (p99): the bar of {BAR} × \
+            is {reached}",
             record.system, times[0], ours.system, times[1]
         )
     };
@@ -127,7 +128,10 @@ mod tests {
         assert_eq!(words[3][..4], ["get", "upcall-access", "700", "1.4"], "{text}");
         assert_eq!(words[5][..7], ["redis", "30", "000", "60.0", "50", "000", "50.0"], "{text}");
         assert_eq!(words[7][..5], ["get-16", "redis", "2", "000", "4.0"], "{text}");
-        assert!(text.contains("by redis takes 60.0 × as long as by upcall-read (p50), 50.0 × (p99): the bar of 50 × is reached"));
+        assert!(text.contains(
+            "by redis takes 60.0 × as long as by upcall-read (p50), 50.0 × \
+            (p99): the bar of 50 × is reached"
+        ));
         assert!(
             text.contains("by memcached takes 40.0 ×") && text.contains("is not reached"),
             "{text}"

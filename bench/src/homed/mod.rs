@@ -49,7 +49,8 @@ impl Suite for Homed {
     const OFFERS: &'static [Offer] = &[
         Offer::Case("Only this case, for example `find-last-10` or `break-even`; may be repeated"),
         Offer::Plot(
-            "Draw Table 1, Figures 3 to 5, throughput and break-even, beside the paper's figures, into this folder, as SVG files",
+            "Draw Table 1, Figures 3 to 5, throughput and break-even, beside the paper's figures, \
+            into this folder, as SVG files",
         ),
     ];
     type Peer = NoPeer;

@@ -127,12 +127,20 @@ fn figures(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Resul
     writeln!(
         out,
         "\n{}",
-        paint.text(BOLD, "Figures 3 to 5, percent: locking of local (LA), access (RA), invocation (RI); remote of access with locks (L), without (NL);")
+        paint.text(
+            BOLD,
+            "Figures 3 to 5, percent: locking of local (LA), access (RA), invocation \
+            (RI); remote of access with locks (L), without (NL);"
+        )
     )?;
     writeln!(
         out,
         "{}",
-        paint.text(BOLD, "invocation to access, locks in access only (RA), in both (B), in neither (N); the paper's below")
+        paint.text(
+            BOLD,
+            "invocation to access, locks in access only (RA), in both (B), in \
+            neither (N); the paper's below"
+        )
     )?;
     let head = heads(["3: LA", "RA", "RI", "4: L", "NL", "5: RA", "B", "N"]);
     writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{head}", "")))?;
@@ -189,7 +197,8 @@ fn slowdowns(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Res
     if SLOWED.iter().all(|&op| found(records, &slowdown(op), way::ACCESS).is_none()) {
         return Ok(());
     }
-    let title = "a home that computes: what it loses for an operation, and what that takes its caller, ns; percent";
+    let title = "a home that computes: what it loses for an operation, and what that takes its \
+        caller, ns; percent";
     writeln!(out, "\n{}", paint.text(BOLD, title))?;
     writeln!(
         out,
@@ -221,7 +230,8 @@ fn slowdowns(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Res
         let [bare, polls, signals, processor] =
             steps.map(|step| step.map_or("-".to_owned(), thousands));
         let text = format!(
-            "  a step while nobody asks: {bare}, with a poll {polls}, while signals may come {signals}, with a virtual processor's safe point {processor}"
+            "  a step while nobody asks: {bare}, with a poll {polls}, while signals may come \
+            {signals}, with a virtual processor's safe point {processor}"
         );
         writeln!(out, "{}", paint.text(DIM, &text))?;
     }
@@ -268,7 +278,8 @@ fn chains(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result
         let BreakEven { c, formula, lock, whole, .. } = even;
         writeln!(
             out,
-            "{name}: C = {c:.0}, n = {formula:.1} - {lock:.1} k, with one lock {whole:.1}; found {crossing}"
+            "{name}: C = {c:.0}, n = {formula:.1} - {lock:.1} k, with one lock {whole:.1}; found \
+            {crossing}"
         )?;
     }
     let paper = format!(

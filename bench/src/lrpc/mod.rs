@@ -241,7 +241,12 @@ impl Suite for Lrpc {
         };
         let turn = |run: &mut Run<'_>, seat: &mut Seat| runner.turn(seat, run).map(Some);
         run.rounds(&Rounds::count(rounds, 0..100), &mut series, say, turn)?;
-        let two = |seat: &Seat| matches!(seat, Seat::Tests(caller) if caller.placement == Placement::TwoCores);
+        let two = |seat: &Seat| {
+            matches!(
+                seat,
+                Seat::Tests(caller) if caller.placement == Placement::TwoCores
+            )
+        };
         run.leave_like("two-cores", series.iter_mut().filter(|one| two(&one.of)));
         run.report.records.extend(series.iter().flat_map(recorded));
         Ok(())

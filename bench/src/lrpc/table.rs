@@ -132,7 +132,11 @@ fn processors(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Res
     writeln!(
         out,
         "\n{}",
-        paint.text(BOLD, "Figure 2: thousand null calls a second by processors that call, each by hand-off on itself")
+        paint.text(
+            BOLD,
+            "Figure 2: thousand null calls a second by processors that call, each by \
+            hand-off on itself"
+        )
     )?;
     let heads: String = (1..=most).map(|processors| format!("{processors:>11}")).collect();
     writeln!(out, "{}", paint.text(DIM, &format!("{:<28}{heads}{:>11}", "", "× of one")))?;

@@ -100,7 +100,8 @@ impl Suite for Messages {
         Offer::Case("Only this case, for example `send-0` or `upcall-idle`; may be repeated"),
         Offer::Placement("Only this placement: `two-cores` or `one-core`"),
         Offer::Plot(
-            "Draw UDM's Figure 7 (synth-N), Table 6 (tpuz) and Table 5 (buffered), beside the paper's figures, into this folder, as SVG files",
+            "Draw UDM's Figure 7 (synth-N), Table 6 (tpuz) and Table 5 (buffered), beside the \
+            paper's figures, into this folder, as SVG files",
         ),
     ];
     type Peer = Contender;

@@ -72,7 +72,8 @@ pub fn child_main<S: System>(args: impl IntoIterator<Item = OsString>) -> ExitCo
     exit(run::<S>(&args.into_iter().collect::<Vec<_>>()))
 }
 
-const USAGE: &str = "bench-pvm run CPUS PROGRAM [ARGS] | compile ARGS | switch ULPS SECONDS DIR | switch-process SECONDS | echo \
+const USAGE: &str = "bench-pvm run CPUS PROGRAM [ARGS] | compile ARGS | switch ULPS SECONDS DIR | \
+    switch-process SECONDS | echo \
                      | procedure-call SECONDS";
 
 fn run<S: System>(args: &[OsString]) -> Outcome<()> {

@@ -58,7 +58,8 @@ impl Suite for Pvm {
         Offer::Case("Only this case, for example `ring-24` or `start-100`; may be repeated"),
         Offer::Placement("Only this placement: `two-cores` or `one-core`"),
         Offer::Plot(
-            "Draw switches, messages, the ring and Laplace's equation, beside the paper's figures, into this folder, as SVG files",
+            "Draw switches, messages, the ring and Laplace's equation, beside the paper's \
+            figures, into this folder, as SVG files",
         ),
     ];
     type Peer = Named;
@@ -145,7 +146,8 @@ fn recorded(series: &mut [Measured], report: &mut Report) {
     }
     if left < all {
         report.notes.push(format!(
-            "the host moved the processors: only {left} of {all} turns on two of them count, those of each case that were alike"
+            "the host moved the processors: only {left} of {all} turns on two of them count, \
+            those of each case that were alike"
         ));
     }
     report.records.extend(series.iter().filter(|one| !one.turns.is_empty()).map(record));
@@ -225,8 +227,10 @@ mod tests {
                 .unwrap();
         assert_eq!(
             json,
-            "{\"suite\":\"pvm\",\"case\":\"one-way-0\",\"system\":\"upcall\",\"placement\":\"one-core\",\"mode\":\"parked\",\
-             \"p50_ns\":150.0,\"p99_ns\":150.0,\"p999_ns\":150.0,\"mean_ns\":150.0,\"per_s\":6666666.7,\"samples\":5,\
+            "{\"suite\":\"pvm\",\"case\":\"one-way-0\",\"system\":\"upcall\",\
+             \"placement\":\"one-core\",\"mode\":\"parked\",\
+             \"p50_ns\":150.0,\"p99_ns\":150.0,\"p999_ns\":150.0,\"mean_ns\":150.0,\
+             \"per_s\":6666666.7,\"samples\":5,\
              \"line_ns\":90.0,\"bare_ns\":3.0,\"memcpy_ns\":1.0}"
         );
         assert_eq!(record(&series(OURS[2], Case::Idle(24), &[(0.0, 90.0)])).per_s, 0.0);

@@ -271,7 +271,11 @@ fn tasks(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<
         writeln!(
             out,
             "\n{}",
-            paint.text(BOLD, "tasks that wait for a message: processor time, memory with that of all that runs them")
+            paint.text(
+                BOLD,
+                "tasks that wait for a message: processor time, memory with that of \
+                all that runs them"
+            )
         )?;
         writeln!(out, "{}", paint.text(DIM, &heads(["tasks", "µs/s", "KiB each"])))?;
         for (one, name) in rows() {

@@ -207,9 +207,10 @@ mod tests {
             Ok(Answer::Done { done: 20, base_kib: 100, peak_kib: 300, .. })
         ));
         let line = r#"{"unsupported":"too many"}"#;
-        assert!(
-            matches!(serde_json::from_str(line), Ok(Answer::Unsupported { unsupported }) if unsupported == "too many")
-        );
+        assert!(matches!(
+            serde_json::from_str(line),
+            Ok(Answer::Unsupported { unsupported }) if unsupported == "too many"
+        ));
         assert!(peak_kib().unwrap() > 100);
     }
 

@@ -106,7 +106,8 @@ impl Suite for Threads {
         Offer::System("Only this system; may be repeated"),
         Offer::Case("Only this case, for example `yield` or `alive-1m`; may be repeated"),
         Offer::Plot(
-            "Draw the operations, and growth with the number of threads, into this folder, as SVG files",
+            "Draw the operations, and growth with the number of threads, into this folder, as SVG \
+            files",
         ),
     ];
     const SAYS_BUSY: bool = false;

@@ -78,7 +78,11 @@ fn operations(
     writeln!(
         out,
         "\n{}",
-        paint.text(BOLD, "one processor, ns an operation (median); in brackets the best peer's as a multiple of ours")
+        paint.text(
+            BOLD,
+            "one processor, ns an operation (median); in brackets the best peer's as \
+            a multiple of ours"
+        )
     )?;
     let heads: String = systems.iter().map(|&system| head(system)).collect();
     let calls = if one_call.is_some() {

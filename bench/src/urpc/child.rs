@@ -126,7 +126,8 @@ pub fn child_main<S: System>(args: impl IntoIterator<Item = OsString>) -> ExitCo
     exit(run::<S>(args))
 }
 
-const USAGE: &str = "bench-urpc server|client --config C,S --waits default|polling --cpus N,… --dir DIR, or bench-urpc part PART SAMPLES";
+const USAGE: &str = "bench-urpc server|client --config C,S --waits default|polling --cpus N,… \
+    --dir DIR, or bench-urpc part PART SAMPLES";
 
 fn run<S: System>(args: impl IntoIterator<Item = OsString>) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;

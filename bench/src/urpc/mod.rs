@@ -139,7 +139,10 @@ impl Urpc {
         let count = run.allowed.len();
         run.report.notes.extend(absent.into_iter().map(|config| {
             let needed = config.processors();
-            format!("C,S = {config} was not run: it takes {needed} processors, and this process may use {count}")
+            format!(
+                "C,S = {config} was not run: it takes {needed} processors, and this process \
+                may use {count}"
+            )
         }));
         let mut points: Vec<Point> = Vec::new();
         for config in configs {
@@ -189,7 +192,11 @@ fn figures<'a>(
     };
     let rounds = Rounds { most: plan.most_rounds, time: plan.figures, part: 0..90 };
     if run.rounds(&rounds, &mut points, say, turn)? == 1 {
-        run.report.notes.push("there was time for one round only: the figures are of one turn each, not medians of several".into());
+        run.report.notes.push(
+            "there was time for one round only: the figures are of one turn \
+            each, not medians of several"
+                .into(),
+        );
     }
     // A killed pair would leave its server's names behind.
     let ended = standing.map_or(Ok(()), |(.., pair)| pair.end());

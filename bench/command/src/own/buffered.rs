@@ -83,9 +83,11 @@ fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
         gate.open(OVER);
         let [never, always] = members.each_ref().map(|member| member.group.diverted());
         if never > 0 || always == 0 {
-            return Err(
-                format!("{never} messages were buffered of those that never are, {always} of those that always are").into()
-            );
+            return Err(format!(
+                "{never} messages were buffered of those that never are, {always} of \
+                    those that always are"
+            )
+            .into());
         }
         Ok(ticks)
     };

@@ -131,7 +131,8 @@ pub(super) fn measure(
         let available = available_memory().unwrap_or(u64::MAX);
         if amounts.buffered << 20 >= 1 << 30 && available < ENOUGH {
             run.report.notes.push(format!(
-                "stopped was not measured: its buffers are 1 GiB, and {} MiB of memory are available",
+                "stopped was not measured: its buffers are 1 GiB, and {} MiB of memory are \
+                available",
                 available >> 20
             ));
             stopped.leave();

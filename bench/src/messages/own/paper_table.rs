@@ -40,7 +40,8 @@ fn shares(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result
     }
     let us = HANDLER as f64 * CYCLE_NS / 1e3;
     let head = format!(
-        "percent of messages buffered, by send interval in cycles (handler {HANDLER}; for real {us:.0} µs)"
+        "percent of messages buffered, by send interval in cycles (handler {HANDLER}; for real \
+        {us:.0} µs)"
     );
     writeln!(out, "\n{}", paint.text(BOLD, &head))?;
     let heads = INTERVALS.map(|interval| format!("{interval:>FIGURE$}")).concat();
@@ -85,7 +86,8 @@ fn workloads(
             false => {
                 let cycles = alone.p50_ns * alone.samples as f64 / 1e6;
                 format!(
-                    "Tpuz alone, simulated on four processors: {cycles:.1} million cycles, {} messages",
+                    "Tpuz alone, simulated on four processors: {cycles:.1} million cycles, {} \
+                    messages",
                     alone.samples
                 )
             }
