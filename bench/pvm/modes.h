@@ -4,10 +4,10 @@
 //     put_ints(place, from, count)   put_floats(…)   put_bytes(…)     packed and sent
 //     take_ints(place, to, count)    take_floats(…)  take_bytes(…)    received and unpacked
 //
-// Each mode first runs untimed for a while. For messages and rings, a sample is a batch of operations
-// that takes at least BATCH_NS, timed by two readings of the clock, and the figures are of one
-// operation. A payload is rewritten for each message, and every word is checked on arrival. The
-// result is one line of JSON.
+// Each mode first runs untimed for a while. For messages and rings, a sample is a batch of
+// operations that takes at least BATCH_NS, timed by two readings of the clock, and the figures are
+// of one operation. A payload is rewritten for each message, and every word is checked on arrival.
+// The result is one line of JSON.
 
 #include <sched.h>
 #include <stdint.h>
@@ -75,8 +75,8 @@ static void plan(double each_ns, int *batch, int *samples) {
 
 // Payloads ----------------------------------------------------------------------------------------
 
-// The words of a message's payload count up from a number of its own. Some bytes may follow the last
-// word.
+// The words of a message's payload count up from a number of its own. Some bytes may follow the
+// last word.
 static void fill(char *payload, int bytes, uint64_t own) {
     uint64_t *words = (uint64_t *)payload;
     int k;
@@ -145,7 +145,8 @@ static double copy_ns(int bytes) {
     return median(copied, TIMES);
 }
 
-// Sends `count` batches of messages there and back. A sample is the nanoseconds of a message one way.
+// Sends `count` batches of messages there and back. A sample is the nanoseconds of a message one
+// way.
 static void measure(double *samples, int count, int batch, char *payload, int bytes, uint64_t *own,
                     int bare) {
     int k;
@@ -253,7 +254,8 @@ static void solve(struct block *block, int me, int tasks) {
     }
 }
 
-// Runs the first task once all tasks are ready. Returns the nanoseconds until it has the whole grid.
+// Runs the first task once all tasks are ready. Returns the nanoseconds until it has the whole
+// grid.
 static double run(int tasks, Column *grid) {
     struct block block;
     int k, go = 1;

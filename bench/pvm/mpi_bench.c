@@ -1,4 +1,5 @@
-// mpi_bench: the modes of pvm_bench for MPI processes. README.md describes how to compile and run it.
+// mpi_bench: the modes of pvm_bench for MPI processes. README.md describes how to compile and run
+// it.
 
 #define _GNU_SOURCE
 #include <mpi.h>

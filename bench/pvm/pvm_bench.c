@@ -96,8 +96,8 @@ static void start(char **argv, int count) {
     printf("}\n");
 }
 
-// Prints a line when `count` children have sent a message from their main and wait for the next one,
-// which they get after the time. The harness measures what they use until then.
+// Prints a line when `count` children have sent a message from their main and wait for the next
+// one, which they get after the time. The harness measures what they use until then.
 static void idle(char **argv, int count) {
     struct timespec rest = {(time_t)measured_seconds,
                             (long)((measured_seconds - (time_t)measured_seconds) * 1e9)};

@@ -115,8 +115,8 @@ impl Case {
 /// Numbers of calls outstanding at once in the throughput cases `null-tN`.
 pub const THREADS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// Names of the cases of binds: one that opens the channel between client and server, and one that
-/// finds it open.
+/// Names of the cases of binds: the first bind opens the channel between client and server, and
+/// further binds find it open.
 pub const BINDS: [&str; 2] = ["bind", "bind-further"];
 
 /// Where client and server run.

@@ -168,8 +168,8 @@ struct Callers {
     }
 };
 
-// Makes null calls by `callers` callers at once, on the one channel and by its callbacks, and stores
-// the number of answered calls.
+// Makes null calls by `callers` callers at once, on the one channel and by its callbacks, and
+// stores the number of answered calls.
 extern "C" const char *upcall_grpc_outstanding(Client *client, std::size_t callers,
                                                std::uint64_t ns, std::uint64_t *answered) {
     Callers all{*client->calls, Clock::now() + std::chrono::nanoseconds(ns), callers};

@@ -1,5 +1,6 @@
 // Open MPI, driven by src/messages/open_mpi.rs: blocking sends and receives between the two ranks,
-// with handlers as tags. A function returns null, or an error text that is valid until the next call.
+// with handlers as tags. A function returns null, or an error text that is valid until the next
+// call.
 
 #include <stddef.h>
 #include <stdint.h>

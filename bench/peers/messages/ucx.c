@@ -1,5 +1,5 @@
-// UCX, driven by src/messages/ucx.rs: the ucp layer with its defaults, one worker and one endpoint a
-// side; active messages, or tag matching. A function returns null, or an error text that lives as
+// UCX, driven by src/messages/ucx.rs: the ucp layer with its defaults, one worker and one endpoint
+// a side; active messages, or tag matching. A function returns null, or an error text that lives as
 // long as the program.
 
 #include <sched.h>
@@ -83,7 +83,8 @@ static ucs_status_t came(void *arg, const void *header, size_t header_len, void 
         ucx->wrong = "a message that is too long";
         return UCS_OK;
     }
-    // The sender has announced the message. There is never more than one such message in transit here.
+    // The sender has announced the message. There is never more than one such message in transit
+    // here.
     ucx->large_handler = id->handler;
     size_t got = 0;
     ucp_request_param_t fetch = {
@@ -230,8 +231,8 @@ const char *upcall_ucx_flush(Ucx *ucx) {
     return finish(ucx, ucp_ep_flush_nbx(ucx->endpoint, &param));
 }
 
-// Connects, and returns when the connection is established. The other side must be connecting at the
-// same time, or waiting for a message.
+// Connects, and returns when the connection is established. The other side must be connecting at
+// the same time, or waiting for a message.
 const char *upcall_ucx_connect(Ucx *ucx, const void *address) {
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = address};
     ucs_status_t status = ucp_ep_create(ucx->worker, &params, &ucx->endpoint);

@@ -23,7 +23,8 @@
 namespace fibers = boost::fibers;
 using Clock = std::chrono::steady_clock;
 
-// At the default size, 128 KiB, the C library maps each stack separately, which takes twice as long.
+// At the default size, 128 KiB, the C library maps each stack separately, which takes twice as
+// long.
 static fibers::fixedsize_stack stacks(64 * 1024);
 
 struct Task {

@@ -18,8 +18,8 @@ use super::child::{Batch, Client, Place, Store};
 use super::entries::{VALUE, check};
 use crate::child::{Outcome, Ready};
 
-/// Maximum wait for a server. A server that ends closes the socket; one that hangs must not hang
-/// the client.
+/// Maximum wait for a server. A server that ends closes the socket, and a hanging server must
+/// not hang the client.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is specific to a peer.

@@ -6,7 +6,7 @@ use crate::messages::child::{End, Handler, Payload};
 use crate::messages::raw::Gate;
 use crate::stats::{Clock, Summary};
 
-/// Runs the sender's tasks until it is told to end.
+/// Runs the sender's tasks until the sender ends it.
 ///
 /// # Errors
 /// A receive or a send failed, or a message was malformed.

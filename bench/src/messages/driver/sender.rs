@@ -1,4 +1,4 @@
-//! The sender, who measures.
+//! The sender, which measures.
 
 use std::time::{Duration, Instant};
 
