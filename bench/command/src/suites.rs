@@ -127,7 +127,7 @@ pub enum Command {
         upcall-bench messages --peers none --case section --case buffered --case divert\n  \
         upcall-bench messages --peers none --case buffered --case synth-10 --case synth-100 \
         --case synth-1000 --case synth-simulated --case tpuz --case tpuz-simulated --plot \
-        docs/figures\n  \
+        docs/performance/figures\n  \
         upcall-bench messages --peers none --case exactly-once --messages 1000000000")]
     Messages {
         #[command(flatten)]
@@ -147,7 +147,7 @@ pub enum Command {
     /// and a spin lock; slowdown; and break-even.
     #[command(after_help = "Examples:\n  \
         upcall-bench homed --quick\n  \
-        upcall-bench homed --json homed.json --plot docs/figures\n  \
+        upcall-bench homed --json homed.json --plot docs/performance/figures\n  \
         upcall-bench homed --case find-last-10 --case break-even")]
     Homed(Told<Homed>),
     /// A table of a million entries that processes share (docs/performance/cache.md): get and put of 100 bytes,
@@ -184,7 +184,7 @@ pub enum Command {
     /// processors; and openmpi-yield, on one. With all peers it takes six to eight minutes.
     #[command(after_help = "Examples:\n  \
         upcall-bench pvm --peers none\n  \
-        upcall-bench pvm --json pvm.json --plot docs/figures\n  \
+        upcall-bench pvm --json pvm.json --plot docs/performance/figures\n  \
         upcall-bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
         upcall-bench pvm --peers none --system upcall --case switch-16 --quick")]
     Pvm(Told<Pvm>),

@@ -81,6 +81,30 @@ fn resource(of: &ItemTrait) -> Vec<Item> {
     ]
 }
 
+/// The matches over the cases of a variant: one that reports its objects, one that makes the
+/// client's value, and one that makes the server's.
+fn matches_of(one: &syn::ItemEnum, from: &syn::Ident) -> [syn::Expr; 3] {
+    let name = &one.ident;
+    let (mut tell, mut out, mut back) = (Vec::new(), Vec::new(), Vec::new());
+    for variant in &one.variants {
+        let case = &variant.ident;
+        if matches!(variant.fields, Fields::Unit) {
+            tell.push(quote::quote!(Self::#case => {}));
+            out.push(quote::quote!(Self::#case => #name::#case,));
+            back.push(quote::quote!(Self::#case => #from::#case,));
+        } else {
+            tell.push(quote::quote!(Self::#case(value) => value.tell(numbers),));
+            out.push(quote::quote!(Self::#case(value) => #name::#case(value.out()),));
+            back.push(quote::quote!(Self::#case(value) => #from::#case(value.back()),));
+        }
+    }
+    [
+        parse_quote!(match self { #(#tell)* }),
+        parse_quote!(match self { #(#out)* }),
+        parse_quote!(match self { #(#back)* }),
+    ]
+}
+
 /// Converts a record or variant with objects in it to that of a client and back, and reports its
 /// objects.
 fn converted(client: &Item, served: &Item) -> Vec<Item> {
@@ -97,33 +121,15 @@ fn converted(client: &Item, served: &Item) -> Vec<Item> {
             (
                 name,
                 !one.generics.params.is_empty(),
-                quote::quote!(#(self.#fields.tell(numbers);)*),
-                quote::quote!(#name { #(#fields: self.#fields.out(),)* }),
-                quote::quote!(#from { #(#fields: self.#fields.back(),)* }),
+                parse_quote!({ #(self.#fields.tell(numbers);)* }),
+                parse_quote!(#name { #(#fields: self.#fields.out(),)* }),
+                parse_quote!(#from { #(#fields: self.#fields.back(),)* }),
             )
         }
         Item::Enum(one) => {
             let name = &one.ident;
-            let (mut tell, mut out, mut back) = (Vec::new(), Vec::new(), Vec::new());
-            for variant in &one.variants {
-                let case = &variant.ident;
-                if matches!(variant.fields, Fields::Unit) {
-                    tell.push(quote::quote!(Self::#case => {}));
-                    out.push(quote::quote!(Self::#case => #name::#case,));
-                    back.push(quote::quote!(Self::#case => #from::#case,));
-                } else {
-                    tell.push(quote::quote!(Self::#case(value) => value.tell(numbers),));
-                    out.push(quote::quote!(Self::#case(value) => #name::#case(value.out()),));
-                    back.push(quote::quote!(Self::#case(value) => #from::#case(value.back()),));
-                }
-            }
-            (
-                name,
-                !one.generics.params.is_empty(),
-                quote::quote!(match self { #(#tell)* }),
-                quote::quote!(match self { #(#out)* }),
-                quote::quote!(match self { #(#back)* }),
-            )
+            let [tell, out, back] = matches_of(one, from);
+            (name, !one.generics.params.is_empty(), tell, out, back)
         }
         _ => return Vec::new(),
     };
