@@ -120,6 +120,17 @@ impl World {
             self.expected.fetch_add(1, Ordering::Relaxed);
         }
     }
+
+    /// Adds one to the counter, and sometimes yields while it holds the lock.
+    fn count(&self, dice: &mut Dice) {
+        self.expected.fetch_add(1, Ordering::Relaxed);
+        let mut counter = self.counter.lock();
+        let before = *counter;
+        if dice.roll(8) == 0 {
+            thread::yield_now();
+        }
+        *counter = before + 1;
+    }
 }
 
 fn live(world: &Arc<World>, mut dice: Dice, depth: u64) {
@@ -149,15 +160,7 @@ fn live(world: &Arc<World>, mut dice: Dice, depth: u64) {
                     }
                 }
             }
-            3 => {
-                world.expected.fetch_add(1, Ordering::Relaxed);
-                let mut counter = world.counter.lock();
-                let before = *counter;
-                if dice.roll(8) == 0 {
-                    thread::yield_now();
-                }
-                *counter = before + 1;
-            }
+            3 => world.count(&mut dice),
             4 => {
                 *world.tokens.lock() += 1;
                 world.more_tokens.notify_one();
