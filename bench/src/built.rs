@@ -48,8 +48,8 @@ impl fmt::Display for PeersError {
                 let name = beside.file_name().unwrap_or_default().display();
                 write!(
                     f,
-                    "the peers live in programs of their own, and neither their sources \
-                    ({SOURCES}) nor {} are there; run from a checkout, put {name} beside this \
+                    "the peers' programs are missing: neither their sources \
+                    ({SOURCES}) nor {} exist; run from a checkout, put {name} beside this \
                     program, or use --peers none or a peer that needs no such program \
                     (unix-socket, pthread)",
                     beside.display()
@@ -58,7 +58,7 @@ impl fmt::Display for PeersError {
             PeersError::Missing { what, packages } => {
                 write!(
                     f,
-                    "building the peers takes {what}; install it (Debian: apt-get install \
+                    "building the peers needs {what}; install it (Debian: apt-get install \
                     {packages}) or use --peers none"
                 )
             }

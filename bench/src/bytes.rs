@@ -40,7 +40,7 @@ impl<E: Exchange> Bytes<E> {
         self.reply.clear();
         self.exchange.exchange(head, body, &mut self.reply)?;
         <[u8; N]>::try_from(&self.reply[..]).map_err(|_| {
-            format!("a reply of {} bytes where {N} are right", self.reply.len()).into()
+            format!("a reply of {} bytes where {N} are expected", self.reply.len()).into()
         })
     }
 }
@@ -91,7 +91,7 @@ pub fn serve(request: &[u8], reply: &mut Vec<u8>) -> Outcome<()> {
         }
         [BYTES_IN, ref data @ ..] => reply.extend_from_slice(&answer::bytes_in(data).to_le_bytes()),
         [BIG_IN_OUT, ref data @ ..] => reply.extend_from_slice(&answer::big_in_out(data)),
-        _ => return Err(format!("a request of {} bytes that is no call", request.len()).into()),
+        _ => return Err(format!("a request of {} bytes is not a call", request.len()).into()),
     }
     Ok(())
 }

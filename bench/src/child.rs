@@ -526,7 +526,7 @@ fn check<T: PartialEq + std::fmt::Debug>(found: T, right: T) -> Outcome<()> {
     if found == right {
         Ok(())
     } else {
-        Err(format!("a wrong answer: {found:?} where {right:?} is right").into())
+        Err(format!("a wrong answer: {found:?}; expected {right:?}").into())
     }
 }
 

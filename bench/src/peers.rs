@@ -47,7 +47,7 @@ impl fmt::Display for UnknownPeer {
         let known = self.known.join(", ");
         write!(
             f,
-            "no peer `{}`; give `none`, `all`, or some of {known} with commas between",
+            "no peer `{}`; give `none`, `all`, or some of {known}, separated by commas",
             self.found
         )
     }

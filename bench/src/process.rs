@@ -155,10 +155,7 @@ impl Process {
             Ok(Answer::Error { error }) => {
                 Err(ChildError::Call { who: self.who.clone(), what: error })
             }
-            _ => {
-                Err(self
-                    .fault(&format!("answered `{command}` by `{line}`, which is no such answer")))
-            }
+            _ => Err(self.fault(&format!("gave the invalid answer `{line}` to `{command}`"))),
         }
     }
 
@@ -173,7 +170,7 @@ impl Process {
         interrupted: &AtomicBool,
     ) -> Result<T, ChildError> {
         let found = serde_json::from_str(line)
-            .map_err(|_| self.fault(&format!("answered by `{line}`, which is no answer")))?;
+            .map_err(|_| self.fault(&format!("gave the invalid answer `{line}`")))?;
         self.end(within, interrupted)?;
         Ok(found)
     }
@@ -331,7 +328,7 @@ impl Process {
     /// The child has ended.
     pub fn cpu_ns(&self) -> Result<u64, ChildError> {
         cpu_ns(self.child.id())
-            .map_err(|error| self.fault(&format!("no CPU time to be had: {error}")))
+            .map_err(|error| self.fault(&format!("its CPU time cannot be read: {error}")))
     }
 
     /// Returns the child's memory, in KiB (proportional set size).
@@ -340,7 +337,7 @@ impl Process {
     /// The child has ended.
     pub fn pss_kib(&self) -> Result<u64, ChildError> {
         pss_kib(self.child.id())
-            .map_err(|error| self.fault(&format!("no memory figures to be had: {error}")))
+            .map_err(|error| self.fault(&format!("its memory cannot be read: {error}")))
     }
 }
 

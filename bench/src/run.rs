@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
                 "{moved}; only the {left} of {all} turns beside {from:.0} to {to:.0} ns count"
             ));
         } else if like.moved() {
-            self.report.notes.push(format!("{moved}, and not like turns are compared"));
+            self.report.notes.push(format!("{moved}, and unlike turns are compared"));
         }
     }
 }

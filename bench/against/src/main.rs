@@ -74,7 +74,7 @@ fn measure(
 }
 
 fn same(found: u64, expected: u64) -> Result<(), Box<dyn Error>> {
-    if found == expected { Ok(()) } else { Err("the server read other bytes".into()) }
+    if found == expected { Ok(()) } else { Err("the server read different bytes".into()) }
 }
 
 fn client(name: &str, pacing: Pacing, most: Duration) -> Result<(), Box<dyn Error>> {

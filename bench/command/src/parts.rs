@@ -129,7 +129,7 @@ fn looks(clock: &Clock, samples: &mut [f64], look: impl Fn() -> bool) -> Outcome
         Ok::<(), std::convert::Infallible>(())
     })?;
     samples.iter_mut().zip(ticks).for_each(|(sample, ticks)| *sample = clock.ns(ticks));
-    if found { Err("a message was found that nobody sent".into()) } else { Ok(()) }
+    if found { Err("a message was found that was not sent".into()) } else { Ok(()) }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -222,7 +222,7 @@ fn starter() -> Result<PathBuf, Box<dyn Error>> {
     }
     let missing = command.display();
     Err(format!(
-        "{missing} is missing, which starts PVM programs: build it (cargo build --release \
+        "{missing}, which starts PVM programs, is missing; build it (cargo build --release \
         --package upcall-cli)"
     )
     .into())

@@ -194,7 +194,7 @@ impl<P: Protocol> Connection<P> {
 
     fn unexpected(&self, read: usize) -> String {
         let said = String::from_utf8_lossy(&self.reply[..read.min(80)]).into_owned();
-        format!("{} has answered something else than expected: {said:?}", P::NAME)
+        format!("{} sent an unexpected answer: {said:?}", P::NAME)
     }
 }
 

@@ -131,7 +131,7 @@ impl Place {
         while !met() {
             if begun.elapsed() > MEETING {
                 return Err(format!(
-                    "the {} has not come within {MEETING:?}",
+                    "the {} did not connect within {MEETING:?}",
                     self.side.other().name()
                 )
                 .into());

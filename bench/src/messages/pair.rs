@@ -143,9 +143,9 @@ impl<'a> Pair<'a> {
     pub fn rest(&mut self, time: Duration) -> Result<(f64, [u64; 2]), ChildError> {
         let processes = self.ask("processes", PATIENCE)?;
         let Processes { sender, receiver } =
-            processes.ok_or_else(|| self.sender.fault("does not tell its processes"))?;
+            processes.ok_or_else(|| self.sender.fault("does not report its processes"))?;
         let fault = |error: io::Error| {
-            self.sender.fault(&format!("no figures of its processes to be had: {error}"))
+            self.sender.fault(&format!("the figures of its processes cannot be read: {error}"))
         };
         let memory =
             [process::pss_kib(sender).map_err(fault)?, process::pss_kib(receiver).map_err(fault)?];

@@ -185,7 +185,7 @@ fn calls(time: Duration) -> Outcome<Vec<f64>> {
     if count == CALLS * samples.len() as u64 {
         Ok(samples)
     } else {
-        Err("calls were left out".into())
+        Err("calls are missing".into())
     }
 }
 

@@ -115,12 +115,12 @@ impl Turns<'_> {
         let told: Told =
             serde_json::from_str(&line).map_err(|_| running.fault(&format!("said `{line}`")))?;
         if told.case != case.name() {
-            return Err(running.fault(&format!("told of {}, and was asked for {case}", told.case)));
+            return Err(running.fault(&format!("reported {}, but {case} was requested", told.case)));
         }
         let (times, bytes_each) = match (case, told.times) {
             (Case::Idle(tasks), _) => self.rest(running, tasks, interrupted)?,
             (_, Some(times)) => (times, None),
-            (_, None) => return Err(running.fault("told no times")),
+            (_, None) => return Err(running.fault("reported no times")),
         };
         running.end(END + self.idle, interrupted)?;
         Ok(Found {
@@ -146,7 +146,7 @@ impl Turns<'_> {
             all.push(machine.id());
             all.extend(process::descendants(machine.id()));
         }
-        let failed = |error| running.fault(&format!("cannot be looked at while it waits: {error}"));
+        let failed = |error| running.fault(&format!("cannot be observed while it waits: {error}"));
         let spent =
             || all.iter().map(|id| process::cpu_ns(*id)).sum::<Result<u64, _>>().map_err(failed);
         let kib =

@@ -82,7 +82,7 @@ pub fn take(spec: &Spec<'_>, interrupted: &AtomicBool) -> Result<Found, ChildErr
             }
             Found::Samples { ns: samples_ns, base_kib, peak_kib }
         }
-        Err(_) => return Err(process.fault(&format!("answered by `{line}`, which is no answer"))),
+        Err(_) => return Err(process.fault(&format!("gave the invalid answer `{line}`"))),
     };
     process.end(END, interrupted)?;
     Ok(found)

@@ -209,7 +209,7 @@ fn procedure_calls(clock: &Clock, samples: &mut [f64]) -> Outcome<()> {
         Ok::<(), Infallible>(())
     })?;
     samples.iter_mut().zip(ticks).for_each(|(sample, ticks)| *sample = clock.ns(ticks));
-    if count == (BATCH * samples.len()) as u64 { Ok(()) } else { Err("calls were left out".into()) }
+    if count == (BATCH * samples.len()) as u64 { Ok(()) } else { Err("calls are missing".into()) }
 }
 
 #[cfg(test)]

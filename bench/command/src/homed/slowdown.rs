@@ -166,7 +166,7 @@ fn computes(
             break;
         }
         if started.elapsed() > LONGEST {
-            return Err("the caller has done no operations in most windows".into());
+            return Err("the caller ran no operations in most windows".into());
         }
         // There is a quiet window between two windows with operations.
         let kind = if at % 2 == 0 { 0 } else { 1 + at / 2 % kinds };

@@ -84,8 +84,8 @@ fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
         let [never, always] = members.each_ref().map(|member| member.group.diverted());
         if never > 0 || always == 0 {
             return Err(format!(
-                "{never} messages were buffered of those that never are, {always} of \
-                    those that always are"
+                "{never} messages were buffered in the group that never diverts, and {always} in \
+                the group that always does"
             )
             .into());
         }
@@ -124,7 +124,7 @@ fn with<const N: usize>(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
         if sum == right {
             Ok(ticks)
         } else {
-            Err(format!("the words add up to {sum} where {right} is right").into())
+            Err(format!("the sum of the words is {sum}; expected {right}").into())
         }
     };
     let Some((sent, received)) = lab.both(sender, receiver)? else { return Ok(Vec::new()) };

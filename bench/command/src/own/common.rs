@@ -46,7 +46,7 @@ pub(super) fn take(group: &Group, gate: &Gate, messages: u64) -> Outcome<()> {
     if taken == messages {
         Ok(())
     } else {
-        Err(format!("{taken} messages where {messages} were sent").into())
+        Err(format!("{taken} messages were taken, but {messages} were sent").into())
     }
 }
 

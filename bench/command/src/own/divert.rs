@@ -42,7 +42,7 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
                 filled += 1;
             }
             if group.buffered(1) > 0 {
-                return Err("it was diverted before it was to be".into());
+                return Err("the message was diverted too early".into());
             }
             let there = timed()?;
             if group.buffered(1) != 1 << 20 {
@@ -53,7 +53,7 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
             gate.wait(turn + 4)?;
             let back = timed()?;
             if group.buffered(1) > 0 {
-                return Err("the message did not go home".into());
+                return Err("the message did not return to the queue".into());
             }
             gate.open(turn + 5);
             turn += TURNS;
@@ -80,7 +80,7 @@ pub fn measure(lab: &mut Lab<Task>) -> Outcome<Vec<Finding>> {
             gate.open(turn + 2);
             gate.wait(turn + 3)?;
             for _ in 0..gate.said() {
-                group.receive(|_| ()).map_err(|_| "fewer than were sent")?;
+                group.receive(|_| ()).map_err(|_| "fewer messages arrived than were sent")?;
             }
             let there = timed()?;
             gate.open(turn + 4);

@@ -101,7 +101,7 @@ impl Taken {
             && (0..words_there).all(|at| word_at(at) == Some(word(number, at)));
         if !right && self.wrong.is_none() {
             self.wrong = Some(format!(
-                "in the place of message {number} came {words_there} words, first {:?}",
+                "expected message {number}, found {words_there} words, the first {:?}",
                 word_at(0)
             ));
         }
@@ -155,7 +155,7 @@ fn receive(task: &Task, gate: &Gate) -> Outcome<()> {
             well(&group)?;
             let sent = gate.turn() > 0;
             if sent && now.duration_since(last) > PATIENCE {
-                return Err(format!("all were sent, and {next} of {count} have come").into());
+                return Err(format!("{count} were sent, but only {next} arrived").into());
             }
         }
         if let Some(wrong) = &taken.borrow().wrong {
@@ -177,7 +177,7 @@ fn receive(task: &Task, gate: &Gate) -> Outcome<()> {
     match (taken.wrong, more || taken.next != count) {
         (Some(wrong), _) => Err(wrong.into()),
         (None, true) => {
-            Err(format!("more than the {count} messages that were sent have come").into())
+            Err(format!("more messages arrived than the {count} that were sent").into())
         }
         (None, false) => Ok(()),
     }
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!((taken.next, &taken.wrong), (100, &None));
         // A message is lost.
         add(&mut taken, &message(101));
-        assert!(taken.wrong.unwrap().contains("in the place of message 100"));
+        assert!(taken.wrong.unwrap().contains("expected message 100"));
         let mut taken = Taken { next: 100, wrong: None };
         let mut changed = message(100);
         *changed.last_mut().unwrap() ^= 1;

@@ -176,7 +176,7 @@ fn run(
             Err(format!("the job {program}, {schedule}, ended with {status}").into())
         }
         None if sent[0].messages == 0 => {
-            Err(format!("the job {}, {schedule}, did not say what it has sent", programs[0]).into())
+            Err(format!("the job {}, {schedule}, did not report its messages", programs[0]).into())
         }
         None => Ok((time, sent)),
     }

@@ -117,7 +117,7 @@ fn receive(task: &Task, gate: &Gate, clock: &Clock) -> Outcome<[Summary; 2]> {
         let buffered = phases.remove(1);
         return Ok([phases.concat(), buffered].map(Summary::of_nanoseconds));
     }
-    Err("no time without anything buffered was like the other".into())
+    Err("in each cycle, the two times with nothing buffered differed".into())
 }
 
 /// Takes A's messages until A ends. Returns the nanoseconds of a message in each window, without
@@ -146,7 +146,7 @@ fn windows(member: &Member, next: &mut u64, gate: &Gate, clock: &Clock) -> Outco
     }
     let warm_up = samples.len() / 4;
     samples.drain(..warm_up);
-    if samples.is_empty() { Err("B has had no time".into()) } else { Ok(samples) }
+    if samples.is_empty() { Err("B had no time for a sample".into()) } else { Ok(samples) }
 }
 
 /// Runs D, which fills the buffers with at least the task's number of mebibytes.
@@ -184,7 +184,7 @@ fn drain(task: &Task, gate: &Gate) -> Outcome<()> {
         }
         let sent = gate.said();
         if taken != sent {
-            return Err(format!("C has taken {taken} messages where {sent} were sent").into());
+            return Err(format!("C took {taken} messages, but {sent} were sent").into());
         }
         gate.open(turn + turn::LAST);
     }

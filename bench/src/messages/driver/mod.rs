@@ -80,7 +80,7 @@ fn letter(end: &mut impl End, handler: u16) -> Outcome<Letter> {
     match letters.found {
         Some((found, letter)) if found == handler && letters.others == 0 => Ok(letter),
         found => Err(format!(
-            "{found:?} and {} more where handler {handler} was to come",
+            "expected a message for handler {handler}, found {found:?} and {} more",
             letters.others
         )
         .into()),
@@ -143,7 +143,7 @@ fn catch(end: &mut impl End, ball: &mut Ball) -> Outcome<()> {
 
 fn payload(bytes: usize) -> Outcome<Vec<u8>> {
     if bytes > LONGEST || !bytes.is_multiple_of(8) {
-        return Err(format!("no message is of {bytes} bytes").into());
+        return Err(format!("messages of {bytes} bytes are not supported").into());
     }
     Ok(vec![0; bytes])
 }
@@ -152,7 +152,7 @@ fn check(what: &str, found: u64, right: u64) -> Outcome<()> {
     if found == right {
         Ok(())
     } else {
-        Err(format!("{what}: {found} where {right} is right").into())
+        Err(format!("{what}: {found} where {right} is expected").into())
     }
 }
 

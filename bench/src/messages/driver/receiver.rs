@@ -24,7 +24,7 @@ pub(in crate::messages) fn receive(end: &mut impl End, gate: &Gate) -> Outcome<(
             task::TAKE_BURSTS => take_bursts(end, gate, number, &clock)?,
             task::ECHO => echo(end, number as usize)?,
             task::TAKE_STREAM => take_stream(end)?,
-            _ => return Err(format!("task {task} is none").into()),
+            _ => return Err(format!("there is no task {task}").into()),
         };
         end.send_words(handler::REPLY, &reply)?;
         if task == task::QUIT {
