@@ -76,7 +76,7 @@ pub const HALVES: [&str; 2] = ["null-there", "null-back"];
 /// How clients and servers of Figure 2 are connected.
 pub const CONFIGS: [&str; 2] = ["one-server", "pairs"];
 
-/// Whether the servers of a mix have a processor besides the client's.
+/// Configurations of a mix: the servers share the client's processor, or can use a second one.
 pub const SPARES: [&str; 2] = ["no-spare", "one-spare"];
 
 /// Number of servers of a mix.
