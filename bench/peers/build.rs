@@ -69,8 +69,10 @@ fn grpc_cpp() {
     let plugin = env::split_paths(&path)
         .map(|folder| folder.join("grpc_cpp_plugin"))
         .find(|file| fs::exists(file).unwrap_or(false));
-    let plugin = plugin.expect("no grpc_cpp_plugin on the path; install it (Debian: apt-get \
-        install protobuf-compiler-grpc)");
+    let plugin = plugin.expect(
+        "no grpc_cpp_plugin on the path; install it (Debian: apt-get \
+        install protobuf-compiler-grpc)",
+    );
     let mut protoc = Command::new("protoc");
     protoc.arg(format!("--plugin=protoc-gen-grpc={}", plugin.display()));
     protoc.args(["--proto_path=grpc", "calls.proto"]);
