@@ -32,6 +32,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -361,7 +362,7 @@ def supply(folder: Path) -> None:
     own = f'upcall = {{ path = "{ROOT / "crates/upcall"}" }}'
     for path in [*folder.glob("Cargo.toml"), *folder.glob("*/Cargo.toml")]:
         text = path.read_text()
-        wanted = re.search(r'^upcall = "([^"]*)"', text, re.M)
+        wanted = re.search(r'^upcall = (?:\{ version = )?"([^"]*)"', text, re.M)
         if not wanted or path.with_name("Cargo.lock").exists():
             continue
         if version.startswith(wanted[1] + "."):
@@ -451,6 +452,8 @@ def run(chosen: list[str]) -> int:
 
 
 def main() -> int:
+    # A shell in the background leaves SIGINT ignored, and so would be the servers of the pages.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.argv[1:2] == ["supports"]:
         return 0
     if len(sys.argv) == 1:
