@@ -52,25 +52,8 @@ pub unsafe extern "C" fn upcall_bind_expecting(
     accepts: *const CAccepts,
     error: *mut CError,
 ) -> *mut CClient {
-    let null = |_: Status| ptr::null_mut();
-    let run = || {
-        // SAFETY: per the header, a C string.
-        let name = unsafe { text(name, "the name") }?;
-        // SAFETY: per the header, a descriptor that lives as long as the program.
-        let interface = unsafe { known(interface) }?;
-        // SAFETY: per the header, null or a struct of the caller's.
-        let binding = match unsafe { accepts.as_ref() } {
-            None => Binding::bind(name, interface)?,
-            Some(accepts) => {
-                // SAFETY: the header's contract.
-                let policy = unsafe { accepts.policy() }?;
-                Binding::bind_expecting(name, interface, &*policy)?
-            }
-        };
-        Ok(hand_out(CClient { binding }))
-    };
-    // SAFETY: per the header, `error` is null or the caller's.
-    unsafe { guard(error, null, run) }
+    // SAFETY: the header's contract.
+    unsafe { upcall_bind_wait(name, interface, accepts, 0, error) }
 }
 
 #[unsafe(no_mangle)]

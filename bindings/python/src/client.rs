@@ -14,7 +14,7 @@
 use crate::accepts::Accepts;
 use crate::call::{CallArguments, call};
 use crate::caller::{CLOSED, OPEN, PyCaller, PyKind, PyMade};
-use crate::gate::{self, ReleasedGil, is_forked, watch_forks, without_lock};
+use crate::gate::{self, ReleasedGil, is_forked, wait_for_server, watch_forks, without_lock};
 use crate::plan::ProcedurePlan;
 use crate::scalar::store;
 use crate::{error, thunks};
@@ -106,7 +106,10 @@ impl PyCaller {
         let accepts = expect.as_ref().map(Accepts::of).transpose()?;
         let policy = accepts.as_ref().map(|accepts| &*accepts.policy);
         let wait = error::seconds(wait.filter(|wait| !wait.is_none()).as_ref())?;
-        let bound = without_lock(py, || Binding::bind_wait(&name, descriptor, policy, wait));
+        let bound = wait_for_server(py, wait, || match policy {
+            None => Binding::bind(&name, descriptor),
+            Some(policy) => Binding::bind_expecting(&name, descriptor, policy),
+        })?;
         Ok(Self::new(
             kind,
             bound.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?,

@@ -14,12 +14,14 @@
 //! use, and none of the runtime's threads. It must touch none of them: there, calls are refused
 //! ([`is_forked`]), and bindings are forgotten instead of closed.
 
+use crate::interrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::cell::Cell;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use upcall_rpc::BindError;
 
 static SHUT: AtomicBool = AtomicBool::new(false);
 
@@ -111,6 +113,25 @@ pub fn without_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) ->
     });
     drop(coming);
     result
+}
+
+/// Repeats `attempt` without the interpreter's lock while no server serves a name, for at most
+/// `limit`. On the first thread, a signal handler that raises ends the wait.
+pub fn wait_for_server<T: Send>(
+    py: Python<'_>,
+    limit: Duration,
+    mut attempt: impl FnMut() -> Result<T, BindError> + Send,
+) -> PyResult<Result<T, BindError>> {
+    let first = is_first_thread();
+    let bound = without_lock(py, || {
+        upcall_rpc::wait_while_absent(limit, || {
+            if first && interrupt::ask() {
+                return Err(BindError::Protocol { what: "a signal interrupts the wait".into() });
+            }
+            attempt()
+        })
+    });
+    interrupt::raised().map_or(Ok(bound), Err)
 }
 
 /// Runs `work` with the interpreter's lock. Returns `None` if the interpreter has ended.

@@ -149,12 +149,10 @@ fn learn(
     let accepts = expect.map(accepts::Accepts::of).transpose()?;
     let policy = accepts.as_ref().map(|accepts| &*accepts.policy);
     let limit = error::seconds(wait)?;
-    let found = gate::without_lock(py, || {
-        upcall_rpc::wait_while_absent(limit, || match policy {
-            None => upcall_rpc::exported(name),
-            Some(policy) => upcall_rpc::exported_expecting(name, policy),
-        })
-    });
+    let found = gate::wait_for_server(py, limit, || match policy {
+        None => upcall_rpc::exported(name),
+        Some(policy) => upcall_rpc::exported_expecting(name, policy),
+    })?;
     let found = found.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?;
     Ok((found.interface, found.source, found.limits))
 }

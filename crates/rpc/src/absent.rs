@@ -8,6 +8,9 @@
 //! attempt has looked leaves an event, and the event ends the sleep. A name can be in the folder
 //! before its server listens, and a server on another machine leaves no event. Both are polled, at
 //! intervals that grow from [`FIRST_PAUSE`] to [`MOST_PAUSE`].
+//!
+//! Another user who may enter names can make an event at any time. So attempts start at least
+//! [`FIRST_PAUSE`] apart, and a flood of names costs the waiting process a few hundredths of a CPU.
 
 use crate::error::BindError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +20,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause after the first attempt that no event can end, in milliseconds.
+/// Minimum time from the start of an attempt to the next, in milliseconds, and the first pause that
+/// no event can end.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Maximum pause between two attempts that no event can end, in milliseconds.
@@ -40,6 +44,7 @@ pub fn wait_while_absent<T>(
     let end = Instant::now().checked_add(limit);
     let (mut watch, mut pause) = (None, FIRST_PAUSE);
     loop {
+        let began = Instant::now();
         let error = match attempt() {
             Err(error) if is_absence(&error) => error,
             done => return done,
@@ -49,7 +54,10 @@ pub fn wait_while_absent<T>(
             return Err(error);
         }
         match (&error, &watch) {
-            (BindError::NoSuchName { .. }, Some(watch)) => sleep(watch, left.min(MOST_SLEEP)),
+            (BindError::NoSuchName { .. }, Some(watch)) => {
+                sleep(watch, left.min(MOST_SLEEP));
+                thread::sleep(FIRST_PAUSE.saturating_sub(began.elapsed()));
+            }
             (BindError::NoSuchName { folder, .. }, None) => {
                 watch = watch_folder(folder);
                 // The next attempt looks again, now that the folder is watched.
@@ -85,10 +93,10 @@ fn watch_folder(folder: &Path) -> Option<OwnedFd> {
     Some(watch)
 }
 
-/// Sleeps until the folder has a new file, or for at most `most`, and drops the events.
+/// Sleeps until the folder has a new file or a signal arrives, for at most `most`. Drops up to 16 KiB
+/// of events; events that are left end the next sleep.
 fn sleep(watch: &OwnedFd, most: Duration) {
     let most = Timespec::try_from(most).ok();
     let _ = poll(&mut [PollFd::new(watch, PollFlags::IN)], most.as_ref());
-    let mut events = [0_u8; 4096];
-    while rustix::io::read(watch, &mut events).is_ok_and(|len| len > 0) {}
+    let _ = rustix::io::read(watch, &mut [0_u8; 16 << 10]);
 }

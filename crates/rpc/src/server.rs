@@ -61,6 +61,9 @@ pub(crate) mod outcome {
     pub(crate) const UNANSWERED: u16 = upcall_sched::server::UNANSWERED;
 }
 
+/// Maximum length, in bytes, of the panic message that a server sends and that a client accepts.
+pub(crate) const MOST_PANIC: usize = 4096;
+
 /// Runs an interface's procedures. Implemented by generated code.
 pub trait Dispatch: Send + Sync {
     /// Runs one call.

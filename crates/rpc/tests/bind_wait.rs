@@ -1,6 +1,7 @@
 //! A client that binds before its server serves the name.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -89,4 +90,31 @@ fn a_refusal_is_returned_at_once() {
         Binding::bind_wait("no/name", &TEST, None, Duration::MAX),
         Err(BindError::BadName { .. })
     ));
+}
+
+#[test]
+fn a_flood_of_names_does_not_make_the_waiter_spin() {
+    let folder = std::env::temp_dir().join(unique("flood"));
+    std::fs::create_dir(&folder).unwrap();
+    let over = AtomicBool::new(false);
+    let (mut attempts, start) = (0_u128, Instant::now());
+    let bound: Result<(), _> = thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..3000 {
+                drop(std::fs::File::create(folder.join(number.to_string())));
+            }
+            over.store(true, Ordering::SeqCst);
+        });
+        wait_while_absent(GUARD, || {
+            attempts += 1;
+            if over.load(Ordering::SeqCst) {
+                return Err(BindError::BadName { name: "over".into(), why: "the flood is over" });
+            }
+            Err(BindError::NoSuchName { name: "absent".into(), folder: folder.clone() })
+        })
+    });
+    let milliseconds = start.elapsed().as_millis();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(matches!(bound, Err(BindError::BadName { .. })), "{bound:?}");
+    assert!(attempts <= milliseconds + 3, "{attempts} attempts in {milliseconds} ms");
 }

@@ -1,5 +1,6 @@
 """Waits: other threads run, calls nest, and deadlines are passed on."""
 
+import signal
 import threading
 import time
 
@@ -121,6 +122,16 @@ with (
     raises(errors.NoSuchName, lambda: upcall.bind(name("other"), wait=0.01))
     raises(ValueError, lambda: Every(name("other"), wait=-1))
     raises(upcall.CallFailed, other.null)
+
+    # A signal ends the wait for a server.
+    def interrupted() -> None:
+        main = threading.main_thread().ident
+        assert main is not None
+        threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT)).start()
+        Every(name("other"), wait=60)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    raises(KeyboardInterrupt, interrupted)
 
     # A client that waits for a server binds when one starts.
     clients: list[Every] = []

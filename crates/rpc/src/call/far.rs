@@ -1,6 +1,6 @@
 //! A call to another machine.
 
-use super::results::bad;
+use super::results::{MOST_PANIC_BLOCK, bad};
 use super::{Unread, unread};
 use crate::binding::{Binding, ServerLocation};
 use crate::encode::{Encoder, block_len};
@@ -79,6 +79,9 @@ impl Binding {
             return read(reply.body.view());
         }
         if reply.head.number == outcome::PANICKED && reply.body.len > INLINE {
+            if reply.body.len > MOST_PANIC_BLOCK {
+                return Err(bad("a panic message that is too long"));
+            }
             let message = self.decode(reply.body.view(), Limits::default());
             return Err(message.map_or_else(|bad| bad, CallError::Panicked));
         }

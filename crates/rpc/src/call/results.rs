@@ -7,7 +7,7 @@ use crate::brought::{AStack, CallMemory, TakenSegment};
 use crate::decode::QuotaScope;
 use crate::error::CallError;
 use crate::interface::Limits;
-use crate::server::{self, outcome};
+use crate::server::{self, MOST_PANIC, outcome};
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom;
@@ -22,6 +22,9 @@ const MOST_REMEMBERED: u32 = 16 << 20;
 /// Maximum length, in bytes, of a result that is fetched without a check of the memory that is
 /// left.
 const SMALL: usize = 16 << 20;
+
+/// Maximum length, in bytes, of the block of a panic message: its descriptor and its text.
+pub(super) const MOST_PANIC_BLOCK: usize = 16 + MOST_PANIC;
 
 /// Factor by which the available memory must exceed a result's length. The segment takes the length
 /// once, and the value that is read from it can be larger than its bytes.
@@ -111,13 +114,17 @@ impl Binding {
         }
     }
 
-    /// Fetches the message of a panic that the server keeps.
+    /// Fetches the message of a panic that the server keeps. A server that claims a longer message
+    /// than it may send breaks the protocol, and costs this process no memory.
     fn fetch_panic(
         &self,
         terms: Terms<'_>,
         reply: &SlotMessage,
         brought: Option<TakenSegment<'_>>,
     ) -> CallError {
+        if reply.values[1] > MOST_PANIC_BLOCK as u64 {
+            return bad("a panic message that is too long");
+        }
         let read = |span: Span<'_>| self.decode(span, Limits::default());
         CallError::Panicked(
             self.fetch(terms, reply, brought, ResultReader::new(nothing, read))

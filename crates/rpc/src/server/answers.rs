@@ -1,6 +1,6 @@
 //! The replies that do not fit into a slot, and replies without results.
 
-use super::{Call, Replied, outcome};
+use super::{Call, MOST_PANIC, Replied, outcome};
 use crate::decode::{Malformed, QuotaScope};
 use crate::encode::{EncodeError, Encoder, block_len};
 use crate::interface::Limits;
@@ -11,9 +11,6 @@ use upcall_os::fault::{Point, point};
 use upcall_sched::ceilings::{Over, QuotaBound as Crossed};
 use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_shm::span::WritableSpan;
-
-/// Longest panic message, in bytes, that a client receives.
-const MOST_PANIC: usize = 4096;
 
 impl Call<'_> {
     /// Answers that there is no such procedure.
@@ -106,7 +103,7 @@ impl Call<'_> {
             .copied()
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("the panic carries no text");
-        let text = cut(text, MOST_PANIC);
+        let text = &text[..text.floor_char_boundary(MOST_PANIC)];
         match self.hold_text(text) {
             Some((key, len)) => self.numbers(outcome::PANICKED_HELD, [key, len as u64, 0]),
             None => self.text(outcome::PANICKED, text),
@@ -140,22 +137,13 @@ impl Call<'_> {
         let mut reply = SlotMessage::new(0, tag, NO_ASTACK);
         let _ = Encoder::block(
             WritableSpan::of_words(&mut reply.values),
-            cut(text, INLINE - 16),
+            &text[..text.floor_char_boundary(INLINE - 16)],
             crate::Limits::default(),
             None,
         );
         reply.place(ValueLocation::Inline, 0, INLINE as u32);
         self.answer(&mut reply, 0)
     }
-}
-
-/// The longest start of `text` of at most `most` bytes.
-fn cut(text: &str, most: usize) -> &str {
-    let mut end = text.len().min(most);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// The numbers of a reply to a client whose result is not kept.
