@@ -21,9 +21,9 @@ use upcall_shm::slot::{SlotMessage, ValueLocation};
 use upcall_shm::station::Station;
 
 /// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`,
-/// `other-version`, `few-descriptors`, `scribble`, `lies`, `blocks`, `boasts`, `snatches-TID`
-/// (claims that it sleeps, and that its thread is TID, or `own`). With the suffix `-for-ever`, it
-/// does not hang up.
+/// `other-version`, `few-descriptors`, `scribble`, `lies`, `blocks`, `boasts`, `boasts-of-panics`,
+/// `snatches-TID` (claims that it sleeps, and that its thread is TID, or `own`). With the suffix
+/// `-for-ever`, it does not hang up.
 pub fn run(name: &str, manner: &str) {
     let listener = listen(name);
     say(Ok(Vec::new()));
@@ -127,7 +127,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                     (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.any()));
                 let time = Duration::from_millis(match &*manner {
                     "blocks" => 1500,
-                    "boasts" => 60_000,
+                    "boasts" | "boasts-of-panics" => 60_000,
                     _ => 5 + dice.below(60),
                 });
                 let snatched = manner.strip_prefix("snatches-").map(|tid| match tid {
@@ -146,7 +146,8 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                 std::thread::spawn(move || match &*manner {
                     "lies" => lie(&given, &over, dice),
                     "blocks" => block(copy, &over),
-                    "boasts" => boast(&given, &over),
+                    "boasts" => boast(&given, &over, outcome::HELD),
+                    "boasts-of-panics" => boast(&given, &over, outcome::PANICKED_HELD),
                     _ if snatched.is_some() => {}
                     _ => scribble(&given, &over, dice),
                 });
@@ -240,9 +241,9 @@ fn channel(given: &Given) -> Option<Channel> {
     Channel::join(region.clone()).ok()
 }
 
-/// Answers each request of a polling kernel thread with a claim: there is a result that takes three
-/// quarters of the memory that is left.
-fn boast(given: &Given, over: &AtomicBool) {
+/// Answers each request of a polling kernel thread with a claim: there is a result, or with another
+/// `tag` a panic message, that takes three quarters of the memory that is left.
+fn boast(given: &Given, over: &AtomicBool, tag: u16) {
     let left = upcall_os::headroom::available();
     let Some(channel) = channel(given) else { return };
     let lanes: Vec<_> = (0..32)
@@ -253,7 +254,7 @@ fn boast(given: &Given, over: &AtomicBool) {
         let mut request = SlotMessage::new(0, 0, 0);
         for lane in &lanes {
             while lane.take(&mut request) {
-                let mut reply = SlotMessage::new(request.call(), outcome::HELD, request.astack());
+                let mut reply = SlotMessage::new(request.call(), tag, request.astack());
                 (reply.values[0], reply.values[1]) = (1, left / 4 * 3);
                 reply.place(ValueLocation::Inline, 0, 16);
                 lane.reply(&reply);

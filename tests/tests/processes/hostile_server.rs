@@ -85,6 +85,24 @@ fn a_server_that_claims_a_huge_result_has_its_client_take_no_memory() {
     client.ask("honest 100").expect_ok("calls");
 }
 
+/// As above, with a panic message in place of a result.
+#[test]
+fn a_server_that_claims_a_huge_panic_message_has_its_client_take_no_memory() {
+    let _company = in_company();
+    let place = place();
+    let mut impostor = place.start("impostor other boasts-of-panics");
+    impostor.hear().expect_ok("an impostor");
+    let mut client = place.client();
+    client.ask("bind other").expect_ok("binding");
+    client.ask("pace poll").expect_ok("pacing");
+    let before = Usage::of(client.pid());
+    for _ in 0..3 {
+        client.ask("make 10").expect_error("BadReply", &["a panic message that is too long"]);
+    }
+    let now = Usage::of(client.pid());
+    assert!(now.shared <= before.shared, "{now:?}, before {before:?}");
+}
+
 /// Number of kernel threads, and of user-level threads, that call a hostile server with a deadline.
 const CALLERS: usize = 3;
 
