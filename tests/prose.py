@@ -3,14 +3,14 @@
 
 usage: tests/prose.py [--show N] [PATH...]
 
-CONTRIBUTING.md has the rules of writing. This check finds wordings that hide who does what ("whoever
-calls", "somebody holds it", "is told") and constants without a quantity ("So many bytes …"). A wording
-can be right where it stands, so each folder may have MOST lines with one of them in 1,000 lines of
-prose. No line is longer than WIDTH columns, except table rows, lines with a link, and blocks of code in
-documents.
+CONTRIBUTING.md has the rules of writing. This check finds wordings that hide who does what
+("whoever calls", "somebody holds it") and constants without a quantity ("So many bytes"). A wording can be right where it stands, so each folder may have MOST lines with one of them in 1,000
+lines of prose. No line is longer than WIDTH columns, except table rows, lines with a link, and
+blocks of code in documents.
 
-It reads every tracked file below PATH (by default the whole repository), except snapshots, lock files
-and the changelog. `--show` prints the N first findings of each folder (default 5).
+It reads every tracked file below PATH (by default the whole repository), except snapshots,
+generated code, lock files and the changelog. `--show` prints the N first findings of each folder
+(default 5).
 """
 
 import argparse
@@ -31,7 +31,8 @@ FEW = 400
 # Maximum number of columns of a line.
 WIDTH = 100
 
-# Folders whose prose is not revised yet, with their present number of findings, which may only shrink.
+# Folders whose prose is not revised yet, with their present number of findings, which may only
+# shrink.
 PENDING: dict[str, int] = {
     "ARCHITECTURE.md": 8,
     "bench": 3,
@@ -45,7 +46,9 @@ PENDING: dict[str, int] = {
 
 # Each wording with what to write instead.
 WORDINGS = {
-    r"(?:^|[,;:.(—-] |\b(?:and|to|of|by|for|that) )[Ww]ho (?!(?:is|was|are|were)\b)[a-z]": "name the role",
+    r"(?:^|[,;:.(—-] |\b(?:and|to|of|by|for|that) )[Ww]ho (?!(?:is|was|are|were)\b)[a-z]": (
+        "name the role"
+    ),
     r"\b[Ww](?:hoever|hatever|herever)\b": "name the role or the thing",
     r"\b(?:[Nn]obody|[Ss]omebody)\b": "name the role: no process, another thread",
     r"(?:^|[.;:] )So (?:long|often|many|much|far|soon)\b": "state the quantity and the unit",
@@ -60,7 +63,9 @@ WORDINGS = {
 PATTERNS = [(re.compile(wording), advice) for wording, advice in WORDINGS.items()]
 
 READ = {".rs", ".c", ".h", ".py", ".cpp", ".hpp", ".S", ".toml", ".sh", ".md"}
-SKIPPED = re.compile(r"(^|/)(snapshots?|target|vendor|generated|testdata)/|^CHANGELOG\.md$")
+SKIPPED = re.compile(
+    r"(^|/)(snapshots?|target|vendor|generated|testdata)/|_capnp\.rs$|^CHANGELOG\.md$"
+)
 COMMENT = re.compile(r"(?://[/!]?|#(?!\[|!|include|define|if|el|en|un|pragma)|\*|--)\s?(.*)")
 
 
@@ -119,7 +124,11 @@ def main() -> int:
     parser.add_argument("paths", nargs="*")
     options = parser.parse_args()
     tracked = subprocess.run(
-        ["git", "ls-files", "--", *options.paths], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "--", *options.paths],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.splitlines()
     folders: dict[str, Folder] = defaultdict(Folder)
     for name in tracked:

@@ -12,8 +12,8 @@ Stages, in this order (`--list` prints them):
            many as a model asks for
   lint     rustfmt, clippy, the prose of comments and documents (tests/prose.py), whether each
            test that docs/threat-model.md names exists, whether each break of tests/mutants.toml
-           still applies, the structure of the crates (tests/structure.py), the lock files beside the
-           main one (tests/locks.py), and the links and anchors of all documents (tests/book.py)
+           still applies, the structure of the crates (tests/structure.py), the lock files beside
+           the main one (tests/locks.py), and the links and anchors of all documents (tests/book.py)
   package  the published crates as packages, and a program that depends on them alone
            (tests/package.py)
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
@@ -49,8 +49,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Lines in backtraces take a fifth of the time of a build. A failed check says where it is without them.
-# Build scripts and tests have the same setting: so a package that both need is compiled once (Cargo.toml).
+# Lines in backtraces take a fifth of the time of a build. A failed check says where it is without
+# them. Build scripts and tests have the same setting: so a package that both need is compiled
+# once (Cargo.toml).
 for setting in ("CARGO_PROFILE_DEV_DEBUG", "CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG"):
     os.environ.setdefault(setting, "0")
 CARGO = os.environ.get("CARGO", "cargo")
@@ -66,15 +67,25 @@ LOW_STALL = 900
 # (tests/tests/processes/machine.rs). Each of those that run alone holds a thread until it can.
 THREADS = {"tests processes": 64}
 
-# Number of threads of each other test binary. On a machine with many processors libtest would run as many tests at
-# once, and together they would have more virtual processors than one process can. `.cargo/config.toml` says the same.
+# Number of threads of each other test binary. On a machine with many processors libtest would run
+# as many tests at once, and together they would have more virtual processors than one process
+# can. `.cargo/config.toml` says the same.
 os.environ.setdefault("RUST_TEST_THREADS", "2")
 
 # Test binaries that only compute: no test in them waits for another process, or measures time.
 COMPUTES = {
-    "bindings/c values", "bindings/python packages", "bindings/python values", "idl (lib)", "idl c",
-    "idl packages", "pvm examples", "tests/sim chaos", "tests/sim synth", "tests/sim tpuz",
-    "tests/values values", "upcall packages",
+    "bindings/c values",
+    "bindings/python packages",
+    "bindings/python values",
+    "idl (lib)",
+    "idl c",
+    "idl packages",
+    "pvm examples",
+    "tests/sim chaos",
+    "tests/sim synth",
+    "tests/sim tpuz",
+    "tests/values values",
+    "upcall packages",
 }
 
 # Starts a command with the lowest priority. The kernel divides the processors among sessions
@@ -133,8 +144,8 @@ class Stopwatch:
 # The sessions that this program has started, by the process that leads each.
 SESSIONS: set[int] = set()
 
-# Set while nothing is left to run but what runs with the lowest priority. Then that runs as everything else: on a
-# machine with other work it would not come to an end.
+# Set while nothing is left to run but what runs with the lowest priority. Then that runs as
+# everything else: on a machine with other work it would not come to an end.
 ALONE = threading.Event()
 
 
@@ -152,8 +163,15 @@ def raise_priorities() -> None:
 @contextmanager
 def session(command: list[str], low: bool, **options):
     """A command in a session of its own; when the block ends, it has ended or is killed."""
-    child = subprocess.Popen([*LOW, *command] if low and not ALONE.is_set() else command, stdin=subprocess.DEVNULL,
-                             stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True, **options)
+    child = subprocess.Popen(
+        [*LOW, *command] if low and not ALONE.is_set() else command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        **options,
+    )
     SESSIONS.add(child.pid)
     try:
         yield child
@@ -181,7 +199,10 @@ def finish(command: list[str], low: bool, **options) -> subprocess.CompletedProc
 
 
 def stream(command: list[str], cwd: Path, env: dict[str, str], low: bool):
-    """Yields the lines that `command` prints, then its exit status; None if it stalled and was killed."""
+    """Yields the lines that `command` prints, then its exit status.
+
+    The status is None if the command stalled and was killed.
+    """
     stall = LOW_STALL if low else STALL
     with session(command, low, cwd=cwd, env=env, stderr=subprocess.STDOUT) as child:
         lines: queue.Queue[str | None] = queue.Queue()
@@ -207,7 +228,9 @@ def outputs_of(text: str) -> dict[str, str]:
     return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2])}
 
 
-def run_binary(title: str, path: Path, cwd: Path, arguments: list[str], env: dict[str, str], low: bool = False) -> Result:
+def run_binary(
+    title: str, path: Path, cwd: Path, arguments: list[str], env: dict[str, str], low: bool = False
+) -> Result:
     watch = Stopwatch()
     result = Result(title)
     seen: dict[str, str] = {}
@@ -238,8 +261,13 @@ def run_binary(title: str, path: Path, cwd: Path, arguments: list[str], env: dic
         if "\nfailures:\n" in whole and found[1] in printed:
             result.failed.setdefault(found[1], printed[found[1]])
     if status != 0 and not result.failed:
-        listed = subprocess.run([path, "--list", "--format", "terse", *arguments], cwd=cwd, env=env,
-                                capture_output=True, text=True).stdout
+        listed = subprocess.run(
+            [path, "--list", "--format", "terse", *arguments],
+            cwd=cwd,
+            env=env,
+            capture_output=True,
+            text=True,
+        ).stdout
         names = [line[: -len(": test")] for line in listed.splitlines() if line.endswith(": test")]
         missing = [name for name in names if name not in seen] or ["(the binary itself)"]
         if status is None:
@@ -252,7 +280,9 @@ def run_binary(title: str, path: Path, cwd: Path, arguments: list[str], env: dic
     return result
 
 
-def run_command(title: str, command: list[str], env: dict[str, str] | None = None, low: bool = False) -> Result:
+def run_command(
+    title: str, command: list[str], env: dict[str, str] | None = None, low: bool = False
+) -> Result:
     """Runs a command whose exit status is its verdict."""
     watch = Stopwatch()
     whole = {**os.environ, **(env or {})}
@@ -267,7 +297,7 @@ def run_command(title: str, command: list[str], env: dict[str, str] | None = Non
 
 
 def clippy_driver() -> dict[str, str] | None:
-    """The variables that have cargo compile the workspace by clippy's driver; None where there is none.
+    """The variables that make cargo compile by clippy's driver; None if there is none.
 
     `cargo clippy` sets the same, for `cargo check`. So the code is gone through once, not twice.
     """
@@ -280,8 +310,13 @@ def clippy_driver() -> dict[str, str] | None:
 def warnings_of(messages: list[dict]) -> Result:
     """What the compiler and clippy warn of in a build."""
     result = Result("clippy")
-    texts = [message["message"]["rendered"] for message in messages if message.get("reason") == "compiler-message"
-             and message["message"]["level"] in ("warning", "error") and message["message"]["spans"]]
+    texts = [
+        message["message"]["rendered"]
+        for message in messages
+        if message.get("reason") == "compiler-message"
+        and message["message"]["level"] in ("warning", "error")
+        and message["message"]["spans"]
+    ]
     if texts:
         result.failed["warnings"] = "\n".join(dict.fromkeys(texts))[-8000:]
     else:
@@ -290,7 +325,10 @@ def warnings_of(messages: list[dict]) -> Result:
 
 
 def build(title: str, arguments: list[str], env: dict[str, str] | None = None, low: bool = False):
-    """Builds test binaries. Returns the outcome, for each binary its name, path and package folder, and cargo's messages."""
+    """Builds test binaries.
+
+    Returns the outcome, for each binary its name, path and package folder, and cargo's messages.
+    """
     watch = Stopwatch()
     command = [CARGO, "test", "--no-run", "--quiet", "--message-format=json", *arguments]
     done = finish(command, low, cwd=ROOT, env={**os.environ, **(env or {})}, stderr=subprocess.PIPE)
@@ -308,8 +346,12 @@ def build(title: str, arguments: list[str], env: dict[str, str] | None = None, l
         name = f"{short} {target['name']}" if kind == "test" else f"{short} ({kind})"
         binaries.append((name, Path(message["executable"]), folder))
     if done.returncode:
-        errors = [message["message"]["rendered"] for message in messages
-                  if message.get("reason") == "compiler-message" and message["message"]["level"] == "error"]
+        errors = [
+            message["message"]["rendered"]
+            for message in messages
+            if message.get("reason") == "compiler-message"
+            and message["message"]["level"] == "error"
+        ]
         result.failed[title] = ("\n".join(errors) + "\n" + done.stderr)[-8000:]
     return result, sorted(binaries), messages
 
@@ -346,7 +388,9 @@ def unit(report: Report, options, environment: dict[str, str], binaries, compute
     for name, path, folder in binaries:
         if (name in COMPUTES) == computes and (not options.binary or options.binary in name):
             threads = [f"--test-threads={THREADS[name]}"] if name in THREADS else []
-            report.add(run_binary(name, path, folder, [*threads, *chosen], environment, low=computes))
+            report.add(
+                run_binary(name, path, folder, [*threads, *chosen], environment, low=computes)
+            )
 
 
 def docs(report: Report, wrapper: dict[str, str] | None) -> None:
@@ -355,7 +399,10 @@ def docs(report: Report, wrapper: dict[str, str] | None) -> None:
 
 
 # Number of preemptions, for models that do not set another one. `make models` has 3.
-LOOM = {"RUSTFLAGS": "--cfg loom", "LOOM_MAX_PREEMPTIONS": os.environ.get("LOOM_MAX_PREEMPTIONS", "2")}
+LOOM = {
+    "RUSTFLAGS": "--cfg loom",
+    "LOOM_MAX_PREEMPTIONS": os.environ.get("LOOM_MAX_PREEMPTIONS", "2"),
+}
 
 # `make models` sets that number, and runs the models that take long, too.
 LONG_MODELS = ["--include-ignored"] if "LOOM_MAX_PREEMPTIONS" in os.environ else []
@@ -363,21 +410,35 @@ LONG_MODELS = ["--include-ignored"] if "LOOM_MAX_PREEMPTIONS" in os.environ else
 
 def model_arguments() -> list[str]:
     chosen = [word for package in MODELS for word in ("--package", package)]
-    return ["--profile", "models", "--target-dir", str(TARGET / "loom"), *chosen, "--test", "models"]
+    return [
+        "--profile",
+        "models",
+        "--target-dir",
+        str(TARGET / "loom"),
+        *chosen,
+        "--test",
+        "models",
+    ]
 
 
 def models(report: Report, environment: dict[str, str]) -> None:
     outcome, binaries, _ = build("build of the models", model_arguments(), LOOM, low=True)
     report.add(outcome)
     for name, path, folder in binaries:
-        report.add(run_binary(f"{name} under loom", path, folder, LONG_MODELS, {**environment, **LOOM}, low=True))
+        report.add(
+            run_binary(
+                f"{name} under loom", path, folder, LONG_MODELS, {**environment, **LOOM}, low=True
+            )
+        )
 
 
 def soak(report: Report) -> None:
     seconds = os.environ.get("SOAK_SECONDS", "60")
     # The wait that counts as a hang is generous: other programs may have the processors.
     if not (TARGET / "debug/soak").exists():
-        missing = Result("soak", failed={"soak": "it is not built: `cargo build -p upcall-tests --bin soak`"})
+        missing = Result(
+            "soak", failed={"soak": "it is not built: `cargo build -p upcall-tests --bin soak`"}
+        )
         return report.add(missing)
     words = [str(TARGET / "debug/soak"), "--seconds", seconds, "--hang", "60000"]
     report.add(run_command(f"soak, {seconds} s", words))
@@ -389,12 +450,21 @@ def claims() -> Result:
     known: set[str] = set()
     for path in ROOT.glob("**/*.rs"):
         if "target" not in path.relative_to(ROOT).parts:
-            known.update(re.findall(r"#\[test\](?:\s*#\[[^\n]*)*\s*fn ([a-z0-9_]+)", path.read_text(errors="replace")))
+            known.update(
+                re.findall(
+                    r"#\[test\](?:\s*#\[[^\n]*)*\s*fn ([a-z0-9_]+)",
+                    path.read_text(errors="replace"),
+                )
+            )
     named = []
     for line in page.read_text().splitlines():
         claim = re.fullmatch(r"\|[^|]*\|([^|]*)\|", line)
         # Elsewhere functions of the kernel are named, too; none of them has so many words.
-        named += re.findall(r"`([a-z0-9_]+)`", claim[1]) if claim else re.findall(r"`((?:[a-z0-9]+_){3,}[a-z0-9]+)`", line)
+        named += (
+            re.findall(r"`([a-z0-9_]+)`", claim[1])
+            if claim
+            else re.findall(r"`((?:[a-z0-9]+_){3,}[a-z0-9]+)`", line)
+        )
     missing = [name for name in named if name not in known]
     if missing or not named:
         result.failed["tests that do not exist"] = "\n".join(missing) or "the page names no test"
@@ -404,7 +474,11 @@ def claims() -> Result:
 
 def lint(report: Report, low: bool, checked: bool) -> None:
     report.add(claims())
-    report.add(run_command("breaks of tests/mutants.toml", [sys.executable, "tests/mutants.py", "--check"], low=low))
+    report.add(
+        run_command(
+            "breaks of tests/mutants.toml", [sys.executable, "tests/mutants.py", "--check"], low=low
+        )
+    )
     report.add(run_command("structure", [sys.executable, "tests/structure.py"], low=low))
     report.add(run_command("lock files", [sys.executable, "tests/locks.py"], low=low))
     report.add(run_command("prose", [sys.executable, "tests/prose.py"], low=low))
@@ -428,8 +502,24 @@ def miri(report: Report) -> None:
     # Tree Borrows: the older model refuses an atomic read of bytes that are borrowed shared, which
     # a copy from a caller's argument makes.
     flags = {"MIRIFLAGS": "-Zmiri-disable-isolation -Zmiri-tree-borrows"}
-    report.add(run_command("miri", [CARGO, "+nightly", "miri", "test", "--quiet", "--target-dir", str(TARGET / "miri"),
-                                    "--package", "upcall-shm", "--lib"], flags))
+    report.add(
+        run_command(
+            "miri",
+            [
+                CARGO,
+                "+nightly",
+                "miri",
+                "test",
+                "--quiet",
+                "--target-dir",
+                str(TARGET / "miri"),
+                "--package",
+                "upcall-shm",
+                "--lib",
+            ],
+            flags,
+        )
+    )
 
 
 STAGES = ["unit", "docs", "book", "soak", "models", "lint", "package", "miri"]
@@ -437,7 +527,11 @@ STAGES = ["unit", "docs", "book", "soak", "models", "lint", "package", "miri"]
 
 def summary(report: Report, seconds: float) -> int:
     passed = sum(result.passed for result in report.results)
-    failures = [(result.title, name, text) for result in report.results for name, text in result.failed.items()]
+    failures = [
+        (result.title, name, text)
+        for result in report.results
+        for name, text in result.failed.items()
+    ]
     skips = [(result.title, why) for result in report.results for why in result.skips]
     ignored = sum(result.ignored for result in report.results)
     slowest = sorted(report.results, key=lambda result: -result.seconds)[:8]
@@ -461,14 +555,18 @@ def summary(report: Report, seconds: float) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default=",".join(STAGES), help="stages, separated by commas")
     parser.add_argument("--repeat", type=int, default=1, help="run the test binaries N times")
     parser.add_argument("--filter", help="only tests whose name contains TEXT")
     parser.add_argument("--binary", help="only test binaries whose name contains TEXT")
     parser.add_argument("--json", type=Path, help="write the results to FILE")
     parser.add_argument("--list", action="store_true", help="print the stages")
-    parser.add_argument("cargo", nargs="*", help="further arguments for the build of the tests, after --")
+    parser.add_argument(
+        "cargo", nargs="*", help="further arguments for the build of the tests, after --"
+    )
     options = parser.parse_args()
     if options.list:
         print("\n".join(STAGES))
@@ -479,7 +577,9 @@ def main() -> int:
     if not shutil.which(CARGO):
         parser.error(f"{CARGO} is not on the PATH: install Rust (https://rustup.rs)")
     environment = {**os.environ}
-    environment["LD_LIBRARY_PATH"] = f"{standard_library()}:{environment.get('LD_LIBRARY_PATH', '')}"
+    environment["LD_LIBRARY_PATH"] = (
+        f"{standard_library()}:{environment.get('LD_LIBRARY_PATH', '')}"
+    )
     environment["CARGO"] = shutil.which(CARGO)
     # Tests that start programs of other packages need not build them: the stage `unit` has.
     environment["UPCALL_TESTS_BUILT"] = "1"
@@ -502,7 +602,9 @@ def main() -> int:
     binaries: list = []
     if "unit" in stages:
         # The tests are built first: the background would take the processors from that build.
-        outcome, binaries, messages = build("build of the tests", ["--workspace", *options.cargo], wrapper)
+        outcome, binaries, messages = build(
+            "build of the tests", ["--workspace", *options.cargo], wrapper
+        )
         if wrapper:
             checked = True
             report.add(warnings_of(messages))

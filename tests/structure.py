@@ -36,8 +36,7 @@ NAMES = ROOT / "tests/structure.names"
 MOST = 4
 DOORED = ["directory", "home", "message", "net", "pvm", "rpc", "sched", "shm"]
 DIRECT = {
-    "crates/sched/src/mask.rs":
-        "the words of one thread and its handlers, between whose accesses the model interrupts",
+    "crates/sched/src/mask.rs": "a thread's words, between whose accesses the model interrupts",
     "crates/sched/src/sleep.rs": "a compiler fence, which loom does not have",
     "crates/shm/src/direct/tests.rs": "a test",
     "crates/shm/src/slot.rs": "private memory that the compiler must write word by word",
@@ -68,14 +67,18 @@ MESSAGE = [
 
 def strip(text: str) -> str:
     """Returns the code without comments, strings, and items behind `#[cfg(test)]`."""
-    text = re.sub(r"""//[^\n]*|/\*.*?\*/|(?<!\w)[bc]?r(#*)".*?"\1"""
-                  r"""|(?<!\w)[bc]?"(?:\\.|[^"\\])*"|b?'(?:\\[^u]|\\u\{\w+\}|[^'\\])'""",
-                  "", text, flags=re.S)
+    text = re.sub(
+        r"""//[^\n]*|/\*.*?\*/|(?<!\w)[bc]?r(#*)".*?"\1"""
+        r"""|(?<!\w)[bc]?"(?:\\.|[^"\\])*"|b?'(?:\\[^u]|\\u\{\w+\}|[^'\\])'""",
+        "",
+        text,
+        flags=re.S,
+    )
     out, at = [], 0
     for found in re.finditer(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*", text):
         if found.start() < at:
             continue
-        out.append(text[at:found.start()])
+        out.append(text[at : found.start()])
         end = re.compile(r"[{;]").search(text, found.end())
         if end is None:
             break
@@ -156,7 +159,7 @@ class Crate:
                 onward = self.exports[module].get(path[length]) if length < len(path) else None
                 if onward is None or onward == path:
                     return module
-                path = onward + path[length + 1:]
+                path = onward + path[length + 1 :]
                 break
         return None
 
@@ -188,6 +191,7 @@ class Crate:
 
 def circles(graph: dict[str, dict[str, str]]) -> list[list[str]]:
     """Returns the strongly connected parts of more than one module, the largest first."""
+
     def reach(start: str) -> set[str]:
         seen, todo = set(), [start]
         while todo:
@@ -229,8 +233,10 @@ def paths_too_long() -> int:
     for name in CALL + MESSAGE:
         lines = len((ROOT / name).read_text().splitlines())
         if lines > LINES:
-            print(f"{name}: {lines} lines; {LINES} are allowed for a file on the path of a call "
-                  "or message")
+            print(
+                f"{name}: {lines} lines; {LINES} are allowed for a file on the path of a call "
+                "or message"
+            )
         if f"`{name}`" not in page:
             print(f"{name}: ARCHITECTURE.md does not name it on a call's or message's path")
         wrong += (lines > LINES) + (f"`{name}`" not in page)
@@ -261,35 +267,51 @@ def names_twice(crates: list[Crate], show: bool) -> int:
     for name in sorted(found.keys() | allowed.keys()):
         modules, most = found.get(name, []), allowed.get(name, 1)
         if len(modules) > most:
-            print(f"{name}: {len(modules)} types have this name, {most} may; rename one of "
-                  + ", ".join(modules))
+            print(
+                f"{name}: {len(modules)} types have this name, {most} may; rename one of "
+                + ", ".join(modules)
+            )
         elif most > 1 and len(modules) < most:
-            print(f"{name}: {max(len(modules), 1)} types have this name; {NAMES.name} says {most}: "
-                  "lower it")
+            print(
+                f"{name}: {max(len(modules), 1)} types have this name; {NAMES.name} says {most}: "
+                "lower it"
+            )
         wrong += len(modules) > most or most > 1 and len(modules) < most
     return wrong
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("crates", nargs="*", metavar="CRATE",
-                        help="check only these, e.g. `rpc` or `bindings/c`")
-    parser.add_argument("--names", action="store_true",
-                        help="print the contents that tests/structure.names should have now")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "crates", nargs="*", metavar="CRATE", help="check only these, e.g. `rpc` or `bindings/c`"
+    )
+    parser.add_argument(
+        "--names",
+        action="store_true",
+        help="print the contents that tests/structure.names should have now",
+    )
     parser.add_argument("--why", action="store_true", help="print the imports within each cycle")
     options = parser.parse_args()
-    folders = [path.parent for path in sorted(ROOT.glob("**/Cargo.toml"))
-               if "target" not in path.parts and (path.parent / "src").is_dir()]
+    folders = [
+        path.parent
+        for path in sorted(ROOT.glob("**/Cargo.toml"))
+        if "target" not in path.parts and (path.parent / "src").is_dir()
+    ]
     crates = {crate.name: crate for crate in map(Crate, folders)}
     if unknown := [name for name in options.crates if name not in crates]:
         parser.error(f"no crate {unknown[0]!r}; there are {', '.join(crates)}")
-    own = [crate for crate, folder in zip(crates.values(), folders)
-           if folder.relative_to(ROOT).parts[0] in ("crates", "bindings")]
+    own = [
+        crate
+        for crate, folder in zip(crates.values(), folders)
+        if folder.relative_to(ROOT).parts[0] in ("crates", "bindings")
+    ]
     if options.names:
         return names_twice(own, show=True)
-    wrong = (0 if options.crates
-             else past_the_door() + names_twice(own, show=False) + paths_too_long())
+    wrong = (
+        0 if options.crates else past_the_door() + names_twice(own, show=False) + paths_too_long()
+    )
     for crate in [crates[name] for name in options.crates or crates]:
         graph = crate.imports()
         found = circles(graph)
@@ -300,7 +322,8 @@ def main() -> int:
             verdict = f"{most} are allowed"
         elif crate.name in ALLOWED and largest < most:
             verdict = f"ALLOWED says {most}: " + (
-                "lower it" if largest > MOST else "remove the crate from it")
+                "lower it" if largest > MOST else "remove the crate from it"
+            )
         wrong += verdict != "as allowed"
         if verdict == "as allowed" and not options.crates:
             continue

@@ -150,8 +150,8 @@ pub enum Command {
         upcall-bench homed --json homed.json --plot docs/performance/figures\n  \
         upcall-bench homed --case find-last-10 --case break-even")]
     Homed(Told<Homed>),
-    /// A table of a million entries that processes share (docs/performance/cache.md): get and put of 100 bytes,
-    /// by Upcall with all methods, and by Redis and Memcached over a Unix socket.
+    /// A table of a million entries that processes share (docs/performance/cache.md): get and put
+    /// of 100 bytes, by Upcall with all methods, and by Redis and Memcached over a Unix socket.
     ///
     /// The cases are get and put, one at a time, and get-16 and put-16, with 16 requests at once,
     /// for the peers only. The systems are upcall-read, without the lock; upcall-access, under the

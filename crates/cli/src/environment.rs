@@ -1,4 +1,5 @@
-//! The environment variables that Upcall reads: one table for the help and for docs/reference/environment.md.
+//! The environment variables that Upcall reads: one table for the help and for
+//! docs/reference/environment.md.
 
 use crate::exit::{CommandResult, Exit};
 use crate::output::{FAINT, STRONG, line, print, print_json};

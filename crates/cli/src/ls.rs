@@ -11,9 +11,9 @@ use upcall::policy;
 
 /// Lists servers: names, interfaces, processes, numbers of clients.
 ///
-/// Without an address, lists the servers in this user's folder of names (docs/reference/names.md). With
-/// addresses, lists what the servers there export to clients from other machines; their processes
-/// are not known here.
+/// Without an address, lists the servers in this user's folder of names (docs/reference/names.md).
+/// With addresses, lists what the servers there export to clients from other machines; their
+/// processes are not known here.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{JSON}"))]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]

@@ -93,8 +93,8 @@ fn watch_folder(folder: &Path) -> Option<OwnedFd> {
     Some(watch)
 }
 
-/// Sleeps until the folder has a new file or a signal arrives, for at most `most`. Drops up to 16 KiB
-/// of events; events that are left end the next sleep.
+/// Sleeps until the folder has a new file or a signal arrives, for at most `most`. Drops up to
+/// 16 KiB of events; events that are left end the next sleep.
 fn sleep(watch: &OwnedFd, most: Duration) {
     let most = Timespec::try_from(most).ok();
     let _ = poll(&mut [PollFd::new(watch, PollFlags::IN)], most.as_ref());

@@ -40,7 +40,7 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `macros` | yes | [`interface!`] and [`package`]; with `home`, the derive macros for shared types |
+//! | `macros` | yes | [`interface!`], [`package`]; with `home`, derive macros for shared types |
 //! | `message` | no | [`message`]: messages between the processes of a group |
 //! | `home` | no | [`home`]: objects that processes share |
 //!

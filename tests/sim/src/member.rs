@@ -373,8 +373,8 @@ struct SendRequest<'a, const S: u64> {
     /// used since.
     used: u64,
     spin: u64,
-    /// Whether more than a full queue and its timeout delays the sender now; `was_kept`: whether the
-    /// sender has waited for that.
+    /// Whether more than a full queue and its timeout delays the sender now. `was_kept`: whether
+    /// the sender has waited for that.
     is_kept: bool,
     was_kept: bool,
 }

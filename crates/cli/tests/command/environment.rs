@@ -1,4 +1,5 @@
-//! The table of environment variables is complete: in the source, and in docs/reference/environment.md.
+//! The table of environment variables is complete: in the source, and in
+//! docs/reference/environment.md.
 
 use crate::scene::Place;
 use std::collections::BTreeSet;

@@ -608,7 +608,7 @@ fn checked(ident: &Ident, kebab: String, back: fn(&str) -> String, write: &str) 
     ))
 }
 
-/// Refuses a signature with generics, `async`, `const`, `unsafe`, another ABI or variable arguments.
+/// Refuses generics, `async`, `const`, `unsafe`, another ABI and variable arguments.
 fn refuse_qualifiers(signature: &syn::Signature) -> Result<()> {
     refuse_generics(&signature.generics)?;
     if let Some(word) = &signature.asyncness {
