@@ -6,14 +6,14 @@ mod argument;
 mod result;
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::names::advise;
+use crate::names::{advise, seconds};
 use crate::output::{FAINT, line, plain, print_json, print_raw, println, report};
-use argument::StandardInput;
+use argument::{StandardInput, TypedForm};
 use serde::Serialize;
 use std::time::Duration;
 use upcall::directory;
 use upcall::stub::{Binding, Extent, Interface, Limits, Procedure};
-use upcall_idl::dynamic::{DynamicInterface, ProcedureOutcome, WitValue};
+use upcall_idl::dynamic::{CallArgument, DynamicInterface, ProcedureOutcome, WitValue};
 use upcall_idl::model;
 
 /// Calls a procedure of a server and prints its result.
@@ -62,11 +62,6 @@ fn long_help() -> String {
     [EXAMPLES, argument::HELP, result::HELP, EXITS].join("\n\n")
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let given = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    given.ok_or_else(|| "give seconds, such as 2 or 0.5".into())
-}
-
 /// A procedure of a server, for `--help-procedures --json`.
 #[derive(Serialize)]
 struct ProcedureHelp {
@@ -88,11 +83,23 @@ pub fn run(args: &CallArgs) -> CommandResult {
     let exported = directory::exported(name).map_err(advise)?;
     let parsed = DynamicInterface::parse(&exported.interface, &exported.source, &exported.limits);
     let interface = parsed.map_err(|error| CommandError::new(Exit::Mismatch, error))?;
+    if first.is_none() && !args.help_procedures && (!args.arguments.is_empty() || args.raw) {
+        return Err(CommandError::usage(format_args!(
+            "{name:?} names no procedure: type {name}.PROCEDURE, or leave out all else to see them"
+        )));
+    }
     let Some(first) = first.filter(|_| !args.help_procedures) else {
         return show_procedures(name, &interface, args.json);
     };
     let planned = plan(name, first, &args.arguments, &interface)?;
     check_raw(args, name, &interface, &planned)?;
+    // The arguments of all calls are read before the first procedure runs, so that a wrong one
+    // changes nothing.
+    let mut input = StandardInput::default();
+    let mut prepared = Vec::new();
+    for (number, call) in planned.iter().enumerate() {
+        prepared.push(call.prepare(name, &interface, number > 0, &mut input)?);
+    }
     // All procedures are looked up, and bound, before the first one runs. The command binds once
     // and then ends, so what is leaked here is not leaked twice.
     let descriptors: Vec<_> = planned.iter().map(|call| describe(call.procedure)).collect();
@@ -104,18 +111,21 @@ pub fn run(args: &CallArgs) -> CommandResult {
         limits: "".into(),
     }));
     let binding = Binding::bind(name, wanted).map_err(advise)?.with_deadline(args.deadline);
-    let (mut resource, mut input) = (None::<String>, StandardInput::default());
-    for (number, call) in planned.iter().enumerate() {
-        let block = call.encode(name, &interface, resource.as_deref(), &mut input)?;
+    let (mut resource, mut output) = (None::<String>, Ok(()));
+    for (number, (call, prepared)) in planned.iter().zip(&mut prepared).enumerate() {
+        let block = prepared.block(call, name, &interface, resource.as_deref())?;
         let reply = binding.call_block(number as u16, &block)?;
         let value = interface.decode_value(call.procedure, &reply)?;
         resource = value.as_ref().and_then(handle).or(resource);
-        show(args, call, value.as_ref(), number + 1 == planned.len())?;
+        // The calls go on if the reader of their results has gone.
+        if output.is_ok() {
+            output = show(args, call, value.as_ref(), number + 1 == planned.len());
+        }
         if value.is_some_and(|value| value.outcome() == ProcedureOutcome::Error) {
             return Ok(Exit::Failed);
         }
     }
-    Ok(Exit::Done)
+    output.map(|()| Exit::Done)
 }
 
 fn show_procedures(name: &str, interface: &DynamicInterface, json: bool) -> CommandResult {
@@ -185,28 +195,68 @@ fn check_raw(
     )))
 }
 
-impl PlannedCall<'_> {
+/// The arguments of a call, before the first call of the session has run.
+struct PreparedCall<'a> {
+    arguments: Vec<CallArgument<'a>>,
+    /// Indices of the arguments that stand for the last resource.
+    awaiting: Vec<usize>,
+}
+
+/// The handle that stands for a resource until a call has returned one.
+const PLACEHOLDER: &str = "0";
+
+impl<'a> PlannedCall<'a> {
+    /// Reads the arguments, and checks that they are values of their types. `follows`: a call before
+    /// this one can return the resource that `_` stands for.
+    fn prepare(
+        &self,
+        name: &str,
+        interface: &DynamicInterface,
+        follows: bool,
+        input: &mut StandardInput,
+    ) -> Result<PreparedCall<'a>, CommandError> {
+        let (params, model) = (&self.procedure.params, interface.model());
+        let (mut arguments, mut awaiting) = (Vec::new(), Vec::new());
+        let resource = follows.then_some(PLACEHOLDER);
+        for (number, (typed, param)) in self.typed.iter().zip(params).enumerate() {
+            if typed == "_" && argument::accepts(model, &param.ty) == TypedForm::Handle {
+                awaiting.push(number);
+            }
+            arguments.push(argument::read(model, &param.ty, typed, resource, input)?);
+        }
+        // Superfluous arguments make the count wrong; their values do not matter.
+        let more = self.typed.iter().skip(params.len());
+        arguments.extend(more.map(|typed| CallArgument::Wave(typed.as_str().into())));
+        self.encode(name, interface, &arguments)?;
+        Ok(PreparedCall { arguments, awaiting })
+    }
+
     /// The argument block of the call.
     fn encode(
         &self,
         name: &str,
         interface: &DynamicInterface,
-        resource: Option<&str>,
-        input: &mut StandardInput,
+        arguments: &[CallArgument<'_>],
     ) -> Result<Vec<u8>, CommandError> {
-        let params = &self.procedure.params;
-        let mut arguments = Vec::new();
-        for (typed, param) in self.typed.iter().zip(params) {
-            let model = interface.model();
-            arguments.push(argument::read(model, &param.ty, typed, resource, input)?);
-        }
-        // Superfluous arguments make the count wrong; their values do not matter.
-        let more = self.typed.iter().skip(params.len());
-        arguments.extend(
-            more.map(|typed| upcall_idl::dynamic::CallArgument::Wave(typed.as_str().into())),
-        );
-        let block = interface.encode_arguments(self.procedure, &arguments);
+        let block = interface.encode_arguments(self.procedure, arguments);
         block.map_err(|error| advice::explain(error, name, interface, self.procedure, self.typed))
+    }
+}
+
+impl PreparedCall<'_> {
+    /// The argument block, with the resource that the last call returned.
+    fn block(
+        &mut self,
+        call: &PlannedCall<'_>,
+        name: &str,
+        interface: &DynamicInterface,
+        resource: Option<&str>,
+    ) -> Result<Vec<u8>, CommandError> {
+        for &number in &self.awaiting {
+            let handle = resource.ok_or_else(argument::no_resource)?;
+            self.arguments[number] = CallArgument::Wave(handle.to_string().into());
+        }
+        call.encode(name, interface, &self.arguments)
     }
 }
 

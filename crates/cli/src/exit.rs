@@ -91,7 +91,8 @@ pub type CommandResult = Result<Exit, CommandError>;
 pub enum CommandError {
     /// An error text for the user, of one or two sentences that say what to do.
     Report { exit: Exit, text: String },
-    /// The reader of the standard output has gone, as `head` does. The command ends quietly.
+    /// The reader of the standard output has gone, as `head` does. The command ends quietly, with
+    /// the code of a program that SIGPIPE ended, so that no failure looks like success.
     OutputClosed,
 }
 
@@ -111,7 +112,7 @@ impl CommandError {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Report { exit, .. } => *exit,
-            Self::OutputClosed => Exit::Done,
+            Self::OutputClosed => Exit::Program(128 + 13),
         }
     }
 }

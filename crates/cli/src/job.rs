@@ -1,9 +1,8 @@
 //! `upcall job`: starts, stops and schedules the processes of a group together.
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::names::did_you_mean;
+use crate::names::{did_you_mean, some_seconds};
 use crate::output::{Columns, FAINT, STRONG, cell, print, print_json, println, report, report_all};
-use crate::stat::seconds;
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -49,7 +48,7 @@ pub struct JobRunArgs {
     #[arg(long, value_name = "ACTION", default_value = "end")]
     on_death: Death,
     /// Time that members have to end after SIGTERM.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
+    #[arg(long, value_name = "SECONDS", value_parser = some_seconds, default_value = "5")]
     grace: Duration,
     /// Put the member's rank before each line that it writes.
     #[arg(short, long)]

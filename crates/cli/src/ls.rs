@@ -6,6 +6,7 @@ use crate::output::{
 };
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use upcall::directory::{self, Exported, Peer};
 use upcall::policy;
 
@@ -66,7 +67,7 @@ struct Here {
     pid: Option<u32>,
     program: String,
     user: u32,
-    folder: PathBuf,
+    folder: String,
 }
 
 impl LsRow {
@@ -83,7 +84,7 @@ impl Here {
         let pid = Some(peer.pid).filter(|pid| *pid != 0);
         let program = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
         let program = program.map_or_else(|| "?".into(), |name| name.trim().into());
-        Self { pid, program, user: peer.uid, folder: folder.into() }
+        Self { pid, program, user: peer.uid, folder: folder.display().to_string() }
     }
 }
 
@@ -92,51 +93,81 @@ impl Here {
 struct Listing {
     rows: Vec<LsRow>,
     silent: Vec<CommandError>,
-    /// Errors of servers in folders that this process does not use, which are no failure.
-    elsewhere: Vec<CommandError>,
+    /// Number of servers that gave no list in folders that this process does not use, which is no
+    /// failure.
+    elsewhere: usize,
     /// Number of servers of other users that refuse this user.
     refusing: usize,
+    /// Number of servers in other folders that were not asked.
+    skipped: usize,
 }
 
 /// Number of servers that are asked at once, so that a stopped one delays few others.
 const AT_ONCE: usize = 16;
 
+/// Maximum number of servers that are asked in a folder that this process does not use. Another user
+/// can have any number of sockets there.
+const MOST_IN_OTHERS: usize = 64;
+
+/// Time after which no more servers in folders of others are asked, in seconds.
+const TIME_FOR_OTHERS: Duration = Duration::from_secs(10);
+
+/// Maximum length, in bytes, of the list of a server in a folder of others.
+const MOST_FROM_OTHERS: usize = 1 << 20;
+
 impl Listing {
     /// The servers in folders of names. `own` is the folder of this process.
     fn of_folders(folders: &[PathBuf], own: Option<&PathBuf>) -> Self {
-        let all: Vec<_> = folders
-            .iter()
-            .flat_map(|folder| {
-                directory::domains_in(folder).into_iter().map(move |at| (folder, at))
-            })
-            .collect();
-        let ask = |folder: &PathBuf, socket: &Path| {
-            // Reading the exports of another user's server is harmless.
-            let (any, trusted) = (policy::any_user(), policy::own_user_or_root());
-            let accepts: &policy::Policy = if Some(folder) == own { &trusted } else { &any };
-            directory::list_expecting(socket, accepts)
-        };
         let mut listing = Self::default();
-        for batch in all.chunks(AT_ONCE) {
-            let answers: Vec<_> = std::thread::scope(|scope| {
-                let asked: Vec<_> = batch
-                    .iter()
-                    .map(|(folder, socket)| scope.spawn(move || ask(folder, socket)))
-                    .collect();
-                asked.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-            });
-            for ((folder, _), answer) in batch.iter().zip(answers) {
-                match answer {
-                    Ok((peer, exports)) => {
-                        let here = Here::new(&peer, folder);
-                        let rows = exports.into_iter().map(|e| LsRow::new(e, Some(here.clone())));
-                        listing.rows.extend(rows);
-                    }
-                    Err(error) => listing.add_error(error.into(), Some(*folder) == own),
+        let trusted = policy::own_user_or_root();
+        for folder in folders.iter().filter(|folder| Some(*folder) == own) {
+            let sockets = directory::domains_in(folder);
+            for batch in sockets.chunks(AT_ONCE) {
+                listing.ask(folder, batch, true, &trusted, directory::MOST_LISTED);
+            }
+        }
+        // Reading the exports of another user's server is harmless within these bounds.
+        let (any, start) = (policy::any_user(), Instant::now());
+        for folder in folders.iter().filter(|folder| Some(*folder) != own) {
+            let sockets = directory::domains_in(folder);
+            let (asked, rest) = sockets.split_at(sockets.len().min(MOST_IN_OTHERS));
+            listing.skipped += rest.len();
+            for batch in asked.chunks(AT_ONCE) {
+                if start.elapsed() > TIME_FOR_OTHERS {
+                    listing.skipped += batch.len();
+                } else {
+                    listing.ask(folder, batch, false, &any, MOST_FROM_OTHERS);
                 }
             }
         }
         listing
+    }
+
+    /// Asks servers of one folder at the same time.
+    fn ask(
+        &mut self,
+        folder: &Path,
+        sockets: &[PathBuf],
+        is_own: bool,
+        accepts: &policy::Policy,
+        most: usize,
+    ) {
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let ask = |socket| move || directory::list_expecting(socket, accepts, most);
+            let asked: Vec<_> =
+                sockets.iter().map(|socket: &PathBuf| scope.spawn(ask(socket))).collect();
+            asked.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        for answer in answers {
+            match answer {
+                Ok((peer, exports)) => {
+                    let here = Here::new(&peer, folder);
+                    let rows = exports.into_iter().map(|e| LsRow::new(e, Some(here.clone())));
+                    self.rows.extend(rows);
+                }
+                Err(error) => self.add_error(error.into(), is_own),
+            }
+        }
     }
 
     fn add_error(&mut self, error: CommandError, is_own: bool) {
@@ -145,7 +176,7 @@ impl Listing {
             Exit::Refused => self.refusing += 1,
             // Folders of other users keep the sockets of servers that have ended.
             Exit::NotFound => {}
-            _ => self.elsewhere.push(error),
+            _ => self.elsewhere += 1,
         }
     }
 
@@ -208,7 +239,16 @@ pub fn run(args: &LsArgs) -> CommandResult {
         let servers = line(&args.servers.join(", "));
         println(format_args!("{FAINT}nothing is exported at {servers}{FAINT:#}"))?;
     }
-    listing.elsewhere.iter().for_each(note);
+    if listing.elsewhere > 0 {
+        let servers = counted(listing.elsewhere, "server");
+        note(format_args!("{servers} in folders of others gave no list of exports"));
+    }
+    if listing.skipped > 0 {
+        let servers = counted(listing.skipped, "server");
+        note(format_args!(
+            "{servers} in folders of others were not asked: set UPCALL_DIR to one of these folders"
+        ));
+    }
     if listing.refusing > 0 {
         let servers = counted(listing.refusing, "server");
         note(format_args!("{servers} of other users did not let this user list exports"));
@@ -230,7 +270,7 @@ fn table(rows: &[LsRow], procedures: bool, all: bool) -> String {
             row.clients.to_string(),
             shown(here.map(|here| cell(&here.program))),
             place(here.map(|here| here.user.to_string())),
-            place(here.map(|here| line(&here.folder.display().to_string()))),
+            place(here.map(|here| line(&here.folder))),
         ]
     };
     let heads = HEADS.map(|head| match head {

@@ -1,7 +1,11 @@
 //! Names that a user types: the process behind one, and what to type in place of a wrong one.
 
 use crate::exit::{CommandError, Exit};
+use crate::output::quoted;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 use upcall::BindError;
 use upcall::directory;
 use upcall_os::socket::Connection;
@@ -50,9 +54,12 @@ pub fn advise(error: BindError) -> CommandError {
 /// Says where a name is instead, or which name is like it.
 fn no_such_name(name: &str, folder: &Path) -> String {
     let here = directory::names_in(folder);
-    let elsewhere = directory::folders()
-        .into_iter()
-        .find(|other| other != folder && directory::names_in(other).iter().any(|n| n == name));
+    // A folder of another user is not recommended: that user chooses what the name stands for.
+    let elsewhere = directory::folders().into_iter().find(|other| {
+        other != folder
+            && is_trusted(other)
+            && directory::names_in(other).iter().any(|found| found == name)
+    });
     let missing = if folder.exists() {
         format!("no server exports {name:?} in {}", folder.display())
     } else {
@@ -61,7 +68,7 @@ fn no_such_name(name: &str, folder: &Path) -> String {
     if let Some(other) = elsewhere {
         return format!(
             "{missing}. It is exported in another folder: set UPCALL_DIR={}",
-            other.display()
+            quoted(&other.display().to_string())
         );
     }
     match did_you_mean(name, here.iter().map(String::as_str)) {
@@ -72,15 +79,25 @@ fn no_such_name(name: &str, folder: &Path) -> String {
     }
 }
 
+/// Returns `true` if a folder belongs to this user or to root.
+fn is_trusted(folder: &Path) -> bool {
+    let owner = std::fs::metadata(folder).map(|found| found.uid());
+    owner.is_ok_and(|owner| owner == 0 || owner == upcall_os::socket::own_user())
+}
+
 /// The process that exports a name. Asks the kernel, so a stopped server is found as well.
 ///
 /// # Errors
 /// No server has the name, or its process has no number here.
 pub fn process_of(name: &str) -> Result<u32, CommandError> {
     let socket = directory::find(name).map_err(|error| advise(error.into()))?;
-    // A stopped server with a full queue takes no connection; the number in the path is a hint.
-    let peer = Connection::connect(&socket).ok().and_then(|connection| connection.peer().ok());
-    let process = peer.map(|peer| peer.pid).or_else(|| directory::process_of(&socket));
+    let process = match Connection::connect(&socket) {
+        Ok(connection) => connection.peer().ok().map(|peer| peer.pid),
+        // A stopped server with a full queue takes no connection; the number in the path is a hint.
+        // After any other error that number may be another process's.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => directory::process_of(&socket),
+        Err(_) => None,
+    };
     process.filter(|pid| *pid != 0 && Path::new("/proc").join(pid.to_string()).exists()).ok_or_else(
         || {
             let text = format!(
@@ -90,6 +107,24 @@ pub fn process_of(name: &str) -> Result<u32, CommandError> {
             CommandError::new(Exit::NotFound, text)
         },
     )
+}
+
+/// Maximum time that an option may give, in seconds: about 136 years, which no clock overflows.
+const MOST_SECONDS: Duration = Duration::from_secs(1 << 32);
+
+/// Reads a time in seconds from the command line.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let given = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let given = given.filter(|given| *given <= MOST_SECONDS);
+    given.ok_or_else(|| "give seconds, such as 2 or 0.5".into())
+}
+
+/// Reads a time in seconds that is not zero.
+pub fn some_seconds(text: &str) -> Result<Duration, String> {
+    seconds(text).and_then(|given| match given.is_zero() {
+        true => Err("give seconds, such as 2 or 0.5".into()),
+        false => Ok(given),
+    })
 }
 
 #[cfg(test)]
@@ -110,6 +145,15 @@ mod tests {
         }
         assert_eq!(did_you_mean("maht", known), ". Did you mean \"math\"?");
         assert_eq!(did_you_mean("calendar", known), "");
+    }
+
+    #[test]
+    fn seconds_are_positive_and_finite() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["-1", "1e19", "inf", "nan", "two", ""] {
+            assert!(seconds(text).is_err() && some_seconds(text).is_err(), "{text}");
+        }
+        assert!(seconds("0").is_ok() && some_seconds("0").is_err());
     }
 
     #[test]

@@ -79,6 +79,15 @@ pub fn unwritten(error: io::Error) -> CommandError {
     }
 }
 
+/// The text as one word of a shell.
+pub fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=,-".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
 /// `48 B`, `1.5 KiB`, `2 GiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = [" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"];
@@ -309,9 +318,9 @@ pub mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_is_no_error() {
+    fn a_reader_that_has_gone_ends_the_command_as_the_signal_would() {
         let closed = unwritten(io::ErrorKind::BrokenPipe.into());
-        assert_eq!((closed.exit(), closed), (Exit::Done, CommandError::OutputClosed));
+        assert_eq!((closed.exit(), closed), (Exit::Program(141), CommandError::OutputClosed));
         let full = unwritten(io::ErrorKind::StorageFull.into());
         assert!(full.exit() == Exit::Failed && full.to_string().contains("standard output"));
     }

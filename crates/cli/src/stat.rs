@@ -3,11 +3,11 @@
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::members::{self, MemberActivity, UserMembers};
-use crate::names::did_you_mean;
+use crate::names::{did_you_mean, some_seconds};
 use crate::objects::{self, ObjectActivity, UserObjects};
 use crate::output::{
-    Columns, FAINT, STRONG, cell, counted, line, plain, print, print_json, println, report,
-    report_all, share, size,
+    Columns, FAINT, STRONG, cell, counted, line, print, print_json, println, report, report_all,
+    share, size,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ pub struct StatArgs {
     #[arg(long, conflicts_with = "total")]
     pairs: bool,
     /// Count for this time, and show that in place of everything since the binding was made.
-    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", value_parser = some_seconds)]
     interval: Option<Duration>,
     /// Print JSON: an array with one object for each binding, or for each row of the table that
     /// another option asks for; with --total one object.
@@ -107,11 +107,6 @@ Exits with 3 if a NAME is not found.";
 
 fn long_help() -> String {
     [EXAMPLES, COLUMNS, JSON].join("\n\n")
-}
-
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    let given = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    given.filter(|given| !given.is_zero()).ok_or_else(|| "give seconds, such as 2 or 0.5".into())
 }
 
 /// What one binding has done.
@@ -209,7 +204,7 @@ fn held(server: &ServerBindings, names: &[String]) -> Vec<HeldAmount> {
 fn held_table(rows: &[HeldAmount]) -> String {
     let heads = ["SERVER", "KIND", "HELD", "AT MOST", "REFUSED", "NAMES"].map(String::from);
     let cells = rows.iter().map(|row| {
-        let names = plain(&row.names.join(", "));
+        let names = cell(&row.names.join(", "));
         let [server, held, most, refused] =
             [u64::from(row.server), row.held, row.most, row.refused]
                 .map(|number| number.to_string());

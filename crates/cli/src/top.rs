@@ -10,6 +10,7 @@ mod objects;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::members::{self, MemberActivity, UserMembers};
+use crate::names::some_seconds;
 use crate::objects::{ObjectActivity, UserObjects};
 use crate::output::{self, counted, share, size};
 use crate::stat::{self, BindingRow, ServerBindings, Total, time};
@@ -39,7 +40,7 @@ pub struct TopArgs {
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Seconds between two updates.
-    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = stat::seconds)]
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = some_seconds)]
     interval: Duration,
 }
 
@@ -57,10 +58,11 @@ pub fn run(args: &TopArgs) -> CommandResult {
     }
     let mut screen = Screen::default();
     let mut watched = WatchedServers::default();
+    // Servers that do not answer are waited for while Ctrl-C still ends the command.
+    watched.renew();
     // ratatui restores the terminal also after a panic.
     let mut terminal = ratatui::try_init()?;
     let outcome = (|| -> CommandResult {
-        watched.renew();
         watched.since = Some(Instant::now());
         let mut due = Instant::now() + args.interval;
         loop {

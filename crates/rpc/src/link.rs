@@ -45,6 +45,9 @@ pub(crate) fn patience_ends() -> Instant {
 /// about as long as a wake-up.
 const EAGER: Duration = Duration::from_micros(150);
 
+/// Maximum length, in bytes, of a domain's list of exports.
+pub const MOST_LISTED: usize = 64 << 20;
+
 /// Time within which the server should take a notice that can wait, in milliseconds.
 const SHORTLY: Duration = Duration::from_millis(2);
 
@@ -334,18 +337,20 @@ impl Talk<'_> {
 /// # Errors
 /// The domain has ended, does not answer, or breaks the protocol.
 pub fn list(socket: &Path) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
-    list_of(&socket.display().to_string(), socket, &policy::own_user_or_root())
+    list_of(&socket.display().to_string(), socket, &policy::own_user_or_root(), MOST_LISTED)
 }
 
-/// The exports of a domain that `accepts` accepts, instead of a domain of this user or of root.
+/// The exports of a domain that `accepts` accepts, instead of a domain of this user or of root. A
+/// list of more than `most` bytes is refused.
 ///
 /// # Errors
 /// As for [`list`].
 pub fn list_expecting(
     socket: &Path,
     accepts: &Policy,
+    most: usize,
 ) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
-    list_of(&socket.display().to_string(), socket, accepts)
+    list_of(&socket.display().to_string(), socket, accepts, most)
 }
 
 /// Like [`list`], for the domain that exports `name`.
@@ -365,7 +370,7 @@ pub fn list_named_expecting(
     name: &str,
     accepts: &Policy,
 ) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
-    list_of(name, &crate::names::find(name)?, accepts)
+    list_of(name, &crate::names::find(name)?, accepts, MOST_LISTED)
 }
 
 /// The call statistics of a domain's bindings, for `upcall stat`.
@@ -388,14 +393,18 @@ fn list_of(
     shown: &str,
     socket: &Path,
     accepts: &Policy,
+    most: usize,
 ) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
     let (peer, answer, given) = ask_once(shown, socket, ClientRequest::List, accepts)?;
     let (ServerReply::Exports, Some(fd)) = (answer, given) else {
         return Err(BindError::Protocol { what: "another answer than the exports".into() });
     };
-    let bytes = MemoryFile::read_all(&fd, 64 << 20)
+    let bytes = MemoryFile::read_all(&fd, most)
         .map_err(|error| BindError::Resource { what: format!("the exports of {shown}"), error })?;
-    let exports = wire::unpack(&bytes).map_err(|what| BindError::Protocol { what })?;
+    let exports: Vec<crate::wire::Exported> =
+        wire::unpack(&bytes).map_err(|what| BindError::Protocol { what })?;
+    let checked = exports.iter().try_for_each(wire::check_exported);
+    checked.map_err(|what| BindError::Protocol { what: what.into() })?;
     Ok((peer, exports))
 }
 

@@ -2,6 +2,7 @@
 //! not use them.
 
 use crate::interface::{Descriptor, MOST_PROCEDURES, Mismatches, WantedProcedure};
+use crate::names;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
@@ -144,6 +145,19 @@ pub struct Exported {
     pub procedures: Vec<(String, String)>,
 }
 
+/// Maximum length of an interface's full name in a list, in bytes. Names that people write have a
+/// tenth of it.
+const LONGEST_INTERFACE: usize = 1024;
+
+/// Checks an export before it is shown or bound: the peer may have sent anything.
+pub(crate) fn check_exported(export: &Exported) -> Result<(), &'static str> {
+    names::check(&export.name).map_err(|_| "an export whose name cannot be one")?;
+    if export.interface.len() > LONGEST_INTERFACE {
+        return Err("an export whose interface has too long a name");
+    }
+    Ok(())
+}
+
 /// Reads the procedures that a client wants: at most one more than an interface can have, and no
 /// more than there is memory for.
 fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WantedProcedure<'de>>, D::Error> {
@@ -181,4 +195,25 @@ pub(crate) fn pack<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
 pub(crate) fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     postcard::from_bytes(bytes)
         .map_err(|error| format!("a control message cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_list_says_has_a_limit() {
+        let export = |name: &str, interface: String| Exported {
+            name: name.into(),
+            interface,
+            source: String::new(),
+            limits: String::new(),
+            clients: 0,
+            procedures: Vec::new(),
+        };
+        assert_eq!(check_exported(&export("files", "a:b/c@1.0.0".into())), Ok(()));
+        assert_eq!(check_exported(&export("files", "x".repeat(LONGEST_INTERFACE))), Ok(()));
+        assert!(check_exported(&export("files", "x".repeat(LONGEST_INTERFACE + 1))).is_err());
+        assert!(check_exported(&export("../files", "a:b/c".into())).is_err());
+    }
 }

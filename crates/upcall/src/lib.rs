@@ -96,7 +96,7 @@ pub mod home {
 pub mod directory {
     pub use upcall_os::socket::Peer;
     pub use upcall_rpc::Exported;
-    pub use upcall_rpc::link::{list, list_expecting, list_named, tallies};
+    pub use upcall_rpc::link::{MOST_LISTED, list, list_expecting, list_named, tallies};
     pub use upcall_rpc::names::{
         FolderError, domains, domains_in, find, folder, folders, names_in, process_of, sweep,
     };

@@ -3,6 +3,7 @@
 use super::argument::{TypedForm, accepts};
 use crate::exit::CommandError;
 use crate::names::did_you_mean;
+use crate::output::quoted;
 use upcall_idl::dynamic::{DynamicInterface, ValueError};
 use upcall_idl::model::{Model, ProcedureDefinition, Type, TypeBody};
 
@@ -28,15 +29,6 @@ pub fn example(
 
 fn is_character(model: &Model, ty: &Type) -> bool {
     *model.resolve(ty) == Type::Char
-}
-
-/// The text as one word of a shell.
-pub fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=,-".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.into();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// A value of a type in WAVE.

@@ -46,6 +46,19 @@ pub fn accepts(model: &Model, ty: &Type) -> TypedForm {
     }
 }
 
+/// Maximum length, in bytes, of what `@FILE` or `@-` stands for.
+const MOST_READ: u64 = 1 << 30;
+
+/// Reads all of a file, or fails if it is longer than [`MOST_READ`], as a device without an end is.
+fn bounded(file: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(MOST_READ + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_READ {
+        return Err(std::io::Error::other("it is longer than 1 GiB"));
+    }
+    Ok(bytes)
+}
+
 /// The standard input, which one argument may read.
 #[derive(Default)]
 pub struct StandardInput {
@@ -57,12 +70,10 @@ impl StandardInput {
         if std::mem::replace(&mut self.is_read, true) {
             return Err(CommandError::usage("`@-` can be given for one argument only"));
         }
-        let mut bytes = Vec::new();
-        let read = std::io::stdin().lock().read_to_end(&mut bytes);
+        let read = bounded(std::io::stdin().lock());
         read.map_err(|error| {
             CommandError::failed(format_args!("cannot read the standard input: {error}"))
-        })?;
-        Ok(bytes)
+        })
     }
 
     /// The contents that `@FILE` or `@-` stands for.
@@ -70,13 +81,21 @@ impl StandardInput {
         if file == "-" {
             return self.read();
         }
-        std::fs::read(file).map_err(|error| {
+        std::fs::File::open(file).and_then(bounded).map_err(|error| {
             CommandError::usage(format_args!(
                 "cannot read {file}: {error}. `@` stands for a file; write '\"@{file}\"' for the \
                  text itself"
             ))
         })
     }
+}
+
+/// The error of a `_` without a resource.
+pub fn no_resource() -> CommandError {
+    CommandError::usage(
+        "`_` is the last resource that was returned, and no call before this one returned one. Put \
+         that call first, and `+` between the two",
+    )
 }
 
 /// Reads what was typed for a parameter. `resource` is the handle that the last call returned.
@@ -92,13 +111,8 @@ pub fn read<'a>(
 ) -> Result<CallArgument<'a>, CommandError> {
     let accepts = accepts(model, ty);
     if typed == "_" && accepts == TypedForm::Handle {
-        return match resource {
-            Some(handle) => Ok(CallArgument::Wave(handle.to_string().into())),
-            None => Err(CommandError::usage(
-                "`_` is the last resource that was returned, and no call before this one returned \
-                 one. Put that call first, and `+` between the two",
-            )),
-        };
+        let handle = resource.ok_or_else(no_resource)?;
+        return Ok(CallArgument::Wave(handle.to_string().into()));
     }
     let file = typed.strip_prefix('@');
     let contents = file.map(|file| input.contents(file)).transpose()?;

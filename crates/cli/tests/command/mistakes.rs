@@ -37,6 +37,10 @@ fn mistakes_are_told() {
         (&["call", "greeter.greet", "@no-such"], &["cannot read no-such", "'\"@no-such\"'"]),
         (&["call", "files.file.read", "_", "0", "1"], &["no call before this one"]),
         (&["call", "files.root", "+"], &["a `+` has no procedure after it"]),
+        // No call is made if a later one is wrong: `answer` finds no result printed.
+        (&["call", "math.add", "1", "2", "+", "add", "1", "true"], &["argument `b` is a s32"]),
+        (&["call", "files.root", "+", "open", "@no-such"], &["cannot read no-such"]),
+        (&["call", "files", "etc"], &["names no procedure: type files.PROCEDURE"]),
         (&["call", "--deadline", "soon", "math.add", "1", "2"], &["give seconds"]),
         (&["call", "--deadline=-1", "math.add", "1", "2"], &["give seconds"]),
         (&["stat", "--interval", "0"], &["give seconds"]),

@@ -55,8 +55,14 @@ fn a_closed_pipe_ends_the_command_quietly() {
         drop(reader);
         let output = place.upcall(arguments).stdout(writer).output().expect("the command starts");
         let (_, error) = text(&output);
-        assert_eq!((output.status.code(), error.as_str()), (Some(0), ""), "{arguments:?}");
+        assert_eq!((output.status.code(), error.as_str()), (Some(141), ""), "{arguments:?}");
     }
+    // A failure is not hidden, and the calls after the first result are made.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let calls = ["call", "files.root", "+", "open", "no-such-file"];
+    let output = place.upcall(&calls).stdout(writer).output().expect("the command starts");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output).1);
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
     let Ok(full) = full else { return };
     let output = place.upcall(&["ls"]).stdout(full).output().expect("the command starts");

@@ -3,6 +3,7 @@
 use super::{Whose, check, entry, folder, is_socket};
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// The column of `/proc/net/unix` that holds the flags of a socket, and the flag of a listener.
@@ -15,12 +16,17 @@ const LISTENS: u32 = 0x10000;
 /// `UPCALL_DIR` chose for other programs are among them. Folders of another network namespace are
 /// not. The folder of this process comes first, if there is a usable one.
 pub fn folders() -> Vec<PathBuf> {
-    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let sockets = fs::read("/proc/net/unix").unwrap_or_default();
     let own = folder().ok();
-    let others: BTreeSet<PathBuf> = sockets.lines().filter_map(folder_in).collect();
+    let others: BTreeSet<PathBuf> = lines(&sockets).filter_map(folder_in).collect();
     let others = others.into_iter().filter(|found| Some(found) != own.as_ref());
     let listed = others.filter(|found| fs::read_dir(found).is_ok());
     own.clone().into_iter().chain(listed).collect()
+}
+
+/// The lines that are text. Any user can put other bytes into a line, which then is no server's.
+fn lines(list: &[u8]) -> impl Iterator<Item = &str> {
+    list.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok())
 }
 
 /// The folder of the server's socket in one line of `/proc/net/unix`.
@@ -34,9 +40,11 @@ fn folder_in(line: &str) -> Option<PathBuf> {
     serves.then(|| path.parent().map(Path::to_path_buf)).flatten()
 }
 
-/// The sockets of servers in a folder of names.
+/// The sockets of servers in a folder of names. Links to sockets do not count: one socket would
+/// stand for many servers.
 pub fn domains_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
     let is_domain = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(Whose::Domain.prefix()))
@@ -77,5 +85,24 @@ mod tests {
         assert_eq!(found("00010000", "@/domain.1.0.a"), None);
         assert_eq!(folder_in("Num RefCount Protocol Flags Type St Inode Path"), None);
         assert_eq!(folder_in(""), None);
+    }
+
+    #[test]
+    fn a_line_that_is_no_text_hides_no_other() {
+        assert_eq!(lines(b"one\n@\xff\ntwo").collect::<Vec<_>>(), ["one", "two"]);
+    }
+
+    #[test]
+    fn a_link_to_a_socket_is_no_server() {
+        let folder =
+            std::env::temp_dir().join(format!("upcall-names-links-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let socket = folder.join("domain.1.0.a");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink(&socket, folder.join("domain.2.0.b")).unwrap();
+        fs::write(folder.join("domain.3.0.c"), "").unwrap();
+        let found = domains_in(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [socket]);
     }
 }

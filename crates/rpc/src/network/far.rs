@@ -5,7 +5,6 @@ use super::address::{self, Address};
 use crate::error::BindError;
 use crate::interface::{Descriptor, Interface, WantedProcedure, check_descriptors};
 use crate::link::{patience_ends, refused};
-use crate::names;
 use crate::server::RELEASE;
 use crate::value::Handle;
 use crate::wire::{self, BindRefusal, ClientRequest, Exported, ServerReply};
@@ -18,10 +17,6 @@ use upcall_net::{Frame, FrameBody, FrameHeader, FrameKind, LateFrame, NetworkCal
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::KernelMutex;
 use upcall_sched::{Closed, NoReply, WaitLimit};
-
-/// Maximum length of an interface's full name in a list, in bytes. Names that people write have a
-/// tenth of it.
-const LONGEST_INTERFACE: usize = 1024;
 
 /// A binding's part of a connection.
 pub(crate) struct NetworkBinding {
@@ -170,22 +165,13 @@ pub(crate) fn list(server: &str) -> Result<Vec<Exported>, BindError> {
         ServerReply::Listed(exports) => {
             exports
                 .iter()
-                .try_for_each(check_exported)
+                .try_for_each(wire::check_exported)
                 .map_err(|what| BindError::Protocol { what: what.into() })?;
             Ok(exports)
         }
         ServerReply::Refused(refusal) => Err(refused(&shown, "", refusal)),
         _ => Err(BindError::Protocol { what: "another answer than the exports".into() }),
     }
-}
-
-/// Checks an export before it is shown or bound: the peer may have sent anything.
-fn check_exported(export: &Exported) -> Result<(), &'static str> {
-    names::check(&export.name).map_err(|_| "an export whose name cannot be one")?;
-    if export.interface.len() > LONGEST_INTERFACE {
-        return Err("an export whose interface has too long a name");
-    }
-    Ok(())
 }
 
 impl NetworkBinding {
@@ -220,26 +206,5 @@ impl Drop for NetworkBinding {
             let head = FrameHeader { kind: FrameKind::Ask, ..head(self.id, 0) };
             self.link.caller.notify(head, &FrameBody::from(&*body));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_list_says_has_a_limit() {
-        let export = |name: &str, interface: String| Exported {
-            name: name.into(),
-            interface,
-            source: String::new(),
-            limits: String::new(),
-            clients: 0,
-            procedures: Vec::new(),
-        };
-        assert_eq!(check_exported(&export("files", "a:b/c@1.0.0".into())), Ok(()));
-        assert_eq!(check_exported(&export("files", "x".repeat(LONGEST_INTERFACE))), Ok(()));
-        assert!(check_exported(&export("files", "x".repeat(LONGEST_INTERFACE + 1))).is_err());
-        assert!(check_exported(&export("../files", "a:b/c".into())).is_err());
     }
 }
