@@ -389,7 +389,7 @@ static inline upcall_string upcall_call_text(upcall_call *call, const char *text
     string.data = (const char *)memcpy(upcall_call_alloc(call, string.len), text, string.len);
     return string;
 }
-/* Reports that the procedure failed: the client gets UPCALL_PANICKED with the first 32 bytes of
+/* Reports that the procedure failed: the client gets UPCALL_PANICKED with up to 4096 bytes of
  * `text`, and no results. The results are ignored. */
 void upcall_call_fail(upcall_call *call, const char *text);
 

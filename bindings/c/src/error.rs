@@ -217,7 +217,7 @@ impl From<JoinError> for Problem {
             JoinError::Refused { .. } => Status::NotTakenIn,
             JoinError::NoJob { .. } => Status::NoJob,
             JoinError::Interrupted => Status::Interrupted,
-            JoinError::Resource { .. } => Status::Resource,
+            JoinError::Resource { .. } | JoinError::Folder(_) => Status::Resource,
             _ => Status::Internal,
         };
         Self::new(status, error.to_string())

@@ -135,7 +135,7 @@ class NoSuchHandle(CallError):
 class Panicked(CallError):
     """The procedure failed in the server: a panic, or an exception. The server continues."""
 
-    #: The first 32 bytes of the server's text.
+    #: Up to 4096 bytes of the server's text.
     message: str
 
 
