@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the structure of the crates.
 
-It checks import cycles, the names of types, and the files on the path of a call and of a message. It
-also checks that atomics are taken from one module.
+It checks import cycles, the names of types, and the files on the path of a call and of a message.
+It also checks that atomics are taken from one module.
 
 usage: tests/structure.py [--why] [--names] [CRATE…]
 

@@ -232,7 +232,10 @@ mod tests {
 
     #[test]
     fn what_programs_print_is_read() {
-        let line = r#"{"case":"one-way-1","p50_ns":1.5,"p99_ns":2.0,"p999_ns":3.0,"mean_ns":1.6,"count":7,"batch":3,"bare_ns":0.5,"memcpy_ns":0.1}"#;
+        let line = concat!(
+            r#"{"case":"one-way-1","p50_ns":1.5,"p99_ns":2.0,"p999_ns":3.0,"mean_ns":1.6,"#,
+            r#""count":7,"batch":3,"bare_ns":0.5,"memcpy_ns":0.1}"#
+        );
         let told: Told = serde_json::from_str(line).unwrap();
         assert_eq!(
             (told.times.unwrap().count, told.bare_ns, told.memcpy_ns),

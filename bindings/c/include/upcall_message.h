@@ -173,8 +173,8 @@ typedef struct upcall_joining upcall_joining;
 
 /* Describes a group of `size` members, from 1 to 1024, that all give this name. */
 upcall_joining *upcall_joining_new(const char *name, size_t size, upcall_error *error);
-/* Describes the group of the job that started this process (`upcall job run`), see docs/reference/jobs.md,
- * with its size and rank. UPCALL_NO_JOB: the process is in no job. */
+/* Describes the group of the job that started this process (`upcall job run`; see
+ * docs/reference/jobs.md), with its size and rank. UPCALL_NO_JOB: the process is in no job. */
 upcall_joining *upcall_joining_from_environment(upcall_error *error);
 /* Frees a description that was never joined; NULL is allowed. */
 void upcall_joining_free(upcall_joining *joining);

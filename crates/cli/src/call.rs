@@ -206,8 +206,8 @@ struct PreparedCall<'a> {
 const PLACEHOLDER: &str = "0";
 
 impl<'a> PlannedCall<'a> {
-    /// Reads the arguments, and checks that they are values of their types. `follows`: a call before
-    /// this one can return the resource that `_` stands for.
+    /// Reads the arguments, and checks that they are values of their types. `follows`: a call
+    /// before this one can return the resource that `_` stands for.
     fn prepare(
         &self,
         name: &str,

@@ -105,8 +105,8 @@ struct Listing {
 /// Number of servers that are asked at once, so that a stopped one delays few others.
 const AT_ONCE: usize = 16;
 
-/// Maximum number of servers that are asked in a folder that this process does not use. Another user
-/// can have any number of sockets there.
+/// Maximum number of servers that are asked in a folder that this process does not use. Another
+/// user can have any number of sockets there.
 const MOST_IN_OTHERS: usize = 64;
 
 /// Time after which no more servers in folders of others are asked, in seconds.

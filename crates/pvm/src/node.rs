@@ -2,7 +2,7 @@
 //!
 //! Source: UPVM, section 3: a run queue, and the waiting tasks. A task runs until it waits for a
 //! message that has not arrived, or polls for one. If it waits for a message from a certain task,
-//! that task runs next if it can, wherever it is in the queue (hand-off). The number of hand-offs
+//! that task runs next if it can, at any place in the queue (hand-off). The number of hand-offs
 //! in a row is limited, so that other tasks get a turn.
 //!
 //! A task that only computes asks for nothing. So it is interrupted at intervals, and the process

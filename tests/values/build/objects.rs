@@ -81,8 +81,8 @@ fn resource(of: &ItemTrait) -> Vec<Item> {
     ]
 }
 
-/// The matches over the cases of a variant: one that reports its objects, one that makes the
-/// client's value, and one that makes the server's.
+/// The matches over the cases of a variant: the first reports its objects, the second makes the
+/// client's value, and the third the server's.
 fn matches_of(one: &syn::ItemEnum, from: &syn::Ident) -> [syn::Expr; 3] {
     let name = &one.ident;
     let (mut tell, mut out, mut back) = (Vec::new(), Vec::new(), Vec::new());
