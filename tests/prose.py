@@ -32,10 +32,6 @@ FEW = 400
 # Maximum number of columns of a line.
 WIDTH = 100
 
-# Folders whose prose is not revised yet, with their present number of findings, which may only
-# shrink.
-PENDING: dict[str, int] = {}
-
 # Each wording with what to write instead.
 WORDINGS = {
     r"(?:^|[,;:.(—-] |\b(?:and|to|of|by|for|that) )[Ww]ho (?!(?:is|was|are|were)\b)[a-z]": (
@@ -85,8 +81,8 @@ class Folder:
         self.findings: list[str] = []
         self.wide: list[str] = []
 
-    def allowed(self, name: str) -> float:
-        return PENDING.get(name, MOST * max(self.lines, FEW) / 1000)
+    def allowed(self) -> float:
+        return MOST * max(self.lines, FEW) / 1000
 
 
 def read(name: str, folder: Folder) -> None:
@@ -128,16 +124,15 @@ def main() -> int:
             read(name, folders[folder_of(name)])
     failed = False
     for name, folder in sorted(folders.items()):
-        too_many = len(folder.findings) > folder.allowed(name)
-        wide = [] if name in PENDING else folder.wide
-        failed |= too_many or bool(wide)
+        too_many = len(folder.findings) > folder.allowed()
+        failed |= too_many or bool(folder.wide)
         if too_many:
             per = 1000 * len(folder.findings) / max(folder.lines, 1)
             print(f"{name}: {len(folder.findings)} findings, {per:.1f} in 1,000 lines of prose")
             print("\n".join(f"  {finding}" for finding in folder.findings[: options.show]))
-        if wide:
-            print(f"{name}: {len(wide)} lines are too long")
-            print("\n".join(f"  {finding}" for finding in wide[: options.show]))
+        if folder.wide:
+            print(f"{name}: {len(folder.wide)} lines are too long")
+            print("\n".join(f"  {finding}" for finding in folder.wide[: options.show]))
     lines = sum(folder.lines for folder in folders.values())
     findings = sum(len(folder.findings) for folder in folders.values())
     print(f"{findings} findings in {lines} lines of prose")
