@@ -24,6 +24,13 @@ pub struct Party {
     what: String,
 }
 
+/// An error's variant and fields in one word.
+pub fn structure_of(error: &dyn std::error::Error) -> String {
+    let lines = format!("{error:#?}");
+    let word: String = lines.split_whitespace().collect();
+    word.replace(",}", "}").replace(",)", ")")
+}
+
 /// A party's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
@@ -105,7 +112,7 @@ impl Said {
 
     /// An error by its variant's name.
     pub fn error(error: &(dyn std::error::Error + 'static)) -> Self {
-        let debug = format!("{error:?}");
+        let debug = format!("{error:#?}");
         let kind =
             debug.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty()).take(2);
         Self::Error { kind: kind.collect::<Vec<_>>().join("."), text: error.to_string() }

@@ -44,7 +44,6 @@ use folder::{Sweeps, prepare, sweeps};
 pub use seen::{domains_in, folders, names_in};
 
 /// Why a name was not found.
-#[derive(Debug)]
 pub enum NotFound {
     /// The text cannot be a name.
     BadName {
@@ -76,6 +75,10 @@ impl fmt::Display for NotFound {
     }
 }
 
+upcall_os::error_debug!(NotFound {
+    BadName { name, why }, Unknown { name, folder }, Folder(error),
+});
+
 impl std::error::Error for NotFound {}
 
 impl From<FolderError> for NotFound {
@@ -85,7 +88,6 @@ impl From<FolderError> for NotFound {
 }
 
 /// Why a name was not entered.
-#[derive(Debug)]
 pub enum NotEntered {
     /// The text cannot be a name.
     BadName {
@@ -164,6 +166,11 @@ impl fmt::Display for NotEntered {
         }
     }
 }
+
+upcall_os::error_debug!(NotEntered {
+    BadName { name, why }, Taken { name, pid }, Here { name }, Stale { name, path, user },
+    InTheWay { name, path }, Folder(error), Resource { what, error },
+});
 
 impl std::error::Error for NotEntered {}
 

@@ -90,7 +90,6 @@ pub struct Calibration {
 }
 
 /// Why there is no calibration.
-#[derive(Debug)]
 pub enum NoCalibration {
     /// There is no such file, because nothing was measured yet.
     None(PathBuf),
@@ -158,6 +157,11 @@ impl fmt::Display for NoCalibration {
         }
     }
 }
+
+upcall_os::error_debug!(NoCalibration {
+    None(error), Nowhere, File(a, b), Malformed(a, b), Build { file, checked },
+    Other { file, found, here },
+});
 
 impl std::error::Error for NoCalibration {}
 

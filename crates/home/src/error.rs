@@ -9,7 +9,6 @@ use upcall_directory::names::{NotEntered, NotFound};
 use upcall_os::memory::AdoptError;
 
 /// Why an object was not made.
-#[derive(Debug)]
 pub enum CreateError {
     /// The object's name was not entered.
     Name(NotEntered),
@@ -34,6 +33,8 @@ impl fmt::Display for CreateError {
     }
 }
 
+upcall_os::error_debug!(CreateError { Name(error), Resource { what, error }, Data(error) });
+
 impl std::error::Error for CreateError {}
 
 impl From<NotEntered> for CreateError {
@@ -43,7 +44,6 @@ impl From<NotEntered> for CreateError {
 }
 
 /// Why memory that came from a home is not the object that was looked for.
-#[derive(Debug)]
 pub enum NotAnObject {
     /// No object has this length.
     Length {
@@ -85,10 +85,13 @@ impl fmt::Display for NotAnObject {
     }
 }
 
+upcall_os::error_debug!(NotAnObject {
+    Length { found }, Memory(error), Kernel(error), Header, Shape { found, expected },
+});
+
 impl std::error::Error for NotAnObject {}
 
 /// Why an object was not found.
-#[derive(Debug)]
 pub enum FindError {
     /// There is no such name.
     Name(NotFound),
@@ -145,6 +148,11 @@ impl fmt::Display for FindError {
     }
 }
 
+upcall_os::error_debug!(FindError {
+    Name(error), Unreachable { name, why }, WrongUser { name, found, reason },
+    Refused { name, why }, NotAnObject { name, error },
+});
+
 impl std::error::Error for FindError {}
 
 impl From<NotFound> for FindError {
@@ -157,7 +165,7 @@ impl From<NotFound> for FindError {
 ///
 /// The object is unchanged, unless the operation was run and returned [`Data`](Self::Data), or
 /// [blocked](Self::Blocked).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum AccessError {
     /// The home has ended or has let go of the object: find it again, or create it again.
     Ended,
@@ -218,5 +226,10 @@ impl fmt::Display for AccessError {
         }
     }
 }
+
+upcall_os::error_debug!(AccessError {
+    Ended, Poisoned, Busy { waited, holder }, Nested, NotGranted, Rule(error), Blocked(error),
+    Data(error),
+});
 
 impl std::error::Error for AccessError {}

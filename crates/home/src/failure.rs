@@ -12,7 +12,6 @@ use std::time::Duration;
 /// Why an invocation has no reply.
 ///
 /// Each variant tells whether the operation was run; a home that ended may have run it.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum InvokeError {
     /// The home has ended, or no longer serves the object.
@@ -139,6 +138,12 @@ impl fmt::Display for InvokeError {
         }
     }
 }
+
+upcall_os::error_debug!(InvokeError {
+    Ended { asked }, NotServed(error), Unknown { name, known }, Kind { name }, TooLong { bytes },
+    Busy { waited }, Data(error), Corrupt { what, at }, Said(error), NotRun(error), Panicked,
+    Malformed(error), Nested, Access(error), Rule(error), Blocked(error),
+});
 
 impl std::error::Error for InvokeError {}
 

@@ -172,7 +172,6 @@ impl<V> fmt::Debug for Kept<V> {
 }
 
 /// Why a value is not kept.
-#[derive(Debug)]
 pub enum KeepError {
     /// The object behind the value was not made.
     Create(CreateError),
@@ -188,6 +187,8 @@ impl fmt::Display for KeepError {
         }
     }
 }
+
+upcall_os::error_debug!(KeepError { Create(error), Serve(error) });
 
 impl std::error::Error for KeepError {}
 

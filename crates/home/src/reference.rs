@@ -19,7 +19,7 @@ pub struct Reference<T> {
 }
 
 /// Why a text is not a reference to an object of a type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum NotAReference {
     /// The text is not `NAME@SHAPE`.
     Malformed(String),
@@ -52,6 +52,8 @@ impl fmt::Display for NotAReference {
         }
     }
 }
+
+upcall_os::error_debug!(NotAReference { Malformed(error), Shape { name, found, expected } });
 
 impl std::error::Error for NotAReference {}
 

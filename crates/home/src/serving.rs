@@ -50,7 +50,6 @@ use upcall_thread::Found;
 const LOOKS: u32 = 64;
 
 /// Why an object is not served.
-#[derive(Debug)]
 pub enum ServeError {
     /// This process is not the object's home.
     Elsewhere,
@@ -78,6 +77,8 @@ impl fmt::Display for ServeError {
         }
     }
 }
+
+upcall_os::error_debug!(ServeError { Elsewhere, Served, Twice(error), Resource(error) });
 
 impl std::error::Error for ServeError {}
 

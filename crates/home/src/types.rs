@@ -56,7 +56,7 @@ use upcall_shm::span::{Span, WritableSpan};
 /// Why an operation on an object's data failed.
 ///
 /// It has changed nothing then, except where the documentation says otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DataError {
     /// No room is left for this many bytes: make the object with more, or remove something.
@@ -111,6 +111,10 @@ impl fmt::Display for DataError {
         }
     }
 }
+
+upcall_os::error_debug!(DataError {
+    Full { asked }, Corrupt { what, at }, ReadOnly, Unchecked { why },
+});
 
 impl std::error::Error for DataError {}
 

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use upcall_directory::names::{FolderError, NotEntered, NotFound};
 
 /// Why a job was not run, or not to its end.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError {
     /// No group has this number of members.
@@ -91,6 +90,11 @@ impl fmt::Display for JobError {
     }
 }
 
+upcall_os::error_debug!(JobError {
+    BadSize { size }, BadName { name, why }, Taken { name, pid },
+    NotStarted { rank, program, error }, NoFreezer { why }, Folder(error), Resource { what, error },
+});
+
 impl std::error::Error for JobError {}
 
 impl From<NotEntered> for JobError {
@@ -109,7 +113,6 @@ impl From<NotEntered> for JobError {
 }
 
 /// Why a job did not carry out a request.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum JobRequestError {
     /// The name is not valid for a job.
@@ -183,6 +186,11 @@ impl fmt::Display for JobRequestError {
         }
     }
 }
+
+upcall_os::error_debug!(JobRequestError {
+    BadName { name, why }, NoJob { name, folder }, Folder(error), Gone { name },
+    Silent { name, pid }, Refused { name, reason }, Connection { name, error },
+});
 
 impl std::error::Error for JobRequestError {}
 

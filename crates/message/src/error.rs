@@ -9,7 +9,6 @@ use upcall_directory::names::{FolderError, NotEntered};
 use upcall_shm::account::MOST;
 
 /// The reason why a process did not become a member.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinError {
     /// The name is not allowed for a group.
@@ -118,6 +117,12 @@ impl fmt::Display for JoinError {
     }
 }
 
+upcall_os::error_debug!(JoinError {
+    BadName { name, why }, BadSize { size, rank }, TooManyKinds { kinds, bytes, most },
+    Incomplete { name, after, found }, Refused { name, reason }, NoJob { variable, found },
+    Interrupted, Folder(error), Resource { what, error },
+});
+
 impl std::error::Error for JoinError {}
 
 impl From<NotEntered> for JoinError {
@@ -135,7 +140,6 @@ impl From<NotEntered> for JoinError {
 }
 
 /// The reason why a message was not sent. No part of it was.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum SendError {
     /// There is no such member.
@@ -285,6 +289,13 @@ impl fmt::Display for SendError {
     }
 }
 
+upcall_os::error_debug!(SendError {
+    NoSuchRank { rank, size }, Ended { rank }, TooLong { most }, Full,
+    Overflow { rank, buffered, share }, LowMemory { rank, left, of }, NoMemory { rank, error },
+    Violation { rank }, Refused { rank, lack, errno, waiting }, Unreachable { rank, why },
+    Unfit(error), Interrupted,
+});
+
 impl std::error::Error for SendError {}
 
 /// A resource that a member lacks for the queue of another one.
@@ -337,7 +348,7 @@ impl fmt::Display for NothingThere {
 impl std::error::Error for NothingThere {}
 
 /// The reason why waiting for other members has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunError {
     /// Another member is lost, so what was waited for may never come.
@@ -407,5 +418,10 @@ impl fmt::Display for RunError {
         }
     }
 }
+
+upcall_os::error_debug!(RunError {
+    Lost(error), GivenUp { by, missed }, Unhandled { rank, kind }, Unsent { rank, why },
+    Interrupted,
+});
 
 impl std::error::Error for RunError {}

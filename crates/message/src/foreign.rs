@@ -66,7 +66,7 @@ impl ForeignKind {
 }
 
 /// The reason why a kind of message could not be registered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadKind {
     /// There is a kind of this name already.
@@ -98,6 +98,8 @@ impl fmt::Display for BadKind {
         }
     }
 }
+
+upcall_os::error_debug!(BadKind { Taken { name }, Own { name }, TooMany });
 
 impl std::error::Error for BadKind {}
 

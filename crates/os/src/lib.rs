@@ -8,6 +8,7 @@
 //! interrupts of a thread ([`interrupt`]). It has times ([`clock`]), the memory that is left
 //! ([`headroom`]), other processes ([`process`]) and how they look from outside ([`trace`]), the
 //! cgroup of this one ([`cgroup`]), and the atomics that a model checker can replace ([`atomic`]).
+//! Errors print their text also as `Debug` ([`error_debug!`]).
 //! For tests it has the points at which a process ends ([`fault`]) and a count of the system calls
 //! that calls make ([`crossings`]). The feature `testing` adds system calls that a test answers
 //! (`seccomp`), and an allocator that refuses (`ration`); the feature `frames` adds backtraces by
@@ -33,6 +34,7 @@ mod closer;
 pub mod cost;
 pub mod crossings;
 pub mod doorbell;
+mod error_debug;
 pub mod fault;
 #[cfg(feature = "frames")]
 pub mod frames;

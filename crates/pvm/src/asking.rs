@@ -12,7 +12,6 @@ use upcall_os::socket::{Connection, Received};
 use upcall_ulp::slot::UlpSlot;
 
 /// Why a request to a machine failed.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum MachineRequestError {
     /// No machine runs.
@@ -116,6 +115,12 @@ impl fmt::Display for MachineRequestError {
         }
     }
 }
+
+upcall_os::error_debug!(MachineRequestError {
+    None { folder }, NoMachine { machine, others }, Which { what, machines },
+    NoTask { tid, machines }, Folder(error), Gone { machine }, Silent { machine },
+    Refused { machine, reason }, Connection { machine, error },
+});
 
 impl std::error::Error for MachineRequestError {}
 

@@ -11,7 +11,6 @@ use upcall_directory::names::{FolderError, NotEntered, NotFound};
 use upcall_sched::{Closed, NoReply};
 
 /// Why a client could not bind.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum BindError {
     /// The name is not a valid name.
@@ -257,6 +256,15 @@ impl fmt::Display for BindError {
     }
 }
 
+upcall_os::error_debug!(BindError {
+    BadName { name, why }, NoSuchName { name, folder }, Folder(error), ServerGone { name },
+    HungUp { name }, NoAnswer { name, after }, WrongUser { name, found, reason },
+    Denied { name, reason }, Ceiling { name, reason }, Version { name, own, reason },
+    WrongInterface { name, wanted, exported }, Mismatch { name, procedures, more },
+    Resource { what, error }, Unreachable { server, why }, NotThere { name, server },
+    Protocol { what },
+});
+
 impl std::error::Error for BindError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -268,7 +276,7 @@ impl std::error::Error for BindError {
 }
 
 /// Why a call did not return its procedure's result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
     /// LRPC's call-failed: no reply will arrive. If the server ended during the call, the procedure
@@ -398,6 +406,12 @@ impl fmt::Display for CallError {
     }
 }
 
+upcall_os::error_debug!(CallError {
+    Failed(error), Aborted { sent }, TooLong { what, len, limit }, ResultQuota { bytes, limit, of },
+    ForeignHandle, Refused(error), NoSuchHandle, Panicked(error), Revoked, NoSuchProcedure,
+    BadReply(error), Quota { bytes, limit, of }, NoMemory { bytes, error },
+});
+
 impl std::error::Error for CallError {}
 
 impl From<Closed> for CallError {
@@ -445,7 +459,7 @@ impl From<Malformed> for CallError {
 
 /// The error of a procedure whose result is a WIT `result`: the procedure's own error, or the
 /// call's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Failure<E> {
     /// The procedure ran and returned this error.
     Returned(E),
@@ -462,8 +476,19 @@ impl<E> From<CallError> for Failure<E> {
 impl<E: fmt::Debug> fmt::Display for Failure<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Returned(error) => write!(f, "{error:?}"),
+            Self::Returned(error) => write!(f, "the procedure returned the error {error:?}"),
             Self::Call(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+// By hand, because `error_debug!` knows no parameters of types.
+impl<E: fmt::Debug> fmt::Debug for Failure<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            _ if !f.alternate() => fmt::Display::fmt(self, f),
+            Self::Returned(error) => f.debug_tuple("Returned").field(error).finish(),
+            Self::Call(error) => f.debug_tuple("Call").field(error).finish(),
         }
     }
 }
@@ -471,7 +496,6 @@ impl<E: fmt::Debug> fmt::Display for Failure<E> {
 impl<E: fmt::Debug> std::error::Error for Failure<E> {}
 
 /// Why a server could not export or run.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The name is not a valid name.
@@ -585,5 +609,11 @@ impl fmt::Display for ServeError {
         }
     }
 }
+
+upcall_os::error_debug!(ServeError {
+    BadName { name, why }, NameTaken { name, pid }, Folder(error), NameStale { name, path, user },
+    NameInTheWay { name, path }, ExportedHere { name }, TooManyProcedures { found },
+    Unprotected { address }, Resource { what, error },
+});
 
 impl std::error::Error for ServeError {}

@@ -12,6 +12,7 @@ use upcall::message::{
     Event, Group, GroupBuilder, Handlers, Kind, Pacing, Rank, RunError, SendError,
 };
 use upcall_tests::outcome::say;
+use upcall_tests::party::structure_of;
 
 type Outcome = Result<Vec<String>, Box<dyn std::error::Error>>;
 
@@ -71,7 +72,7 @@ fn run(words: &[String]) {
 
 /// The outcome of a step, in one word.
 fn ended(step: Result<String, RunError>) -> String {
-    step.unwrap_or_else(|error| format!("{error:?}").replace(' ', ""))
+    step.unwrap_or_else(|error| structure_of(&error))
 }
 
 /// Arguments: GROUP SIZE RANK [OPTIONS], where a rank of `-` is any rank. `main` handles the option
@@ -146,7 +147,7 @@ impl Honest {
                 }
                 self.poll();
                 let failed =
-                    failed.map_or(String::new(), |error| format!("{error:?}").replace(' ', ""));
+                    failed.map_or(String::new(), |error| structure_of(&error));
                 Ok(vec![sent.to_string(), failed])
             }
             // Sends `count` long texts to one member. Reports the error that ended it.
@@ -155,7 +156,7 @@ impl Honest {
                 let sent: Result<(), _> = (0..count.parse()?)
                     .try_for_each(|_: u64| self.group.send(to, self.text, &long));
                 Ok(vec![sent.map_or_else(
-                    |error| format!("{error:?}").replace(' ', ""),
+                    |error| structure_of(&error),
                     |()| String::new(),
                 )])
             }

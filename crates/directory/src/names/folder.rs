@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use upcall_os::socket::own_user;
 
 /// Why there is no usable folder of names.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum FolderError {
     /// `UPCALL_DIR` is set, but empty.
@@ -109,6 +108,11 @@ impl fmt::Display for FolderError {
         }
     }
 }
+
+upcall_os::error_debug!(FolderError {
+    Empty, Relative { path }, NotAFolder { path }, Owner { path, found, expected },
+    Unprotected { path, mode }, Network { path }, Unusable { path, error },
+});
 
 impl std::error::Error for FolderError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

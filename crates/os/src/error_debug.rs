@@ -1,0 +1,57 @@
+//! `Debug` of errors that a `main` may return.
+//!
+//! Rust prints the `Debug` of an error that `main` returns, or that `unwrap` meets. A user who reads
+//! `NoSuchName { name: "greeter", folder: … }` is not told what to do, and the text of the error
+//! says it. So `{:?}` is the text. `{:#?}`, which `dbg!` uses, shows the variant and its fields.
+
+/// Implements `Debug` of an enum of errors: `{:?}` writes its `Display`, and `{:#?}` its variant and
+/// fields, as `derive(Debug)` does.
+///
+/// All variants are listed with all their fields; the compiler reports one that is missing.
+///
+/// ```
+/// enum Failed { Missing { name: String }, Kernel(std::io::Error), Full }
+///
+/// impl std::fmt::Display for Failed {
+///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+///         match self {
+///             Self::Missing { name } => write!(f, "there is no {name}: make it first"),
+///             Self::Kernel(error) => error.fmt(f),
+///             Self::Full => f.write_str("no room is left"),
+///         }
+///     }
+/// }
+///
+/// upcall_os::error_debug!(Failed { Missing { name }, Kernel(error), Full });
+///
+/// let error = Failed::Missing { name: "map".into() };
+/// assert_eq!(format!("{error:?}"), "there is no map: make it first");
+/// assert_eq!(format!("{error:#?}"), "Missing {\n    name: \"map\",\n}");
+/// assert_eq!(format!("{:#?}", Failed::Full), "Full");
+/// ```
+#[macro_export]
+macro_rules! error_debug {
+    ($error:ident { $(
+        $variant:ident $({ $($field:ident),+ $(,)? })? $(( $($item:ident),+ $(,)? ))?
+    ),+ $(,)? }) => {
+        impl ::core::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                if !f.alternate() {
+                    return ::core::fmt::Display::fmt(self, f);
+                }
+                match self { $(
+                    Self::$variant $({ $($field),+ })? $(( $($item),+ ))? => {
+                        let variant = ::core::stringify!($variant);
+                        $(
+                            return f.debug_tuple(variant)$(.field($item))+.finish();
+                        )?
+                        #[allow(unreachable_code, reason = "a variant with unnamed fields is done")]
+                        f.debug_struct(variant)
+                            $($(.field(::core::stringify!($field), $field))+)?
+                            .finish()
+                    }
+                )+ }
+            }
+        }
+    };
+}
