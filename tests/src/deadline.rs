@@ -83,7 +83,7 @@ impl Giver {
             let mut due: Vec<(Instant, CancelToken)> = Vec::new();
             loop {
                 let now = Instant::now();
-                due.extract_if(.., |(at, _)| *at <= now).for_each(|(_, word)| word.abandon());
+                due.extract_if(.., |(at, _)| *at <= now).for_each(|(_, token)| token.cancel());
                 let next = due.iter().map(|(at, _)| at.saturating_duration_since(now)).min();
                 match given.recv_timeout(next.unwrap_or(Duration::from_secs(1))) {
                     Ok(new) => due.push(new),
@@ -105,7 +105,7 @@ impl Giver {
                 let word = CancelToken::new();
                 // The thread lives as long as there are senders of tokens.
                 let _ = giver.send((Instant::now() + after, word.clone()));
-                trial.with_abandon(&word)
+                trial.with_cancel(&word)
             }
         }
     }

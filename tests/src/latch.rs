@@ -25,7 +25,7 @@ impl Holders {
             "hold" => self.hold(number, latch::Latch::stay),
             "hold-bytes" => self.hold(number, |latch| latch.hold(&[1; 1000])),
             "hold-bytes-and-grow" => {
-                self.hold(number, |latch| latch.with_shortage(WhenFull::Grow).hold(&[1; 1000]))
+                self.hold(number, |latch| latch.with_when_full(WhenFull::Grow).hold(&[1; 1000]))
             }
             "stay-by" => self.stay_by(number),
             "crowd" => self.crowd(number)?,

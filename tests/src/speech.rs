@@ -112,7 +112,7 @@ pub enum Refusal {
         code: i32,
     },
     Protocol(String),
-    Ceiling(String),
+    Quota(String),
 }
 
 /// The outcome of a call: the tag of its reply.

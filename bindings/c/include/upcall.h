@@ -100,7 +100,7 @@ typedef enum upcall_status {
     UPCALL_NO_ANSWER = 32,      /* the server is stopped or overloaded */
     UPCALL_WRONG_USER = 33,     /* the client does not accept its user: see upcall_accepts */
     UPCALL_DENIED = 34,
-    UPCALL_CEILING = 35,        /* this process has reached its limit in the server */
+    UPCALL_QUOTA_REACHED = 35,        /* this process has reached its limit in the server */
     UPCALL_VERSION = 36,        /* the server uses another version of Upcall's protocol */
     UPCALL_WRONG_INTERFACE = 37,
     UPCALL_MISMATCH = 38,       /* the server's procedures have other types */
@@ -248,14 +248,14 @@ void upcall_client_free(upcall_client *client);
 void upcall_client_set_deadline(upcall_client *client, uint64_t nanoseconds);
 
 /* A token that cancels calls, from any thread. */
-typedef struct upcall_abandon upcall_abandon;
-upcall_abandon *upcall_abandon_new(void);
-/* Makes all calls under way whose client has this token return UPCALL_ABORTED; later calls return
- * it at once. */
-void upcall_abandon_give(const upcall_abandon *word);
-void upcall_abandon_free(upcall_abandon *word);
+typedef struct upcall_cancel_token upcall_cancel_token;
+upcall_cancel_token *upcall_cancel_token_new(void);
+/* Makes all calls under way whose client has this token return UPCALL_ABORTED. Later calls return it
+ * at once. */
+void upcall_cancel(const upcall_cancel_token *token);
+void upcall_cancel_token_free(upcall_cancel_token *token);
 /* Sets a client's token, or removes it (NULL). The token may be freed afterwards. */
-void upcall_client_set_abandon(upcall_client *client, const upcall_abandon *word);
+void upcall_client_set_cancel_token(upcall_client *client, const upcall_cancel_token *token);
 
 /* When a call gives its processor to a sleeping server. In C the calling thread has nothing else to
  * run, so this matters only with UPCALL_POLL. */
@@ -264,8 +264,8 @@ void upcall_client_set_hand_off(upcall_client *client, upcall_hand_off when);
 
 /* What a call does if it needs memory for its values while calls under way use all of it: wait, or
  * add more. */
-typedef enum upcall_shortage { UPCALL_WAIT = 0, UPCALL_GROW = 1 } upcall_shortage;
-void upcall_client_set_shortage(upcall_client *client, upcall_shortage what);
+typedef enum upcall_when_full { UPCALL_WAIT = 0, UPCALL_GROW = 1 } upcall_when_full;
+void upcall_client_set_when_full(upcall_client *client, upcall_when_full what);
 
 /* How a thread waits. UPCALL_ADAPTIVE spins for at most 50 us and then sleeps; UPCALL_POLL keeps a
  * processor busy. */

@@ -138,31 +138,34 @@ pub unsafe extern "C" fn upcall_client_set_deadline(client: *mut CClient, nanose
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn upcall_abandon_new() -> *mut CancelToken {
+pub extern "C" fn upcall_cancel_token_new() -> *mut CancelToken {
     guard_or(ptr::null_mut(), || hand_out(CancelToken::new()))
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_abandon_give(word: *const CancelToken) {
+pub unsafe extern "C" fn upcall_cancel(token: *const CancelToken) {
     // SAFETY: per the header, null or a token.
-    let Some(word) = (unsafe { word.as_ref() }) else { return };
-    guard_or((), || word.abandon());
+    let Some(token) = (unsafe { token.as_ref() }) else { return };
+    guard_or((), || token.cancel());
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_abandon_free(word: *mut CancelToken) {
+pub unsafe extern "C" fn upcall_cancel_token_free(token: *mut CancelToken) {
     // SAFETY: per the header, null or a token that is no longer in use.
-    guard_or((), || drop(unsafe { take_back(word) }));
+    guard_or((), || drop(unsafe { take_back(token) }));
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_set_abandon(client: *mut CClient, word: *const CancelToken) {
+pub unsafe extern "C" fn upcall_client_set_cancel_token(
+    client: *mut CClient,
+    token: *const CancelToken,
+) {
     // SAFETY: per the header, null or a token.
-    let word = unsafe { word.as_ref() };
+    let token = unsafe { token.as_ref() };
     // SAFETY: the header's contract.
     unsafe {
         set(client, |binding| {
-            word.map_or_else(|| binding.without_abandon(), |word| binding.with_abandon(word))
+            token.map_or_else(|| binding.without_cancel(), |token| binding.with_cancel(token))
         })
     }
 }
@@ -175,10 +178,10 @@ pub unsafe extern "C" fn upcall_client_set_hand_off(client: *mut CClient, when: 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_client_set_shortage(client: *mut CClient, what: u32) {
+pub unsafe extern "C" fn upcall_client_set_when_full(client: *mut CClient, what: u32) {
     let what = if what == 1 { WhenFull::Grow } else { WhenFull::Wait };
     // SAFETY: the header's contract.
-    unsafe { set(client, |binding| binding.with_shortage(what)) }
+    unsafe { set(client, |binding| binding.with_when_full(what)) }
 }
 
 /// `upcall_pacing`.

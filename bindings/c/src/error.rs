@@ -46,7 +46,7 @@ statuses! {
     NoAnswer = 32, c"the server does not answer";
     WrongUser = 33, c"the server runs as another user";
     Denied = 34, c"the server refuses this client";
-    Ceiling = 35, c"this client has reached its limit in the server";
+    QuotaReached = 35, c"this client has reached its limit in the server";
     Version = 36, c"another version of Upcall's protocol";
     WrongInterface = 37, c"the name belongs to another interface";
     Mismatch = 38, c"procedures have other types in the server";
@@ -176,7 +176,7 @@ impl From<BindError> for Problem {
             BindError::NoAnswer { .. } => Status::NoAnswer,
             BindError::WrongUser { .. } => Status::WrongUser,
             BindError::Denied { .. } => Status::Denied,
-            BindError::Ceiling { .. } => Status::Ceiling,
+            BindError::QuotaReached { .. } => Status::QuotaReached,
             BindError::Version { .. } => Status::Version,
             BindError::WrongInterface { .. } => Status::WrongInterface,
             BindError::Mismatch { .. } => Status::Mismatch,

@@ -8,7 +8,7 @@
 
 use crate::call::{CallArguments, let_go, read, write};
 use crate::caller::PyCaller;
-use crate::client::PyAbandon;
+use crate::client::PyCancelToken;
 use crate::decode::Wrong;
 use crate::encode::PythonWriter;
 use crate::error;
@@ -139,7 +139,7 @@ impl Completions {
         args: &Bound<'_, PyTuple>,
         kwargs: &Bound<'_, PyDict>,
         key: u64,
-    ) -> PyResult<PyAbandon> {
+    ) -> PyResult<PyCancelToken> {
         let (py, this) = (caller.py(), caller.get());
         let binding = this.usable(py)?;
         let procedure = this
@@ -154,18 +154,18 @@ impl Completions {
             &CallArguments::of(procedure, &given, Some(kwargs))?,
         )?
         .without_binding();
-        let word = CancelToken::new();
+        let token = CancelToken::new();
         let job = AsyncCall {
             key,
             queue: self.0,
-            binding: binding.with_abandon(&word),
+            binding: binding.with_cancel(&token),
             package: this.package(),
             procedure,
             number: number as u16,
             writer,
         };
         without_lock(py, || give(job)).map_err(PyErr::from)?;
-        Ok(PyAbandon(word))
+        Ok(PyCancelToken(token))
     }
 
     /// Returns the calls that have ended since the last `take`.
@@ -183,7 +183,7 @@ impl Finished {
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (mut job, result) = ended.ok_or_else(|| PyTypeError::new_err("read already"))?;
-        let binding = job.binding.without_abandon();
+        let binding = job.binding.without_cancel();
         let ours = |wrong: &CallError| error::call(py, wrong, binding.name(), binding.server());
         let block = result.map_err(|wrong| ours(&wrong))?;
         let decoder = Decoder::of_copy(&block, job.procedure.results, job.procedure.limits);
@@ -206,7 +206,7 @@ impl Finished {
         }
         without_lock(py, || {
             let decoder = Decoder::of_copy(&block, job.procedure.results, job.procedure.limits);
-            let_go(job.procedure, &decoder, &job.binding.without_abandon());
+            let_go(job.procedure, &decoder, &job.binding.without_cancel());
         });
     }
 }

@@ -66,7 +66,7 @@ impl Drop for PyCaller {
 impl PyCaller {
     pub fn new(kind: PyKind, binding: Binding, handle: Option<u64>) -> Self {
         let PyKind { package, interface, .. } = kind;
-        let first = (!binding.has_abandon()).then(|| binding.with_abandon(interrupt::word()));
+        let first = (!binding.has_cancel()).then(|| binding.with_cancel(interrupt::word()));
         Self {
             package,
             interface,

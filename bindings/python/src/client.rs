@@ -132,14 +132,14 @@ impl PyCaller {
         Self::with(slf, |binding| binding.with_deadline(deadline))
     }
 
-    fn _with_abandon<'py>(
+    fn _with_cancel<'py>(
         slf: &Bound<'py, Self>,
-        word: Option<&Bound<'py, PyAbandon>>,
+        token: Option<&Bound<'py, PyCancelToken>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         Self::with(slf, |binding| {
-            word.map_or_else(
-                || binding.without_abandon(),
-                |word| binding.with_abandon(&word.get().0),
+            token.map_or_else(
+                || binding.without_cancel(),
+                |token| binding.with_cancel(&token.get().0),
             )
         })
     }
@@ -149,9 +149,9 @@ impl PyCaller {
         Self::with(slf, |binding| binding.with_hand_off(when))
     }
 
-    fn _with_shortage<'py>(slf: &Bound<'py, Self>, grow: bool) -> PyResult<Bound<'py, PyAny>> {
+    fn _with_when_full<'py>(slf: &Bound<'py, Self>, grow: bool) -> PyResult<Bound<'py, PyAny>> {
         let what = if grow { WhenFull::Grow } else { WhenFull::Wait };
-        Self::with(slf, |binding| binding.with_shortage(what))
+        Self::with(slf, |binding| binding.with_when_full(what))
     }
 
     fn _set_pacing(&self, py: Python<'_>, number: u32) -> PyResult<()> {
@@ -192,11 +192,11 @@ pub fn pacing(number: u32) -> Pacing {
 }
 
 /// A token that cancels calls.
-#[pyclass(frozen, name = "Abandon", module = "upcall")]
-pub struct PyAbandon(pub CancelToken);
+#[pyclass(frozen, name = "CancelToken", module = "upcall")]
+pub struct PyCancelToken(pub CancelToken);
 
 #[pymethods]
-impl PyAbandon {
+impl PyCancelToken {
     #[new]
     fn new() -> Self {
         Self(CancelToken::new())
@@ -204,14 +204,14 @@ impl PyAbandon {
 
     /// Cancels all calls that have this token: they raise `CallAborted`. Any thread may call this;
     /// it never waits.
-    fn abandon(&self) {
-        self.0.abandon();
+    fn cancel(&self) {
+        self.0.cancel();
     }
 
-    /// Whether `abandon` has been called.
+    /// Whether `cancel` has been called.
     #[getter]
-    fn is_given(&self) -> bool {
-        self.0.is_given()
+    fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
     }
 }
 

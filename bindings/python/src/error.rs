@@ -134,7 +134,7 @@ pub fn bind(py: Python<'_>, error: &BindError) -> PyErr {
         BindError::NoAnswer { .. } => "NoAnswer",
         BindError::WrongUser { .. } => "WrongUser",
         BindError::Denied { .. } => "Denied",
-        BindError::Ceiling { .. } => "Ceiling",
+        BindError::QuotaReached { .. } => "QuotaReached",
         BindError::Version { .. } => "WrongVersion",
         BindError::WrongInterface { .. } => "WrongInterface",
         BindError::Mismatch { .. } => "Mismatch",

@@ -40,7 +40,7 @@ pub mod server;
 pub mod thunks;
 
 use caller::{PyCaller, PyKind, PyMade};
-use client::PyAbandon;
+use client::PyCancelToken;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
@@ -249,7 +249,7 @@ fn _upcall(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyCaller>()?;
     module.add_class::<PyMade>()?;
     module.add_class::<PyKind>()?;
-    module.add_class::<PyAbandon>()?;
+    module.add_class::<PyCancelToken>()?;
     module.add_class::<bytes::PyBytesView>()?;
     module.add_class::<server::PyServed>()?;
     module.add_class::<aio::Completions>()?;

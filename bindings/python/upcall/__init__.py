@@ -41,10 +41,10 @@ if _sys.version_info < (3, 11):
 
 from upcall import errors as errors
 from upcall._accepting import ANY_USER, Group, User
-from upcall._client import Client, HandOff, Pacing, Resource, Shortage, declare
+from upcall._client import Client, HandOff, Pacing, Resource, WhenFull, declare
 from upcall._dynamic import bind, load
 from upcall._serving import Running, Serve, ServeResource, serve, start
-from upcall._upcall import Abandon, Bytes
+from upcall._upcall import Bytes, CancelToken
 from upcall._upcall import __version__ as __version__
 from upcall._values import Buffer, Err, Ok, Some
 from upcall.errors import (
@@ -71,13 +71,13 @@ MaybeAsync: _t.TypeAlias = _t.Union[_T, _collections.Awaitable[_T]]
 
 __all__ = [
     "ANY_USER",
-    "Abandon",
     "BindError",
     "Buffer",
     "Bytes",
     "CallAborted",
     "CallError",
     "CallFailed",
+    "CancelToken",
     "Client",
     "Closed",
     "Data",
@@ -96,9 +96,9 @@ __all__ = [
     "Serve",
     "ServeError",
     "ServeResource",
-    "Shortage",
     "Some",
     "User",
+    "WhenFull",
     "bind",
     "declare",
     "errors",

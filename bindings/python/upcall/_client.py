@@ -33,8 +33,8 @@ class HandOff(enum.Enum):
     AT_ONCE = 1
 
 
-class Shortage(enum.Enum):
-    """What a call does if it finds no free memory for its values: see `Client.with_shortage`."""
+class WhenFull(enum.Enum):
+    """What a call does if it finds no free memory for its values: see `Client.with_when_full`."""
 
     #: The call waits for its turn.
     WAIT = 0
@@ -85,17 +85,17 @@ class Client(_upcall.Caller):
         """
         return typing.cast(_C, self._with_deadline(seconds))
 
-    def with_abandon(self: _C, word: _upcall.Abandon) -> _C:
+    def with_cancel(self: _C, token: _upcall.CancelToken) -> _C:
         """The same client, with a token that cancels its calls.
 
-        After `word.abandon()`, calls by the returned client, and by what it returns, raise
+        After `token.cancel()`, calls by the returned client, and by what it returns, raise
         `CallAborted`. Not for `aio`, where tasks are cancelled instead.
         """
-        return typing.cast(_C, self._with_abandon(word))
+        return typing.cast(_C, self._with_cancel(token))
 
-    def without_abandon(self: _C) -> _C:
+    def without_cancel(self: _C) -> _C:
         """The same client without a token that cancels its calls."""
-        return typing.cast(_C, self._with_abandon(None))
+        return typing.cast(_C, self._with_cancel(None))
 
     def with_hand_off(self: _C, when: HandOff) -> _C:
         """The same client, with another rule for when its calls give their processor away.
@@ -104,9 +104,9 @@ class Client(_upcall.Caller):
         """
         return typing.cast(_C, self._with_hand_off(when is HandOff.AT_ONCE))
 
-    def with_shortage(self: _C, what: Shortage) -> _C:
+    def with_when_full(self: _C, rule: WhenFull) -> _C:
         """The same client, with another rule for calls that find no free memory for values."""
-        return typing.cast(_C, self._with_shortage(what is Shortage.GROW))
+        return typing.cast(_C, self._with_when_full(rule is WhenFull.GROW))
 
     def set_pacing(self, pacing: Pacing) -> None:
         """Sets how threads wait that call through this client's channel."""

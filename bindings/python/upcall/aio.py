@@ -62,12 +62,12 @@ async def _call(
         here = _loops[loop] = _Loop(loop)
     key = here.next
     here.next += 1
-    word = here.completions.call(caller, number, args, kwargs, key)
+    token = here.completions.call(caller, number, args, kwargs, key)
     future = here.waiting[key] = loop.create_future()
     try:
         return await future
     except asyncio.CancelledError:
-        word.abandon()
+        token.cancel()
         raise
 
 

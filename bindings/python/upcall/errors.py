@@ -47,7 +47,7 @@ class Denied(BindError, PermissionError):
     """The server refuses this client."""
 
 
-class Ceiling(BindError):
+class QuotaReached(BindError):
     """This client has reached its limit in the server."""
 
 

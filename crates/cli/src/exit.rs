@@ -170,7 +170,7 @@ fn of_bind(error: &BindError) -> Exit {
         | BindError::ServerGone { .. }
         | BindError::NotThere { .. }
         | BindError::Unreachable { .. } => Exit::NotFound,
-        BindError::WrongUser { .. } | BindError::Denied { .. } | BindError::Ceiling { .. } => {
+        BindError::WrongUser { .. } | BindError::Denied { .. } | BindError::QuotaReached { .. } => {
             Exit::Refused
         }
         BindError::NoAnswer { .. } => Exit::Deadline,

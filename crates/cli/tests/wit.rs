@@ -289,7 +289,7 @@ fn explain_shows_the_quotas_of_a_server_and_how_the_limits_raise_them() {
         let upcall::Quotas { calls, client, all, .. } =
             upcall::Quotas::default().with_values(values);
         let shown =
-            |name: &str| json[0]["server_ceilings"][name].as_u64().map(|number| number as usize);
+            |name: &str| json[0]["server_quotas"][name].as_u64().map(|number| number as usize);
         assert_eq!(shown("calls"), Some(calls), "{said}");
         for (whose, amounts) in [("client", client), ("all", all)] {
             let upcall::Quota { objects, bytes, results, values, unfilled, .. } = amounts;

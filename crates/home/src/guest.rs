@@ -2,10 +2,10 @@
 //!
 //! A guest uses the object from another process.
 
-use crate::desk::LaneEnd;
 use crate::lane::InvocationLane;
 use crate::object::HomeObject;
 use crate::quota::PeerQuota;
+use crate::service_queue::LaneEnd;
 use crate::wire::{self, ObjectRequest, OpenReply, VERSION};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};

@@ -3,7 +3,7 @@
 //! A guest connects before the home's policy is asked, and brings memory and doorbells when it
 //! invokes. All of that takes descriptors and addresses of the home's process. So one ledger counts
 //! what the guests of all homes in this process hold, by the rule of a server
-//! ([`upcall_sched::ceilings`]): no process, and no user but the home's own and root, holds more
+//! ([`upcall_sched::quota`]): no process, and no user but the home's own and root, holds more
 //! than is left for others. The total for all guests is a server's default. There is no other
 //! ceiling for one process: it may have any number of handles as long as others can have some.
 //!
@@ -13,7 +13,7 @@
 use crate::lane;
 use std::sync::{Arc, LazyLock};
 use upcall_os::socket::Peer;
-use upcall_sched::ceilings::{Holding, Over, QuotaAccount, QuotaKind, QuotaLedger, Quotas};
+use upcall_sched::quota::{Holding, Over, QuotaAccount, QuotaKind, QuotaLedger, Quotas};
 
 /// Number of descriptors that a connection takes: its own, that of the guest's process, and the one
 /// by which the clerk learns of that process's end.
@@ -27,8 +27,8 @@ const OF_LANE: usize = 4;
 const MAPPINGS_OF_LANE: usize = 2;
 
 static LEDGER: LazyLock<Arc<QuotaLedger>> = LazyLock::new(|| {
-    let ceilings = Quotas::default();
-    QuotaLedger::new(Quotas { client: ceilings.all, ..ceilings }, None)
+    let quotas = Quotas::default();
+    QuotaLedger::new(Quotas { client: quotas.all, ..quotas }, None)
 });
 
 /// The account of a guest's process, and what its connection holds.

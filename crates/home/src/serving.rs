@@ -18,7 +18,6 @@
 mod crew;
 mod in_interrupts;
 
-use crate::desk::{ServedLane, ServiceEvent, ServiceQueue};
 use crate::here::{self, ServedObject};
 use crate::homed::Homed;
 use crate::interrupts::{self, keep_off};
@@ -26,6 +25,7 @@ use crate::lane::{InvocationLane, LaneDirection, MessageBuffer};
 use crate::object::HomeObject;
 use crate::operation::{HomeState, OperationBody, OperationEntry, Operations};
 use crate::rules;
+use crate::service_queue::{ServedLane, ServiceEvent, ServiceQueue};
 use crate::types::Shared;
 use crate::wire::{InvokeFailure, OperationKind};
 use crew::{Crew, ProcedureOrder};

@@ -196,8 +196,8 @@ impl NetworkCaller {
         // A kernel thread with an asking token asks at intervals whether to go on, because a signal
         // does not end this sleep.
         let asks = until
-            .abandon
-            .filter(|word| word.is_asking() && upcall_thread::on_virtual_processor().is_none());
+            .cancel
+            .filter(|token| token.is_asking() && upcall_thread::on_virtual_processor().is_none());
         loop {
             let slice = asks.map_or(until, |_| until.no_later_than(Instant::now() + ASK_AGAIN));
             let waited = self.wait_for_reply(head.call, slice);

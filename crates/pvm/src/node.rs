@@ -12,7 +12,7 @@
 //! gets it in its table at once, and can run. Otherwise the message waits in the receiver's inbox,
 //! in order of arrival. Its contents are never touched.
 
-mod desk;
+mod control;
 mod elsewhere;
 mod outside;
 mod question;
@@ -20,7 +20,7 @@ mod signal;
 mod stuck;
 mod system;
 
-pub(crate) use self::desk::{AtTerminal, CONSOLE, NodeControl};
+pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES, OUTPUT_NEW};
 use crate::output::OutputTarget;

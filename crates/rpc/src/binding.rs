@@ -38,10 +38,10 @@ pub struct Binding {
     /// Maximum duration of a call.
     pub(crate) deadline: Option<Duration>,
     /// The token that cancels the calls of this clone.
-    pub(crate) abandon: Option<CancelToken>,
+    pub(crate) cancel: Option<CancelToken>,
     /// When a call gives its processor to a server that sleeps.
     pub(crate) hand_off: HandOff,
-    pub(crate) shortage: WhenFull,
+    pub(crate) when_full: WhenFull,
     /// Index of this clone's first procedure among the procedures that were bound.
     pub(crate) first: u16,
 }
@@ -293,9 +293,9 @@ impl Binding {
         Self {
             inner,
             deadline: None,
-            abandon: None,
+            cancel: None,
             hand_off: HandOff::default(),
-            shortage: WhenFull::default(),
+            when_full: WhenFull::default(),
             first: 0,
         }
     }
@@ -318,23 +318,23 @@ impl Binding {
     }
 
     /// Returns the same binding, whose calls through this clone, or through a handle that this
-    /// clone returns, are cancelled when [`CancelToken::abandon`] is called on `word`. A cancelled
+    /// clone returns, are cancelled when [`CancelToken::cancel`] is called on `token`. A cancelled
     /// call returns [`CallError::Aborted`](crate::CallError::Aborted), as at a deadline. Any thread
     /// may cancel, also while the server is stopped or never answers.
     #[must_use]
-    pub fn with_abandon(&self, word: &CancelToken) -> Self {
-        Self { abandon: Some(word.clone()), ..self.clone() }
+    pub fn with_cancel(&self, token: &CancelToken) -> Self {
+        Self { cancel: Some(token.clone()), ..self.clone() }
     }
 
     /// Returns `true` if a token can cancel the calls of this clone.
-    pub fn has_abandon(&self) -> bool {
-        self.abandon.is_some()
+    pub fn has_cancel(&self) -> bool {
+        self.cancel.is_some()
     }
 
     /// Returns the same binding without a cancel token.
     #[must_use]
-    pub fn without_abandon(&self) -> Self {
-        Self { abandon: None, ..self.clone() }
+    pub fn without_cancel(&self) -> Self {
+        Self { cancel: None, ..self.clone() }
     }
 
     /// Returns the same binding with another rule for when a call through this clone, or through a
@@ -352,8 +352,8 @@ impl Binding {
     /// Returns the same binding with another rule for a call through this clone, or through a
     /// handle that it returns, that finds no A-stack free.
     #[must_use]
-    pub fn with_shortage(&self, shortage: WhenFull) -> Self {
-        Self { shortage, ..self.clone() }
+    pub fn with_when_full(&self, when_full: WhenFull) -> Self {
+        Self { when_full, ..self.clone() }
     }
 
     /// Returns the same binding with procedures numbered as in `interface`, which the bound

@@ -3,7 +3,7 @@
 //! Source: LRPC, section 5.3 (termination): a binding that is revoked lets no call in.
 
 use crate::exports::ExportEntry;
-use crate::keeper::Reaper;
+use crate::reaper::Reaper;
 use crate::session::Session;
 use std::sync::{Arc, OnceLock};
 use upcall_os::atomic::{AtomicBool, Ordering};

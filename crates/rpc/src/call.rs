@@ -169,7 +169,7 @@ impl Binding {
 
     #[inline]
     pub(crate) fn until(&self) -> WaitLimit<'_> {
-        WaitLimit { ends: self.ends(), abandon: self.abandon.as_ref() }
+        WaitLimit { ends: self.ends(), cancel: self.cancel.as_ref() }
     }
 
     #[inline]

@@ -16,7 +16,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use upcall_sched::ceilings::{QuotaBound, QuotaKind};
+use upcall_sched::quota::{QuotaBound, QuotaKind};
 use upcall_shm::span::{NoText, Span};
 
 /// Reads one block; see the module.

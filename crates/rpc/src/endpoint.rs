@@ -4,10 +4,10 @@
 use crate::bound::ClientBinding;
 use crate::error::ServeError;
 use crate::exports::{Export, ExportEntry, Exports};
-use crate::keeper::Reaper;
 use crate::names;
 use crate::network::doors::{Listen, NetworkServer};
 use crate::peer::{self, ClientPeer};
+use crate::reaper::Reaper;
 use crate::session::let_go;
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ use upcall_os::fault::{Point, point};
 use upcall_os::lock::KernelMutex;
 use upcall_os::poll::Report;
 use upcall_os::socket::{Connection, Listener, Peer, Reserve};
-use upcall_sched::ceilings::{QuotaLedger, Quotas};
+use upcall_sched::quota::{QuotaLedger, Quotas};
 use upcall_sched::server::CallsUnderWay;
 use upcall_sched::{Pacing, PollingIdle, ServerChannel};
 use upcall_shm::tally::DomainCallStats;
@@ -212,7 +212,7 @@ pub struct Server {
     pacing: Pacing,
     processors: usize,
     spare_processors: usize,
-    ceilings: Quotas,
+    quotas: Quotas,
     stack_size: Option<usize>,
     listens: Vec<Listen>,
 }
@@ -231,7 +231,7 @@ impl Default for Server {
             pacing: Pacing::Adaptive,
             processors: 1,
             spare_processors: SPARES,
-            ceilings: Quotas::default(),
+            quotas: Quotas::default(),
             stack_size: None,
             listens: Vec::new(),
         }
@@ -349,8 +349,8 @@ impl Server {
 
     /// Sets the quotas of clients in this server, in place of the defaults.
     #[must_use]
-    pub fn ceilings(mut self, ceilings: Quotas) -> Self {
-        self.ceilings = ceilings;
+    pub fn quotas(mut self, quotas: Quotas) -> Self {
+        self.quotas = quotas;
         self
     }
 
@@ -433,7 +433,7 @@ impl Server {
     fn open(mut self) -> Result<OpenServer, ServeError> {
         let procedures = self.exports.iter().flat_map(|(_, export)| &*export.interface.procedures);
         let values = procedures.map(|procedure| procedure.limits.values).max().unwrap_or(0);
-        self.ceilings = self.ceilings.with_values(values);
+        self.quotas = self.quotas.with_values(values);
         let unable = |what: &'static str| {
             move |error: io::Error| ServeError::Resource { what: what.into(), error }
         };
@@ -464,13 +464,13 @@ impl Server {
             .map_err(unable("the virtual processors"))?;
         let scheduler = upcall_thread::Processors::new()
             .count(self.processors)
-            .most_work(self.ceilings.calls / self.processors);
+            .most_work(self.quotas.calls / self.processors);
         let scheduler = match self.stack_size {
             Some(bytes) => scheduler.stack_size(bytes).work_stack_size(bytes),
             None => scheduler,
         };
         processors
-            .enable_takeover(self.spare_processors, self.ceilings.calls, scheduler.clone())
+            .enable_takeover(self.spare_processors, self.quotas.calls, scheduler.clone())
             .map_err(unable("the timer of the virtual processors"))?;
         let tallies =
             DomainCallStats::new(self.processors).map_err(unable("the memory of the tallies"))?;
@@ -480,7 +480,7 @@ impl Server {
             exports: Exports::default(),
             policy: self.policy,
             processors,
-            ledger: QuotaLedger::new(self.ceilings, tallies.holdings()),
+            ledger: QuotaLedger::new(self.quotas, tallies.holdings()),
             tallies,
             clients: KernelMutex::default(),
             calls: KernelMutex::default(),

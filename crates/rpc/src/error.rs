@@ -66,7 +66,7 @@ pub enum BindError {
     },
     /// This process holds all that the server's [`Quotas`](crate::Quotas) permit, or all that they
     /// leave beside other clients.
-    Ceiling {
+    QuotaReached {
         /// The name.
         name: String,
         /// The server's reason.
@@ -205,11 +205,11 @@ impl fmt::Display for BindError {
             Self::Denied { name, reason } => {
                 write!(f, "the server of {name:?} refuses this client: {reason}")
             }
-            Self::Ceiling { name, reason } => {
+            Self::QuotaReached { name, reason } => {
                 write!(
                     f,
                     "the server of {name:?} takes no more from this client: {reason}; drop \
-                    bindings, or have its ceilings raised"
+                    bindings, or have its quotas raised"
                 )
             }
             Self::Version { name, own, reason } => {
@@ -259,7 +259,7 @@ impl fmt::Display for BindError {
 upcall_os::error_debug!(BindError {
     BadName { name, why }, NoSuchName { name, folder }, Folder(error), ServerGone { name },
     HungUp { name }, NoAnswer { name, after }, WrongUser { name, found, reason },
-    Denied { name, reason }, Ceiling { name, reason }, Version { name, own, reason },
+    Denied { name, reason }, QuotaReached { name, reason }, Version { name, own, reason },
     WrongInterface { name, wanted, exported }, Mismatch { name, procedures, more },
     Resource { what, error }, Unreachable { server, why }, NotThere { name, server },
     Protocol { what },

@@ -12,7 +12,7 @@ use crate::wire::{ClientRequest, Exported, ServerReply, ToClient, ToServer, unpa
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
-use upcall_sched::ceilings::{QuotaLedger, Quotas};
+use upcall_sched::quota::{QuotaLedger, Quotas};
 use upcall_shm::astack::AStackPlan;
 use upcall_shm::region::Region;
 use upcall_shm::slot::SlotMessage;

@@ -93,7 +93,7 @@ pub struct Limits {
 }
 
 /// Bytes of [`Limits::values`] if the interface sets no limit.
-pub const DEFAULT_VALUES: u64 = upcall_sched::ceilings::DEFAULT_VALUES;
+pub const DEFAULT_VALUES: u64 = upcall_sched::quota::DEFAULT_VALUES;
 
 impl Default for Limits {
     /// Lengths are limited by memory alone, and values by their default.

@@ -492,7 +492,7 @@ pub(crate) fn refused(name: &str, wanted: &str, refusal: BindRefusal) -> BindErr
             what: format!("in the server of {name:?}: {what}"),
             error: io::Error::from_raw_os_error(code),
         },
-        BindRefusal::Ceiling(reason) => BindError::Ceiling { name, reason },
+        BindRefusal::Quota(reason) => BindError::QuotaReached { name, reason },
         BindRefusal::Protocol(what) => BindError::Protocol { what },
     }
 }
@@ -741,7 +741,7 @@ impl DomainLink {
         let request = ClientRequest::Segment { number, len: len as u64 };
         point(Point::ClientMadeSegment);
         let mut said = false;
-        let waits = |now: Instant| now < deadline && !until.is_abandoned();
+        let waits = |now: Instant| now < deadline && !until.is_cancelled();
         let answered =
             in_slices(waits, |ends| self.control.talk(ends.min(deadline))).and_then(|mut talk| {
                 talk.deadline = deadline;

@@ -230,7 +230,7 @@ mod tests {
         drop(third);
         reader(LIMITS.values).get::<Vec<u64>>(0).unwrap();
         drop(first);
-        session.account().charge(upcall_sched::ceilings::QuotaKind::Values, 1 << 20).unwrap();
+        session.account().charge(upcall_sched::quota::QuotaKind::Values, 1 << 20).unwrap();
     }
 
     #[test]

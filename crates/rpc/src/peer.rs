@@ -9,7 +9,7 @@
 use crate::bound::{ClientBinding, ServerBinding};
 use crate::endpoint::Endpoint;
 use crate::interface::{WantedProcedure, plan};
-use crate::keeper::Reaper;
+use crate::reaper::Reaper;
 use crate::session::Session;
 use crate::shared::ClientState;
 use crate::wire::{self, BindRefusal, ClientRequest, ServerReply, ToClient, ToServer};
@@ -29,7 +29,7 @@ use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 use upcall_os::poll::Report;
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_os::socket::{Connection, Peer, SocketMessage};
-use upcall_sched::ceilings::{Holding, Over, QuotaAccount, QuotaKind};
+use upcall_sched::quota::{Holding, Over, QuotaAccount, QuotaKind};
 use upcall_sched::server::CallerWake;
 use upcall_sched::{Domain, Request, Serve, ServerChannel};
 use upcall_shm::channel::{self, Channel};
@@ -97,8 +97,8 @@ fn table_full(what: &str) -> BindRefusal {
     BindRefusal::Resource { what: what.into(), code: Errno::MFILE.raw_os_error() }
 }
 
-fn ceiling(over: Over) -> BindRefusal {
-    BindRefusal::Ceiling(over.to_string())
+fn quota_reached(over: Over) -> BindRefusal {
+    BindRefusal::Quota(over.to_string())
 }
 
 fn protocol(what: impl ToString) -> BindRefusal {
@@ -135,7 +135,7 @@ impl ClientPeer {
         endpoint: &Arc<Endpoint>,
     ) -> io::Result<Arc<Self>> {
         let held = account.hold(QuotaKind::Descriptors, OF_CONNECTION).map_err(|over| {
-            farewell(&connection, ceiling(over));
+            farewell(&connection, quota_reached(over));
             io::Error::from(io::ErrorKind::QuotaExceeded)
         })?;
         let client = Arc::new(Self {
@@ -577,7 +577,7 @@ impl ClientPeer {
     /// caller drops the returned holdings, and the charge ends.
     fn count(&self, what: &[(QuotaKind, usize)]) -> Result<Vec<Holding>, BindRefusal> {
         what.iter()
-            .map(|&(kind, amount)| self.account.hold(kind, amount).map_err(ceiling))
+            .map(|&(kind, amount)| self.account.hold(kind, amount).map_err(quota_reached))
             .collect()
     }
 

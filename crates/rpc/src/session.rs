@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::reaper;
-use upcall_sched::ceilings::{Holding, Over, QuotaAccount, QuotaKind};
+use upcall_sched::quota::{Holding, Over, QuotaAccount, QuotaKind};
 
 /// Maximum number of results that are kept for one binding until the client fetches them: one for
 /// each call that can be under way in a channel.
@@ -247,7 +247,7 @@ impl SessionState {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use upcall_sched::ceilings::{Quota, QuotaLedger, Quotas};
+    use upcall_sched::quota::{Quota, QuotaLedger, Quotas};
 
     /// Makes an account that may hold this many of each kind, and shares them with no other
     /// account.

@@ -103,13 +103,13 @@ pub(crate) enum BindRefusal {
     },
     Protocol(String),
     /// The client holds too much already.
-    Ceiling(String),
+    Quota(String),
 }
 
 impl fmt::Display for BindRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Version(why) | Self::Denied(why) | Self::Protocol(why) | Self::Ceiling(why) => {
+            Self::Version(why) | Self::Denied(why) | Self::Protocol(why) | Self::Quota(why) => {
                 f.write_str(why)
             }
             Self::Resource { what, code } => {

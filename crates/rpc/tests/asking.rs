@@ -67,9 +67,9 @@ fn a_thread_that_sleeps_asks_whether_to_go_on() {
 }
 
 fn a_call_asks(binding: &Binding) {
-    assert!(!binding.has_abandon());
-    let asking = binding.with_abandon(&CancelToken::asking(ask));
-    assert!(asking.has_abandon() && !asking.without_abandon().has_abandon());
+    assert!(!binding.has_cancel());
+    let asking = binding.with_cancel(&CancelToken::asking(ask));
+    assert!(asking.has_cancel() && !asking.without_cancel().has_cancel());
     assert_eq!(asking.call::<(), ()>(0, &()), Err(CallError::Aborted { sent: true }));
     assert_eq!(ASKED.load(Ordering::SeqCst), 2);
     // Only the call was abandoned, not the token: a new call asks again, and goes on after the

@@ -31,8 +31,7 @@ pub mod arrivals;
 pub mod aside;
 #[cfg(not(loom))]
 pub mod calls;
-#[cfg(not(loom))]
-pub mod ceilings;
+pub mod cancel_flag;
 #[cfg(not(loom))]
 pub mod costs;
 #[cfg(not(loom))]
@@ -53,6 +52,8 @@ pub mod placed;
 pub mod poller;
 #[cfg(not(loom))]
 pub mod post;
+#[cfg(not(loom))]
+pub mod quota;
 pub mod rechecks;
 #[cfg(not(loom))]
 pub mod ringer;
@@ -65,11 +66,10 @@ pub mod stall;
 #[cfg(not(loom))]
 mod steer;
 #[cfg(not(loom))]
-mod until;
-#[cfg(not(loom))]
 mod wait;
+#[cfg(not(loom))]
+mod wait_limit;
 pub mod wake_check;
-pub mod word;
 
 #[cfg(not(loom))]
 pub use calls::CallerChannel;
@@ -86,8 +86,8 @@ pub use pacing::Pacing;
 #[cfg(not(loom))]
 pub use server::{Request, Serve, ServerChannel};
 #[cfg(not(loom))]
-pub use until::{CancelToken, WaitLimit};
-#[cfg(not(loom))]
 pub use wait::{
     Closed, LateReply, NoReply, PIECE, Sleeper, WaitPolicy, block_unless, give_way, run_late,
 };
+#[cfg(not(loom))]
+pub use wait_limit::{CancelToken, WaitLimit};

@@ -1,7 +1,7 @@
 //! How long a caller waits, and how that ends.
 
 use crate::handoff::HandOff;
-use crate::until::WaitLimit;
+use crate::wait_limit::WaitLimit;
 use std::fmt;
 use upcall_shm::slot::SlotMessage;
 use upcall_thread::{Ticket, Waited, Waiter};
@@ -185,7 +185,7 @@ pub fn block_unless(
     }
     upcall_thread::block_until(until.ends, |ticket| match publish(Sleeper(Right::Until(ticket))) {
         Some(back) => drop(back.wake()),
-        None => until.abandon.into_iter().for_each(|word| word.enter(ticket)),
+        None => until.cancel.into_iter().for_each(|token| token.enter(ticket)),
     })
 }
 

@@ -10,8 +10,8 @@ mod procedures {
         interface clone {
             clone: func(clone: u8); drop: func(drop: string) -> string; fmt: func(); %from: func();
             into: func(); eq: func();
-            with-deadline: func(); with-hand-off: func(); with-abandon: func();
-            with-shortage: func(); is-open: func(); bind: func(); local: func();
+            with-deadline: func(); with-hand-off: func(); with-cancel: func();
+            with-when-full: func(); is-open: func(); bind: func(); local: func();
             set-pacing: func(); new: func();
             type-id: func(); to-string: func(); borrow-mut: func(); as-ref: func(); deref: func();
             try-into: func();

@@ -146,8 +146,7 @@ impl Honest {
                     sent += 1;
                 }
                 self.poll();
-                let failed =
-                    failed.map_or(String::new(), |error| structure_of(&error));
+                let failed = failed.map_or(String::new(), |error| structure_of(&error));
                 Ok(vec![sent.to_string(), failed])
             }
             // Sends `count` long texts to one member. Reports the error that ended it.
@@ -155,10 +154,7 @@ impl Honest {
                 let (to, long) = (to.parse()?, "x".repeat(12_000));
                 let sent: Result<(), _> = (0..count.parse()?)
                     .try_for_each(|_: u64| self.group.send(to, self.text, &long));
-                Ok(vec![sent.map_or_else(
-                    |error| structure_of(&error),
-                    |()| String::new(),
-                )])
+                Ok(vec![sent.map_or_else(|error| structure_of(&error), |()| String::new())])
             }
             // Sends `count` numbers to one member and takes as many from it at the same time.
             // Reports the longest time without any, in ms.

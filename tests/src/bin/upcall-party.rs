@@ -101,18 +101,18 @@ fn serve(name: &str, options: &[&str]) {
             .export(name, trial::export(object))
             .export(&format!("{name}.small"), small::export(small)),
     };
-    let mut ceilings = Quotas::default();
+    let mut quotas = Quotas::default();
     for option in options {
         match option.split_once('=').map(|(kind, most)| (kind, most.parse().unwrap_or(0))) {
-            Some(("calls", most)) => ceilings.calls = most,
+            Some(("calls", most)) => quotas.calls = most,
             Some(("spares", most)) => server = server.spare_processors(most),
-            Some(("descriptors", most)) => ceilings.all.descriptors = most,
-            Some(("mappings", most)) => ceilings.all.mappings = most,
-            Some(("results", most)) => ceilings.client.results = most,
-            Some(("all-results", most)) => ceilings.all.results = most,
-            Some(("unfilled", most)) => ceilings.client.unfilled = most,
-            Some(("values", most)) => ceilings.client.values = most,
-            Some(("objects", most)) => ceilings.client.objects = most,
+            Some(("descriptors", most)) => quotas.all.descriptors = most,
+            Some(("mappings", most)) => quotas.all.mappings = most,
+            Some(("results", most)) => quotas.client.results = most,
+            Some(("all-results", most)) => quotas.all.results = most,
+            Some(("unfilled", most)) => quotas.client.unfilled = most,
+            Some(("values", most)) => quotas.client.values = most,
+            Some(("objects", most)) => quotas.client.objects = most,
             _ => {}
         }
         server = match option.split_once('=') {
@@ -156,7 +156,7 @@ fn serve(name: &str, options: &[&str]) {
             _ => server,
         };
     }
-    let running = match server.ceilings(ceilings).start() {
+    let running = match server.quotas(quotas).start() {
         Ok(running) => running,
         Err(error) => return say(Err(error.into())),
     };

@@ -1,6 +1,6 @@
 //! Handlers that block their kernel thread, and the calls of other clients.
 
-use crate::ceilings::{bound, expect};
+use crate::quotas::{bound, expect};
 use crate::{alone, in_company, place};
 use std::time::Duration;
 use upcall_tests::interfaces::latch;

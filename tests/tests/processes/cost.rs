@@ -239,7 +239,7 @@ fn shared_memory_that_may_have_no_pages_has_a_quota() {
         Paid::CHANNEL.and(bound, bound, 0),
     );
     assert!(
-        matches!(&refusal, Refusal::Ceiling(text) if text.contains("may have no pages")),
+        matches!(&refusal, Refusal::Quota(text) if text.contains("may have no pages")),
         "{refusal:?}"
     );
     drop(hold);

@@ -1,6 +1,6 @@
 //! More kernel threads that call than there are lanes for them.
 
-use crate::ceilings::{bound, expect};
+use crate::quotas::{bound, expect};
 use crate::{in_company, place};
 use upcall_tests::place::eventually;
 use upcall_tests::usage::Usage;

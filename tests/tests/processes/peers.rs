@@ -341,7 +341,7 @@ fn a_user_with_many_processes_leaves_room_for_another() {
     let refused = said.into_iter().find(|said| matches!(said, Said::Error { .. }));
     refused
         .expect("one is refused")
-        .expect_error("Ceiling", &["the processes of user 61001", "descriptors"]);
+        .expect_error("QuotaReached", &["the processes of user 61001", "descriptors"]);
     client(&place, Space::Same, OTHER).ask("bind trial").expect_ok("another user's binding");
     client(&place, Space::Same, 0)
         .ask("bind trial")

@@ -231,7 +231,7 @@ static void objects(every_client_t *every, const char *name, const char *other) 
 static void *gives_up(void *word) {
     struct timespec time = {0, 20000000};
     nanosleep(&time, NULL);
-    upcall_abandon_give(word);
+    upcall_cancel(word);
     return NULL;
 }
 
@@ -252,14 +252,14 @@ static void terms(every_client_t *every) {
     every_unbind(hasty);
 
     every_client_t *given = every_of(upcall_client_copy(every_base(every)));
-    upcall_abandon *word = upcall_abandon_new();
+    upcall_cancel_token *word = upcall_cancel_token_new();
     pthread_t thread;
-    upcall_client_set_abandon(every_base(given), word);
+    upcall_client_set_cancel_token(every_base(given), word);
     pthread_create(&thread, NULL, gives_up, word);
     CHECK(every_late(given, 500, &node, &error) == UPCALL_ABORTED);
     pthread_join(thread, NULL);
-    upcall_client_set_abandon(every_base(given), NULL);
-    upcall_abandon_free(word);
+    upcall_client_set_cancel_token(every_base(given), NULL);
+    upcall_cancel_token_free(word);
     OK(every_null(given, &error));
     every_unbind(given);
 

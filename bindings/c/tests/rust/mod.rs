@@ -207,8 +207,8 @@ pub fn client([name, other]: &[String; 2]) {
     let hasty = every.with_deadline(Some(Duration::from_millis(200)));
     assert!(matches!(hasty.late(800), Err(CallError::Aborted { sent: true })));
     let word = CancelToken::new();
-    word.abandon();
-    assert!(matches!(every.with_abandon(&word).late(150), Err(CallError::Aborted { .. })));
+    word.cancel();
+    assert!(matches!(every.with_cancel(&word).late(150), Err(CallError::Aborted { .. })));
     std::thread::sleep(Duration::from_millis(900));
     while every.alive().unwrap() > 0 {
         assert!(start.elapsed() < Duration::from_secs(60), "late nodes are dropped");

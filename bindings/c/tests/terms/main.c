@@ -327,12 +327,12 @@ static void *meets(void *result) {
 
 /* Makes two calls whose arguments need an A-stack, while there is only one A-stack. Returns how
  * many of them were in the server at once. */
-static uint32_t together(upcall_shortage what, uint64_t milliseconds_each) {
+static uint32_t together(upcall_when_full what, uint64_t milliseconds_each) {
     pthread_t threads[2];
     uint32_t found[2];
     patience = milliseconds_each;
     inside = most = 0;
-    upcall_client_set_shortage(terms_base(shared), what);
+    upcall_client_set_when_full(terms_base(shared), what);
     for (int i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, meets, &found[i]) == 0);
     for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     return found[0] > found[1] ? found[0] : found[1];

@@ -129,13 +129,13 @@ def terms(every: typing.Any) -> None:
     hasty = every.with_deadline(30)
     values(sys.modules[type(every).__module__], hasty)
     assert hasty.with_deadline(None).add(1, 1) == 2
-    word = upcall.Abandon()
-    given = every.with_abandon(word)
-    threading.Timer(0.05, word.abandon).start()
+    token = upcall.CancelToken()
+    given = every.with_cancel(token)
+    threading.Timer(0.05, token.cancel).start()
     raises(upcall.CallAborted, lambda: given.late(400))
-    assert word.is_given
+    assert token.is_cancelled
     raises(upcall.CallAborted, given.null)
-    assert given.without_abandon().add(1, 2) == 3
+    assert given.without_cancel().add(1, 2) == 3
     # The nodes of late replies were dropped.
     for _ in range(500):
         if every.alive() == 0 and time.monotonic() - start > 1:

@@ -94,9 +94,9 @@ with (
 
     # Cancelled by a thread.
     go.clear()
-    word = upcall.Abandon()
-    threading.Timer(0.05, word.abandon).start()
-    raises(upcall.CallAborted, lambda: client.with_abandon(word).late(0))
+    token = upcall.CancelToken()
+    threading.Timer(0.05, token.cancel).start()
+    raises(upcall.CallAborted, lambda: client.with_cancel(token).late(0))
     go.set()
 
     # A server that is being stopped lets its calls end.

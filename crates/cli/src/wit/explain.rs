@@ -41,7 +41,7 @@ The sizes come from the interface and from the limits beside it: tail, calls, st
 values in FILE.toml. The ceilings of a server are the default ones (upcall::Quotas). A client gets
 no more of anything than is left for other clients.
 
-JSON keys: interface, procedures, astacks, client_bytes, server_ceilings.";
+JSON keys: interface, procedures, astacks, client_bytes, server_quotas.";
 
 /// One interface.
 #[derive(Serialize)]
@@ -50,7 +50,7 @@ struct Explained {
     procedures: Vec<ProcedureRow>,
     astacks: Vec<AStackUse>,
     client_bytes: ClientMemory,
-    server_ceilings: ServerMemory,
+    server_quotas: ServerMemory,
 }
 
 #[derive(Serialize)]
@@ -172,7 +172,7 @@ fn explain(model: &Model, interface: &model::InterfaceDefinition) -> Explained {
         procedures: rows.collect(),
         astacks: classes.collect(),
         client_bytes: ClientMemory { channel, astacks_of_a_binding: astacks, kept_segments },
-        server_ceilings: ServerMemory {
+        server_quotas: ServerMemory {
             calls,
             stacks_bytes: calls.saturating_mul(upcall::thread::DEFAULT_WORK_STACK_SIZE),
             client_objects: client.objects,
@@ -256,7 +256,7 @@ fn procedures_as_text(out: &mut String, explained: &Explained) {
 fn limits_as_text(out: &mut String, explained: &Explained) {
     let ClientMemory { channel, astacks_of_a_binding, kept_segments } = explained.client_bytes;
     let memory = [astacks_of_a_binding, channel, kept_segments].map(|bytes| size(bytes as u64));
-    let server = &explained.server_ceilings;
+    let server = &explained.server_quotas;
     let held = |objects: usize, bytes: [usize; 4]| {
         let [mapped, results, values, unfilled] = bytes.map(|bytes| size(bytes as u64));
         format!(

@@ -4,7 +4,7 @@
 
 use crate::guest::ObjectPeer;
 use std::sync::Arc;
-use upcall_sched::ceilings::is_bounded;
+use upcall_sched::quota::is_bounded;
 use upcall_shm::hybrid::PLACES;
 
 #[derive(Default)]

@@ -13,10 +13,10 @@
 //! mark before it replies. The caller sends its next request after the reply, and then rings. So at
 //! each ring the lane is not skipped.
 
-use crate::desk::ServedLane;
 use crate::homed::Homed;
 use crate::lane::{LaneDirection, MessageBuffer};
 use crate::operation::RunProcedure;
+use crate::service_queue::ServedLane;
 use crate::types::Shared;
 use crate::wire::InvokeFailure;
 use std::cell::RefCell;

@@ -1,12 +1,12 @@
 //! Operations that a serving thread runs in its signal handler: see [`interrupts`].
 
 use super::{Serving, ServingState};
-use crate::desk::ServedLane;
 use crate::error::POISONED;
 use crate::handle::NotNow;
 use crate::interrupts;
 use crate::lane::{LaneDirection, MessageBuffer};
 use crate::operation::RunInInterrupt;
+use crate::service_queue::ServedLane;
 use crate::types::Shared;
 use crate::wire::InvokeFailure;
 use std::borrow::Cow;

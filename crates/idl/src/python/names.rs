@@ -25,11 +25,11 @@ const CLIENT: &[&str] = &[
     "is_open",
     "server_pid",
     "set_pacing",
-    "with_abandon",
+    "with_cancel",
     "with_deadline",
     "with_hand_off",
-    "with_shortage",
-    "without_abandon",
+    "with_when_full",
+    "without_cancel",
 ];
 
 /// Attributes that every resource has.

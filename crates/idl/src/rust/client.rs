@@ -162,30 +162,27 @@ impl Module<'_> {
             (
                 "deadline",
                 duration,
-                "with a deadline for each call made by this clone, or by what it returns, after \
-                which the call is aborted; `None`: none",
+                "with a deadline for each of its calls, after which the call is aborted. `None` \
+                means none.",
             ),
-            (
-                "abandon",
-                "&::upcall::CancelToken",
-                "whose calls, made by this clone, or by what it returns, are given up when \
-                `abandon` says so",
-            ),
+            ("cancel", "&::upcall::CancelToken", "whose calls `cancel` aborts."),
             (
                 "hand_off",
                 "::upcall::HandOff",
-                "with a say in when each call made by this clone, or by what it returns, gives \
-                its processor to a server that sleeps",
+                "with another rule for when a call gives its processor to a server that sleeps.",
             ),
             (
-                "shortage",
+                "when_full",
                 "::upcall::WhenFull",
-                "with a say in what calls made by this clone, or by what it returns, do when all \
-                A-stacks are in use",
+                "with another rule for calls that find all A-stacks in use.",
             ),
         ] {
-            emit!(self, "/// The same client, {says}.");
-            emit!(self, "/// Calls in the same domain know nothing of it.");
+            emit!(self, "/// Returns the same client, {says}");
+            emit!(self, "///");
+            emit!(
+                self,
+                "/// Resources that it returns have the same terms. A local client ignores them."
+            );
             emit!(self, "#[must_use] pub fn with_{term}(&self, {term}: {ty}) -> Self {{");
             emit!(
                 self,

@@ -118,9 +118,9 @@ const CLIENT_METHODS: &[&str] = &[
     "set_pacing",
     "is_open",
     "with_deadline",
-    "with_abandon",
+    "with_cancel",
     "with_hand_off",
-    "with_shortage",
+    "with_when_full",
 ];
 
 /// How a parameter is passed.

@@ -254,8 +254,9 @@ pub mod files {
                 link::Bound::Local(_) => true,
             }
         }
-        /// The same client, with a deadline for each call made by this clone, or by what it returns, after which the call is aborted; `None`: none.
-        /// Calls in the same domain know nothing of it.
+        /// Returns the same client, with a deadline for each of its calls, after which the call is aborted. `None` means none.
+        ///
+        /// Resources that it returns have the same terms. A local client ignores them.
         #[must_use]
         pub fn with_deadline(
             &self,
@@ -270,21 +271,23 @@ pub mod files {
                 link::Bound::Local(_) => ::core::clone::Clone::clone(self),
             }
         }
-        /// The same client, whose calls, made by this clone, or by what it returns, are given up when `abandon` says so.
-        /// Calls in the same domain know nothing of it.
+        /// Returns the same client, whose calls `cancel` aborts.
+        ///
+        /// Resources that it returns have the same terms. A local client ignores them.
         #[must_use]
-        pub fn with_abandon(&self, abandon: &::upcall::CancelToken) -> Self {
+        pub fn with_cancel(&self, cancel: &::upcall::CancelToken) -> Self {
             match &self.link {
                 link::Bound::Remote(binding) => {
                     Self {
-                        link: link::Bound::Remote(binding.with_abandon(abandon)),
+                        link: link::Bound::Remote(binding.with_cancel(cancel)),
                     }
                 }
                 link::Bound::Local(_) => ::core::clone::Clone::clone(self),
             }
         }
-        /// The same client, with a say in when each call made by this clone, or by what it returns, gives its processor to a server that sleeps.
-        /// Calls in the same domain know nothing of it.
+        /// Returns the same client, with another rule for when a call gives its processor to a server that sleeps.
+        ///
+        /// Resources that it returns have the same terms. A local client ignores them.
         #[must_use]
         pub fn with_hand_off(&self, hand_off: ::upcall::HandOff) -> Self {
             match &self.link {
@@ -296,14 +299,15 @@ pub mod files {
                 link::Bound::Local(_) => ::core::clone::Clone::clone(self),
             }
         }
-        /// The same client, with a say in what calls made by this clone, or by what it returns, do when all A-stacks are in use.
-        /// Calls in the same domain know nothing of it.
+        /// Returns the same client, with another rule for calls that find all A-stacks in use.
+        ///
+        /// Resources that it returns have the same terms. A local client ignores them.
         #[must_use]
-        pub fn with_shortage(&self, shortage: ::upcall::WhenFull) -> Self {
+        pub fn with_when_full(&self, when_full: ::upcall::WhenFull) -> Self {
             match &self.link {
                 link::Bound::Remote(binding) => {
                     Self {
-                        link: link::Bound::Remote(binding.with_shortage(shortage)),
+                        link: link::Bound::Remote(binding.with_when_full(when_full)),
                     }
                 }
                 link::Bound::Local(_) => ::core::clone::Clone::clone(self),

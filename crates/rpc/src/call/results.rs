@@ -195,7 +195,7 @@ impl Binding {
             return fetched;
         }
         let (binding, reply, limits) =
-            (Self { abandon: None, ..self.with_deadline(None) }, *reply, terms.limits);
+            (Self { cancel: None, ..self.with_deadline(None) }, *reply, terms.limits);
         run_late(move || {
             let ServerLocation::Near(near) = &binding.inner.way else { return };
             let terms = Terms { near, limits, until: WaitLimit::FOR_EVER };

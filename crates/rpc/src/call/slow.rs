@@ -92,7 +92,7 @@ impl Binding {
 
     #[cold]
     fn waits_for_astacks(&self) -> bool {
-        self.shortage == WhenFull::Wait && !upcall_thread::runs_outside_work()
+        self.when_full == WhenFull::Wait && !upcall_thread::runs_outside_work()
     }
 
     /// Sends a request, and waits for its reply for as long as the terms allow. After that the

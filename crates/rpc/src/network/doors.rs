@@ -5,7 +5,7 @@
 //! ([`PollingIdle::submit`](upcall_sched::PollingIdle::submit)).
 
 use super::WINDOW;
-use super::guest::{Charged, ClientIdentity, NetworkCall, NetworkClient};
+use super::client::{Charged, ClientIdentity, NetworkCall, NetworkClient};
 use crate::bound::ClientBinding;
 use crate::endpoint::Endpoint;
 use crate::error::ServeError;
@@ -72,7 +72,7 @@ impl Admitted {
         let all = counts.values().sum::<usize>();
         let own = counts.get(&account).copied().unwrap_or(0);
         if own >= MOST_GUESTS.saturating_sub(all + 1) {
-            return Err(BindRefusal::Ceiling(format!(
+            return Err(BindRefusal::Quota(format!(
                 "this user or address would have {} connections to it, more than would be left of \
                 {MOST_GUESTS} for others",
                 own + 1
@@ -317,8 +317,7 @@ mod tests {
         let inside = Arc::default();
         let mut all: Vec<_> = (0..7).map(|user| all_of(&inside, user)).collect();
         assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [128, 64, 32, 16, 8, 4, 2]);
-        let Err(BindRefusal::Ceiling(text)) = Admitted::new(&inside, ConnectionOwner::User(1))
-        else {
+        let Err(BindRefusal::Quota(text)) = Admitted::new(&inside, ConnectionOwner::User(1)) else {
             panic!("one more than its share")
         };
         assert!(text.contains("have 65 connections") && text.contains("256"), "{text}");

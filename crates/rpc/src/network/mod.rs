@@ -5,9 +5,9 @@
 //! before it is read. docs/reference/network.md lists the differences.
 
 pub(crate) mod address;
+pub(crate) mod client;
 pub(crate) mod doors;
 pub(crate) mod far;
-pub(crate) mod guest;
 
 /// Maximum number of calls of one connection that a server takes at once. Further calls wait in the
 /// client, in the order of asking.

@@ -8,7 +8,7 @@ use crate::pace::{Pace, zeroed};
 use crate::value::Put;
 use std::any::Any;
 use upcall_os::fault::{Point, point};
-use upcall_sched::ceilings::{Over, QuotaBound as Crossed};
+use upcall_sched::quota::{Over, QuotaBound as Crossed};
 use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_shm::span::WritableSpan;
 

@@ -6,8 +6,8 @@
 use crate::calls::kernel_lane::{KernelCaller, KernelLane, TakenLane};
 use crate::calls::server::{CalledServer, LaneOpening};
 use crate::pacing::Pacing;
-use crate::until::WaitLimit;
 use crate::wait::{NoReply, WaitMode, run_late};
+use crate::wait_limit::WaitLimit;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -155,7 +155,7 @@ impl CallerChannel {
 
     #[inline]
     fn call_and_wait(&self, message: &mut SlotMessage, wait: impl WaitMode) -> Result<(), NoReply> {
-        if wait.until().is_abandoned() {
+        if wait.until().is_cancelled() {
             return Err(NoReply::OutOfTime { sent: false });
         }
         let lane_of = |number| lane_of(&self.channel, number);

@@ -7,8 +7,8 @@
 use crate::handoff::{Donor, Whereabouts};
 use crate::pacing::SpinBudget;
 use crate::steer::Attention;
-use crate::until::WaitLimit;
 use crate::wait::{Closed, NoReply};
+use crate::wait_limit::WaitLimit;
 use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};

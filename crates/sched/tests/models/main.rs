@@ -2,6 +2,7 @@
 #![cfg(loom)]
 
 mod kernel;
+mod loom_cancel_flag;
 mod loom_donation;
 mod loom_duty;
 mod loom_gate;
@@ -11,4 +12,3 @@ mod loom_reply;
 mod loom_serving;
 mod loom_sleep;
 mod loom_steps;
-mod loom_word;

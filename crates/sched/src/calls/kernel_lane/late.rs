@@ -5,8 +5,8 @@
 
 use super::{KernelCalling, KernelLane};
 use crate::calls::server::CalledServer;
-use crate::until::WaitLimit;
 use crate::wait::{LateReply, run_late};
+use crate::wait_limit::WaitLimit;
 use upcall_shm::slot::{NO_ASTACK, SlotMessage};
 
 impl KernelCalling {

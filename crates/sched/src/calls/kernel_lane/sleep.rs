@@ -8,8 +8,8 @@ use super::{KernelCalling, KernelLane};
 use crate::calls::server::CalledServer;
 use crate::sleep;
 use crate::stall::{Finding, StallCheck};
-use crate::until::{CancelToken, WaitLimit};
 use crate::wait::Closed;
+use crate::wait_limit::{CancelToken, WaitLimit};
 use std::time::Duration;
 use upcall_os::fault::{Point, point};
 use upcall_os::futex::{self, FutexScope};
@@ -26,7 +26,7 @@ impl KernelLane {
         until: WaitLimit<'_>,
     ) -> Result<bool, Closed> {
         let sleeper = &self.control.sleeper;
-        let _entered = until.abandon.map(|word| word.enter_lane(&self.control));
+        let _entered = until.cancel.map(|token| token.enter_lane(&self.control));
         let mut check = StallCheck::new(server.probes());
         let mut slept = Duration::ZERO;
         loop {
@@ -71,7 +71,7 @@ impl KernelLane {
             if asks {
                 slept = Duration::ZERO;
             }
-            if asks && until.abandon.is_some_and(CancelToken::asks) {
+            if asks && until.cancel.is_some_and(CancelToken::asks) {
                 sleep::retract(sleeper);
                 return Ok(false);
             }

@@ -36,7 +36,7 @@ use upcall_shm::tally::{self, Holdings};
 /// Default limit on the values of one call's arguments, in bytes, for an interface that sets none.
 pub const DEFAULT_VALUES: u64 = 16 << 20;
 
-/// Memory per object that the default ceilings assume, in bytes: its handle, and a small value.
+/// Memory per object that the default quotas assume, in bytes: its handle, and a small value.
 const OBJECT: usize = 128;
 
 /// Amounts of what clients hold in a server.
@@ -269,7 +269,7 @@ pub fn is_bounded(user: u32) -> bool {
 /// What all clients of a server hold.
 #[derive(Debug)]
 pub struct QuotaLedger {
-    ceilings: Quotas,
+    quotas: Quotas,
     /// Readable by other processes, if the server has tallies.
     all: Totals,
     accounts: KernelMutex<HashMap<Identity, Weak<QuotaAccount>>>,
@@ -329,16 +329,16 @@ fn of_key<K: Hash + Eq, V>(
 }
 
 impl QuotaLedger {
-    /// Creates a ledger with these ceilings. It counts in `shown`, where others can read, if given.
-    pub fn new(mut ceilings: Quotas, shown: Option<RegionView<Holdings>>) -> Arc<Self> {
+    /// Creates a ledger with these quotas. It counts in `shown`, where others can read, if given.
+    pub fn new(mut quotas: Quotas, shown: Option<RegionView<Holdings>>) -> Arc<Self> {
         // A handle has 32 bits for the index of its object.
-        ceilings.client.objects = ceilings.client.objects.min(u32::MAX as usize);
+        quotas.client.objects = quotas.client.objects.min(u32::MAX as usize);
         let all = shown.map_or_else(|| Totals::Own(Box::default()), Totals::Shown);
         for kind in QuotaKind::ALL {
-            all.most[kind as usize].store(kind.of(&ceilings.all) as u64, Ordering::Relaxed);
+            all.most[kind as usize].store(kind.of(&quotas.all) as u64, Ordering::Relaxed);
         }
         let (accounts, users) = (KernelMutex::default(), KernelMutex::default());
-        Arc::new(Self { ceilings, all, accounts, users, last: AtomicU64::new(0) })
+        Arc::new(Self { quotas, all, accounts, users, last: AtomicU64::new(0) })
     }
 
     /// Returns the account of a new connection.
@@ -396,7 +396,7 @@ impl QuotaAccount {
     pub fn charge(&self, kind: QuotaKind, amount: usize) -> Result<(), Over> {
         let add =
             |held: &[AtomicUsize; KINDS]| held[kind as usize].fetch_add(amount, Ordering::Relaxed);
-        let Quotas { client, all, .. } = &self.ledger.ceilings;
+        let Quotas { client, all, .. } = &self.ledger.quotas;
         let before = add(&self.held);
         let (own, most) = (before.saturating_add(amount), kind.of(client));
         let of_user = self.user.as_ref().map_or(0, |user| add(&user.held).saturating_add(amount));

@@ -10,8 +10,8 @@ use super::WINDOW;
 use crate::bound::{ClientBinding, ServerBinding};
 use crate::endpoint::Endpoint;
 use crate::interface::{WantedProcedure, plan};
-use crate::keeper::Reaper;
 use crate::pace::Pace;
+use crate::reaper::Reaper;
 use crate::server::answers::unkept;
 use crate::server::network::{serve_guest, text_block};
 use crate::server::outcome;
@@ -27,8 +27,8 @@ use upcall_net::{Attend, Frame, FrameBody, FrameError, FrameHeader, FrameKind, L
 use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
 use upcall_os::clock;
 use upcall_os::lock::{KernelMutex, MutexGuard};
-use upcall_sched::ceilings::{Holding, QuotaAccount, QuotaKind as Held};
 use upcall_sched::give_way;
+use upcall_sched::quota::{Holding, QuotaAccount, QuotaKind as Held};
 
 /// Maximum length of a request that is not a call, in bytes: as on a control connection.
 const MOST_ASKED: usize = 160 << 10;
@@ -77,7 +77,7 @@ impl Charged {
         let account = endpoint.ledger().account(None, identity.uid);
         let held = account
             .hold(Held::Descriptors, 1)
-            .map_err(|over| BindRefusal::Ceiling(over.to_string()))?;
+            .map_err(|over| BindRefusal::Quota(over.to_string()))?;
         Ok(Self { identity, account, held })
     }
 }
@@ -173,7 +173,7 @@ impl NetworkClient {
                 let kept: BufferOwner = Box::new(kept);
                 return send(&body, Some(kept));
             }
-            Err(over) => BindRefusal::Ceiling(over.to_string()),
+            Err(over) => BindRefusal::Quota(over.to_string()),
         };
         send(&pack(&ServerReply::Refused(refusal))?, None)
     }
@@ -201,7 +201,7 @@ impl NetworkClient {
         let (entry, procedures) = endpoint.exports().bind(name, interface, wanted)?;
         let mut bindings = self.bindings();
         if bindings.len() >= MOST_BINDINGS {
-            return Err(BindRefusal::Ceiling(format!(
+            return Err(BindRefusal::Quota(format!(
                 "this connection has {MOST_BINDINGS} bindings already"
             )));
         }

@@ -5,11 +5,11 @@
 //! is dropped when it comes.
 //!
 //! A cancellation ends a thread's wait as its deadline would (`Ticket::expire`), and only the first
-//! of cancellation, deadline and reply has an effect. [`word`](crate::word) argues why none is
+//! of cancellation, deadline and reply has an effect. [`cancel_flag`](crate::cancel_flag) argues why none is
 //! missed.
 
+use crate::cancel_flag::CancelFlag;
 use crate::sleep;
-use crate::word::CancelFlag;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,13 +20,13 @@ use upcall_thread::Ticket;
 
 /// A token that cancels calls, once, from any thread. Clones are the same token.
 ///
-/// A call that waits with the token returns as soon as the token is given, as it would at its
+/// A call that waits with the token returns as soon as the token is cancelled, as it would at its
 /// deadline. A call that begins later returns at once. Two waits check the token only now and then,
 /// at least every 10 ms: while memory is mapped for large values, and while many kernel threads
 /// wait for a lane.
 #[derive(Clone, Default)]
 pub struct CancelToken {
-    word: Arc<CancelFlag<CancelWaiter>>,
+    flag: Arc<CancelFlag<CancelWaiter>>,
     ask: Option<fn() -> bool>,
 }
 
@@ -38,12 +38,12 @@ enum CancelWaiter {
 
 impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CancelToken").field(&self.is_given()).finish()
+        f.debug_tuple("CancelToken").field(&self.is_cancelled()).finish()
     }
 }
 
 impl CancelToken {
-    /// Creates a token that is not given.
+    /// Creates a token that cancels nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,29 +67,29 @@ impl CancelToken {
         self.ask.is_some()
     }
 
-    /// Gives the token: abandons all calls that wait with it. Never waits for them, nor for a
-    /// server.
-    pub fn abandon(&self) {
-        self.word.give().into_iter().for_each(CancelWaiter::end);
+    /// Cancels all calls that wait with the token, and all later ones. Never waits for them, nor for
+    /// a server.
+    pub fn cancel(&self) {
+        self.flag.set().into_iter().for_each(CancelWaiter::end);
     }
 
-    /// Returns `true` if the token is given.
+    /// Returns `true` after [`CancelToken::cancel`].
     #[inline]
-    pub fn is_given(&self) -> bool {
-        self.word.is_given()
+    pub fn is_cancelled(&self) -> bool {
+        self.flag.is_set()
     }
 
-    /// Makes the token end a thread's wait; at once if it is given already.
+    /// Makes the token end a thread's wait; at once if it is cancelled already.
     pub(crate) fn enter(&self, ticket: Ticket) {
-        let told = self.word.enter(CancelWaiter::Thread(ticket), CancelWaiter::is_over);
+        let told = self.flag.enter(CancelWaiter::Thread(ticket), CancelWaiter::is_over);
         told.into_iter().for_each(CancelWaiter::end);
     }
 
     /// Makes the token wake the thread that sleeps in a lane, until the returned value is dropped.
-    /// If the token is given already, no thread is woken: the caller checks for that after this.
+    /// If the token is cancelled already, no thread is woken: the caller checks for that after this.
     pub(crate) fn enter_lane(&self, control: &RegionView<LaneControl>) -> CancelRegistration<'_> {
-        drop(self.word.enter(CancelWaiter::Lane(control.clone()), CancelWaiter::is_over));
-        CancelRegistration { word: self, lane: std::ptr::from_ref(&**control) }
+        drop(self.flag.enter(CancelWaiter::Lane(control.clone()), CancelWaiter::is_over));
+        CancelRegistration { token: self, lane: std::ptr::from_ref(&**control) }
     }
 }
 
@@ -111,14 +111,14 @@ impl CancelWaiter {
 
 /// The registration of a kernel thread that the token would wake.
 pub(crate) struct CancelRegistration<'a> {
-    word: &'a CancelToken,
+    token: &'a CancelToken,
     lane: *const LaneControl,
 }
 
 impl Drop for CancelRegistration<'_> {
     fn drop(&mut self) {
         let lane = self.lane;
-        self.word.word.leave(
+        self.token.flag.leave(
             |one| matches!(one, CancelWaiter::Lane(control) if std::ptr::eq(&**control, lane)),
         );
     }
@@ -131,12 +131,12 @@ pub struct WaitLimit<'a> {
     /// The deadline.
     pub ends: Option<Instant>,
     /// The token that cancels the wait.
-    pub abandon: Option<&'a CancelToken>,
+    pub cancel: Option<&'a CancelToken>,
 }
 
 impl WaitLimit<'_> {
     /// No limit.
-    pub const FOR_EVER: Self = Self { ends: None, abandon: None };
+    pub const FOR_EVER: Self = Self { ends: None, cancel: None };
 
     /// Adds a deadline, unless there is an earlier one.
     #[must_use]
@@ -147,23 +147,23 @@ impl WaitLimit<'_> {
     /// Returns `true` if there is no limit.
     #[inline]
     pub fn is_for_ever(&self) -> bool {
-        self.ends.is_none() && self.abandon.is_none()
+        self.ends.is_none() && self.cancel.is_none()
     }
 
     /// Returns `true` if the limit is reached.
     #[inline]
     pub fn has_come(&self) -> bool {
-        self.is_abandoned() || self.ends.is_some_and(|ends| Instant::now() >= ends)
+        self.is_cancelled() || self.ends.is_some_and(|ends| Instant::now() >= ends)
     }
 
-    /// Returns `true` if the token is given.
-    pub fn is_abandoned(&self) -> bool {
-        self.abandon.is_some_and(CancelToken::is_given)
+    /// Returns `true` if the token is cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.is_some_and(CancelToken::is_cancelled)
     }
 
     /// Time that is left, at most `longest`.
     pub(crate) fn left(&self, longest: Duration) -> Duration {
-        if self.is_abandoned() {
+        if self.is_cancelled() {
             return Duration::ZERO;
         }
         self.ends
@@ -173,6 +173,6 @@ impl WaitLimit<'_> {
 
 impl From<Option<Instant>> for WaitLimit<'_> {
     fn from(ends: Option<Instant>) -> Self {
-        Self { ends, abandon: None }
+        Self { ends, cancel: None }
     }
 }

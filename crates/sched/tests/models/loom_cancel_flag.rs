@@ -2,8 +2,8 @@
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
+use upcall_sched::cancel_flag::CancelFlag;
 use upcall_sched::sleep;
-use upcall_sched::word::CancelFlag;
 
 /// One wait of a thread: the first of its ends counts, as with a `Ticket`.
 #[derive(Default)]
@@ -14,7 +14,7 @@ struct Wait {
 }
 
 const REPLY: u32 = 1;
-const WORD: u32 = 2;
+const FLAG: u32 = 2;
 
 impl Wait {
     fn end(&self, by: u32) {
@@ -36,41 +36,41 @@ impl Wait {
 /// A thread that waits for its reply is woken once: by the reply or by the flag, in any order.
 /// loom reports a deadlock if the flag can be missed.
 #[test]
-fn a_thread_is_ended_once_by_reply_or_word() {
+fn a_thread_is_ended_once_by_reply_or_flag() {
     loom::model(|| {
-        let (word, wait) =
+        let (flag, wait) =
             (Arc::new(CancelFlag::<Arc<Wait>>::default()), Arc::new(Wait::default()));
-        let giving = {
-            let word = word.clone();
-            thread::spawn(move || word.give().into_iter().for_each(|wait| wait.end(WORD)))
+        let setting = {
+            let flag = flag.clone();
+            thread::spawn(move || flag.set().into_iter().for_each(|wait| wait.end(FLAG)))
         };
         let replying = {
             let wait = wait.clone();
             thread::spawn(move || wait.end(REPLY))
         };
-        if let Some(wait) = word.enter(wait.clone(), |_| false) {
-            wait.end(WORD);
+        if let Some(wait) = flag.enter(wait.clone(), |_| false) {
+            wait.end(FLAG);
         }
         assert_eq!(wait.until_ended(), 1);
-        giving.join().unwrap();
+        setting.join().unwrap();
         replying.join().unwrap();
     });
 }
 
 /// The same without a reply: the flag alone ends the wait.
 #[test]
-fn the_word_is_not_missed() {
+fn the_flag_is_not_missed() {
     loom::model(|| {
-        let (word, wait) =
+        let (flag, wait) =
             (Arc::new(CancelFlag::<Arc<Wait>>::default()), Arc::new(Wait::default()));
-        let giver = word.clone();
-        let giving =
-            thread::spawn(move || giver.give().into_iter().for_each(|wait| wait.end(WORD)));
-        if let Some(wait) = word.enter(wait.clone(), |_| false) {
-            wait.end(WORD);
+        let setter = flag.clone();
+        let setting =
+            thread::spawn(move || setter.set().into_iter().for_each(|wait| wait.end(FLAG)));
+        if let Some(wait) = flag.enter(wait.clone(), |_| false) {
+            wait.end(FLAG);
         }
         assert_eq!(wait.until_ended(), 1);
-        giving.join().unwrap();
+        setting.join().unwrap();
     });
 }
 
@@ -89,22 +89,22 @@ struct Lane {
 }
 
 #[test]
-fn a_kernel_thread_does_not_sleep_through_the_word() {
+fn a_kernel_thread_does_not_sleep_through_the_flag() {
     loom::model(|| {
-        let (word, lane) =
+        let (flag, lane) =
             (Arc::new(CancelFlag::<Arc<Lane>>::default()), Arc::new(Lane::default()));
-        let giver = word.clone();
-        let giving = thread::spawn(move || {
-            for lane in giver.give() {
+        let setter = flag.clone();
+        let setting = thread::spawn(move || {
+            for lane in setter.set() {
                 sleep::retract(&lane.asleep);
                 let _guard = lane.futex.lock.lock().unwrap();
                 lane.futex.woken.notify_all();
             }
         });
-        drop(word.enter(lane.clone(), |_| false));
+        drop(flag.enter(lane.clone(), |_| false));
         loop {
             sleep::announce(&lane.asleep);
-            if word.is_given() {
+            if flag.is_set() {
                 sleep::retract(&lane.asleep);
                 break;
             }
@@ -114,7 +114,7 @@ fn a_kernel_thread_does_not_sleep_through_the_word() {
             }
             drop(guard);
         }
-        word.leave(|one| Arc::ptr_eq(one, &lane));
-        giving.join().unwrap();
+        flag.leave(|one| Arc::ptr_eq(one, &lane));
+        setting.join().unwrap();
     });
 }

@@ -122,7 +122,7 @@ fn who_binds_a_thousand_times_does_not_exhaust_the_server() {
             let mut greedy = place.client();
             times.push(bind_until_refused(&mut greedy, 2000));
             // The bindings that it has stay valid.
-            greedy.ask("bind-more trial.small").expect_error("Ceiling", &["in it"]);
+            greedy.ask("bind-more trial.small").expect_error("QuotaReached", &["in it"]);
             let mut modest = place.client();
             modest.ask("bind trial").expect_ok("binding beside a greedy client");
             assert_eq!(modest.ask("add 2 3").numbers("add"), [5]);
