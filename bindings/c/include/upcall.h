@@ -250,8 +250,8 @@ void upcall_client_set_deadline(upcall_client *client, uint64_t nanoseconds);
 /* A token that cancels calls, from any thread. */
 typedef struct upcall_cancel_token upcall_cancel_token;
 upcall_cancel_token *upcall_cancel_token_new(void);
-/* Makes all calls under way whose client has this token return UPCALL_ABORTED. Later calls return it
- * at once. */
+/* Makes all calls under way whose client has this token return UPCALL_ABORTED. Later calls
+ * return it at once. */
 void upcall_cancel(const upcall_cancel_token *token);
 void upcall_cancel_token_free(upcall_cancel_token *token);
 /* Sets a client's token, or removes it (NULL). The token may be freed afterwards. */

@@ -1,11 +1,12 @@
 //! `Debug` of errors that a `main` may return.
 //!
-//! Rust prints the `Debug` of an error that `main` returns, or that `unwrap` meets. A user who reads
-//! `NoSuchName { name: "greeter", folder: … }` is not told what to do, and the text of the error
-//! says it. So `{:?}` is the text. `{:#?}`, which `dbg!` uses, shows the variant and its fields.
+//! Rust prints the `Debug` of an error that `main` returns, or that `unwrap` meets. Only the text
+//! of the error says what to do; `NoSuchName { name: "greeter", folder: … }` does not. So `{:?}`
+//! is the text. `{:#?}`, which `dbg!` uses, shows the variant and its fields.
 
-/// Implements `Debug` of an enum of errors: `{:?}` writes its `Display`, and `{:#?}` its variant and
-/// fields, as `derive(Debug)` does.
+/// Implements `Debug` of an enum of errors.
+///
+/// `{:?}` writes its `Display`, and `{:#?}` its variant and fields, as `derive(Debug)` does.
 ///
 /// All variants are listed with all their fields; the compiler reports one that is missing.
 ///

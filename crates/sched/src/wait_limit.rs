@@ -5,8 +5,8 @@
 //! is dropped when it comes.
 //!
 //! A cancellation ends a thread's wait as its deadline would (`Ticket::expire`), and only the first
-//! of cancellation, deadline and reply has an effect. [`cancel_flag`](crate::cancel_flag) argues why none is
-//! missed.
+//! of cancellation, deadline and reply has an effect. [`cancel_flag`](crate::cancel_flag) argues
+//! why none is missed.
 
 use crate::cancel_flag::CancelFlag;
 use crate::sleep;
@@ -67,8 +67,8 @@ impl CancelToken {
         self.ask.is_some()
     }
 
-    /// Cancels all calls that wait with the token, and all later ones. Never waits for them, nor for
-    /// a server.
+    /// Cancels all calls that wait with the token, and all later ones. Never waits for them, nor
+    /// for a server.
     pub fn cancel(&self) {
         self.flag.set().into_iter().for_each(CancelWaiter::end);
     }
@@ -86,7 +86,8 @@ impl CancelToken {
     }
 
     /// Makes the token wake the thread that sleeps in a lane, until the returned value is dropped.
-    /// If the token is cancelled already, no thread is woken: the caller checks for that after this.
+    /// If the token is cancelled already, no thread is woken. The caller checks for that after
+    /// this.
     pub(crate) fn enter_lane(&self, control: &RegionView<LaneControl>) -> CancelRegistration<'_> {
         drop(self.flag.enter(CancelWaiter::Lane(control.clone()), CancelWaiter::is_over));
         CancelRegistration { token: self, lane: std::ptr::from_ref(&**control) }
