@@ -9,16 +9,18 @@
 # make against     compares the time of calls with that at the commit BASE (HEAD)
 # make bench       ours, the machine's limits and the peers, in one run
 # make bench-hello what hello world costs to build: time, size, crates, beside tonic
+# make msrv        checks that the lowest Rust which Cargo.toml names compiles everything
 # make package     the published crates as packages: built, installed, tested without the repository
 # make wheel       the package `upcall` for Python, in target/wheels
 # make book        the documents as HTML, in target/book
 # make install     the command with its manual pages and completions, upvmcc for PVM programs, and libupcall with its header for C, under PREFIX (/usr/local), behind DESTDIR if that is set
+# make deb         the same as a package for Debian and Ubuntu, in target/deb
 #
-# Each target does all its set-up. Needed: Rust (1.95 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber, gRPC's C++ library, UCX, Open MPI and Go, and Debian's redis-server and memcached.
+# Each target does all its set-up. Needed: Rust (1.88 or newer), gcc, Python (3.11 or newer; no headers); for bench a C++ compiler, Boost.Fiber, gRPC's C++ library, UCX, Open MPI and Go, and Debian's redis-server and memcached.
 
 CARGO ?= cargo
 PYTHON ?= python3
-.PHONY: all demo test test-long bench bench-c bench-python wheel install lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against users package bench-hello book help clean
+.PHONY: all demo test test-long bench bench-c bench-python wheel install deb lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against users package msrv bench-hello book help clean
 
 all:
 	$(CARGO) build --release
@@ -144,11 +146,22 @@ lines:
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(LINES)" $(CARGO) test --quiet --release --package upcall-rpc --test lines --target x86_64-unknown-linux-gnu \
 	    --target-dir target/lines -- --nocapture
 
+# The lowest Rust that Cargo.toml names. What of the standard library is newer, clippy reports in each
+# `make lint`; this finds the rest.
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+
+msrv:
+	@if rustup run $(MSRV).0 cargo --version >/dev/null 2>&1; then \
+	    RUSTUP_TOOLCHAIN=$(MSRV).0 cargo check --quiet --locked --workspace --all-targets --target-dir target/msrv && echo "msrv: ok with Rust $(MSRV)"; \
+	else \
+	    echo "msrv: skipped, no Rust $(MSRV) here (rustup toolchain install $(MSRV).0 --profile minimal)"; \
+	fi
+
 # What `cargo publish` would upload, in target/packages/package. `make test` has a short form.
 package:
 	@$(PYTHON) tests/package.py --full
 
-test-long: test models miri-threads spin asan tsan lines mutants package
+test-long: test models miri-threads spin asan tsan lines mutants package msrv
 	UPCALL_ALL_PACKAGES=1 $(CARGO) test --release --workspace -- --include-ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 	UPCALL_STEPS=1000000000 $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture
@@ -227,12 +240,26 @@ install:
 	install -m 644 $(OUT)/libupcall_c.a $(DESTDIR)$(LIBDIR)/libupcall.a
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' bindings/c/upcall.pc.in \
 	    > $(DESTDIR)$(LIBDIR)/pkgconfig/upcall.pc
+	install -d $(DESTDIR)$(LIBDIR)/cmake/upcall
+	for file in upcall-config upcall-config-version; do \
+	    sed -e 's|@INCLUDEDIR@|$(PREFIX)/include|' -e 's|@BINDIR@|$(PREFIX)/bin|' -e 's|@VERSION@|$(VERSION)|' \
+	        bindings/c/cmake/$$file.cmake > $(DESTDIR)$(LIBDIR)/cmake/upcall/$$file.cmake || exit 1; \
+	done
 	install $(OUT)/upvmcc $(OUT)/upvmf77 $(OUT)/upvmf90 $(DESTDIR)$(PREFIX)/bin
 	install $(OUT)/upvmcxx $(DESTDIR)$(PREFIX)/bin/upvmc++
 	$(OUT)/upvmcc --upvm-unpack $(DESTDIR)$(LIBDIR)/upvm $(PREFIX)/bin/upcall
 	sed -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' crates/pvm/upvm.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/upvm.pc
 	install -d $(DESTDIR)$(LIBDIR)/cmake/upvm
 	install -m 644 crates/pvm/upvm-config.cmake $(DESTDIR)$(LIBDIR)/cmake/upvm
+
+# What `make install` installs, as a package for Debian and Ubuntu: `apt install ./target/deb/upcall_*.deb`.
+DEB := $(abspath $(or $(CARGO_TARGET_DIR),target))/deb
+
+deb:
+	@command -v dpkg-deb objdump >/dev/null || { echo "deb: dpkg-deb or objdump is missing (apt install dpkg binutils)"; exit 1; }
+	rm -rf $(DEB)
+	$(MAKE) --no-print-directory install DESTDIR=$(DEB)/root PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu
+	packaging/deb.sh $(DEB)/root $(DEB)/upcall_$(VERSION)_amd64.deb $(VERSION)
 
 # The documents as a book, and a check of all links. mdBook is built once if it is not there.
 MDBOOK_VERSION := 0.5.4

@@ -15,7 +15,8 @@ followed in their order, in one shell. Of what is printed
 
 A command that ends in `&` goes on beside the next ones. The test waits until that command has
 entered a name in the folder of names, and has printed what stands beneath it. A page that begins
-with `<!-- after: PAGE -->` has the files of that page at its start.
+with `<!-- after: PAGE -->` has the files of that page at its start. A page with
+`<!-- needs: PROGRAM... -->` is left out, with a line that says so, where one of these is missing.
 
 The port 7411 of a page is another one in each run, which is free.
 
@@ -122,8 +123,8 @@ def check() -> int:
                 faults.append(f"{place}: there is no {link[2]}")
             elif anchor and to.suffix == ".md" and anchor not in anchors(to):
                 faults.append(f"{place}: {target or name} has no heading #{anchor}")
-        if name not in ("CHANGELOG.md", "docs/requirements.md"):
-            for word in re.finditer(r"\b[Ii]ssue \d+|\bshared/", read):
+        if name != "CHANGELOG.md":
+            for word in re.finditer(r"\b[Ii]ssue \d+|\bshared/|\bDESIGN\b|\bHOUSE\b", read):
                 faults.append(f"{name}:{line_of(word.start())}: no document speaks of `{word[0]}`")
     print("\n".join(faults) or f"{len(pages())} pages are in order")
     return 1 if faults else 0
@@ -331,7 +332,7 @@ def install(folder: Path) -> None:
     if missing := [name for name in needed if not where(name)]:
         words = "-p upcall-cli -p upcall-c -p upcall-python -p upcall-pvm"
         raise SystemExit(f"{built} has no {', '.join(missing)}: `{CARGO} build {words}`")
-    for part in ("bin", "lib/pkgconfig", "include", "python/upcall"):
+    for part in ("bin", "lib", "include", "python/upcall"):
         (folder / part).mkdir(parents=True)
     for name in ("upcall", "upvmcc", "upvmf77", "upvmf90"):
         if where(name):
@@ -340,10 +341,17 @@ def install(folder: Path) -> None:
         (folder / "lib" / name).symlink_to(where("libupcall_c.so"))
     for header in (ROOT / "bindings/c/include").glob("*.h"):
         (folder / "include" / header.name).symlink_to(header)
-    config = (ROOT / "bindings/c/upcall.pc.in").read_text()
-    for word, value in (("@PREFIX@", folder), ("@LIBDIR@", folder / "lib"), ("@VERSION@", 0)):
-        config = config.replace(word, str(value))
-    (folder / "lib/pkgconfig/upcall.pc").write_text(config)
+    version = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M)[1]
+    places = {"PREFIX": folder, "LIBDIR": folder / "lib", "INCLUDEDIR": folder / "include",
+              "BINDIR": folder / "bin", "VERSION": version}
+    for source, target in (("upcall.pc.in", "pkgconfig/upcall.pc"),
+                           ("cmake/upcall-config.cmake", "cmake/upcall/upcall-config.cmake"),
+                           ("cmake/upcall-config-version.cmake",
+                            "cmake/upcall/upcall-config-version.cmake")):
+        text = (ROOT / "bindings/c" / source).read_text()
+        for word, value in places.items():
+            text = text.replace(f"@{word}@", str(value))
+        write(folder / "lib", target, text)
     for source in (ROOT / "bindings/python/upcall").iterdir():
         if source.is_file():
             (folder / "python/upcall" / source.name).symlink_to(source)
@@ -398,6 +406,7 @@ def follow(page: Path, installed: Path) -> None:
             "LC_ALL": "C.UTF-8", "UPCALL_DIR": str(names), "XDG_CACHE_HOME": f"{place}/cache",
             "PATH": f"{installed / 'bin'}:{os.environ['PATH']}",
             "PKG_CONFIG_PATH": str(installed / "lib/pkgconfig"),
+            "CMAKE_PREFIX_PATH": str(installed),
             "LD_LIBRARY_PATH": str(installed / "lib"),
             "PYTHONPATH": str(installed / "python"), "PYTHONDONTWRITEBYTECODE": "1",
             "CARGO_NET_OFFLINE": "true", "CARGO_TERM_COLOR": "never",
@@ -439,6 +448,13 @@ def run(chosen: list[str]) -> int:
         install(Path(place))
         for page in paths:
             if not any(kind == "command" for kind, _, _ in blocks(page)):
+                continue
+            needs = re.search(r"^<!-- needs: (.+) -->$", page.read_text(), re.M)
+            programs = needs[1].split() if needs else []
+            missing = [name for name in programs if not shutil.which(name)]
+            if missing:
+                name = page.relative_to(ROOT)
+                print(f"skipped: {name}: no {', '.join(missing)} here", flush=True)
                 continue
             start = time.monotonic()
             try:

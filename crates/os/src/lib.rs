@@ -61,3 +61,9 @@ pub mod signal;
 pub mod socket;
 pub mod timer;
 pub mod trace;
+
+/// Marks the path on which this is called as rarely taken, so that the compiler lays the other one
+/// out in line. `std::hint::cold_path` does the same, and needs Rust 1.95.
+#[inline]
+#[cold]
+pub const fn cold_path() {}

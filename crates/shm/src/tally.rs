@@ -28,7 +28,6 @@ pub use self::reading::{NoTallies, PeerTallies, Reading};
 use crate::region::{Cells, Region, RegionView};
 use crate::text;
 use std::fmt;
-use std::hint::cold_path;
 use std::io;
 use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
@@ -36,6 +35,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use upcall_os::cold_path;
 use upcall_os::lock::KernelMutex;
 use upcall_os::memory::MemoryFile;
 

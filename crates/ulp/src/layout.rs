@@ -2,7 +2,7 @@
 // header of it.
 
 /// Address of the first slot. The range from 1 to 15 TiB is free under all limits and personalities
-/// of the kernel (DESIGN.md, decision 8).
+/// of the kernel.
 pub const FIRST: u64 = 1 << 40;
 /// End of the last slot.
 pub const LAST: u64 = 15 << 40;
