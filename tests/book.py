@@ -21,8 +21,8 @@ with `<!-- after: PAGE -->` has the files of that page at its start. A page with
 The port 7411 of a page is another one in each run, which is free.
 
 What is installed in the usual way is here what cargo has built for the other tests (`INSTALLS`).
-`upcall = "0.2"` in a Cargo.toml is this tree's crate, by a `[patch.crates-io]` in cargo's
-configuration, as docs/install.md has it; by its path while the tree has another version.
+The clone `~/upcall` of the pages is this tree, and a package that depends on it is locked to the
+versions in this tree's Cargo.lock. `upcall = "0.2"` in a Cargo.toml is this tree's crate, too.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ INSTALLS = re.compile(r"make [a-z]\w*\b|cargo install --path")
 
 # Lines that are left out of what a command prints.
 NOISE = re.compile(r"^\s+(Compiling|Finished|Running|Updating|Locking|Adding|Creating|Blocking) "
+                   r"|^\s+(Features:|[+-] [\w-]+)$"
                    r"|^\[\d+\][-+]?\s|^note: see more `Cargo.toml` keys")
 
 
@@ -371,16 +372,17 @@ def supply(folder: Path) -> None:
     for path in [*folder.glob("Cargo.toml"), *folder.glob("*/Cargo.toml")]:
         text = path.read_text()
         wanted = re.search(r'^upcall = (?:\{ version = )?"([^"]*)"', text, re.M)
-        if not wanted or path.with_name("Cargo.lock").exists():
+        if not wanted or path.with_name("target").is_symlink():
             continue
-        if version.startswith(wanted[1] + "."):
+        if re.search(r"^upcall = .*\bpath = ", text, re.M):
+            pass  # by `cargo add --path`
+        elif version.startswith(wanted[1] + "."):
             write(folder.parent, ".cargo/config.toml", f"[patch.crates-io]\n{own}\n")
         else:
             path.write_text(text.replace(wanted[0], own))
         shutil.copy(ROOT / "Cargo.lock", path.with_name("Cargo.lock"))
         (TARGET / "tutorials").mkdir(parents=True, exist_ok=True)
-        if not path.with_name("target").is_symlink():
-            path.with_name("target").symlink_to(TARGET / "tutorials")
+        path.with_name("target").symlink_to(TARGET / "tutorials")
 
 
 def exists(command: str) -> None:
@@ -431,7 +433,8 @@ def follow(page: Path, installed: Path) -> None:
                 else:
                     supply(folder)
                     expected = [line.replace("7411", port) for line in text]
-                    shell.run(name.replace("7411", port), expected, names)
+                    command = name.replace("7411", port).replace("~/upcall/", f"{ROOT}/")
+                    shell.run(command, expected, names)
         finally:
             left = shell.end()
         if left:

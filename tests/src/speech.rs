@@ -130,6 +130,7 @@ pub mod outcome {
     pub const RESULT_QUOTA: u16 = 9;
     pub const RESULT_NO_MEMORY: u16 = 10;
     pub const PANICKED_HELD: u16 = 11;
+    pub const REFUSED_HELD: u16 = 12;
     pub const UNANSWERED: u16 = u16::MAX;
 }
 

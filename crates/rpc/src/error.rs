@@ -170,7 +170,8 @@ impl fmt::Display for BindError {
             Self::NoSuchName { name, folder } => {
                 write!(
                     f,
-                    "nobody exports {name:?} in {}: start its server, or see `upcall ls`",
+                    "no process exports {name:?} in {}: start its server, or see `upcall ls --all` \
+                    for other folders",
                     folder.display()
                 )
             }
@@ -178,8 +179,8 @@ impl fmt::Display for BindError {
             Self::ServerGone { name } => {
                 write!(
                     f,
-                    "the server of {name:?} has ended, or exports this name no longer: start it \
-                    again"
+                    "the last server of {name:?} has ended, or no longer exports it: start it \
+                    again, or try again if a new one is just starting"
                 )
             }
             Self::HungUp { name } => write!(
@@ -355,18 +356,16 @@ impl fmt::Display for CallError {
             Self::Aborted { sent: true } => {
                 write!(
                     f,
-                    "the call was aborted at its deadline, or given up; the procedure may still \
-                    run, and its result will be dropped: call again, or with a longer deadline"
+                    "the call was cancelled, or its deadline passed; the procedure may still run, \
+                    and its result will be dropped: call again only if it can run twice"
                 )
             }
             Self::Aborted { sent: false } => {
                 write!(
                     f,
-                    "the call was not begun: its deadline had passed, or it was given up, before \
-                    it was \
-                     sent, perhaps because earlier calls take all the places, or because the \
-                     server \
-                     does not take what the call needs; call again, or with a longer deadline"
+                    "the call was cancelled, or its deadline passed, before it was sent; the \
+                    procedure will not run: call again with a longer deadline, or make fewer calls \
+                    at once"
                 )
             }
             Self::TooLong { what, len, limit } => {
@@ -379,7 +378,7 @@ impl fmt::Display for CallError {
             Self::ForeignHandle => {
                 write!(f, "a handle of another binding was given; nothing was sent")
             }
-            Self::Refused(why) => write!(f, "the server refused the arguments: {why}"),
+            Self::Refused(why) => write!(f, "the server refused the call: {why}"),
             Self::NoSuchHandle => write!(
                 f,
                 "the server does not know the handle: it was dropped, or is of another type"

@@ -251,13 +251,11 @@ const MOST_OF_ONE: usize = 16 << 10;
 
 /// Copies the text, or its beginning. Returns an empty text if there is no memory for the copy.
 fn cut(text: &str) -> String {
-    let (end, mark) = match text.len() <= MOST_OF_ONE {
-        true => (text.len(), ""),
-        false => (text.floor_char_boundary(MOST_OF_ONE), "…"),
-    };
+    let kept = upcall_os::text::cut(text, MOST_OF_ONE);
+    let mark = if kept.len() < text.len() { "…" } else { "" };
     let mut copy = String::new();
-    if copy.try_reserve_exact(end + mark.len()).is_ok() {
-        copy.push_str(&text[..end]);
+    if copy.try_reserve_exact(kept.len() + mark.len()).is_ok() {
+        copy.push_str(kept);
         copy.push_str(mark);
     }
     copy

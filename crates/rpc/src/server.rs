@@ -58,11 +58,14 @@ pub(crate) mod outcome {
     pub(crate) const RESULT_NO_MEMORY: u16 = 10;
     /// The procedure panicked; the server keeps the message until the client fetches it.
     pub(crate) const PANICKED_HELD: u16 = 11;
+    /// The server refused; it keeps the reason until the client fetches it.
+    pub(crate) const REFUSED_HELD: u16 = 12;
     pub(crate) const UNANSWERED: u16 = upcall_sched::server::UNANSWERED;
 }
 
-/// Maximum length, in bytes, of the panic message that a server sends and that a client accepts.
-pub(crate) const MOST_PANIC: usize = 4096;
+/// Maximum length, in bytes, of a text that a server sends in place of a result, and that a client
+/// accepts: the message of a panic, or the reason of a refusal.
+pub(crate) const MOST_TEXT: usize = 4096;
 
 /// Runs an interface's procedures. Implemented by generated code.
 pub trait Dispatch: Send + Sync {

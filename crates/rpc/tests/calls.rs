@@ -224,6 +224,32 @@ fn a_long_panic_message_arrives_whole() {
     assert_eq!(binding.call::<_, u32>(1, &(1u32, 2u32)), Ok(3));
 }
 
+/// A client whose limits are wider than the server's, and a client that asks for more than the
+/// server may return: the whole reason arrives, with the limit and whether the procedure ran.
+#[test]
+fn a_refusal_says_all_that_there_is_to_say() {
+    let limits = Limits { string: 1 << 20, list: 1 << 20, ..Limits::default() };
+    let wide: Vec<_> =
+        TEST.procedures.iter().map(|one| Procedure { limits, ..one.clone() }).collect();
+    let wide = Interface {
+        id: TEST.id.clone(),
+        procedures: wide.into(),
+        parts: vec![].into(),
+        source: "".into(),
+        limits: "".into(),
+    };
+    let name = unique("refusals");
+    let (_server, _) = serve(&name, Pacing::Adaptive);
+    let binding = Binding::bind(&name, Box::leak(Box::new(wide))).unwrap();
+    let text = "x".repeat((1 << 16) + 1);
+    let error = binding.call::<_, ()>(3, &(text.as_str(),)).unwrap_err();
+    let CallError::Refused(why) = &error else { panic!("{error:#?}") };
+    for part in ["65537", "limit of 65536", "the procedure did not run", "the same limits"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert_eq!(binding.call::<_, u32>(1, &(1u32, 2u32)), Ok(3));
+}
+
 #[test]
 fn what_is_too_long_is_not_sent() {
     let name = unique("long");
@@ -624,7 +650,7 @@ fn a_call_whose_deadline_has_passed_is_not_begun() {
             "{called:?}"
         );
         assert_eq!(bound.call::<_, ()>(0, &()), Ok(()), "{name}: without one it goes on");
-        assert!(not_begun.to_string().contains("was not begun"));
+        assert!(not_begun.to_string().contains("will not run"));
     };
     for name in [&name, &far] {
         check(name);

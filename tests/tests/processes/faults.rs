@@ -18,7 +18,7 @@ const TOLD: [&str; 6] = [
     // A clerk that panics hangs up on the client that binds, and the server goes on.
     "closed the connection before it answered",
     // The server had not yet entered its name.
-    "nobody exports",
+    "no process exports",
     // A fault in the procedure itself, or in what runs it.
     "Panicked",
     // A large value found no memory because the server had hung up.

@@ -97,7 +97,7 @@ fn a_server_that_claims_a_huge_panic_message_has_its_client_take_no_memory() {
     client.ask("pace poll").expect_ok("pacing");
     let before = Usage::of(client.pid());
     for _ in 0..3 {
-        client.ask("make 10").expect_error("BadReply", &["a panic message that is too long"]);
+        client.ask("make 10").expect_error("BadReply", &["a text that is too long"]);
     }
     let now = Usage::of(client.pid());
     assert!(now.shared <= before.shared, "{now:?}, before {before:?}");

@@ -1,6 +1,6 @@
 //! A call to another machine.
 
-use super::results::{MOST_PANIC_BLOCK, bad};
+use super::results::{MOST_TEXT_BLOCK, bad};
 use super::{Unread, unread};
 use crate::binding::{Binding, ServerLocation};
 use crate::encode::{Encoder, block_len};
@@ -78,12 +78,17 @@ impl Binding {
         if reply.head.number == outcome::DONE {
             return read(reply.body.view());
         }
-        if reply.head.number == outcome::PANICKED && reply.body.len > INLINE {
-            if reply.body.len > MOST_PANIC_BLOCK {
-                return Err(bad("a panic message that is too long"));
+        let of_text = match reply.head.number {
+            outcome::PANICKED => Some(CallError::Panicked as fn(String) -> CallError),
+            outcome::REFUSED => Some(CallError::Refused as fn(String) -> CallError),
+            _ => None,
+        };
+        if let Some(of_text) = of_text.filter(|_| reply.body.len > INLINE) {
+            if reply.body.len > MOST_TEXT_BLOCK {
+                return Err(bad("a text that is too long in place of a result"));
             }
-            let message = self.decode(reply.body.view(), Limits::default());
-            return Err(message.map_or_else(|bad| bad, CallError::Panicked));
+            let text = self.decode(reply.body.view(), Limits::default());
+            return Err(text.map_or_else(|bad| bad, of_text));
         }
         Err(self.refusal(&as_image(&reply)))
     }

@@ -7,7 +7,7 @@ use crate::brought::{AStack, CallMemory, TakenSegment};
 use crate::decode::QuotaScope;
 use crate::error::CallError;
 use crate::interface::Limits;
-use crate::server::{self, MOST_PANIC, outcome};
+use crate::server::{self, MOST_TEXT, outcome};
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
 use upcall_os::headroom;
@@ -24,7 +24,7 @@ const MOST_REMEMBERED: u32 = 16 << 20;
 const SMALL: usize = 16 << 20;
 
 /// Maximum length, in bytes, of the block of a panic message: its descriptor and its text.
-pub(super) const MOST_PANIC_BLOCK: usize = 16 + MOST_PANIC;
+pub(super) const MOST_TEXT_BLOCK: usize = 16 + MOST_TEXT;
 
 /// Factor by which the available memory must exceed a result's length. The segment takes the length
 /// once, and the value that is read from it can be larger than its bytes.
@@ -108,27 +108,33 @@ impl Binding {
             }
             outcome::PANICKED_HELD => {
                 let _turn = brought.astack;
-                Err(self.fetch_panic(terms, reply, brought.segment))
+                Err(self.fetch_text(terms, reply, brought.segment, CallError::Panicked))
+            }
+            outcome::REFUSED_HELD => {
+                let _turn = brought.astack;
+                Err(self.fetch_text(terms, reply, brought.segment, CallError::Refused))
             }
             _ => Err(self.refusal(reply)),
         }
     }
 
-    /// Fetches the message of a panic that the server keeps. A server that claims a longer message
-    /// than it may send breaks the protocol, and costs this process no memory.
-    fn fetch_panic(
+    /// Fetches a text that the server keeps, and makes the error of it that it stands for. A server
+    /// that claims a longer text than it may send breaks the protocol, and costs this process no
+    /// memory.
+    fn fetch_text(
         &self,
         terms: Terms<'_>,
         reply: &SlotMessage,
         brought: Option<TakenSegment<'_>>,
+        error: fn(String) -> CallError,
     ) -> CallError {
-        if reply.values[1] > MOST_PANIC_BLOCK as u64 {
-            return bad("a panic message that is too long");
+        if reply.values[1] > MOST_TEXT_BLOCK as u64 {
+            return bad("a text that is too long in place of a result");
         }
         let read = |span: Span<'_>| self.decode(span, Limits::default());
-        CallError::Panicked(
+        error(
             self.fetch(terms, reply, brought, ResultReader::new(nothing, read))
-                .unwrap_or_else(|error| format!("its message could not be fetched: {error}")),
+                .unwrap_or_else(|error| format!("its text could not be fetched: {error}")),
         )
     }
 

@@ -26,9 +26,12 @@ pub(crate) fn parse(text: &str) -> Result<Option<Address>, BindError> {
     let (server, name) = rest
         .split_once('/')
         .ok_or_else(|| bad("names on other machines are tcp://HOST:PORT/NAME"))?;
+    if name.is_empty() {
+        return Err(bad("no name follows the address: write tcp://HOST:PORT/NAME"));
+    }
     names::check(name).map_err(bad)?;
     if !is_server(server) {
-        return Err(bad("it has no host and port before the name: they are tcp://HOST:PORT/NAME"));
+        return Err(bad("it has no HOST:PORT before the name, with a port from 1 to 65535"));
     }
     Ok(Some(Address { server: server.into(), name: name.into() }))
 }

@@ -116,15 +116,25 @@ impl NetworkServer {
     pub(crate) fn new(wanted: &[Listen]) -> Result<Self, ServeError> {
         let mut doors = Vec::new();
         for Listen { address, guarded } in wanted {
-            let unable =
-                |error| ServeError::Resource { what: format!("listening at {address}"), error };
-            let no_address = || {
-                unable(io::Error::new(
-                    io::ErrorKind::AddrNotAvailable,
-                    "it is no address: HOST:PORT",
-                ))
+            let unable = |error: io::Error| ServeError::Resource {
+                what: match error.kind() {
+                    io::ErrorKind::AddrInUse => format!(
+                        "listening at {address}, where another process listens: stop it, or choose \
+                         another port"
+                    ),
+                    _ => format!("listening at {address}"),
+                },
+                error,
             };
-            let at = address.to_socket_addrs().map_err(unable)?.next().ok_or_else(no_address)?;
+            let no_address = |why: String| {
+                let text = format!("{why}; an address is HOST:PORT, such as 127.0.0.1:7411");
+                unable(io::Error::new(io::ErrorKind::InvalidInput, text))
+            };
+            let at = address
+                .to_socket_addrs()
+                .map_err(|error| no_address(error.to_string()))?
+                .next()
+                .ok_or_else(|| no_address("the host has no address".into()))?;
             if *guarded && !at.ip().to_canonical().is_loopback() {
                 return Err(ServeError::Unprotected { address: address.clone() });
             }

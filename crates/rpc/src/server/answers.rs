@@ -1,6 +1,6 @@
 //! The replies that do not fit into a slot, and replies without results.
 
-use super::{Call, MOST_PANIC, Replied, outcome};
+use super::{Call, MOST_TEXT, Replied, outcome};
 use crate::decode::{Malformed, QuotaScope};
 use crate::encode::{EncodeError, Encoder, block_len};
 use crate::interface::Limits;
@@ -68,14 +68,19 @@ impl Call<'_> {
     #[cold]
     pub(super) fn unwritten(self, fault: EncodeError) -> Replied {
         match fault {
-            EncodeError::TooLong { what, len, limit } => {
-                self.text(outcome::REFUSED, &format!("result: {what} of {len} > limit {limit}"))
-            }
-            EncodeError::TooManyObjects => {
-                self.text(outcome::REFUSED, "too many resources are held")
-            }
-            EncodeError::NoMemory => self.text(outcome::REFUSED, "no memory to hold a resource"),
-            _ => self.text(outcome::REFUSED, "the result has no room"),
+            EncodeError::TooLong { what, len, limit } => self.refused(&format!(
+                "the procedure has run, but its result has a {what} of {len}, longer than the \
+                 interface's limit of {limit}: raise it in the TOML file beside the interface, or \
+                 return less at a time"
+            )),
+            EncodeError::TooManyObjects => self.refused(
+                "the procedure has run, but the client holds too many objects to get another one: \
+                 drop some",
+            ),
+            EncodeError::NoMemory => self.refused(
+                "the procedure has run, but the server has no memory to keep its result's object",
+            ),
+            _ => self.refused("the procedure has run, but its result does not fit its space"),
         }
     }
 
@@ -87,6 +92,17 @@ impl Call<'_> {
                 self.numbers(outcome::QUOTA, [*bytes, *limit, *of as u64])
             }
             Malformed::NoMemory { bytes } => self.numbers(outcome::NO_MEMORY, [*bytes, 0, 0]),
+            Malformed::TooLong { len, limit, .. } => self.refused(&format!(
+                "an argument has a length of {len}, more than this server's limit of {limit}; the \
+                 procedure did not run: send less at a time, or build client and server with the \
+                 same limits"
+            )),
+            Malformed::NotUtf8 { .. } => self.refused(
+                "an argument of the type string is not UTF-8; the procedure did not run: send \
+                 other bytes as list<u8>",
+            ),
+            // Only a client that breaks the protocol causes the others. It gets a short text, which
+            // the server does not keep.
             other => {
                 let text = other.to_string();
                 self.text(outcome::REFUSED, &text)
@@ -103,10 +119,19 @@ impl Call<'_> {
             .copied()
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("the panic carries no text");
-        let text = &text[..text.floor_char_boundary(MOST_PANIC)];
+        let text = upcall_os::text::cut(text, MOST_TEXT);
         match self.hold_text(text) {
             Some((key, len)) => self.numbers(outcome::PANICKED_HELD, [key, len as u64, 0]),
             None => self.text(outcome::PANICKED, text),
+        }
+    }
+
+    /// Answers that the server refuses, for this reason. A long one is kept as a panic's message is.
+    #[cold]
+    fn refused(self, text: &str) -> Replied {
+        match self.hold_text(text) {
+            Some((key, len)) => self.numbers(outcome::REFUSED_HELD, [key, len as u64, 0]),
+            None => self.text(outcome::REFUSED, text),
         }
     }
 
@@ -137,7 +162,7 @@ impl Call<'_> {
         let mut reply = SlotMessage::new(0, tag, NO_ASTACK);
         let _ = Encoder::block(
             WritableSpan::of_words(&mut reply.values),
-            &text[..text.floor_char_boundary(INLINE - 16)],
+            upcall_os::text::cut(text, INLINE - 16),
             crate::Limits::default(),
             None,
         );

@@ -46,6 +46,7 @@ pub(crate) fn serve_guest(
     let number = match image.tag() {
         outcome::HELD => outcome::DONE,
         outcome::PANICKED_HELD => outcome::PANICKED,
+        outcome::REFUSED_HELD => outcome::REFUSED,
         tag => return (tag, FrameBody { len: image.len(), words: image.values.to_vec() }),
     };
     // A result that is kept because the client has brought no room is sent at once.
