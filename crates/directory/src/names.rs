@@ -547,6 +547,9 @@ fn find_entry(entry: &str, name: &str) -> Result<PathBuf, NotFound> {
     let folder = folder()?;
     match entry::find(&folder, entry) {
         Ok(Some(socket)) => Ok(socket),
+        Ok(None) if folder.exists() && !folder.is_dir() => {
+            Err(FolderError::NotAFolder { path: folder }.into())
+        }
         Ok(None) => Err(NotFound::Unknown { name: name.into(), folder }),
         Err(error) => Err(FolderError::Unusable { path: folder, error }.into()),
     }

@@ -232,7 +232,7 @@ impl fmt::Display for BindError {
                 write!(
                     f,
                     "the server of {name:?} was built from another interface; rebuild one of the \
-                    two:"
+                    two, and start it again:"
                 )?;
                 procedures.iter().try_for_each(|procedure| write!(f, "\n  {procedure}"))?;
                 if *more > 0 { write!(f, "\n  and {more} more") } else { Ok(()) }

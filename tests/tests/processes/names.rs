@@ -241,6 +241,11 @@ fn another_users_mkdir_blocks_nobody_with_a_home() {
     fs::remove_dir(&squatted.0).unwrap();
     symlink(&home, &squatted.0).unwrap();
     let nowhere = Path::new("/nonexistent");
+    let file = place.path().join("file");
+    fs::write(&file, "").unwrap();
+    start_as(&place, ALICE, nowhere, Some(&file), "client")
+        .ask("bind trial")
+        .expect_error("Folder.NotAFolder", &["is not a folder"]);
     let mut refused = start_as(&place, ALICE, nowhere, None, "serve trial");
     refused.hear().expect_error("Folder", &["is not a folder"]);
     fs::remove_file(&squatted.0).unwrap();
