@@ -126,7 +126,8 @@ impl Call<'_> {
         }
     }
 
-    /// Answers that the server refuses, for this reason. A long one is kept as a panic's message is.
+    /// Answers that the server refuses, for this reason. A long one is kept as a panic's message
+    /// is.
     #[cold]
     fn refused(self, text: &str) -> Replied {
         match self.hold_text(text) {
