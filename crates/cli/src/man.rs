@@ -102,6 +102,44 @@ fn escaped(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
+    use std::fmt::Write;
+    use std::path::Path;
+
+    /// The help of all commands, as a page of the book.
+    fn markdown() -> String {
+        let mut command = crate::CommandLine::command().disable_help_subcommand(true);
+        command.build();
+        let mut out = "# Commands and options\n\n\
+            This page is what `upcall help COMMAND` prints for each command. [Command\n\
+            line](cli.md) has exit codes, arguments, output and variables.\n"
+            .to_owned();
+        for page in pages(&command) {
+            let name = page.get_display_name().unwrap_or("upcall").replace('-', " ");
+            let help = page.clone().term_width(98).max_term_width(98).render_long_help().to_string();
+            let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+            let text = lines.join("\n");
+            write!(out, "\n## {name}\n\n```text\n{}\n```\n", text.trim_end()).unwrap();
+        }
+        out
+    }
+
+    /// `UPDATE_SNAPSHOTS=1` writes the page.
+    #[test]
+    fn the_page_of_the_book_is_what_the_command_prints() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/commands.md");
+        let Some(true) = path.parent().map(Path::exists) else { return }; // a package by itself
+        let made = markdown();
+        if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+            std::fs::write(&path, &made).unwrap();
+        }
+        let page = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            page == made,
+            "docs/reference/commands.md is out of date: \
+             UPDATE_SNAPSHOTS=1 cargo test -p upcall-cli --bin upcall the_page_of_the_book"
+        );
+    }
 
     #[test]
     fn text_is_no_request_of_roff() {
