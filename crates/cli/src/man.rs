@@ -116,7 +116,8 @@ mod tests {
             .to_owned();
         for page in pages(&command) {
             let name = page.get_display_name().unwrap_or("upcall").replace('-', " ");
-            let help = page.clone().term_width(98).max_term_width(98).render_long_help().to_string();
+            let help =
+                page.clone().term_width(98).max_term_width(98).render_long_help().to_string();
             let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
             let text = lines.join("\n");
             write!(out, "\n## {name}\n\n```text\n{}\n```\n", text.trim_end()).unwrap();

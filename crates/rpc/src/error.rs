@@ -166,7 +166,13 @@ impl fmt::Display for BindError {
     #[expect(clippy::too_many_lines, reason = "one arm for each error")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
+            Self::BadName { name, why } => {
+                write!(f, "{name:?} cannot be a name: {why}")?;
+                match name.contains('/') && !name.starts_with("tcp://") {
+                    true => write!(f, "; a server on another machine is tcp://HOST:PORT/NAME"),
+                    false => Ok(()),
+                }
+            }
             Self::NoSuchName { name, folder } => {
                 write!(
                     f,
@@ -356,16 +362,17 @@ impl fmt::Display for CallError {
             Self::Aborted { sent: true } => {
                 write!(
                     f,
-                    "the call was cancelled, or its deadline passed; the procedure may still run, \
-                    and its result will be dropped: call again only if it can run twice"
+                    "the call was aborted: it was cancelled, or its deadline passed. The procedure \
+                    may still run, and its result will be dropped: call again only if it can run \
+                    twice"
                 )
             }
             Self::Aborted { sent: false } => {
                 write!(
                     f,
-                    "the call was cancelled, or its deadline passed, before it was sent; the \
-                    procedure will not run: call again with a longer deadline, or make fewer calls \
-                    at once"
+                    "the call was aborted: it was cancelled, or its deadline passed, before it was \
+                    sent. The procedure will not run: call again with a longer deadline, or make \
+                    fewer calls at once"
                 )
             }
             Self::TooLong { what, len, limit } => {

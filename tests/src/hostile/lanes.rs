@@ -124,7 +124,7 @@ impl Lane {
             };
         };
         let expected = self.waiting.swap_remove(at).expected;
-        let known = reply.tag() <= outcome::PANICKED_HELD || reply.tag() == outcome::UNANSWERED;
+        let known = reply.tag() <= outcome::REFUSED_HELD || reply.tag() == outcome::UNANSWERED;
         // If this client has given up the binding, every call gets the reply `REVOKED`.
         let good = match expected {
             Expected::Sum(sum) => {
