@@ -279,6 +279,7 @@ fn type_hints_are_sound() {
         "ends.py",
         "common.py",
         "expect.py",
+        "public.py",
         "members.py",
     ] {
         std::fs::copy(here("tests/programs").join(program), folder.join(program)).unwrap();

@@ -48,6 +48,14 @@ fn a_server_listens_for_other_machines() {
     programs().run("listens.py", &[]);
 }
 
+#[test]
+fn public_names_are_where_programs_import_them() {
+    if left_out() {
+        return;
+    }
+    programs().run("public.py", &[]);
+}
+
 /// Each side accepts only the processes that it names, after the socket's mode and group were
 /// checked.
 #[test]

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import collections.abc as _collections
 import sys as _sys
+import types as _types
 import typing as _t
 
 if _sys.version_info < (3, 11):
@@ -106,3 +107,9 @@ __all__ = [
     "serve",
     "start",
 ]
+
+# Tracebacks and pickles name the module that programs import these from.
+for _name in __all__:
+    _public: _t.Any = globals()[_name]
+    if isinstance(_public, (type, _types.FunctionType)):
+        _public.__module__ = _public.__module__.partition("._")[0]

@@ -26,7 +26,8 @@ class Serve(abc.ABC):
     Its methods run on threads of their own, several at once.
     """
 
-    _upcall_kind: typing.ClassVar[typing.Any]
+    if typing.TYPE_CHECKING:
+        _upcall_kind: typing.ClassVar[typing.Any]
 
 
 class ServeResource(abc.ABC):
@@ -35,7 +36,8 @@ class ServeResource(abc.ABC):
     The server drops it when its client closes it, unbinds or ends.
     """
 
-    _upcall_kind: typing.ClassVar[typing.Any]
+    if typing.TYPE_CHECKING:
+        _upcall_kind: typing.ClassVar[typing.Any]
 
 
 class Running:

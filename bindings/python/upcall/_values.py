@@ -42,13 +42,12 @@ class Err(Exception, typing.Generic[_E]):
     It is not an `upcall.Error`: the call itself succeeded.
     """
 
-    value: _E
     __match_args__ = ("value",)
 
     def __init__(self, value: _E) -> None:
         """Takes the value that the procedure returned as its error."""
         super().__init__(value)
-        self.value = value
+        self.value: _E = value
 
     def __eq__(self, other: object) -> bool:
         return self.value == other.value if isinstance(other, Err) else NotImplemented
