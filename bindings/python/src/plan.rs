@@ -342,8 +342,7 @@ impl<'py> Planner<'_, 'py> {
             if words { Fast::of(&params, result.as_ref(), args.size as usize) } else { None };
         let client_method = python::client_method(self.model, index, told);
         let names: Vec<&str> = params.iter().map(|param| param.text.as_str()).collect();
-        let docs =
-            told.docs.as_deref().map_or(format!("`{}`.", told.name), |docs| docs.trim().to_owned());
+        let docs = self.docs(index, told);
         let first = if names.is_empty() { "$self" } else { "$self, " };
         Ok(ProcedurePlan {
             name: told.name.clone(),
@@ -366,6 +365,21 @@ impl<'py> Planner<'_, 'py> {
             params,
             result,
         })
+    }
+
+    /// A method's docstring: the doc comment, the declaration in WIT, and the error.
+    fn docs(&self, index: usize, told: &model::ProcedureDefinition) -> String {
+        let mut docs: Vec<String> = told.docs.iter().map(|docs| docs.trim().to_owned()).collect();
+        docs.push(format!("WIT: {}", self.model.declaration(index, told)));
+        if let Some(WitType::Result(_, err)) = told.result.as_ref().map(|ty| self.model.resolve(ty))
+        {
+            let of = err.as_ref().map(|ty| format!(", of the type `{}`", self.model.wit(ty)));
+            docs.push(format!(
+                "Raises:\n    upcall.Err: the procedure returned its error{}.",
+                of.unwrap_or_default()
+            ));
+        }
+        docs.join("\n\n")
     }
 
     fn interface(&self, index: usize) -> PyResult<Option<InterfacePlan>> {

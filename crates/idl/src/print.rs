@@ -5,7 +5,7 @@
 //! documentation are lost, and other packages are included as far as they are used.
 
 use crate::model::{
-    InterfaceDefinition, Model, Param, ProcedureDefinition, ProcedureKind, Type, TypeBody, TypeId,
+    InterfaceDefinition, Model, ProcedureDefinition, ProcedureKind, Type, TypeBody, TypeId,
 };
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,6 +15,13 @@ impl Model {
     #[must_use]
     pub fn wit(&self, ty: &Type) -> String {
         Printer { model: self, interface: None, text: String::new() }.ty(ty)
+    }
+
+    /// A procedure of an interface in WIT's notation, `add: func(a: u32, b: u32) -> u32`.
+    #[must_use]
+    pub fn declaration(&self, interface: usize, procedure: &ProcedureDefinition) -> String {
+        Printer { model: self, interface: Some(interface), text: String::new() }
+            .declaration(procedure)
     }
 
     /// Prints the package, with the parts of other packages that it uses, as one text with the
@@ -142,10 +149,7 @@ impl Printer<'_> {
             self.def(depth + 1, index, *id);
         }
         for procedure in interface.procedures.iter().filter(|p| p.kind == ProcedureKind::Free) {
-            self.docs(depth + 1, procedure.docs.as_ref());
-            let head = format!("{}: func", name(&procedure.function));
-            let line = self.function(&head, &procedure.params, procedure.result.as_ref());
-            self.line(depth + 1, &line);
+            self.procedure(depth + 1, procedure);
         }
         self.line(depth, "}");
     }
@@ -197,11 +201,33 @@ impl Printer<'_> {
         if to.foreign == from.foreign { name(&to.name) } else { path(&to.id) }
     }
 
-    fn function(&self, head: &str, params: &[Param], result: Option<&Type>) -> String {
+    fn procedure(&mut self, depth: usize, procedure: &ProcedureDefinition) {
+        self.docs(depth, procedure.docs.as_ref());
+        let line = format!("{};", self.declaration(procedure));
+        self.line(depth, &line);
+    }
+
+    fn declaration(&self, procedure: &ProcedureDefinition) -> String {
+        let (function, result) = (name(&procedure.function), procedure.result.as_ref());
+        let (head, params, result) = match procedure.kind {
+            ProcedureKind::Free => (format!("{function}: func"), &*procedure.params, result),
+            ProcedureKind::Method(_) => {
+                (format!("{function}: func"), &procedure.params[1..], result)
+            }
+            ProcedureKind::Static(_) => {
+                (format!("{function}: static func"), &*procedure.params, result)
+            }
+            // A constructor's result is implied, unless it can fail.
+            ProcedureKind::Constructor(_) => (
+                "constructor".to_owned(),
+                &*procedure.params,
+                result.filter(|ty| !matches!(ty, Type::Own(_))),
+            ),
+        };
         let params: Vec<String> =
             params.iter().map(|p| format!("{}: {}", name(&p.name), self.ty(&p.ty))).collect();
         let result = result.map(|ty| format!(" -> {}", self.ty(ty))).unwrap_or_default();
-        format!("{head}({}){result};", params.join(", "))
+        format!("{head}({}){result}", params.join(", "))
     }
 
     fn def(&mut self, depth: usize, interface: usize, id: TypeId) {
@@ -253,35 +279,14 @@ impl Printer<'_> {
             }
             TypeBody::Resource => {
                 self.line(depth, &format!("resource {own} {{"));
-                for procedure in &self.model.interfaces[def.interface].procedures {
-                    self.member(depth + 1, id, procedure);
+                let is_member = |one: &&ProcedureDefinition| one.kind.resource() == Some(id);
+                let all = &self.model.interfaces[def.interface].procedures;
+                for procedure in all.iter().filter(is_member) {
+                    self.procedure(depth + 1, procedure);
                 }
                 self.line(depth, "}");
             }
         }
-    }
-
-    /// Prints a procedure if it belongs to `resource`.
-    fn member(&mut self, depth: usize, resource: TypeId, procedure: &ProcedureDefinition) {
-        let (function, result) = (name(&procedure.function), procedure.result.as_ref());
-        let (head, params, result) = match procedure.kind {
-            ProcedureKind::Method(of) if of == resource => {
-                (format!("{function}: func"), &procedure.params[1..], result)
-            }
-            ProcedureKind::Static(of) if of == resource => {
-                (format!("{function}: static func"), &*procedure.params, result)
-            }
-            // A constructor's result is implied, unless it can fail.
-            ProcedureKind::Constructor(of) if of == resource => (
-                "constructor".to_owned(),
-                &*procedure.params,
-                result.filter(|ty| !matches!(ty, Type::Own(_))),
-            ),
-            _ => return,
-        };
-        self.docs(depth, procedure.docs.as_ref());
-        let line = self.function(&head, params, result);
-        self.line(depth, &line);
     }
 
     fn ty(&self, ty: &Type) -> String {

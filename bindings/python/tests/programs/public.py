@@ -1,7 +1,12 @@
-"""What programs see of the package: the modules of its names, pickles, and help."""
+"""What programs see of the package: the modules of its names, pickles, and help.
 
+Argument: the WIT file of the module `every`.
+"""
+
+import inspect
 import pickle
 import pydoc
+import sys
 import traceback
 import types
 import typing
@@ -10,7 +15,7 @@ import every
 import upcall
 import upcall.aio
 import upcall.message
-from every import Error, Every
+from every import Error, Every, Node
 from upcall import errors
 
 kinds = (type, types.FunctionType)
@@ -49,4 +54,23 @@ for hinted in (every.ServeEvery, upcall.Some, upcall.Err, upcall.User, upcall.st
 for told in (upcall, upcall.Err, upcall.Running, upcall.start, errors, every, Every):
     assert len(pydoc.render_doc(told)) > 100
 assert "class Err(" in pydoc.plain(pydoc.render_doc(upcall))
+
+# The help of a method has the declaration, in generated and learned modules alike.
+learned = vars(upcall.load(sys.argv[1]))
+for client, node in ((Every, Node), (learned["Every"], learned["Node"])):
+    for method, docs in {
+        client.add: "WIT: add: func(a: u32, b: u32) -> u32",
+        client.swap: "Returns the family again, with the label twice.\n\n"
+        "WIT: swap: func(f: family) -> family",
+        client.bind_: "WIT: bind: func(name: string) -> result<_, string>\n\n"
+        "Raises:\n    upcall.Err: the procedure returned its error, of the type `string`.",
+        client.bare: "WIT: bare: func() -> result\n\n"
+        "Raises:\n    upcall.Err: the procedure returned its error.",
+        client.node_root: "WIT: root: static func() -> result<own<node>, error>\n\n"
+        "Raises:\n    upcall.Err: the procedure returned its error, of the type `error`.",
+        node.same: "WIT: same: func(other: borrow<node>) -> bool",
+    }.items():
+        assert inspect.getdoc(method) == docs, inspect.getdoc(method)
+        view = getattr(client if hasattr(client, method.__name__) else node, "_upcall_view")
+        assert inspect.getdoc(getattr(view, method.__name__)) == docs
 print("ok")
