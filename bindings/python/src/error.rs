@@ -172,6 +172,7 @@ pub fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
         | ServeError::NameStale { .. }
         | ServeError::NameInTheWay { .. } => raise(py, "NameTaken", &said, &[]),
         ServeError::Unprotected { .. } => raise(py, "Unprotected", &said, &[]),
+        ServeError::Folder(_) | ServeError::Resource { .. } => raise(py, "NoExport", &said, &[]),
         _ => raise(py, "ServeError", &said, &[]),
     }
 }

@@ -151,7 +151,7 @@ fn join_error(py: Python<'_>, error: &JoinError) -> PyErr {
         JoinError::Incomplete { .. } => "Incomplete",
         JoinError::Refused { .. } => "NotTakenIn",
         JoinError::NoJob { .. } => "NoJob",
-        JoinError::Resource { .. } => "NoMembership",
+        JoinError::Resource { .. } | JoinError::Folder(_) => "NoMembership",
         JoinError::Interrupted => {
             if let Some(raised) = interrupt::raised() {
                 return raised;

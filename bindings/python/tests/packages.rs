@@ -280,6 +280,7 @@ fn type_hints_are_sound() {
         "common.py",
         "expect.py",
         "public.py",
+        "serves.py",
         "members.py",
     ] {
         std::fs::copy(here("tests/programs").join(program), folder.join(program)).unwrap();

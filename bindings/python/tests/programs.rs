@@ -49,6 +49,16 @@ fn a_server_listens_for_other_machines() {
 }
 
 #[test]
+fn missing_resources_have_errors_of_their_own() {
+    if left_out() {
+        return;
+    }
+    programs().run("serves.py", &[]);
+    let mut command = programs().command("serves.py");
+    finish(command.arg("nowhere").env("UPCALL_DIR", "relative"), "without a folder of names");
+}
+
+#[test]
 fn public_names_are_where_programs_import_them() {
     if left_out() {
         return;

@@ -64,7 +64,7 @@ class Mismatch(BindError):
 
 
 class NoResource(BindError):
-    """A descriptor, memory, or another resource is exhausted."""
+    """The folder of names is not usable, or a descriptor or memory is missing."""
 
 
 class BrokenProtocol(BindError):
@@ -166,6 +166,13 @@ class NameTaken(ServeError):
     server_pid: int
 
 
+class NoExport(ServeError, OSError):
+    """The folder of names is not usable, or the kernel refused an operation.
+
+    A descriptor, memory or an address to listen at may be missing.
+    """
+
+
 class Unprotected(ServeError, ValueError):
     """Other machines can reach the address to listen at, and nothing would protect the exports."""
 
@@ -227,7 +234,7 @@ class NoJob(JoinError):
 
 
 class NoMembership(JoinError, OSError):
-    """A descriptor, memory, or another resource is exhausted."""
+    """The folder of names is not usable, or a descriptor or memory is missing."""
 
 
 class SendError(GroupError):
