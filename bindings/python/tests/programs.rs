@@ -49,7 +49,7 @@ fn a_server_listens_for_other_machines() {
 }
 
 #[test]
-fn missing_resources_have_errors_of_their_own() {
+fn servers_are_kept_and_missing_resources_have_errors() {
     if left_out() {
         return;
     }

@@ -11,7 +11,6 @@ import os
 import threading
 import types
 import typing
-import weakref
 
 from upcall import _upcall
 from upcall._accepting import Accepts, Admits as Admits, Group
@@ -41,7 +40,10 @@ class ServeResource(abc.ABC):
 
 
 class Running:
-    """A server that runs until it is stopped or the program ends. It can be a context manager."""
+    """A server that runs until it is stopped or the program ends. It can be a context manager.
+
+    The package keeps it: a server does not end because the program drops this object.
+    """
 
     def __init__(self, served: _upcall.Served) -> None:
         self._served = served
@@ -91,7 +93,8 @@ class Running:
         self.stop()
 
 
-_running: weakref.WeakSet[Running] = weakref.WeakSet()
+#: The servers that run. They are kept here, since a program need not keep what `start` returns.
+_running: set[Running] = set()
 
 #: An address, `HOST:PORT`, or several. With port 0 the kernel chooses a port, which
 #: `Running.addresses` returns.
@@ -138,7 +141,8 @@ def start(
 ) -> Running:
     """Serves an object under a name, or several objects, on threads of their own.
 
-    When this returns, clients can bind.
+    When this returns, clients can bind. The server runs until `Running.stop`, until the `with` of
+    the result ends, or until the program ends. The program need not keep the result.
 
     Args:
         name: the name, or a mapping from names to servers.

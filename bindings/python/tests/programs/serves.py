@@ -1,8 +1,9 @@
-"""Servers: missing resources.
+"""Servers: servers that are not kept, and missing resources.
 
 With the argument `nowhere`, there is no usable folder of names.
 """
 
+import gc
 import sys
 
 import upcall
@@ -18,6 +19,17 @@ if sys.argv[1:] == ["nowhere"]:
     raises(errors.NoResource, lambda: Every("nowhere"))
     raises(errors.NoMembership, lambda: join("nowhere", 2, Handlers()))
     sys.exit()
+
+# A server runs although the program keeps nothing of it.
+upcall.start(name("dropped"), server)
+gc.collect()
+assert Every(name("dropped")).add(1, 2) == 3
+
+# A stopped server is not kept.
+with upcall.start(name("stopped"), server) as running:
+    pass
+assert sys.getrefcount(running) == 2
+raises(errors.NoSuchName, lambda: Every(name("stopped")))
 
 # The kernel knows no such address.
 error = raises(
