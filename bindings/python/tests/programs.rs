@@ -49,7 +49,7 @@ fn a_server_listens_for_other_machines() {
 }
 
 #[test]
-fn servers_are_kept_and_missing_resources_have_errors() {
+fn servers_are_kept_and_mistakes_are_named() {
     if left_out() {
         return;
     }

@@ -108,10 +108,21 @@ Served = typing.Union[object, tuple[type[Serve], object]]
 def _exports(
     name: str | collections.abc.Mapping[str, Served], server: Served | None
 ) -> list[tuple[str, typing.Any, object]]:
-    named = {name: server} if isinstance(name, str) else dict(name)
+    if isinstance(name, str):
+        named = {name: server}
+    elif isinstance(name, collections.abc.Mapping):
+        named = dict(name)
+    elif isinstance(server, str):
+        raise TypeError(f"the name comes first, as in serve({server!r}, {_example(name)})")
+    else:
+        raise TypeError(
+            f"the name is a str, or a mapping from names to objects, not {type(name).__name__}"
+        )
     exports = []
     for export, told in named.items():
         kind, what = told if isinstance(told, tuple) else (type(told), told)
+        if isinstance(what, type) and (what is told or issubclass(what, Serve)):
+            raise TypeError(f"{what.__name__} is a class: pass an object, {_example(what)}")
         if not hasattr(kind, "_upcall_kind"):
             raise TypeError(
                 f"{kind.__name__}, which is to serve {export!r}, has no interface: "
@@ -120,6 +131,11 @@ def _exports(
             )
         exports.append((export, kind._upcall_kind, what))
     return exports
+
+
+def _example(given: object) -> str:
+    """An expression for an object of the class that is given, or of the given object's class."""
+    return f"{(given if isinstance(given, type) else type(given)).__name__}()"
 
 
 def _addresses(given: Addresses, guarded: bool) -> list[tuple[str, bool]]:
@@ -170,8 +186,11 @@ def start(
 
     Raises:
         upcall.ServeError: the name is taken, for example.
-        ValueError: there is no such group.
+        ValueError: there is no such group, or a socket cannot have this mode.
+        TypeError: an argument is of another type.
     """
+    if mode is not None and not isinstance(mode, int):
+        raise TypeError(f"the mode of a socket is a number, as 0o660, not {mode!r}")
     if mode is not None and not 0 <= mode <= 0o777:
         raise ValueError(f"the mode of a socket is from 0 to 0o777, not {mode:#o}")
     number = None if group is None else (group if isinstance(group, Group) else Group(group)).number

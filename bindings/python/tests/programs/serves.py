@@ -1,14 +1,15 @@
-"""Servers: servers that are not kept, and missing resources.
+"""Servers: mistakes and their texts, servers that are not kept, and missing resources.
 
 With the argument `nowhere`, there is no usable folder of names.
 """
 
 import gc
 import sys
+import typing
 
 import upcall
 from common import every, name, raises
-from every import Every
+from every import Every, ServeEvery
 from upcall import errors
 from upcall.message import Handlers, join
 
@@ -19,6 +20,28 @@ if sys.argv[1:] == ["nowhere"]:
     raises(errors.NoResource, lambda: Every("nowhere"))
     raises(errors.NoMembership, lambda: join("nowhere", 2, Handlers()))
     sys.exit()
+
+
+class English(ServeEvery):
+    pass
+
+
+wrong: list[tuple[typing.Any, typing.Any, str]] = [
+    ("greeter", English, "English is a class: pass an object, English()"),
+    ({"greeter": English}, None, "English is a class: pass an object, English()"),
+    ("greeter", (ServeEvery, English), "English is a class: pass an object, English()"),
+    (server, "greeter", "the name comes first, as in serve('greeter', Partial())"),
+    (English, "greeter", "the name comes first, as in serve('greeter', English())"),
+    (7, server, "the name is a str, or a mapping from names to objects, not int"),
+    ("greeter", object(), "object, which is to serve 'greeter', has no interface"),
+]
+for served, by, said in wrong:
+    for serve in (upcall.start, upcall.serve):
+        error = raises(TypeError, lambda: serve(served, by))
+        assert str(error).startswith(said), error
+octal: typing.Any = "660"
+error = raises(TypeError, lambda: upcall.start("greeter", server, mode=octal))
+assert str(error) == "the mode of a socket is a number, as 0o660, not '660'", error
 
 # A server runs although the program keeps nothing of it.
 upcall.start(name("dropped"), server)
