@@ -4,7 +4,8 @@
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use support::{Programs, Serving, finish, left_out, names};
 
@@ -142,6 +143,27 @@ fn an_interrupt_ends_a_server_and_its_name() {
             "{what}: the name is left"
         );
     }
+}
+
+/// A supervisor ends a server by SIGTERM, which Python does not handle: it leaves no text and no
+/// name that the next server would find taken.
+#[test]
+fn a_terminated_server_leaves_its_name_free() {
+    if left_out() {
+        return;
+    }
+    let [name, _] = names();
+    let mut command = programs().command("ends.py");
+    command.args(["serve", &name]).stderr(Stdio::piped());
+    let mut server = Serving::start(command);
+    let done = Command::new("kill").arg(server.0.id().to_string()).status().unwrap();
+    assert!(done.success());
+    assert_eq!(server.0.wait().unwrap().signal(), Some(15));
+    let mut said = String::new();
+    server.0.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "");
+    let mut next = serving(&name, "serve");
+    interrupt(&mut next);
 }
 
 /// Runs a program of `ends.py` against a server.
