@@ -39,10 +39,12 @@ fn the_page_does_what_it_says() {
     }
     let folder = tempfile::tempdir().unwrap();
     package(folder.path());
-    // The server's name on the page is replaced by this test's own.
+    // The servers' names on the page are replaced by this test's own.
     let name = format!("\"docs-{}\"", std::process::id());
+    let more = format!("\"docs-more-{}\"", std::process::id());
     for (file, code) in files("reference/python.md") {
-        std::fs::write(folder.path().join(file), code.replace("\"notes\"", &name)).unwrap();
+        let code = code.replace("\"notes\"", &name).replace("\"more-notes\"", &more);
+        std::fs::write(folder.path().join(file), code).unwrap();
     }
     let stubs = upcall_idl::generate_python(folder.path().join("notes.wit")).unwrap();
     std::fs::write(folder.path().join("notes_stubs.py"), stubs).unwrap();
@@ -61,7 +63,7 @@ fn the_page_does_what_it_says() {
         assert!(start.elapsed() < Duration::from_secs(60), "the server does not come up");
         std::thread::sleep(Duration::from_millis(10));
     }
-    for program in ["client.py", "dynamic.py", "tasks.py"] {
+    for program in ["client.py", "dynamic.py", "tasks.py", "beside.py"] {
         finish(&mut python(program), program);
     }
     let mut server = server;
