@@ -174,6 +174,8 @@ fn whole(args: &[OsString]) -> Result<Vec<OsString>, String> {
     let mut told = compiled(&folder);
     told.extend(args.iter().filter(|word| !is(word, &LIBRARIES) && !is(word, &ELSEWHERE)).cloned());
     if !args.iter().any(|word| is(word, &ONLY)) {
+        // After `-x LANGUAGE` the compiler would read the added files as sources.
+        told.extend(["-x", "none"].map(OsString::from));
         told.extend(linked(&folder));
     }
     Ok(told)

@@ -89,6 +89,23 @@ fn other_languages_have_theirs() {
     }
 }
 
+/// `-x LANGUAGE` holds for all files after it.
+#[test]
+fn a_language_that_the_user_names_does_not_hold_for_the_added_files() {
+    let (folder, source) = folder();
+    for (wrapper, compiler, language) in
+        [(env!("CARGO_BIN_EXE_upvmcc"), "gcc", "c"), (env!("CARGO_BIN_EXE_upvmcxx"), "g++", "c++")]
+    {
+        if Command::new(compiler).arg("--version").output().is_err() {
+            eprintln!("skipped: no {compiler} here");
+            continue;
+        }
+        let program = folder.path().join(compiler);
+        ok(Command::new(wrapper).args(["-x", language]).arg(&source).arg("-o").arg(&program));
+        is_an_image(&program);
+    }
+}
+
 #[test]
 fn a_compiler_that_is_not_there_is_named_with_the_way_out() {
     let (_folder, source) = folder();
