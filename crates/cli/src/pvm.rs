@@ -5,7 +5,7 @@ mod ps;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::output::println;
 use std::path::PathBuf;
-use upcall_pvm::{Start, TaskPlacement};
+use upcall_pvm::{MOST_PROCESSES, Start, TaskPlacement};
 
 /// Runs PVM programs, many tasks in one process (docs/reference/pvm.md).
 ///
@@ -67,7 +67,7 @@ struct MachineArgs {
     /// Number of processes in which tasks run, at most one for each processor.
     #[arg(
         short, long, value_name = "P", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=256)
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PROCESSES))
     )]
     procs: u32,
     /// Which task runs in which process: neighbours together (block), neighbours apart
@@ -76,11 +76,12 @@ struct MachineArgs {
         long, value_name = "block|interleave|FILE", default_value = "block", value_parser = place
     )]
     place: TaskPlacement,
-    /// Run each task in a process of its own, at most MOST of them (32 by default): for debuggers.
+    /// Run each task in a process of its own, for debuggers: at most MOST tasks at a time (32 by
+    /// default, up to 255).
     #[arg(
         long, value_name = "MOST", num_args = 0..=1, require_equals = true,
         default_missing_value = "32", conflicts_with_all = ["procs", "place"],
-        value_parser = clap::value_parser!(u32).range(1..=255)
+        value_parser = clap::value_parser!(u32).range(1..i64::from(MOST_PROCESSES))
     )]
     as_processes: Option<u32>,
     /// Folder in which programs are looked for before all others; may be repeated.

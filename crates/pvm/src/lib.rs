@@ -33,7 +33,7 @@ pub mod tools;
 mod wire;
 
 pub use asking::{MachineRequestError, halt, kill, machines, memory, signal, tid};
-pub use machine::TaskPlacement;
+pub use machine::{MOST_PROCESSES, TaskPlacement};
 pub use processes::run_member;
 pub use shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
 pub use start::{NotRun, Start};

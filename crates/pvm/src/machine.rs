@@ -51,6 +51,9 @@ pub enum TaskPlacement {
     List(Vec<usize>),
 }
 
+/// Maximum number of processes of a machine.
+pub const MOST_PROCESSES: u32 = 256;
+
 /// The process of a task for which there is no room.
 const NOWHERE: Rank = usize::MAX;
 
@@ -102,6 +105,8 @@ pub(crate) struct Machine {
     /// For `Interleave` and `List`: number of tasks placed. For `Block`: the first process of the
     /// next block.
     placed: usize,
+    /// Whether [`no_room`](Self::no_room) has been reported.
+    is_no_room_told: bool,
     /// The worst status of the initial tasks.
     pub(crate) worst: i32,
 }
@@ -169,8 +174,32 @@ impl Machine {
     }
 
     /// Returns `true` if no slot is free.
-    pub(crate) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.slots.taken.len() >= SLOTS
+    }
+
+    /// The report that `left` of `count` tasks have no room. `None`: it was made before.
+    pub(crate) fn no_room(
+        &mut self,
+        left: usize,
+        count: usize,
+        processes: usize,
+    ) -> Option<String> {
+        if std::mem::replace(&mut self.is_no_room_told, true) {
+            return None;
+        }
+        let what = format!("{left} of {count} tasks were not started");
+        if self.is_full() {
+            return Some(format!("{what}: all {SLOTS} places for tasks are taken. End some tasks"));
+        }
+        let (taken, most) = (processes - 1, MOST_PROCESSES as usize - 1);
+        let why = format!("--as-processes gives each task a process, and all {taken} are taken");
+        let out = if taken < most {
+            format!("Give --as-processes=MOST, up to {most}")
+        } else {
+            format!("Without --as-processes a machine has room for {SLOTS} tasks")
+        };
+        Some(format!("{what}: {why}. {out}"))
     }
 
     /// Finishes a request for which no process has room.
@@ -408,6 +437,23 @@ mod tests {
         assert!(shares.is_empty());
         let started = machine.nowhere(request).unwrap();
         assert_eq!((started.tids, started.errors), (Vec::new(), vec![error::OUT_OF_RES; 2]));
+    }
+
+    #[test]
+    fn who_gets_no_room_is_counted_once_with_the_way_out() {
+        let told = |processes| Machine::new(TaskPlacement::Alone).no_room(969, 1000, processes);
+        let [some, all] = [33, 256].map(|processes| told(processes).unwrap());
+        assert_eq!(
+            some,
+            "969 of 1000 tasks were not started: --as-processes gives each task a process, and \
+             all 32 are taken. Give --as-processes=MOST, up to 255"
+        );
+        assert!(all.contains("all 255 are taken. Without --as-processes"), "{all}");
+        let mut machine = Machine::new(TaskPlacement::Block);
+        machine.request(None, TaskSpec::default(), SLOTS + 1, 1);
+        let full = machine.no_room(1, SLOTS + 1, 1).unwrap();
+        assert!(full.contains(&format!("all {SLOTS} places for tasks are taken")), "{full}");
+        assert_eq!(machine.no_room(1, 1, 1), None);
     }
 
     #[test]

@@ -366,6 +366,31 @@ fn what_is_no_task_is_refused_with_the_way_out() {
     assert!(!done.status.success() && said(&done).contains("shared library"), "{}", said(&done));
 }
 
+/// Runs a program that must succeed and print this. Returns its reports.
+fn reports(options: &[&str], program: &Path, args: &[&str], prints: &str) -> String {
+    let done = run(options, program, args);
+    assert!(done.status.success(), "{options:?}: {}", said(&done));
+    assert_eq!(String::from_utf8_lossy(&done.stdout), prints, "{options:?}: {}", said(&done));
+    String::from_utf8_lossy(&done.stderr).into_owned()
+}
+
+#[test]
+fn tasks_for_which_there_is_no_process_are_counted_once() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/spawns.c");
+    let said = reports(
+        &["--as-processes=3"],
+        &program,
+        &["spawns", "5"],
+        "2 of 5 started\n0 of 5 started\n",
+    );
+    assert_eq!(
+        said,
+        "upcall pvm: 3 of 5 tasks were not started: --as-processes gives each task a process, and \
+         all 3 are taken. Give --as-processes=MOST, up to 255\n"
+    );
+}
+
 #[test]
 fn the_example_of_the_page_runs() {
     let page = include_str!("../../../docs/reference/pvm.md");

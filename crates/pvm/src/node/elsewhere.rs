@@ -12,7 +12,6 @@ use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader};
 use std::path::Path;
 use upcall_message::{Rank, SendError};
-use upcall_ulp::slot::SLOTS;
 
 /// Flags of `pvm_tasks` for waiting and for running tasks.
 const WAITS: i32 = 2;
@@ -285,15 +284,13 @@ impl Node {
         let processes = self.link.as_ref().map_or(1, |link| link.size());
         let Some(machine) = &mut self.machine else { return };
         let (request, shares) = machine.request(spawner, plan.clone(), count, processes);
+        let left = count - shares.iter().map(|(_, slots)| slots.len()).sum::<usize>();
+        if left > 0
+            && let Some(report) = machine.no_room(left, count, processes)
+        {
+            report_line!("upcall pvm: {report}");
+        }
         if shares.is_empty() {
-            if machine.is_full() {
-                report_line!("upcall pvm: all {SLOTS} places for tasks are taken: end some tasks");
-            } else {
-                report_line!(
-                    "upcall pvm: all {} processes for tasks are taken: use --as-processes=MORE",
-                    processes - 1
-                );
-            }
             return machine
                 .nowhere(request)
                 .into_iter()
