@@ -88,6 +88,7 @@ struct SpawnRequest {
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) spawner: Option<Tid>,
+    pub(crate) plan: TaskSpec,
     pub(crate) tids: Vec<Tid>,
     /// For the tasks that were not started.
     pub(crate) errors: Vec<i32>,
@@ -244,7 +245,7 @@ impl Machine {
             open.order.iter().map(&mut next).partition(Result::is_ok);
         let tids = tids.into_iter().flatten().filter_map(Tid::of).collect();
         let errors = errors.into_iter().filter_map(Result::err).collect();
-        Some(Started { spawner: open.spawner, tids, errors })
+        Some(Started { spawner: open.spawner, plan: open.plan, tids, errors })
     }
 
     /// Handles the end of a process: its tasks have ended, and what it was to start has failed.

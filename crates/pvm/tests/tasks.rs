@@ -375,6 +375,22 @@ fn reports(options: &[&str], program: &Path, args: &[&str], prints: &str) -> Str
 }
 
 #[test]
+fn a_name_that_is_no_program_is_reported_once() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/spawns.c");
+    for options in [&[][..], &["--procs", "2"], &["--as-processes=3"]] {
+        let said = reports(options, &program, &["sun", "2"], "0 of 2 started\n0 of 2 started\n");
+        let folder = programs.0.path().canonicalize().unwrap();
+        let report = format!("upcall pvm: pvm_spawn: no program `sun` in {}, ", folder.display());
+        assert!(said.starts_with(&report) && said.contains(" or PATH. "), "{options:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{options:?}: {said}");
+        let said = reports(options, &program, &["true", "2"], "0 of 2 started\n0 of 2 started\n");
+        assert!(said.contains("no program `true` in ") && said.contains("/true"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{options:?}: {said}");
+    }
+}
+
+#[test]
 fn tasks_for_which_there_is_no_process_are_counted_once() {
     let programs = Programs::new();
     let program = programs.compiled("images/spawns.c");

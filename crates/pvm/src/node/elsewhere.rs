@@ -306,6 +306,9 @@ impl Node {
         let together = ControlMessage::Together { tids: tids.clone() };
         self.tell_all(&together);
         self.heard(self.rank as Rank, together);
+        if started.errors.contains(&error::NO_FILE) {
+            self.report_refusal(started.spawner, &started.plan);
+        }
         match started.spawner {
             Some(spawner) => {
                 // The tids of those that were started, then the errors of the others.
@@ -313,6 +316,20 @@ impl Node {
                 self.answer(spawner, tids.len() as i32, packet);
             }
             None => self.refused = started.errors.first().copied(),
+        }
+    }
+
+    /// Reports why the name of a program led to no task. Where another text says that there is no
+    /// such file, this does not: at the console, and when the machine starts.
+    fn report_refusal(&mut self, spawner: Option<Tid>, plan: &TaskSpec) {
+        self.go_home();
+        if let Some(folder) = &plan.folder {
+            self.programs.also_in(folder);
+        }
+        let is_task = |tid| self.machine.as_ref().is_some_and(|machine| machine.is_there(tid));
+        let is_spawned = spawner.is_some_and(is_task);
+        if let Some(why) = self.programs.refusal(&plan.program, is_spawned) {
+            report_line!("upcall pvm: {why}");
         }
     }
 
