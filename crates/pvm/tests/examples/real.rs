@@ -15,7 +15,7 @@ use crate::normal::Outcome;
 use crate::{packages, process};
 
 /// Maximum time that other tasks may take to end after the first task.
-const REST: Duration = Duration::from_secs(10);
+const REST: Duration = Duration::from_secs(60);
 const CONSOLE: Duration = Duration::from_secs(60);
 
 /// Compiles a program. Returns the compiler's output if it fails.
