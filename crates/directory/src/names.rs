@@ -142,7 +142,8 @@ impl fmt::Display for NotEntered {
             Self::Taken { name, pid: 0 } => write!(
                 f,
                 "{name:?} is the name of a process of another user or PID namespace: \
-                 stop it, or choose another name"
+                 stop it, or choose another name. If it has ended, have its user or root remove \
+                 {name} from the folder of names"
             ),
             Self::Taken { name, pid } => {
                 write!(f, "{name:?} is the name of process {pid}: stop it, or choose another name")
@@ -327,26 +328,7 @@ pub fn listen_as(whose: Whose, access: Access) -> Result<(PathBuf, Listener), No
     let folder = folder()?;
     prepare(&folder)?;
     sweep_in(&folder);
-    let unable = |error: io::Error| match error.kind() {
-        // A user may not give every group.
-        io::ErrorKind::PermissionDenied if access.group.is_some() => {
-            NotEntered::Resource {
-                what: format!("a socket in {} with a group", folder.display()),
-                error,
-            }
-        }
-        io::ErrorKind::PermissionDenied
-        | io::ErrorKind::ReadOnlyFilesystem
-        | io::ErrorKind::StorageFull
-        | io::ErrorKind::QuotaExceeded
-        // The file system has no sockets.
-        | io::ErrorKind::Unsupported => FolderError::Unusable { path: folder.clone(), error }.into(),
-        _ => {
-            let what =
-                format!("a socket in {} (UPCALL_DIR chooses another folder)", folder.display());
-            NotEntered::Resource { what, error }
-        }
-    };
+    let unable = |error: io::Error| not_listening(&folder, access, error);
     let mut found = io::Error::from(io::ErrorKind::ResourceBusy);
     for _ in 0..ATTEMPTS {
         let mark = RandomState::new().build_hasher().finish() as u32;
@@ -362,6 +344,37 @@ pub fn listen_as(whose: Whose, access: Access) -> Result<(PathBuf, Listener), No
         }
     }
     Err(unable(found))
+}
+
+/// Why there is no socket in a folder.
+fn not_listening(folder: &Path, access: Access, error: io::Error) -> NotEntered {
+    let shown = folder.display();
+    match error.kind() {
+        // The kernel's answer to `chown`. A folder that this user may not write gives EACCES.
+        io::ErrorKind::PermissionDenied
+            if error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error())
+                && let Some(group) = access.group =>
+        {
+            let user = own_user();
+            let user = upcall_os::user::name_of(user).unwrap_or_else(|| user.to_string());
+            let group = upcall_os::group::name_of(group).unwrap_or_else(|| group.to_string());
+            let what = format!(
+                "user `{user}` is not a member of group `{group}`, so it cannot give that group to \
+                 its socket in {shown}"
+            );
+            NotEntered::Resource { what, error }
+        }
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::StorageFull
+        | io::ErrorKind::QuotaExceeded
+        // The file system has no sockets.
+        | io::ErrorKind::Unsupported => FolderError::Unusable { path: folder.into(), error }.into(),
+        _ => {
+            let what = format!("a socket in {shown} (UPCALL_DIR chooses another folder)");
+            NotEntered::Resource { what, error }
+        }
+    }
 }
 
 /// Listens at this path in a folder of names. Returns the path with the listener.
@@ -487,6 +500,18 @@ fn folder_of(socket: &Path) -> &Path {
 pub fn process_of(socket: &Path) -> Option<u32> {
     let (pid, space) = number_in(socket.file_name()?.to_str()?)?;
     (Some(space) == pid_namespace()).then_some(pid)
+}
+
+/// Returns `true` if the process that made a socket has certainly ended.
+///
+/// The kernel is asked for the process number in the socket's name, so this works also where this
+/// user may not connect. The answer is `false` for a number of another PID namespace, and for a
+/// number that another process has now.
+pub fn has_ended(socket: &Path) -> bool {
+    let number = process_of(socket).and_then(|pid| i32::try_from(pid).ok());
+    let process = number.and_then(rustix::process::Pid::from_raw);
+    let found = process.map(rustix::process::test_kill_process);
+    found == Some(Err(rustix::io::Errno::SRCH))
 }
 
 /// The process number in the name of a socket, and the PID namespace in which it holds.
@@ -684,6 +709,34 @@ mod tests {
         ] {
             assert!(!is_member(none), "{none}");
         }
+    }
+
+    /// A number that the kernel gives to no process.
+    const NOBODY: u32 = (1 << 22) + 1;
+
+    #[test]
+    fn a_process_that_has_ended_is_known_by_the_number_in_its_sockets_name() {
+        let here = pid_namespace().unwrap();
+        let ended = |pid: u32, space: u32| {
+            has_ended(Path::new(&format!("/run/upcall/domain.{pid}.{space:x}.9f3a")))
+        };
+        assert!(ended(NOBODY, here) && !ended(NOBODY, here ^ 1));
+        assert!(!ended(std::process::id(), here) && !has_ended(Path::new("/run/upcall/domain")));
+    }
+
+    #[test]
+    fn a_group_that_a_user_may_not_give_is_named() {
+        let text = |access, error: rustix::io::Errno| {
+            not_listening(Path::new("/run/upcall"), access, error.into()).to_string()
+        };
+        let root = Access { mode: None, group: Some(0) };
+        let found = text(root, rustix::io::Errno::PERM);
+        let user = upcall_os::user::name_of(own_user()).unwrap_or_else(|| own_user().to_string());
+        let member = format!("user `{user}` is not a member of group `root`");
+        assert!(found.starts_with(&member), "{found}");
+        // A folder that this user may not write has nothing to do with the group.
+        let folder = text(root, rustix::io::Errno::ACCESS);
+        assert!(folder.contains("/run/upcall") && !folder.contains("group"), "{folder}");
     }
 
     #[test]

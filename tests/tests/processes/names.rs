@@ -284,7 +284,7 @@ fn several_users_share_a_folder_and_each_has_its_own_names() {
     alices.ended();
     let path = shared.join("trial").display().to_string();
     // The name of a dead server still belongs to its user: the sticky bit protects it.
-    as_user(BOB, "serve trial").hear().expect_error("Name", &["choose another name"]);
+    as_user(BOB, "serve trial").hear().expect_error("NameStale", &["user 61001", &path, "removed"]);
     as_user(BOB, "client").ask("bind trial").expect_error("", &["may not"]);
     let mut alices = as_user(ALICE, "serve trial");
     alices.hear().expect_ok("the successor");

@@ -55,10 +55,15 @@ pub(super) fn holder(socket: &Path) -> io::Result<Holder> {
             // A stopped server with a full queue.
             io::ErrorKind::WouldBlock => Ok(Holder::Lives(super::process_of(socket).unwrap_or(0))),
             // A socket of another user that does not let this one ask.
-            io::ErrorKind::PermissionDenied => Ok(Holder::Lives(0)),
+            io::ErrorKind::PermissionDenied => Ok(unasked(socket)),
             _ => Err(error),
         },
     }
+}
+
+/// The state of the process behind a socket to which this user may not connect.
+fn unasked(socket: &Path) -> Holder {
+    if super::has_ended(socket) { Holder::Gone } else { Holder::Lives(0) }
 }
 
 /// The folder of a name, and the links in it.
@@ -208,5 +213,20 @@ pub(super) fn sweep(folder: &Path, name: &str) {
         // Fails if the folder has an entry: a link entered just now, or a file that is not
         // Upcall's.
         let _ = fs::remove_dir(&entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user who may not connect to the socket of a killed server learns that it is dead.
+    #[test]
+    fn a_socket_that_refuses_this_user_tells_whether_its_process_has_ended() {
+        let here = upcall_os::process::pid_namespace().unwrap();
+        let of = |pid: u32| unasked(Path::new(&format!("/run/upcall/domain.{pid}.{here:x}.9f3a")));
+        // The kernel gives this number to no process.
+        assert_eq!(of((1 << 22) + 1), Holder::Gone);
+        assert_eq!(of(std::process::id()), Holder::Lives(0));
     }
 }
