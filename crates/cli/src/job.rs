@@ -33,8 +33,9 @@ pub enum JobCommand {
 /// ends the job, by force after the grace period. If this command is killed, the kernel kills the
 /// members.
 ///
-/// The exit code is that of the first member that failed, or 128 plus the number of the signal that
-/// killed it.
+/// The exit code is that of the member that failed and ended first, or 128 plus the number of the
+/// signal that killed it. If another member panics (101) or crashes while the rest is being ended,
+/// its code counts: it is probably the cause.
 #[derive(clap::Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct JobRunArgs {

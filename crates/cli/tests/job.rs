@@ -56,6 +56,24 @@ fn a_failure_is_told_and_its_code_is_the_commands() {
     assert!(err.ends_with(") ended with code 7; the others are ended\n"), "{err}");
 }
 
+/// The member that panics may end later than those that fail because of it.
+#[test]
+fn a_panic_counts_more_than_the_failures_that_follow_from_it() {
+    let place = Place::new();
+    let ready = place.0.path().join("ready");
+    let script = format!(
+        "if test $UPCALL_RANK = 1; then until test -e {0}; do sleep 0.01; done; exit 1; fi
+         trap 'exit 101' TERM; : > {0}; while :; do sleep 0.01; done",
+        ready.display()
+    );
+    let run = ["job", "run", "-g", "2", "-n", "fails", "--grace", "60", "--", "sh", "-c", &script];
+    let (code, _, err) = place.run(&run);
+    assert_eq!(code, Some(101), "{err}");
+    let lines: Vec<_> = err.lines().collect();
+    assert!(lines[0].ends_with("ended with code 1; the others are ended"), "{err}");
+    assert!(lines[1].contains("member 0") && lines[1].ends_with("ended with code 101"), "{err}");
+}
+
 #[test]
 fn a_job_is_listed_and_ended() {
     let place = Place::new();

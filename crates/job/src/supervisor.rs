@@ -269,7 +269,17 @@ impl<'a> Supervisor<'a> {
         let pid = member.pid();
         self.poll.remove(&member.pidfd);
         let how = MemberExit::of(status);
-        if how.code() == 0 || self.ending.is_some() && self.failed.is_some() {
+        if how.code() == 0 {
+            return Ok(());
+        }
+        if self.ending.is_some()
+            && let Some(failed) = self.failed
+        {
+            if how.explains(failed) {
+                let name = self.entered.name.clone();
+                (self.tell)(&Happening::Died { name, rank, pid, how, ends: false });
+                self.failed = Some(how);
+            }
             return Ok(());
         }
         let first = self.failed.is_none();
@@ -332,11 +342,51 @@ impl MemberExit {
         }
     }
 
+    /// Returns `true` if this is a panic or a crash, and `failed` is neither.
+    ///
+    /// The other members of a group fail when one dies, and can end sooner than the member that
+    /// panics. The signals by which a supervisor and its user end members do not count.
+    fn explains(self, failed: Self) -> bool {
+        /// The code of a Rust program whose main thread panicked.
+        const PANIC: i32 = 101;
+        let ends = [Signal::TERM, Signal::KILL, Signal::INT, Signal::HUP].map(Signal::as_raw);
+        let is_crash = match self {
+            Self::Code(code) => code == PANIC,
+            Self::Signal(signal) => !ends.contains(&signal),
+        };
+        is_crash && matches!(failed, Self::Code(code) if code != PANIC)
+    }
+
     /// The code as a shell reports it: for a signal, 128 and the signal.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Code(code) => code as u8,
             Self::Signal(signal) => (128 + signal) as u8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_or_a_crash_explains_another_failure() {
+        let (code, signal) = (MemberExit::Code, MemberExit::Signal);
+        let segv = signal(Signal::SEGV.as_raw());
+        for (later, first, expected) in [
+            (code(101), code(1), true),
+            (segv, code(1), true),
+            (code(1), code(101), false),
+            (segv, code(101), false),
+            (code(101), segv, false),
+            (code(2), code(1), false),
+            // Of the supervisor.
+            (signal(Signal::TERM.as_raw()), code(1), false),
+            (signal(Signal::KILL.as_raw()), code(1), false),
+            (code(101), signal(Signal::TERM.as_raw()), false),
+        ] {
+            assert_eq!(later.explains(first), expected, "{later:?} after {first:?}");
         }
     }
 }
