@@ -34,12 +34,13 @@ fn program() {
 fn idle() {
     let run = upcall_thread::Processors::new().count(2).run(|| {
         let first = upcall_thread::current();
-        std::thread::spawn(move || {
+        let reads = move || {
             std::thread::sleep(Duration::from_millis(100));
             println!("ready");
             let _ = std::io::stdin().read_line(&mut String::new());
             first.unpark();
-        });
+        };
+        std::thread::Builder::new().name("reader".into()).spawn(reads).expect("a thread");
         upcall_thread::park();
     });
     run.expect("two processors");
@@ -166,7 +167,9 @@ fn json(arguments: &[&str]) -> Option<Value> {
 
 fn by_name(whole: &Value) -> BTreeMap<&str, &Value> {
     let threads = whole["threads"].as_array().expect("a list");
-    threads.iter().filter_map(|thread| Some((thread["name"].as_str()?, thread))).collect()
+    // Kernel threads that do not wait through Upcall have the number 0.
+    let known = threads.iter().filter(|thread| thread["number"] != 0);
+    known.filter_map(|thread| Some((thread["name"].as_str()?, thread))).collect()
 }
 
 fn functions(thread: &Value) -> Vec<&str> {
@@ -286,6 +289,18 @@ fn processors_that_idle() {
     );
     let text = listed(&[&program.pid()]).expect("as before");
     assert!(text.contains("is parked; processor 0 idles on its stack"), "{text}");
+    // A kernel thread that waits for something else has a backtrace as well.
+    let reader = threads.iter().find(|thread| thread["name"] == "reader");
+    let reader = reader.unwrap_or_else(|| panic!("no reader: {whole}"));
+    assert_eq!(
+        (&reader["number"], &reader["kind"], &reader["state"]),
+        (&0.into(), &"kernel".into(), &"elsewhere".into()),
+        "{whole}"
+    );
+    assert!(functions(reader).iter().any(|name| name.contains("idle")), "{reader}");
+    assert!(functions(reader).iter().any(|name| name.contains("read_line")), "{reader}");
+    let title = format!("kernel thread {} \"reader\"", reader["kernel_thread"]);
+    assert!(text.contains("other kernel threads") && text.contains(&title), "{text}");
     program.ends_well(0);
 }
 
@@ -301,7 +316,7 @@ fn threads_that_switch() {
             .iter()
             .filter(|thread| functions(thread).iter().any(|name| name.contains("gives_way")));
         assert_eq!(own.count(), 100, "{whole}");
-        for thread in threads {
+        for thread in threads.iter().filter(|thread| thread["number"] != 0) {
             assert_eq!(thread["cut"], Value::Null, "{thread}");
             let state = thread["state"].as_str().expect("a state");
             let expected = if thread["name"].is_null() {

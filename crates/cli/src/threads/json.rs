@@ -15,7 +15,8 @@ pub const DESCRIPTION: &str = "\
 JSON: one object. Addresses are text (\"0x7f…\"). Fields may be added.
   pid, program, stopped_microseconds, notes[] (what had to be left out)
   processors[]  index, kernel_thread, thread (a number, or null), idle
-  threads[]     number, name (or null), kind (user, kernel),
+  threads[]     number (0: a kernel thread as the kernel knows it), name (or null), kind (user,
+                kernel),
                 state: running, waiting, ready, not-started, idle-worker, ended, abandoned (its
                   processors have ended), or elsewhere (a kernel thread that does not wait through
                   Upcall now),
@@ -105,7 +106,9 @@ impl<'a> Rows<'a> {
             name: thread.name.as_deref(),
             kind: if matches!(
                 thread.state,
-                ThreadState::KernelWaiting | ThreadState::KernelElsewhere
+                ThreadState::KernelWaiting
+                    | ThreadState::KernelElsewhere
+                    | ThreadState::KernelOther
             ) {
                 "kernel"
             } else {
@@ -139,7 +142,7 @@ fn state(state: ThreadState) -> &'static str {
         ThreadState::IdleWorker => "idle-worker",
         ThreadState::Ended => "ended",
         ThreadState::Abandoned => "abandoned",
-        ThreadState::KernelElsewhere => "elsewhere",
+        ThreadState::KernelElsewhere | ThreadState::KernelOther => "elsewhere",
     }
 }
 

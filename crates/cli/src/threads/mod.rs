@@ -32,9 +32,10 @@ use error::InspectError;
 use image::MappedFile;
 use process::TargetProcess;
 
-/// Lists the user-level threads of a running process, with backtraces.
+/// Lists the threads of a running process, with backtraces.
 ///
-/// For each thread these are name, state, what it waits for, and its calls. The process is stopped
+/// For each user-level thread these are name, state, what it waits for, and its calls; for other
+/// kernel threads, name and calls. The process is stopped
 /// for a moment, as by a debugger, which takes the same user or root. A thread that was woken and
 /// has not run since is shown as waiting. A system call of the process may return EINTR, as after
 /// any stop.

@@ -105,6 +105,12 @@ impl TargetProcess {
             .is_ok_and(|status| status.state == 'D')
     }
 
+    /// The name of kernel thread `tid`, as the kernel has it: at most 15 bytes.
+    pub fn name_of(&self, tid: u32) -> Option<String> {
+        let name = fs::read(format!("/proc/{}/task/{tid}/comm", self.pid)).ok()?;
+        Some(String::from_utf8_lossy(&name).trim_end().into())
+    }
+
     /// The tracer of kernel thread `tid`; 0 if there is none.
     pub fn tracer(&self, tid: u32) -> u32 {
         Status::read(&format!("/proc/{}/task/{tid}/status", self.pid))

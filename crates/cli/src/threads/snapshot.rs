@@ -61,6 +61,7 @@ pub struct ProcessorSnapshot {
 /// The fields of a thread's record.
 pub struct ThreadRecord {
     pub at: u64,
+    /// 0 for a kernel thread without a record.
     pub number: u64,
     pub name: Option<String>,
     pub blocking: bool,
@@ -109,6 +110,39 @@ impl ThreadRecord {
             parts: Vec::new(),
         }
     }
+
+    /// A kernel thread that has no record, or whose record is not known.
+    fn without_record(task: &StoppedThread, name: Option<String>) -> Self {
+        Self {
+            at: 0,
+            number: 0,
+            name,
+            blocking: false,
+            cause: 0,
+            object: 0,
+            stack_pointer: 0,
+            outside: true,
+            home: None,
+            on: Some((task.tid, task.registers)),
+            slot: (0, 0),
+            peek: StackPart { at: 0, copy: 0, index: 0, range: (0, 0) },
+            parts: Vec::new(),
+        }
+    }
+}
+
+/// The kernel threads that run no thread of the program's and wait through no record.
+fn others(
+    process: &TargetProcess,
+    tasks: &[StoppedThread],
+    processors: &[ProcessorSnapshot],
+    records: &[ThreadRecord],
+) -> Vec<ThreadRecord> {
+    let of_processors = processors.iter().map(|processor| processor.kernel_thread);
+    let of_records = records.iter().filter_map(|record| record.on.map(|(tid, _)| tid));
+    let known: HashSet<u32> = of_processors.chain(of_records).collect();
+    let others = tasks.iter().filter(|task| !known.contains(&task.tid));
+    others.map(|task| ThreadRecord::without_record(task, process.name_of(task.tid))).collect()
 }
 
 /// Copies of stacks.
@@ -178,6 +212,8 @@ impl Taking<'_> {
         for beacon in beacons {
             self.program(beacon, &tasks, &mut processors, &mut records)?;
         }
+        let others = others(self.process, &tasks, &processors, &records);
+        records.extend(others);
         let pid = self.process.pid;
         self.stacks(&mut records, backtraces)
             .map_err(|error| InspectError::kernel(pid, "read the memory", error))?;

@@ -23,7 +23,8 @@ pub fn thread_of<'a>(
     snapshot: &Snapshot,
     threads: &'a [ShownThread],
 ) -> Option<&'a ShownThread> {
-    let record = snapshot.records.iter().find(|record| record.at == processor.current)?;
+    let mut records = snapshot.records.iter().filter(|record| record.number != 0);
+    let record = records.find(|record| record.at == processor.current)?;
     threads.iter().find(|thread| thread.number == record.number)
 }
 
@@ -102,15 +103,21 @@ fn doing(threads: &[&ShownThread]) -> String {
         ThreadState::Ended => format!("{has} ended, and {has} not been joined"),
         ThreadState::Abandoned => format!("never run{s} again: the virtual processors have ended"),
         ThreadState::KernelElsewhere => {
-            format!("do{} not wait through Upcall now", if s.is_empty() { "" } else { "es" })
+            let does = if s.is_empty() { "do" } else { "does" };
+            format!("{does} not wait through Upcall's scheduler now: see the kernel threads below")
         }
+        ThreadState::KernelOther => format!("run{s}, or wait{s} in the kernel"),
     }
 }
 
 fn title(thread: &ShownThread) -> String {
+    let number = match thread.kernel_thread {
+        Some(tid) if thread.state == ThreadState::KernelOther => format!("kernel thread {tid}"),
+        _ => thread.number.to_string(),
+    };
     match &thread.name {
-        Some(name) => format!("{} {name:?}", thread.number),
-        None => thread.number.to_string(),
+        Some(name) => format!("{number} {name:?}"),
+        None => number,
     }
 }
 
@@ -155,7 +162,10 @@ pub fn print(
     all: bool,
 ) -> io::Result<()> {
     let mut out = BufWriter::new(anstream::stdout().lock());
-    let (kernel, user): (Vec<_>, Vec<_>) = groups(threads, !all).into_iter().partition(|group| {
+    let (other, known): (Vec<_>, Vec<_>) = groups(threads, !all)
+        .into_iter()
+        .partition(|group| group[0].state == ThreadState::KernelOther);
+    let (kernel, user): (Vec<_>, Vec<_>) = known.into_iter().partition(|group| {
         matches!(group[0].state, ThreadState::KernelWaiting | ThreadState::KernelElsewhere)
     });
     writeln!(
@@ -191,6 +201,12 @@ pub fn print(
         )?;
     }
     for group in &kernel {
+        section(&mut out, group, code, backtraces, all)?;
+    }
+    if !other.is_empty() {
+        writeln!(out, "\n{STRONG}other kernel threads{STRONG:#}")?;
+    }
+    for group in &other {
         section(&mut out, group, code, backtraces, all)?;
     }
     for note in &snapshot.notes {

@@ -44,6 +44,8 @@ pub enum ThreadState {
     KernelWaiting,
     /// A kernel thread that has waited through the crate before and does something else now.
     KernelElsewhere,
+    /// A kernel thread as the kernel knows it, which does not wait through the crate.
+    KernelOther,
 }
 
 /// What a thread waits for.
@@ -93,7 +95,7 @@ impl WaitKind {
 /// All threads, in the order of their states and then of their numbers.
 pub fn all(snapshot: &Snapshot, code: &ProcessCode<'_>) -> Vec<ShownThread> {
     let by_record: HashMap<u64, &ThreadRecord> =
-        snapshot.records.iter().map(|record| (record.at, record)).collect();
+        snapshot.records.iter().filter(|record| record.number != 0).map(|r| (r.at, r)).collect();
     let live: HashSet<u32> = snapshot.processors.iter().map(|processor| processor.index).collect();
     let mut threads: Vec<_> = snapshot
         .records
@@ -102,6 +104,7 @@ pub fn all(snapshot: &Snapshot, code: &ProcessCode<'_>) -> Vec<ShownThread> {
             let calls = calls(record, &snapshot.stacks, code);
             let running =
                 snapshot.processors.iter().find(|processor| processor.current == record.at);
+            let running = running.filter(|_| record.number != 0);
             let (state, kind) = state(record, running, &live, &calls, code);
             let waits_for = kind.map(|kind| {
                 let object = if kind.has_object() { record.object } else { 0 };
@@ -140,6 +143,7 @@ fn state(
 ) -> (ThreadState, Option<WaitKind>) {
     let Some(home) = record.home else {
         return match (record.outside, record.blocking) {
+            _ if record.number == 0 => (ThreadState::KernelOther, None),
             (false, _) => (ThreadState::NotStarted, None),
             (true, true) => (ThreadState::KernelWaiting, Some(WaitKind::of(record.cause))),
             (true, false) => (ThreadState::KernelElsewhere, None),
