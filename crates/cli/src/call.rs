@@ -3,15 +3,19 @@
 
 mod advice;
 mod argument;
+mod failure;
 mod result;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::expect::ExpectArgs;
 use crate::names::{advise, seconds};
 use crate::output::{FAINT, line, plain, print_json, print_raw, println, report};
 use argument::{StandardInput, TypedForm};
 use serde::Serialize;
-use std::time::Duration;
-use upcall::directory;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use upcall::BindError;
+use upcall::directory::{self, Exported};
 use upcall::stub::{Binding, Extent, Interface, Limits, Procedure};
 use upcall_idl::dynamic::{CallArgument, DynamicInterface, ProcedureOutcome, WitValue};
 use upcall_idl::model;
@@ -30,10 +34,13 @@ pub struct CallArgs {
     /// resource that was returned last.
     #[arg(allow_hyphen_values = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
-    /// Give up a call after this time; the server continues it. Without this option the call has
-    /// no deadline.
+    /// Give up after this time, which covers binding and the first call; each further call has the
+    /// whole time. The server continues a call that it has. Without this option a call has no
+    /// deadline, and binding has 5 s.
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     deadline: Option<Duration>,
+    #[command(flatten)]
+    expect: ExpectArgs,
     /// Print each result as one line of JSON.
     #[arg(long, conflicts_with = "raw")]
     json: bool,
@@ -80,7 +87,8 @@ struct PlannedCall<'a> {
 
 pub fn run(args: &CallArgs) -> CommandResult {
     let (name, first) = parts(&args.target);
-    let exported = directory::exported(name).map_err(advise)?;
+    let mut budget = Budget { left: args.deadline };
+    let exported = budget.ask(args, name, exported)?;
     let parsed = DynamicInterface::parse(&exported.interface, &exported.source, &exported.limits);
     let interface = parsed.map_err(|error| CommandError::new(Exit::Mismatch, error))?;
     if first.is_none() && !args.help_procedures && (!args.arguments.is_empty() || args.raw) {
@@ -110,11 +118,15 @@ pub fn run(args: &CallArgs) -> CommandResult {
         source: "".into(),
         limits: "".into(),
     }));
-    let binding = Binding::bind(name, wanted).map_err(advise)?.with_deadline(args.deadline);
+    let binding = budget.ask(args, name, |name, expect| bind(name, wanted, expect))?;
     let (mut resource, mut output) = (None::<String>, Ok(()));
     for (number, (call, prepared)) in planned.iter().zip(&mut prepared).enumerate() {
         let block = prepared.block(call, name, &interface, resource.as_deref())?;
-        let reply = binding.call_block(number as u16, &block)?;
+        let deadline = if number == 0 { budget.left } else { args.deadline };
+        let reply = binding.with_deadline(deadline).call_block(number as u16, &block);
+        let reply = reply.map_err(|error| {
+            failure::explain(&format!("{name}.{}", call.name), args.deadline, error)
+        })?;
         let value = interface.decode_value(call.procedure, &reply)?;
         resource = value.as_ref().and_then(handle).or(resource);
         // The calls go on if the reader of their results has gone.
@@ -126,6 +138,53 @@ pub fn run(args: &CallArgs) -> CommandResult {
         }
     }
     output.map(|()| Exit::Done)
+}
+
+/// The time that is left for binding and the first call. Reading arguments takes none of it.
+struct Budget {
+    left: Option<Duration>,
+}
+
+impl Budget {
+    /// Runs a step that asks the server, for no longer than the time that is left.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        args: &CallArgs,
+        name: &str,
+        step: impl FnOnce(&str, &ExpectArgs) -> Result<T, BindError> + Send + 'static,
+    ) -> Result<T, CommandError> {
+        if name.contains("://") && !args.expect.is_default() {
+            return Err(CommandError::usage(
+                "--expect is for servers on this machine: the user of a server on another machine \
+                 is not known",
+            ));
+        }
+        let Some(left) = self.left else { return step(name, &args.expect).map_err(advise) };
+        let start = Instant::now();
+        let (sender, answer) = mpsc::channel();
+        let (named, expect) = (name.to_string(), args.expect.clone());
+        // A server that does not answer holds this thread until the command ends.
+        std::thread::spawn(move || sender.send(step(&named, &expect)));
+        let late =
+            || BindError::NoAnswer { name: name.into(), after: args.deadline.unwrap_or(left) };
+        let answer = answer.recv_timeout(left).unwrap_or_else(|_| Err(late()));
+        self.left = Some(left.saturating_sub(start.elapsed()));
+        answer.map_err(advise)
+    }
+}
+
+fn exported(name: &str, expect: &ExpectArgs) -> Result<Exported, BindError> {
+    match expect.is_default() {
+        true => directory::exported(name),
+        false => directory::exported_expecting(name, &*expect.policy()),
+    }
+}
+
+fn bind(name: &str, wanted: &'static Interface, expect: &ExpectArgs) -> Result<Binding, BindError> {
+    match expect.is_default() {
+        true => Binding::bind(name, wanted),
+        false => Binding::bind_expecting(name, wanted, &*expect.policy()),
+    }
 }
 
 fn show_procedures(name: &str, interface: &DynamicInterface, json: bool) -> CommandResult {
@@ -349,6 +408,28 @@ mod tests {
             );
             assert_eq!((described.hash, described.limits), (compiled.hash, compiled.limits));
         }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CallArgs,
+    }
+
+    /// A server that never answers a binder. Without a deadline the step would not end.
+    #[test]
+    fn the_deadline_covers_binding() {
+        let line = ["call", "--deadline", "0.05", "no-server.greet"];
+        let Line { args } = clap::Parser::parse_from(line);
+        let (_held, never) = mpsc::channel::<()>();
+        let mut budget = Budget { left: args.deadline };
+        let bound = budget.ask(&args, "no-server", move |name, _| {
+            let _ = never.recv();
+            Err::<(), _>(BindError::ServerGone { name: name.into() })
+        });
+        let error = bound.expect_err("no answer");
+        assert!(error.exit() == Exit::Deadline && error.to_string().contains("50ms"), "{error}");
+        assert_eq!(budget.left, Some(Duration::ZERO));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! `upcall ls`: the servers of this user, of all users, or on other machines, and their exports.
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::expect::ExpectArgs;
 use crate::output::{
     Columns, FAINT, STRONG, cell, counted, line, note, print, print_json, println, report_all,
 };
+use crate::servers::{SilentServer, ask_all};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -28,6 +30,8 @@ pub struct LsArgs {
     /// List the servers in all folders of names that this user can see, with user and folder.
     #[arg(short, long, conflicts_with = "servers")]
     all: bool,
+    #[command(flatten)]
+    expect: ExpectArgs,
     /// Print a JSON array with one object for each export.
     #[arg(long, conflicts_with = "names")]
     json: bool,
@@ -41,6 +45,7 @@ Examples:
   upcall ls
   upcall ls --procedures
   upcall ls --all
+  upcall ls --expect root --procedures
   upcall ls --json | jq '.[].name'
   upcall ls tcp://127.0.0.1:7000";
 
@@ -102,9 +107,6 @@ struct Listing {
     skipped: usize,
 }
 
-/// Number of servers that are asked at once, so that a stopped one delays few others.
-const AT_ONCE: usize = 16;
-
 /// Maximum number of servers that are asked in a folder that this process does not use. Another
 /// user can have any number of sockets there.
 const MOST_IN_OTHERS: usize = 64;
@@ -117,14 +119,11 @@ const MOST_FROM_OTHERS: usize = 1 << 20;
 
 impl Listing {
     /// The servers in folders of names. `own` is the folder of this process.
-    fn of_folders(folders: &[PathBuf], own: Option<&PathBuf>) -> Self {
+    fn of_folders(folders: &[PathBuf], own: Option<&PathBuf>, trusted: &policy::Policy) -> Self {
         let mut listing = Self::default();
-        let trusted = policy::own_user_or_root();
         for folder in folders.iter().filter(|folder| Some(*folder) == own) {
             let sockets = directory::domains_in(folder);
-            for batch in sockets.chunks(AT_ONCE) {
-                listing.ask(folder, batch, true, &trusted, directory::MOST_LISTED);
-            }
+            listing.ask(folder, &sockets, true, trusted, directory::MOST_LISTED);
         }
         // Reading the exports of another user's server is harmless within these bounds.
         let (any, start) = (policy::any_user(), Instant::now());
@@ -132,12 +131,10 @@ impl Listing {
             let sockets = directory::domains_in(folder);
             let (asked, rest) = sockets.split_at(sockets.len().min(MOST_IN_OTHERS));
             listing.skipped += rest.len();
-            for batch in asked.chunks(AT_ONCE) {
-                if start.elapsed() > TIME_FOR_OTHERS {
-                    listing.skipped += batch.len();
-                } else {
-                    listing.ask(folder, batch, false, &any, MOST_FROM_OTHERS);
-                }
+            if start.elapsed() > TIME_FOR_OTHERS {
+                listing.skipped += asked.len();
+            } else {
+                listing.ask(folder, asked, false, &any, MOST_FROM_OTHERS);
             }
         }
         listing
@@ -152,27 +149,25 @@ impl Listing {
         accepts: &policy::Policy,
         most: usize,
     ) {
-        let answers: Vec<_> = std::thread::scope(|scope| {
-            let ask = |socket| move || directory::list_expecting(socket, accepts, most);
-            let asked: Vec<_> =
-                sockets.iter().map(|socket: &PathBuf| scope.spawn(ask(socket))).collect();
-            asked.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-        });
-        for answer in answers {
+        let answers = ask_all(sockets, |socket| directory::list_expecting(socket, accepts, most));
+        for (socket, answer) in sockets.iter().zip(answers) {
             match answer {
                 Ok((peer, exports)) => {
                     let here = Here::new(&peer, folder);
                     let rows = exports.into_iter().map(|e| LsRow::new(e, Some(here.clone())));
                     self.rows.extend(rows);
                 }
-                Err(error) => self.add_error(error.into(), is_own),
+                Err(error) if is_own => {
+                    self.silent.push(SilentServer::new(socket, error, "ls").error);
+                }
+                Err(error) => self.add_error(error.into()),
             }
         }
     }
 
-    fn add_error(&mut self, error: CommandError, is_own: bool) {
+    /// Counts a server of a folder that this process does not use.
+    fn add_error(&mut self, error: CommandError) {
         match error.exit() {
-            _ if is_own => self.silent.push(error),
             Exit::Refused => self.refusing += 1,
             // Folders of other users keep the sockets of servers that have ended.
             Exit::NotFound => {}
@@ -214,7 +209,7 @@ pub fn run(args: &LsArgs) -> CommandResult {
     let mut listing = if args.servers.is_empty() {
         let folders = folders(args.all)?;
         directory::sweep();
-        Listing::of_folders(&folders, directory::folder().ok().as_ref())
+        Listing::of_folders(&folders, directory::folder().ok().as_ref(), &*args.expect.policy())
     } else {
         Listing::of_addresses(&args.servers)
     };
@@ -227,17 +222,8 @@ pub fn run(args: &LsArgs) -> CommandResult {
         print_json(rows)?;
     } else if !rows.is_empty() {
         print(table(rows, args.procedures, args.all))?;
-    } else if args.all {
-        println(format_args!("{FAINT}no server runs that this user can see{FAINT:#}"))?;
-    } else if args.servers.is_empty() {
-        let folder = directory::folder()?;
-        println(format_args!(
-            "{FAINT}no server runs in {} (--all lists other folders){FAINT:#}",
-            folder.display()
-        ))?;
     } else if listing.silent.is_empty() {
-        let servers = line(&args.servers.join(", "));
-        println(format_args!("{FAINT}nothing is exported at {servers}{FAINT:#}"))?;
+        println(format_args!("{FAINT}{}{FAINT:#}", nothing(args)?))?;
     }
     if listing.elsewhere > 0 {
         let servers = counted(listing.elsewhere, "server");
@@ -254,6 +240,18 @@ pub fn run(args: &LsArgs) -> CommandResult {
         note(format_args!("{servers} of other users did not let this user list exports"));
     }
     Ok(report_all(&listing.silent))
+}
+
+/// What is said if there is no server.
+fn nothing(args: &LsArgs) -> Result<String, CommandError> {
+    if !args.servers.is_empty() {
+        return Ok(format!("nothing is exported at {}", line(&args.servers.join(", "))));
+    }
+    if args.all {
+        return Ok("no server runs that this user can see".into());
+    }
+    let folder = directory::folder()?;
+    Ok(format!("no server runs in {} (--all lists other folders)", folder.display()))
 }
 
 fn table(rows: &[LsRow], procedures: bool, all: bool) -> String {

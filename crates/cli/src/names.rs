@@ -1,14 +1,14 @@
 //! Names that a user types: the process behind one, and what to type in place of a wrong one.
 
 use crate::exit::{CommandError, Exit};
+use crate::expect;
 use crate::output::quoted;
-use std::io::ErrorKind;
+use crate::servers;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 use upcall::BindError;
 use upcall::directory;
-use upcall_os::socket::Connection;
 
 /// The known name that is most like the typed one, if one is like it at all.
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -47,8 +47,31 @@ pub fn advise(error: BindError) -> CommandError {
                 format_args!("the server at {server} does not export {name:?}{advice}"),
             )
         }
+        BindError::WrongUser { name, .. } => {
+            expect::not_accepted(&format!("{name:?}"), &error, "call")
+        }
+        BindError::NoAnswer { name, after } => match directory::find(name) {
+            Ok(socket) => servers::no_answer(std::slice::from_ref(name), &socket, *after),
+            Err(_) => error.into(),
+        },
+        BindError::Denied { name, .. } => match directory::find(name) {
+            Ok(socket) if directory::has_ended(&socket) => {
+                CommandError::new(Exit::NotFound, left_behind(name, &socket))
+            }
+            _ => error.into(),
+        },
         _ => error.into(),
     }
+}
+
+/// Says what to do with the name of a server that has ended, and that this user cannot remove.
+fn left_behind(name: &str, socket: &Path) -> String {
+    let entry = socket.with_file_name(name);
+    format!(
+        "the server of {name:?} has ended, and its name is left: have {} removed by its user or \
+         root, or start the server again as that user",
+        entry.display()
+    )
 }
 
 /// Says where a name is instead, or which name is like it.
@@ -91,22 +114,13 @@ fn is_trusted(folder: &Path) -> bool {
 /// No server has the name, or its process has no number here.
 pub fn process_of(name: &str) -> Result<u32, CommandError> {
     let socket = directory::find(name).map_err(|error| advise(error.into()))?;
-    let process = match Connection::connect(&socket) {
-        Ok(connection) => connection.peer().ok().map(|peer| peer.pid),
-        // A stopped server with a full queue takes no connection; the number in the path is a hint.
-        // After any other error that number may be another process's.
-        Err(error) if error.kind() == ErrorKind::WouldBlock => directory::process_of(&socket),
-        Err(_) => None,
-    };
-    process.filter(|pid| *pid != 0 && Path::new("/proc").join(pid.to_string()).exists()).ok_or_else(
-        || {
-            let text = format!(
-                "the server of {name:?} has ended, or runs in a PID namespace that is not visible \
-                 here: see `upcall ls`"
-            );
-            CommandError::new(Exit::NotFound, text)
-        },
-    )
+    servers::process_at(&socket).ok_or_else(|| {
+        let text = format!(
+            "the server of {name:?} has ended, or runs in a PID namespace that is not visible \
+             here: see `upcall ls`"
+        );
+        CommandError::new(Exit::NotFound, text)
+    })
 }
 
 /// Maximum time that an option may give, in seconds: about 136 years, which no clock overflows.

@@ -9,10 +9,11 @@ use crate::output::{
     Columns, FAINT, STRONG, cell, counted, line, print, print_json, println, report, report_all,
     share, size,
 };
+use crate::servers::{SilentServer, ask_all};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use upcall::directory::{self, PeerTallies, Reading};
 
@@ -312,8 +313,8 @@ struct StatSources {
     servers: Vec<ServerBindings>,
     members: UserMembers,
     objects: UserObjects,
-    /// The errors of servers, members and homes that did not answer.
-    silent: Vec<CommandError>,
+    /// Servers that did not answer.
+    silent: Vec<SilentServer>,
 }
 
 impl StatSources {
@@ -325,13 +326,22 @@ impl StatSources {
         if args.shows_objects() {
             found.objects.renew();
         }
-        for socket in directory::domains().into_iter().filter(|_| args.shows_servers()) {
-            match look(socket) {
+        let sockets = if args.shows_servers() { directory::domains() } else { Vec::new() };
+        for (socket, looked) in sockets.iter().zip(ask_all(&sockets, look)) {
+            match looked {
                 Ok(server) => found.servers.push(server),
-                Err(error) => found.silent.push(error.into()),
+                Err(error) => found.silent.push(SilentServer::new(socket, error, "stat")),
             }
         }
         found
+    }
+
+    /// The errors of silent servers, apart from those with none of the names that were asked for.
+    fn silent(&self, args: &StatArgs) -> impl Iterator<Item = &CommandError> {
+        let wanted = |silent: &&SilentServer| {
+            args.names.is_empty() || silent.names.iter().any(|name| args.names.contains(name))
+        };
+        self.silent.iter().filter(wanted).map(|silent| &silent.error)
     }
 
     fn begin(&mut self) {
@@ -346,6 +356,8 @@ struct AllRows {
     bindings: Vec<BindingRow>,
     members: Vec<MemberActivity>,
     objects: Vec<ObjectActivity>,
+    /// Whether all servers answered.
+    complete: bool,
 }
 
 impl AllRows {
@@ -356,21 +368,17 @@ impl AllRows {
         let bindings = bindings.flat_map(|server| rows(server, &args.names, args.interval));
         let mut bindings: Vec<_> = bindings.collect();
         bindings.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
-        Self { bindings, members, objects }
+        Self { bindings, members, objects, complete: found.silent.is_empty() }
     }
 
-    /// The errors for names that nothing has.
-    fn unknown(
-        &self,
-        servers: &[ServerBindings],
-        args: &StatArgs,
-        folder: &Path,
-    ) -> Vec<CommandError> {
-        let exported = servers.iter().flat_map(|server| server.procedures.keys());
+    /// The errors for names that nothing has. The names of silent servers are not among them.
+    fn unknown(&self, found: &StatSources, args: &StatArgs, folder: &Path) -> Vec<CommandError> {
+        let exported = found.servers.iter().flat_map(|server| server.procedures.keys());
         let known: BTreeSet<&String> = exported
             .chain(self.bindings.iter().map(|row| &row.name))
             .chain(self.members.iter().map(|row| &row.group))
             .chain(self.objects.iter().map(|row| &row.name))
+            .chain(found.silent.iter().flat_map(|silent| &silent.names))
             .collect();
         let unknown = args.names.iter().filter(|name| !known.contains(name));
         unknown.map(|name| args.unknown(name, &known, folder)).collect()
@@ -397,17 +405,20 @@ pub fn run(args: &StatArgs) -> CommandResult {
     directory::sweep();
     let mut found = StatSources::new(args);
     if args.held {
-        show_held(&found.servers, args, &folder)?;
-        return Ok(report_all(&found.silent));
+        show_held(&found, args, &folder)?;
+        return Ok(report_all(found.silent(args)));
     }
     if let Some(interval) = args.interval {
         found.begin();
         std::thread::sleep(interval);
     }
     let rows = AllRows::new(&mut found, args);
-    let unknown = rows.unknown(&found.servers, args, &folder);
-    // There is nothing to show of names that are unknown.
-    if args.json || args.names.is_empty() || unknown.len() < args.names.len() {
+    let unknown = rows.unknown(&found, args, &folder);
+    // There is nothing to show of names that are unknown, or of servers that are silent.
+    let silent: BTreeSet<&String> = found.silent.iter().flat_map(|silent| &silent.names).collect();
+    let seen = |name: &&String| !silent.contains(name);
+    let shown = args.names.iter().filter(seen).count();
+    if args.json || args.names.is_empty() || unknown.len() < shown {
         rows.show(args, &folder)?;
     }
     for server in found.servers.iter().filter(|server| server.tallies.uncounted() > 0) {
@@ -417,24 +428,22 @@ pub fn run(args: &StatArgs) -> CommandResult {
             server.tallies.uncounted()
         ));
     }
-    let unseen = found.members.silent.into_values();
-    let unseen = unseen.chain(found.objects.silent.into_values().map(|(_, error)| error));
-    found.silent.extend(unseen.map(|error| CommandError::new(Exit::Refused, error)));
-    Ok(report_all(found.silent.iter().chain(&unknown)))
+    let unseen = found.members.silent.values();
+    let unseen = unseen.chain(found.objects.silent.values().map(|(_, error)| error));
+    let unseen: Vec<_> = unseen.map(|error| CommandError::new(Exit::Refused, error)).collect();
+    Ok(report_all(found.silent(args).chain(&unseen).chain(&unknown)))
 }
 
 /// Shows what servers hold for their clients.
-fn show_held(
-    servers: &[ServerBindings],
-    args: &StatArgs,
-    folder: &Path,
-) -> Result<(), CommandError> {
+fn show_held(found: &StatSources, args: &StatArgs, folder: &Path) -> Result<(), CommandError> {
     let rows: Vec<HeldAmount> =
-        servers.iter().flat_map(|server| held(server, &args.names)).collect();
+        found.servers.iter().flat_map(|server| held(server, &args.names)).collect();
     if args.json {
         print_json(&rows)
-    } else if rows.is_empty() {
+    } else if rows.is_empty() && found.silent.is_empty() {
         println(format_args!("{FAINT}no server runs in {}{FAINT:#}", folder.display()))
+    } else if rows.is_empty() {
+        Ok(())
     } else {
         print(held_table(&rows))
     }
@@ -442,11 +451,11 @@ fn show_held(
 
 /// Shows a table for each kind of rows that there are, or a line that says that there are none.
 fn show_tables(all: &AllRows, args: &StatArgs, folder: &Path) -> Result<(), CommandError> {
-    let AllRows { bindings, members, objects } = all;
+    let AllRows { bindings, members, objects, complete } = all;
     let none = match (bindings.is_empty(), members.is_empty(), objects.is_empty()) {
         (true, true, _) if args.groups => Some("no process is a member of a group"),
         (true, _, true) if args.objects => Some("no process is the home of an object"),
-        (true, true, true) => Some("no client is bound"),
+        (true, true, true) if *complete => Some("no client is bound"),
         _ => None,
     };
     if let Some(none) = none {
@@ -502,9 +511,9 @@ impl StatArgs {
 ///
 /// # Errors
 /// The server has ended, does not answer, or refuses this user.
-pub fn look(socket: PathBuf) -> Result<ServerBindings, upcall::BindError> {
-    let (peer, tallies) = directory::tallies(&socket)?;
-    let (_, exports) = directory::list(&socket)?;
+pub fn look(socket: &Path) -> Result<ServerBindings, upcall::BindError> {
+    let (peer, tallies) = directory::tallies(socket)?;
+    let (_, exports) = directory::list(socket)?;
     let names = |export: directory::Exported| {
         (export.name, export.procedures.into_iter().map(|(name, _)| name).collect())
     };

@@ -13,6 +13,7 @@ use crate::members::{self, MemberActivity, UserMembers};
 use crate::names::some_seconds;
 use crate::objects::{ObjectActivity, UserObjects};
 use crate::output::{self, counted, share, size};
+use crate::servers::ask_all;
 use crate::stat::{self, BindingRow, ServerBindings, Total, time};
 use layout::{fitting, wrapped};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
@@ -114,11 +115,12 @@ impl WatchedServers {
         let sockets = directory::domains();
         self.servers.retain(|socket, _| sockets.contains(socket));
         self.silent.retain(|socket| sockets.contains(socket));
-        for socket in sockets {
-            if self.servers.contains_key(&socket) || self.silent.contains(&socket) {
-                continue;
-            }
-            match stat::look(socket.clone()) {
+        let is_known =
+            |socket: &PathBuf| self.servers.contains_key(socket) || self.silent.contains(socket);
+        let new: Vec<_> = sockets.into_iter().filter(|socket| !is_known(socket)).collect();
+        let looked = ask_all(&new, stat::look);
+        for (socket, looked) in new.into_iter().zip(looked) {
+            match looked {
                 Ok(mut server) => {
                     server.begin();
                     self.servers.insert(socket, server);

@@ -98,10 +98,11 @@ pub mod directory {
     pub use upcall_rpc::Exported;
     pub use upcall_rpc::link::{MOST_LISTED, list, list_expecting, list_named, tallies};
     pub use upcall_rpc::names::{
-        FolderError, domains, domains_in, find, folder, folders, names_in, process_of, sweep,
+        FolderError, domains, domains_in, find, folder, folders, has_ended, names_in, process_of,
+        sweep,
     };
     pub use upcall_rpc::{Arrival, HELD, PeerTallies, Reading};
-    pub use upcall_rpc::{exported, list_far};
+    pub use upcall_rpc::{exported, exported_expecting, list_far};
 }
 
 /// What generated stubs use. Not for direct use, and not stable.

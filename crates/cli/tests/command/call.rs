@@ -208,4 +208,37 @@ fn a_server_that_ends_during_the_call_is_told_apart() {
     let output = call.wait_with_output().expect("its end");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(6 | 3)), "{error}");
+    // A shell has nothing to bind.
+    assert!(!error.contains("bind again"), "{error}");
+    assert!(
+        output.status.code() == Some(3) || error.contains("greeter.slow, which may"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_call_that_is_given_up_is_told_with_its_time() {
+    let (place, _server, _) = served();
+    let call = ["call", "--deadline", "0.05", "greeter.slow", "60000"];
+    let (code, out, error) = place.code(&call);
+    // On a slow machine the deadline is over before the call, which has its own text.
+    assert!(code == 5 && out.is_empty() && error.contains("50ms"), "{error}");
+    assert!(!error.contains("a longer deadline"), "{error}");
+}
+
+/// The user of a server on another machine is not known, so no policy can be applied.
+#[test]
+fn expected_users_are_read_by_name_and_by_number() {
+    let (place, _server, address) = served();
+    for user in ["root", "4000001", "any"] {
+        let (code, out, error) = place.code(&["call", "--expect", user, "greeter.greet", "Ada"]);
+        assert_eq!((code, out.as_str()), (0, "\"Hello, Ada!\"\n"), "{error}");
+        assert!(place.run(&["ls", "--expect", user]).0);
+    }
+    let (code, _, error) =
+        place.code(&["call", "--expect", "no such user", "greeter.greet", "Ada"]);
+    assert!(code == 2 && error.contains("give a user's name or number, or `any`"), "{error}");
+    let far = format!("tcp://{address}/greeter.greet");
+    let (code, _, error) = place.code(&["call", "--expect", "root", &far, "Ada"]);
+    assert!(code == 2 && error.contains("--expect is for servers on this machine"), "{error}");
 }

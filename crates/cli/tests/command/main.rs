@@ -6,6 +6,7 @@ mod examples;
 mod mistakes;
 mod scene;
 mod shell;
+mod users;
 
 use scene::{Place, until};
 use serde_json::Value;

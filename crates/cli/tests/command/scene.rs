@@ -190,6 +190,16 @@ pub fn program() {
                 .export("greeter", greeter::greeter::export(greeter::Greeter))
                 .listen("127.0.0.1:0"),
         ),
+        // For other users, for none, and for a group of which the server's user is no member.
+        Ok(whom @ ("shared" | "private" | "grouped")) => {
+            let server =
+                upcall::Server::new().export("greeter", greeter::greeter::export(greeter::Greeter));
+            serve(match whom {
+                "shared" => server.mode(0o666).policy(upcall::policy::any_user()),
+                "private" => server,
+                _ => server.mode(0o660).group(0),
+            });
+        }
         Ok("math") => serve(upcall::Server::new().export("math", math())),
         Ok("flood") => member(0),
         Ok("look away") => member(1),
@@ -237,15 +247,31 @@ impl Place {
     /// Runs this file as a program until it reports that it is ready. Returns it with its report:
     /// the address at which it listens.
     pub fn program(&self, what: &str) -> (Served, String) {
-        let mut command = Command::new(std::env::current_exe().expect("its own path"));
+        self.start(what, Command::new(std::env::current_exe().expect("its own path")))
+    }
+
+    /// Runs this file as a program of another user. Only root can.
+    pub fn program_as(&self, what: &str, user: u32) -> (Served, String) {
+        // That user may not be able to read the folder in which this file was built.
+        let copy = self.0.path().join("program");
+        if !copy.exists() {
+            std::fs::copy(std::env::current_exe().expect("its own path"), &copy).expect("a copy");
+        }
+        let mut command = Command::new(copy);
+        as_user(&mut command, user);
+        self.start(what, command)
+    }
+
+    fn start(&self, what: &str, mut command: Command) -> (Served, String) {
         command.args(["program", "--exact", "--nocapture"]).env(PROGRAM, what);
         command.env("UPCALL_DIR", self.names()).env_remove("XDG_RUNTIME_DIR");
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this file runs");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let report = lines
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("listens ").map(String::from));
+        let mut lines = lines.map_while(Result::ok);
+        let report = lines.find_map(|line| line.strip_prefix("listens ").map(String::from));
+        // The harness in the child writes a line after 60 s, and ends the child if it cannot.
+        std::thread::spawn(move || lines.for_each(drop));
         (Served(child), report.expect("it is ready"))
     }
 
@@ -255,6 +281,18 @@ impl Place {
         assert!(done, "{arguments:?}: {error}");
         serde_json::from_str(&said).expect("JSON")
     }
+}
+
+/// The user who runs the tests.
+pub fn user() -> u32 {
+    let own = std::fs::metadata("/proc/self").expect("this process");
+    std::os::unix::fs::MetadataExt::uid(&own)
+}
+
+/// Makes a command run as another user, of that user's group alone.
+pub fn as_user(command: &mut Command, user: u32) -> &mut Command {
+    std::os::unix::process::CommandExt::uid(command, user);
+    std::os::unix::process::CommandExt::gid(command, user)
 }
 
 /// Waits until `done` is true, for at most a minute.

@@ -1,0 +1,119 @@
+//! `--expect`: the users whose servers the command accepts, beside its own user and root.
+
+use crate::exit::{CommandError, Exit};
+use upcall::BindError;
+use upcall::policy::{self, Policy};
+use upcall_os::socket::own_user;
+
+/// A user whose servers are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpectedUser {
+    Any,
+    Number(u32),
+}
+
+/// Reads a user from the command line.
+fn expected_user(text: &str) -> Result<ExpectedUser, String> {
+    match (text, text.parse()) {
+        ("any", _) => Ok(ExpectedUser::Any),
+        (_, Ok(number)) => Ok(ExpectedUser::Number(number)),
+        _ => match upcall_os::user::number_of(text) {
+            Ok(number) => Ok(ExpectedUser::Number(number)),
+            Err(error) => Err(format!("{error}: give a user's name or number, or `any`")),
+        },
+    }
+}
+
+/// The option of commands that ask servers.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ExpectArgs {
+    /// Accept servers of this user as well: a name, a number, or `any`. Can be repeated. Servers of
+    /// one's own user and of root are always accepted.
+    #[arg(long = "expect", value_name = "USER", value_parser = expected_user)]
+    expected: Vec<ExpectedUser>,
+}
+
+impl ExpectArgs {
+    /// Returns `true` if no user was given.
+    pub fn is_default(&self) -> bool {
+        self.expected.is_empty()
+    }
+
+    /// Which servers the command accepts.
+    pub fn policy(&self) -> Box<Policy> {
+        if self.is_default() {
+            return Box::new(policy::own_user_or_root());
+        }
+        if self.expected.contains(&ExpectedUser::Any) {
+            return Box::new(policy::any_user());
+        }
+        let numbers = self.expected.iter().filter_map(|user| match user {
+            ExpectedUser::Any => None,
+            ExpectedUser::Number(number) => Some(*number),
+        });
+        Box::new(policy::users(numbers.chain([0, own_user()])))
+    }
+}
+
+/// The error for a server whose user `command` does not accept. `server` says which it is.
+pub fn not_accepted(server: &str, error: &BindError, command: &str) -> CommandError {
+    let BindError::WrongUser { found: Some(user), .. } = error else {
+        return CommandError::new(Exit::Refused, error);
+    };
+    let known = upcall_os::process::is_known_user(*user);
+    let name = upcall_os::user::name_of(*user).filter(|_| known);
+    let whose = match &name {
+        Some(name) => format!("user {name} ({user})"),
+        None if known => format!("user {user}"),
+        None => "a user without a number in this user namespace".into(),
+    };
+    // `stat` reads the memory of servers, which is open to their own user and root only.
+    let advice = match (command, known) {
+        ("stat", _) => "run it as that user, or as root".into(),
+        (_, true) => {
+            let named = name.unwrap_or_else(|| user.to_string());
+            format!("add `--expect {named}` if that is the server that you mean")
+        }
+        (_, false) => "add `--expect any` if that is the server that you mean".into(),
+    };
+    let text = format!(
+        "{server}: the server runs as {whose}, which `upcall {command}` does not accept: {advice}"
+    );
+    CommandError::new(Exit::Refused, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use upcall::directory::Peer;
+
+    fn accepts(expected: &[&str], uid: u32) -> bool {
+        let expected = expected.iter().map(|text| expected_user(text).expect("a user")).collect();
+        let peer = Peer { pid: 0, uid, gid: 1, groups: [].into(), pidfd: None };
+        ExpectArgs { expected }.policy()(&peer).is_ok()
+    }
+
+    #[test]
+    fn users_are_accepted_beside_ones_own_and_root() {
+        let own = own_user();
+        let other = own + 1;
+        assert!(accepts(&[], own) && accepts(&[], 0) && !accepts(&[], other));
+        for expected in [&["any"][..], &[&other.to_string()], &["root", &other.to_string()]] {
+            assert!(accepts(expected, own) && accepts(expected, 0) && accepts(expected, other));
+        }
+        assert!(!accepts(&["root"], other));
+        assert_eq!(expected_user("root"), Ok(ExpectedUser::Number(0)));
+        let unknown = expected_user("no such user").unwrap_err();
+        assert!(unknown.contains("no user \"no such user\": give"), "{unknown}");
+    }
+
+    #[test]
+    fn the_error_says_what_to_add() {
+        let error = |found| BindError::WrongUser { name: "a".into(), found, reason: "why".into() };
+        let text = |found, command| not_accepted("\"a\"", &error(found), command).to_string();
+        assert!(text(Some(0), "call").contains("user root (0)"), "{}", text(Some(0), "call"));
+        assert!(text(Some(4_000_001), "ls").contains("add `--expect 4000001` if"));
+        assert!(text(Some(0), "stat").ends_with("run it as that user, or as root"));
+        assert!(text(None, "call").contains("why"));
+    }
+}

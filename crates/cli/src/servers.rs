@@ -1,0 +1,125 @@
+//! The servers behind sockets: asking several at once, and what to say of one that does not answer.
+
+use crate::exit::{CommandError, Exit};
+use crate::expect;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use upcall::BindError;
+use upcall::directory;
+use upcall_os::socket::Connection;
+
+/// Maximum number of servers that are asked at the same time. A stopped one delays no other.
+const AT_ONCE: usize = 64;
+
+/// Asks the servers at these sockets at the same time. Returns the answers in the order of the
+/// sockets.
+pub fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path) -> T + Sync) -> Vec<T> {
+    let ask = &ask;
+    let batch = |sockets: &[PathBuf]| -> Vec<T> {
+        std::thread::scope(|scope| {
+            let asked: Vec<_> =
+                sockets.iter().map(|socket| scope.spawn(move || ask(socket))).collect();
+            asked.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        })
+    };
+    sockets.chunks(AT_ONCE).flat_map(batch).collect()
+}
+
+/// A server that was asked, and gave no answer that the command can use.
+pub struct SilentServer {
+    /// Its names in the folder of names.
+    pub names: Vec<String>,
+    pub error: CommandError,
+}
+
+impl SilentServer {
+    /// `command` asked the server with this socket, which is in the folder of names.
+    pub fn new(socket: &Path, error: BindError, command: &str) -> Self {
+        let leads_here = |name: &String| directory::find(name).is_ok_and(|found| found == socket);
+        let folder = socket.parent().unwrap_or(Path::new("/"));
+        let names: Vec<_> = directory::names_in(folder).into_iter().filter(leads_here).collect();
+        let error = match &error {
+            BindError::NoAnswer { after, .. } => no_answer(&names, socket, *after),
+            BindError::WrongUser { .. } => {
+                expect::not_accepted(&shown(&names, socket), &error, command)
+            }
+            _ => error.into(),
+        };
+        Self { names, error }
+    }
+}
+
+/// `"greeter", "math"`, or the socket of a server that has no name.
+fn shown(names: &[String], socket: &Path) -> String {
+    if names.is_empty() {
+        return format!("the server at {}", socket.display());
+    }
+    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The error for a server that did not answer within a time.
+pub fn no_answer(names: &[String], socket: &Path, after: Duration) -> CommandError {
+    let shown = shown(names, socket);
+    let text = match process_at(socket) {
+        None => format!(
+            "{shown}: the server did not answer within {after:?}: it may be stopped or overloaded"
+        ),
+        Some(pid) if is_stopped(pid) => format!(
+            "{shown}: process {pid} does not answer, because it is stopped: `kill -CONT {pid}` \
+             continues it"
+        ),
+        Some(pid) => format!(
+            "{shown}: process {pid} did not answer within {after:?}: it may be overloaded, or \
+             hang: see `upcall threads {pid}`"
+        ),
+    };
+    CommandError::new(Exit::Deadline, text)
+}
+
+/// The process that listens at a socket. Asks the kernel, so a stopped server is found as well.
+/// `None` if the process has ended, or has no number here.
+pub fn process_at(socket: &Path) -> Option<u32> {
+    let process = match Connection::connect(socket) {
+        Ok(connection) => connection.peer().ok().map(|peer| peer.pid),
+        // A stopped server with a full queue takes no connection; the number in the path is a hint.
+        // After any other error that number may be another process's.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => directory::process_of(socket),
+        Err(_) => None,
+    };
+    process.filter(|pid| *pid != 0 && Path::new("/proc").join(pid.to_string()).exists())
+}
+
+/// Returns `true` if a process is stopped, by a signal or a debugger.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the program's name, which may contain any character.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('T' | 't'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// Each question waits for the others, so it would hang if they were asked in turn.
+    #[test]
+    fn servers_are_asked_at_the_same_time_and_answers_keep_their_order() {
+        let sockets: Vec<PathBuf> = (0..AT_ONCE).map(|at| at.to_string().into()).collect();
+        let all = Barrier::new(sockets.len());
+        let answers = ask_all(&sockets, |socket| {
+            all.wait();
+            socket.to_path_buf()
+        });
+        assert_eq!(answers, sockets);
+    }
+
+    #[test]
+    fn a_server_without_a_name_is_shown_by_its_socket() {
+        let socket = Path::new("/run/upcall/domain.1.0.a");
+        assert_eq!(shown(&[], socket), "the server at /run/upcall/domain.1.0.a");
+        assert_eq!(shown(&["a".into(), "b".into()], socket), "\"a\", \"b\"");
+        assert!(!is_stopped(std::process::id()));
+    }
+}

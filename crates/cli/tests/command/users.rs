@@ -1,0 +1,77 @@
+//! Servers of other users. Only root can start such servers.
+
+use crate::scene::{Place, Served, as_user, user};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// Two users without a name, as a system may have them.
+const ALICE: u32 = 61_001;
+const BOB: u32 = 61_002;
+
+/// A folder of names in which each user may enter names, or `None` if this is not root.
+fn shared() -> Option<Place> {
+    if user() != 0 {
+        eprintln!("skipped: only root can start servers of other users");
+        return None;
+    }
+    let place = Place::new();
+    fs::set_permissions(place.0.path(), Permissions::from_mode(0o755)).expect("its own folder");
+    fs::create_dir(place.names()).expect("a folder");
+    fs::set_permissions(place.names(), Permissions::from_mode(0o1777)).expect("its own folder");
+    Some(place)
+}
+
+#[test]
+fn a_server_of_another_user_is_accepted_if_the_user_is_expected() {
+    let Some(place) = shared() else { return };
+    let (_server, _) = place.program_as("shared", ALICE);
+    for command in [&["call", "greeter.greet", "Ada"][..], &["call", "greeter"], &["ls"]] {
+        let (code, out, error) = place.code(command);
+        assert!(code == 4 && out.is_empty(), "{command:?}: {code}: {out}{error}");
+        let text = format!("upcall: \"greeter\": the server runs as user {ALICE}");
+        assert!(error.starts_with(&text), "{error}");
+        assert!(error.contains(&format!("add `--expect {ALICE}` if")), "{error}");
+    }
+    let (code, out, error) = place.code(&["stat", "greeter"]);
+    assert!(code == 4 && out.is_empty() && error.contains("run it as that user"), "{out}{error}");
+    for expected in [&ALICE.to_string(), "any"] {
+        let call = ["call", "--expect", expected, "greeter.greet", "Ada"];
+        assert_eq!(place.code(&call), (0, "\"Hello, Ada!\"\n".into(), String::new()));
+        let (code, out, error) = place.code(&["ls", "--procedures", "--expect", expected]);
+        assert!(code == 0 && out.contains("greet: func"), "{out}{error}");
+    }
+    let call = ["call", "--expect", "61003", "greeter.greet", "Ada"];
+    assert_eq!(place.code(&call).0, 4);
+}
+
+/// The second user can neither ask the kernel who listens at the socket, nor remove the name.
+#[test]
+fn what_a_killed_server_of_another_user_left_is_named() {
+    let Some(place) = shared() else { return };
+    let (first, report) = place.program_as("private", ALICE);
+    assert!(report.is_empty(), "{report}");
+    let (_second, report) = place.program_as("private", BOB);
+    assert!(report.contains("a process of another user"), "{report}");
+    drop::<Served>(first);
+    let (_third, report) = place.program_as("private", BOB);
+    let entry = place.names().join("greeter").display().to_string();
+    assert!(report.contains("has ended") && report.contains(&entry), "{report}");
+    // That user may not be able to read the folder in which the command was built.
+    let command = place.0.path().join("upcall");
+    fs::copy(env!("CARGO_BIN_EXE_upcall"), &command).expect("a copy");
+    let mut call = Command::new(command);
+    call.args(["call", "greeter.greet", "Ada"]).env("UPCALL_DIR", place.names());
+    let output = as_user(&mut call, BOB).output().expect("the command starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(3) && error.contains(&entry), "{error}");
+    assert!(error.contains("has ended, and its name is left"), "{error}");
+}
+
+#[test]
+fn a_group_without_the_servers_user_is_named() {
+    let Some(place) = shared() else { return };
+    let (_server, report) = place.program_as("grouped", ALICE);
+    let text = format!("user `{ALICE}` is not a member of group `root`");
+    assert!(report.contains(&text), "{report}");
+}
