@@ -63,6 +63,52 @@ fn what_the_parser_refuses_has_a_place_too() {
 }
 
 #[test]
+fn what_the_parser_refuses_has_advice() {
+    let rule = "is not a name in WIT: names are lower case, with hyphens between their words";
+    let cases = [
+        ("f: func() -> String;", "3:14: `String` ", "; the text type is `string`"),
+        ("greet_error: func();", "3:1: `greet_error` ", "; write `greet-error`"),
+        ("f: func(userName: u8);", "3:9: `userName` ", "; write `user-name`"),
+        ("record %Item { a: u8 }", "3:8: `Item` ", "; write `item`"),
+        ("record item { a--b: u8 }", "3:15: `a--b` ", "; write `a-b`"),
+        ("/* é */ enum e { Red }", "3:19: `Red` ", "; write `red`"),
+    ];
+    for (body, begin, end) in cases {
+        let found = refusal(body);
+        let expected = format!("source of a:b/i:{begin}{rule}{end}");
+        assert_eq!(found, expected, "{body}");
+    }
+    let cases = [
+        ("f: func(from: string);", "; to use this word as a name, write `%from`"),
+        ("record r { type: u8 }", "; to use this word as a name, write `%type`"),
+        ("enum e { list }", "; to use this word as a name, write `%list`"),
+        ("f: func(a: i32);", "`i32` does not exist; write `s32`"),
+        ("f: func() -> bytes;", "`bytes` does not exist; write `list<u8>`"),
+        ("f: func() -> nothing;", "`nothing` does not exist"),
+    ];
+    for (body, end) in cases {
+        let found = refusal(body);
+        assert!(found.ends_with(end), "{body}\n  gave {found}\n  not {end}");
+    }
+}
+
+#[test]
+fn a_package_without_its_semicolon_is_named() {
+    for package in ["package demo:hello", "package demo:hello@1.0.0"] {
+        let wit = format!("// First; comment.\n{package}\n\n/// A greeter.\ninterface i {{}}");
+        let found = DynamicInterface::parse("demo:hello/i", &wit, "").unwrap_err().to_string();
+        let expected = format!(
+            "source of demo:hello/i:5:1: expected `;` or `{{` after `{package}`, found keyword \
+             `interface`"
+        );
+        assert_eq!(found, expected);
+    }
+    let wit = "package demo:hello;\ninterface i\nrecord r { a: u8 }";
+    let found = DynamicInterface::parse("demo:hello/i", wit, "").unwrap_err().to_string();
+    assert!(found.ends_with("expected '{', found keyword `record`"), "{found}");
+}
+
+#[test]
 fn too_many_of_something_is_refused() {
     let params = |n: usize| (0..n).map(|i| format!("p{i}: u8")).collect::<Vec<_>>().join(", ");
     assert!(refusal(&format!("f: func({});", params(16))).starts_with("accepted"));

@@ -6,6 +6,7 @@
 //! interface of the compiled package uses them; a package in `deps` that is not used may contain
 //! anything.
 
+mod advice;
 mod carried;
 mod procedures;
 mod types;
@@ -14,6 +15,7 @@ mod worlds;
 use crate::error::{Error, Location};
 use crate::limits::LimitsFile;
 use crate::model::{InterfaceDefinition, Model, ProcedureDefinition, TypeId};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use wit_parser::{InterfaceId, PackageId, ParseError, Resolve, ResolveError, Span, WorldId};
@@ -131,22 +133,33 @@ fn read(source: &WitSource<'_>) -> Result<(Resolve, PackageId, Vec<PathBuf>), Er
     match pushed {
         Ok((package, files)) => Ok((resolve, package, files)),
         Err(error) => {
-            let span = error.chain().find_map(|layer| {
-                layer
-                    .downcast_ref::<ParseError>()
-                    .map(|e| e.kind().span())
-                    .or_else(|| layer.downcast_ref::<ResolveError>().map(|e| e.kind().span()))
-            });
+            let parse = error.chain().find_map(|layer| layer.downcast_ref::<ParseError>());
+            let resolved = error.chain().find_map(|layer| layer.downcast_ref::<ResolveError>());
+            let span = parse.map(|e| e.kind().span()).or(resolved.map(|e| e.kind().span()));
             let at =
                 span.map(|span| place(&resolve, span, source)).unwrap_or_else(|| whole(source));
             // The innermost error says what is wrong. The outer ones repeat the path, which `at`
             // already has.
-            let message = match span {
-                Some(_) => error.root_cause().to_string(),
-                None => format!("{error:#}"),
+            let message = match (parse, span) {
+                (Some(error), _) => advised(&resolve, error, source),
+                (None, Some(_)) => error.root_cause().to_string(),
+                (None, None) => format!("{error:#}"),
             };
             Err(Error::Wit { at, message })
         }
+    }
+}
+
+/// The parser's error, with advice if its text can still be read.
+fn advised(resolve: &Resolve, error: &ParseError, source: &WitSource<'_>) -> String {
+    let found = resolve.source_map.resolve_span(error.kind().span());
+    let text = found.as_ref().and_then(|found| match source {
+        WitSource::Text(_, text) => Some(Cow::Borrowed(*text)),
+        WitSource::Path(_) => std::fs::read_to_string(found.path).ok().map(Cow::Owned),
+    });
+    match (found, text) {
+        (Some(found), Some(text)) => advice::advise(error, &text, found.range.start),
+        _ => error.to_string(),
     }
 }
 
