@@ -131,6 +131,12 @@ pub enum FindError {
 impl fmt::Display for FindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Name(NotFound::Unknown { name, folder }) => write!(
+                f,
+                "no home has made {name:?} in {}: start its home first, wait for it by \
+                 `find_wait`, or look which objects there are by `upcall stat --objects`",
+                folder.display()
+            ),
             Self::Name(error) => error.fmt(f),
             Self::Unreachable { name, why } => {
                 write!(f, "the home of {name:?} cannot be reached: {why}")

@@ -1,8 +1,10 @@
 //! Finding objects whose homes belong to other users.
 
+use crate::absent::wait_while_absent;
 use crate::error::FindError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use upcall_directory::policy::Policy;
 use upcall_os::socket::Peer;
 
@@ -37,5 +39,14 @@ impl<H> Finder<H> {
     /// See [`FindError`]; [`FindError::WrongUser`] if the policy does not accept the object's home.
     pub fn find(&self, name: &str) -> Result<H, FindError> {
         (self.find)(name, self.accepts.clone())
+    }
+
+    /// Finds the object like [`find`](Self::find), and waits for at most `limit` while no home has
+    /// made it: see [`Homed::find_wait`](crate::Homed::find_wait).
+    ///
+    /// # Errors
+    /// See [`Homed::find_wait`](crate::Homed::find_wait).
+    pub fn find_wait(&self, name: &str, limit: Duration) -> Result<H, FindError> {
+        wait_while_absent(limit, || self.find(name))
     }
 }

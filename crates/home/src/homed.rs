@@ -1,5 +1,6 @@
 //! Objects of a type: [`Homed`].
 
+use crate::absent::wait_while_absent;
 use crate::builder::HomeBuilder;
 use crate::error::{AccessError, CreateError, FindError};
 use crate::finder::Finder;
@@ -168,6 +169,23 @@ impl<T: Shared> Homed<T> {
     pub fn find(name: &str) -> Result<Self, FindError> {
         let handle = Handle::find(name, shape_of::<T>())?;
         Ok(Self { handle, of: PhantomData })
+    }
+
+    /// Finds the object like [`find`](Self::find), and waits for at most `limit` while no home has
+    /// made it.
+    ///
+    /// # Blocking
+    /// Blocks the calling thread. It takes no processor time while the name is absent, and other
+    /// user-level threads go on.
+    ///
+    /// # Errors
+    /// At once, if a home is there and refuses. At the limit, the error of the last attempt, such
+    /// as [`FindError::Name`]; an attempt takes at most 5 s.
+    ///
+    /// # Peer death
+    /// A home that has ended is taken for absent: the next one with this name is waited for.
+    pub fn find_wait(name: &str, limit: Duration) -> Result<Self, FindError> {
+        wait_while_absent(limit, || Self::find(name))
     }
 
     /// Finds objects at homes that `accepts` accepts.

@@ -8,6 +8,7 @@
 //! [`Asked`], which can only request errands. The object behind a value has no data, and its memory
 //! is handed over to no guest.
 
+use crate::absent::wait_while_absent;
 use crate::builder::HomeBuilder;
 use crate::error::{CreateError, FindError};
 use crate::failure::InvokeError;
@@ -327,6 +328,15 @@ impl<V: 'static> Asked<V> {
     /// See [`FindError`].
     pub fn find(name: &str) -> Result<Self, FindError> {
         Ok(Self { handle: Handle::find(name, KEPT)?, of: PhantomData })
+    }
+
+    /// Finds the value like [`find`](Self::find), and waits for at most `limit` while no home has
+    /// made it: see [`Homed::find_wait`].
+    ///
+    /// # Errors
+    /// See [`Homed::find_wait`].
+    pub fn find_wait(name: &str, limit: Duration) -> Result<Self, FindError> {
+        wait_while_absent(limit, || Self::find(name))
     }
 
     /// Finds values at homes that `accepts` accepts: see [`Homed::expect`].

@@ -31,6 +31,7 @@
 //! Source: Psyche (P1 to P3, P5 to P8 here).
 #![forbid(unsafe_code)]
 
+mod absent;
 mod account;
 pub mod accounts;
 mod asking;

@@ -94,8 +94,8 @@ impl fmt::Display for DataError {
             Self::Full { asked } => {
                 write!(
                     f,
-                    "no room is left in the object for {asked} bytes: make it with more, or remove \
-                     something"
+                    "no room is left in the object for {asked} bytes: remove something, or have \
+                     its home make it with more (`.room(bytes)`)"
                 )
             }
             Self::Corrupt { what, at } => write!(

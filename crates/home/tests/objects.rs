@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 use upcall_home::{
-    AccessError, CreateError, FindError, Grant, Handle, HomeBuilder, NotAnObject, Torn, Verdict,
+    AccessError, CreateError, FindError, Grant, Handle, HomeBuilder, Homed, NotAnObject, Torn,
+    Verdict,
 };
 use upcall_shm::span::WritableSpan;
 
@@ -73,6 +74,34 @@ fn what_is_found_is_what_was_made() {
     let empty = HomeBuilder::new(&name("empty"), 0).create(SHAPE, |_| ()).unwrap_err();
     assert!(empty.to_string().contains("1 to"), "{empty}");
     assert!(HomeBuilder::new("a/b", 8).create(SHAPE, |_| ()).is_err());
+}
+
+/// Longest wait for a home that is about to start, in seconds.
+const GUARD: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_guest_waits_for_its_home() {
+    let late = name("late");
+    let home = std::thread::scope(|scope| {
+        let found = scope.spawn(|| Homed::<u64>::find_wait(&late, GUARD).unwrap());
+        let asked = scope.spawn(|| {
+            let finder = Homed::<u64>::expect(|_| Ok(()));
+            finder.find_wait(&late, GUARD).unwrap()
+        });
+        let home = Homed::<u64>::create(&late).with(|all| all.set(7)).unwrap();
+        for found in [found, asked] {
+            assert_eq!(found.join().unwrap().access(|all| all.get()), Ok(7));
+        }
+        home
+    });
+    // A home that is there and refuses is not waited for.
+    let other = Homed::<u32>::find_wait(&late, Duration::MAX).unwrap_err();
+    assert!(matches!(other, FindError::Refused { .. }), "{other}");
+    drop(home);
+    let absent = Homed::<u64>::find_wait(&late, Duration::ZERO).unwrap_err();
+    let text = absent.to_string();
+    let begins = format!("no home has made {late:?} in ");
+    assert!(text.starts_with(&begins) && text.contains("upcall stat --objects"), "{text}");
 }
 
 #[test]
