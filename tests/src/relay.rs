@@ -63,8 +63,7 @@ impl Station {
 
 impl relay::Serve for Station {
     fn go(&self, names: &[String], ms: u32) -> Result<Vec<u32>, String> {
-        let left =
-            upcall::thread::calls_end().map(|ends| ends.saturating_duration_since(Instant::now()));
+        let left = upcall::deadline().map(|ends| ends.saturating_duration_since(Instant::now()));
         let before = *self.marks.lock();
         *self.marks.lock() = Marks { begun: before.begun + 1, left, ..before };
         let gone = self.go_on(names, ms);

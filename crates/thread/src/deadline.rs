@@ -79,6 +79,9 @@ pub fn with_deadline<T>(at: Instant, body: impl FnOnce() -> T) -> Result<T, Dead
 }
 
 /// The calling thread's deadline, if it runs inside [`with_deadline`].
+///
+/// The deadline of a call from another domain is not one of the thread that serves it: see
+/// [`calls_end`], which is `upcall::deadline` for programs.
 #[inline]
 pub fn deadline() -> Option<Instant> {
     deadline_of(current_record())

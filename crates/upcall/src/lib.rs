@@ -32,8 +32,8 @@
 //! # }
 //! ```
 //!
-//! This crate re-exports the parts that programs use; its own is one function that joins threads
-//! with calls ([`thread::processors`]).
+//! This crate re-exports the parts that programs use. Its own are [`deadline`] and
+//! [`thread::processors`], which join threads with calls.
 //!
 //! # Features
 //! Calls and threads are always there.
@@ -57,6 +57,36 @@ pub use upcall_rpc::{
     WhenFull, policy,
 };
 pub use upcall_sched::Closed;
+
+/// The time until which the caller of the running handler waits. `None` if it waits for ever.
+///
+/// A handler that computes for long can look at it now and then, and return early: a later result
+/// is dropped. The handler's own calls end at this time by themselves. If the thread has a deadline
+/// of its own ([`thread::with_deadline`]), the earlier of the two counts.
+///
+/// Threads that the handler starts, and the work that it gives to [`thread::blocking`], see `None`:
+/// pass the time on to them. A call through a local client has no deadline of its own, and its
+/// handler sees that of the thread. The end of the caller, or its [`CancelToken`], changes nothing
+/// here.
+///
+/// ```
+/// # use std::time::Instant;
+/// fn sum(numbers: &[u64]) -> Option<u64> {
+///     let mut sum = 0_u64;
+///     for part in numbers.chunks(1 << 20) {
+///         if upcall::deadline().is_some_and(|ends| ends <= Instant::now()) {
+///             return None;
+///         }
+///         sum = part.iter().fold(sum, |sum, number| sum.wrapping_add(*number));
+///     }
+///     Some(sum)
+/// }
+/// assert_eq!(sum(&[1, 2, 3]), Some(6));
+/// ```
+#[must_use]
+pub fn deadline() -> Option<std::time::Instant> {
+    upcall_thread::calls_end()
+}
 
 /// User-level threads.
 pub mod thread {
