@@ -32,8 +32,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<Address>, BindError> {
     names::check(name).map_err(bad)?;
     if !is_server(server) {
         return Err(bad(
-            "it has no host and port before the name: write tcp://HOST:PORT/NAME, with a port from 1 \
-             to 65535",
+            "it has no host and port before the name: write tcp://HOST:PORT/NAME, with a port \
+             from 1 to 65535",
         ));
     }
     Ok(Some(Address { server: server.into(), name: name.into() }))
