@@ -15,7 +15,7 @@ followed in their order, in one shell. Of what is printed
 
 A command that ends in `&` goes on beside the next ones. The test waits until that command has
 entered a name in the folder of names, and has printed what stands beneath it. A page that begins
-with `<!-- after: PAGE -->` has the files of that page at its start. A page with
+with `<!-- after: PAGE -->` has the files and the package of that page at its start. A page with
 `<!-- needs: PROGRAM... -->` is left out, with a line that says so, where one of these is missing.
 
 The port 7411 of a page is another one in each run, which is free.
@@ -55,6 +55,9 @@ LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()<?([^)\s>]+)>?((?:\s+\"[^
 
 # Commands that install something. The test does not run them, and checks that they exist.
 INSTALLS = re.compile(r"make [a-z]\w*\b|cargo install --path")
+
+# Commands that make a package.
+PACKAGE = re.compile(r"cargo (init|add) ")
 
 # Lines that are left out of what a command prints.
 NOISE = re.compile(r"^\s+(Compiling|Finished|Running|Updating|Locking|Adding|Creating|Blocking) "
@@ -418,12 +421,14 @@ def follow(page: Path, installed: Path) -> None:
             environment.pop(name, None)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = str(free.getsockname()[1])
-        if found := re.match(r"<!-- after: (\S+) -->", page.read_text()):
-            for kind, name, text in blocks((page.parent / found[1]).resolve()):
-                if kind == "file":
-                    write(folder, name, text)
         shell = Shell(folder, environment)
         try:
+            if found := re.match(r"<!-- after: (\S+) -->", page.read_text()):
+                for kind, name, text in blocks((page.parent / found[1]).resolve()):
+                    if kind == "file":
+                        write(folder, name, text)
+                    elif PACKAGE.match(name):
+                        shell.run(name.replace("~/upcall/", f"{ROOT}/"), [], names)
             # The folder that a page's commands have gone to is that of its next files, too.
             for kind, name, text in blocks(page):
                 if kind == "file":
