@@ -13,7 +13,7 @@ fn install(folder: &Path, bin: &str) {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("cmake").join(name);
         let text = std::fs::read_to_string(source).unwrap();
         let text = text.replace("@BINDIR@", bin).replace("@VERSION@", "0.2.7");
-        std::fs::write(package.join(name), text.replace("@INCLUDEDIR@", "/nowhere")).unwrap();
+        std::fs::write(package.join(name), text.replace("@INCLUDEDIR@", env!("CARGO_MANIFEST_DIR"))).unwrap();
     }
 }
 

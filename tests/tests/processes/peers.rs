@@ -425,7 +425,7 @@ fn each_side_says_which_users_it_accepts() {
         .ask("bind-expecting trial 61001")
         .expect_ok("a member of the group");
     let mut server = place.start_by(&wrapper(&place, Space::Same, ONE), "serve group group=0");
-    server.hear().expect_error("Resource", &["a socket in"]);
+    server.hear().expect_error("Resource", &["is not a member of group `root`"]);
     let mut server =
         place.start_by(&wrapper(&place, Space::Same, ONE), "serve group group=no-such-group");
     server.hear().expect_error("Resource", &["the group of its socket", "no-such-group"]);
@@ -497,7 +497,7 @@ fn an_object_is_shared_between_users() {
         said => Err(format!("{said:?}")),
     });
     let mut home = share(ONE, "make mode=666 admit=61002 group=0");
-    home.hear().expect_error("Name.Resource", &["a socket in"]);
+    home.hear().expect_error("Name.Resource", &["is not a member of group `root`"]);
 }
 
 /// A process that is root, or another user, inside a user namespace of its own counts as the user
