@@ -257,9 +257,10 @@ DEB := $(abspath $(or $(CARGO_TARGET_DIR),target))/deb
 
 deb:
 	@command -v dpkg-deb objdump >/dev/null || { echo "deb: dpkg-deb or objdump is missing (apt install dpkg binutils)"; exit 1; }
-	rm -rf $(DEB)
-	$(MAKE) --no-print-directory install DESTDIR=$(DEB)/root PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu
-	packaging/deb.sh $(DEB)/root $(DEB)/upcall_$(VERSION)_amd64.deb $(VERSION)
+	@test $(words $(DEB)) = 1 || { echo "deb: the path \"$(DEB)\" has a space, which make cannot handle"; exit 1; }
+	rm -rf "$(DEB)"
+	umask 022 && $(MAKE) --no-print-directory install DESTDIR=$(DEB)/root PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu
+	umask 022 && packaging/deb.sh $(DEB)/root $(DEB)/upcall_$(VERSION)_amd64.deb $(VERSION)
 
 # The documents as a book, and a check of all links. mdBook is built once if it is not there.
 MDBOOK_VERSION := 0.5.4

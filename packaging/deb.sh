@@ -9,7 +9,7 @@ set -euo pipefail
 staged=$1 output=$2 version=$3
 here=$(dirname "$0")
 
-binaries=(-type f \( -name 'libupcall.so.*' -o -path '*/bin/*' \))
+binaries=(-type f \( -name 'libupcall.so.*' -o -path "$staged/usr/bin/*" \))
 
 # Line tables are two thirds of the size, and only for debugging Upcall itself.
 find "$staged" "${binaries[@]}" -exec strip --strip-debug {} +

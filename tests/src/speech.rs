@@ -22,7 +22,7 @@ use upcall_shm::slot::{Slot, SlotMessage};
 use upcall_shm::station::Station;
 
 /// The version that this program speaks.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// A client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -46,6 +46,10 @@ function(upcall_add_interface name wit)
         message(FATAL_ERROR "upcall_add_interface(${name} ${wit}): the command `upcall` was found "
             "neither in @BINDIR@ nor in PATH; install it, or set UPCALL_COMMAND to its path")
     endif()
+    if(NOT CMAKE_C_COMPILER_LOADED)
+        message(FATAL_ERROR "upcall_add_interface(${name} ${wit}): the generated code is C; "
+            "add C to the languages of project()")
+    endif()
     get_filename_component(source "${wit}" ABSOLUTE)
     if(NOT EXISTS "${source}")
         message(FATAL_ERROR "upcall_add_interface(${name} ${wit}): there is no ${source}")

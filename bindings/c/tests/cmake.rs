@@ -13,15 +13,25 @@ fn install(folder: &Path, bin: &str) {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("cmake").join(name);
         let text = std::fs::read_to_string(source).unwrap();
         let text = text.replace("@BINDIR@", bin).replace("@VERSION@", "0.2.7");
-        std::fs::write(package.join(name), text.replace("@INCLUDEDIR@", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        std::fs::write(
+            package.join(name),
+            text.replace("@INCLUDEDIR@", env!("CARGO_MANIFEST_DIR")),
+        )
+        .unwrap();
     }
 }
 
 /// Configures a project of these lines. Returns whether CMake accepts it, and what it prints.
 fn configure(lines: &str, bin: &str) -> (bool, String) {
+    configure_in("C", lines, bin)
+}
+
+/// The same, in a project of these languages.
+fn configure_in(languages: &str, lines: &str, bin: &str) -> (bool, String) {
     let folder = tempfile::tempdir().unwrap();
     install(folder.path(), bin);
-    let project = format!("cmake_minimum_required(VERSION 3.16)\nproject(trial C)\n{lines}\n");
+    let project =
+        format!("cmake_minimum_required(VERSION 3.16)\nproject(trial {languages})\n{lines}\n");
     std::fs::write(folder.path().join("CMakeLists.txt"), project).unwrap();
     std::fs::write(folder.path().join("greeter.wit"), "package demo:greeter;").unwrap();
     let prefix = format!("-DCMAKE_PREFIX_PATH={}", folder.path().display());
@@ -71,6 +81,11 @@ fn what_cannot_be_built_is_refused_with_what_to_do() {
             assert!(said.contains(part), "{lines}: {said}");
         }
     }
+    let (done, said) = configure_in("NONE", "find_package(upcall 0.2 REQUIRED)", bin);
+    assert!(!done && !said.contains("64 bits"), "only Threads needs a language: {said}");
+    let lines = &format!("{found}upcall_add_interface(greeter greeter.wit)");
+    let (done, said) = configure_in("CXX", lines, bin);
+    assert!(!done && said.contains("add C to the languages"), "{said}");
 }
 
 #[test]

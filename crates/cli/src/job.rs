@@ -34,8 +34,8 @@ pub enum JobCommand {
 /// members.
 ///
 /// The exit code is that of the member that failed and ended first, or 128 plus the number of the
-/// signal that killed it. If another member panics (101) or crashes while the rest is being ended,
-/// its code counts: it is probably the cause.
+/// signal that killed it. If that code is 1, and another member panics (101) or crashes while the
+/// rest is being ended, the code of the latter counts: it is probably the cause.
 #[derive(clap::Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct JobRunArgs {

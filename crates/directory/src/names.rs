@@ -353,7 +353,8 @@ fn not_listening(folder: &Path, access: Access, error: io::Error) -> NotEntered 
         // The kernel's answer to `chown`. A folder that this user may not write gives EACCES.
         io::ErrorKind::PermissionDenied
             if error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error())
-                && let Some(group) = access.group =>
+                && let Some(group) = access.group
+                && !has_group(group) =>
         {
             let user = own_user();
             let user = upcall_os::user::name_of(user).unwrap_or_else(|| user.to_string());
@@ -500,6 +501,12 @@ fn folder_of(socket: &Path) -> &Path {
 pub fn process_of(socket: &Path) -> Option<u32> {
     let (pid, space) = number_in(socket.file_name()?.to_str()?)?;
     (Some(space) == pid_namespace()).then_some(pid)
+}
+
+/// Returns `true` if this process may give its files to the group, as far as is known.
+fn has_group(group: u32) -> bool {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    rustix::process::getegid().as_raw() == group || groups.iter().any(|one| one.as_raw() == group)
 }
 
 /// Returns `true` if the process that made a socket has certainly ended.
@@ -729,13 +736,18 @@ mod tests {
         let text = |access, error: rustix::io::Errno| {
             not_listening(Path::new("/run/upcall"), access, error.into()).to_string()
         };
-        let root = Access { mode: None, group: Some(0) };
-        let found = text(root, rustix::io::Errno::PERM);
+        // No group of this process, and none with a name.
+        let other = Access { mode: None, group: Some(3_999_999_999) };
+        let found = text(other, rustix::io::Errno::PERM);
         let user = upcall_os::user::name_of(own_user()).unwrap_or_else(|| own_user().to_string());
-        let member = format!("user `{user}` is not a member of group `root`");
+        let member = format!("user `{user}` is not a member of group `3999999999`");
         assert!(found.starts_with(&member), "{found}");
+        // A file system that knows no owners gives the same error to a member.
+        let own = Access { group: Some(rustix::process::getegid().as_raw()), ..other };
+        let found = text(own, rustix::io::Errno::PERM);
+        assert!(!found.contains("member"), "{found}");
         // A folder that this user may not write has nothing to do with the group.
-        let folder = text(root, rustix::io::Errno::ACCESS);
+        let folder = text(other, rustix::io::Errno::ACCESS);
         assert!(folder.contains("/run/upcall") && !folder.contains("group"), "{folder}");
     }
 

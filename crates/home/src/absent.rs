@@ -18,7 +18,7 @@ pub(crate) fn wait_while_absent<H>(
 fn absence(error: &FindError) -> Option<Absence<'_>> {
     match error {
         FindError::Name(NotFound::Unknown { folder, .. }) => Some(Absence::Name(folder)),
-        FindError::Unreachable { .. } => Some(Absence::Holder),
+        FindError::Absent { .. } => Some(Absence::Holder),
         _ => None,
     }
 }

@@ -86,12 +86,13 @@ pub(crate) fn connect(
     request: &ObjectRequest,
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<Connected, FindError> {
+    let absent = |why: String| FindError::Absent { name: name.into(), why };
     let unreachable = |why: String| FindError::Unreachable { name: name.into(), why };
     let failed = |error: std::io::Error| unreachable(error.to_string());
     let socket = names::find_object(name)?;
     let connection = Connection::connect_until(&socket, Instant::now() + PATIENCE).map_err(
         |error| match error.kind() {
-            _ if is_shut(&error) => unreachable("it has ended".into()),
+            _ if is_shut(&error) => absent("it has ended".into()),
             std::io::ErrorKind::PermissionDenied => {
                 let own = upcall_os::socket::own_user();
                 unreachable(format!(
@@ -103,7 +104,7 @@ pub(crate) fn connect(
         },
     )?;
     let peer = connection.peer().map_err(|error| match says_ended(&error) {
-        true => unreachable("it has ended".into()),
+        true => absent("it has ended".into()),
         false => failed(error),
     })?;
     accepts(&peer).map_err(|reason| FindError::WrongUser {
@@ -116,12 +117,10 @@ pub(crate) fn connect(
     let message = match connection.receive_within(EAGER, PATIENCE) {
         Ok(Received::Message(message)) => message,
         Ok(Received::Nothing) => {
-            return Err(unreachable(format!(
-                "it has not answered for {PATIENCE:?}: is it stopped?"
-            )));
+            return Err(absent(format!("it has not answered for {PATIENCE:?}: is it stopped?")));
         }
         Ok(Received::Closed) if connection.peer_ends_within(TO_END) => {
-            return Err(unreachable("it has ended".into()));
+            return Err(absent("it has ended".into()));
         }
         Ok(Received::Closed) => {
             return Err(unreachable("it is alive, but has hung up without an answer".into()));

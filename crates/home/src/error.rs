@@ -95,7 +95,15 @@ impl std::error::Error for NotAnObject {}
 pub enum FindError {
     /// There is no such name.
     Name(NotFound),
-    /// The home does not answer.
+    /// The home has ended, or does not answer. Another one may make the object again.
+    Absent {
+        /// The object.
+        name: String,
+        /// What happened.
+        why: String,
+    },
+    /// The home is there, and refuses the connection or breaks the protocol; or a resource is
+    /// missing here.
     Unreachable {
         /// The object.
         name: String,
@@ -138,7 +146,7 @@ impl fmt::Display for FindError {
                 folder.display()
             ),
             Self::Name(error) => error.fmt(f),
-            Self::Unreachable { name, why } => {
+            Self::Absent { name, why } | Self::Unreachable { name, why } => {
                 write!(f, "the home of {name:?} cannot be reached: {why}")
             }
             Self::WrongUser { name, reason, .. } => {
@@ -155,7 +163,7 @@ impl fmt::Display for FindError {
 }
 
 upcall_os::error_debug!(FindError {
-    Name(error), Unreachable { name, why }, WrongUser { name, found, reason },
+    Name(error), Absent { name, why }, Unreachable { name, why }, WrongUser { name, found, reason },
     Refused { name, why }, NotAnObject { name, error },
 });
 

@@ -175,8 +175,8 @@ impl<T: Shared> Homed<T> {
     /// made it.
     ///
     /// # Blocking
-    /// Blocks the calling thread. It takes no processor time while the name is absent, and other
-    /// user-level threads go on.
+    /// Blocks the calling thread, and other user-level threads go on. The thread sleeps, and looks
+    /// again when a new name appears, and once a second.
     ///
     /// # Errors
     /// At once, if a home is there and refuses. At the limit, the error of the last attempt, such

@@ -191,8 +191,9 @@ impl Job {
     /// Runs the job to its end, and reports events to `tell`.
     ///
     /// Returns the code of the member that failed and ended first, or 128 and the signal by which
-    /// it died; 0 if none failed. A panic (101) or a crash of a member that ends after it, while
-    /// the members are being ended, counts instead. A job that was ended by [`kill`] has 143.
+    /// it died; 0 if none failed. If that code is 1, a panic (101) or a crash of a member that ends
+    /// after it, while the members are being ended, counts instead. A job that was ended by
+    /// [`kill`] has 143.
     ///
     /// SIGINT, SIGTERM and SIGHUP of this process are passed on to the members while it runs.
     ///

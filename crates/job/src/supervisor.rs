@@ -342,19 +342,28 @@ impl MemberExit {
         }
     }
 
-    /// Returns `true` if this is a panic or a crash, and `failed` is neither.
+    /// Returns `true` if this is a panic or a crash, and `failed` is the code of a program whose
+    /// `main` returned an error.
     ///
     /// The other members of a group fail when one dies, and can end sooner than the member that
-    /// panics. The signals by which a supervisor and its user end members do not count.
+    /// panics. Another code than 1 was chosen by its program, and is no consequence.
     fn explains(self, failed: Self) -> bool {
         /// The code of a Rust program whose main thread panicked.
         const PANIC: i32 = 101;
-        let ends = [Signal::TERM, Signal::KILL, Signal::INT, Signal::HUP].map(Signal::as_raw);
+        let crashes = [
+            Signal::SEGV,
+            Signal::BUS,
+            Signal::ILL,
+            Signal::FPE,
+            Signal::ABORT,
+            Signal::SYS,
+            Signal::TRAP,
+        ];
         let is_crash = match self {
             Self::Code(code) => code == PANIC,
-            Self::Signal(signal) => !ends.contains(&signal),
+            Self::Signal(signal) => crashes.map(Signal::as_raw).contains(&signal),
         };
-        is_crash && matches!(failed, Self::Code(code) if code != PANIC)
+        is_crash && failed == Self::Code(1)
     }
 
     /// The code as a shell reports it: for a signal, 128 and the signal.
@@ -380,6 +389,10 @@ mod tests {
             (code(1), code(101), false),
             (segv, code(101), false),
             (code(101), segv, false),
+            // A code that a program has chosen is the cause, and not a consequence.
+            (code(101), code(3), false),
+            (signal(Signal::PIPE.as_raw()), code(1), false),
+            (signal(Signal::QUIT.as_raw()), code(1), false),
             (code(2), code(1), false),
             // Of the supervisor.
             (signal(Signal::TERM.as_raw()), code(1), false),

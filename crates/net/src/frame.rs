@@ -21,7 +21,7 @@ use upcall_sched::PIECE;
 use upcall_shm::span::Span;
 
 /// The version of the messages. Sides with different versions do not talk.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Maximum length of a body, in bytes. A longer one is not sent.
 pub const MOST_BODY: usize = 256 << 20;

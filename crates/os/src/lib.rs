@@ -35,7 +35,7 @@ mod closer;
 pub mod cost;
 pub mod crossings;
 pub mod doorbell;
-mod error_debug;
+pub mod error_debug;
 pub mod fault;
 #[cfg(feature = "frames")]
 pub mod frames;

@@ -16,9 +16,12 @@ pub(crate) struct Programs {
     /// The folders of PATH, which are searched last.
     shells: Vec<PathBuf>,
     images: HashMap<PathBuf, Rc<Image>>,
-    /// Names for which [`refusal`](Self::refusal) has given a reason.
+    /// Names for which [`refusal`](Self::refusal) has given a reason; at most [`MOST_REFUSED`].
     refused: HashSet<OsString>,
 }
+
+/// Maximum number of names for which a reason is given. A task can spawn any number of wrong names.
+const MOST_REFUSED: usize = 64;
 
 impl Programs {
     /// Searches these folders first, then those of PVM, then those of the shell.
@@ -54,7 +57,10 @@ impl Programs {
     /// Why a name led to no image. `None`: the reason was given before, the name now leads to an
     /// image, or there is no such file and `tells_missing` is `false`.
     pub(crate) fn refusal(&mut self, name: &OsStr, tells_missing: bool) -> Option<String> {
-        let shown = name.display();
+        if self.refused.contains(name) || self.refused.len() >= MOST_REFUSED {
+            return None;
+        }
+        let shown = name.as_bytes().escape_ascii();
         let is_path = name.as_bytes().contains(&b'/');
         let why = match self.find(name) {
             None if !tells_missing => return None,
@@ -79,7 +85,11 @@ impl Programs {
                 }
             }
         };
-        self.refused.insert(name.to_owned()).then_some(why)
+        self.refused.insert(name.to_owned());
+        Some(match self.refused.len() < MOST_REFUSED {
+            true => why,
+            false => format!("{why}. Further names that are no programs are not reported"),
+        })
     }
 
     /// The folders that are searched before those of PATH, each once.
@@ -136,5 +146,8 @@ mod tests {
         std::fs::write(first.path().join("own"), "").unwrap();
         let own = why("own", false).unwrap();
         assert!(own.starts_with(&folder.join("own").display().to_string()), "{own}");
+        assert!(why("\u{1b}[2J", true).unwrap().contains("`\\x1b[2J`"));
+        let reported = (0..1000).filter_map(|n| why(&format!("wrong-{n}"), true)).count();
+        assert!(reported < MOST_REFUSED && programs.refused.len() == MOST_REFUSED, "{reported}");
     }
 }

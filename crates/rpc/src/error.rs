@@ -492,7 +492,7 @@ impl<E: fmt::Debug> fmt::Display for Failure<E> {
 impl<E: fmt::Debug> fmt::Debug for Failure<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            _ if !f.alternate() => fmt::Display::fmt(self, f),
+            _ if !f.alternate() => upcall_os::error_debug::write_text(self, f),
             Self::Returned(error) => f.debug_tuple("Returned").field(error).finish(),
             Self::Call(error) => f.debug_tuple("Call").field(error).finish(),
         }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 
 /// The version of these messages and of the channel's protocol.
-pub(crate) const VERSION: u32 = 8;
+pub(crate) const VERSION: u32 = 9;
 
 /// A client's request. The answer repeats `serial`.
 #[derive(Debug, Serialize, Deserialize)]

@@ -318,7 +318,7 @@ fn clients_without_a_visible_number_do_not_share_a_quota() {
             for client in &mut clients {
                 client.ask(users.bind).expect_ok("binding");
                 client.ask("open 2").expect_ok("objects within the share of one client");
-                client.ask("open 1").expect_error("Refused", &["too many resources"]);
+                client.ask("open 1").expect_error("Refused", &["holds too many objects"]);
             }
         }
     }

@@ -153,7 +153,7 @@ fn a_client_holds_no_more_objects_than_it_may() {
     second.ask("bind trial").expect_ok("binding");
     for _ in 0..3 {
         first.ask("open 10").expect_ok("objects");
-        first.ask("open 1").expect_error("Refused", &["too many resources"]);
+        first.ask("open 1").expect_error("Refused", &["holds too many objects"]);
         second.ask("open 1").expect_ok("another client's object");
         first.ask("drop-things").expect_ok("dropping them");
         second.ask("drop-things").expect_ok("dropping it");

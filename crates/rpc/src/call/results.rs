@@ -134,7 +134,7 @@ impl Binding {
         let read = |span: Span<'_>| self.decode(span, Limits::default());
         error(
             self.fetch(terms, reply, brought, ResultReader::new(nothing, read))
-                .unwrap_or_else(|error| format!("its text could not be fetched: {error}")),
+                .unwrap_or_else(|_| "the reason could not be fetched in time".into()),
         )
     }
 

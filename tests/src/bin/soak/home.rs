@@ -259,9 +259,12 @@ impl Guest {
         let book = &self.role.book;
         match error {
             // A home creates its object before it serves it.
-            InvokeError::NotServed(FindError::Refused { .. } | FindError::Unreachable { .. })
-                if book.was_disturbed(pid, EXPLAINED)
-                    || book.was_slot_disturbed(self.slot, EXPLAINED) =>
+            InvokeError::NotServed(
+                FindError::Refused { .. }
+                | FindError::Absent { .. }
+                | FindError::Unreachable { .. },
+            ) if book.was_disturbed(pid, EXPLAINED)
+                || book.was_slot_disturbed(self.slot, EXPLAINED) =>
             {
                 Some(End::NotRun)
             }
