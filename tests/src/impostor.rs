@@ -22,8 +22,8 @@ use upcall_shm::station::Station;
 
 /// Listens under `name` and answers in this manner: `silence`, `noise`, `hang-up`, `other-answer`,
 /// `other-version`, `few-descriptors`, `scribble`, `lies`, `blocks`, `boasts`, `boasts-of-panics`,
-/// `snatches-TID` (claims that it sleeps, and that its thread is TID, or `own`). With the suffix
-/// `-for-ever`, it does not hang up.
+/// `boasts-of-refusals`, `snatches-TID` (claims that it sleeps, and that its thread is TID, or
+/// `own`). With the suffix `-for-ever`, it does not hang up.
 pub fn run(name: &str, manner: &str) {
     let listener = listen(name);
     say(Ok(Vec::new()));
@@ -127,7 +127,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                     (given.clone(), over.clone(), manner.to_string(), Dice::new(dice.any()));
                 let time = Duration::from_millis(match &*manner {
                     "blocks" => 1500,
-                    "boasts" | "boasts-of-panics" => 60_000,
+                    "boasts" | "boasts-of-panics" | "boasts-of-refusals" => 60_000,
                     _ => 5 + dice.below(60),
                 });
                 let snatched = manner.strip_prefix("snatches-").map(|tid| match tid {
@@ -148,6 +148,7 @@ fn attend(connection: &Connection, manner: &str, mut dice: Dice) {
                     "blocks" => block(copy, &over),
                     "boasts" => boast(&given, &over, outcome::HELD),
                     "boasts-of-panics" => boast(&given, &over, outcome::PANICKED_HELD),
+                    "boasts-of-refusals" => boast(&given, &over, outcome::REFUSED_HELD),
                     _ if snatched.is_some() => {}
                     _ => scribble(&given, &over, dice),
                 });

@@ -238,16 +238,25 @@ fn a_refusal_says_all_that_there_is_to_say() {
         source: "".into(),
         limits: "".into(),
     };
+    let wide: &'static Interface = Box::leak(Box::new(wide));
     let name = unique("refusals");
-    let (_server, _) = serve(&name, Pacing::Adaptive);
-    let binding = Binding::bind(&name, Box::leak(Box::new(wide))).unwrap();
+    let test = Test(Arc::default());
+    let server = Server::new()
+        .export(&name, Export::new(&TEST, test))
+        .listen("127.0.0.1:0")
+        .start()
+        .unwrap();
+    let far = format!("tcp://{}/{name}", server.addresses()[0]);
     let text = "x".repeat((1 << 16) + 1);
-    let error = binding.call::<_, ()>(3, &(text.as_str(),)).unwrap_err();
-    let CallError::Refused(why) = &error else { panic!("{error:#?}") };
-    for part in ["65537", "limit of 65536", "the procedure did not run", "the same limits"] {
-        assert!(why.contains(part), "{part}: {why}");
+    for name in [&name, &far] {
+        let binding = Binding::bind(name, wide).unwrap();
+        let error = binding.call::<_, ()>(3, &(text.as_str(),)).unwrap_err();
+        let CallError::Refused(why) = &error else { panic!("{name}: {error:#?}") };
+        for part in ["65537", "limit of 65536", "the procedure did not run", "the same limits"] {
+            assert!(why.contains(part), "{name}: {part}: {why}");
+        }
+        assert_eq!(binding.call::<_, u32>(1, &(1u32, 2u32)), Ok(3), "{name}");
     }
-    assert_eq!(binding.call::<_, u32>(1, &(1u32, 2u32)), Ok(3));
 }
 
 #[test]

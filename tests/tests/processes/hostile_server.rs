@@ -88,9 +88,19 @@ fn a_server_that_claims_a_huge_result_has_its_client_take_no_memory() {
 /// As above, with a panic message in place of a result.
 #[test]
 fn a_server_that_claims_a_huge_panic_message_has_its_client_take_no_memory() {
+    claims_a_huge_text("boasts-of-panics");
+}
+
+/// As above, with the reason of a refusal.
+#[test]
+fn a_server_that_claims_a_huge_reason_of_a_refusal_has_its_client_take_no_memory() {
+    claims_a_huge_text("boasts-of-refusals");
+}
+
+fn claims_a_huge_text(manner: &str) {
     let _company = in_company();
     let place = place();
-    let mut impostor = place.start("impostor other boasts-of-panics");
+    let mut impostor = place.start(&format!("impostor other {manner}"));
     impostor.hear().expect_ok("an impostor");
     let mut client = place.client();
     client.ask("bind other").expect_ok("binding");
