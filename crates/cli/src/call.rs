@@ -164,13 +164,25 @@ impl Budget {
         let (sender, answer) = mpsc::channel();
         let (named, expect) = (name.to_string(), args.expect.clone());
         // A server that does not answer holds this thread until the command ends.
-        std::thread::spawn(move || sender.send(step(&named, &expect)));
+        let asks = move || sender.send(step(&named, &expect));
+        std::thread::Builder::new().spawn(asks).map_err(no_thread)?;
         let late =
             || BindError::NoAnswer { name: name.into(), after: args.deadline.unwrap_or(left) };
         let answer = answer.recv_timeout(left).unwrap_or_else(|_| Err(late()));
         self.left = Some(left.saturating_sub(start.elapsed()));
         answer.map_err(advise)
     }
+}
+
+/// The error for a step with a deadline, if no thread can be started that waits for the server.
+fn no_thread(error: std::io::Error) -> CommandError {
+    CommandError::new(
+        Exit::Refused,
+        format_args!(
+            "cannot start the thread that --deadline needs: {error}. End other processes of this \
+             user, or leave --deadline out"
+        ),
+    )
 }
 
 fn exported(name: &str, expect: &ExpectArgs) -> Result<Exported, BindError> {

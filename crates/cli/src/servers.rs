@@ -4,6 +4,7 @@ use crate::exit::{CommandError, Exit};
 use crate::expect;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 use upcall::BindError;
 use upcall::directory;
@@ -13,14 +14,22 @@ use upcall_os::socket::Connection;
 const AT_ONCE: usize = 64;
 
 /// Asks the servers at these sockets at the same time. Returns the answers in the order of the
-/// sockets.
+/// sockets. If the kernel gives no more threads, the calling thread asks the remaining servers one
+/// after another.
 pub fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path) -> T + Sync) -> Vec<T> {
     let ask = &ask;
     let batch = |sockets: &[PathBuf]| -> Vec<T> {
         std::thread::scope(|scope| {
-            let asked: Vec<_> =
-                sockets.iter().map(|socket| scope.spawn(move || ask(socket))).collect();
-            asked.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            let start = |socket| {
+                let started = Builder::new().spawn_scoped(scope, move || ask(socket));
+                started.map_err(|_| socket)
+            };
+            let asked: Vec<_> = sockets.iter().map(PathBuf::as_path).map(start).collect();
+            let answer = |asked: Result<ScopedJoinHandle<'_, T>, &Path>| match asked {
+                Ok(thread) => thread.join().expect("no panic"),
+                Err(socket) => ask(socket),
+            };
+            asked.into_iter().map(answer).collect()
         })
     };
     sockets.chunks(AT_ONCE).flat_map(batch).collect()

@@ -21,6 +21,8 @@ pub enum InspectError {
     Version { file: PathBuf, found: u32, known: u32 },
     /// The beacon holds values that are impossible.
     Damaged { file: PathBuf, what: String },
+    /// The kernel gives this command no thread that could stop the process.
+    NoThread(io::Error),
     /// The kernel refused a request for another reason.
     Failed { pid: u32, tried: &'static str, error: io::Error },
 }
@@ -89,6 +91,11 @@ impl fmt::Display for InspectError {
                 f,
                 "the list of threads in {} is damaged, or is not upcall-thread's: {what}",
                 file.display()
+            ),
+            Self::NoThread(error) => write!(
+                f,
+                "cannot start the thread that would stop the process: {error}. End other \
+                 processes of this user, or run this as another user"
             ),
             Self::Failed { pid, tried, error } => {
                 write!(f, "cannot {tried} of process {pid}: {error}")

@@ -80,7 +80,9 @@ impl From<InspectError> for CommandError {
     fn from(error: InspectError) -> Self {
         let exit = match error {
             InspectError::NoProcess(_) | InspectError::Ended(_) => Exit::NotFound,
-            InspectError::NotPermitted { .. } | InspectError::Traced { .. } => Exit::Refused,
+            InspectError::NotPermitted { .. }
+            | InspectError::Traced { .. }
+            | InspectError::NoThread(_) => Exit::Refused,
             InspectError::Version { .. } | InspectError::Damaged { .. } => Exit::Mismatch,
             InspectError::NoBeacon { .. } | InspectError::Failed { .. } => Exit::Failed,
         };

@@ -15,6 +15,7 @@ use super::process::TargetProcess;
 use super::slabs::Slabs;
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 use upcall_os::trace::{ProcessSpan, Registers};
 
@@ -184,14 +185,12 @@ pub fn take(
     // A kernel thread for this purpose: when the thread ends, even by a panic, the kernel releases
     // everything that the thread still holds.
     let taken = std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                Taking { process, notes: Vec::new(), stacks: StackCopies::default() }
-                    .run(beacons, backtraces)
-            })
-            .join()
+        let taking = Taking { process, notes: Vec::new(), stacks: StackCopies::default() };
+        let started =
+            Builder::new().spawn_scoped(scope, || taking.run(beacons, backtraces));
+        started.map(ScopedJoinHandle::join).map_err(InspectError::NoThread)
     });
-    taken.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    taken?.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 struct Taking<'a> {

@@ -137,6 +137,42 @@ fn a_second_server_of_the_name_is_told_of_the_first() {
     assert_eq!(place.run(&["call", "math.add", "1", "2"]).1, "3\n");
 }
 
+/// The limit of processes is reached, so the kernel gives the command no second thread.
+#[test]
+fn servers_are_asked_without_a_second_thread() {
+    let place = Place::new();
+    // The limit does not hold for root.
+    let user = Some(4_000_061).filter(|_| crate::scene::user() == 0);
+    let (command, _server) = match user {
+        None => (env!("CARGO_BIN_EXE_upcall").into(), place.program("math").0),
+        Some(user) => {
+            place.open_for_all();
+            // That user may not be able to read the folder in which the command was built.
+            let copy = place.0.path().join("upcall");
+            std::fs::copy(env!("CARGO_BIN_EXE_upcall"), &copy).expect("a copy");
+            (copy, place.program_as("math", user).0)
+        }
+    };
+    let run = |arguments: &[&str]| {
+        let mut limited = Command::new("prlimit");
+        limited.arg("--nproc=1:1").arg(&command).args(arguments);
+        limited.env("UPCALL_DIR", place.names()).env_remove("XDG_RUNTIME_DIR");
+        user.map(|user| crate::scene::as_user(&mut limited, user));
+        let output = limited.output().expect("prlimit starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, out, error) = run(&["ls"]);
+    assert!(code == Some(0) && out.contains("test:far/far"), "{code:?}: {out}{error}");
+    let (code, out, error) = run(&["stat"]);
+    assert!(code == Some(0) && out.contains("no client is bound"), "{code:?}: {out}{error}");
+    let (code, out, error) = run(&["call", "--deadline", "20", "math.add", "1", "2"]);
+    let text = "upcall: cannot start the thread that --deadline needs: ";
+    assert!(code == Some(4) && out.is_empty() && error.starts_with(text), "{error}");
+    let (code, out, error) = run(&["threads", "math"]);
+    assert!(code != Some(101) && out.is_empty() && !error.contains("panicked"), "{error}");
+}
+
 /// A stopped server does not answer, but is found by its name.
 #[test]
 fn a_stopped_server_is_reported() {

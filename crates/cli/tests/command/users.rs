@@ -1,8 +1,7 @@
 //! Servers of other users. Only root can start such servers.
 
 use crate::scene::{Place, Served, as_user, user};
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::process::Command;
 
 /// Two users without a name, as a system may have them.
@@ -16,9 +15,7 @@ fn shared() -> Option<Place> {
         return None;
     }
     let place = Place::new();
-    fs::set_permissions(place.0.path(), Permissions::from_mode(0o755)).expect("its own folder");
-    fs::create_dir(place.names()).expect("a folder");
-    fs::set_permissions(place.names(), Permissions::from_mode(0o1777)).expect("its own folder");
+    place.open_for_all();
     Some(place)
 }
 
