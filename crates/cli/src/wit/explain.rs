@@ -38,7 +38,7 @@ Examples:
   upcall wit explain wit/files.wit --json | jq '.[].astacks'
 
 The sizes come from the interface and from the limits beside it: tail, calls, string, list and
-values in FILE.toml. The ceilings of a server are the default ones (upcall::Quotas). A client gets
+values in FILE.toml. The quotas of a server are the default ones (upcall::Quotas). A client gets
 no more of anything than is left for other clients.
 
 JSON keys: interface, procedures, astacks, client_bytes, server_quotas.";
