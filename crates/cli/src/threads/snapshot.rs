@@ -113,11 +113,11 @@ impl ThreadRecord {
     }
 
     /// A kernel thread that has no record, or whose record is not known.
-    fn without_record(task: &StoppedThread, name: Option<String>) -> Self {
+    fn without_record(task: &StoppedThread) -> Self {
         Self {
             at: 0,
             number: 0,
-            name,
+            name: None,
             blocking: false,
             cause: 0,
             object: 0,
@@ -134,7 +134,6 @@ impl ThreadRecord {
 
 /// The kernel threads that run no thread of the program's and wait through no record.
 fn others(
-    process: &TargetProcess,
     tasks: &[StoppedThread],
     processors: &[ProcessorSnapshot],
     records: &[ThreadRecord],
@@ -143,7 +142,7 @@ fn others(
     let of_records = records.iter().filter_map(|record| record.on.map(|(tid, _)| tid));
     let known: HashSet<u32> = of_processors.chain(of_records).collect();
     let others = tasks.iter().filter(|task| !known.contains(&task.tid));
-    others.map(|task| ThreadRecord::without_record(task, process.name_of(task.tid))).collect()
+    others.map(|task| ThreadRecord::without_record(task)).collect()
 }
 
 /// Copies of stacks.
@@ -186,8 +185,7 @@ pub fn take(
     // everything that the thread still holds.
     let taken = std::thread::scope(|scope| {
         let taking = Taking { process, notes: Vec::new(), stacks: StackCopies::default() };
-        let started =
-            Builder::new().spawn_scoped(scope, || taking.run(beacons, backtraces));
+        let started = Builder::new().spawn_scoped(scope, || taking.run(beacons, backtraces));
         started.map(ScopedJoinHandle::join).map_err(InspectError::NoThread)
     });
     taken?.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -211,12 +209,17 @@ impl Taking<'_> {
         for beacon in beacons {
             self.program(beacon, &tasks, &mut processors, &mut records)?;
         }
-        let others = others(self.process, &tasks, &processors, &records);
+        let others = others(&tasks, &processors, &records);
+        let first_other = records.len();
         records.extend(others);
         let pid = self.process.pid;
         self.stacks(&mut records, backtraces)
             .map_err(|error| InspectError::kernel(pid, "read the memory", error))?;
         let stopped = halted.release();
+        // The kernel has the names of these threads, so the process need not wait for them.
+        for record in &mut records[first_other..] {
+            record.name = record.on.and_then(|(tid, _)| self.process.name_of(tid));
+        }
         Ok(Snapshot { processors, records, stacks: self.stacks, stopped, notes: self.notes })
     }
 
