@@ -153,12 +153,7 @@ impl Budget {
         name: &str,
         step: impl FnOnce(&str, &ExpectArgs) -> Result<T, BindError> + Send + 'static,
     ) -> Result<T, CommandError> {
-        if name.contains("://") && !args.expect.is_default() {
-            return Err(CommandError::usage(
-                "--expect is for servers on this machine: the user of a server on another machine \
-                 is not known",
-            ));
-        }
+        args.expect.check(name)?;
         let Some(left) = self.left else { return step(name, &args.expect).map_err(advise) };
         let start = Instant::now();
         let (sender, answer) = mpsc::channel();

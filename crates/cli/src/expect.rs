@@ -39,6 +39,20 @@ impl ExpectArgs {
         self.expected.is_empty()
     }
 
+    /// Checks that the option goes with the server of a name or an address.
+    ///
+    /// # Errors
+    /// A user was given, and the server is on another machine.
+    pub fn check(&self, server: &str) -> Result<(), CommandError> {
+        if self.is_default() || !server.contains("://") {
+            return Ok(());
+        }
+        Err(CommandError::usage(
+            "--expect is for servers on this machine: the user of a server on another machine is \
+             not known",
+        ))
+    }
+
     /// Which servers the command accepts.
     pub fn policy(&self) -> Box<Policy> {
         if self.is_default() {

@@ -206,6 +206,7 @@ pub fn run(args: &LsArgs) -> CommandResult {
         print(names.iter().map(|name| format!("{}\n", line(name))).collect::<String>())?;
         return Ok(Exit::Done);
     }
+    args.servers.iter().try_for_each(|server| args.expect.check(server))?;
     let mut listing = if args.servers.is_empty() {
         let folders = folders(args.all)?;
         directory::sweep();

@@ -48,6 +48,7 @@ fn mistakes_are_told() {
         (&["ls", "math"], &["tcp://HOST:PORT"]),
         (&["ls", "tcp://127.0.0.1:7000/math"], &["tcp://HOST:PORT"]),
         (&["call", "tcp://127.0.0.1/math.add", "1", "2"], &["tcp://HOST:PORT/NAME"]),
+        (&["ls", "--expect", "any", "tcp://127.0.0.1:7000"], &["--expect is for servers on this"]),
         (&["stat", "tcp://127.0.0.1:7000/math"], &["another machine", "`upcall stat math`"]),
         (&["top"], &["needs a terminal", "upcall stat --interval 1 --json"]),
         (&["job", "stop", "night"], &["there is no job \"night\"", "upcall job ls"]),
