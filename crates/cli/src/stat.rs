@@ -356,7 +356,7 @@ struct AllRows {
     bindings: Vec<BindingRow>,
     members: Vec<MemberActivity>,
     objects: Vec<ObjectActivity>,
-    /// Whether all servers answered.
+    /// Whether all servers answered that have the names that were asked for.
     complete: bool,
 }
 
@@ -368,7 +368,8 @@ impl AllRows {
         let bindings = bindings.flat_map(|server| rows(server, &args.names, args.interval));
         let mut bindings: Vec<_> = bindings.collect();
         bindings.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
-        Self { bindings, members, objects, complete: found.silent.is_empty() }
+        let complete = found.silent(args).next().is_none();
+        Self { bindings, members, objects, complete }
     }
 
     /// The errors for names that nothing has. The names of silent servers are not among them.
@@ -406,7 +407,8 @@ pub fn run(args: &StatArgs) -> CommandResult {
     let mut found = StatSources::new(args);
     if args.held {
         show_held(&found, args, &folder)?;
-        return Ok(report_all(found.silent(args)));
+        let unknown = AllRows::new(&mut found, args).unknown(&found, args, &folder);
+        return Ok(report_all(found.silent(args).chain(&unknown)));
     }
     if let Some(interval) = args.interval {
         found.begin();
@@ -440,7 +442,7 @@ fn show_held(found: &StatSources, args: &StatArgs, folder: &Path) -> Result<(), 
         found.servers.iter().flat_map(|server| held(server, &args.names)).collect();
     if args.json {
         print_json(&rows)
-    } else if rows.is_empty() && found.silent.is_empty() {
+    } else if rows.is_empty() && args.names.is_empty() && found.silent.is_empty() {
         println(format_args!("{FAINT}no server runs in {}{FAINT:#}", folder.display()))
     } else if rows.is_empty() {
         Ok(())

@@ -208,5 +208,11 @@ fn a_stopped_server_is_reported() {
     let (code, _, error) = place.code(&["stat", "maht"]);
     assert!(code == 3 && error.contains("Did you mean \"math\"?"), "{error}");
     assert!(error.lines().count() == 1, "{error}");
+    let (code, out, error) = place.code(&["stat", "--held", "maht"]);
+    assert!(code == 3 && out.is_empty() && error.contains("Did you mean \"math\"?"), "{error}");
+    // Nor does it hide that a server which answers has no clients.
+    let (_other, _) = place.program("serve");
+    let (code, out, error) = place.code(&["stat", "far"]);
+    assert!(code == 0 && out.contains("no client is bound") && error.is_empty(), "{out}{error}");
     signal("-CONT");
 }
