@@ -70,15 +70,13 @@ fn shown(names: &[String], socket: &Path) -> String {
 /// The error for a server that did not answer within a time.
 pub fn no_answer(names: &[String], socket: &Path, after: Duration) -> CommandError {
     let shown = shown(names, socket);
-    let text = match process_at(socket) {
+    let process = process_at(socket);
+    let text = match process.map(|pid| (pid, stop_of(pid))) {
         None => format!(
             "{shown}: the server did not answer within {after:?}: it may be stopped or overloaded"
         ),
-        Some(pid) if is_stopped(pid) => format!(
-            "{shown}: process {pid} does not answer, because it is stopped: `kill -CONT {pid}` \
-             continues it"
-        ),
-        Some(pid) => format!(
+        Some((pid, Some(stop))) => format!("{shown}: process {pid} {}", stop.explain(pid)),
+        Some((pid, None)) => format!(
             "{shown}: process {pid} did not answer within {after:?}: it may be overloaded, or \
              hang: see `upcall threads {pid}`"
         ),
@@ -99,12 +97,53 @@ pub fn process_at(socket: &Path) -> Option<u32> {
     process.filter(|pid| *pid != 0 && Path::new("/proc").join(pid.to_string()).exists())
 }
 
-/// Returns `true` if a process is stopped, by a signal or a debugger.
-fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the program's name, which may contain any character.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    matches!(state, Some('T' | 't'))
+/// What stops a process.
+#[derive(Debug, PartialEq, Eq)]
+enum StoppedBy {
+    Signal,
+    /// The process that traces it, or 0 if that one has no number here.
+    Debugger(u32),
+}
+
+impl StoppedBy {
+    /// What is said of process `pid`.
+    fn explain(&self, pid: u32) -> String {
+        let by = match self {
+            Self::Signal => {
+                return format!(
+                    "does not answer, because it is stopped: `kill -CONT {pid}` continues it"
+                );
+            }
+            Self::Debugger(0) => "a debugger".into(),
+            Self::Debugger(tracer) => format!("a debugger, process {tracer},"),
+        };
+        format!("does not answer, because {by} holds it: continue it in the debugger")
+    }
+}
+
+/// What stops a process; `None` if nothing does.
+fn stop_of(pid: u32) -> Option<StoppedBy> {
+    match status_field(pid, "State:")?.chars().next()? {
+        'T' => Some(StoppedBy::Signal),
+        // SIGCONT does not end this state.
+        't' => {
+            let number = |text: String| text.parse().ok();
+            // The tracer is a kernel thread, which may not be the first one of its process.
+            let tracer = status_field(pid, "TracerPid:").and_then(number);
+            let tracer = tracer.and_then(|tid| status_field(tid, "Tgid:")).and_then(number);
+            Some(StoppedBy::Debugger(tracer.unwrap_or(0)))
+        }
+        _ => None,
+    }
+}
+
+/// A field of `/proc/PID/status`. `name` is its name with the colon.
+fn status_field(pid: u32, name: &str) -> Option<String> {
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    // The kernel escapes line ends in the program's name, which is another field.
+    let status = String::from_utf8_lossy(&status);
+    let field = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(field.trim().into())
 }
 
 #[cfg(test)]
@@ -129,6 +168,31 @@ mod tests {
         let socket = Path::new("/run/upcall/domain.1.0.a");
         assert_eq!(shown(&[], socket), "the server at /run/upcall/domain.1.0.a");
         assert_eq!(shown(&["a".into(), "b".into()], socket), "\"a\", \"b\"");
-        assert!(!is_stopped(std::process::id()));
+    }
+
+    #[test]
+    fn a_debugger_is_told_apart_from_a_signal() {
+        let own = std::process::id();
+        assert_eq!(stop_of(own), None);
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep");
+        let pid = child.id();
+        match upcall_os::trace::HeldThread::seize(pid) {
+            Err(error) => eprintln!("skipped: the kernel permits no tracing: {error}"),
+            Ok(held) => {
+                let start = std::time::Instant::now();
+                while stop_of(pid).is_none() {
+                    assert!(start.elapsed() < Duration::from_secs(60), "it is not held");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                assert_eq!(stop_of(pid), Some(StoppedBy::Debugger(own)));
+                let text = stop_of(pid).expect("it is held").explain(pid);
+                let by = format!("because a debugger, process {own}, holds it");
+                assert!(text.contains(&by) && !text.contains("kill"), "{text}");
+                drop(held);
+            }
+        }
+        child.kill().expect("its own child");
+        child.wait().expect("its own child");
+        assert!(StoppedBy::Signal.explain(7).contains("`kill -CONT 7`"));
     }
 }
