@@ -5,7 +5,7 @@ use crate::expect::ExpectArgs;
 use crate::output::{
     Columns, FAINT, STRONG, cell, counted, line, note, print, print_json, println, report_all,
 };
-use crate::servers::{SilentServer, ask_all};
+use crate::servers::{SilentServers, ask_all};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -121,9 +121,10 @@ impl Listing {
     /// The servers in folders of names. `own` is the folder of this process.
     fn of_folders(folders: &[PathBuf], own: Option<&PathBuf>, trusted: &policy::Policy) -> Self {
         let mut listing = Self::default();
+        let silent = SilentServers::new("ls", &[]);
         for folder in folders.iter().filter(|folder| Some(*folder) == own) {
             let sockets = directory::domains_in(folder);
-            listing.ask(folder, &sockets, true, trusted, directory::MOST_LISTED);
+            listing.ask(&silent, folder, &sockets, true, trusted, directory::MOST_LISTED);
         }
         // Reading the exports of another user's server is harmless within these bounds.
         let (any, start) = (policy::any_user(), Instant::now());
@@ -134,7 +135,7 @@ impl Listing {
             if start.elapsed() > TIME_FOR_OTHERS {
                 listing.skipped += asked.len();
             } else {
-                listing.ask(folder, asked, false, &any, MOST_FROM_OTHERS);
+                listing.ask(&silent, folder, asked, false, &any, MOST_FROM_OTHERS);
             }
         }
         listing
@@ -143,6 +144,7 @@ impl Listing {
     /// Asks servers of one folder at the same time.
     fn ask(
         &mut self,
+        silent: &SilentServers<'_>,
         folder: &Path,
         sockets: &[PathBuf],
         is_own: bool,
@@ -158,7 +160,7 @@ impl Listing {
                     self.rows.extend(rows);
                 }
                 Err(error) if is_own => {
-                    self.silent.push(SilentServer::new(socket, error, "ls").error);
+                    self.silent.push(silent.add(socket, error).error);
                 }
                 Err(error) => self.add_error(error.into()),
             }

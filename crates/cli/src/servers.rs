@@ -2,6 +2,8 @@
 
 use crate::exit::{CommandError, Exit};
 use crate::expect;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread::{Builder, ScopedJoinHandle};
@@ -42,29 +44,66 @@ pub struct SilentServer {
     pub error: CommandError,
 }
 
-impl SilentServer {
-    /// `command` asked the server with this socket, which is in the folder of names.
-    pub fn new(socket: &Path, error: BindError, command: &str) -> Self {
-        let leads_here = |name: &String| directory::find(name).is_ok_and(|found| found == socket);
-        let folder = socket.parent().unwrap_or(Path::new("/"));
-        let names: Vec<_> = directory::names_in(folder).into_iter().filter(leads_here).collect();
+/// What is known of the servers in the folder of names that one command finds silent.
+///
+/// Other users can enter any number of names in a shared folder, and any number of sockets. So the
+/// folder is read once, when the first server is found silent.
+pub struct SilentServers<'a> {
+    command: &'static str,
+    /// Names that the user has given, which are shown before others.
+    wanted: &'a [String],
+    names: OnceCell<BTreeMap<PathBuf, Vec<String>>>,
+}
+
+impl<'a> SilentServers<'a> {
+    pub fn new(command: &'static str, wanted: &'a [String]) -> Self {
+        Self { command, wanted, names: OnceCell::new() }
+    }
+
+    /// The server with this socket was asked in vain.
+    pub fn add(&self, socket: &Path, error: BindError) -> SilentServer {
+        let all = || {
+            let names = directory::folder().map(|folder| directory::names_in(&folder));
+            by_socket(names.unwrap_or_default(), |name| directory::find(name).ok())
+        };
+        let mut names = self.names.get_or_init(all).get(socket).cloned().unwrap_or_default();
+        names.sort_by_cached_key(|name| (!self.wanted.contains(name), name.clone()));
         let error = match &error {
             BindError::NoAnswer { after, .. } => no_answer(&names, socket, *after),
             BindError::WrongUser { .. } => {
-                expect::not_accepted(&shown(&names, socket), &error, command)
+                expect::not_accepted(&shown(&names, socket), &error, self.command)
             }
             _ => error.into(),
         };
-        Self { names, error }
+        SilentServer { names, error }
     }
 }
+
+/// The names that lead to each socket.
+fn by_socket(
+    names: Vec<String>,
+    mut find: impl FnMut(&str) -> Option<PathBuf>,
+) -> BTreeMap<PathBuf, Vec<String>> {
+    let mut found = BTreeMap::<_, Vec<_>>::new();
+    for name in names {
+        if let Some(socket) = find(&name) {
+            found.entry(socket).or_default().push(name);
+        }
+    }
+    found
+}
+
+/// Maximum number of names of one server that an error shows.
+const MOST_SHOWN: usize = 8;
 
 /// `"greeter", "math"`, or the socket of a server that has no name.
 fn shown(names: &[String], socket: &Path) -> String {
     if names.is_empty() {
         return format!("the server at {}", socket.display());
     }
-    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+    let (first, rest) = names.split_at(names.len().min(MOST_SHOWN));
+    let first = first.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    if rest.is_empty() { first } else { format!("{first} and {} more", rest.len()) }
 }
 
 /// The error for a server that did not answer within a time.
@@ -168,6 +207,20 @@ mod tests {
         let socket = Path::new("/run/upcall/domain.1.0.a");
         assert_eq!(shown(&[], socket), "the server at /run/upcall/domain.1.0.a");
         assert_eq!(shown(&["a".into(), "b".into()], socket), "\"a\", \"b\"");
+    }
+
+    #[test]
+    fn each_name_is_looked_up_once() {
+        let name = |at: usize| format!("n{at:02}");
+        let mut looked_up = 0;
+        let found = by_socket((0..30).map(name).collect(), |name| {
+            looked_up += 1;
+            (name != "n03").then(|| if name < "n10" { "/a".into() } else { "/b".into() })
+        });
+        let counts = [Path::new("/a"), Path::new("/b")].map(|socket| found[socket].len());
+        assert_eq!((looked_up, counts), (30, [9, 20]));
+        let text = shown(&found[Path::new("/b")], Path::new("/b"));
+        assert!(text.starts_with("\"n10\", ") && text.ends_with("\"n17\" and 12 more"), "{text}");
     }
 
     #[test]

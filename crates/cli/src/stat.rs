@@ -9,7 +9,7 @@ use crate::output::{
     Columns, FAINT, STRONG, cell, counted, line, print, print_json, println, report, report_all,
     share, size,
 };
-use crate::servers::{SilentServer, ask_all};
+use crate::servers::{SilentServer, SilentServers, ask_all};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -327,10 +327,11 @@ impl StatSources {
             found.objects.renew();
         }
         let sockets = if args.shows_servers() { directory::domains() } else { Vec::new() };
+        let silent = SilentServers::new("stat", &args.names);
         for (socket, looked) in sockets.iter().zip(ask_all(&sockets, look)) {
             match looked {
                 Ok(server) => found.servers.push(server),
-                Err(error) => found.silent.push(SilentServer::new(socket, error, "stat")),
+                Err(error) => found.silent.push(silent.add(socket, error)),
             }
         }
         found

@@ -204,6 +204,20 @@ fn a_stopped_server_is_reported() {
         assert!(code == 5 && error.starts_with(&text), "{arguments:?}: {code}: {error}");
         assert!(error.lines().count() == 1 && out.is_empty(), "{arguments:?}: {out}{error}");
     }
+    // Anybody can enter more names for the socket, and a name that was asked for comes first.
+    let socket = std::fs::read_dir(place.names().join("math")).expect("a folder").next();
+    let socket = socket.expect("a link").expect("a link").file_name();
+    for number in 0..9 {
+        let name = place.names().join(format!("a{number}"));
+        std::fs::create_dir(&name).expect("a name");
+        let link = std::path::Path::new("..").join(&socket);
+        std::os::unix::fs::symlink(link, name.join(&socket)).expect("a link");
+    }
+    let (_, _, error) = place.code(&["ls"]);
+    let text = "upcall: \"a0\", \"a1\", \"a2\", \"a3\", \"a4\", \"a5\", \"a6\", \"a7\" and 2 more: ";
+    assert!(error.starts_with(text), "{error}");
+    let (_, _, error) = place.code(&["stat", "math"]);
+    assert!(error.starts_with("upcall: \"math\", \"a0\", ") && error.contains(" and 2 more: "));
     // A question about another name is not answered with this server.
     let (code, _, error) = place.code(&["stat", "maht"]);
     assert!(code == 3 && error.contains("Did you mean \"math\"?"), "{error}");
