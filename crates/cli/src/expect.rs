@@ -39,6 +39,12 @@ impl ExpectArgs {
         self.expected.is_empty()
     }
 
+    /// Returns `true` if servers of this user are accepted because the user was given.
+    pub fn names(&self, user: Option<u32>) -> bool {
+        let is_named = |user| self.expected.contains(&ExpectedUser::Number(user));
+        self.expected.contains(&ExpectedUser::Any) || user.is_some_and(is_named)
+    }
+
     /// Checks that the option goes with the server of a name or an address.
     ///
     /// # Errors

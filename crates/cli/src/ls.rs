@@ -9,6 +9,7 @@ use crate::servers::{SilentServers, ask_all};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use upcall::BindError;
 use upcall::directory::{self, Exported, Peer};
 use upcall::policy;
 
@@ -105,66 +106,105 @@ struct Listing {
     refusing: usize,
     /// Number of servers in other folders that were not asked.
     skipped: usize,
+    /// Number of servers in this process's folder that only `--expect` accepts and that were not
+    /// asked.
+    unasked: usize,
 }
 
-/// Maximum number of servers that are asked in a folder that this process does not use. Another
-/// user can have any number of sockets there.
+/// Sockets of servers that gave no list, with the reasons, and the number of servers that were not
+/// asked.
+type Unanswered = (Vec<(PathBuf, BindError)>, usize);
+
+/// Maximum number of servers of other users that are asked in one folder. Another user can have any
+/// number of sockets there.
 const MOST_IN_OTHERS: usize = 64;
 
-/// Time after which no more servers in folders of others are asked, in seconds.
+/// Time after which no more servers of other users are asked, in seconds.
 const TIME_FOR_OTHERS: Duration = Duration::from_secs(10);
 
-/// Maximum length, in bytes, of the list of a server in a folder of others.
+/// Maximum length, in bytes, of the list of a server of another user.
 const MOST_FROM_OTHERS: usize = 1 << 20;
+
+/// How the servers of one folder are asked.
+struct Asking<'a> {
+    folder: &'a Path,
+    accepts: &'a policy::Policy,
+    /// Maximum length, in bytes, of the list of one server.
+    most: usize,
+    /// The time after which no more servers are asked.
+    until: Option<Instant>,
+}
 
 impl Listing {
     /// The servers in folders of names. `own` is the folder of this process.
-    fn of_folders(folders: &[PathBuf], own: Option<&PathBuf>, trusted: &policy::Policy) -> Self {
+    fn of_folders(folders: &[PathBuf], own: Option<&PathBuf>, expect: &ExpectArgs) -> Self {
         let mut listing = Self::default();
-        let silent = SilentServers::new("ls", &[]);
         for folder in folders.iter().filter(|folder| Some(*folder) == own) {
-            let sockets = directory::domains_in(folder);
-            listing.ask(&silent, folder, &sockets, true, trusted, directory::MOST_LISTED);
+            listing.ask_own(folder, expect);
         }
+        let until = Instant::now() + TIME_FOR_OTHERS;
         // Reading the exports of another user's server is harmless within these bounds.
-        let (any, start) = (policy::any_user(), Instant::now());
         for folder in folders.iter().filter(|folder| Some(*folder) != own) {
             let sockets = directory::domains_in(folder);
-            let (asked, rest) = sockets.split_at(sockets.len().min(MOST_IN_OTHERS));
-            listing.skipped += rest.len();
-            if start.elapsed() > TIME_FOR_OTHERS {
-                listing.skipped += asked.len();
-            } else {
-                listing.ask(&silent, folder, asked, false, &any, MOST_FROM_OTHERS);
-            }
+            let accepts = &policy::any_user();
+            let asking = Asking { folder, accepts, most: MOST_FROM_OTHERS, until: Some(until) };
+            let (failed, left_out) = listing.ask_others(&asking, &sockets);
+            listing.skipped += left_out;
+            failed.into_iter().for_each(|(_, error)| listing.add_error(error.into()));
         }
         listing
     }
 
-    /// Asks servers of one folder at the same time.
-    fn ask(
-        &mut self,
-        silent: &SilentServers<'_>,
-        folder: &Path,
-        sockets: &[PathBuf],
-        is_own: bool,
-        accepts: &policy::Policy,
-        most: usize,
-    ) {
-        let answers = ask_all(sockets, |socket| directory::list_expecting(socket, accepts, most));
+    /// Asks the servers in the folder of this process. Servers that only `expect` accepts get the
+    /// bounds for other users.
+    fn ask_own(&mut self, folder: &Path, expect: &ExpectArgs) {
+        let silent = SilentServers::new("ls", &[]);
+        let sockets = directory::domains_in(folder);
+        let accepts = &policy::own_user_or_root();
+        let asking = Asking { folder, accepts, most: directory::MOST_LISTED, until: None };
+        let (failed, _) = self.ask(&asking, &sockets);
+        let mut expected = Vec::new();
+        for (socket, error) in failed {
+            match error {
+                BindError::WrongUser { found, .. } if expect.names(found) => expected.push(socket),
+                error => self.silent.push(silent.add(&socket, error).error),
+            }
+        }
+        let (accepts, until) = (&*expect.policy(), Some(Instant::now() + TIME_FOR_OTHERS));
+        let asking = Asking { folder, accepts, most: MOST_FROM_OTHERS, until };
+        let (failed, left_out) = self.ask_others(&asking, &expected);
+        self.unasked += left_out;
+        let failed = failed.into_iter().map(|(socket, error)| silent.add(&socket, error).error);
+        self.silent.extend(failed);
+    }
+
+    /// Like [`Self::ask`], for servers of other users: asks a bounded number of them.
+    fn ask_others(&mut self, asking: &Asking<'_>, sockets: &[PathBuf]) -> Unanswered {
+        let (asked, rest) = sockets.split_at(sockets.len().min(MOST_IN_OTHERS));
+        let (failed, late) = self.ask(asking, asked);
+        (failed, late + rest.len())
+    }
+
+    /// Asks servers of one folder at the same time, and adds what they export.
+    fn ask(&mut self, asking: &Asking<'_>, sockets: &[PathBuf]) -> Unanswered {
+        let Asking { folder, accepts, most, until } = *asking;
+        let (mut failed, mut late) = (Vec::new(), 0);
+        let answers = ask_all(sockets, |socket| {
+            let in_time = until.is_none_or(|until| Instant::now() < until);
+            in_time.then(|| directory::list_expecting(socket, accepts, most))
+        });
         for (socket, answer) in sockets.iter().zip(answers) {
             match answer {
-                Ok((peer, exports)) => {
+                Some(Ok((peer, exports))) => {
                     let here = Here::new(&peer, folder);
                     let rows = exports.into_iter().map(|e| LsRow::new(e, Some(here.clone())));
                     self.rows.extend(rows);
                 }
-                Err(error) if is_own => {
-                    self.silent.push(silent.add(socket, error).error);
-                }
-                Err(error) => self.add_error(error.into()),
+                Some(Err(error)) => failed.push((socket.clone(), error)),
+                None => late += 1,
             }
         }
+        (failed, late)
     }
 
     /// Counts a server of a folder that this process does not use.
@@ -212,7 +252,7 @@ pub fn run(args: &LsArgs) -> CommandResult {
     let mut listing = if args.servers.is_empty() {
         let folders = folders(args.all)?;
         directory::sweep();
-        Listing::of_folders(&folders, directory::folder().ok().as_ref(), &*args.expect.policy())
+        Listing::of_folders(&folders, directory::folder().ok().as_ref(), &args.expect)
     } else {
         Listing::of_addresses(&args.servers)
     };
@@ -236,6 +276,13 @@ pub fn run(args: &LsArgs) -> CommandResult {
         let servers = counted(listing.skipped, "server");
         note(format_args!(
             "{servers} in folders of others were not asked: set UPCALL_DIR to one of these folders"
+        ));
+    }
+    if listing.unasked > 0 {
+        let servers = counted(listing.unasked, "server");
+        note(format_args!(
+            "{servers} of other users were not asked: `ls` asks {MOST_IN_OTHERS} at most, for {} s",
+            TIME_FOR_OTHERS.as_secs()
         ));
     }
     if listing.refusing > 0 {

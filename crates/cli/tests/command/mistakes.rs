@@ -214,7 +214,8 @@ fn a_stopped_server_is_reported() {
         std::os::unix::fs::symlink(link, name.join(&socket)).expect("a link");
     }
     let (_, _, error) = place.code(&["ls"]);
-    let text = "upcall: \"a0\", \"a1\", \"a2\", \"a3\", \"a4\", \"a5\", \"a6\", \"a7\" and 2 more: ";
+    let text =
+        "upcall: \"a0\", \"a1\", \"a2\", \"a3\", \"a4\", \"a5\", \"a6\", \"a7\" and 2 more: ";
     assert!(error.starts_with(text), "{error}");
     let (_, _, error) = place.code(&["stat", "math"]);
     assert!(error.starts_with("upcall: \"math\", \"a0\", ") && error.contains(" and 2 more: "));

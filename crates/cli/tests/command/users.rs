@@ -42,6 +42,32 @@ fn a_server_of_another_user_is_accepted_if_the_user_is_expected() {
     assert_eq!(place.code(&call).0, 4);
 }
 
+/// Another user can have any number of sockets in a shared folder.
+#[test]
+fn servers_that_are_only_expected_are_asked_within_bounds() {
+    let Some(place) = shared() else { return };
+    let (_server, _) = place.program_as("shared", ALICE);
+    let link = fs::read_dir(place.names().join("greeter")).expect("a folder").next();
+    let socket = link.expect("a link").expect("a link").file_name();
+    let socket = place.names().join(socket);
+    // Each link is one more socket of the same server.
+    for number in 1..70 {
+        let more = format!("{}{number:02}", socket.display());
+        fs::hard_link(&socket, more).expect("a link");
+    }
+    for expected in [&ALICE.to_string(), "any"] {
+        let (code, out, error) = place.code(&["ls", "--json", "--expect", expected]);
+        assert_eq!((code, out.matches("\"greeter\"").count()), (0, 64), "{error}");
+        assert!(error.contains("6 servers of other users were not asked"), "{error}");
+    }
+    // The bounds are for users who are expected: the sockets of others take no places.
+    let (_expected, _) = place.program_as("math", BOB);
+    let (code, out, error) = place.code(&["ls", "--json", "--expect", &BOB.to_string()]);
+    // The server of that user was asked, and refuses root.
+    let refuses = error.contains("refuses this client: the peer is user 0");
+    assert!(code == 4 && refuses && !error.contains("not asked"), "{out}{error}");
+}
+
 /// The second user can neither ask the kernel who listens at the socket, nor remove the name.
 #[test]
 fn what_a_killed_server_of_another_user_left_is_named() {
