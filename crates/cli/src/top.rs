@@ -22,7 +22,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Row as Shown, Table, TableState};
 use ratatui::{Frame, widgets::Cell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ struct WatchedServers {
     servers: BTreeMap<PathBuf, ServerBindings>,
     /// Servers that did not hand out their tallies. They are not asked again, because a stopped one
     /// would delay each update.
-    silent: Vec<PathBuf>,
+    silent: BTreeSet<PathBuf>,
     members: UserMembers,
     objects: UserObjects,
     since: Option<Instant>,
@@ -112,7 +112,7 @@ impl WatchedServers {
     fn renew(&mut self) {
         self.members.renew();
         self.objects.renew();
-        let sockets = directory::domains();
+        let sockets: BTreeSet<_> = directory::domains().into_iter().collect();
         self.servers.retain(|socket, _| sockets.contains(socket));
         self.silent.retain(|socket| sockets.contains(socket));
         let is_known =
@@ -125,7 +125,7 @@ impl WatchedServers {
                     server.begin();
                     self.servers.insert(socket, server);
                 }
-                Err(_) => self.silent.push(socket),
+                Err(_) => _ = self.silent.insert(socket),
             }
         }
     }
