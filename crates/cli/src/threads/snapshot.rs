@@ -142,7 +142,7 @@ fn others(
     let of_records = records.iter().filter_map(|record| record.on.map(|(tid, _)| tid));
     let known: HashSet<u32> = of_processors.chain(of_records).collect();
     let others = tasks.iter().filter(|task| !known.contains(&task.tid));
-    others.map(|task| ThreadRecord::without_record(task)).collect()
+    others.map(ThreadRecord::without_record).collect()
 }
 
 /// Copies of stacks.
