@@ -89,7 +89,7 @@ pub fn not_accepted(server: &str, error: &BindError, command: &str) -> CommandEr
     };
     // `stat` reads the memory of servers, which is open to their own user and root only.
     let advice = match (command, known) {
-        ("stat", _) => "run it as that user, or as root".into(),
+        ("stat", _) => "run it as that user".into(),
         (_, true) => {
             let named = name.unwrap_or_else(|| user.to_string());
             format!("add `--expect {named}` if that is the server that you mean")
@@ -133,7 +133,7 @@ mod tests {
         let text = |found, command| not_accepted("\"a\"", &error(found), command).to_string();
         assert!(text(Some(0), "call").contains("user root (0)"), "{}", text(Some(0), "call"));
         assert!(text(Some(4_000_001), "ls").contains("add `--expect 4000001` if"));
-        assert!(text(Some(0), "stat").ends_with("run it as that user, or as root"));
+        assert!(text(Some(0), "stat").ends_with("run it as that user"));
         assert!(text(None, "call").contains("why"));
     }
 }

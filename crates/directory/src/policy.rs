@@ -33,6 +33,10 @@ fn refused(found: u32, accepted: &str) -> Result<(), String> {
     Err(format!("the peer is user {found}, accepted is {accepted}"))
 }
 
+fn plural(what: &str, number: usize) -> String {
+    if number == 1 { what.into() } else { format!("{what}s") }
+}
+
 /// Accepts peers of this process's own effective user.
 pub fn own_user() -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
     |peer| match (user(peer)?, socket::own_user()) {
@@ -56,7 +60,7 @@ pub fn users(
     let users: BTreeSet<u32> = users.into_iter().collect();
     move |peer| match user(peer)? {
         found if users.contains(&found) => Ok(()),
-        found => refused(found, &format!("users {}", list(&users))),
+        found => refused(found, &format!("{} {}", plural("user", users.len()), list(&users))),
     }
 }
 
@@ -70,7 +74,10 @@ pub fn groups(
         let mut own = peer.groups.iter().chain([&peer.gid]);
         match own.any(|group| groups.contains(group)) {
             true => Ok(()),
-            false => refused(found, &format!("a member of groups {}", list(&groups))),
+            false => {
+                let groups = format!("{} {}", plural("group", groups.len()), list(&groups));
+                refused(found, &format!("a member of {groups}"))
+            }
         }
     }
 }

@@ -232,7 +232,7 @@ fn another_users_mkdir_blocks_nobody_with_a_home() {
     // counts as none.
     let squatter = BOB.to_string();
     for home in [Path::new("/nonexistent"), Path::new("/")] {
-        let error = ["of user 61002", &squatter, "have it removed", "UPCALL_DIR"];
+        let error = ["of user 61002", &squatter, "start it as that user", "UPCALL_DIR"];
         start_as(&place, ALICE, home, None, "serve trial").hear().expect_error("Folder", &error);
         start_as(&place, ALICE, home, None, "client")
             .ask("bind trial")

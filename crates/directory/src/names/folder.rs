@@ -86,8 +86,8 @@ impl fmt::Display for FolderError {
             }
             Self::Owner { path, found, expected } => write!(
                 f,
-                "the folder of names {} is not a folder of user {expected}, but of user {found}: \
-                 have it removed, or {OTHER}",
+                "the folder of names {} is of user {found}, and only that user and root may serve \
+                 there; this process runs as user {expected}: start it as that user, or {OTHER}",
                 path.display()
             ),
             Self::Unprotected { path, mode } => write!(

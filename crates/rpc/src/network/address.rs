@@ -61,7 +61,7 @@ pub(crate) fn parse_server(text: &str) -> Result<&str, BindError> {
     let server = text.strip_prefix(SCHEME).map(|rest| rest.strip_suffix('/').unwrap_or(rest));
     let bad = || BindError::BadName {
         name: text.into(),
-        why: "servers on other machines are tcp://HOST:PORT",
+        why: "a server on another machine is tcp://HOST:PORT, without a name behind it",
     };
     server.filter(|server| !server.contains('/') && is_server(server)).ok_or_else(bad)
 }
