@@ -65,7 +65,7 @@ fn a_dead_homes_name_is_free_while_others_hold_its_socket() {
     let mut home = place.start("share object make");
     home.hear().expect_ok("making an object");
     let held = kill(home);
-    place.start("share object find").hear().expect_error("Unreachable", &["it has ended"]);
+    place.start("share object find").hear().expect_error("Absent", &["it has ended"]);
     let mut home = place.start("share object make");
     home.hear().expect_ok("making it again");
     drop((home, held));
