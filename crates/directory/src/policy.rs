@@ -147,7 +147,7 @@ mod tests {
         let accepts = any_of([Box::new(users([7])) as Box<Policy>, Box::new(groups([10]))]);
         assert!(accepts(&peer(7, 1, &[])).is_ok() && accepts(&peer(1, 10, &[])).is_ok());
         let refused = accepts(&peer(1, 1, &[])).unwrap_err();
-        assert!(refused.contains("users 7; ") && refused.contains("groups 10"), "{refused}");
+        assert!(refused.contains("user 7; ") && refused.contains("group 10"), "{refused}");
         assert_eq!(any_of([])(&peer(7, 10, &[])).unwrap_err(), "no process is accepted");
     }
 }

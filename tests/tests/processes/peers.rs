@@ -406,7 +406,7 @@ fn each_side_says_which_users_it_accepts() {
     other
         .ask("bind trial")
         .expect_error("WrongUser", &["the peer is user 61001", "user 61002 or root", "expect"]);
-    other.ask("bind-expecting trial 61003").expect_error("WrongUser", &["accepted is users 61003"]);
+    other.ask("bind-expecting trial 61003").expect_error("WrongUser", &["accepted is user 61003"]);
     drop(server);
     // The umask of the server has no effect, and its group has.
     let mut words = ["sh", "-c", "umask 0777; exec \"$0\" \"$@\""].map(String::from).to_vec();
@@ -474,8 +474,8 @@ fn an_object_is_shared_between_users() {
         "WrongUser",
         &["the peer is user 61001", "user 61002 or root", "expect"],
     );
-    refused(OTHER, "find 61003", "WrongUser", &["accepted is users 61003"]);
-    refused(0, "find 61001", "Refused", &["the peer is user 0, accepted is users 61002"]);
+    refused(OTHER, "find 61003", "WrongUser", &["accepted is user 61003"]);
+    refused(0, "find 61001", "Refused", &["the peer is user 0, accepted is user 61002"]);
     let mut guest = share(OTHER, "find 61001");
     guest.hear().expect_ok("finding it");
     guest.ask("count 100").expect_ok("operations of the guest");

@@ -170,7 +170,7 @@ static void expects_one(const char *name) {
           && strstr(error.text, "the peer is user 61001"));
     CHECK(binds(name, NULL) == UPCALL_WRONG_USER && strstr(error.text, "user 61002 or root"));
     CHECK(binds(name, &others) == UPCALL_WRONG_USER
-          && strstr(error.text, "accepted is users 61003"));
+          && strstr(error.text, "accepted is user 61003"));
     CHECK(binds(name, &none) == UPCALL_WRONG_USER && strstr(error.text, "no process is accepted"));
     CHECK(binds(name, &broken) == UPCALL_MISUSE && strstr(error.text, "users"));
     OK(binds(name, &users));
@@ -208,7 +208,7 @@ static void is_admitted(const char *name) {
 static void is_refused(const char *name) {
     upcall_accepts any = {.any_user = true};
     CHECK(binds(name, &any) == UPCALL_DENIED
-          && strstr(error.text, "the peer is user 61003, accepted is users 61002"));
+          && strstr(error.text, "the peer is user 61003, accepted is user 61002"));
 }
 
 /* Denied by the mode of the server's socket. */

@@ -68,8 +68,8 @@ def accepts(expect: object) -> None:
 
 def expects_one() -> None:
     refuses(None, "the peer is user 61001", "user 61002 or root")
-    refuses(upcall.User(THIRD), "accepted is users 61003")
-    refuses([upcall.User(THIRD), upcall.Group(THIRD)], "accepted is users 61003; ", "groups 61003")
+    refuses(upcall.User(THIRD), "accepted is user 61003")
+    refuses([upcall.User(THIRD), upcall.Group(THIRD)], "accepted is user 61003; ", "group 61003")
     refuses([], "no process is accepted")
     refuses(lambda user, group, process: False, "its policy does not admit it")
     accepts(upcall.User(ONE))
@@ -95,7 +95,7 @@ def expects_one() -> None:
 
 def is_refused() -> None:
     error = raises(errors.Denied, lambda: Every("every", expect=upcall.ANY_USER))
-    assert "the peer is user 61003, accepted is users 61002" in str(error)
+    assert "the peer is user 61003, accepted is user 61002" in str(error)
 
 
 def is_admitted() -> None:
