@@ -87,7 +87,7 @@ pub fn not_accepted(server: &str, error: &BindError, command: &str) -> CommandEr
         None if known => format!("user {user}"),
         None => "a user without a number in this user namespace".into(),
     };
-    // `stat` reads the memory of servers, which is open to their own user and root only.
+    // `stat` reads the memory of servers, and accepts only those of its own user and of root.
     let advice = match (command, known) {
         ("stat", _) => "run it as that user".into(),
         (_, true) => {

@@ -1,4 +1,4 @@
-//! The servers behind sockets: asking several at once, and what to say of one that does not answer.
+//! The servers behind sockets: asking several at once, and what to say of a silent server.
 
 use crate::exit::{CommandError, Exit};
 use crate::expect;

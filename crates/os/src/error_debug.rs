@@ -32,7 +32,7 @@ pub fn write_text(error: &dyn fmt::Display, f: &mut fmt::Formatter<'_>) -> fmt::
 /// `{:?}` writes its `Display`, with control characters escaped. `{:#?}` writes its variant and
 /// fields, as `derive(Debug)` does.
 ///
-/// All variants are listed with all their fields; the compiler reports one that is missing.
+/// All variants are listed with all their fields. The compiler reports a missing one.
 ///
 /// ```
 /// enum Failed { Missing { name: String }, Kernel(std::io::Error), Full }

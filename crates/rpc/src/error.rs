@@ -318,8 +318,9 @@ pub enum CallError {
     },
     /// An argument is a handle of another binding. Nothing was sent.
     ForeignHandle,
-    /// The server refused: the result exceeds the interface's limit, too many resources are held,
-    /// or the arguments are malformed. Generated stubs on both sides never cause the last.
+    /// The server refused: the arguments or the result exceed the interface's limit, too many
+    /// resources are held, or the arguments are malformed, which generated stubs never cause. The
+    /// text says so if the procedure has run.
     Refused(String),
     /// The server no longer knows the handle.
     NoSuchHandle,

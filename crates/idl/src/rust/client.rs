@@ -165,7 +165,7 @@ impl Module<'_> {
                 "with a deadline for each of its calls, after which the call is aborted. `None` \
                 means none.",
             ),
-            ("cancel", "&::upcall::CancelToken", "whose calls `cancel` aborts."),
+            ("cancel", "&::upcall::CancelToken", "whose calls the token can cancel."),
             (
                 "hand_off",
                 "::upcall::HandOff",

@@ -271,7 +271,7 @@ pub mod files {
                 link::Bound::Local(_) => ::core::clone::Clone::clone(self),
             }
         }
-        /// Returns the same client, whose calls `cancel` aborts.
+        /// Returns the same client, whose calls the token can cancel.
         ///
         /// Resources that it returns have the same terms. A local client ignores them.
         #[must_use]
