@@ -234,6 +234,15 @@ impl Client {
                     self.things.push(self.trial()?.open(i)?);
                 }
             }
+            // As often as it takes: the result of a call that is aborted is dropped.
+            "open-until" => {
+                while self.things.len() < number(1) as usize {
+                    match self.trial()?.open(0) {
+                        Err(CallError::Aborted { .. }) => {}
+                        thing => self.things.push(thing?),
+                    }
+                }
+            }
             "open-brittle" => self.things.push(self.trial()?.open_brittle()?),
             "open-slow" => self.things.push(self.trial()?.open_slow(number(1) as u32)?),
             "drop-things" => self.things.clear(),
