@@ -113,6 +113,8 @@ class Result:
 
     title: str
     seconds: float = 0.0
+    # Processor time of its processes that have ended, in seconds.
+    work: float = 0.0
     passed: int = 0
     ignored: int = 0
     # The name of each failed test, and what it printed.
@@ -126,7 +128,7 @@ class Result:
             counts += f"  {len(self.failed)} failed"
         if self.skips:
             counts += f"  {len(self.skips)} skipped"
-        return f"  {mark:<7} {self.title:<44} {self.seconds:6.1f} s  {counts}"
+        return f"  {mark:<7} {self.title:<44} {self.seconds:6.1f} s {self.work:6.1f} s  {counts}"
 
 
 def indented(lines: list[str]) -> str:
@@ -160,10 +162,26 @@ def raise_priorities() -> None:
             pass
 
 
+class Child(subprocess.Popen):
+    """A process that tells how much processor time it and those that it waited for have used."""
+
+    work = 0.0
+
+    def _try_wait(self, wait_flags: int):
+        # As in the class above, which asks the kernel for the status alone.
+        try:
+            pid, status, usage = os.wait4(self.pid, wait_flags)
+        except ChildProcessError:
+            return self.pid, 0
+        if pid == self.pid:
+            self.work = usage.ru_utime + usage.ru_stime
+        return pid, status
+
+
 @contextmanager
 def session(command: list[str], low: bool, **options):
     """A command in a session of its own; when the block ends, it has ended or is killed."""
-    child = subprocess.Popen(
+    child = Child(
         [*LOW, *command] if low and not ALONE.is_set() else command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -191,15 +209,25 @@ def kill_sessions() -> None:
             pass
 
 
-def finish(command: list[str], low: bool, **options) -> subprocess.CompletedProcess:
+@dataclass
+class Finished:
+    """What a command printed, and its exit status."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    work: float
+
+
+def finish(command: list[str], low: bool, **options) -> Finished:
     """Runs a command to its end."""
     with session(command, low, **options) as child:
         stdout, stderr = child.communicate()
-    return subprocess.CompletedProcess(command, child.returncode, stdout, stderr)
+    return Finished(child.returncode, stdout, stderr, child.work)
 
 
 def stream(command: list[str], cwd: Path, env: dict[str, str], low: bool):
-    """Yields the lines that `command` prints, then its exit status.
+    """Yields the lines that `command` prints, then its exit status and its processor time.
 
     The status is None if the command stalled and was killed.
     """
@@ -217,9 +245,10 @@ def stream(command: list[str], cwd: Path, env: dict[str, str], low: bool):
             while (line := lines.get(timeout=stall)) is not None:
                 yield line
         except queue.Empty:
-            yield None
+            yield None, 0.0
             return
-        yield child.wait()
+        status = child.wait()
+        yield status, child.work
 
 
 def outputs_of(text: str) -> dict[str, str]:
@@ -238,8 +267,8 @@ def run_binary(
     status: int | None = None
     pending: str | None = None
     for line in stream([str(path), "--show-output", *arguments], cwd, env, low):
-        if line is None or isinstance(line, int):
-            status = line
+        if isinstance(line, tuple):
+            status, result.work = line
             break
         text.append(line)
         if found := LINE.match(line):
@@ -260,7 +289,8 @@ def run_binary(
     for found in re.finditer(r"^    (\S.*)$", whole.rpartition("\nfailures:\n")[2], flags=re.M):
         if "\nfailures:\n" in whole and found[1] in printed:
             result.failed.setdefault(found[1], printed[found[1]])
-    if status != 0 and not result.failed:
+    # A test program that comes to its end reports failures by this status.
+    if status not in (0, 101) or (status and not result.failed):
         listed = subprocess.run(
             [path, "--list", "--format", "terse", *arguments],
             cwd=cwd,
@@ -276,6 +306,9 @@ def run_binary(
             reason = f"the test process ended with status {status}"
         for name in missing:
             result.failed[name] = reason + "\n" + "\n".join(text[-30:])
+        for name in result.failed:
+            # Its sections are printed at the end only, which this program did not reach.
+            result.failed[name] = result.failed[name] or reason
     result.skips = list(dict.fromkeys(found["why"] for found in SKIP.finditer(whole)))
     return result
 
@@ -287,7 +320,7 @@ def run_command(
     watch = Stopwatch()
     whole = {**os.environ, **(env or {})}
     done = finish(command, low, cwd=ROOT, env=whole, stderr=subprocess.STDOUT)
-    result = Result(title, watch.seconds())
+    result = Result(title, watch.seconds(), done.work)
     if done.returncode:
         result.failed[title] = done.stdout[-8000:]
     else:
@@ -332,7 +365,7 @@ def build(title: str, arguments: list[str], env: dict[str, str] | None = None, l
     watch = Stopwatch()
     command = [CARGO, "test", "--no-run", "--quiet", "--message-format=json", *arguments]
     done = finish(command, low, cwd=ROOT, env={**os.environ, **(env or {})}, stderr=subprocess.PIPE)
-    result, binaries = Result(title, watch.seconds()), []
+    result, binaries = Result(title, watch.seconds(), done.work), []
     messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     for message in messages:
         if message.get("reason") != "compiler-artifact" or not message.get("executable"):
@@ -534,8 +567,10 @@ def summary(report: Report, seconds: float) -> int:
     ]
     skips = [(result.title, why) for result in report.results for why in result.skips]
     ignored = sum(result.ignored for result in report.results)
-    slowest = sorted(report.results, key=lambda result: -result.seconds)[:8]
-    print("\nslowest: " + ", ".join(f"{result.title} {result.seconds:.0f} s" for result in slowest))
+    for what, amount in (("slowest", "seconds"), ("most processor time", "work")):
+        most = sorted(report.results, key=lambda result: -getattr(result, amount))[:10]
+        listed = ", ".join(f"{result.title} {getattr(result, amount):.0f} s" for result in most)
+        print(f"\n{what}: {listed}")
     if skips:
         print(f"\nskipped here ({len(skips)}):")
         for title, why in dict.fromkeys(skips):
