@@ -3,14 +3,23 @@
 
 usage: tests/locks.py
 
+It also checks that a build of all tests compiles each version of a package once.
+
 `bench/peers` and `tests/fuzz` have lock files of their own, which contain crates of this
 repository, and are built with `--locked`. If such a crate gets another dependency, its entry in the
 lock file is stale, and only that build would show it. So this program compares the dependencies of
 each such crate in the lock file with its Cargo.toml. It downloads nothing.
+
+Build scripts and macros on one side and everything else on the other may want one version of a
+package with different features. Then cargo compiles it twice, and what depends on it too.
+`tests/features` makes the features alike.
 """
 
+import os
+import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +49,15 @@ def dependencies(manifest: dict[str, Any]) -> Iterator[tuple[str, bool]]:
                        kind != "dev-dependencies" and not table.get("optional"))
 
 
+def compiled_twice() -> list[str]:
+    """The packages that a build of all tests compiles with two sets of features."""
+    command = [os.environ.get("CARGO", "cargo"), "tree", "--workspace", "--duplicates",
+               "--depth", "0", "--prefix", "none", "--quiet"]
+    text = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    lines = (line for line in text.splitlines() if line and not line.startswith("["))
+    return sorted(name for name, times in Counter(lines).items() if times > 1)
+
+
 def repair(workspace: str) -> str:
     """What to do about a lock file that does not fit."""
     return f"run `cargo metadata --manifest-path {workspace}/Cargo.toml` and commit the file"
@@ -64,9 +82,11 @@ def main() -> int:
                 if names:
                     wrong += 1
                     print(f"{workspace}/Cargo.lock: {locked['name']} {what} "
-                          f"{', '.join(sorted(names))}; "
-                          f"run `cargo metadata --manifest-path {workspace}/Cargo.toml` "
-                          "and commit the file")
+                          f"{', '.join(sorted(names))}; {repair(workspace)}")
+    if twice := compiled_twice():
+        wrong += 1
+        print(f"compiled twice: {', '.join(twice)}; name the features of both in "
+              "tests/features/Cargo.toml (`cargo tree --edges features --invert NAME`)")
     return 1 if wrong else 0
 
 
