@@ -328,8 +328,9 @@ mod tests {
 
     #[test]
     fn a_value_that_unfolds_without_end_is_refused() {
-        let long = "x".repeat(MAX_TEXT / 4);
-        let value = WitValue::List(vec![WitValue::String(long); 5]);
+        let name = "x".repeat(MAX_TEXT / 4);
+        let record = WitValue::Record(vec![(name.as_str(), WitValue::U8(1))]);
+        let value = WitValue::List(vec![record; 5]);
         assert!(matches!(for_people(&value), Err(ValueError::TooMuch { .. })));
         assert!(matches!(json_line("p", Some(&value)), Err(ValueError::TooMuch { .. })));
     }
