@@ -117,13 +117,29 @@ impl Facts for AnyFacts<'_> {
 }
 
 impl Poller {
-    /// Returns the same state with its numbers cut and its times moved as if it were `start` again;
-    /// and a key that distinguishes it from other states.
-    fn cut(&self, now: Instant, start: Instant) -> (Self, [u8; 12]) {
-        // Of clients it matters only whether they are the same.
+    fn cut_polling(&self, now: Instant, start: Instant) -> Polling {
+        match self.polling {
+            Polling::Since(since) if now.saturating_duration_since(since) < LONGEST => {
+                Polling::Since(start)
+            }
+            Polling::Since(_) => Polling::Since(start - 10 * EARLY),
+            polling => polling,
+        }
+    }
+
+    /// Of clients it matters only whether they are the same.
+    fn cut_woken_by(&self) -> Option<(usize, u64)> {
         let is_same = |client| self.near().is_none_or(|near| near.client == client);
         let woken_by = self.woken_by.filter(|_| self.room == CpuDemand::Several);
-        let woken_by = woken_by.map(|(_, client)| (0, u64::from(!is_same(client))));
+        woken_by.map(|(_, client)| (0, u64::from(!is_same(client))))
+    }
+
+    fn cut_quick_wakes(&self) -> u32 {
+        self.quick_wakes.clamp(QUICK_WAKES - 1, QUICK_WAKES)
+    }
+
+    /// Returns the same state with its numbers cut and its times moved as if it were `start` again.
+    fn cut(&self, now: Instant, start: Instant) -> Self {
         let mut cpu = self.cpu.clone();
         if let Cpu::Borrowed { from: Some(donor), .. } = &mut cpu {
             donor.batches_left = donor.batches_left.min(1);
@@ -131,21 +147,35 @@ impl Poller {
         if let Cpu::Borrowed { by: CameBy::Parked(near), .. } | Cpu::Near { near, .. } = &mut cpu {
             near.client = 0;
         }
-        let polling = match self.polling {
-            Polling::Since(since) if now.saturating_duration_since(since) < LONGEST => {
-                Polling::Since(start)
-            }
-            Polling::Since(_) => Polling::Since(start - 10 * EARLY),
-            polling => polling,
-        };
-        let quick_wakes = self.quick_wakes.clamp(QUICK_WAKES - 1, QUICK_WAKES);
-        let (give_way, give) = self.give_way.cut();
-        let (hand_over, hand) = self.hand_over.cut();
+        Self {
+            costs: self.costs,
+            pacing: self.pacing,
+            home: self.home.clone(),
+            purpose: self.purpose,
+            cpu,
+            lending: self.lending,
+            polling: self.cut_polling(now, start),
+            room: self.room,
+            wish: self.wish,
+            // Whether a server is asked to stay decides nothing here.
+            asks_to_stay: false,
+            quick_wakes: self.cut_quick_wakes(),
+            spin_budget: SpinBudget::default(),
+            give_way: self.give_way.cut().0,
+            hand_over: self.hand_over.cut().0,
+            stay: Stay::default(),
+            near_parks: self.near_parks.cut().0,
+            woken_by: self.cut_woken_by(),
+        }
+    }
+
+    /// Returns a key that is the same for states that are the same when they are cut.
+    fn key(&self, now: Instant, start: Instant) -> [u8; 12] {
         let number = |set: &CpuSet| u8::from(set.contains(0)) + 2 * u8::from(set.contains(1));
-        let [a, b, c, d] = match &cpu {
+        let [a, b, c, d] = match &self.cpu {
             Cpu::Own => [0; 4],
             Cpu::Borrowed { from, stay, by } => {
-                let from = from.map_or(0, |from| 1 + from.lane * 2 + from.batches_left);
+                let from = from.map_or(0, |from| 1 + from.lane * 2 + from.batches_left.min(1));
                 let by = match by {
                     CameBy::Brought => 0,
                     CameBy::Parked(near) => 1 + near.cpu as u8,
@@ -157,43 +187,37 @@ impl Poller {
             Cpu::Refuge { cpus, parks_left } => [3, *parks_left as u8, number(cpus), 0],
             Cpu::Near { near, parks_left } => [4, *parks_left as u8, near.cpu as u8, 0],
         };
-        let of_polling = match polling {
+        let of_polling = match self.cut_polling(now, start) {
             Polling::NotBegun => 0,
             Polling::Begun => 1,
             Polling::Since(since) => 2 + u8::from(since < start),
         };
-        let (near_parks, near) = self.near_parks.cut();
-        let of_waker = woken_by.map_or(0, |(_, client)| 1 + client as u8);
+        let of_waker = self.cut_woken_by().map_or(0, |(_, client)| 1 + client as u8);
         let enums = self.purpose as u8 + 2 * (self.lending as u8 + 3 * self.room as u8);
-        let numbers = [of_polling, quick_wakes as u8, give, hand, near, of_waker];
-        let [e, f, g, h, i, j] = numbers;
-        let key = [a, b, c, d, enums, self.wish as u8, e, f, g, h, i, j];
-        let poller = Self {
-            costs: self.costs,
-            pacing: self.pacing,
-            home: self.home.clone(),
-            purpose: self.purpose,
-            cpu,
-            lending: self.lending,
-            polling,
-            room: self.room,
-            wish: self.wish,
-            // Whether a server is asked to stay decides nothing here.
-            asks_to_stay: false,
-            quick_wakes,
-            spin_budget: SpinBudget::default(),
-            give_way,
-            hand_over,
-            stay: Stay::default(),
-            near_parks,
-            woken_by,
-        };
-        (poller, key)
+        let [give, hand, near] =
+            [self.give_way.cut().1, self.hand_over.cut().1, self.near_parks.cut().1];
+        let wakes = self.cut_quick_wakes() as u8;
+        [a, b, c, d, enums, self.wish as u8, of_polling, wakes, give, hand, near, of_waker]
+    }
+}
+
+/// What of a state the rules of a step are about.
+struct Decided {
+    pacing: Pacing,
+    lending: Lending,
+    purpose: Purpose,
+    is_borrowed: bool,
+}
+
+impl Decided {
+    fn in_state(poller: &Poller) -> Self {
+        let &Poller { pacing, lending, purpose, .. } = poller;
+        Self { pacing, lending, purpose, is_borrowed: poller.is_borrowed() }
     }
 }
 
 /// Checks a step against the rules of the module. `before` is the state in which it was decided.
-fn check(before: &Poller, step: &IdleStep, after: &Poller) {
+fn check(before: &Decided, step: &IdleStep, after: &Poller) {
     let adaptive = before.pacing == Pacing::Adaptive;
     let polls = matches!(step, IdleStep::PollAgain | IdleStep::Yield);
     if before.lending == Lending::Given {
@@ -203,7 +227,7 @@ fn check(before: &Poller, step: &IdleStep, after: &Poller) {
     if before.purpose == Purpose::Rest {
         assert_eq!(*step, IdleStep::Park, "a spare without a duty sleeps");
     }
-    if adaptive && before.is_borrowed() {
+    if adaptive && before.is_borrowed {
         assert!(!polls, "polls on a caller's CPU");
     }
     if adaptive && after.room == CpuDemand::Shared {
@@ -213,7 +237,7 @@ fn check(before: &Poller, step: &IdleStep, after: &Poller) {
         assert!(!polls, "does not sleep at once");
     }
     if let IdleStep::Migrate(cpus) = step {
-        let home = before.home.as_ref().expect("a migration has a destination");
+        let home = after.home.as_ref().expect("a migration has a destination");
         assert!(cpus.count() > 0 && cpus.iter().all(|cpu| home.contains(cpu)), "leaves home");
     }
 }
@@ -225,7 +249,7 @@ fn rest(poller: &mut Poller, choices: &ChoiceTape, facts: &AnyFacts<'_>, is_move
     let round = choices.of(&[1, FIRST_CLOCK, ROUNDS_PER_DEADLINE]);
     let stacks = choices.of(&[StackSupply::Enough, StackSupply::Short]);
     let deadline = choices.of(&[None, Some(facts.start + EARLY)]);
-    let before = poller.cut(facts.start, facts.start).0;
+    let before = Decided::in_state(poller);
     let mut step = poller.step(IdleEvent::NothingFound { round, stacks }, deadline, facts);
     check(&before, &step, poller);
     let late = deadline.is_some_and(|at| facts.now.get() >= at);
@@ -375,24 +399,25 @@ fn parks_in_the_end(poller: &mut Poller, start: Instant) {
 /// states.
 fn explore(pacing: Pacing, home: Option<&CpuSet>) -> usize {
     let start = Instant::now() + Duration::from_secs(1);
-    let (first, key) = Poller::new(pacing, home.cloned(), WaitCosts::USUAL).cut(start, start);
+    let first = Poller::new(pacing, home.cloned(), WaitCosts::USUAL).cut(start, start);
+    let key = first.key(start, start);
     let (mut known, mut states) = (HashSet::from([(key, false)]), vec![(first, false)]);
     while let Some((state, was_moved)) = states.pop() {
         if pacing != Pacing::Poll {
-            parks_in_the_end(&mut state.cut(start, start).0, start);
+            parks_in_the_end(&mut state.cut(start, start), start);
         }
         let choices = ChoiceTape::default();
         loop {
-            let (mut poller, facts) = (state.cut(start, start).0, AnyFacts::new(&choices, start));
+            let (mut poller, facts) = (state.cut(start, start), AnyFacts::new(&choices, start));
             // Set while it has confined itself and has not gone home.
             let is_moved = Cell::new(was_moved);
             event(&mut poller, &choices, &facts, &is_moved);
             assert!(!is_moved.get() || poller.cpu != Cpu::Own, "forgets that it is confined");
             let is_near = poller.near().is_some();
             assert!(is_near || !poller.near_parks.counts(), "counts disturbances elsewhere");
-            let (next, key) = poller.cut(facts.now.get(), start);
-            if known.insert((key, is_moved.get())) {
-                states.push((next, is_moved.get()));
+            let now = facts.now.get();
+            if known.insert((poller.key(now, start), is_moved.get())) {
+                states.push((poller.cut(now, start), is_moved.get()));
             }
             if !choices.next() {
                 break;
