@@ -384,8 +384,9 @@ def supply(folder: Path) -> None:
         else:
             path.write_text(text.replace(wanted[0], own))
         shutil.copy(ROOT / "Cargo.lock", path.with_name("Cargo.lock"))
-        (TARGET / "tutorials").mkdir(parents=True, exist_ok=True)
-        path.with_name("target").symlink_to(TARGET / "tutorials")
+        # Where tests/package.py builds programs, too.
+        (TARGET / "users").mkdir(parents=True, exist_ok=True)
+        path.with_name("target").symlink_to(TARGET / "users")
 
 
 def exists(command: str) -> None:

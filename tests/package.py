@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -47,6 +48,10 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve()
 PLACE = TARGET / "packages"
 REGISTRY = PLACE / "registry"
 HELLO = PLACE / "hello"
+
+# Folder in which programs of users are built, those of the documents too (tests/book.py): what they
+# depend on beside our packages is compiled once.
+BUILT = TARGET / "users"
 
 # Metadata that a package has besides its name and version.
 WANTED = [
@@ -134,7 +139,7 @@ def user() -> dict[str, str]:
     path = f"{toolchain()}:/usr/local/bin:/usr/bin:/bin"
     return {
         "PATH": path, "LC_ALL": "C", "CARGO_HOME": str(folder), "CARGO_TERM_COLOR": "never",
-        "CARGO_TARGET_DIR": str(PLACE / "target"), "CARGO_PROFILE_DEV_DEBUG": "0",
+        "CARGO_TARGET_DIR": str(BUILT), "CARGO_PROFILE_DEV_DEBUG": "0",
         "RUST_TEST_THREADS": "2",
     }
 
@@ -225,16 +230,20 @@ def fill(crates: list[dict]) -> None:
         if folder.name not in wanted:
             shutil.rmtree(folder)
     # Cargo takes a package of a version that it has built already for unchanged.
-    for kept in (PLACE / "target").glob("*/.fingerprint/*"):
-        if kept.name.startswith(("upcall", "hello")):
-            shutil.rmtree(kept)
+    for profile in BUILT.glob("*/.fingerprint"):
+        # Cargo's own lock: a program of the documents may be built just now.
+        with open(profile.parent / ".cargo-lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for kept in profile.iterdir():
+                if kept.name.startswith(("upcall", "packaged")):
+                    shutil.rmtree(kept)
 
 
 def program(dependency: str, source: str = PROGRAM) -> None:
     """Writes the user's program."""
     shutil.rmtree(HELLO, ignore_errors=True)
     (HELLO / "src").mkdir(parents=True)
-    manifest = ('[package]\nname = "hello"\nversion = "0.1.0"\nedition = "2024"\n\n'
+    manifest = ('[package]\nname = "packaged"\nversion = "0.1.0"\nedition = "2024"\n\n'
                 f"[dependencies]\n{dependency}\n\n[workspace]\n")
     (HELLO / "Cargo.toml").write_text(manifest)
     (HELLO / "src/main.rs").write_text(source)
@@ -246,7 +255,7 @@ def hello(_crates: list[dict]) -> None:
     left = Path(f"/tmp/upcall-{os.getuid()}")
     there = left.exists()
     bare = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
-    said = run([PLACE / "target/debug/hello"], HELLO, bare)
+    said = run([BUILT / "debug/packaged"], HELLO, bare)
     if not there:
         # Another process may have started a server there.
         with contextlib.suppress(OSError):
