@@ -393,6 +393,21 @@ static inline upcall_string upcall_call_text(upcall_call *call, const char *text
  * `text`, and no results. The results are ignored. */
 void upcall_call_fail(upcall_call *call, const char *text);
 
+/* Returned by upcall_deadline if there is no deadline. */
+#define UPCALL_NO_DEADLINE UINT64_MAX
+/* Returns how long the caller of the running procedure still waits, in nanoseconds. 0: its deadline
+ * has passed, and the result will be dropped. UPCALL_NO_DEADLINE: it waits forever.
+ *
+ * A procedure that computes for long can look at it now and then, and return early. The calls that
+ * the procedure makes end at the same time by themselves. The end of the caller, or its cancel
+ * token, changes nothing here.
+ *
+ * The time belongs to the thread on which the library calls the procedure. On all other threads,
+ * and outside of procedures, there is no caller: UPCALL_NO_DEADLINE. A procedure passes the time on
+ * to threads that it starts; for upcall_client_set_deadline, however, 0 means no deadline. Never
+ * blocks. */
+uint64_t upcall_deadline(void);
+
 /* A list<u8> argument as a server sees it. The bytes are in memory that the client can still write,
  * so there is no pointer to them. Copy them before interpreting them. */
 typedef struct upcall_bytes upcall_bytes;

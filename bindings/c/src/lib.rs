@@ -43,6 +43,7 @@
 pub mod accepts;
 pub mod call;
 pub mod client;
+pub mod deadline;
 pub mod error;
 pub mod group;
 pub mod interface;

@@ -1,6 +1,7 @@
 //! Terms of C's clients and servers: which processes may bind, where servers listen for other
-//! machines, what calls do without an A-stack, which server gets the caller's processor, and the
-//! error of a client whose types differ from the server's.
+//! machines, what calls do without an A-stack, which server gets the caller's processor, what a
+//! procedure knows of its caller's deadline, and the error of a client whose types differ from the
+//! server's.
 #![forbid(unsafe_code)]
 
 mod gcc;
@@ -23,6 +24,8 @@ mod changed {
             meet: func(data: list<u8>) -> u32;
             change: func(a: u64) -> u32;
             length: func(text: string) -> u64;
+            left: func(aside: bool) -> u64;
+            outlast: func();
         }"
     );
 }
@@ -82,6 +85,13 @@ fn a_call_without_an_a_stack_waits_or_brings_memory() {
 fn a_call_brings_as_many_bytes_of_values_as_the_interface_permits() {
     if !gcc::left_out() {
         run(&name("values"), "values");
+    }
+}
+
+#[test]
+fn a_procedure_sees_for_how_long_its_caller_waits() {
+    if !gcc::left_out() {
+        run(&name("deadline"), "deadline");
     }
 }
 
@@ -212,6 +222,10 @@ fn other_types_in_the_server_are_told() {
         fn length(&self, text: &str) -> u64 {
             text.len() as u64
         }
+        fn left(&self, _: bool) -> u64 {
+            0
+        }
+        fn outlast(&self) {}
     }
     let name = name("mismatch");
     let running =

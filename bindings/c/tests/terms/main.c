@@ -46,8 +46,41 @@ static void length(void *context, upcall_call *call, upcall_string text, uint64_
     *result = text.len;
 }
 
-static const terms_server_t functions = {
-    .where = where_, .meet = meet, .change = change, .length = length};
+static void *left_aside(void *result) {
+    *(uint64_t *)result = upcall_deadline();
+    return NULL;
+}
+
+static void left(void *context, upcall_call *call, bool aside, uint64_t *result) {
+    pthread_t thread;
+    (void)context, (void)call;
+    if (!aside) {
+        *result = upcall_deadline();
+        return;
+    }
+    CHECK(pthread_create(&thread, NULL, left_aside, result) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* Longest wait in this file for what surely happens, in milliseconds. */
+#define GUARD 60000
+
+/* How many calls of `outlast` have seen that their caller no longer waits. */
+static uint32_t outlasted;
+
+static void outlast(void *context, upcall_call *call) {
+    uint64_t end = milliseconds() + GUARD;
+    (void)context, (void)call;
+    while (upcall_deadline() != 0 && milliseconds() < end) usleep(1000);
+    if (upcall_deadline() == 0) __atomic_add_fetch(&outlasted, 1, __ATOMIC_SEQ_CST);
+}
+
+static const terms_server_t functions = {.where = where_,
+                                         .meet = meet,
+                                         .change = change,
+                                         .length = length,
+                                         .left = left,
+                                         .outlast = outlast};
 
 /* The peer that the policy was asked about, and the policy's answer. */
 struct asked {
@@ -389,6 +422,46 @@ static void hand_off(const char *name) {
     upcall_running_stop(running);
 }
 
+/* Checks what a procedure sees of its caller's deadline, by clients bound to `name`. */
+static void sees_deadline(const char *name) {
+    static const uint64_t minute = UINT64_C(60000000000);
+    uint64_t seen;
+    terms_client_t *client = terms_bind(name, &error);
+    CHECK(client);
+    OK(terms_left(client, false, &seen, &error));
+    CHECK(seen == UPCALL_NO_DEADLINE);
+    upcall_client_set_deadline(terms_base(client), minute);
+    OK(terms_left(client, false, &seen, &error));
+    CHECK(0 < seen && seen <= minute);
+    OK(terms_left(client, true, &seen, &error));
+    CHECK(seen == UPCALL_NO_DEADLINE);
+    CHECK(upcall_deadline() == UPCALL_NO_DEADLINE);
+    /* A call that the server has runs to its end, although its caller has left. */
+    uint32_t before = __atomic_load_n(&outlasted, __ATOMIC_SEQ_CST);
+    upcall_client_set_deadline(terms_base(client), 20000000);
+    do CHECK(terms_outlast(client, &error) == UPCALL_ABORTED);
+    while (!error.sent);
+    uint64_t end = milliseconds() + GUARD;
+    while (__atomic_load_n(&outlasted, __ATOMIC_SEQ_CST) == before) {
+        CHECK(milliseconds() < end);
+        usleep(1000);
+    }
+    terms_unbind(client);
+}
+
+static void deadline(const char *name) {
+    char address[UPCALL_ADDRESS_SIZE], far[200];
+    upcall_server *server = upcall_server_new();
+    OK(upcall_server_listen(server, "127.0.0.1:0", &error));
+    OK(terms_export(server, name, &functions, &error));
+    upcall_running *running = upcall_server_start(server, &error);
+    CHECK(running && upcall_running_address(running, 0, address));
+    sees_deadline(name);
+    snprintf(far, sizeof far, "tcp://%s/%s", address, name);
+    sees_deadline(far);
+    upcall_running_stop(running);
+}
+
 static void mismatch(const char *name) {
     terms_client_t *client = terms_bind(name, &error);
     CHECK(!client && error.status == UPCALL_MISMATCH);
@@ -407,6 +480,7 @@ int main(int count, char **arguments) {
                {"listens", listens},
                {"shortage", shortage},
                {"hand-off", hand_off},
+               {"deadline", deadline},
                {"mismatch", mismatch},
                {"serves-other", serves_other},
                {"serves-group", serves_group},
