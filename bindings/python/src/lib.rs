@@ -260,6 +260,7 @@ fn _upcall(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(module_of_file, module)?)?;
     module.add_function(wrap_pyfunction!(learn, module)?)?;
     module.add_function(wrap_pyfunction!(server::start, module)?)?;
+    module.add_function(wrap_pyfunction!(server::deadline, module)?)?;
     module.add_function(wrap_pyfunction!(_encode, module)?)?;
     module.add_function(wrap_pyfunction!(_decode, module)?)?;
     module.add_function(wrap_pyfunction!(_procedures, module)?)?;

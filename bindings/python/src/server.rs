@@ -26,7 +26,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use std::cell::{OnceCell, RefCell};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_idl::model::ProcedureKind;
 use upcall_rpc::encode::EncodeError;
 use upcall_rpc::untyped::{Foreign, ResultBlock};
@@ -289,6 +289,13 @@ fn failed(py: Python<'_>, procedure: &ProcedurePlan, error: PyErr) -> ProcedureE
         worse.write_unraisable(py, None);
     }
     ProcedureEnd::Failed(if text.is_empty() { class } else { format!("{class}: {text}") })
+}
+
+/// How long the caller of the procedure that the calling thread runs still waits, in seconds.
+#[pyfunction]
+pub fn deadline() -> Option<f64> {
+    let ends = upcall_thread::calls_end()?;
+    Some(ends.saturating_duration_since(Instant::now()).as_secs_f64())
 }
 
 /// A server that runs until it is stopped.

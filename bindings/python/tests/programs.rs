@@ -33,6 +33,14 @@ fn others_run_while_a_call_waits() {
 }
 
 #[test]
+fn a_procedure_sees_for_how_long_its_caller_waits() {
+    if left_out() {
+        return;
+    }
+    programs().run("deadline.py", &[]);
+}
+
+#[test]
 fn resources_are_anywhere_and_interfaces_carry_others() {
     if left_out() {
         return;

@@ -44,7 +44,7 @@ from upcall import errors as errors
 from upcall._accepting import ANY_USER, Group, User
 from upcall._client import Client, HandOff, Pacing, Resource, WhenFull, declare
 from upcall._dynamic import bind, load
-from upcall._serving import Running, Serve, ServeResource, serve, start
+from upcall._serving import Running, Serve, ServeResource, deadline, serve, start
 from upcall._upcall import Bytes, CancelToken
 from upcall._upcall import __version__ as __version__
 from upcall._values import Buffer, Err, Ok, Some
@@ -101,6 +101,7 @@ __all__ = [
     "User",
     "WhenFull",
     "bind",
+    "deadline",
     "declare",
     "errors",
     "load",

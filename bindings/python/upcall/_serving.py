@@ -6,9 +6,11 @@ import abc
 import asyncio
 import atexit
 import collections.abc
+import contextvars
 import logging
 import os
 import threading
+import time
 import types
 import typing
 
@@ -243,6 +245,34 @@ def serve(
         running.stop(0)
 
 
+#: The moment until which the caller of an `async def` procedure waits, by `time.monotonic`. Its
+#: coroutine and the tasks that it starts run with a copy of the context.
+_ends: contextvars.ContextVar[float | None] = contextvars.ContextVar("upcall_ends", default=None)
+
+
+def deadline() -> float | None:
+    """How long the caller of the running procedure still waits, in seconds.
+
+    A procedure that computes for long can look at it now and then, and return early::
+
+        def render(self, scene: str) -> bytes:
+            for part in parts(scene):
+                if upcall.deadline() == 0:
+                    raise upcall.Err(Error.TOO_LATE)  # the result would be dropped
+                ...
+
+    Returns 0.0 once the deadline has passed, and `None` if the caller waits for ever. The end of
+    the caller, or its `CancelToken`, changes nothing here. It never waits.
+
+    An `async def` procedure, the tasks that it starts and `asyncio.to_thread` see the time of their
+    caller. Outside of a procedure, and on threads that a procedure starts in other ways, there is
+    no caller: `None`. Pass the time on to them: ``client.with_deadline(upcall.deadline())``.
+    """
+    ends = _ends.get()
+    times = [_upcall.deadline(), None if ends is None else max(ends - time.monotonic(), 0.0)]
+    return min((left for left in times if left is not None), default=None)
+
+
 _loop: asyncio.AbstractEventLoop | None = None
 _loop_lock = threading.Lock()
 
@@ -265,7 +295,13 @@ def wait(
     if not on.is_running():
         coroutine.close()
         raise RuntimeError("the event loop for the server's coroutines is not running")
-    return asyncio.run_coroutine_threadsafe(coroutine, on).result()
+    left = _upcall.deadline()
+    before = _ends.set(None if left is None else time.monotonic() + left)
+    try:
+        # The loop runs the coroutine with a copy of this thread's context.
+        return asyncio.run_coroutine_threadsafe(coroutine, on).result()
+    finally:
+        _ends.reset(before)
 
 
 def failed(procedure: str, error: BaseException) -> None:
