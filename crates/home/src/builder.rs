@@ -147,6 +147,18 @@ impl HomeBuilder {
         shape: u64,
         init: impl FnOnce(WritableSpan<'_>) -> Result<(), DataError>,
     ) -> Result<Handle, CreateError> {
+        let (handle, object) = self.create_unnamed(shape, init)?;
+        object.enter_name()?;
+        Ok(handle)
+    }
+
+    /// Like [`create_with`](Self::create_with), but no process finds the object before
+    /// [`HomeObject::enter_name`].
+    pub(crate) fn create_unnamed(
+        self,
+        shape: u64,
+        init: impl FnOnce(WritableSpan<'_>) -> Result<(), DataError>,
+    ) -> Result<(Handle, Arc<HomeObject>), CreateError> {
         let unable = |what| move |error| CreateError::Resource { what, error };
         names::check(&self.name)
             .map_err(|why| names::NotEntered::BadName { name: self.name.clone(), why })?;
@@ -173,8 +185,7 @@ impl HomeBuilder {
             .map_err(unable("the clerk's thread"))?;
         object.is_watched_as(key);
         point(Point::ObjectMade);
-        names::enter_object(&object.name, &object.socket)?;
-        point(Point::ObjectNamed);
-        Handle::at_home(object).ok_or_else(no_place)
+        let handle = Handle::at_home(object.clone()).ok_or_else(no_place)?;
+        Ok((handle, object))
     }
 }

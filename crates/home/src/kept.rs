@@ -246,11 +246,16 @@ impl<V: 'static> Kept<V> {
         value: V,
         Errands(operations, _): Errands<V>,
     ) -> Result<Self, KeepError> {
-        let handle = creating.only_to_invoke().create(KEPT, |_| ()).map_err(KeepError::Create)?;
+        let (handle, object) = creating
+            .only_to_invoke()
+            .create_unnamed(KEPT, |_| Ok(()))
+            .map_err(KeepError::Create)?;
         let value = KeptValue { value: RefCell::new(value), torn: Cell::new(false) };
         let serving = Homed::<u64>::of(handle)
             .serve_with(operations, Box::new(value))
             .map_err(KeepError::Serve)?;
+        // A process that waits for the name requests an errand at once, so the errands come first.
+        object.enter_name().map_err(|error| KeepError::Create(error.into()))?;
         Ok(Self { serving, of: PhantomData })
     }
 

@@ -21,8 +21,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use upcall_directory::clerk::{Clerk, Watched};
-use upcall_directory::names;
+use upcall_directory::names::{self, NotEntered};
 use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
+use upcall_os::fault::{Point, point};
 use upcall_os::lock::{KernelCondvar, KernelMutex, MutexGuard};
 use upcall_os::poll::Report;
 use upcall_os::socket::Peer;
@@ -168,6 +169,13 @@ impl HomeObject {
             desk: KernelMutex::default(),
             handles: AtomicUsize::new(0),
         }
+    }
+
+    /// Enters the object's name. No process finds the object before.
+    pub(crate) fn enter_name(&self) -> Result<(), NotEntered> {
+        names::enter_object(&self.name, &self.socket)?;
+        point(Point::ObjectNamed);
+        Ok(())
     }
 
     /// The clerk watches the object's listener under this key.

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
-use upcall_home::{Asked, Errand, Errands, FindError, Homed, InvokeError, Kept};
+use std::time::{Duration, Instant};
+use upcall_home::{
+    Asked, CreateError, Errand, Errands, FindError, Homed, InvokeError, KeepError, Kept, ServeError,
+};
 
 /// A type that cannot be sent to another thread.
 type Pages = BTreeMap<String, Rc<u64>>;
@@ -164,6 +166,79 @@ fn what_an_errand_leaves_half_done_is_seen_by_nobody_until_its_home_has_put_it_r
     drop(kept);
     let ended = asks.join().unwrap().unwrap_err();
     assert!(matches!(ended, InvokeError::Ended { .. } | InvokeError::NotServed(_)), "{ended}");
+}
+
+/// Longest wait for what surely happens, in seconds.
+const GUARD: Duration = Duration::from_secs(60);
+
+/// Returns `true` if a thread of this process sleeps until a new name appears. No other test in
+/// this file waits for a name.
+fn waits_for_a_name() -> bool {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+    descriptors.flatten().any(|descriptor| {
+        std::fs::read_link(descriptor.path()).is_ok_and(|to| to.ends_with("anon_inode:inotify"))
+    })
+}
+
+#[test]
+fn a_caller_waits_for_the_home_of_a_kept_value() {
+    let late = name("late");
+    let kept = thread::scope(|scope| {
+        let mut kept = None;
+        for by_policy in [false, true] {
+            drop(kept.take());
+            let late = &late;
+            let asks = scope.spawn(move || {
+                let found = match by_policy {
+                    false => Asked::<Pages>::find_wait(late, GUARD),
+                    true => Asked::<Pages>::expect(|_| Ok(())).find_wait(late, GUARD),
+                };
+                found.unwrap().ask::<Hit>("/").unwrap()
+            });
+            let begun = Instant::now();
+            while !waits_for_a_name() {
+                assert!(begun.elapsed() < GUARD && !asks.is_finished());
+                thread::yield_now();
+            }
+            let home = Kept::serve(late, Pages::new(), errands()).unwrap();
+            until(&home, || asks.is_finished());
+            assert_eq!(asks.join().unwrap(), 1);
+            kept = Some(home);
+        }
+        kept
+    });
+    // A home that is there and refuses is not waited for.
+    let nobody = Asked::<Pages>::expect(|_| Err("no home".into()));
+    let refused = nobody.find_wait(&late, Duration::MAX).unwrap_err();
+    assert!(matches!(refused, FindError::WrongUser { .. }), "{refused}");
+    drop(kept);
+    let shy = Kept::serve_to(&late, Pages::new(), errands(), |_| Err("not today".into())).unwrap();
+    let refused = Asked::<Pages>::find_wait(&late, Duration::MAX).unwrap_err();
+    assert!(matches!(&refused, FindError::Refused { why, .. } if why == "not today"), "{refused}");
+    drop(shy);
+    let object = Homed::<u64>::create(&late).with(|_| Ok(())).unwrap();
+    let other = Asked::<Pages>::find_wait(&late, Duration::MAX).unwrap_err();
+    assert!(matches!(other, FindError::Refused { .. }), "{other}");
+    drop(object);
+    // The limit ends the wait for a home that is not there.
+    let (begun, limit) = (Instant::now(), Duration::from_millis(20));
+    let absent = Asked::<Pages>::find_wait(&late, limit).unwrap_err();
+    assert!(begun.elapsed() >= limit && matches!(absent, FindError::Name(_)), "{absent}");
+}
+
+#[test]
+fn a_value_has_its_errands_before_it_has_its_name() {
+    let name = name("errands-first");
+    let kept = Kept::serve(&name, Pages::new(), errands()).unwrap();
+    let taken = Kept::serve(&name, Pages::new(), errands()).unwrap_err();
+    assert!(matches!(&taken, KeepError::Create(CreateError::Name(_))), "{taken}");
+    // A value whose errands are wrong does not even ask for the name.
+    let twice = Kept::serve(&name, Pages::new(), errands().errand::<Hit>()).unwrap_err();
+    assert!(matches!(&twice, KeepError::Serve(ServeError::Twice(of)) if of == "hit"), "{twice}");
+    // The name that the others did not get still leads to the first.
+    let asks = thread::spawn(move || Asked::<Pages>::find(&name).unwrap().ask::<Hit>("/").unwrap());
+    until(&kept, || asks.is_finished());
+    assert_eq!(asks.join().unwrap(), 1);
 }
 
 #[test]
