@@ -4,11 +4,15 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_home::{
     Asked, CreateError, Errand, Errands, FindError, Homed, InvokeError, KeepError, Kept, ServeError,
 };
+
+/// Longest wait for what surely happens, in seconds.
+const GUARD: Duration = Duration::from_secs(60);
 
 /// A type that cannot be sent to another thread.
 type Pages = BTreeMap<String, Rc<u64>>;
@@ -161,15 +165,19 @@ fn what_an_errand_leaves_half_done_is_seen_by_nobody_until_its_home_has_put_it_r
         assert_eq!(asks.join().unwrap(), 2);
     });
     // A caller that waits when the service ends gets an error.
-    let asks = thread::spawn(move || Asked::<Pages>::find(&name).unwrap().ask::<Hit>("/"));
+    let (found, finds) = mpsc::channel();
+    let asks = thread::spawn(move || {
+        let asked = Asked::<Pages>::find(&name).unwrap();
+        found.send(()).unwrap();
+        asked.ask::<Hit>("/")
+    });
+    finds.recv_timeout(GUARD).unwrap();
+    // As a rule the request waits by now. If not, the error is the same.
     thread::sleep(Duration::from_millis(50));
     drop(kept);
     let ended = asks.join().unwrap().unwrap_err();
     assert!(matches!(ended, InvokeError::Ended { .. } | InvokeError::NotServed(_)), "{ended}");
 }
-
-/// Longest wait for what surely happens, in seconds.
-const GUARD: Duration = Duration::from_secs(60);
 
 /// Returns `true` if a thread of this process sleeps until a new name appears. No other test in
 /// this file waits for a name.
