@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::built::{self, PeersError};
 use crate::case::{Mode, Placement};
 use crate::peers::Peer;
@@ -21,7 +23,8 @@ pub enum Program {
 
 /// How a system treats data from a peer, which may be hostile. This follows from the system's
 /// design and is not measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Trust {
     /// The kernel copies each message, so the peer cannot change it during decoding.
     Copied,

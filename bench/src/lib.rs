@@ -19,9 +19,9 @@
 //! * [`pvm`] runs PVM programs with Upcall, with PVM and with MPI.
 //!
 //! The harness interleaves the systems round by round and probes the cache line beside each turn.
-//! It reports medians over rounds as a table and as JSON records. It does not tune a peer beyond
-//! the peer's documentation, and does not depend on peers: they live in `bench/peers`, a workspace
-//! of its own.
+//! It reports medians over rounds as tables ([`table`]) and as JSON records. It does
+//! not tune a peer beyond the peer's documentation, and does not depend on peers: they live in
+//! `bench/peers`, a workspace of its own.
 //!
 //! A program that runs the benchmark is also the program that its children run:
 //!
@@ -78,7 +78,6 @@ mod like;
 mod limits;
 pub mod line;
 pub mod lrpc;
-pub mod markdown;
 pub mod messages;
 mod output;
 mod pair;
@@ -100,6 +99,6 @@ mod scratch;
 mod socket;
 pub mod stats;
 pub mod suite;
-mod table;
+pub mod table;
 pub mod threads;
 pub mod urpc;

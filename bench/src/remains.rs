@@ -10,11 +10,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// Path prefix of files in shared memory.
 const SHARED: &str = "/dev/shm/";
 
 /// The leftovers of a pair.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remains {
     /// Number of files and sockets in the pair's folders.
     pub files: usize,

@@ -1,5 +1,7 @@
 //! The report of a suite.
 
+use serde::{Deserialize, Serialize};
+
 use crate::case::Mode;
 use crate::contender::Trust;
 use crate::record::Record;
@@ -29,10 +31,10 @@ impl Report {
 }
 
 /// An idle system.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Idle {
     /// Its name.
-    pub system: &'static str,
+    pub system: String,
     /// How its server waits.
     pub mode: Mode,
     /// CPU time of the server, of the receiver, or of the only process, in nanoseconds per second.
@@ -42,10 +44,10 @@ pub struct Idle {
 }
 
 /// Properties of a system of calls besides its figures.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Properties {
     /// Its name.
-    pub system: &'static str,
+    pub system: String,
     /// How it treats data from a peer.
     pub trust: Trust,
     /// What server and client leave behind when they are killed; of parked servers if the system
@@ -67,7 +69,7 @@ impl Properties {
             let idle = self.idle.iter().find(|(of, _)| *of == mode);
             idle.map_or("-".to_owned(), |(_, percent)| format!("{percent:.2} %"))
         });
-        [self.system.to_owned(), self.trust.to_string(), self.left.to_string(), polling, parked]
+        [self.system.clone(), self.trust.to_string(), self.left.to_string(), polling, parked]
     }
 }
 

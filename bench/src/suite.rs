@@ -1,12 +1,10 @@
 //! What all suites share: their options, and the path from options to a report.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use crate::case::Placement;
 pub use crate::error::RunError;
 use crate::interrupted::Interrupted;
-use crate::markdown;
 use crate::output;
 pub use crate::peers::{NoPeer, Peer, Peers, UnknownPeer};
 use crate::record::Record;
@@ -14,6 +12,7 @@ use crate::report::busy;
 pub use crate::report::{Idle, Report};
 pub use crate::run::Run;
 use crate::scratch::Scratch;
+use crate::table::{Table, text};
 
 /// A suite of benchmarks. Its fields are the options that are specific to it.
 pub trait Suite {
@@ -21,6 +20,8 @@ pub trait Suite {
     const NAME: &'static str;
     /// Options of the command line that only some suites have, besides the suite's own.
     const OFFERS: &'static [Offer];
+    /// Names of the tables.
+    const TABLES: &'static [&'static str];
     /// `true` if a report notes that other programs were running.
     const SAYS_BUSY: bool = true;
     /// The systems that take part only on request.
@@ -41,11 +42,8 @@ pub trait Suite {
     /// [`RunError`]. A single failure is in the report and does not stop the rest.
     fn measure(&self, peers: Vec<Self::Peer>, run: &mut Run<'_>) -> Result<(), RunError>;
 
-    /// Prints the tables of a report.
-    ///
-    /// # Errors
-    /// `out` cannot be written.
-    fn print(report: &Report, out: &mut dyn Write, colour: bool) -> io::Result<()>;
+    /// Returns the tables of a report that have figures.
+    fn tables(report: &Report) -> Vec<Table>;
 
     /// Returns `true` if a file of records for this part of the suite contains the record.
     fn is_filed(_record: &Record, _only: &Only) -> bool {
@@ -75,8 +73,6 @@ pub struct Options<P> {
     pub peers: Peers<P>,
     /// File for the records as a JSON array. `-` is standard output, and omits the table.
     pub json: Option<PathBuf>,
-    /// File for the records as a Markdown table; `-` is standard output.
-    pub markdown: Option<PathBuf>,
     /// `true` for a shorter run, to try the suite and not for figures.
     pub quick: bool,
     /// The part of the suite to measure.
@@ -88,7 +84,7 @@ impl<P> Options<P> {
     /// program that runs the children.
     pub fn of(exe: PathBuf) -> Options<P> {
         let (peers, only) = (Peers::None, Only::default());
-        Options { exe, peers, json: None, markdown: None, quick: false, only }
+        Options { exe, peers, json: None, quick: false, only }
     }
 }
 
@@ -152,13 +148,11 @@ pub fn run<S: Suite>(suite: &S, options: &Options<S::Peer>) -> Result<Report, Ru
     report.notes.extend(note);
     let json = options.json.as_deref();
     output::asides(json, &report.notes, &report.failures);
-    output::table(json, |out, colour| S::print(&report, out, colour))?;
+    let tables = S::tables(&report);
+    debug_assert!(tables.iter().all(|table| S::TABLES.contains(&table.name)), "{tables:?}");
+    output::table(json, |out, colour| text::print(&tables, &report, out, colour))?;
     let filed = report.records.iter().filter(|record| S::is_filed(record, &options.only));
     output::records(json, &filed.cloned().collect::<Vec<_>>())?;
-    if let Some(path) = &options.markdown {
-        markdown::write(&report, path)
-            .map_err(|error| RunError::File { path: path.clone(), error })?;
-    }
     Ok(report)
 }
 

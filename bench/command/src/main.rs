@@ -27,7 +27,7 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:\n  \
         upcall-bench rpc --peers none\n  \
         upcall-bench rpc --peers grpc,unix-socket --case null --json rpc.json\n  \
-        upcall-bench threads --peers none --markdown threads.md")]
+        upcall-bench threads --peers none")]
 struct Args {
     #[command(subcommand)]
     suite: suites::Command,

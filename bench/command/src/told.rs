@@ -61,11 +61,6 @@ impl<S: Suite> Args for Told<S> {
                 "Write the records to this file as a JSON array; `-` writes them to \
                 standard output, without a table",
             ))
-            .arg(file(
-                "markdown",
-                "Write the records to this file as a Markdown table, with the \
-                machine; `-` is standard output",
-            ))
             .arg(
                 Arg::new("quick")
                     .long("quick")
@@ -96,7 +91,6 @@ impl<S: Suite> FromArgMatches for Told<S> {
             exe,
             peers: peers.cloned().unwrap_or(Peers::None),
             json: path("json"),
-            markdown: path("markdown"),
             quick: matches.get_flag("quick"),
             only: Only {
                 systems: names("system"),

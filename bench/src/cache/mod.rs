@@ -16,7 +16,6 @@ mod sockets;
 mod table;
 
 use std::env;
-use std::io::{self, Write};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -33,6 +32,7 @@ use crate::report::Report;
 use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::Summary;
 use crate::suite::{Offer, Only, Suite};
+use crate::table::Table;
 
 /// The stores of this crate, for the benchmark program's table (see [`child::child_main`]).
 pub const STORES: [Entry; 2] = [Entry::of::<sockets::Redis>(), Entry::of::<sockets::Memcached>()];
@@ -66,6 +66,7 @@ impl Suite for Cache {
         Offer::Case("Only this case, for example `get` or `put-16`; may be repeated"),
         Offer::Placement("Only this placement: `two-cores` or `one-core`"),
     ];
+    const TABLES: &'static [&'static str] = &table::TABLES;
     type Peer = Contender;
 
     fn cases(&self) -> Vec<String> {
@@ -103,8 +104,8 @@ impl Suite for Cache {
         Ok(())
     }
 
-    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
-        table::print(report, &mut out, colour)
+    fn tables(report: &Report) -> Vec<Table> {
+        table::tables(report)
     }
 }
 

@@ -1,72 +1,56 @@
-//! The report of the suite `cache`: the time of each contender in each case, also as a multiple of
+//! The tables of the suite `cache`: the time of each contender in each case, also as a multiple of
 //! Upcall's best.
-
-use std::io::{self, Write};
 
 use super::case::Case;
 use crate::case::Placement;
 use crate::record::Record;
 use crate::report::Report;
-use crate::table::{BOLD, DIM, Paint, remarks, thousands};
+use crate::table::{ABSENT, Kind, Table, figure};
+
+/// The names of the tables.
+pub(super) const TABLES: [&str; 2] = ["two-cores", "one-core"];
 
 /// Minimum time of a peer's get as a multiple of Upcall's (docs/performance/cache.md).
 const BAR: f64 = 50.0;
 
-/// Prints the whole `report`.
-///
-/// # Errors
-/// `out` cannot be written.
-pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
-    let paint = Paint { colour };
-    for placement in [Placement::TwoCores, Placement::OneCore] {
-        let records: Vec<&Record> =
-            report.records.iter().filter(|record| record.placement == placement).collect();
-        if records.is_empty() {
-            continue;
-        }
-        let title = format!(
-            "{placement}: ns an operation; × of it what the best of ours takes, one at a time"
-        );
-        writeln!(out, "\n{}", paint.text(BOLD, &title))?;
-        let heads = ["p50", "× ours", "p99", "× ours", "p99.9", "mean", "a second", "line"]
-            .map(|head| format!("{head:>11}"))
-            .concat();
-        writeln!(out, "{}", paint.text(DIM, &format!("{:<8}{:<15}{heads}", "case", "system")))?;
-        for case in Case::ALL {
-            let mut name = case.name();
-            for record in records.iter().filter(|record| record.case == case.name()) {
-                let times = |figure: fn(&Record) -> f64| {
-                    let ours = best(&records, case).map(figure).filter(|&ours| ours > 0.0);
-                    ours.map_or("-".to_owned(), |ours| format!("{:.1}", figure(record) / ours))
-                };
-                let figures = [
-                    thousands(record.p50_ns),
-                    times(|record| record.p50_ns),
-                    thousands(record.p99_ns),
-                    times(|record| record.p99_ns),
-                    thousands(record.p999_ns.unwrap_or(f64::NAN)),
-                    thousands(record.mean_ns),
-                    thousands(record.per_s),
-                    thousands(record.line_ns.unwrap_or(f64::NAN)),
-                ];
-                let figures: String =
-                    figures.iter().map(|figure| format!("{figure:>11}")).collect();
-                let shown =
-                    if record.system.starts_with("upcall") { "upcall" } else { &record.system };
-                writeln!(
-                    out,
-                    "{}",
-                    paint.row(shown, &format!("{name:<8}{:<15}{figures}", record.system))
-                )?;
-                name = "";
-            }
-        }
-        for line in bar(&records) {
-            writeln!(out, "{line}")?;
+/// Makes the tables with figures of `report`.
+pub(super) fn tables(report: &Report) -> Vec<Table> {
+    let of = |(placement, name)| operations(&report.records, placement, name);
+    let placements = [Placement::TwoCores, Placement::OneCore].into_iter().zip(TABLES);
+    placements.filter_map(of).collect()
+}
+
+fn operations(records: &[Record], placement: Placement, name: &'static str) -> Option<Table> {
+    let records: Vec<&Record> =
+        records.iter().filter(|record| record.placement == placement).collect();
+    let title =
+        format!("{placement}: ns an operation; × of it what the best of ours takes, one at a time");
+    let mut table = Table::new(name, title)
+        .names(["case", "system"])
+        .figures(["p50", "× ours", "p99", "× ours", "p99.9", "mean", "a second", "line"]);
+    for case in Case::ALL {
+        let mut name = case.name();
+        for record in records.iter().filter(|record| record.case == case.name()) {
+            let times = |of: fn(&Record) -> f64| {
+                let ours = best(&records, case).map(of).filter(|&ours| ours > 0.0);
+                ours.map_or(ABSENT.to_owned(), |ours| format!("{:.1}", of(record) / ours))
+            };
+            let figures = [
+                figure(Some(record.p50_ns)),
+                times(|record| record.p50_ns),
+                figure(Some(record.p99_ns)),
+                times(|record| record.p99_ns),
+                figure(record.p999_ns),
+                figure(Some(record.mean_ns)),
+                figure(Some(record.per_s)),
+                figure(record.line_ns),
+            ];
+            table.row(Kind::of(&record.system), [name, record.system.as_str()], figures);
+            name = "";
         }
     }
-    writeln!(out)?;
-    remarks(out, &paint, &report.notes, &report.failures)
+    table.notes = bar(&records);
+    table.if_any()
 }
 
 /// Returns Upcall's record with the smallest median, for single operations.
@@ -89,7 +73,7 @@ fn bar(records: &[&Record]) -> Vec<String> {
             if times.iter().all(|&times| times >= BAR) { "reached" } else { "not reached" };
         format!(
             "a get by {} takes {:.1} × as long as by {} (p50), {:.1} × (p99): the bar of {BAR} × \
-            is {reached}",
+            is {reached}.",
             record.system, times[0], ours.system, times[1]
         )
     };
@@ -102,6 +86,7 @@ mod tests {
     use crate::case::Mode;
     use crate::record::{Label, Turn};
     use crate::stats::Summary;
+    use crate::table::text;
 
     fn record(case: &str, system: &str, p50_ns: f64, p99_ns: f64) -> Record {
         let found = Summary { p99_ns, p999_ns: p99_ns, ..Summary::flat(p50_ns, 5) };
@@ -120,9 +105,7 @@ mod tests {
         ];
         let report =
             Report { records, failures: vec!["something".to_owned()], ..Report::default() };
-        let mut out = Vec::new();
-        print(&report, &mut out, false).unwrap();
-        let text = String::from_utf8(out).unwrap();
+        let text = text::printed(&tables(&report), &report, false);
         let words: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[3][..4], ["get", "upcall-access", "700", "1.4"], "{text}");

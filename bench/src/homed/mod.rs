@@ -19,7 +19,6 @@ pub mod paper;
 pub mod raw;
 mod table;
 
-use std::io::{self, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -33,6 +32,7 @@ use crate::record::{Label, Record, Turn};
 use crate::report::Report;
 use crate::run::{Rounds, Run, Said, Series};
 use crate::suite::{Offer, Suite};
+use crate::table::Table;
 
 /// Maximum time for a child to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,6 +53,7 @@ impl Suite for Homed {
             into this folder, as SVG files",
         ),
     ];
+    const TABLES: &'static [&'static str] = &table::TABLES;
     type Peer = NoPeer;
 
     fn cases(&self) -> Vec<String> {
@@ -83,8 +84,8 @@ impl Suite for Homed {
         Ok(())
     }
 
-    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
-        table::print(report, &mut out, colour)
+    fn tables(report: &Report) -> Vec<Table> {
+        table::tables(report)
     }
 }
 

@@ -38,7 +38,6 @@ mod paper;
 mod table;
 
 use std::convert::Infallible;
-use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::case::{Case, Mode, Placement};
@@ -59,6 +58,7 @@ use crate::rpc::calls_in;
 use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::{Clock, Summary};
 use crate::suite::{Offer, Suite};
+use crate::table::Table;
 use crate::threads::child::next;
 
 /// Name of Upcall with default pacing as a system of `bench-child`.
@@ -216,6 +216,7 @@ impl Suite for Lrpc {
     const OFFERS: &'static [Offer] = &[Offer::Plot(
         "Draw the four calls, and throughput by processors, into this folder, as SVG files",
     )];
+    const TABLES: &'static [&'static str] = &table::TABLES;
     type Peer = Contender;
 
     fn cases(&self) -> Vec<String> {
@@ -252,8 +253,8 @@ impl Suite for Lrpc {
         Ok(())
     }
 
-    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
-        table::print(report, &mut out, colour)
+    fn tables(report: &Report) -> Vec<Table> {
+        table::tables(report)
     }
 }
 

@@ -31,7 +31,6 @@ mod pair;
 pub(crate) mod raw;
 mod table;
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use self::case::Case;
@@ -48,6 +47,7 @@ use crate::record::{Label, Record};
 use crate::report::{Idle, Report};
 use crate::run::{Rounds, Run, Said, Series};
 use crate::suite::{Offer, Only, Suite};
+use crate::table::Table;
 
 /// The systems of this crate, for the benchmark program's table (see [`child::child_main`]).
 pub const SYSTEMS: [Entry; 1] = [Entry::of::<floor::Floor>()];
@@ -104,6 +104,7 @@ impl Suite for Messages {
             paper's figures, into this folder, as SVG files",
         ),
     ];
+    const TABLES: &'static [&'static str] = &table::TABLES;
     type Peer = Contender;
 
     fn cases(&self) -> Vec<String> {
@@ -133,8 +134,8 @@ impl Suite for Messages {
         own::measure(&own, self.messages, percent, run)
     }
 
-    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
-        table::print(report, &mut out, colour)
+    fn tables(report: &Report) -> Vec<Table> {
+        table::tables(report)
     }
 }
 
@@ -221,7 +222,7 @@ impl Runner {
         let (cpu_ns_per_s, memory_kib) = pair.rest(self.plan.idle)?;
         pair.end()?;
         let Contender { name: system, mode, .. } = contender;
-        Ok(Idle { system, mode, cpu_ns_per_s, memory_kib: memory_kib.into() })
+        Ok(Idle { system: system.to_owned(), mode, cpu_ns_per_s, memory_kib: memory_kib.into() })
     }
 
     fn pair<'a>(

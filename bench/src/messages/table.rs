@@ -1,7 +1,5 @@
-//! The report of the suite `messages`: the cost of a message for either side, its time in transit,
+//! The tables of the suite `messages`: the cost of a message for either side, its time in transit,
 //! and a comparison with the aims.
-
-use std::io::{self, Write};
 
 use super::case::{BYTES, Case, WORDS};
 use super::contender::OURS;
@@ -9,28 +7,33 @@ use super::own;
 use crate::case::Placement::{self, OneCore, TwoCores};
 use crate::record::Record;
 use crate::report::Report;
-use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
+use crate::table::{ABSENT, Aim, Kind, Table, aims, figure, hundredths};
 
-/// Column widths of a name, and of a figure.
-const NAME: usize = 16;
-const FIGURE: usize = 11;
+/// The names of the tables.
+pub(super) const TABLES: [&str; 9] = [
+    "sides",
+    "one-way-two-cores",
+    "one-way-one-core",
+    "idle",
+    "aims",
+    "upcall",
+    "figure-7",
+    "table-6",
+    "table-6-simulated",
+];
 
-/// Prints the whole `report`.
-///
-/// # Errors
-/// `out` cannot be written.
-pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
-    let (paint, found) = (Paint { colour }, Found(&report.records));
-    sides(&found, out, &paint)?;
-    for placement in [TwoCores, OneCore] {
-        one_way(&found, placement, out, &paint)?;
-    }
-    idle(report, out, &paint)?;
-    aims(&found, out, &paint)?;
-    own::table::print(&report.records, out, &paint)?;
-    own::paper_table::print(&report.records, out, &paint)?;
-    writeln!(out)?;
-    remarks(out, &paint, &report.notes, &report.failures)
+/// Makes the tables with figures of `report`.
+pub(super) fn tables(report: &Report) -> Vec<Table> {
+    let found = Found(&report.records);
+    let first = [
+        sides(&found),
+        one_way(&found, "one-way-two-cores", TwoCores),
+        one_way(&found, "one-way-one-core", OneCore),
+        idle(report),
+        ratios(&found),
+        own::table::table(&report.records),
+    ];
+    first.into_iter().flatten().chain(own::paper_table::tables(&report.records)).collect()
 }
 
 /// Access to records.
@@ -86,103 +89,49 @@ impl<'a> Found<'a> {
     }
 }
 
-fn cell(figure: Option<f64>) -> String {
-    format!("{:>FIGURE$}", figure.map_or("-".to_owned(), thousands))
+fn kind(system: &str) -> Kind {
+    if OURS.iter().any(|ours| ours.name == system) { Kind::Ours } else { Kind::of(system) }
 }
 
-/// Formats a figure with two decimals: small figures are close to their bars.
-fn precise(figure: Option<f64>) -> String {
-    format!("{:>FIGURE$}", figure.map_or("-".to_owned(), |figure| format!("{figure:.2}")))
-}
-
-fn heads<'a>(heads: impl IntoIterator<Item = &'a str>) -> String {
-    let heads: String = heads.into_iter().map(|head| format!("{head:>FIGURE$}")).collect();
-    format!("{:<NAME$}{heads}", "")
-}
-
-fn sides(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let systems = found.systems(TwoCores, |case| !matches!(case, Case::OneWay(_)));
-    if systems.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "\n{}",
-        paint.text(
-            BOLD,
-            "two-cores: ns of the sender for a message of N words, and of the receiver (medians)"
-        )
-    )?;
-    let words = WORDS.map(|words| words.to_string());
+fn sides(found: &Found<'_>) -> Option<Table> {
+    let title =
+        "two-cores: ns of the sender for a message of N words, and of the receiver (medians)";
     let rest = ["a word", "0 polled", "p99 of 0", "receive 0", "p99", "million/s"];
-    writeln!(out, "{}", paint.text(DIM, &heads(words.iter().map(String::as_str).chain(rest))))?;
-    for system in systems {
-        let sends: String =
-            WORDS.iter().map(|&words| cell(found.p50(system, Case::Send(words)))).collect();
-        let p99 = |case| cell(found.record(system, TwoCores, case).map(|record| record.p99_ns));
+    let mut table = Table::new("sides", title).names([""]).figures(WORDS).figures(rest);
+    for system in found.systems(TwoCores, |case| !matches!(case, Case::OneWay(_))) {
+        let sends = WORDS.iter().map(|&words| figure(found.p50(system, Case::Send(words))));
+        let p99 = |case| figure(found.record(system, TwoCores, case).map(|record| record.p99_ns));
         let ends = [
-            precise(found.slope(system)),
-            cell(found.p50(system, Case::SendPolled)),
+            hundredths(found.slope(system)),
+            figure(found.p50(system, Case::SendPolled)),
             p99(Case::Send(0)),
-            cell(found.p50(system, Case::Receive)),
+            figure(found.p50(system, Case::Receive)),
             p99(Case::Receive),
-            cell(found.per_s(system).map(|per_s| per_s / 1e6)),
+            figure(found.per_s(system).map(|per_s| per_s / 1e6)),
         ];
-        writeln!(
-            out,
-            "{}",
-            row(paint, system, &format!("{system:<NAME$}{sends}{}", ends.concat()))
-        )?;
+        table.row(kind(system), [system], sends.chain(ends));
     }
-    Ok(())
+    table.if_any()
 }
 
-fn row(paint: &Paint, system: &str, text: &str) -> String {
-    let ours = OURS.iter().any(|ours| ours.name == system);
-    paint.row(if ours { "upcall" } else { system }, text)
-}
-
-fn one_way(
-    found: &Found<'_>,
-    placement: Placement,
-    out: &mut impl Write,
-    paint: &Paint,
-) -> io::Result<()> {
-    let systems = found.systems(placement, |case| matches!(case, Case::OneWay(_)));
-    if systems.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "\n{}",
-        paint.text(BOLD, &format!("{placement}: ns on the way of a message of N bytes (median)"))
-    )?;
-    let bytes = BYTES.map(|bytes| bytes.to_string());
-    writeln!(
-        out,
-        "{}",
-        paint.text(
-            DIM,
-            &heads(bytes.iter().map(String::as_str).chain(["p99 of 0", "line", "0 / line"]))
-        )
-    )?;
-    for system in systems {
+fn one_way(found: &Found<'_>, name: &'static str, placement: Placement) -> Option<Table> {
+    let title = format!("{placement}: ns on the way of a message of N bytes (median)");
+    let mut table = Table::new(name, title)
+        .names([""])
+        .figures(BYTES)
+        .figures(["p99 of 0", "line", "0 / line"]);
+    for system in found.systems(placement, |case| matches!(case, Case::OneWay(_))) {
         let record = |bytes| found.record(system, placement, Case::OneWay(bytes));
-        let times: String =
-            BYTES.iter().map(|&bytes| cell(record(bytes).map(|record| record.p50_ns))).collect();
+        let times = BYTES.iter().map(|&bytes| figure(record(bytes).map(|record| record.p50_ns)));
         let line = record(0).and_then(|record| record.line_ns).filter(|_| placement == TwoCores);
         let ends = [
-            cell(record(0).map(|record| record.p99_ns)),
-            cell(line),
-            precise(to_line(record(0)).filter(|_| line.is_some())),
+            figure(record(0).map(|record| record.p99_ns)),
+            figure(line),
+            hundredths(to_line(record(0)).filter(|_| line.is_some())),
         ];
-        writeln!(
-            out,
-            "{}",
-            row(paint, system, &format!("{system:<NAME$}{times}{}", ends.concat()))
-        )?;
+        table.row(kind(system), [system], times.chain(ends));
     }
-    Ok(())
+    table.if_any()
 }
 
 /// Converts a time to round trips of a line.
@@ -191,84 +140,43 @@ fn to_line(record: Option<&Record>) -> Option<f64> {
     Some(record.p50_ns / record.line_ns?)
 }
 
-fn idle(report: &Report, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    if report.idle.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\n{}", paint.text(BOLD, "nothing is sent, and the receiver waits"))?;
-    let heads =
-        format!("{:<NAME$}{:>16}{:>16}{:>16}", "", "CPU µs/s", "sender KiB", "receiver KiB");
-    writeln!(out, "{}", paint.text(DIM, &heads))?;
+fn idle(report: &Report) -> Option<Table> {
+    let mut table = Table::new("idle", "nothing is sent, and the receiver waits")
+        .names([""])
+        .figures(["CPU µs/s", "sender KiB", "receiver KiB"]);
     for idle in &report.idle {
-        let cpu = format!("{:.1}", idle.cpu_ns_per_s / 1e3);
-        let memory: String = idle.memory_kib.iter().map(|kib| format!("{kib:>16}")).collect();
-        let text = format!("{:<NAME$}{cpu:>16}{memory}", idle.system);
-        writeln!(out, "{}", row(paint, idle.system, &text))?;
+        let memory = |at: usize| idle.memory_kib.get(at).map_or(ABSENT.to_owned(), u64::to_string);
+        let figures = [format!("{:.1}", idle.cpu_ns_per_s / 1e3), memory(0), memory(1)];
+        table.row(kind(&idle.system), [&idle.system], figures);
     }
-    Ok(())
-}
-
-/// A figure with an aim.
-struct Aim {
-    what: &'static str,
-    found: Option<f64>,
-    bar: f64,
-    /// `true` if more is better.
-    more: bool,
+    table.if_any()
 }
 
 fn aims_of(found: &Found<'_>, system: &str) -> Vec<Aim> {
     let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
     let null = found.p50(system, Case::OneWay(0));
-    let aim = |what, found, bar, more| Aim { what, found, bar, more };
-    let all = vec![
-        aim("send of a null message, ns", found.p50(system, Case::Send(0)), 12.0, false),
-        aim("and a word more, ns", found.slope(system), 0.5, false),
-        aim(
-            "one way to the line's round trip",
-            to_line(found.record(system, TwoCores, Case::OneWay(0))),
-            0.65,
-            false,
-        ),
-        aim(
-            "one way: UCX's active messages to it",
-            ratio(found.p50("ucx-am", Case::OneWay(0)), null),
-            1.2,
-            true,
-        ),
-        aim("receive of a null message, ns", found.p50(system, Case::Receive), 10.0, false),
-        aim(
-            "million messages of 8 bytes a second",
-            found.per_s(system).map(|per_s| per_s / 1e6),
-            30.0,
-            true,
-        ),
-        aim(
+    let line = to_line(found.record(system, TwoCores, Case::OneWay(0)));
+    let ucx = ratio(found.p50("ucx-am", Case::OneWay(0)), null);
+    let rate = found.per_s(system);
+    vec![
+        Aim::at_most("send of a null message, ns", found.p50(system, Case::Send(0)), 12.0),
+        Aim::at_most("and a word more, ns", found.slope(system), 0.5),
+        Aim::at_most("one way to the line's round trip", line, 0.65),
+        Aim::at_least("one way: UCX's active messages to it", ucx, 1.2),
+        Aim::at_most("receive of a null message, ns", found.p50(system, Case::Receive), 10.0),
+        Aim::at_least("million messages of 8 bytes a second", rate.map(|per_s| per_s / 1e6), 30.0),
+        Aim::at_least(
             "the same, to UCX's active messages",
-            ratio(found.per_s(system), found.per_s("ucx-am")),
+            ratio(rate, found.per_s("ucx-am")),
             3.0,
-            true,
         ),
-    ];
-    all.into_iter().filter(|aim| aim.found.is_some()).collect()
+    ]
 }
 
-fn aims(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    for ours in OURS {
-        let aims = aims_of(found, ours.name);
-        if aims.is_empty() {
-            continue;
-        }
-        writeln!(out, "\n{}", paint.text(BOLD, &format!("{}, in this run", ours.name)))?;
-        writeln!(out, "{}", paint.text(DIM, &format!("{:<40}{:>8}{:>10}", "", "found", "aim")))?;
-        for Aim { what, found, bar, more } in aims {
-            let found = found.unwrap_or(f64::NAN);
-            let (sign, met) = if more { ("≥", found >= bar) } else { ("≤", found <= bar) };
-            let text = format!("{what:<40}{found:>8.2}{:>10}", format!("{sign} {bar:.2}"));
-            writeln!(out, "{}", paint.text(if met { GREEN } else { RED }, &text))?;
-        }
-    }
-    Ok(())
+fn ratios(found: &Found<'_>) -> Option<Table> {
+    let all: Vec<Aim> = OURS.iter().flat_map(|ours| aims_of(found, ours.name)).collect();
+    let title = format!("{}, in this run", OURS.map(|ours| ours.name).join(", "));
+    aims("aims", &title, None, &all)
 }
 
 #[cfg(test)]
@@ -278,6 +186,7 @@ mod tests {
     use crate::record::{Label, Turn};
     use crate::report::Idle;
     use crate::stats::Summary;
+    use crate::table::text;
 
     fn record(case: Case, system: &str, placement: Placement, ns: f64) -> Record {
         let found = Summary { p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, ..Summary::flat(ns, 5) };
@@ -302,7 +211,7 @@ mod tests {
             record(Case::Rate, "ucx-am", TwoCores, 80.0),
         ]);
         let (cpu_ns_per_s, memory_kib, mode) = (5_000.0, vec![10, 20], Mode::Polling);
-        let idle = vec![Idle { system: ours, mode, cpu_ns_per_s, memory_kib }];
+        let idle = vec![Idle { system: ours.to_owned(), mode, cpu_ns_per_s, memory_kib }];
         let report = Report {
             records,
             idle,
@@ -310,9 +219,7 @@ mod tests {
             failures: vec!["something".into()],
             ..Report::default()
         };
-        let mut out = Vec::new();
-        print(&report, &mut out, false).unwrap();
-        let text = String::from_utf8(out).unwrap();
+        let text = text::printed(&tables(&report), &report, false);
         let row = |begin: &str| {
             text.lines()
                 .find(|line| line.starts_with(begin))
@@ -330,7 +237,7 @@ mod tests {
         );
         assert!(
             text.contains("one-core: ns on the way")
-                && text.contains("5.0              10              20"),
+                && text.contains("5.0          10            20"),
             "{text}"
         );
         assert!(
@@ -343,17 +250,9 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_not_told() {
-        let mut out = Vec::new();
-        print(
-            &Report {
-                records: vec![record(Case::OneWay(8), "limit", OneCore, 5.0)],
-                ..Report::default()
-            },
-            &mut out,
-            false,
-        )
-        .unwrap();
-        let text = String::from_utf8(out).unwrap();
+        let records = vec![record(Case::OneWay(8), "limit", OneCore, 5.0)];
+        let report = Report { records, ..Report::default() };
+        let text = text::printed(&tables(&report), &report, false);
         assert!(
             text.contains("one-core")
                 && !text.contains("two-cores")

@@ -4,43 +4,24 @@ use super::case::Case;
 use super::table::{at, here};
 use crate::case::Placement;
 use crate::record::Record;
-
-/// A figure with an aim.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Bar {
-    /// The name of the figure.
-    pub what: String,
-    /// The measured value.
-    pub found: f64,
-    /// The bound.
-    pub aim: f64,
-    /// `true` if the aim is a minimum, `false` if it is a maximum.
-    pub more: bool,
-}
-
-impl Bar {
-    /// Returns `true` if the aim is met.
-    pub fn met(&self) -> bool {
-        if self.more { self.found >= self.aim } else { self.found <= self.aim }
-    }
-}
+use crate::table::Aim;
 
 /// Minimum ratio of the line's round trips of two different placements of processors.
 const FAR: f64 = 1.6;
 
 /// Returns the time of a message of Upcall without writing and checking, in copies of as many
 /// bytes.
-pub fn in_copies(record: &Record) -> Option<f64> {
+pub(super) fn in_copies(record: &Record) -> Option<f64> {
     Some(record.bare_ns? / record.memcpy_ns.filter(|ns| *ns > 0.0)?)
 }
 
-/// Returns the aims whose figures are in the records.
+/// Returns the aims, with the figures that are in the records.
 #[expect(clippy::too_many_lines, reason = "one entry for each bar")]
-pub fn all(records: &[Record]) -> Vec<Bar> {
+pub(super) fn all(records: &[Record]) -> Vec<Aim> {
     let ours = |case| here(records, "upcall", case);
     let mut all = Vec::new();
-    let mut bar = |what: String, found: Option<f64>, aim: f64, more: bool| {
-        all.extend(found.map(|found| Bar { what, found, aim, more }));
+    let mut bar = |what: String, found: Option<f64>, bar: f64, more: bool| {
+        all.push(Aim { what, found, bar, more, paper: None });
     };
     for (ulps, aim) in [(16, 35.0), (1000, 120.0)] {
         bar(format!("a switch among {ulps} ULPs, ns"), ours(Case::Switch(ulps)), aim, false);

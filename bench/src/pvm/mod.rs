@@ -15,7 +15,7 @@
 //! one placement of the processors count ([`Like`]). The programs rewrite and check payloads; a
 //! program that finds a wrong one ends with an error, which is reported.
 
-pub mod bars;
+mod bars;
 pub mod case;
 pub mod child;
 pub mod contender;
@@ -25,7 +25,6 @@ mod programs;
 mod run;
 mod table;
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,6 +40,7 @@ use crate::report::Report;
 use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::{Summary, median};
 use crate::suite::{Offer, Only, Suite};
+use crate::table::Table;
 
 /// The suite.
 #[derive(Debug, Clone)]
@@ -62,6 +62,7 @@ impl Suite for Pvm {
             figures, into this folder, as SVG files",
         ),
     ];
+    const TABLES: &'static [&'static str] = &table::TABLES;
     type Peer = Named;
 
     fn cases(&self) -> Vec<String> {
@@ -109,8 +110,8 @@ impl Suite for Pvm {
         Ok(())
     }
 
-    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
-        table::print(report, &mut out, colour)
+    fn tables(report: &Report) -> Vec<Table> {
+        table::tables(report)
     }
 }
 

@@ -1,36 +1,33 @@
-//! The report of the suite `pvm`: a table for each of the paper's figures, with the paper's own
-//! below, and each figure that has an aim.
+//! The tables of the suite `pvm`: one for each of the paper's figures, with the paper's own below,
+//! and each figure that has an aim.
 
-use std::io::{self, Write};
-
-use super::bars::{self, Bar};
+use super::bars;
 use super::case::{BYTES, Case, IDLES, LAPLACES, RINGS, STARTS, SWITCHES, mflops};
 use super::contender::{Contender, OURS, PEERS};
 use super::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_6, FIGURE_7, SEQUENTIAL, hop_ns};
 use crate::case::Placement;
 use crate::record::Record;
 use crate::report::Report;
-use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
+use crate::table::{Kind, Table, aims, figure, hundredths, thousands};
 
-/// Column widths of a name, of a figure, and of an aim's name.
-const NAME: usize = 32;
-const FIGURE: usize = 11;
-const BAR: usize = 60;
+/// The names of the tables.
+pub(super) const TABLES: [&str; 8] =
+    ["figure-2", "figure-3", "figure-3-bare", "figure-5", "figure-7", "start", "idle", "aims"];
 
-/// Prints the whole `report`.
-///
-/// # Errors
-/// `out` cannot be written.
-pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
-    let (paint, records) = (Paint { colour }, &report.records[..]);
-    switches(records, out, &paint)?;
-    one_way(records, out, &paint)?;
-    ring(records, out, &paint)?;
-    laplace(records, out, &paint)?;
-    tasks(records, out, &paint)?;
-    bars(records, out, &paint)?;
-    writeln!(out)?;
-    remarks(out, &paint, &report.notes, &report.failures)
+/// Makes the tables with figures of `report`.
+pub(super) fn tables(report: &Report) -> Vec<Table> {
+    let records = &report.records[..];
+    let all = [
+        switches(records),
+        one_way(records),
+        bare(records),
+        ring(records),
+        laplace(records),
+        start(records),
+        idle(records),
+        aims("aims", "what is aimed at", None, &bars::all(records)),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Returns the median of a case, of Upcall or of the machine, on one processor.
@@ -51,60 +48,38 @@ pub(super) fn at<'a>(
     })
 }
 
-fn cell(figure: Option<f64>) -> String {
-    format!("{:>FIGURE$}", figure.map_or("-".to_owned(), thousands))
-}
-
-fn row(name: &str, cells: impl IntoIterator<Item = Option<f64>>) -> String {
-    format!("{name:<NAME$}{}", cells.into_iter().map(cell).collect::<String>())
-}
-
-fn heads<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
-    format!(
-        "{:<NAME$}{}",
-        "",
-        all.into_iter().map(|head| format!("{:>FIGURE$}", head.to_string())).collect::<String>()
-    )
-}
-
 fn multiple(ratio: Option<f64>) -> String {
-    let text = match ratio {
+    match ratio {
         None => String::new(),
         Some(ratio) if ratio < 9.95 => format!("× {ratio:.2}"),
         Some(ratio) => format!("× {}", thousands(ratio.round())).replace(".0", ""),
-    };
-    format!("{text:>FIGURE$}")
+    }
 }
 
-fn switches(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+fn switches(records: &[Record]) -> Option<Table> {
     let call = here(records, "limit", Case::ProcedureCall);
     let limits =
         [("procedure call", Case::ProcedureCall), ("two processes, by pipes", Case::SwitchProcess)];
-    let limits = limits.map(|(name, case)| (name.to_owned(), here(records, "limit", case)));
-    let own =
-        SWITCHES.map(|ulps| (format!("ULPs, {ulps}"), here(records, "upcall", Case::Switch(ulps))));
-    let all: Vec<_> =
-        limits.into_iter().chain(own).filter_map(|(name, ns)| Some((name, ns?))).collect();
-    if all.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\n{}", paint.text(BOLD, "Figure 2: from one to the next"))?;
-    writeln!(out, "{}", paint.text(DIM, &heads(["ns", "× call"])))?;
-    for (name, ns) in all {
-        let line = row(&name, [Some(ns), call.map(|call| ns / call)]);
-        writeln!(
-            out,
-            "{}",
-            if name.starts_with("ULP") { paint.row("upcall", &line) } else { line }
-        )?;
+    let limits =
+        limits.map(|(name, case)| (name.to_owned(), here(records, "limit", case), Kind::Peer));
+    let own = SWITCHES.map(|ulps| {
+        (format!("ULPs, {ulps}"), here(records, "upcall", Case::Switch(ulps)), Kind::Ours)
+    });
+    let mut table = Table::new("figure-2", "Figure 2: from one to the next")
+        .names([""])
+        .figures(["ns", "× call"]);
+    for (name, ns, kind) in limits.into_iter().chain(own) {
+        if let Some(ns) = ns {
+            table.row(kind, [name], [Some(ns), call.map(|call| ns / call)].map(figure));
+        }
     }
     let [call, ulp, process] = FIGURE_2;
-    let text = format!(
-        "1994: a call {call} µs, ULPs {ulp} µs (× {:.2}), processes {process:.0} µs (× {:.0})",
+    table.notes.push(format!(
+        "1994: a call {call} µs, ULPs {ulp} µs (× {:.2}), processes {process:.0} µs (× {:.0}).",
         ulp / call,
         process / call
-    );
-    writeln!(out, "{}", paint.text(DIM, &text))
+    ));
+    table.if_any()
 }
 
 /// Returns the contenders that have a row in the tables, once each.
@@ -116,98 +91,96 @@ fn rows() -> impl Iterator<Item = (Contender, String)> {
     })
 }
 
-/// Prints a figure of each case for all contenders that have it. Rows of others are followed by
-/// multiples of Upcall's figures.
+/// Adds a row of a figure of each case for all contenders that have it. Rows of others are followed
+/// by multiples of Upcall's figures.
 fn matrix<const N: usize>(
     records: &[Record],
     cases: [Case; N],
-    figure: fn(f64) -> f64,
-    (out, paint): (&mut impl Write, &Paint),
-) -> io::Result<()> {
+    of: fn(f64) -> f64,
+    table: &mut Table,
+) {
     for (one, name) in rows() {
-        let found = cases.map(|case| {
-            at(records, one.name, one.placement, case).map(|record| figure(record.p50_ns))
-        });
+        let found = cases
+            .map(|case| at(records, one.name, one.placement, case).map(|record| of(record.p50_ns)));
         if found.iter().all(Option::is_none) {
             continue;
         }
-        writeln!(out, "{}", paint.row(one.name, &row(&name, found)))?;
+        table.row(Kind::of(one.name), [name], found.map(figure));
         if one.name != "upcall" {
-            let ours = cases.map(|case| here(records, "upcall", case).map(figure));
-            let ratios = found
-                .into_iter()
-                .zip(ours)
-                .map(|(found, ours)| multiple(found.zip(ours).map(|(a, b)| a / b)));
-            let ratios: String = ratios.collect();
-            if !ratios.trim().is_empty() {
-                writeln!(
-                    out,
-                    "{}",
-                    paint.text(DIM, format!("{:<NAME$}{ratios}", "  to upcall").trim_end())
-                )?;
+            let ours = cases.map(|case| here(records, "upcall", case).map(of));
+            let ratios = found.into_iter().zip(ours).map(|(found, ours)| ratio(found, ours));
+            let ratios: Vec<_> = ratios.map(multiple).collect();
+            if ratios.iter().any(|ratio| !ratio.is_empty()) {
+                table.row(Kind::Limit, ["  to upcall"], ratios);
             }
         }
     }
-    Ok(())
+}
+
+fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.zip(other).map(|(one, other)| one / other)
 }
 
 fn any(records: &[Record], cases: impl IntoIterator<Item = Case>) -> bool {
     cases.into_iter().any(|case| records.iter().any(|record| record.case == case.name()))
 }
 
-fn one_way(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+fn one_way(records: &[Record]) -> Option<Table> {
     let cases = BYTES.map(Case::OneWay);
     if !any(records, cases) {
-        return Ok(());
+        return None;
     }
-    writeln!(
-        out,
-        "\n{}",
-        paint
-            .text(BOLD, "Figure 3: one way, packed and unpacked, written and checked, ns by bytes")
-    )?;
-    writeln!(out, "{}", paint.text(DIM, &heads(BYTES)))?;
-    matrix(records, cases, |ns| ns, (&mut *out, paint))?;
-    writeln!(out, "{}", paint.text(DIM, "neither written nor checked"))?;
+    let title = "Figure 3: one way, packed and unpacked, written and checked, ns by bytes";
+    let mut table = Table::new("figure-3", title).names(["bytes"]).figures(BYTES);
+    matrix(records, cases, |ns| ns, &mut table);
+    for (at, name) in ["1994: PVM, µs", "1994: UPVM, µs"].into_iter().enumerate() {
+        let us = FIGURE_3.map(|(_, ms)| figure(Some(1e3 * ms[at])));
+        table.row(Kind::Paper, [name], us);
+    }
+    table.if_any()
+}
+
+/// Makes the table of messages without writing and checking.
+fn bare(records: &[Record]) -> Option<Table> {
+    let cases = BYTES.map(Case::OneWay);
+    let title = "Figure 3, neither written nor checked, ns by bytes";
+    let mut table = Table::new("figure-3-bare", title).names(["bytes"]).figures(BYTES);
     let figures = |contender: &Contender, of: fn(&Record) -> Option<f64>| {
         cases.map(|case| at(records, contender.name, contender.placement, case).and_then(of))
     };
     for (contender, name) in rows() {
         let bare = figures(&contender, |record| record.bare_ns);
         if bare.iter().any(Option::is_some) {
-            writeln!(out, "{}", paint.row(contender.name, &row(&name, bare)))?;
+            table.row(Kind::of(contender.name), [name], bare.map(figure));
         }
-        if (contender.name, contender.placement) == ("upcall", Placement::OneCore) {
-            let copies =
-                figures(&contender, |r| bars::in_copies(r).filter(|_| r.memcpy_ns > Some(30.0)));
-            writeln!(out, "{}", row("a copy", figures(&contender, |record| record.memcpy_ns)))?;
-            writeln!(out, "{}", row("upcall, in copies", copies))?;
+        let copies =
+            figures(&contender, |r| bars::in_copies(r).filter(|_| r.memcpy_ns > Some(30.0)));
+        let copy = figures(&contender, |record| record.memcpy_ns);
+        let is_ours = (contender.name, contender.placement) == ("upcall", Placement::OneCore);
+        if is_ours && copy.iter().any(Option::is_some) {
+            table.row(Kind::Peer, ["a copy"], copy.map(figure));
+            table.row(Kind::Peer, ["upcall, in copies"], copies.map(figure));
         }
     }
-    for (at, name) in ["1994: PVM, µs", "1994: UPVM, µs"].into_iter().enumerate() {
-        writeln!(
-            out,
-            "{}",
-            paint.text(DIM, &row(name, FIGURE_3.map(|(_, ms)| Some(1e3 * ms[at]))))
-        )?;
-    }
-    Ok(())
+    table.if_any()
 }
 
-fn ring(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+fn ring(records: &[Record]) -> Option<Table> {
     let cases = RINGS.map(Case::Ring);
     if !any(records, cases) {
-        return Ok(());
+        return None;
     }
-    writeln!(out, "\n{}", paint.text(BOLD, "Figures 5 and 6: a hop in a ring, ns by tasks"))?;
-    writeln!(out, "{}", paint.text(DIM, &heads(RINGS)))?;
-    matrix(records, cases, |ns| ns, (&mut *out, paint))?;
-    let hops = |name: &str, ms: [f64; 8]| {
-        let hops = FIGURE_5.iter().zip(ms).map(|((tasks, _), ms)| Some(hop_ns(*tasks, ms) / 1e3));
-        row(name, hops)
+    let title = "Figures 5 and 6: a hop in a ring, ns by tasks";
+    let mut table = Table::new("figure-5", title).names(["tasks"]).figures(RINGS);
+    matrix(records, cases, |ns| ns, &mut table);
+    let mut hops = |name: &str, ms: [f64; 8]| {
+        let hops = FIGURE_5.iter().zip(ms).map(|((tasks, _), ms)| hop_ns(*tasks, ms) / 1e3);
+        // The paper has no ring of 1000.
+        let hops = hops.map(Some).chain([None]).map(figure);
+        table.row(Kind::Paper, [format!("1994: {name}, µs")], hops);
     };
-    for (at, name) in ["1994: PVM, µs", "1994: UPVM, µs"].into_iter().enumerate() {
-        writeln!(out, "{}", paint.text(DIM, &hops(name, FIGURE_5.map(|(_, ms)| ms[at]))))?;
+    for (at, name) in ["PVM", "UPVM"].into_iter().enumerate() {
+        hops(name, FIGURE_5.map(|(_, ms)| ms[at]));
     }
     let two = [
         "PVM, 2 nodes, intlv",
@@ -216,114 +189,57 @@ fn ring(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<(
         "UPVM, 2 nodes, blocks",
     ];
     for (at, name) in two.into_iter().enumerate() {
-        writeln!(
-            out,
-            "{}",
-            paint.text(DIM, &hops(&format!("1994: {name}, µs"), FIGURE_6.map(|(_, ms)| ms[at])))
-        )?;
+        hops(name, FIGURE_6.map(|(_, ms)| ms[at]));
     }
-    Ok(())
+    table.if_any()
 }
 
-fn laplace(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+fn laplace(records: &[Record]) -> Option<Table> {
     let cases = LAPLACES.map(Case::Laplace);
     if !any(records, cases) {
-        return Ok(());
+        return None;
     }
-    writeln!(out, "\n{}", paint.text(BOLD, "Figure 7: Laplace of 128 x 128, Mflops by tasks"))?;
-    writeln!(out, "{}", paint.text(DIM, &heads(LAPLACES)))?;
-    matrix(records, cases, mflops, (&mut *out, paint))?;
+    let title = "Figure 7: Laplace of 128 x 128, Mflops by tasks";
+    let mut table = Table::new("figure-7", title).names(["tasks"]).figures(LAPLACES);
+    matrix(records, cases, mflops, &mut table);
     let alone = cases.map(|case| {
         at(records, "upcall", Placement::OneCore, case).and_then(|record| record.alone_ns)
     });
     if alone.iter().any(Option::is_some) {
-        writeln!(out, "{}", row("one task, in as many blocks", alone.map(|ns| ns.map(mflops))))?;
+        let figures = alone.map(|ns| figure(ns.map(mflops)));
+        table.row(Kind::Peer, ["one task, in as many blocks"], figures);
     }
     for (at, name) in ["1994: PVM", "1994: UPVM"].into_iter().enumerate() {
         let of = |tasks: usize| match tasks {
             1 => Some(SEQUENTIAL),
             _ => FIGURE_7.iter().find(|(known, _)| *known == tasks).map(|(_, mflops)| mflops[at]),
         };
-        let cells: String = LAPLACES
-            .map(|tasks| of(tasks).map_or("-".to_owned(), |mflops| format!("{mflops:.2}")))
-            .map(|cell| format!("{cell:>FIGURE$}"))
-            .concat();
-        writeln!(out, "{}", paint.text(DIM, &format!("{name:<NAME$}{cells}")))?;
+        table.row(Kind::Paper, [name], LAPLACES.map(|tasks| hundredths(of(tasks))));
     }
-    Ok(())
+    table.if_any()
 }
 
-fn tasks(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let (starts, idles) = (STARTS.map(Case::Start), IDLES.map(Case::Idle));
-    if any(records, starts) {
-        writeln!(
-            out,
-            "\n{}",
-            paint.text(
-                BOLD,
-                "start, until it has sent a message from its main, µs a task by tasks at once"
-            )
-        )?;
-        writeln!(out, "{}", paint.text(DIM, &heads(STARTS)))?;
-        matrix(records, starts, |ns| ns / 1e3, (&mut *out, paint))?;
-    }
-    if any(records, idles) {
-        writeln!(
-            out,
-            "\n{}",
-            paint.text(
-                BOLD,
-                "tasks that wait for a message: processor time, memory with that of \
-                all that runs them"
-            )
-        )?;
-        writeln!(out, "{}", paint.text(DIM, &heads(["tasks", "µs/s", "KiB each"])))?;
-        for (one, name) in rows() {
-            for tasks in IDLES {
-                let Some(record) = at(records, one.name, one.placement, Case::Idle(tasks)) else {
-                    continue;
-                };
-                let kib = record.bytes_each.map(|bytes| bytes / 1024.0);
-                let line = format!(
-                    "{name:<NAME$}{tasks:>FIGURE$}{}{}",
-                    cell(Some(record.p50_ns / 1e3)),
-                    cell(kib)
-                );
-                writeln!(out, "{}", paint.row(one.name, &line))?;
-            }
+fn start(records: &[Record]) -> Option<Table> {
+    let title = "start, until it has sent a message from its main, µs a task by tasks at once";
+    let mut table = Table::new("start", title).names(["tasks"]).figures(STARTS);
+    matrix(records, STARTS.map(Case::Start), |ns| ns / 1e3, &mut table);
+    table.if_any()
+}
+
+fn idle(records: &[Record]) -> Option<Table> {
+    let title = "tasks that wait for a message: processor time, memory with that of all that runs \
+        them";
+    let mut table = Table::new("idle", title).names([""]).figures(["tasks", "µs/s", "KiB each"]);
+    for (one, name) in rows() {
+        for tasks in IDLES {
+            let record = at(records, one.name, one.placement, Case::Idle(tasks));
+            let Some(record) = record else { continue };
+            let kib = record.bytes_each.map(|bytes| bytes / 1024.0);
+            let figures = [tasks.to_string(), figure(Some(record.p50_ns / 1e3)), figure(kib)];
+            table.row(Kind::of(one.name), [&name], figures);
         }
     }
-    Ok(())
-}
-
-fn bars(records: &[Record], out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let all = bars::all(records);
-    if all.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\n{}", paint.text(BOLD, "what is aimed at"))?;
-    writeln!(
-        out,
-        "{}",
-        paint.text(DIM, &format!("{:<BAR$}{:>FIGURE$}{:>FIGURE$}", "", "found", "aim"))
-    )?;
-    for bar in all {
-        let shown =
-            |figure: f64| if figure < 10.0 { format!("{figure:.2}") } else { thousands(figure) };
-        let aim = format!(
-            "{} {}",
-            if bar.more { "≥" } else { "≤" },
-            shown(bar.aim).trim_end_matches(".00").trim_end_matches(".0")
-        );
-        let Bar { what, found, .. } = &bar;
-        let line = format!(
-            "{what:<BAR$}{:>FIGURE$}{aim:>FIGURE$}{:>FIGURE$}",
-            shown(*found),
-            if bar.met() { "" } else { "missed" }
-        );
-        writeln!(out, "{}", paint.text(if bar.met() { GREEN } else { RED }, line.trim_end()))?;
-    }
-    Ok(())
+    table.if_any()
 }
 
 #[cfg(test)]
@@ -332,6 +248,7 @@ mod tests {
     use crate::case::Mode;
     use crate::record::{Label, Turn};
     use crate::stats::Summary;
+    use crate::table::text;
 
     fn record(case: &str, system: &str, placement: Placement, ns: f64) -> Record {
         let found = Summary { p99_ns: 2.0 * ns, p999_ns: 3.0 * ns, ..Summary::flat(ns, 5) };
@@ -346,9 +263,7 @@ mod tests {
             failures: vec!["something".into()],
             ..Report::default()
         };
-        let mut out = Vec::new();
-        print(&report, &mut out, false).unwrap();
-        String::from_utf8(out).unwrap()
+        text::printed(&tables(&report), &report, false)
     }
 
     #[test]
@@ -391,15 +306,15 @@ mod tests {
         );
         assert_eq!(words("upcall, in copies").last().unwrap(), "2.0", "{text}");
         assert_eq!(words("a hop in a ring of 24, ns"), ["160", "≤", "150", "missed"], "{text}");
-        assert_eq!(words("one way, 0 bytes: PVM to ours"), ["100", "≥", "100"], "{text}");
-        assert_eq!(words("Laplace, percent lost by 64 tasks"), ["0.99", "≤", "2"], "{text}");
+        assert_eq!(words("one way, 0 bytes: PVM to ours"), ["100", "≥", "100", "met"], "{text}");
+        assert_eq!(words("Laplace, percent lost by 64 tasks"), ["0.99", "≤", "2", "met"], "{text}");
         assert_eq!(
             words("a hop between processes, in one ways of a call"),
-            ["1.10", "≤", "1.50"],
+            ["1.10", "≤", "1.5", "met"],
             "{text}"
         );
-        assert_eq!(words("KiB of a task that waits"), ["100", "≤", "150"], "{text}");
-        assert_eq!(words("start of a task: PVM to ours"), ["8.00", "≥", "6"], "{text}");
+        assert_eq!(words("KiB of a task that waits"), ["100", "≤", "150", "met"], "{text}");
+        assert_eq!(words("start of a task: PVM to ours"), ["8.00", "≥", "6", "met"], "{text}");
         assert!(
             text.contains("note: a note")
                 && text.contains("not measured: something")

@@ -19,7 +19,6 @@ mod turn;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,6 +36,7 @@ use crate::report::{Idle, Report};
 use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::{Summary, median};
 use crate::suite::{Offer, Suite};
+use crate::table::Table;
 
 /// The systems of this crate, for the benchmark program's table (see [`child::child_main`]).
 pub const SYSTEMS: [Entry; 2] = [limit::LIMIT, Entry::of::<pthread::Pthread>()];
@@ -111,6 +111,7 @@ impl Suite for Threads {
         ),
     ];
     const SAYS_BUSY: bool = false;
+    const TABLES: &'static [&'static str] = &table::TABLES;
     type Peer = Contender;
 
     fn cases(&self) -> Vec<String> {
@@ -134,8 +135,8 @@ impl Suite for Threads {
         Runner { programs, contenders, errors, plan, hurried: 0 }.suite(&cases, run)
     }
 
-    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
-        table::print(report, &mut out, colour)
+    fn tables(report: &Report) -> Vec<Table> {
+        table::tables(report)
     }
 }
 
@@ -334,7 +335,7 @@ impl Runner {
             let found = self.take(&contender, None, IDLE_THREADS, 1, run);
             match run.unless_failed("idle", found)? {
                 Some(Found::Samples { ns, peak_kib, .. }) => run.report.idle.push(Idle {
-                    system,
+                    system: system.to_owned(),
                     mode: Mode::Parked,
                     cpu_ns_per_s: ns[0] as f64,
                     memory_kib: vec![peak_kib],

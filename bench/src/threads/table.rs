@@ -1,27 +1,119 @@
-//! The report of the suite `threads`: a row for each case, a column for each system.
-
-use std::io::{self, Write};
+//! The tables of the suite `threads`: a row for each case, a column for each system.
 
 use super::case::Case;
 use crate::report::{Idle, Report};
-use crate::table::{BOLD, DIM, Paint, remarks, thousands};
+use crate::table::{ABSENT, Kind, Table, figure};
 
-/// Column widths of a name, and of a figure.
-const NAME: usize = 24;
-const FIGURE: usize = 12;
+/// The names of the tables.
+pub(super) const TABLES: [&str; 6] =
+    ["operations", "yields", "alive", "alive-first", "memory", "idle"];
 
-/// Prints the whole `report`.
-///
-/// # Errors
-/// `out` cannot be written.
-pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
-    let paint = Paint { colour };
-    let systems = systems(report);
-    if !systems.is_empty() {
-        operations(report, &systems, out, &paint)?;
-        writeln!(out)?;
+/// Makes the tables with figures of `report`.
+pub(super) fn tables(report: &Report) -> Vec<Table> {
+    let found = Found { report, systems: systems(report) };
+    let of_table = |case| Case::TABLE.contains(&case);
+    let is_yield = |case| matches!(case, Case::Yield(_));
+    let compared = [
+        found.compared("operations", "one processor, ns an operation (median)", of_table),
+        found.compared("yields", "threads that yield in turn, ns a yield (median)", is_yield),
+        found.compared(
+            "alive",
+            "threads alive at once, again, ns a thread (median)",
+            Case::is_alive,
+        ),
+    ];
+    let find = |case: &str, system: &str| {
+        report.records.iter().find(|r| r.case == case && r.system == system)
+    };
+    let first =
+        found.plain("alive-first", "threads alive, the first time, ns a thread", |case, system| {
+            find(case, system)?.first_ns
+        });
+    let memory = found.plain("memory", "memory of threads alive, KiB a thread", |case, system| {
+        find(case, system)?.bytes_each.map(|bytes| bytes / 1024.0)
+    });
+    compared.into_iter().chain([first, memory, found.idle()]).flatten().collect()
+}
+
+/// A report, and its systems.
+struct Found<'a> {
+    report: &'a Report,
+    systems: Vec<&'a str>,
+}
+
+impl<'a> Found<'a> {
+    fn p50(&self, case: &str, system: &str) -> Option<f64> {
+        let record = self.report.records.iter().find(|r| r.case == case && r.system == system);
+        record.map(|record| record.p50_ns)
     }
-    remarks(out, &paint, &report.notes, &report.failures)
+
+    /// Creates a table with a column for each system.
+    fn table(&self, name: &'static str, title: &str) -> Table {
+        let columns = self.systems.iter().map(|&system| (system, Kind::of(system)));
+        Table::new(name, title).names([""]).columns(columns)
+    }
+
+    /// Makes a table of medians of the cases that `of` selects, which compares Upcall's with the
+    /// best peer's, with a procedure call, and with the paper's.
+    fn compared(
+        &self,
+        name: &'static str,
+        title: &str,
+        of: impl Fn(Case) -> bool,
+    ) -> Option<Table> {
+        let one_call = self.p50(&Case::ProcedureCall.name(), "upcall");
+        let mut table = self.table(name, title).figures(["best peer /"]);
+        if one_call.is_some() {
+            table = table.figures(["× call", "URPC's"]);
+        }
+        for case in cases(self.report).into_iter().filter(|case| Case::named(case).is_some_and(&of))
+        {
+            let ours = self.p50(case, "upcall");
+            let peers = self.systems.iter().filter(|system| !["upcall", "limit"].contains(*system));
+            let best = peers.filter_map(|system| self.p50(case, system)).min_by(f64::total_cmp);
+            let ratio = best.zip(ours).map(|(best, ours)| best / ours);
+            let ratio = ratio.map_or(ABSENT.to_owned(), |ratio| format!("{ratio:.1}"));
+            let times = one_call.zip(ours).map(|(call, ours)| ours / call);
+            let calls = [times, paper(case)].map(multiple);
+            let calls = calls.into_iter().filter(|_| one_call.is_some());
+            let figures = self.systems.iter().map(|&system| figure(self.p50(case, system)));
+            table.row(Kind::Peer, [case], figures.chain([ratio]).chain(calls));
+        }
+        table.if_any()
+    }
+
+    /// Makes a table without comparisons, of the cases for which a system has a figure.
+    fn plain(
+        &self,
+        name: &'static str,
+        title: &str,
+        of: impl Fn(&str, &str) -> Option<f64>,
+    ) -> Option<Table> {
+        let mut table = self.table(name, title);
+        for case in cases(self.report) {
+            let figures: Vec<_> = self.systems.iter().map(|&system| of(case, system)).collect();
+            if figures.iter().any(Option::is_some) {
+                table.row(Kind::Peer, [case], figures.into_iter().map(figure));
+            }
+        }
+        table.if_any()
+    }
+
+    fn idle(&self) -> Option<Table> {
+        if self.report.idle.is_empty() {
+            return None;
+        }
+        let mut table = self.table("idle", "1000 threads asleep");
+        let mut row = |name: &str, of: fn(&Idle) -> f64| {
+            let find = |&system: &&str| self.report.idle.iter().find(|idle| idle.system == system);
+            table.row(Kind::Peer, [name], self.systems.iter().map(|s| figure(find(s).map(of))));
+        };
+        row("CPU µs/s", |idle| idle.cpu_ns_per_s / 1e3);
+        row("peak MiB", |idle| {
+            idle.memory_kib.first().map_or(f64::NAN, |&kib| kib as f64 / 1024.0)
+        });
+        table.if_any()
+    }
 }
 
 /// Returns the systems with figures in the order of the records: Upcall, the floor, the peers.
@@ -30,7 +122,7 @@ fn systems(report: &Report) -> Vec<&str> {
     for name in report
         .idle
         .iter()
-        .map(|idle| idle.system)
+        .map(|idle| idle.system.as_str())
         .chain(report.records.iter().map(|record| record.system.as_str()))
     {
         if !systems.contains(&name) {
@@ -62,107 +154,8 @@ fn paper(name: &str) -> Option<f64> {
     Case::named(name)?.paper().map(|(urpc, _)| urpc)
 }
 
-fn operations(
-    report: &Report,
-    systems: &[&str],
-    out: &mut impl Write,
-    paint: &Paint,
-) -> io::Result<()> {
-    let find = |case: &str, system: &str| {
-        report.records.iter().find(|r| r.case == case && r.system == system)
-    };
-    let p50 = |case: &str, system: &str| find(case, system).map(|record| record.p50_ns);
-    let one_call = p50(&Case::ProcedureCall.name(), "upcall");
-    let cases = cases(report);
-
-    writeln!(
-        out,
-        "\n{}",
-        paint.text(
-            BOLD,
-            "one processor, ns an operation (median); in brackets the best peer's as \
-            a multiple of ours"
-        )
-    )?;
-    let heads: String = systems.iter().map(|&system| head(system)).collect();
-    let calls = if one_call.is_some() {
-        format!("{:>10}{:>8}", "× call", "URPC's")
-    } else {
-        String::new()
-    };
-    writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{heads}{calls}", "operation")))?;
-    for &case in &cases {
-        let peers = systems.iter().filter(|system| !["upcall", "limit"].contains(*system));
-        let best = peers.filter_map(|system| p50(case, system)).min_by(f64::total_cmp);
-        let ratio = best.zip(p50(case, "upcall")).map(|(best, ours)| best / ours);
-        let figures = systems.iter().map(|&system| figure(system, p50(case, system), ratio, paint));
-        let figures: String = figures.collect();
-        let times = one_call.zip(p50(case, "upcall")).map(|(call, ours)| ours / call);
-        let calls = match one_call {
-            Some(_) => format!("{:>10}{:>8}", multiple(times), multiple(paper(case))),
-            None => String::new(),
-        };
-        writeln!(out, "{case:<NAME$}{figures}{}", paint.text(DIM, &calls))?;
-    }
-    for case in &cases {
-        row(out, paint, systems, &format!("{case}, first"), |system| find(case, system)?.first_ns)?;
-    }
-    let kib = |case: &str, system: &str| find(case, system)?.bytes_each.map(|bytes| bytes / 1024.0);
-    for case in &cases {
-        row(out, paint, systems, &format!("{case}, KiB each"), |system| kib(case, system))?;
-    }
-    let idle = |of: fn(&Idle) -> f64| {
-        move |system: &str| report.idle.iter().find(|idle| idle.system == system).map(of)
-    };
-    row(out, paint, systems, "1000 asleep, CPU µs/s", idle(|idle| idle.cpu_ns_per_s / 1e3))?;
-    row(
-        out,
-        paint,
-        systems,
-        "1000 asleep, peak MiB",
-        idle(|idle| idle.memory_kib[0] as f64 / 1024.0),
-    )
-}
-
-/// Prints a row without a ratio, if any system has a figure.
-fn row(
-    out: &mut impl Write,
-    paint: &Paint,
-    systems: &[&str],
-    name: &str,
-    of: impl Fn(&str) -> Option<f64>,
-) -> io::Result<()> {
-    if systems.iter().all(|system| of(system).is_none()) {
-        return Ok(());
-    }
-    let figures: String =
-        systems.iter().map(|&system| figure(system, of(system), None, paint)).collect();
-    writeln!(out, "{name:<NAME$}{figures}")
-}
-
-fn width(system: &str) -> usize {
-    // Upcall's figure is followed by the ratio.
-    if system == "upcall" { FIGURE + 8 } else { FIGURE }
-}
-
-fn head(system: &str) -> String {
-    match system {
-        "upcall" => format!("{system:>FIGURE$}{:8}", ""),
-        _ => format!("{system:>FIGURE$}"),
-    }
-}
-
-fn figure(system: &str, figure: Option<f64>, ratio: Option<f64>, paint: &Paint) -> String {
-    let text = figure.map_or("-".to_owned(), thousands);
-    let ratio = ratio
-        .filter(|_| system == "upcall" && figure.is_some())
-        .map_or(String::new(), |ratio| format!(" ({ratio:.1}×)"));
-    let rest = width(system) - FIGURE;
-    paint.row(system, &format!("{text:>FIGURE$}{ratio:<rest$}"))
-}
-
 fn multiple(times: Option<f64>) -> String {
-    times.map_or("-".to_owned(), |times| format!("{times:.0}"))
+    times.map_or(ABSENT.to_owned(), |times| format!("{times:.0}"))
 }
 
 #[cfg(test)]
@@ -196,33 +189,28 @@ mod tests {
                 record("alive-100k", "upcall", 1000.0, Some(2048.0)),
             ],
             idle: vec![Idle {
-                system: "upcall",
+                system: "upcall".to_owned(),
                 mode: Mode::Parked,
                 cpu_ns_per_s: 12_300.0,
                 memory_kib: vec![1024],
             }],
-            failures: vec!["something".to_owned()],
             ..Report::default()
         };
-        let mut out = Vec::new();
-        print(&report, &mut out, false).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        let words: Vec<Vec<&str>> =
-            text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(
-            words[2],
-            ["operation", "upcall", "limit", "go", "pthread", "×", "call", "URPC's"],
-            "{text}"
-        );
-        assert_eq!(words[3], ["procedure-call", "2.0", "-", "-", "-", "1", "1"], "{text}");
-        assert_eq!(
-            words[4],
-            ["fork-join", "40.0", "(10.0×)", "18.0", "400", "26", "000", "20", "15"],
-            "{text}"
-        );
-        assert_eq!(words[5], ["alive-100k", "1", "000", "-", "-", "-", "500", "-"], "{text}");
-        assert_eq!(words[6], ["alive-100k,", "KiB", "each", "2.0", "-", "-", "-"], "{text}");
-        assert_eq!(words[7], ["1000", "asleep,", "CPU", "µs/s", "12.3", "-", "-", "-"], "{text}");
-        assert!(text.contains("not measured: something") && !text.contains('\x1b'), "{text}");
+        let tables = tables(&report);
+        let lines = |name: &str| -> Vec<String> {
+            let table = tables.iter().find(|table| table.name == name).expect(name);
+            let heads = table.heads.iter().map(|head| head.text.clone()).collect();
+            let rows = table.rows.iter().map(|row| row.cells.clone());
+            [heads].into_iter().chain(rows).map(|cells: Vec<String>| cells.join("|")).collect()
+        };
+        let operations = [
+            "|upcall|limit|go|pthread|best peer /|× call|URPC's",
+            "procedure-call|2.0|-|-|-|-|1|1",
+            "fork-join|40.0|18.0|400|26 000|10.0|20|15",
+        ];
+        assert_eq!(lines("operations"), operations);
+        assert_eq!(lines("alive")[1], "alive-100k|1 000|-|-|-|-|500|-");
+        assert_eq!(lines("memory")[1..], ["alive-100k|2.0|-|-|-"]);
+        assert_eq!(lines("idle")[1..], ["CPU µs/s|12.3|-|-|-", "peak MiB|1.0|-|-|-"]);
     }
 }

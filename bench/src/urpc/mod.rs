@@ -32,7 +32,6 @@ mod contender;
 mod pair;
 mod table;
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use self::case::{Part, THREADS, is_tried, null};
@@ -50,6 +49,7 @@ use crate::rpc::calls_in;
 use crate::run::{Rounds, Run, Said, Series};
 use crate::stats::{Summary, median};
 use crate::suite::{Offer, Only, Suite};
+use crate::table::Table;
 
 /// Durations of a run.
 struct Plan {
@@ -97,6 +97,7 @@ impl Suite for Urpc {
             "Draw latency and throughput by the number of threads into this folder, as SVG files",
         ),
     ];
+    const TABLES: &'static [&'static str] = &table::TABLES;
     type Peer = NoPeer;
 
     fn cases(&self) -> Vec<String> {
@@ -113,8 +114,8 @@ impl Suite for Urpc {
         Ok(())
     }
 
-    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
-        table::print(report, &mut out, colour)
+    fn tables(report: &Report) -> Vec<Table> {
+        table::tables(report)
     }
 }
 

@@ -1,47 +1,24 @@
-//! The report of the suite `urpc`: Figures 3 and 4 as numbers, with a row for each T and a column
+//! The tables of the suite `urpc`: Figures 3 and 4 as numbers, with a row for each T and a column
 //! for each configuration, a comparison with the aims, and Table II.
-
-use std::io::{self, Write};
 
 use super::case::{ANCHORS, Part, THREADS, null};
 use crate::record::Record;
 use crate::report::Report;
-use crate::table::{BOLD, DIM, GREEN, Paint, RED, remarks, thousands};
+use crate::table::{ABSENT, Aim, Kind, Table, aims, figure, thousands};
 
-/// Column widths of a name, and of a figure.
-const NAME: usize = 10;
-const FIGURE: usize = 14;
+/// The names of the tables.
+pub(super) const TABLES: [&str; 4] = ["latency", "throughput", "aims", "table-ii"];
 
-/// Prints the whole `report`.
-///
-/// # Errors
-/// `out` cannot be written.
-pub fn print(report: &Report, out: &mut impl Write, colour: bool) -> io::Result<()> {
-    let (paint, found) = (Paint { colour }, Found(&report.records));
+/// Makes the tables with figures of `report`.
+pub(super) fn tables(report: &Report) -> Vec<Table> {
+    let found = Found(&report.records);
     let lines = found.lines();
-    if !lines.is_empty() {
-        figure(
-            &found,
-            &lines,
-            out,
-            &paint,
-            "null call by T threads at once: latency, µs (median)",
-            |r| r.p50_ns / 1e3,
-        )?;
-        limits(&found, &lines, out, &paint)?;
-        figure(
-            &found,
-            &lines,
-            out,
-            &paint,
-            "the same: thousand calls a second, all threads",
-            |r| r.per_s / 1e3,
-        )?;
-        ratios(&found, out, &paint)?;
-    }
-    parts(&found, out, &paint)?;
-    writeln!(out)?;
-    remarks(out, &paint, &report.notes, &report.failures)
+    let title = "null call by T threads at once: latency, µs (median)";
+    let latency = by_threads(&found, &lines, ("latency", title), |r| r.p50_ns / 1e3);
+    let latency = latency.map(|table| limits(&found, &lines, table));
+    let title = "null call by T threads at once: thousand calls a second, all threads";
+    let throughput = by_threads(&found, &lines, ("throughput", title), |r| r.per_s / 1e3);
+    [latency, throughput, ratios(&found), parts(&found)].into_iter().flatten().collect()
 }
 
 /// A line of the figures: a configuration and a system.
@@ -77,66 +54,45 @@ impl<'a> Found<'a> {
     }
 }
 
-fn heading(line: &Line<'_>) -> String {
-    let name = if line.1 == "upcall" { line.0.to_owned() } else { format!("{} polling", line.0) };
-    format!("{name:>FIGURE$}")
-}
-
-fn cell(figure: Option<f64>) -> String {
-    format!("{:>FIGURE$}", figure.map_or("-".to_owned(), precise))
+fn heading((config, system): &Line<'_>) -> String {
+    if *system == "upcall" { (*config).to_owned() } else { format!("{config} polling") }
 }
 
 /// Formats a latency, which may be below 1 µs or above 10.
-fn precise(x: f64) -> String {
-    if x < 10.0 { format!("{x:.2}") } else { thousands(x) }
+fn precise(x: Option<f64>) -> String {
+    match x {
+        None => ABSENT.to_owned(),
+        Some(x) if x < 10.0 => format!("{x:.2}"),
+        Some(x) => thousands(x),
+    }
 }
 
-fn figure(
+fn by_threads(
     found: &Found<'_>,
     lines: &[Line<'_>],
-    out: &mut impl Write,
-    paint: &Paint,
-    title: &str,
+    (name, title): (&'static str, &str),
     of: impl Fn(&Record) -> f64,
-) -> io::Result<()> {
-    writeln!(out, "\n{}", paint.text(BOLD, title))?;
-    let heads: String = lines.iter().map(heading).collect();
-    writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{heads}", "T \\ C,S")))?;
+) -> Option<Table> {
+    let mut table = Table::new(name, title).names(["T \\ C,S"]).figures(lines.iter().map(heading));
     for threads in THREADS {
         let figures: Vec<_> = lines
             .iter()
             .map(|(config, system)| found.null(config, system, threads).map(&of))
             .collect();
         if figures.iter().any(Option::is_some) {
-            writeln!(out, "{threads:<NAME$}{}", figures.into_iter().map(cell).collect::<String>())?;
+            table.row(Kind::Peer, [threads], figures.into_iter().map(precise));
         }
     }
-    Ok(())
+    table.if_any()
 }
 
-/// Prints the row of the machine's limits, with one call at a time.
-fn limits(
-    found: &Found<'_>,
-    lines: &[Line<'_>],
-    out: &mut impl Write,
-    paint: &Paint,
-) -> io::Result<()> {
+/// Adds the row of the machine's limits, with one call at a time.
+fn limits(found: &Found<'_>, lines: &[Line<'_>], mut table: Table) -> Table {
     let of = |line: &Line<'_>| found.null(line.0, "limit", 1).map(|record| record.p50_ns / 1e3);
-    if lines.iter().all(|line| of(line).is_none()) {
-        return Ok(());
+    if lines.iter().any(|line| of(line).is_some()) {
+        table.row(Kind::Limit, ["limit"], lines.iter().map(|line| precise(of(line))));
     }
-    let row: String = lines.iter().map(|line| cell(of(line))).collect();
-    writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{row}", "limit")))
-}
-
-/// A ratio with an aim.
-struct Aim {
-    what: &'static str,
-    found: Option<f64>,
-    bar: f64,
-    /// `true` if more is better.
-    more: bool,
-    paper: Option<f64>,
+    table
 }
 
 /// Extracts a figure from a record.
@@ -145,7 +101,7 @@ const P50: Figure = |record| record.p50_ns;
 const RATE: Figure = |record| record.per_s;
 const PER_CALL: Figure = |record| 1e9 / record.per_s;
 
-fn aims(found: &Found<'_>) -> Vec<(&'static str, Vec<Aim>)> {
+fn ratios(found: &Found<'_>) -> Option<Table> {
     let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
     let anchor = |threads| {
         ANCHORS.iter().find(|a| a.config.to_string() == "1,1" && a.threads == Some(threads))
@@ -159,97 +115,41 @@ fn aims(found: &Found<'_>) -> Vec<(&'static str, Vec<Aim>)> {
         let of = |config, threads, figure: Figure| found.null(config, system, threads).map(figure);
         let most =
             |config| THREADS.into_iter().filter_map(|t| of(config, t, RATE)).max_by(f64::total_cmp);
-        let aims = vec![
-            Aim {
-                what: "C=S=1: throughput, T=2 to T=1",
-                found: ratio(of("1,1", 2, RATE), of("1,1", 1, RATE)),
-                bar: 1.75,
-                more: true,
-                paper: ratio(per_s(2), per_s(1)),
-            },
-            Aim {
-                what: "C=S=1: latency, T=2 to T=1",
-                found: ratio(of("1,1", 2, P50), of("1,1", 1, P50)),
-                bar: 1.2,
-                more: false,
-                paper: ratio(us(2), us(1)),
-            },
-            Aim {
-                what: "throughput, C=S=2 to C=S=1",
-                found: ratio(most("2,2"), most("1,1")),
-                bar: 1.8,
-                more: true,
-                paper: ratio(paper_most, per_s(2)),
-            },
-            Aim {
-                what: "S=0, T=1: latency to hand-off",
-                found: ratio(of("1,0", 1, P50), hand_off),
-                bar: 1.25,
-                more: false,
-                paper: None,
-            },
-            Aim {
-                what: "S=0, T=32: time a call to hand-off",
-                found: ratio(of("1,0", 32, PER_CALL), hand_off),
-                bar: 0.25,
-                more: false,
-                paper: None,
-            },
-        ];
-        all.push((system, aims.into_iter().filter(|aim| aim.found.is_some()).collect()));
+        let named = |what: &str| format!("{what}, {system}");
+        let throughput = ratio(of("1,1", 2, RATE), of("1,1", 1, RATE));
+        let latency = ratio(of("1,1", 2, P50), of("1,1", 1, P50));
+        let processors = ratio(most("2,2"), most("1,1"));
+        let alone = ratio(of("1,0", 1, P50), hand_off);
+        let shared = ratio(of("1,0", 32, PER_CALL), hand_off);
+        all.extend([
+            Aim::at_least(named("C=S=1: throughput, T=2 to T=1"), throughput, 1.75)
+                .paper(ratio(per_s(2), per_s(1))),
+            Aim::at_most(named("C=S=1: latency, T=2 to T=1"), latency, 1.2)
+                .paper(ratio(us(2), us(1))),
+            Aim::at_least(named("throughput, C=S=2 to C=S=1"), processors, 1.8)
+                .paper(ratio(paper_most, per_s(2))),
+            Aim::at_most(named("S=0, T=1: latency to hand-off"), alone, 1.25),
+            Aim::at_most(named("S=0, T=32: time a call to hand-off"), shared, 0.25),
+        ]);
     }
-    all
+    aims("aims", "ratios of this run", Some("URPC's"), &all)
 }
 
-fn ratios(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
-    let aims = aims(found);
-    if aims.iter().all(|(_, aims)| aims.is_empty()) {
-        return Ok(());
-    }
-    writeln!(out, "\n{}", paint.text(BOLD, "ratios of this run"))?;
-    let heads = format!("{:<52}{:>8}{:>10}{:>8}", "", "found", "aim", "URPC's");
-    writeln!(out, "{}", paint.text(DIM, &heads))?;
-    for (system, aims) in aims {
-        for Aim { what, found, bar, more, paper } in aims {
-            let found = found.unwrap_or(f64::NAN);
-            let (sign, met) = if more { ("≥", found >= bar) } else { ("≤", found <= bar) };
-            let paper = paper.map_or("-".to_owned(), |paper| format!("{paper:.2}"));
-            let name = format!("{what}, {system}");
-            let row = format!("{name:<52}{found:>8.2}{:>10}{paper:>8}", format!("{sign} {bar:.2}"));
-            writeln!(out, "{}", paint.text(if met { GREEN } else { RED }, &row))?;
-        }
-    }
-    Ok(())
-}
-
-/// Prints Table II: a row for each part, a column each for client and server.
-fn parts(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<()> {
+/// Makes Table II: a row for each part, columns for client and server.
+fn parts(found: &Found<'_>) -> Option<Table> {
     if Part::ALL.into_iter().all(|part| found.part(part).is_none()) {
-        return Ok(());
+        return None;
     }
     let unit = found.part(Part::ProcedureCall);
-    writeln!(
-        out,
-        "\n{}",
-        paint.text(
-            BOLD,
-            "parts of a null call on one processor, ns (median); × procedure calls; URPC's µs and ×"
-        )
-    )?;
-    let heads = ["client", "×", "URPC", "×", "server", "×", "URPC", "×"]
-        .map(|head| format!("{head:>9}"))
-        .concat();
-    writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{heads}", "part")))?;
+    let title =
+        "parts of a null call on one processor, ns (median); × procedure calls; URPC's µs and ×";
+    let mut table = Table::new("table-ii", title)
+        .names(["part"])
+        .figures(["client", "×", "URPC", "×", "server", "×", "URPC", "×"]);
     let side = |ns: Option<f64>, us: f64| {
         let times = ns.zip(unit).map(|(ns, unit)| ns / unit);
-        let show = |x: Option<f64>| x.map_or("-".to_owned(), thousands);
-        format!(
-            "{:>9}{:>9}{:>9}{:>9.1}",
-            show(ns),
-            show(times),
-            us,
-            us / Part::ProcedureCall.paper_us()
-        )
+        let paper = us / Part::ProcedureCall.paper_us();
+        [figure(ns), figure(times), format!("{us}"), format!("{paper:.1}")]
     };
     let rows: [(&str, Part, Part); 4] = [
         ("send", Part::SendClient, Part::SendServer),
@@ -258,21 +158,18 @@ fn parts(found: &Found<'_>, out: &mut impl Write, paint: &Paint) -> io::Result<(
         ("dispatch", Part::DispatchClient, Part::DispatchServer),
     ];
     for (name, client, server) in rows {
-        let [client, server] = [client, server].map(|part| side(found.part(part), part.paper_us()));
-        writeln!(out, "{name:<NAME$}{client}{server}")?;
+        let sides = [client, server].map(|part| side(found.part(part), part.paper_us()));
+        table.row(Kind::Ours, [name], sides.concat());
     }
     let sum = |parts: [Part; 4]| {
         let ns = parts.iter().map(|&part| found.part(part)).sum::<Option<f64>>();
         side(ns, parts.iter().map(|part| part.paper_us()).sum())
     };
-    let (client, server) = (sum(rows.map(|row| row.1)), sum(rows.map(|row| row.2)));
-    writeln!(out, "{:<NAME$}{client}{server}", "total")?;
-    let call = unit.map_or("-".to_owned(), |ns| format!("{ns:.2} ns"));
-    writeln!(
-        out,
-        "{}",
-        paint.text(DIM, &format!("a procedure call: {call} here, 7 µs on the paper's Firefly"))
-    )
+    let sides = [sum(rows.map(|row| row.1)), sum(rows.map(|row| row.2))];
+    table.row(Kind::Ours, ["total"], sides.concat());
+    let call = unit.map_or(ABSENT.to_owned(), |ns| format!("{ns:.2} ns"));
+    table.notes.push(format!("A procedure call: {call} here, 7 µs on the paper's Firefly."));
+    table.if_any()
 }
 
 #[cfg(test)]
@@ -281,6 +178,7 @@ mod tests {
     use crate::case::{Mode, Placement};
     use crate::record::{Label, Turn};
     use crate::stats::Summary;
+    use crate::table::text;
 
     fn record(case: &str, system: &str, config: Option<&str>, ns: f64, per_s: f64) -> Record {
         let found = Summary::flat(ns, 5);
@@ -302,9 +200,7 @@ mod tests {
             failures: vec!["something".into()],
             ..Report::default()
         };
-        let mut out = Vec::new();
-        print(&report, &mut out, false).unwrap();
-        String::from_utf8(out).unwrap()
+        text::printed(&tables(&report), &report, false)
     }
 
     #[test]

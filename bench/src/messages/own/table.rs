@@ -1,13 +1,7 @@
 //! The second table: each figure beside its aim.
 
-use std::io::{self, Write};
-
 use crate::record::Record;
-use crate::table::{BOLD, DIM, GREEN, Paint, RED, thousands};
-
-/// Column widths of a name, and of a figure.
-const NAME: usize = 56;
-const FIGURE: usize = 12;
+use crate::table::{Kind, Table, figure, hundredths, thousands};
 
 /// A row: its text, its records, and its aim.
 enum Row {
@@ -65,37 +59,25 @@ const ROWS: [Row; 39] = [
     Row::Count("diversions", "exactly-once-diversions"),
 ];
 
-/// Prints these records, if there are any.
-///
-/// # Errors
-/// `out` cannot be written.
-pub(in crate::messages) fn print(
-    records: &[Record],
-    out: &mut impl Write,
-    paint: &Paint,
-) -> io::Result<()> {
-    if !ROWS.iter().any(|row| line(row, records).is_some()) {
-        return Ok(());
-    }
-    writeln!(out, "\n{}", paint.text(BOLD, "upcall alone, two-cores (medians)"))?;
-    let heads = ["found", "p99", "aim", "line ns"].map(|head| format!("{head:>FIGURE$}")).concat();
-    writeln!(out, "{}", paint.text(DIM, &format!("{:<NAME$}{heads}", "")))?;
+/// Makes the table of these records.
+pub(in crate::messages) fn table(records: &[Record]) -> Option<Table> {
+    let mut table = Table::new("upcall", "upcall alone, two-cores (medians)")
+        .names([""])
+        .figures(["found", "p99", "aim", "line ns"]);
     for (row, line) in ROWS.iter().filter_map(|row| Some((row, line(row, records)?))) {
         let Line { what, found, p99, aim, line_ns } = line;
-        let style = aim.map(|aim| if found <= aim { GREEN } else { RED });
-        let shown = |figure: Option<f64>| figure.map_or("-".to_owned(), thousands);
+        let kind = match aim {
+            None => Kind::Peer,
+            Some(aim) if found <= aim => Kind::Met,
+            Some(_) => Kind::Missed,
+        };
         // Ratios and percents have two decimals, and the times of records one.
         let exact = matches!(row, Row::Ratio(..) | Row::Less(..));
-        let shown_found = if exact { format!("{found:.2}") } else { thousands(found) };
+        let shown = if exact { hundredths(Some(found)) } else { figure(Some(found)) };
         let aim = aim.map_or(String::new(), |aim| format!("≤ {}", thousands(aim)));
-        let text = format!(
-            "{what:<NAME$}{shown_found:>FIGURE$}{:>FIGURE$}{aim:>FIGURE$}{:>FIGURE$}",
-            shown(p99),
-            shown(line_ns)
-        );
-        writeln!(out, "{}", style.map_or(text.clone(), |style| paint.text(style, &text)))?;
+        table.row(kind, [what], [shown, figure(p99), aim, figure(line_ns)]);
     }
-    Ok(())
+    table.if_any()
 }
 
 /// The content of a row.
@@ -166,12 +148,6 @@ mod tests {
         )
     }
 
-    fn told(records: &[Record], colour: bool) -> String {
-        let mut out = Vec::new();
-        print(records, &mut out, &Paint { colour }).unwrap();
-        String::from_utf8(out).unwrap()
-    }
-
     #[test]
     fn figures_stand_beside_their_bars() {
         let records = [
@@ -182,34 +158,18 @@ mod tests {
             rate("stopped-buffered", 48_000),
             rate("exactly-once-diverted", 1234),
         ];
-        let text = told(&records, false);
+        let table = table(&records).unwrap();
         let row = |begin: &str| {
-            text.lines()
-                .find(|line| line.starts_with(begin))
-                .unwrap_or_else(|| panic!("{begin}: {text}"))
+            let row = table.rows.iter().find(|row| row.cells[0].starts_with(begin));
+            let row = row.unwrap_or_else(|| panic!("{begin}: {table:?}"));
+            (row.kind, row.cells[1..].join("|"))
         };
-        assert!(
-            row("atomic section, 1").contains(" 1.3 ")
-                && row("atomic section, 1").contains("≤ 2.0"),
-            "{text}"
-        );
-        assert!(
-            row("buffered to direct, 0").contains("3.00") && row("percent").contains("3.85"),
-            "{text}"
-        );
-        assert!(
-            row("messages of them").contains("1 234")
-                && !text.contains("poll")
-                && !text.contains('\x1b'),
-            "{text}"
-        );
-        let coloured = told(&records, true);
-        assert!(
-            coloured.contains(&format!("{RED}buffered to direct"))
-                && coloured.contains(&format!("{GREEN}atomic")),
-            "{coloured}"
-        );
-        assert_eq!(told(&[], true), "");
+        assert_eq!(row("atomic section, 1"), (Kind::Met, "1.3|2.6|≤ 2.0|140".to_owned()));
+        assert_eq!(row("buffered to direct, 0"), (Kind::Missed, "3.00|-|≤ 2.5|140".to_owned()));
+        assert_eq!(row("percent").1, "3.85|-|≤ 5.0|140");
+        assert_eq!(row("messages of them"), (Kind::Peer, "1 234|-||140".to_owned()));
+        assert!(!table.rows.iter().any(|row| row.cells[0].contains("poll")), "{table:?}");
+        assert_eq!(super::table(&[]), None);
     }
 
     #[test]

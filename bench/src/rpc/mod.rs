@@ -5,7 +5,8 @@
 //! medians over the rounds, so that a move of the processors by the host, or one unlucky layout of
 //! a process, decides nothing. Rounds go on until the case's share of the time is used.
 
-use std::io::{self, Write};
+mod table;
+
 use std::time::{Duration, Instant};
 
 use crate::case::{BINDS, Case, Mode, Placement, SETTINGS, THREADS};
@@ -25,7 +26,7 @@ use crate::run::{Rounds, Run, Said, Series};
 use crate::socket::UnixSocket;
 use crate::stats::Summary;
 use crate::suite::{Offer, Only, Suite};
-use crate::table;
+use crate::table::Table;
 
 /// The systems of this crate, for the benchmark program's table (see [`crate::child::child_main`]).
 pub const SYSTEMS: [Entry; 6] = [
@@ -145,6 +146,7 @@ impl Suite for Rpc {
         Offer::Case("Only this case, for example `null` or `null-t32`; may be repeated"),
         Offer::Placement("Only this placement: `two-cores`, `one-core` or `unpinned`"),
     ];
+    const TABLES: &'static [&'static str] = &table::TABLES;
     const SAYS_BUSY: bool = false;
     type Peer = Contender;
 
@@ -185,8 +187,8 @@ impl Suite for Rpc {
         Ok(())
     }
 
-    fn print(report: &Report, mut out: &mut dyn Write, colour: bool) -> io::Result<()> {
-        table::print(report, &mut out, colour)
+    fn tables(report: &Report) -> Vec<Table> {
+        table::tables(report)
     }
 
     /// A file without selected cases has the suite's cases and no others; binds then are in the
@@ -373,7 +375,12 @@ impl Runner {
                     left = Some(remains);
                 }
             }
-            let properties = left.map(|left| Properties { system, trust, left, idle: percents });
+            let properties = left.map(|left| Properties {
+                system: system.to_owned(),
+                trust,
+                left,
+                idle: percents,
+            });
             run.report.properties.extend(properties);
         }
         Ok(())
@@ -393,7 +400,7 @@ impl Runner {
         let memory_kib = pair.memory_kib()?.into();
         std::thread::sleep(self.plan.idle / 4); // time to become idle
         let [cpu_ns_per_s, client] = pair.idle_ns_per_s(self.plan.idle)?;
-        let idle = Idle { system: contender.name, mode, cpu_ns_per_s, memory_kib };
+        let idle = Idle { system: contender.name.to_owned(), mode, cpu_ns_per_s, memory_kib };
         Ok((idle, client, pair.killed()))
     }
 
