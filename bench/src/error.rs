@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::built::PeersError;
 use crate::interrupted;
+use crate::recorded::RecordedError;
 
 /// Why there is no report.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub enum RunError {
         /// The kernel's error.
         error: io::Error,
     },
+    /// The record file cannot be used.
+    Recorded(RecordedError),
     /// The allowed processors cannot be determined, or signals cannot be handled.
     System(io::Error),
 }
@@ -52,6 +55,7 @@ impl fmt::Display for RunError {
                 )
             }
             RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
+            RunError::Recorded(error) => error.fmt(f),
             RunError::System(error) => error.fmt(f),
         }
     }
@@ -79,5 +83,11 @@ impl From<PeersError> for RunError {
     /// A build that was interrupted is reported as an interrupt, not as a build failure.
     fn from(error: PeersError) -> Self {
         if interrupted::is_asked() { RunError::Interrupted } else { RunError::Peers(error) }
+    }
+}
+
+impl From<RecordedError> for RunError {
+    fn from(error: RecordedError) -> Self {
+        RunError::Recorded(error)
     }
 }

@@ -19,7 +19,7 @@
 //! * [`pvm`] runs PVM programs with Upcall, with PVM and with MPI.
 //!
 //! The harness interleaves the systems round by round and probes the cache line beside each turn.
-//! It reports medians over rounds as tables ([`table`]) and as JSON records. It does
+//! It reports medians over rounds as tables ([`table`]) and as JSON records ([`recorded`]). It does
 //! not tune a peer beyond the peer's documentation, and does not depend on peers: they live in
 //! `bench/peers`, a workspace of its own.
 //!
@@ -91,6 +91,7 @@ pub mod pvm;
 #[allow(unsafe_code)]
 mod raw;
 pub mod record;
+pub mod recorded;
 mod remains;
 mod report;
 pub mod rpc;

@@ -8,6 +8,7 @@ use crate::interrupted::Interrupted;
 use crate::output;
 pub use crate::peers::{NoPeer, Peer, Peers, UnknownPeer};
 use crate::record::Record;
+use crate::recorded::{self, RecordedRun};
 use crate::report::busy;
 pub use crate::report::{Idle, Report};
 pub use crate::run::Run;
@@ -73,6 +74,8 @@ pub struct Options<P> {
     pub peers: Peers<P>,
     /// File for the records as a JSON array. `-` is standard output, and omits the table.
     pub json: Option<PathBuf>,
+    /// Folder for the suite's record file, from which the pages of the documentation are written.
+    pub record: Option<PathBuf>,
     /// `true` for a shorter run, to try the suite and not for figures.
     pub quick: bool,
     /// The part of the suite to measure.
@@ -84,7 +87,7 @@ impl<P> Options<P> {
     /// program that runs the children.
     pub fn of(exe: PathBuf) -> Options<P> {
         let (peers, only) = (Peers::None, Only::default());
-        Options { exe, peers, json: None, quick: false, only }
+        Options { exe, peers, json: None, record: None, quick: false, only }
     }
 }
 
@@ -135,6 +138,9 @@ impl Only {
 /// [`RunError`]. A single failure is in the report's `failures` and does not stop the rest.
 pub fn run<S: Suite>(suite: &S, options: &Options<S::Peer>) -> Result<Report, RunError> {
     options.only.check(suite)?;
+    // A file that cannot be read is reported before the measurement.
+    let recorded = options.record.as_ref().map(|dir| recorded::path(dir, S::NAME));
+    let former = recorded.as_deref().map_or(Ok(Vec::new()), recorded::read)?;
     let interrupted = Interrupted::watch().map_err(RunError::System)?;
     let scratch = Scratch::make()?;
     let note = busy().filter(|_| S::SAYS_BUSY);
@@ -153,6 +159,9 @@ pub fn run<S: Suite>(suite: &S, options: &Options<S::Peer>) -> Result<Report, Ru
     output::table(json, |out, colour| text::print(&tables, &report, out, colour))?;
     let filed = report.records.iter().filter(|record| S::is_filed(record, &options.only));
     output::records(json, &filed.cloned().collect::<Vec<_>>())?;
+    if let Some(path) = &recorded {
+        recorded::write(&recorded::merge(former, RecordedRun::of(&report)), path)?;
+    }
     Ok(report)
 }
 

@@ -5,9 +5,11 @@
 
 mod cache;
 mod children;
+mod figures;
 mod homed;
 mod messages;
 mod own;
+mod pages;
 mod parts;
 mod plot;
 mod pvm;
@@ -27,7 +29,8 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:\n  \
         upcall-bench rpc --peers none\n  \
         upcall-bench rpc --peers grpc,unix-socket --case null --json rpc.json\n  \
-        upcall-bench threads --peers none")]
+        upcall-bench threads --peers none --record docs/performance/records\n  \
+        upcall-bench pages --check")]
 struct Args {
     #[command(subcommand)]
     suite: suites::Command,

@@ -1,6 +1,6 @@
 //! The suites and their options.
 
-use crate::plot;
+use crate::pages::{self, Action};
 use crate::told::Told;
 use std::error::Error;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use upcall_bench::threads::case::Case;
 use upcall_bench::urpc::Urpc;
 use upcall_bench::urpc::config::Config;
 
-/// The benchmark suites.
+/// The benchmark suites, and the pages of their results.
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Calls between two processes: the four LRPC tests and large arguments, on one processor and
@@ -188,29 +188,48 @@ pub enum Command {
         upcall-bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
         upcall-bench pvm --peers none --system upcall --case switch-16 --quick")]
     Pvm(Told<Pvm>),
+    /// Writes the tables and figures of pages from the records of suites.
+    ///
+    /// A suite with --record DIR/records puts its records into DIR/records. In each page of DIR,
+    /// the text from a line `<!-- upcall-bench SUITE TABLE -->` to the next line `<!-- end -->` is
+    /// replaced by that table, and by when, where and how it was measured. The table `notes` of a
+    /// suite is a list of the notes of its runs. The figures of suites that have records are drawn
+    /// into DIR/figures.
+    #[command(after_help = "Examples:\n  \
+        upcall-bench rpc --peers none --record docs/performance/records\n  \
+        upcall-bench rpc --peers none --case null --record docs/performance/records\n  \
+        upcall-bench pages\n  \
+        upcall-bench pages docs/performance --check")]
+    Pages {
+        /// Folder of the pages.
+        #[arg(value_name = "DIR", default_value = "docs/performance")]
+        dir: PathBuf,
+        /// Write nothing: name the tables and figures that differ from their records, and fail if
+        /// there are any.
+        #[arg(long)]
+        check: bool,
+    },
 }
 
-/// Runs a suite.
+/// Runs a suite, or writes the pages.
 ///
 /// # Errors
-/// There is no report, or no figure.
+/// There is no report, or no figure; or the pages and their records do not fit.
 pub fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
-        Command::Rpc { told, modes } => told.run(&Rpc { modes }, plot::nothing),
-        Command::Threads { told, ready, alive } => {
-            told.run(&Threads { ready, alive }, plot::threads::write)
-        }
-        Command::Urpc { told, configs } => told.run(&Urpc { configs }, plot::urpc::write),
-        Command::Lrpc(told) => told.run(&Lrpc, plot::lrpc::write),
-        Command::Messages { told, messages } => {
-            told.run(&Messages { messages }, plot::messages::write)
-        }
-        Command::Homed(told) => told.run(&Homed, plot::homed::write),
+        Command::Rpc { told, modes } => told.run(&Rpc { modes }),
+        Command::Threads { told, ready, alive } => told.run(&Threads { ready, alive }),
+        Command::Urpc { told, configs } => told.run(&Urpc { configs }),
+        Command::Lrpc(told) => told.run(&Lrpc),
+        Command::Messages { told, messages } => told.run(&Messages { messages }),
+        Command::Homed(told) => told.run(&Homed),
         Command::Cache { told, entries } => {
-            let entries = entries.map(|entries| entries as usize);
-            told.run(&Cache { entries }, plot::nothing)
+            told.run(&Cache { entries: entries.map(|entries| entries as usize) })
         }
-        Command::Pvm(told) => told.run(&Pvm { upcall: starter()? }, plot::pvm::write),
+        Command::Pvm(told) => told.run(&Pvm { upcall: starter()? }),
+        Command::Pages { dir, check } => {
+            pages::run(&dir, if check { Action::Check } else { Action::Write })
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The options that suites share, in the form of the command line.
 
-use crate::plot;
+use crate::{figures, plot};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::error::Error;
@@ -17,14 +17,13 @@ pub struct Told<S: Suite> {
 }
 
 impl<S: Suite> Told<S> {
-    /// Runs the suite, draws the requested figures by `write`, and fails if something was not
-    /// measured.
+    /// Runs the suite, draws the requested figures, and fails if something was not measured.
     ///
     /// # Errors
     /// There is no report, or no figure.
-    pub fn run(self, suite: &S, write: plot::Write) -> Result<ExitCode, Box<dyn Error>> {
+    pub fn run(self, suite: &S) -> Result<ExitCode, Box<dyn Error>> {
         let report = suite::run(suite, &self.options)?;
-        plot::draw(self.plot.as_deref(), &report.records, write)?;
+        plot::draw(self.plot.as_deref(), &report.records, figures::of(S::NAME))?;
         Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -62,6 +61,15 @@ impl<S: Suite> Args for Told<S> {
                 standard output, without a table",
             ))
             .arg(
+                option(
+                    "record",
+                    "DIR",
+                    "Put the records into the suite's file in this folder, in place of older ones \
+                    of the same measurements; `upcall-bench pages` writes pages from these files",
+                )
+                .value_parser(clap::value_parser!(PathBuf)),
+            )
+            .arg(
                 Arg::new("quick")
                     .long("quick")
                     .action(ArgAction::SetTrue)
@@ -91,6 +99,7 @@ impl<S: Suite> FromArgMatches for Told<S> {
             exe,
             peers: peers.cloned().unwrap_or(Peers::None),
             json: path("json"),
+            record: path("record"),
             quick: matches.get_flag("quick"),
             only: Only {
                 systems: names("system"),

@@ -51,7 +51,7 @@ pub enum Kind {
     Ours,
     /// The machine's limit.
     Limit,
-    /// A peer's, or nobody's in particular.
+    /// A peer's, or that of no system in particular.
     Peer,
     /// A paper's.
     Paper,

@@ -95,14 +95,6 @@ type Figure = fn(&Record) -> f64;
 /// Draws a suite's records into a folder, and returns the files.
 pub type Write = fn(&[Record], &Path) -> Result<Vec<PathBuf>, PlotError>;
 
-/// Draws nothing, for a suite without figures.
-///
-/// # Errors
-/// None.
-pub fn nothing(_: &[Record], _: &Path) -> Result<Vec<PathBuf>, PlotError> {
-    Ok(Vec::new())
-}
-
 /// Draws the records if a folder is given, and prints the names of the files.
 ///
 /// # Errors

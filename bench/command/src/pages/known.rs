@@ -1,0 +1,68 @@
+//! The suites and their tables, by name.
+
+use super::markers::MarkerError;
+use upcall_bench::cache::Cache;
+use upcall_bench::homed::Homed;
+use upcall_bench::lrpc::Lrpc;
+use upcall_bench::messages::Messages;
+use upcall_bench::pvm::Pvm;
+use upcall_bench::rpc::Rpc;
+use upcall_bench::suite::{Report, Suite};
+use upcall_bench::table::Table;
+use upcall_bench::threads::Threads;
+use upcall_bench::urpc::Urpc;
+
+/// Name in markers of the notes of a suite's runs, which are a list and not a table.
+pub const NOTES: &str = "notes";
+
+/// A suite.
+pub struct Known {
+    /// Its name.
+    pub name: &'static str,
+    /// Makes its tables.
+    pub tables: fn(&Report) -> Vec<Table>,
+    /// The names of its tables.
+    names: &'static [&'static str],
+}
+
+impl Known {
+    const fn of<S: Suite>() -> Known {
+        Known { name: S::NAME, tables: S::tables, names: S::TABLES }
+    }
+
+    /// Returns the name of a table, if the suite has it.
+    ///
+    /// # Errors
+    /// The suite has no such table.
+    pub fn table(&self, name: &str) -> Result<&'static str, MarkerError> {
+        let mut known = self.names.iter().copied().chain([NOTES]);
+        known.find(|known| *known == name).ok_or_else(|| MarkerError::Table {
+            suite: self.name,
+            found: name.to_owned(),
+            known: self.names.iter().copied().chain([NOTES]).collect(),
+        })
+    }
+}
+
+/// All suites.
+pub static SUITES: [Known; 8] = [
+    Known::of::<Rpc>(),
+    Known::of::<Threads>(),
+    Known::of::<Urpc>(),
+    Known::of::<Lrpc>(),
+    Known::of::<Messages>(),
+    Known::of::<Homed>(),
+    Known::of::<Cache>(),
+    Known::of::<Pvm>(),
+];
+
+/// Returns the suite of a name.
+///
+/// # Errors
+/// There is no such suite.
+pub fn suite(name: &str) -> Result<&'static Known, MarkerError> {
+    SUITES.iter().find(|suite| suite.name == name).ok_or_else(|| MarkerError::Suite {
+        found: name.to_owned(),
+        known: SUITES.iter().map(|suite| suite.name).collect(),
+    })
+}
