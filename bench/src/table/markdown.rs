@@ -23,9 +23,10 @@ pub fn table(table: &Table) -> String {
     out
 }
 
-/// Divides the columns of figures, as evenly as possible.
+/// Divides the columns that have a figure, as evenly as possible.
 fn parts(table: &Table) -> Vec<Vec<usize>> {
-    let figures: Vec<usize> = (table.names..table.heads.len()).collect();
+    let has_figure = |at: &usize| table.rows.iter().any(|row| is_there(&row.cells[*at]));
+    let figures: Vec<usize> = (table.names..table.heads.len()).filter(has_figure).collect();
     let room = MOST.saturating_sub(table.names).max(1);
     let count = figures.len().div_ceil(room).max(1);
     let each = figures.len().div_ceil(count).max(1);
@@ -49,17 +50,23 @@ fn part(table: &Table, figures: Vec<usize>) -> String {
         .map(|&at| if at < table.names { "---|" } else { "--:|" })
         .collect::<String>();
     out += "\n";
-    let is_there = |cell: &str| !["", ABSENT].contains(&cell);
     for row in &table.rows {
         if figures.iter().any(|&at| is_there(&row.cells[at])) {
+            let kind =
+                |at: usize| if row.kind == Kind::Peer { table.heads[at].kind } else { row.kind };
             let cell = |&at: &usize| match row.cells[at].as_str() {
                 ABSENT => String::new(),
-                text => emphasised(row.kind, text),
+                text => emphasised(kind(at), text),
             };
             out += &line(columns.iter().map(cell).collect());
         }
     }
     out
+}
+
+/// Returns `true` if a cell has something.
+fn is_there(cell: &str) -> bool {
+    !["", ABSENT].contains(&cell)
 }
 
 /// Marks Upcall's text bold, and a paper's italic.
@@ -95,6 +102,7 @@ pub fn wrapped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Head;
 
     fn of(figures: usize) -> Table {
         let heads = (1..=figures).map(|at| format!("t{at}"));
@@ -110,11 +118,25 @@ mod tests {
         let mut one = of(2);
         one.row(Kind::Peer, ["a|b"], [ABSENT.to_owned(), "7".to_owned()]);
         one.row(Kind::Peer, ["nothing"], [ABSENT; 2].map(String::from));
+        one.heads.push(Head { text: "empty".to_owned(), kind: Kind::Peer });
+        one.rows.iter_mut().for_each(|row| row.cells.push(ABSENT.to_owned()));
         one.notes.push("A note.".to_owned());
         let text = "Calls, ns:\n\n| system | t1 | t2 |\n|---|--:|--:|\n\
             | **upcall** | **10** | **20** |\n| *1990* | *20* | *40* |\n| a\\|b | | 7 |\n\n\
             A note.\n";
         assert_eq!(table(&one), text);
+    }
+
+    #[test]
+    fn a_column_of_ours_is_bold() {
+        let columns = ["upcall", "go"].map(|system| (system, Kind::of(system)));
+        let mut threads = Table::new("threads", "ns").names([""]).columns(columns);
+        threads.row(Kind::Peer, ["fork"], ["7", "70"].map(String::from));
+        let text = table(&threads);
+        assert!(
+            text.ends_with("| | **upcall** | go |\n|---|--:|--:|\n| fork | **7** | 70 |\n"),
+            "{text}"
+        );
     }
 
     #[test]

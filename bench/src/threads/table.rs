@@ -5,8 +5,8 @@ use crate::report::{Idle, Report};
 use crate::table::{ABSENT, Kind, Table, figure};
 
 /// The names of the tables.
-pub(super) const TABLES: [&str; 6] =
-    ["operations", "yields", "alive", "alive-first", "memory", "idle"];
+pub(super) const TABLES: [&str; 7] =
+    ["operations", "table-i", "yields", "alive", "alive-first", "memory", "idle"];
 
 /// Makes the tables with figures of `report`.
 pub(super) fn tables(report: &Report) -> Vec<Table> {
@@ -32,7 +32,10 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
     let memory = found.plain("memory", "memory of threads alive, KiB a thread", |case, system| {
         find(case, system)?.bytes_each.map(|bytes| bytes / 1024.0)
     });
-    compared.into_iter().chain([first, memory, found.idle()]).flatten().collect()
+    let [operations, yields, alive] = compared;
+    let table_i = found.papers();
+    let all = [operations, table_i, yields, alive, first, memory, found.idle()];
+    all.into_iter().flatten().collect()
 }
 
 /// A report, and its systems.
@@ -78,6 +81,26 @@ impl<'a> Found<'a> {
             let calls = calls.into_iter().filter(|_| one_call.is_some());
             let figures = self.systems.iter().map(|&system| figure(self.p50(case, system)));
             table.row(Kind::Peer, [case], figures.chain([ratio]).chain(calls));
+        }
+        table.if_any()
+    }
+
+    /// Makes the paper's table, with Upcall's figures in the same unit.
+    fn papers(&self) -> Option<Table> {
+        let one_call = self.p50(&Case::ProcedureCall.name(), "upcall");
+        let title = "Table I: an operation, ns (median) and procedure calls; the paper's, µs";
+        let heads = ["upcall, ns", "× call", "URPC, µs", "× call", "Taos, µs", "× call"];
+        let mut table = Table::new("table-i", title).names(["operation"]).figures(heads);
+        for case in Case::TABLE {
+            let ours = self.p50(&case.name(), "upcall");
+            let (Some(ours), Some(us), Some(times)) = (ours, case.paper_us(), case.paper()) else {
+                continue;
+            };
+            let of_call = one_call.map(|call| ours / call);
+            let papers = [(us.0, times.0), (us.1, times.1)];
+            let papers = papers.map(|(us, times)| [format!("{us}"), figure(Some(times))]).concat();
+            let figures = [figure(Some(ours)), figure(of_call)].into_iter().chain(papers);
+            table.row(Kind::Ours, [case.name()], figures);
         }
         table.if_any()
     }
@@ -209,6 +232,8 @@ mod tests {
             "fork-join|40.0|18.0|400|26 000|10.0|20|15",
         ];
         assert_eq!(lines("operations"), operations);
+        assert_eq!(lines("table-i")[1], "procedure-call|2.0|1.0|7|1.0|7|1.0");
+        assert_eq!(lines("table-i")[2], "fork-join|40.0|20.0|102|14.6|1574|225");
         assert_eq!(lines("alive")[1], "alive-100k|1 000|-|-|-|-|500|-");
         assert_eq!(lines("memory")[1..], ["alive-100k|2.0|-|-|-"]);
         assert_eq!(lines("idle")[1..], ["CPU µs/s|12.3|-|-|-", "peak MiB|1.0|-|-|-"]);

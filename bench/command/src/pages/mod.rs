@@ -178,11 +178,10 @@ fn notes(runs: &[RecordedRun]) -> String {
 
 /// Says when, where and how a run measured.
 fn source(head: &RunHead) -> String {
-    let RunHead { date, processor, processors, kernel, profile, version, commit, command, line_ns } =
-        head;
-    let commit = commit.as_ref().map_or(String::new(), |commit| format!(", commit {commit}"));
+    let RunHead { date, processor, processors, kernel, profile, version, command, .. } = head;
+    let commit = head.commit.as_ref().map_or(String::new(), |commit| format!(", commit {commit}"));
     let plural = if *processors == 1 { "" } else { "s" };
-    let line = line_ns.map_or(String::new(), |[least, most]| {
+    let line = head.line_ns.map_or(String::new(), |[least, most]| {
         format!(" A cache line took {least:.0} to {most:.0} ns there and back.")
     });
     format!(
