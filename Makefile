@@ -8,6 +8,7 @@
 # make bystander   measures how late another client's calls and binds are beside hostile ones
 # make against     compares the time of calls with that at the commit BASE (HEAD)
 # make bench       ours, the machine's limits and the peers, in one run
+# make pages       the tables and figures of docs/performance, from the records there (CONTRIBUTING.md says how to measure)
 # make bench-hello what hello world costs to build: time, size, crates, beside tonic
 # make msrv        checks that the lowest Rust which Cargo.toml names compiles everything
 # make package     the published crates as packages: built, installed, tested without the repository
@@ -20,7 +21,7 @@
 
 CARGO ?= cargo
 PYTHON ?= python3
-.PHONY: all demo test test-long bench bench-c bench-python wheel install deb lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against users package msrv bench-hello book help clean
+.PHONY: all demo test test-long bench bench-c bench-python wheel install deb lint unit docs models soak bystander mutants mutants-cargo miri miri-threads run-miri run-miri-threads spin asan tsan lines fuzz against users package msrv bench-hello pages book help clean
 
 all:
 	$(CARGO) build --release
@@ -176,6 +177,10 @@ bench:
 	$(OUT)/upcall-bench messages --peers all --json target/bench-messages.json --plot target/bench-messages $(MESSAGES_ARGS)
 	$(OUT)/upcall-bench cache --peers all --json target/bench-cache.json $(CACHE_ARGS)
 	@echo "records: target/bench-rpc.json target/bench-threads.json target/bench-urpc.json target/bench-messages.json target/bench-cache.json; figures: target/bench-threads target/bench-urpc target/bench-messages"
+
+# Measures nothing: the records are in docs/performance/records. ARGS=--check compares.
+pages:
+	$(CARGO) run --quiet --package upcall-bench-command -- pages docs/performance $(ARGS)
 
 # Hello world of ours and of tonic, built from nothing in turns. ARGS=--help says more.
 bench-hello:
