@@ -153,7 +153,7 @@ fn mixes(found: &Found<'_>) -> Option<Table> {
     };
     let title = "Domain caching: one client of four servers, ns a call (mean)";
     let mut table =
-        Table::new("domain-caching", title).names(["calls"]).figures(SPARES).figures(["/"]);
+        Table::new("domain-caching", title).names(["calls"]).figures(SPARES).figures(["ratio"]);
     for (case, _) in MIXES {
         let figures = SPARES.map(|config| of(case, config).map(|record| record.p50_ns));
         if figures.iter().any(Option::is_some) {

@@ -1,6 +1,6 @@
 //! Tables as Markdown, for the pages of the documentation.
 
-use super::{ABSENT, Kind, Table};
+use super::{ABSENT, Kind, Row, Table};
 
 /// Maximum number of columns of one table. The columns of a wider one are divided among several
 /// tables, each with the names of the rows.
@@ -9,8 +9,8 @@ const MOST: usize = 11;
 /// Maximum number of characters of a line of text.
 const WIDTH: usize = 100;
 
-/// Formats a table: the title, the table, and its notes. Figures are on the right, and Upcall's
-/// rows are bold.
+/// Formats a table: the title, the table, and its notes. Figures are on the right. Upcall's rows
+/// are bold if there are others.
 pub fn table(table: &Table) -> String {
     let mut out = format!("{}\n", wrapped(&format!("{}:", table.title)));
     for figures in parts(table) {
@@ -50,10 +50,15 @@ fn part(table: &Table, figures: Vec<usize>) -> String {
         .map(|&at| if at < table.names { "---|" } else { "--:|" })
         .collect::<String>();
     out += "\n";
+    let is_other = |row: &Row| matches!(row.kind, Kind::Limit | Kind::Peer);
+    let compares = table.rows.iter().any(is_other);
     for row in &table.rows {
         if figures.iter().any(|&at| is_there(&row.cells[at])) {
-            let kind =
-                |at: usize| if row.kind == Kind::Peer { table.heads[at].kind } else { row.kind };
+            let kind = |at: usize| match row.kind {
+                Kind::Peer => table.heads[at].kind,
+                Kind::Ours if !compares => Kind::Peer,
+                kind => kind,
+            };
             let cell = |&at: &usize| match row.cells[at].as_str() {
                 ABSENT => String::new(),
                 text => emphasised(kind(at), text),
@@ -69,9 +74,11 @@ fn is_there(cell: &str) -> bool {
     !["", ABSENT].contains(&cell)
 }
 
-/// Marks Upcall's text bold, and a paper's italic.
+/// Marks Upcall's text bold, and a paper's italic. Two spaces before a text, which make it a part
+/// of the row above, become an ellipsis.
 fn emphasised(kind: Kind, text: &str) -> String {
-    let text = text.trim().replace('|', "\\|");
+    let part = if text.starts_with("  ") { "… " } else { "" };
+    let text = format!("{part}{}", text.trim()).replace('|', "\\|");
     match kind {
         _ if text.is_empty() => text,
         Kind::Ours => format!("**{text}**"),
@@ -116,13 +123,15 @@ mod tests {
     #[test]
     fn figures_are_on_the_right_and_ours_are_bold() {
         let mut one = of(2);
-        one.row(Kind::Peer, ["a|b"], [ABSENT.to_owned(), "7".to_owned()]);
+        let alone = "|---|--:|--:|\n| upcall | 10 | 20 |\n| *1990* | *20* | *40* |\n";
+        assert!(table(&one).ends_with(alone), "{}", table(&one));
+        one.row(Kind::Peer, ["  a|b"], [ABSENT.to_owned(), "7".to_owned()]);
         one.row(Kind::Peer, ["nothing"], [ABSENT; 2].map(String::from));
         one.heads.push(Head { text: "empty".to_owned(), kind: Kind::Peer });
         one.rows.iter_mut().for_each(|row| row.cells.push(ABSENT.to_owned()));
         one.notes.push("A note.".to_owned());
         let text = "Calls, ns:\n\n| system | t1 | t2 |\n|---|--:|--:|\n\
-            | **upcall** | **10** | **20** |\n| *1990* | *20* | *40* |\n| a\\|b | | 7 |\n\n\
+            | **upcall** | **10** | **20** |\n| *1990* | *20* | *40* |\n| … a\\|b | | 7 |\n\n\
             A note.\n";
         assert_eq!(table(&one), text);
     }

@@ -65,7 +65,7 @@ impl<'a> Found<'a> {
         of: impl Fn(Case) -> bool,
     ) -> Option<Table> {
         let one_call = self.p50(&Case::ProcedureCall.name(), "upcall");
-        let mut table = self.table(name, title).figures(["best peer /"]);
+        let mut table = self.table(name, title).figures(["best peer / ours"]);
         if one_call.is_some() {
             table = table.figures(["× call", "URPC's"]);
         }
@@ -227,7 +227,7 @@ mod tests {
             [heads].into_iter().chain(rows).map(|cells: Vec<String>| cells.join("|")).collect()
         };
         let operations = [
-            "|upcall|limit|go|pthread|best peer /|× call|URPC's",
+            "|upcall|limit|go|pthread|best peer / ours|× call|URPC's",
             "procedure-call|2.0|-|-|-|-|1|1",
             "fork-join|40.0|18.0|400|26 000|10.0|20|15",
         ];
