@@ -106,10 +106,7 @@ impl PyCaller {
         let accepts = expect.as_ref().map(Accepts::of).transpose()?;
         let policy = accepts.as_ref().map(|accepts| &*accepts.policy);
         let wait = error::seconds(wait.filter(|wait| !wait.is_none()).as_ref())?;
-        let bound = wait_for_server(py, wait, || match policy {
-            None => Binding::bind(&name, descriptor),
-            Some(policy) => Binding::bind_expecting(&name, descriptor, policy),
-        })?;
+        let bound = wait_for_server(py, wait, || Binding::try_bind(&name, descriptor, policy))?;
         Ok(Self::new(
             kind,
             bound.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?,

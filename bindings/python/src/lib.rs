@@ -149,10 +149,7 @@ fn learn(
     let accepts = expect.map(accepts::Accepts::of).transpose()?;
     let policy = accepts.as_ref().map(|accepts| &*accepts.policy);
     let limit = error::seconds(wait)?;
-    let found = gate::wait_for_server(py, limit, || match policy {
-        None => upcall_rpc::exported(name),
-        Some(policy) => upcall_rpc::exported_expecting(name, policy),
-    })?;
+    let found = gate::wait_for_server(py, limit, || upcall_rpc::try_exported(name, policy))?;
     let found = found.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?;
     Ok((found.interface, found.source, found.limits))
 }

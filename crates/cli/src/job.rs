@@ -1,7 +1,7 @@
 //! `upcall job`: starts, stops and schedules the processes of a group together.
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::names::{did_you_mean, some_seconds};
+use crate::names::some_seconds;
 use crate::output::{Columns, FAINT, STRONG, cell, print, print_json, println, report, report_all};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
@@ -205,19 +205,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 }
 
 fn done(asked: Result<(), JobRequestError>) -> CommandResult {
-    match asked {
-        Ok(()) => Ok(Exit::Done),
-        Err(JobRequestError::NoJob { name, folder }) => {
-            let (jobs, _) = upcall_job::list();
-            let advice = match did_you_mean(&name, jobs.iter().map(|job| job.name.as_str())) {
-                none if none.is_empty() => ": see `upcall job ls`".into(),
-                advice => advice,
-            };
-            let text = format!("there is no job {name:?} in {}{advice}", folder.display());
-            Err(CommandError::new(Exit::NotFound, text))
-        }
-        Err(error) => Err(error.into()),
-    }
+    Ok(asked.map(|()| Exit::Done)?)
 }
 
 fn start(args: JobRunArgs) -> CommandResult {

@@ -2,39 +2,17 @@
 
 use crate::exit::{CommandError, Exit};
 use crate::expect;
-use crate::output::quoted;
 use crate::servers;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 use upcall::BindError;
 use upcall::directory;
+pub use upcall_directory::nearby::did_you_mean;
 
-/// The known name that is most like the typed one, if one is like it at all.
-pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let typed = typed.to_lowercase();
-    let most = (typed.chars().count() / 3).max(1);
-    let distance = |name: &str| {
-        let name = name.to_lowercase();
-        // A beginning, such as `greet` of `greeter`, is like the whole.
-        let begins = typed.len() > 2 && name.starts_with(&typed);
-        if begins { 1 } else { strsim::damerau_levenshtein(&typed, &name) }
-    };
-    let known = known.into_iter().map(|name| (distance(name), name));
-    known.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
-}
-
-/// `. Did you mean "greeter"?`, or nothing.
-pub fn did_you_mean<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(typed, known).map(|name| format!(". Did you mean {name:?}?")).unwrap_or_default()
-}
-
-/// The error of a bind, with the names and folders in which the server may be.
+/// The error of a bind, with what the library does not look for: the names that a server on another
+/// machine exports, and the state of a server here.
 pub fn advise(error: BindError) -> CommandError {
     match &error {
-        BindError::NoSuchName { name, folder } => {
-            CommandError::new(Exit::NotFound, no_such_name(name, folder))
-        }
         BindError::NotThere { name, server } => {
             let exports = directory::list_far(&format!("tcp://{server}")).unwrap_or_default();
             let there = exports.iter().map(|exported| exported.name.as_str());
@@ -74,46 +52,12 @@ fn left_behind(name: &str, socket: &Path) -> String {
     )
 }
 
-/// Says where a name is instead, or which name is like it.
-fn no_such_name(name: &str, folder: &Path) -> String {
-    let here = directory::names_in(folder);
-    // A folder of another user is not recommended: that user chooses what the name stands for.
-    let elsewhere = directory::folders().into_iter().find(|other| {
-        other != folder
-            && is_trusted(other)
-            && directory::names_in(other).iter().any(|found| found == name)
-    });
-    let missing = if folder.exists() {
-        format!("no server exports {name:?} in {}", folder.display())
-    } else {
-        format!("no server exports {name:?}: the folder {} does not exist", folder.display())
-    };
-    if let Some(other) = elsewhere {
-        return format!(
-            "{missing}. It is exported in another folder: set UPCALL_DIR={}",
-            quoted(&other.display().to_string())
-        );
-    }
-    match did_you_mean(name, here.iter().map(String::as_str)) {
-        none if none.is_empty() => {
-            format!("{missing}. Start its server, or see `upcall ls --all` for what runs")
-        }
-        advice => missing + &advice,
-    }
-}
-
-/// Returns `true` if a folder belongs to this user or to root.
-fn is_trusted(folder: &Path) -> bool {
-    let owner = std::fs::metadata(folder).map(|found| found.uid());
-    owner.is_ok_and(|owner| owner == 0 || owner == upcall_os::socket::own_user())
-}
-
 /// The process that exports a name. Asks the kernel, so a stopped server is found as well.
 ///
 /// # Errors
 /// No server has the name, or its process has no number here.
 pub fn process_of(name: &str) -> Result<u32, CommandError> {
-    let socket = directory::find(name).map_err(|error| advise(error.into()))?;
+    let socket = directory::find(name).map_err(|error| BindError::from(error).with_hint())?;
     servers::process_at(&socket).ok_or_else(|| {
         let text = format!(
             "the server of {name:?} has ended, or runs in a PID namespace that is not visible \
@@ -146,34 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_typo_finds_the_name() {
-        let known = ["files", "greeter", "math", "a"];
-        let found = |typed| nearest(typed, known);
-        for (typed, name) in
-            [("greter", "greeter"), ("greet", "greeter"), ("maht", "math"), ("Files", "files")]
-        {
-            assert_eq!(found(typed), Some(name), "{typed}");
-        }
-        for typed in ["", "calendar", "xyz"] {
-            assert!(found(typed).is_none_or(|name| name == "a"), "{typed}");
-        }
-        assert_eq!(did_you_mean("maht", known), ". Did you mean \"math\"?");
-        assert_eq!(did_you_mean("calendar", known), "");
-    }
-
-    #[test]
     fn seconds_are_positive_and_finite() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["-1", "1e19", "inf", "nan", "two", ""] {
             assert!(seconds(text).is_err() && some_seconds(text).is_err(), "{text}");
         }
         assert!(seconds("0").is_ok() && some_seconds("0").is_err());
-    }
-
-    #[test]
-    fn a_folder_that_does_not_exist_is_named() {
-        let text = no_such_name("math-of-nowhere", Path::new("/no/such/folder"));
-        assert!(text.contains("the folder /no/such/folder does not exist"), "{text}");
-        assert!(text.contains("upcall ls --all"), "{text}");
     }
 }

@@ -12,6 +12,7 @@ use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter, 
 use std::fmt;
 use std::io::{self, Write};
 use upcall_idl::steers;
+pub use upcall_os::text::shell_word as quoted;
 
 const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();
 pub const STRONG: anstyle::Style = anstyle::Style::new().bold();
@@ -77,15 +78,6 @@ pub fn unwritten(error: io::Error) -> CommandError {
         io::ErrorKind::BrokenPipe => CommandError::OutputClosed,
         _ => CommandError::failed(format_args!("cannot write the standard output: {error}")),
     }
-}
-
-/// The text as one word of a shell.
-pub fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=,-".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.into();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// `48 B`, `1.5 KiB`, `2 GiB`.

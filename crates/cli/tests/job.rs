@@ -100,6 +100,8 @@ fn a_job_is_listed_and_ended() {
     );
     assert!(night["suspended_by"] == "freezer" || night["suspended_by"] == "signals");
     assert_eq!(night["members"][1]["rank"], 1);
+    let (code, _, err) = place.run(&["job", "stop", "nigth"]);
+    assert!(code == Some(3) && err.contains("Did you mean \"night\"?"), "{err}");
     assert_eq!(place.run(&["job", "stop", "night"]).0, Some(0));
     let (_, out, _) = place.run(&["job", "ls", "--members"]);
     assert!(

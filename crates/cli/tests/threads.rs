@@ -382,7 +382,7 @@ fn mistakes_are_told() {
         (other.pid().as_str(), "has no user-level threads of Upcall"),
         // A number above the kernel's maximum.
         ("99999999", "there is no process 99999999"),
-        ("one", "no server exports \"one\""),
+        ("one", "no process exports \"one\""),
     ] {
         let (done, said, error) = threads(&[pid]);
         println!("    upcall threads {pid}: {}", error.trim());

@@ -24,6 +24,7 @@
 
 mod entry;
 mod folder;
+mod hint;
 pub mod jobs;
 mod seen;
 mod socket;
@@ -36,7 +37,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use upcall_os::process::pid_namespace;
 
+#[cfg(test)]
+pub(crate) use entry::enter as enter_in;
+pub(crate) use entry::find as find_in;
 pub use folder::{FolderError, folder};
+pub use hint::NameHint;
+pub(crate) use seen::listening;
 pub use seen::{domains_in, folders, names_in};
 pub use socket::{Access, Group, has_ended, listen, listen_as, listen_at, process_of, sweep};
 use socket::{folder_of, number_in};
@@ -56,6 +62,8 @@ pub enum NotFound {
         name: String,
         /// The folder of names.
         folder: PathBuf,
+        /// Where the name may be instead: see [`NotFound::with_hint`].
+        hint: NameHint,
     },
     /// There is no usable folder of names.
     Folder(FolderError),
@@ -65,8 +73,8 @@ impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadName { name, why } => write!(f, "{name:?} cannot be a name: {why}"),
-            Self::Unknown { name, folder } => {
-                write!(f, "there is no {name:?} in {}", folder.display())
+            Self::Unknown { name, folder, hint } => {
+                write!(f, "there is no {name:?} in {}{hint}", folder.display())
             }
             Self::Folder(error) => error.fmt(f),
         }
@@ -74,7 +82,7 @@ impl fmt::Display for NotFound {
 }
 
 upcall_os::error_debug!(NotFound {
-    BadName { name, why }, Unknown { name, folder }, Folder(error),
+    BadName { name, why }, Unknown { name, folder, hint }, Folder(error),
 });
 
 impl std::error::Error for NotFound {}
@@ -200,7 +208,7 @@ pub enum Whose {
 }
 
 impl Whose {
-    const fn prefix(self) -> &'static str {
+    pub(crate) const fn prefix(self) -> &'static str {
         match self {
             Self::Domain => "domain.",
             Self::Member => "member.",
@@ -226,7 +234,7 @@ const OWN: [&str; 9] = [
 /// Prefix of a socket's name before it listens.
 const BEGINNING: &str = ".";
 const GROUP: &str = "group.";
-const OBJECT: &str = "object.";
+pub(crate) const OBJECT: &str = "object.";
 
 /// Maximum time that entering a name waits for the end of a killed process that has it.
 const LONGEST_END: Duration = Duration::from_secs(5);
@@ -383,9 +391,14 @@ fn find_entry(entry: &str, name: &str) -> Result<PathBuf, NotFound> {
         Ok(None) if folder.exists() && !folder.is_dir() => {
             Err(FolderError::NotAFolder { path: folder }.into())
         }
-        Ok(None) => Err(NotFound::Unknown { name: name.into(), folder }),
+        Ok(None) => Err(unknown(name, folder)),
         Err(error) => Err(FolderError::Unusable { path: folder, error }.into()),
     }
+}
+
+/// The error for a name that is not in the folder. Looks for nothing else.
+fn unknown(name: &str, folder: PathBuf) -> NotFound {
+    NotFound::Unknown { name: name.into(), folder, hint: NameHint::None }
 }
 
 /// The entries of the folder of names; none if there is no usable folder.

@@ -6,12 +6,12 @@ use upcall_directory::absent::{self, Absence};
 use upcall_directory::names::NotFound;
 
 /// Repeats `find` until it finds the object, until it fails although a home is there, or until
-/// `limit` is over.
+/// `limit` is over. The error of the last attempt has a hint where the object may be.
 pub(crate) fn wait_while_absent<H>(
     limit: Duration,
     find: impl FnMut() -> Result<H, FindError>,
 ) -> Result<H, FindError> {
-    absent::wait_while_absent(limit, find, absence)
+    absent::wait_while_absent(limit, find, absence).map_err(FindError::with_hint)
 }
 
 /// What is absent, if the error says that no home is there now, and one may be there later.

@@ -6,6 +6,7 @@ use crate::types::arena::MOST;
 use std::time::Duration;
 use std::{fmt, io};
 use upcall_directory::names::{NotEntered, NotFound};
+use upcall_directory::nearby::NameKind;
 use upcall_os::memory::AdoptError;
 
 /// Why an object was not made.
@@ -139,12 +140,16 @@ pub enum FindError {
 impl fmt::Display for FindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name(NotFound::Unknown { name, folder }) => write!(
-                f,
-                "no home has made {name:?} in {}: start its home first, wait for it by \
-                 `find_wait`, or look which objects there are by `upcall stat --objects`",
-                folder.display()
-            ),
+            Self::Name(NotFound::Unknown { name, folder, hint }) => {
+                write!(f, "no home has made {name:?} in {}{hint}", folder.display())?;
+                match hint.is_advice() {
+                    true => Ok(()),
+                    false => f.write_str(
+                        ": start its home first, wait for it by `find_wait`, or look which objects \
+                         there are by `upcall stat --objects`",
+                    ),
+                }
+            }
             Self::Name(error) => error.fmt(f),
             Self::Absent { name, why } | Self::Unreachable { name, why } => {
                 write!(f, "the home of {name:?} cannot be reached: {why}")
@@ -168,6 +173,16 @@ upcall_os::error_debug!(FindError {
 });
 
 impl std::error::Error for FindError {}
+
+impl FindError {
+    /// Looks for where an object may be instead that no home has made.
+    pub(crate) fn with_hint(self) -> Self {
+        match self {
+            Self::Name(error) => Self::Name(error.with_hint(NameKind::Object)),
+            other => other,
+        }
+    }
+}
 
 impl From<NotFound> for FindError {
     fn from(error: NotFound) -> Self {

@@ -38,7 +38,7 @@ impl<H> Finder<H> {
     /// # Errors
     /// See [`FindError`]; [`FindError::WrongUser`] if the policy does not accept the object's home.
     pub fn find(&self, name: &str) -> Result<H, FindError> {
-        (self.find)(name, self.accepts.clone())
+        (self.find)(name, self.accepts.clone()).map_err(FindError::with_hint)
     }
 
     /// Finds the object like [`find`](Self::find), and waits for at most `limit` while no home has
@@ -47,6 +47,6 @@ impl<H> Finder<H> {
     /// # Errors
     /// See [`Homed::find_wait`](crate::Homed::find_wait).
     pub fn find_wait(&self, name: &str, limit: Duration) -> Result<H, FindError> {
-        wait_while_absent(limit, || self.find(name))
+        wait_while_absent(limit, || (self.find)(name, self.accepts.clone()))
     }
 }

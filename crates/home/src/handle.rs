@@ -137,7 +137,7 @@ impl Handle {
     /// # Errors
     /// See [`FindError`].
     pub fn find(name: &str, shape: u64) -> Result<Self, FindError> {
-        Self::find_expecting(name, shape, Arc::new(policy::own_user_or_root()))
+        Self::find_expecting(name, shape, Self::default_policy())
     }
 
     /// Like [`find`](Self::find), at a home that `accepts` accepts.
@@ -145,7 +145,21 @@ impl Handle {
     /// # Errors
     /// See [`FindError`].
     pub fn find_expecting(name: &str, shape: u64, accepts: Arc<Policy>) -> Result<Self, FindError> {
+        Self::try_find(name, shape, accepts).map_err(FindError::with_hint)
+    }
+
+    /// Finds the object, and looks for no hint if there is none.
+    pub(crate) fn try_find(
+        name: &str,
+        shape: u64,
+        accepts: Arc<Policy>,
+    ) -> Result<Self, FindError> {
         Ok(Self::new(ObjectLocation::Away(RemoteObject::find(name, shape, accepts)?)))
+    }
+
+    /// The homes that are accepted unless a program sets others.
+    pub(crate) fn default_policy() -> Arc<Policy> {
+        Arc::new(policy::own_user_or_root())
     }
 
     fn new(side: ObjectLocation) -> Self {

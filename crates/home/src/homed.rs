@@ -167,7 +167,12 @@ impl<T: Shared> Homed<T> {
     /// # Errors
     /// See [`FindError`].
     pub fn find(name: &str) -> Result<Self, FindError> {
-        let handle = Handle::find(name, shape_of::<T>())?;
+        Self::try_find(name).map_err(FindError::with_hint)
+    }
+
+    /// Finds the object, and looks for no hint if there is none.
+    fn try_find(name: &str) -> Result<Self, FindError> {
+        let handle = Handle::try_find(name, shape_of::<T>(), Handle::default_policy())?;
         Ok(Self { handle, of: PhantomData })
     }
 
@@ -185,7 +190,7 @@ impl<T: Shared> Homed<T> {
     /// # Peer death
     /// A home that has ended is taken for absent: the next one with this name is waited for.
     pub fn find_wait(name: &str, limit: Duration) -> Result<Self, FindError> {
-        wait_while_absent(limit, || Self::find(name))
+        wait_while_absent(limit, || Self::try_find(name))
     }
 
     /// Finds objects at homes that `accepts` accepts.
@@ -206,10 +211,7 @@ impl<T: Shared> Homed<T> {
         accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
     ) -> Finder<Self> {
         Finder::new(accepts, |name, accepts| {
-            Ok(Self {
-                handle: Handle::find_expecting(name, shape_of::<T>(), accepts)?,
-                of: PhantomData,
-            })
+            Ok(Self { handle: Handle::try_find(name, shape_of::<T>(), accepts)?, of: PhantomData })
         })
     }
 

@@ -332,7 +332,13 @@ impl<V: 'static> Asked<V> {
     /// # Errors
     /// See [`FindError`].
     pub fn find(name: &str) -> Result<Self, FindError> {
-        Ok(Self { handle: Handle::find(name, KEPT)?, of: PhantomData })
+        Self::try_find(name).map_err(FindError::with_hint)
+    }
+
+    /// Finds the value, and looks for no hint if there is none.
+    fn try_find(name: &str) -> Result<Self, FindError> {
+        let handle = Handle::try_find(name, KEPT, Handle::default_policy())?;
+        Ok(Self { handle, of: PhantomData })
     }
 
     /// Finds the value like [`find`](Self::find), and waits for at most `limit` while no home has
@@ -341,7 +347,7 @@ impl<V: 'static> Asked<V> {
     /// # Errors
     /// See [`Homed::find_wait`].
     pub fn find_wait(name: &str, limit: Duration) -> Result<Self, FindError> {
-        wait_while_absent(limit, || Self::find(name))
+        wait_while_absent(limit, || Self::try_find(name))
     }
 
     /// Finds values at homes that `accepts` accepts: see [`Homed::expect`].
@@ -349,7 +355,7 @@ impl<V: 'static> Asked<V> {
         accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
     ) -> Finder<Self> {
         Finder::new(accepts, |name, accepts| {
-            Ok(Self { handle: Handle::find_expecting(name, KEPT, accepts)?, of: PhantomData })
+            Ok(Self { handle: Handle::try_find(name, KEPT, accepts)?, of: PhantomData })
         })
     }
 

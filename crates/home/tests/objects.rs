@@ -101,7 +101,27 @@ fn a_guest_waits_for_its_home() {
     let absent = Homed::<u64>::find_wait(&late, Duration::ZERO).unwrap_err();
     let text = absent.to_string();
     let begins = format!("no home has made {late:?} in ");
-    assert!(text.starts_with(&begins) && text.contains("upcall stat --objects"), "{text}");
+    // Another test may have an object with a similar name just now.
+    let is_told = text.contains("upcall stat --objects") || text.contains(". Did you mean ");
+    assert!(text.starts_with(&begins) && is_told, "{text}");
+}
+
+#[test]
+fn a_misspelt_object_is_answered_with_the_similar_one() {
+    let made = format!("{}-counter", std::process::id());
+    let typed = made.replace("counter", "conuter");
+    let _home = Homed::<u64>::create(&made).with(|_| Ok(())).unwrap();
+    let finder = Homed::<u64>::expect(|_| Ok(()));
+    for error in [
+        Homed::<u64>::find(&typed).err(),
+        Homed::<u64>::find_wait(&typed, Duration::ZERO).err(),
+        finder.find(&typed).err(),
+        finder.find_wait(&typed, Duration::ZERO).err(),
+        Handle::find(&typed, SHAPE).err(),
+    ] {
+        let text = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(text.ends_with(&format!(". Did you mean {made:?}?")), "{text}");
+    }
 }
 
 #[test]

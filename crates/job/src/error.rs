@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use upcall_directory::names::{FolderError, NotEntered, NotFound};
+use upcall_directory::names::{FolderError, NameHint, NotEntered, NotFound};
+use upcall_directory::nearby::NameKind;
 
 /// Why a job was not run, or not to its end.
 #[non_exhaustive]
@@ -128,6 +129,8 @@ pub enum JobRequestError {
         name: String,
         /// The folder that was searched.
         folder: PathBuf,
+        /// Where the job may be instead.
+        hint: NameHint,
     },
     /// There is no usable folder of names.
     Folder(FolderError),
@@ -163,8 +166,12 @@ impl fmt::Display for JobRequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadName { name, why } => write!(f, "{name:?} cannot be the name of a job: {why}"),
-            Self::NoJob { name, folder } => {
-                write!(f, "there is no job {name:?} in {}: see `upcall job ls`", folder.display())
+            Self::NoJob { name, folder, hint } => {
+                write!(f, "there is no job {name:?} in {}{hint}", folder.display())?;
+                match hint.is_advice() {
+                    true => Ok(()),
+                    false => f.write_str(": see `upcall job ls`"),
+                }
             }
             Self::Folder(error) => error.fmt(f),
             Self::Gone { name } => {
@@ -188,7 +195,7 @@ impl fmt::Display for JobRequestError {
 }
 
 upcall_os::error_debug!(JobRequestError {
-    BadName { name, why }, NoJob { name, folder }, Folder(error), Gone { name },
+    BadName { name, why }, NoJob { name, folder, hint }, Folder(error), Gone { name },
     Silent { name, pid }, Refused { name, reason }, Connection { name, error },
 });
 
@@ -196,9 +203,9 @@ impl std::error::Error for JobRequestError {}
 
 impl From<NotFound> for JobRequestError {
     fn from(error: NotFound) -> Self {
-        match error {
+        match error.with_hint(NameKind::Job) {
             NotFound::BadName { name, why } => Self::BadName { name, why },
-            NotFound::Unknown { name, folder } => Self::NoJob { name, folder },
+            NotFound::Unknown { name, folder, hint } => Self::NoJob { name, folder, hint },
             NotFound::Folder(error) => Self::Folder(error),
         }
     }

@@ -1,4 +1,4 @@
-//! Texts of bounded length.
+//! Texts of bounded length, and words of a shell.
 
 /// Returns the longest beginning of `text` that has at most `most` bytes and whole characters.
 ///
@@ -15,4 +15,18 @@ pub fn cut(text: &str, most: usize) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+/// Returns the text as one word of a shell.
+///
+/// ```
+/// assert_eq!(upcall_os::text::shell_word("a-1"), "a-1");
+/// assert_eq!(upcall_os::text::shell_word("it's"), "'it'\\''s'");
+/// ```
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=,-".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }

@@ -9,12 +9,13 @@ use upcall_directory::absent::{self, Absence};
 /// not cut short.
 ///
 /// # Errors
-/// The error of the last attempt.
+/// The error of the last attempt, with a hint where a name may be that no process exports. The
+/// attempts themselves need not look for that hint.
 pub fn wait_while_absent<T>(
     limit: Duration,
     attempt: impl FnMut() -> Result<T, BindError>,
 ) -> Result<T, BindError> {
-    absent::wait_while_absent(limit, attempt, absence)
+    absent::wait_while_absent(limit, attempt, absence).map_err(BindError::with_hint)
 }
 
 /// What is absent, if the error says that no server is there now, and one may be there later.

@@ -179,7 +179,10 @@ impl Binding {
     /// # Errors
     /// See [`BindError`].
     pub fn bind(name: &str, interface: &'static Interface) -> Result<Self, BindError> {
-        aside(|| Self::bind_here(name, interface, &policy::own_user_or_root()))
+        aside(|| {
+            Self::bind_here(name, interface, &policy::own_user_or_root())
+                .map_err(BindError::with_hint)
+        })
     }
 
     /// Binds like [`Binding::bind`], to a server that `accepts` accepts instead of a server of this
@@ -193,6 +196,25 @@ impl Binding {
         accepts: &Policy,
     ) -> Result<Self, BindError> {
         address::refuse_far(name)?;
+        aside(|| Self::bind_here(name, interface, accepts).map_err(BindError::with_hint))
+    }
+
+    /// Binds like [`Binding::bind`], or like [`Binding::bind_expecting`] if `accepts` is given, but
+    /// looks for no hint if no process exports `name`. For an attempt of
+    /// [`wait_while_absent`].
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn try_bind(
+        name: &str,
+        interface: &'static Interface,
+        accepts: Option<&Policy>,
+    ) -> Result<Self, BindError> {
+        if accepts.is_some() {
+            address::refuse_far(name)?;
+        }
+        let own = policy::own_user_or_root();
+        let accepts = accepts.unwrap_or(&own);
         aside(|| Self::bind_here(name, interface, accepts))
     }
 

@@ -7,7 +7,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use upcall_directory::names::{FolderError, NotEntered, NotFound};
+use upcall_directory::names::{FolderError, NameHint, NotEntered, NotFound};
+use upcall_directory::nearby::{self, NameKind};
 use upcall_sched::{Closed, NoReply};
 
 /// Why a client could not bind.
@@ -26,6 +27,8 @@ pub enum BindError {
         name: String,
         /// The folder of names that was searched.
         folder: PathBuf,
+        /// Where the name may be instead.
+        hint: NameHint,
     },
     /// There is no usable folder of names.
     Folder(FolderError),
@@ -132,13 +135,25 @@ impl From<NotFound> for BindError {
     fn from(error: NotFound) -> Self {
         match error {
             NotFound::BadName { name, why } => Self::BadName { name, why },
-            NotFound::Unknown { name, folder } => Self::NoSuchName { name, folder },
+            NotFound::Unknown { name, folder, hint } => Self::NoSuchName { name, folder, hint },
             // The folder itself is usable: this process, or the machine, lacks a resource.
             NotFound::Folder(FolderError::Unusable { path, error }) if is_shortage(&error) => {
                 Self::Resource { what: format!("the folder of names {}", path.display()), error }
             }
             NotFound::Folder(error) => Self::Folder(error),
         }
+    }
+}
+
+impl BindError {
+    /// Looks for where a name may be instead that no process exports: see [`nearby::hint`]. Each
+    /// way to bind does so itself, once its wait is over.
+    #[must_use]
+    pub fn with_hint(mut self) -> Self {
+        if let Self::NoSuchName { name, folder, hint } = &mut self {
+            *hint = nearby::hint(NameKind::Export, name, folder);
+        }
+        self
     }
 }
 
@@ -173,13 +188,14 @@ impl fmt::Display for BindError {
                     false => Ok(()),
                 }
             }
-            Self::NoSuchName { name, folder } => {
-                write!(
-                    f,
-                    "no process exports {name:?} in {}: start its server, or see `upcall ls --all` \
-                    for other folders",
-                    folder.display()
-                )
+            Self::NoSuchName { name, folder, hint } => {
+                write!(f, "no process exports {name:?} in {}{hint}", folder.display())?;
+                match hint.is_advice() {
+                    true => Ok(()),
+                    false => f.write_str(
+                        ": start its server, or see `upcall ls --all` for other folders",
+                    ),
+                }
             }
             Self::Folder(error) => error.fmt(f),
             Self::ServerGone { name } => {
@@ -264,7 +280,7 @@ impl fmt::Display for BindError {
 }
 
 upcall_os::error_debug!(BindError {
-    BadName { name, why }, NoSuchName { name, folder }, Folder(error), ServerGone { name },
+    BadName { name, why }, NoSuchName { name, folder, hint }, Folder(error), ServerGone { name },
     HungUp { name }, NoAnswer { name, after }, WrongUser { name, found, reason },
     Denied { name, reason }, QuotaReached { name, reason }, Version { name, own, reason },
     WrongInterface { name, wanted, exported }, Mismatch { name, procedures, more },

@@ -14,8 +14,21 @@ use upcall_directory::policy::{self, Policy};
 /// # Errors
 /// As for [`Binding::bind`](crate::Binding::bind).
 pub fn exported(name: &str) -> Result<Exported, BindError> {
+    try_exported(name, None).map_err(BindError::with_hint)
+}
+
+/// Like [`exported`], or like [`exported_expecting`] if `accepts` is given, but looks for no hint
+/// if no process exports `name`. For an attempt of [`wait_while_absent`](crate::wait_while_absent).
+///
+/// # Errors
+/// As for [`exported`] and [`exported_expecting`].
+pub fn try_exported(name: &str, accepts: Option<&Policy>) -> Result<Exported, BindError> {
+    if accepts.is_some() {
+        address::refuse_far(name)?;
+    }
     let Some(address) = address::parse(name)? else {
-        return exported_here(name, &policy::own_user_or_root());
+        let own = policy::own_user_or_root();
+        return exported_here(name, accepts.unwrap_or(&own));
     };
     let found = aside(|| far::list(&address.server))?
         .into_iter()
@@ -29,8 +42,7 @@ pub fn exported(name: &str) -> Result<Exported, BindError> {
 /// # Errors
 /// As for [`Binding::bind_expecting`](crate::Binding::bind_expecting).
 pub fn exported_expecting(name: &str, accepts: &Policy) -> Result<Exported, BindError> {
-    address::refuse_far(name)?;
-    exported_here(name, accepts)
+    try_exported(name, Some(accepts)).map_err(BindError::with_hint)
 }
 
 fn exported_here(name: &str, accepts: &Policy) -> Result<Exported, BindError> {

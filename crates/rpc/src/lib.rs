@@ -49,7 +49,7 @@ pub use decode::{Bytes, Decoder, Malformed, QuotaScope};
 pub use encode::Encoder;
 pub use error::{BindError, CallError, Failure, ServeError};
 pub use interface::{Extent, Footprint, Interface, Limits, Part, Procedure};
-pub use learn::{exported, exported_expecting, list_far};
+pub use learn::{exported, exported_expecting, list_far, try_exported};
 pub use pace::Pace;
 pub use server::{Call, ClientBinding, Dispatch, Export, Replied, Running, Server};
 pub use upcall_directory::names::Group;

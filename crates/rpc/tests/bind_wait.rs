@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
+use upcall_rpc::names::NameHint;
 use upcall_rpc::{
     BindError, Binding, Call, Dispatch, Export, Interface, Replied, Server, policy,
     wait_while_absent,
@@ -44,7 +45,7 @@ fn bind_before(name: &str) {
     thread::scope(|scope| {
         let bound = scope.spawn(move || {
             wait_while_absent(GUARD, || {
-                let bound = Binding::bind(name, &TEST);
+                let bound = Binding::try_bind(name, &TEST, None);
                 let _ = looked.send(());
                 bound
             })
@@ -73,6 +74,45 @@ fn the_limit_ends_the_wait() {
     let bound = Binding::bind_wait(&unique("nothing"), &TEST, None, limit);
     assert!(matches!(bound, Err(BindError::NoSuchName { .. })), "{bound:?}");
     assert!(start.elapsed() >= limit);
+}
+
+/// An attempt looks for no similar name. Each way to bind does, once its wait is over.
+#[test]
+fn a_misspelt_name_is_answered_with_the_similar_one() {
+    let name = format!("{}-exports-this", std::process::id());
+    let _server = Server::new().export(&name, Export::new(&TEST, Nothing)).start().unwrap();
+    let typed = name.replace("exports", "exprots");
+    let hinted = |error: Option<BindError>| match error {
+        Some(BindError::NoSuchName { hint, .. }) => hint,
+        other => panic!("{other:?}"),
+    };
+    let own = policy::own_user_or_root();
+    for accepts in [None, Some(&own as &policy::Policy)] {
+        assert_eq!(hinted(Binding::try_bind(&typed, &TEST, accepts).err()), NameHint::None);
+        let bound = Binding::bind_wait(&typed, &TEST, accepts, Duration::ZERO);
+        assert_eq!(hinted(bound.err()), NameHint::Similar(name.clone()));
+    }
+    assert_eq!(hinted(upcall_rpc::try_exported(&typed, None).err()), NameHint::None);
+    let similar = NameHint::Similar(name.clone());
+    for error in [
+        Binding::bind(&typed, &TEST).err(),
+        Binding::bind_expecting(&typed, &TEST, &own).err(),
+        upcall_rpc::exported(&typed).err(),
+        upcall_rpc::exported_expecting(&typed, &own).err(),
+        upcall_rpc::link::list_named(&typed).err(),
+    ] {
+        let text = error.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(text.ends_with(&format!(". Did you mean {name:?}?")), "{text}");
+        assert_eq!(hinted(error), similar);
+    }
+    let mut seen = Vec::new();
+    let waited = wait_while_absent(Duration::from_millis(20), || {
+        let bound = Binding::try_bind(&typed, &TEST, None);
+        seen.extend(bound.as_ref().err().map(ToString::to_string));
+        bound
+    });
+    assert!(!seen.is_empty() && seen.iter().all(|text| !text.contains("mean")), "{seen:?}");
+    assert_eq!(hinted(waited.err()), similar);
 }
 
 #[test]
@@ -110,7 +150,8 @@ fn a_flood_of_names_does_not_make_the_waiter_spin() {
             if over.load(Ordering::SeqCst) {
                 return Err(BindError::BadName { name: "over".into(), why: "the flood is over" });
             }
-            Err(BindError::NoSuchName { name: "absent".into(), folder: folder.clone() })
+            let (name, folder) = ("absent".into(), folder.clone());
+            Err(BindError::NoSuchName { name, folder, hint: NameHint::None })
         })
     });
     let milliseconds = start.elapsed().as_millis();

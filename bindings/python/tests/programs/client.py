@@ -61,6 +61,8 @@ def wrong(m: typing.Any, every: typing.Any, names: list[str]) -> None:
     assert "nobody-has-this-name" in str(
         raises(errors.NoSuchName, lambda: m.Every("nobody-has-this-name"))
     )
+    typo = raises(errors.NoSuchName, lambda: m.Every(names[0] + "x"))
+    assert f'Did you mean "{names[0]}"?' in str(typo), str(typo)
     raises(errors.BadName, lambda: m.Every("there is no such name"))
     assert "test:every/more" in str(raises(errors.WrongInterface, lambda: m.Every(names[1])))
     assert (

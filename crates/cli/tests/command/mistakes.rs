@@ -17,7 +17,7 @@ fn mistakes_are_told() {
     let place = Place::new();
     let (_server, _) = place.program("examples");
     for (arguments, parts) in [
-        (&["call", "calendar.add", "1"][..], &["no server exports \"calendar\"", "upcall ls"][..]),
+        (&["call", "calendar.add", "1"][..], &["no process exports \"calendar\"", "upcall ls"][..]),
         // A typo in a name, a procedure, a subcommand and an option.
         (&["call", "maht.add", "1", "2"], &["Did you mean \"math\"?"]),
         (&["call", "math.ad", "1", "2"], &["\"math\" (test:far/far@1.0.0)", "mean \"add\"?"]),
@@ -51,7 +51,7 @@ fn mistakes_are_told() {
         (&["ls", "--expect", "any", "tcp://127.0.0.1:7000"], &["--expect is for servers on this"]),
         (&["stat", "tcp://127.0.0.1:7000/math"], &["another machine", "`upcall stat math`"]),
         (&["top"], &["needs a terminal", "upcall stat --interval 1 --json"]),
-        (&["job", "stop", "night"], &["there is no job \"night\"", "upcall job ls"]),
+        (&["job", "stop", "absent"], &["there is no job \"absent\"", "upcall job ls"]),
         (&["completions", "tcsh"], &["bash", "fish", "zsh"]),
     ] {
         let error = answer(&place, arguments);
@@ -88,18 +88,21 @@ fn a_wrong_folder_is_answered_with_the_right_one() {
     let place = Place::new();
     let (_server, _) = place.program("math");
     let other = tempfile::tempdir().expect("a folder");
-    let error = |folder: &str| {
-        let mut command = place.upcall(&["call", "math.add", "1", "2"]);
+    let error_of = |folder: &str, call: &str| {
+        let mut command = place.upcall(&["call", call, "1", "2"]);
         let output = command.env("UPCALL_DIR", folder).output().expect("the command starts");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         println!("    UPCALL_DIR={folder}: {}", error.trim());
         (output.status.code(), error)
     };
+    let error = |folder: &str| error_of(folder, "math.add");
     // Another test's server may have the name as well, so the folder may be that server's.
     let (code, text) = error(other.path().to_str().expect("a text"));
     assert!(code == Some(3) && text.contains("set UPCALL_DIR=/"), "{text}");
     let (code, text) = error("/no/such/folder");
-    assert!(code == Some(3) && text.contains("/no/such/folder does not exist"), "{text}");
+    assert!(code == Some(3) && text.contains("set UPCALL_DIR=/"), "{text}");
+    let (code, text) = error_of("/no/such/folder", "calendar.add");
+    assert!(code == Some(3) && text.contains("/no/such/folder, which does not exist"), "{text}");
     let (code, text) = error("");
     assert!(code == Some(2) && text.contains("UPCALL_DIR is empty"), "{text}");
     let (code, text) = error("names");

@@ -105,7 +105,7 @@ impl NameFolder {
 ///
 /// # Errors
 /// The kernel does not tell.
-pub(super) fn find(folder: &Path, name: &str) -> io::Result<Option<PathBuf>> {
+pub(crate) fn find(folder: &Path, name: &str) -> io::Result<Option<PathBuf>> {
     let open = match NameFolder::new(&folder.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
         open => open?,
@@ -114,7 +114,7 @@ pub(super) fn find(folder: &Path, name: &str) -> io::Result<Option<PathBuf>> {
 }
 
 /// Enters a name for the process with this socket, unless a living process has the name.
-pub(super) fn enter(name: &str, socket: &Path) -> Result<(), NotEntered> {
+pub(crate) fn enter(name: &str, socket: &Path) -> Result<(), NotEntered> {
     let folder = super::folder_of(socket);
     let own = socket.file_name().and_then(|own| own.to_str()).unwrap_or_default();
     let made = folder.join(format!("{ENTERING}{own}.{name}"));

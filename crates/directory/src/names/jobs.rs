@@ -5,12 +5,12 @@
 
 use super::{
     FolderError, Leader, NotEntered, NotFound, check, enter_entry, entries, entry, folder,
-    folder_of, leave,
+    folder_of, leave, unknown,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub(super) const NAMED: &str = "jobs.";
+pub(crate) const NAMED: &str = "jobs.";
 pub(super) const TURNS: &str = "turns.";
 const LEADER: &str = "turns.now";
 
@@ -46,7 +46,7 @@ pub fn find(name: &str) -> Result<PathBuf, NotFound> {
     let folder = folder()?;
     match entry::find(&folder, &entry_of(name)) {
         Ok(Some(socket)) => Ok(socket),
-        Ok(None) => Err(NotFound::Unknown { name: name.into(), folder }),
+        Ok(None) => Err(unknown(name, folder)),
         Err(error) => Err(FolderError::Unusable { path: folder, error }.into()),
     }
 }

@@ -18,7 +18,7 @@ const LISTENS: u32 = 0x10000;
 pub fn folders() -> Vec<PathBuf> {
     let sockets = fs::read("/proc/net/unix").unwrap_or_default();
     let own = folder().ok();
-    let others: BTreeSet<PathBuf> = lines(&sockets).filter_map(folder_in).collect();
+    let others: BTreeSet<PathBuf> = listening(&sockets, Whose::Domain).collect();
     let others = others.into_iter().filter(|found| Some(found) != own.as_ref());
     let listed = others.filter(|found| fs::read_dir(found).is_ok());
     own.clone().into_iter().chain(listed).collect()
@@ -29,14 +29,19 @@ fn lines(list: &[u8]) -> impl Iterator<Item = &str> {
     list.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok())
 }
 
-/// The folder of the server's socket in one line of `/proc/net/unix`.
-fn folder_in(line: &str) -> Option<PathBuf> {
+/// The folders of the sockets of one kind that listen, in the text of `/proc/net/unix`.
+pub(crate) fn listening(list: &[u8], whose: Whose) -> impl Iterator<Item = PathBuf> {
+    lines(list).filter_map(move |line| folder_in(line, whose))
+}
+
+/// The folder of the socket in one line of `/proc/net/unix`, if it listens and is of this kind.
+fn folder_in(line: &str, whose: Whose) -> Option<PathBuf> {
     let flags = u32::from_str_radix(line.split_whitespace().nth(FLAGS)?, 16).ok()?;
     // The path is the last column, and may contain spaces.
     let path = line.find(" /").map(|at| Path::new(&line[at + 1..]))?;
     // A socket gets its path before it listens, when its name begins with a dot.
     let name = path.file_name()?.to_str()?.trim_start_matches('.');
-    let serves = flags & LISTENS != 0 && name.starts_with(Whose::Domain.prefix());
+    let serves = flags & LISTENS != 0 && name.starts_with(whose.prefix());
     serves.then(|| path.parent().map(Path::to_path_buf)).flatten()
 }
 
@@ -77,14 +82,18 @@ mod tests {
         let line = |flags: &str, path: &str| {
             format!("000000002be22e45: 00000002 00000000 {flags} 0005 01  1205 {path}")
         };
-        let found = |flags, path| folder_in(&line(flags, path));
+        let found = |flags, path| folder_in(&line(flags, path), Whose::Domain);
         let domain = "/run/user/0/up call/.domain.1.0.a";
         assert_eq!(found("00010000", domain), Some("/run/user/0/up call".into()));
         assert_eq!(found("00000000", domain), None);
         assert_eq!(found("00010000", "/run/member.1.0.a"), None);
         assert_eq!(found("00010000", "@/domain.1.0.a"), None);
-        assert_eq!(folder_in("Num RefCount Protocol Flags Type St Inode Path"), None);
-        assert_eq!(folder_in(""), None);
+        let home = "/run/home.1.0.a";
+        assert_eq!(folder_in(&line("00010000", home), Whose::Home), Some("/run".into()));
+        assert_eq!(found("00010000", home), None);
+        let head = "Num RefCount Protocol Flags Type St Inode Path";
+        assert_eq!(folder_in(head, Whose::Domain), None);
+        assert_eq!(folder_in("", Whose::Domain), None);
     }
 
     #[test]

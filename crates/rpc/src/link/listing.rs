@@ -40,11 +40,11 @@ pub fn list_expecting(
 /// # Errors
 /// The name is invalid, no domain exports it, or as for [`list`].
 pub fn list_named(name: &str) -> Result<(Peer, Vec<crate::wire::Exported>), BindError> {
-    list_named_expecting(name, &policy::own_user_or_root())
+    list_named_expecting(name, &policy::own_user_or_root()).map_err(BindError::with_hint)
 }
 
 /// Like [`list_named`], for a domain that `accepts` accepts instead of a domain of this user or of
-/// root.
+/// root. Looks for no hint if no domain exports the name.
 ///
 /// # Errors
 /// As for [`list_named`].
