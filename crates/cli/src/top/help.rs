@@ -1,6 +1,6 @@
 //! The help of `upcall top`: the keys, and the columns of a view.
 
-use super::{Of, VIEWS, View};
+use super::views::{Of, VIEWS, View};
 
 /// The keys with what they do: briefly for the last line of the screen, the most important first,
 /// and in full.

@@ -1,0 +1,76 @@
+//! The servers, members and objects that are watched, and what they do in an interval.
+
+use crate::members::{MemberActivity, UserMembers};
+use crate::objects::{ObjectActivity, UserObjects};
+use crate::servers::ask_all;
+use crate::stat::{self, BindingRow, ServerBindings};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Instant;
+use upcall::directory;
+
+/// The servers that are read, by socket, and the start of the interval.
+#[derive(Default)]
+pub struct WatchedServers {
+    servers: BTreeMap<PathBuf, ServerBindings>,
+    /// Servers that did not hand out their tallies. They are not asked again, because a stopped one
+    /// would delay each update.
+    silent: BTreeSet<PathBuf>,
+    members: UserMembers,
+    objects: UserObjects,
+    pub since: Option<Instant>,
+}
+
+impl WatchedServers {
+    /// Asks new servers, and forgets those that have ended.
+    pub fn renew(&mut self) {
+        self.members.renew();
+        self.objects.renew();
+        let sockets: BTreeSet<_> = directory::domains().into_iter().collect();
+        self.servers.retain(|socket, _| sockets.contains(socket));
+        self.silent.retain(|socket| sockets.contains(socket));
+        let is_known =
+            |socket: &PathBuf| self.servers.contains_key(socket) || self.silent.contains(socket);
+        let new: Vec<_> = sockets.into_iter().filter(|socket| !is_known(socket)).collect();
+        let looked = ask_all(&new, stat::look);
+        for (socket, looked) in new.into_iter().zip(looked) {
+            match looked {
+                Ok(mut server) => {
+                    server.begin();
+                    self.servers.insert(socket, server);
+                }
+                Err(_) => _ = self.silent.insert(socket),
+            }
+        }
+    }
+
+    pub fn read(&mut self, names: &[String]) -> IntervalActivity {
+        let interval = self.since.map(|since| since.elapsed());
+        let seen = IntervalActivity {
+            members: self.members.read(names, interval),
+            objects: self.objects.read(names, interval),
+            rows: self
+                .servers
+                .values_mut()
+                .flat_map(|server| stat::rows(server, names, interval))
+                .collect(),
+            silent: self.silent.len() + self.members.silent.len(),
+            unseen: self.objects.silent.len(),
+        };
+        self.since = Some(Instant::now());
+        self.renew();
+        seen
+    }
+}
+
+/// What was done in an interval.
+#[derive(Default)]
+pub struct IntervalActivity {
+    pub rows: Vec<BindingRow>,
+    pub members: Vec<MemberActivity>,
+    pub objects: Vec<ObjectActivity>,
+    /// Number of processes whose counts cannot be read.
+    pub silent: usize,
+    /// Number of objects that cannot be read.
+    pub unseen: usize,
+}
