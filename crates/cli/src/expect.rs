@@ -25,7 +25,7 @@ fn expected_user(text: &str) -> Result<ExpectedUser, String> {
 }
 
 /// The option of commands that ask servers.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub struct ExpectArgs {
     /// Accept servers of this user as well: a name, a number, or `any`. Can be repeated. Servers of
     /// one's own user and of root are always accepted.
@@ -75,6 +75,21 @@ impl ExpectArgs {
     }
 }
 
+/// What `--expect` calls a user: the name, the number, or `any` for a user without a number here.
+fn named(user: Option<u32>) -> String {
+    let known = user.filter(|user| upcall_os::process::is_known_user(*user));
+    let number = |user: u32| upcall_os::user::name_of(user).unwrap_or_else(|| user.to_string());
+    known.map_or_else(|| "any".into(), number)
+}
+
+/// Whose a server is that was not asked, and how to ask it: `belongs to alice: `--expect alice`
+/// asks it`.
+pub fn whose(user: Option<u32>) -> String {
+    let option = named(user);
+    let owner = if option == "any" { "a user without a number here" } else { option.as_str() };
+    format!("belongs to {owner}: `--expect {option}` asks it")
+}
+
 /// The error for a server whose user `command` does not accept. `server` says which it is.
 pub fn not_accepted(server: &str, error: &BindError, command: &str) -> CommandError {
     let BindError::WrongUser { found: Some(user), .. } = error else {
@@ -87,17 +102,10 @@ pub fn not_accepted(server: &str, error: &BindError, command: &str) -> CommandEr
         None if known => format!("user {user}"),
         None => "a user without a number in this user namespace".into(),
     };
-    // `stat` reads the memory of servers, and accepts only those of its own user and of root.
-    let advice = match (command, known) {
-        ("stat", _) => "run it as that user".into(),
-        (_, true) => {
-            let named = name.unwrap_or_else(|| user.to_string());
-            format!("add `--expect {named}` if that is the server that you mean")
-        }
-        (_, false) => "add `--expect any` if that is the server that you mean".into(),
-    };
+    let named = named(Some(*user));
     let text = format!(
-        "{server}: the server runs as {whose}, which `upcall {command}` does not accept: {advice}"
+        "{server}: the server runs as {whose}, which `upcall {command}` does not accept: add \
+         `--expect {named}` if that is the server that you mean"
     );
     CommandError::new(Exit::Refused, text)
 }
@@ -133,7 +141,11 @@ mod tests {
         let text = |found, command| not_accepted("\"a\"", &error(found), command).to_string();
         assert!(text(Some(0), "call").contains("user root (0)"), "{}", text(Some(0), "call"));
         assert!(text(Some(4_000_001), "ls").contains("add `--expect 4000001` if"));
-        assert!(text(Some(0), "stat").ends_with("run it as that user"));
+        let stat = text(Some(0), "stat");
+        assert!(
+            stat.contains("`upcall stat`") && stat.contains("add `--expect root` if"),
+            "{stat}"
+        );
         assert!(text(None, "call").contains("why"));
     }
 }

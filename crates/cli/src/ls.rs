@@ -117,13 +117,13 @@ type Unanswered = (Vec<(PathBuf, BindError)>, usize);
 
 /// Maximum number of servers of other users that are asked in one folder. Another user can have any
 /// number of sockets there.
-const MOST_IN_OTHERS: usize = 64;
+pub const MOST_IN_OTHERS: usize = 64;
 
 /// Time after which no more servers of other users are asked, in seconds.
 const TIME_FOR_OTHERS: Duration = Duration::from_secs(10);
 
 /// Maximum length, in bytes, of the list of a server of another user.
-const MOST_FROM_OTHERS: usize = 1 << 20;
+pub const MOST_FROM_OTHERS: usize = 1 << 20;
 
 /// How the servers of one folder are asked.
 struct Asking<'a> {

@@ -5,12 +5,14 @@ mod bindings;
 mod tables;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::expect::ExpectArgs;
+use crate::ls::MOST_IN_OTHERS;
 use crate::members::{self, MemberActivity, UserMembers};
 use crate::names::{did_you_mean, some_seconds};
 use crate::objects::{self, ObjectActivity, UserObjects};
-use crate::output::{FAINT, print, print_json, println, report, report_all};
-use crate::servers::{SilentServer, SilentServers, ask_all};
-pub use bindings::{BindingRow, ServerBindings, Total, look, rows};
+use crate::output::{FAINT, counted, note, print, print_json, println, report, report_all};
+use crate::servers::{SilentServer, SilentServers};
+pub use bindings::{BindingRow, ServerBindings, Total, look_all, rows};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -59,6 +61,8 @@ pub struct StatArgs {
     /// Count for this time, and show that in place of everything since the binding was made.
     #[arg(short, long, value_name = "SECONDS", value_parser = some_seconds)]
     interval: Option<Duration>,
+    #[command(flatten)]
+    expect: ExpectArgs,
     /// Print JSON: an array with one object for each binding, or for each row of the table that
     /// another option asks for; with --total one object.
     #[arg(long)]
@@ -70,6 +74,7 @@ Examples:
   upcall stat
   upcall stat files --procedures
   upcall stat --interval 1
+  upcall stat --expect root
   upcall stat --json | jq '.[] | {name, client, calls}'";
 
 const COLUMNS: &str = "\
@@ -139,6 +144,8 @@ struct StatSources {
     objects: UserObjects,
     /// Servers that did not answer.
     silent: Vec<SilentServer>,
+    /// Number of servers that only `--expect` accepts and that were not asked.
+    unasked: usize,
 }
 
 impl StatSources {
@@ -152,10 +159,11 @@ impl StatSources {
         }
         let sockets = if args.shows_servers() { directory::domains() } else { Vec::new() };
         let silent = SilentServers::new("stat", &args.names);
-        for (socket, looked) in sockets.iter().zip(ask_all(&sockets, look)) {
+        for (socket, looked) in sockets.iter().zip(look_all(&sockets, &args.expect)) {
             match looked {
-                Ok(server) => found.servers.push(server),
-                Err(error) => found.silent.push(silent.add(socket, error)),
+                Some(Ok(server)) => found.servers.push(server),
+                Some(Err(error)) => found.silent.push(silent.add(socket, error)),
+                None => found.unasked += 1,
             }
         }
         found
@@ -230,6 +238,12 @@ pub fn run(args: &StatArgs) -> CommandResult {
     let folder = directory::folder()?;
     directory::sweep();
     let mut found = StatSources::new(args);
+    if found.unasked > 0 {
+        let servers = counted(found.unasked, "server");
+        note(format_args!(
+            "{servers} of other users were not asked: `stat` asks {MOST_IN_OTHERS} at most"
+        ));
+    }
     if args.held {
         show_held(&found, args, &folder)?;
         let unknown = AllRows::new(&mut found, args).unknown(&found, args, &folder);

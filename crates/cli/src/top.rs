@@ -15,6 +15,7 @@ mod views;
 mod watched;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::expect::ExpectArgs;
 use crate::names::some_seconds;
 use crate::stat;
 use ratatui::crossterm::event::{self, Event};
@@ -38,6 +39,8 @@ pub struct TopArgs {
     /// Seconds between two updates.
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = some_seconds)]
     interval: Duration,
+    #[command(flatten)]
+    expect: ExpectArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -53,7 +56,7 @@ pub fn run(args: &TopArgs) -> CommandResult {
         ));
     }
     let mut screen = Screen::default();
-    let mut watched = WatchedServers::default();
+    let mut watched = WatchedServers::new(args.expect.clone());
     // Servers that do not answer are waited for while Ctrl-C still ends the command.
     watched.renew();
     // ratatui restores the terminal also after a panic.

@@ -16,7 +16,7 @@ use self::connect::{check, connect, unable};
 use self::control::{ControlConnection, NoExchange};
 pub(crate) use self::control::{PATIENCE, patience_ends};
 pub use self::listing::{
-    MOST_LISTED, list, list_expecting, list_named, list_named_expecting, tallies,
+    MOST_LISTED, list, list_expecting, list_named, list_named_expecting, tallies, tallies_expecting,
 };
 pub(crate) use self::segments::Segment;
 use self::segments::{SHORTLY, Segments};

@@ -126,7 +126,9 @@ pub mod home {
 pub mod directory {
     pub use upcall_os::socket::Peer;
     pub use upcall_rpc::Exported;
-    pub use upcall_rpc::link::{MOST_LISTED, list, list_expecting, list_named, tallies};
+    pub use upcall_rpc::link::{
+        MOST_LISTED, list, list_expecting, list_named, tallies, tallies_expecting,
+    };
     pub use upcall_rpc::names::{
         FolderError, domains, domains_in, find, folder, folders, has_ended, names_in, process_of,
         sweep,

@@ -1,12 +1,17 @@
 //! What bindings have done, as their servers count it.
 
+use crate::expect::ExpectArgs;
+use crate::ls::{MOST_FROM_OTHERS, MOST_IN_OTHERS};
 use crate::output::share;
+use crate::servers::ask_all;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use upcall::BindError;
 use upcall::directory::{self, PeerTallies, Reading};
+use upcall::policy::{self, Policy};
 
 /// What one binding has done.
 #[derive(Clone, Default, Serialize)]
@@ -139,13 +144,37 @@ impl Total {
     }
 }
 
-/// Asks a server for its tallies and for the names of its procedures.
+/// The answer of a server, or `None` if the server was not asked.
+pub type AskedServer = Option<Result<ServerBindings, BindError>>;
+
+/// Asks the servers at these sockets at the same time. Returns the answers in the order of the
+/// sockets. Of the servers that only `expect` accepts, at most [`MOST_IN_OTHERS`] are asked.
+pub fn look_all(sockets: &[PathBuf], expect: &ExpectArgs) -> Vec<AskedServer> {
+    let own = policy::own_user_or_root();
+    let answers = ask_all(sockets, |socket| look(socket, &own, directory::MOST_LISTED));
+    let mut answers: Vec<AskedServer> = answers.into_iter().map(Some).collect();
+    let is_expected = |answer: &AskedServer| match answer {
+        Some(Err(BindError::WrongUser { found, .. })) => expect.names(*found),
+        _ => false,
+    };
+    let expected: Vec<usize> = (0..answers.len()).filter(|at| is_expected(&answers[*at])).collect();
+    let (asked, rest) = expected.split_at(expected.len().min(MOST_IN_OTHERS));
+    rest.iter().for_each(|at| answers[*at] = None);
+    let accepts = expect.policy();
+    let others: Vec<PathBuf> = asked.iter().map(|at| sockets[*at].clone()).collect();
+    let others = ask_all(&others, |socket| look(socket, &*accepts, MOST_FROM_OTHERS));
+    asked.iter().zip(others).for_each(|(at, answer)| answers[*at] = Some(answer));
+    answers
+}
+
+/// Asks a server for its tallies and for the names of its procedures, if `accepts` accepts it.
+/// Reads a list of `most` bytes at most.
 ///
 /// # Errors
-/// The server has ended, does not answer, or refuses this user.
-pub fn look(socket: &Path) -> Result<ServerBindings, upcall::BindError> {
-    let (peer, tallies) = directory::tallies(socket)?;
-    let (_, exports) = directory::list(socket)?;
+/// The server has ended, does not answer, refuses this user, or is not accepted.
+fn look(socket: &Path, accepts: &Policy, most: usize) -> Result<ServerBindings, BindError> {
+    let (peer, tallies) = directory::tallies_expecting(socket, accepts)?;
+    let (_, exports) = directory::list_expecting(socket, accepts, most)?;
     let names = |export: directory::Exported| {
         (export.name, export.procedures.into_iter().map(|(name, _)| name).collect())
     };

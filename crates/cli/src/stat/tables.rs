@@ -156,6 +156,7 @@ pub fn sizes(rows: &[BindingRow]) -> String {
 mod tests {
     use super::super::bindings::below;
     use super::*;
+    use crate::expect::ExpectArgs;
     use crate::output::tests::{STEERING, is_clean};
     use std::collections::BTreeMap;
 
@@ -232,6 +233,7 @@ mod tests {
             holds: false,
             pairs: false,
             interval: None,
+            expect: ExpectArgs::default(),
             json: false,
         };
         let shown =

@@ -5,6 +5,7 @@ use super::order::{sort_bindings, sort_members};
 use super::views::{CLIENT, MOST, NAME, Of, VIEWS, View, WIDTHS, cells};
 use super::watched::IntervalActivity;
 use super::{help, objects};
+use crate::expect;
 use crate::members::{self, MemberActivity};
 use crate::output::counted;
 use crate::stat::Total;
@@ -145,7 +146,7 @@ impl Screen {
 
     /// The text at the top: the number of things that are shown, and their rates.
     fn summary(&self) -> String {
-        let IntervalActivity { rows, members, objects, silent, unseen } = &self.seen;
+        let IntervalActivity { rows, members, objects, silent, unseen, others } = &self.seen;
         let calls = rows.iter().filter_map(|row| row.calls_per_s).fold(0.0, |sum, rate| sum + rate);
         let held = if self.is_held { ", held" } else { "" };
         let silent = match silent {
@@ -156,6 +157,14 @@ impl Screen {
         let unseen = match unseen {
             0 => String::new(),
             more => format!(", {} cannot be read", counted(*more, "object")),
+        };
+        let others = match others.as_slice() {
+            [] => String::new(),
+            [user] => format!(", 1 server {}", expect::whose(*user)),
+            [_, _, ..] => format!(
+                ", {} belong to other users: `--expect USER` asks them",
+                counted(others.len(), "server")
+            ),
         };
         // Shares say nothing where all calls are local.
         let far = if rows.iter().any(|row| row.address.is_some()) {
@@ -179,7 +188,7 @@ impl Screen {
         };
         let bindings = counted(rows.len(), "binding");
         let bindings = format!("{bindings}, {calls:.0} calls a second");
-        format!("{bindings}{far}{groups}{homes}{silent}{unseen}{held}")
+        format!("{bindings}{far}{groups}{homes}{silent}{others}{unseen}{held}")
     }
 
     /// The members that are stopped at their limits, or were in the interval.

@@ -69,6 +69,22 @@ fn the_other_picture_tells_how_servers_came_to_calls() {
 }
 
 #[test]
+fn servers_of_other_users_are_counted_with_the_way_to_ask_them() {
+    let mut screen = Screen::default();
+    let mut top = |others: &[Option<u32>]| {
+        screen.renew(IntervalActivity { others: others.to_vec(), ..IntervalActivity::default() });
+        shown_wide(&mut screen, 200)[0].clone()
+    };
+    assert!(top(&[Some(0)]).ends_with(", 1 server belongs to root: `--expect root` asks it"));
+    assert!(top(&[None]).ends_with(": `--expect any` asks it"));
+    let several = top(&[Some(0), Some(1)]);
+    assert!(
+        several.ends_with(", 2 servers belong to other users: `--expect USER` asks them"),
+        "{several}"
+    );
+}
+
+#[test]
 fn clients_on_other_machines_are_shown_by_their_addresses() {
     let mut screen = Screen::default();
     let near = BindingRow { local: 300, spins: 300, ..row("near", 300, 0) };
@@ -264,6 +280,7 @@ fn full() -> Screen {
         objects: vec![object],
         silent: 2,
         unseen: 2,
+        others: Vec::new(),
     });
     screen
 }

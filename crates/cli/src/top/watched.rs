@@ -1,12 +1,13 @@
 //! The servers, members and objects that are watched, and what they do in an interval.
 
+use crate::expect::ExpectArgs;
 use crate::members::{MemberActivity, UserMembers};
 use crate::objects::{ObjectActivity, UserObjects};
-use crate::servers::ask_all;
 use crate::stat::{self, BindingRow, ServerBindings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
+use upcall::BindError;
 use upcall::directory;
 
 /// The servers that are read, by socket, and the start of the interval.
@@ -16,12 +17,20 @@ pub struct WatchedServers {
     /// Servers that did not hand out their tallies. They are not asked again, because a stopped one
     /// would delay each update.
     silent: BTreeSet<PathBuf>,
+    /// Servers whose users are not accepted, with the users. They are not asked again either.
+    others: BTreeMap<PathBuf, Option<u32>>,
+    /// The users whose servers are accepted, beside one's own and root.
+    expect: ExpectArgs,
     members: UserMembers,
     objects: UserObjects,
     pub since: Option<Instant>,
 }
 
 impl WatchedServers {
+    pub fn new(expect: ExpectArgs) -> Self {
+        Self { expect, ..Self::default() }
+    }
+
     /// Asks new servers, and forgets those that have ended.
     pub fn renew(&mut self) {
         self.members.renew();
@@ -29,17 +38,24 @@ impl WatchedServers {
         let sockets: BTreeSet<_> = directory::domains().into_iter().collect();
         self.servers.retain(|socket, _| sockets.contains(socket));
         self.silent.retain(|socket| sockets.contains(socket));
-        let is_known =
-            |socket: &PathBuf| self.servers.contains_key(socket) || self.silent.contains(socket);
+        self.others.retain(|socket, _| sockets.contains(socket));
+        let is_known = |socket: &PathBuf| {
+            self.servers.contains_key(socket)
+                || self.silent.contains(socket)
+                || self.others.contains_key(socket)
+        };
         let new: Vec<_> = sockets.into_iter().filter(|socket| !is_known(socket)).collect();
-        let looked = ask_all(&new, stat::look);
+        let looked = stat::look_all(&new, &self.expect);
         for (socket, looked) in new.into_iter().zip(looked) {
             match looked {
-                Ok(mut server) => {
+                Some(Ok(mut server)) => {
                     server.begin();
                     self.servers.insert(socket, server);
                 }
-                Err(_) => _ = self.silent.insert(socket),
+                Some(Err(BindError::WrongUser { found, .. })) => {
+                    self.others.insert(socket, found);
+                }
+                Some(Err(_)) | None => _ = self.silent.insert(socket),
             }
         }
     }
@@ -56,6 +72,7 @@ impl WatchedServers {
                 .collect(),
             silent: self.silent.len() + self.members.silent.len(),
             unseen: self.objects.silent.len(),
+            others: self.others.values().copied().collect(),
         };
         self.since = Some(Instant::now());
         self.renew();
@@ -73,4 +90,6 @@ pub struct IntervalActivity {
     pub silent: usize,
     /// Number of objects that cannot be read.
     pub unseen: usize,
+    /// The user of each server whose user is not accepted; `None` if it has no number here.
+    pub others: Vec<Option<u32>>,
 }

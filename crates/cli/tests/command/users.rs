@@ -23,21 +23,25 @@ fn shared() -> Option<Place> {
 fn a_server_of_another_user_is_accepted_if_the_user_is_expected() {
     let Some(place) = shared() else { return };
     let (_server, _) = place.program_as("shared", ALICE);
-    for command in [&["call", "greeter.greet", "Ada"][..], &["call", "greeter"], &["ls"]] {
+    for command in [&["call", "greeter.greet", "Ada"][..], &["call", "greeter"], &["ls"], &["stat"]]
+    {
         let (code, out, error) = place.code(command);
         assert!(code == 4 && out.is_empty(), "{command:?}: {code}: {out}{error}");
         let text = format!("upcall: \"greeter\": the server runs as user {ALICE}");
         assert!(error.starts_with(&text), "{error}");
         assert!(error.contains(&format!("add `--expect {ALICE}` if")), "{error}");
     }
-    let (code, out, error) = place.code(&["stat", "greeter"]);
-    assert!(code == 4 && out.is_empty() && error.contains("run it as that user"), "{out}{error}");
     for expected in [&ALICE.to_string(), "any"] {
         let call = ["call", "--expect", expected, "greeter.greet", "Ada"];
         assert_eq!(place.code(&call), (0, "\"Hello, Ada!\"\n".into(), String::new()));
         let (code, out, error) = place.code(&["ls", "--procedures", "--expect", expected]);
         assert!(code == 0 && out.contains("greet: func"), "{out}{error}");
+        let rows = place.json(&["stat", "--held", "--json", "greeter", "--expect", expected]);
+        assert_eq!(rows[0]["names"][0], "greeter", "{rows}");
+        let (code, out, error) = place.code(&["stat", "--expect", expected]);
+        assert!(code == 0 && error.is_empty(), "{out}{error}");
     }
+    assert_eq!(place.code(&["stat", "--expect", "61003"]).0, 4);
     let call = ["call", "--expect", "61003", "greeter.greet", "Ada"];
     assert_eq!(place.code(&call).0, 4);
 }
@@ -58,6 +62,11 @@ fn servers_that_are_only_expected_are_asked_within_bounds() {
     for expected in [&ALICE.to_string(), "any"] {
         let (code, out, error) = place.code(&["ls", "--json", "--expect", expected]);
         assert_eq!((code, out.matches("\"greeter\"").count()), (0, 64), "{error}");
+        assert!(error.contains("6 servers of other users were not asked"), "{error}");
+        let (code, out, error) = place.code(&["stat", "--held", "--json", "--expect", expected]);
+        let rows: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        let kinds = upcall::directory::HELD.len();
+        assert_eq!((code, rows.as_array().map(Vec::len)), (0, Some(64 * kinds)), "{error}");
         assert!(error.contains("6 servers of other users were not asked"), "{error}");
     }
     // The bounds are for users who are expected: the sockets of others take no places.

@@ -60,9 +60,20 @@ pub fn list_named_expecting(
 /// # Errors
 /// As for [`list`].
 pub fn tallies(socket: &Path) -> Result<(Peer, PeerTallies), BindError> {
+    tallies_expecting(socket, &policy::own_user_or_root())
+}
+
+/// Like [`tallies`], for a domain that `accepts` accepts instead of a domain of this user or of
+/// root.
+///
+/// # Errors
+/// As for [`list`].
+pub fn tallies_expecting(
+    socket: &Path,
+    accepts: &Policy,
+) -> Result<(Peer, PeerTallies), BindError> {
     let shown = socket.display().to_string();
-    let (peer, answer, given) =
-        ask_once(&shown, socket, ClientRequest::Tallies, &policy::own_user_or_root())?;
+    let (peer, answer, given) = ask_once(&shown, socket, ClientRequest::Tallies, accepts)?;
     let (ServerReply::Tallies, Some(fd)) = (answer, given) else {
         return Err(BindError::Protocol { what: "another answer than the tallies".into() });
     };
