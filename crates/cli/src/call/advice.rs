@@ -84,8 +84,7 @@ pub fn explain(
     let type_this = format!("Type for example: {example}");
     let text = match &error {
         ValueError::Count { given, .. } => {
-            let takes = procedure.params.len();
-            let arguments = if takes == 1 { "argument" } else { "arguments" };
+            let takes = takes(interface.model(), procedure);
             let split = match split_at(typed) {
                 Some(first) => format!(
                     ". The shell has split the value that begins with `{first}`: put it in single \
@@ -94,7 +93,18 @@ pub fn explain(
                 None => String::new(),
             };
             let usage = interface.usage(procedure);
-            format!("{usage} takes {takes} {arguments}, and {given} were given{split}. {type_this}")
+            let given = if *given == 1 { "1 was".into() } else { format!("{given} were") };
+            format!("{usage} takes {takes}, and {given} given{split}. {type_this}")
+        }
+        ValueError::Argument { parameter, expected, .. }
+            if let Some(quote) = open_quote_of(procedure, parameter, typed) =>
+        {
+            let kind = if quote == '"' { "double" } else { "single" };
+            format!(
+                "argument `{parameter}` is a {expected}, and its {kind} quote is not closed. The \
+                 shell takes quotes away and splits at spaces: put the whole value in single \
+                 quotes, such as '\"two words\"'. {type_this}"
+            )
         }
         ValueError::Argument { parameter, expected, found } => {
             // WAVE's words for a bare word where a text in double quotes is needed.
@@ -110,10 +120,52 @@ pub fn explain(
     CommandError::usage(text)
 }
 
-/// The first word of a value that spaces have split: it has more brackets opened than closed.
+/// How many arguments a procedure takes. Options at the end may be left out.
+fn takes(model: &Model, procedure: &ProcedureDefinition) -> String {
+    let most = procedure.params.len();
+    let is_option = |ty: &Type| matches!(model.resolve(ty), Type::Option(_));
+    let left_out = procedure.params.iter().rev().take_while(|param| is_option(&param.ty)).count();
+    match (most - left_out, left_out) {
+        (1, 0) => "1 argument".into(),
+        (_, 0) => format!("{most} arguments"),
+        (0, 1) => "no argument or 1".into(),
+        (least, 1) => format!("{least} or {most} arguments"),
+        (least, _) => format!("{least} to {most} arguments"),
+    }
+}
+
+/// The first word of a value that spaces have split: it has more brackets opened than closed, or a
+/// quote that is not closed.
 fn split_at(typed: &[String]) -> Option<&String> {
     let count = |word: &str, set: &str| word.chars().filter(|c| set.contains(*c)).count();
-    typed.iter().find(|word| count(word, "[{(") > count(word, ")}]"))
+    let has_open =
+        |word: &str| count(word, "[{(") > count(word, ")}]") || open_quote(word) == Some('"');
+    typed.iter().find(|word| has_open(word))
+}
+
+/// The quote that is not closed in what was typed for a parameter.
+fn open_quote_of(
+    procedure: &ProcedureDefinition,
+    parameter: &str,
+    typed: &[String],
+) -> Option<char> {
+    let at = procedure.params.iter().position(|param| param.name == parameter)?;
+    open_quote(typed.get(at)?)
+}
+
+/// The quote that is not closed in a text in WAVE.
+fn open_quote(text: &str) -> Option<char> {
+    let (mut open, mut is_escaped) = (None, false);
+    for c in text.chars() {
+        match open {
+            Some(_) if is_escaped => is_escaped = false,
+            Some(_) if c == '\\' => is_escaped = true,
+            Some(quote) if c == quote => open = None,
+            None if c == '"' || c == '\'' => open = Some(c),
+            _ => {}
+        }
+    }
+    open
 }
 
 /// The error for a procedure that the interface lacks.
@@ -144,6 +196,10 @@ mod tests {
         join: func(words: list<string>);
         all: func(p: point, c: color, m: mode, s: shape, t: tuple<bool, f64>, o: option<u8>,
                   r: result<string>, n: result, l: list<u16, 2>, b: list<u8>, k: char);
+        open: func(path: string, mode: option<string>);
+        seek: func(to: option<u64>, start: option<u64>, back: option<bool>);
+        sync: func(all: option<bool>);
+        mid: func(first: option<u8>, last: u8);
     }";
 
     fn interface() -> DynamicInterface {
@@ -199,7 +255,7 @@ mod tests {
     #[test]
     fn a_wrong_argument_is_answered_with_what_to_type() {
         let add = error("add", &["1"]);
-        assert!(add.contains("takes 2 arguments, and 1 were given. Type for example"), "{add}");
+        assert!(add.contains("takes 2 arguments, and 1 was given. Type for example"), "{add}");
         let wrong = error("add", &["1", "two"]);
         assert!(wrong.contains("`b` is a s32: `two` is not a s32. Type"), "{wrong}");
         let split = error("join", &["[a,", "b]"]);
@@ -213,6 +269,40 @@ mod tests {
         assert_eq!(missing, "\"i\" (a:b/i) has no procedure `ad`. Did you mean \"add\"?");
         let other = no_procedure("i", "subtract", &interface()).to_string();
         assert!(other.contains("It has ") && other.contains("file.read"), "{other}");
+    }
+
+    #[test]
+    fn options_at_the_end_may_be_left_out() {
+        for (procedure, typed, takes) in [
+            ("open", &[][..], "takes 1 or 2 arguments, and 0 were given"),
+            ("open", &["\"a\"", "\"r\"", "\"x\""], "takes 1 or 2 arguments, and 3 were given"),
+            ("seek", &["1", "1", "true", "1"], "takes 0 to 3 arguments"),
+            ("sync", &["true", "true"], "takes no argument or 1, and 2 were given"),
+            // An option before an argument that must be given.
+            ("mid", &["1"], "takes 2 arguments, and 1 was given"),
+            ("file.read", &["1"], "takes 2 arguments"),
+        ] {
+            let text = error(procedure, typed);
+            assert!(text.contains(takes), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_quote_that_is_not_closed_is_answered_with_how_to_quote() {
+        for (procedure, typed, part) in [
+            ("open", &["\"a"][..], "`path` is a string, and its double quote is not closed"),
+            ("open", &["\"a\"", "\"r\\\""], "`mode` is a option<string>, and its double quote"),
+            ("join", &["[\"it's"], "`words` is a list<string>, and its double quote"),
+        ] {
+            let text = error(procedure, typed);
+            assert!(text.contains(part) && text.contains("whole value in single quotes"), "{text}");
+        }
+        // The shell has split a text at its space.
+        let split = error("open", &["\"two", "words\"", "\"r\""]);
+        assert!(split.contains("split the value that begins with `\"two`"), "{split}");
+        for (text, open) in [("\"a\"", None), ("'\"'", None), ("it's", Some('\'')), ("", None)] {
+            assert_eq!(open_quote(text), open, "{text}");
+        }
     }
 
     #[test]

@@ -27,12 +27,20 @@ fn mistakes_are_told() {
         (&["cal", "math.add"], &["'call'"]),
         (&["ls", "--jsn"], &["'--json'"]),
         // A wrong number of arguments, or a wrong type.
-        (&["call", "math.add", "1"], &["takes 2 arguments, and 1 were given", "math.add 1 1"]),
+        (&["call", "math.add", "1"], &["takes 2 arguments, and 1 was given", "math.add 1 1"]),
         (&["call", "math.add", "1", "true"], &["argument `b` is a s32", "math.add 1 1"]),
         (&["call", "math.add", "1", "2", "3"], &["and 3 were given"]),
         // Quotes that the shell has taken away, and words that it has split.
         (&["call", "math.join", "[a, b]"], &["double quotes", "math.join '[\"text\"]'"]),
         (&["call", "math.join", "[a,", "b]"], &["The shell has split", "single quotes"]),
+        (
+            &["call", "greeter.greet", "\"Ada"],
+            &["argument `name` is a string, and its double quote is not closed", "single quotes"],
+        ),
+        (
+            &["call", "greeter.greet", "\"Ada", "Lovelace\""],
+            &["split the value that begins with `\"A"],
+        ),
         (&["call", "files.open", "0x1"], &["pairs of hex digits", "'\"0x1\"'"]),
         (&["call", "greeter.greet", "@no-such"], &["cannot read no-such", "'\"@no-such\"'"]),
         (&["call", "files.file.read", "_", "0", "1"], &["no call before this one"]),
