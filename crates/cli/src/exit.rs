@@ -17,7 +17,7 @@ pub enum Exit {
     Done,
     /// The procedure returned its `err`, a check found a fault, or the command failed otherwise.
     Failed,
-    /// The command line, or a file or folder named on it or in the environment, is wrong.
+    /// The command line, or a file, folder or program named on it or in the environment, is wrong.
     Usage,
     /// Nothing of that name runs.
     NotFound,
@@ -40,7 +40,7 @@ pub const CODES: [(Exit, &str); 8] = [
         Exit::Failed,
         "the procedure returned its `err` or panicked, a check found a fault, or another failure",
     ),
-    (Exit::Usage, "the command line is wrong, or a file or variable that it names"),
+    (Exit::Usage, "the command line is wrong, or a variable, file or program that it names"),
     (Exit::NotFound, "no such name, procedure, process, job, machine or task, or it has ended"),
     (Exit::Refused, "permission denied, by the server, its quotas or the kernel"),
     (Exit::Deadline, "no answer came before the deadline"),
@@ -64,6 +64,25 @@ impl Exit {
             Self::Lost => 6,
             Self::Mismatch => 7,
             Self::Program(code) => code,
+        }
+    }
+
+    /// The kernel's answer for a file, folder or program that the command line names.
+    pub fn of_file(error: &io::Error) -> Self {
+        /// The kernel's number for a file that is not a program.
+        const NO_PROGRAM: i32 = 8;
+        match error.kind() {
+            _ if error.raw_os_error() == Some(NO_PROGRAM) => Self::Usage,
+            io::ErrorKind::NotFound
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::ExecutableFileBusy
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::AlreadyExists => Self::Usage,
+            _ => Self::Failed,
         }
     }
 
@@ -152,7 +171,7 @@ exits! {
     MachineRequestError: of_machine_request;
     NotRun: |error| match error {
         // PVM's code for a program that is not there.
-        NotRun::Program { code: -7, .. } => Exit::NotFound,
+        NotRun::Program { code: -7, .. } => Exit::Usage,
         _ => Exit::Failed,
     };
     NoCalibration: |error| match error {
@@ -203,7 +222,11 @@ fn of_call(error: &CallError) -> Exit {
 
 fn of_folder(error: &FolderError) -> Exit {
     match error {
-        FolderError::Unusable { error, .. } => Exit::of_io(error),
+        FolderError::Unusable { error, .. } => match Exit::of_io(error) {
+            // The environment names the folder.
+            Exit::NotFound => Exit::Usage,
+            exit => exit,
+        },
         FolderError::Owner { .. } | FolderError::Unprotected { .. } => Exit::Refused,
         _ => Exit::Usage,
     }
@@ -221,7 +244,8 @@ fn of_value(error: &ValueError) -> Exit {
 fn of_job(error: &JobError) -> Exit {
     match error {
         JobError::BadSize { .. } | JobError::BadName { .. } => Exit::Usage,
-        JobError::NotStarted { error, .. } | JobError::Resource { error, .. } => Exit::of_io(error),
+        JobError::NotStarted { error, .. } => Exit::of_file(error),
+        JobError::Resource { error, .. } => Exit::of_io(error),
         JobError::Folder(error) => of_folder(error),
         JobError::Taken { .. } => Exit::Refused,
         _ => Exit::Failed,
@@ -304,5 +328,29 @@ mod tests {
         let machine = MachineRequestError::Gone { machine: 1 };
         assert_eq!(CommandError::from(machine).exit(), Exit::NotFound);
         assert_eq!(CommandError::from(denied()).exit(), Exit::Refused);
+    }
+
+    /// A file that is missing, that this user may not use, or that is of the wrong kind, is a
+    /// mistake in the command line. What the machine lacks is not.
+    #[test]
+    fn a_wrong_file_is_a_mistake_in_the_command_line() {
+        for (number, exit) in [
+            (2, Exit::Usage),   // ENOENT
+            (13, Exit::Usage),  // EACCES
+            (20, Exit::Usage),  // ENOTDIR
+            (8, Exit::Usage),   // ENOEXEC
+            (28, Exit::Failed), // ENOSPC
+            (24, Exit::Failed), // EMFILE
+        ] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(Exit::of_file(&error), exit, "{error}");
+            let started = JobError::NotStarted { rank: 0, program: "a".into(), error };
+            assert_eq!(CommandError::from(started).exit(), exit);
+        }
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let folder = FolderError::Unusable { path: "/no".into(), error: missing() };
+        assert_eq!(CommandError::from(folder).exit(), Exit::Usage);
+        let task = NotRun::Program { name: "a".into(), code: -7 };
+        assert_eq!(CommandError::from(task).exit(), Exit::Usage);
     }
 }

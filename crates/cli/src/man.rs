@@ -24,7 +24,7 @@ Examples:
 pub fn run(args: &ManArgs, command: Command) -> CommandResult {
     let unwritten = |error: io::Error| {
         let text = format!("cannot write manual pages to {}: {error}", args.out.display());
-        CommandError::new(Exit::of_io(&error), text)
+        CommandError::new(Exit::of_file(&error), text)
     };
     std::fs::create_dir_all(&args.out).map_err(unwritten)?;
     // Without the subcommands `help`, which have nothing to say.

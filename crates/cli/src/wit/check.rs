@@ -3,6 +3,7 @@
 use crate::exit::{CommandResult, Exit};
 use crate::output::{FAINT, counted, println, report};
 use std::path::PathBuf;
+use upcall_idl::Error;
 
 /// Checks that stubs can be generated for an interface, and reports all faults with their places.
 ///
@@ -21,10 +22,10 @@ Examples:
   upcall wit check wit/files.wit
   upcall wit check wit/*.wit
 
-Exits with 1 if a file has a fault.";
+Exits with 1 if a file has a fault, and with 2 if one cannot be read.";
 
 pub fn run(args: &CheckArgs) -> CommandResult {
-    let mut good = true;
+    let mut exit = Exit::Done;
     for file in &args.files {
         match upcall_idl::check(file) {
             Ok(model) => {
@@ -41,10 +42,15 @@ pub fn run(args: &CheckArgs) -> CommandResult {
                 ))?;
             }
             Err(errors) => {
-                good = false;
+                let is_unread = |error: &Error| matches!(error, Error::File { .. });
+                exit = match exit {
+                    Exit::Usage => exit,
+                    _ if errors.iter().any(is_unread) => Exit::Usage,
+                    _ => Exit::Failed,
+                };
                 errors.iter().for_each(report);
             }
         }
     }
-    Ok(if good { Exit::Done } else { Exit::Failed })
+    Ok(exit)
 }

@@ -37,6 +37,6 @@ pub fn run(suite: WitCommand) -> CommandResult {
 fn write(file: &Path, text: &str, advice: &str) -> Result<(), CommandError> {
     std::fs::write(file, text).map_err(|error| {
         let text = format!("cannot write {}: {error}; {advice}", file.display());
-        CommandError::new(Exit::of_io(&error), text)
+        CommandError::new(Exit::of_file(&error), text)
     })
 }

@@ -174,7 +174,7 @@ fn the_exit_code_says_what_came_of_it() {
         (3, &["pvm", "kill", "t40001"]),
         (2, &["pvm", "kill", "typo"]),
         (2, &["wit", "explain", "no-such.wit"]),
-        (1, &["wit", "check", "no-such.wit"]),
+        (2, &["wit", "check", "no-such.wit"]),
     ] {
         let (code, out, error) = place.code(arguments);
         assert_eq!(code, expected, "{arguments:?}: {out}{error}");

@@ -69,6 +69,37 @@ fn mistakes_are_told() {
     }
 }
 
+/// The same mistake has the same code in each command.
+#[test]
+fn a_missing_file_is_code_2_in_each_command() {
+    let place = Place::new();
+    let (_server, _) = place.program("examples");
+    let wit = place.0.path().join("a.wit");
+    std::fs::write(&wit, "package a:b; interface i { f: func(); }").expect("a file");
+    let wit = wit.to_str().expect("a text");
+    let text = place.0.path().join("text");
+    std::fs::write(&text, "no program").expect("a file");
+    let text = text.to_str().expect("a text");
+    for arguments in [
+        &["call", "greeter.greet", "@/no/such"][..],
+        &["wit", "check", "/no/such.wit"],
+        &["wit", "check", "/no/such.wit", wit],
+        &["wit", "diff", "/no/such.wit", wit],
+        &["wit", "emit", "/no/such.rs"],
+        &["wit", "explain", "/no/such.wit"],
+        &["wit", "generate", "/no/such.wit"],
+        &["wit", "generate", wit, "-o", "/no/such/stubs.rs"],
+        &["man", "--out", "/dev/null/man"],
+        &["job", "run", "--group", "1", "--", "/no/such"],
+        &["job", "run", "--group", "1", "--", text],
+        &["pvm", "run", "/no/such"],
+        &["pvm", "run", "--place", "/no/such", "/bin/true"],
+    ] {
+        let (code, _, error) = place.code(arguments);
+        assert!(code == 2 && !error.is_empty(), "{arguments:?}: {code}: {error}");
+    }
+}
+
 #[test]
 fn a_name_on_another_machine_is_looked_for_there() {
     let place = Place::new();
