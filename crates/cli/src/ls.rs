@@ -15,7 +15,8 @@ use upcall::policy;
 
 /// Lists servers: names, interfaces, processes, numbers of clients.
 ///
-/// Without an address, lists the servers in this user's folder of names (docs/reference/names.md).
+/// Without an address, lists the servers in this user's folder of names (docs/reference/names.md),
+/// and names the shared objects there, which `upcall stat --objects` lists.
 /// With addresses, lists what the servers there export to clients from other machines; their
 /// processes are not known here.
 #[derive(clap::Args)]
@@ -217,6 +218,33 @@ impl Listing {
         }
     }
 
+    /// Notes which servers were not asked, or gave no list.
+    fn note(&self) {
+        if self.elsewhere > 0 {
+            let servers = counted(self.elsewhere, "server");
+            note(format_args!("{servers} in folders of others gave no list of exports"));
+        }
+        if self.skipped > 0 {
+            let servers = counted(self.skipped, "server");
+            note(format_args!(
+                "{servers} in folders of others were not asked: set UPCALL_DIR to one of these \
+                 folders"
+            ));
+        }
+        if self.unasked > 0 {
+            let servers = counted(self.unasked, "server");
+            note(format_args!(
+                "{servers} of other users were not asked: `ls` asks {MOST_IN_OTHERS} at most, for \
+                 {} s",
+                TIME_FOR_OTHERS.as_secs()
+            ));
+        }
+        if self.refusing > 0 {
+            let servers = counted(self.refusing, "server");
+            note(format_args!("{servers} of other users did not let this user list exports"));
+        }
+    }
+
     /// The servers at addresses of other machines.
     fn of_addresses(servers: &[String]) -> Self {
         let mut listing = Self::default();
@@ -268,28 +296,28 @@ pub fn run(args: &LsArgs) -> CommandResult {
     } else if listing.silent.is_empty() {
         println(format_args!("{FAINT}{}{FAINT:#}", nothing(args)?))?;
     }
-    if listing.elsewhere > 0 {
-        let servers = counted(listing.elsewhere, "server");
-        note(format_args!("{servers} in folders of others gave no list of exports"));
-    }
-    if listing.skipped > 0 {
-        let servers = counted(listing.skipped, "server");
-        note(format_args!(
-            "{servers} in folders of others were not asked: set UPCALL_DIR to one of these folders"
-        ));
-    }
-    if listing.unasked > 0 {
-        let servers = counted(listing.unasked, "server");
-        note(format_args!(
-            "{servers} of other users were not asked: `ls` asks {MOST_IN_OTHERS} at most, for {} s",
-            TIME_FOR_OTHERS.as_secs()
-        ));
-    }
-    if listing.refusing > 0 {
-        let servers = counted(listing.refusing, "server");
-        note(format_args!("{servers} of other users did not let this user list exports"));
+    listing.note();
+    if !args.json && args.servers.is_empty() {
+        objects().iter().for_each(note);
     }
     Ok(report_all(&listing.silent))
+}
+
+/// Maximum number of objects that are named. Another user can enter any number of them.
+const MOST_OBJECTS: usize = 8;
+
+/// Names the shared objects in the folder of this process, and the command that lists them. `None`
+/// if there are none.
+fn objects() -> Option<String> {
+    let all = upcall_directory::names::objects();
+    let named: Vec<&str> = all.keys().take(MOST_OBJECTS).map(String::as_str).collect();
+    let more = match all.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let objects = counted(all.len(), "shared object");
+    let shown = format!("{objects}: {}{more} (see `upcall stat --objects`)", named.join(", "));
+    (!all.is_empty()).then_some(shown)
 }
 
 /// What is said if there is no server.

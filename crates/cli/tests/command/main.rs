@@ -51,6 +51,20 @@ fn ls_and_call() {
     assert!(done && said.contains("no server runs in"), "{said}");
 }
 
+/// Objects are no servers: they are named on the error stream, and not among the names of exports.
+#[test]
+fn ls_names_shared_objects() {
+    let place = Place::new();
+    let (_home, _) = place.program("home");
+    let note = "1 shared object: hits (see `upcall stat --objects`)\n";
+    for arguments in [&["ls"][..], &["ls", "--procedures"]] {
+        let (done, said, error) = place.run(arguments);
+        assert!(done && said.contains("no server runs in") && error == note, "{said}{error}");
+    }
+    assert_eq!(place.run(&["ls", "--json"]), (true, "[]\n".into(), String::new()));
+    assert_eq!(place.run(&["ls", "--names"]), (true, String::new(), String::new()));
+}
+
 /// Exports on another machine are listed and called like those of this one.
 #[test]
 fn ls_and_call_on_another_machine() {

@@ -211,6 +211,12 @@ pub fn program() {
                 _ => server.mode(0o660).group(0),
             });
         }
+        Ok("home") => {
+            let home = upcall::home::Homed::<u64>::create("hits").with(|_| Ok(()));
+            println!("\nlistens nowhere");
+            let _ = std::io::stdin().read(&mut [0]);
+            drop(home);
+        }
         Ok("math") => serve(upcall::Server::new().export("math", math())),
         Ok("flood") => member(0),
         Ok("look away") => member(1),
