@@ -8,7 +8,7 @@ mod result;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::expect::ExpectArgs;
-use crate::names::{advise, seconds};
+use crate::names::{advise, deadline};
 use crate::output::{FAINT, line, plain, print_json, print_raw, println, report};
 use argument::{StandardInput, TypedForm};
 use serde::Serialize;
@@ -34,10 +34,10 @@ pub struct CallArgs {
     /// resource that was returned last.
     #[arg(allow_hyphen_values = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
-    /// Give up after this time, which covers binding and the first call; each further call has the
-    /// whole time. The server continues a call that it has. Without this option a call has no
-    /// deadline, and binding has 5 s.
-    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    /// Give up after this time, above 0, which covers binding and the first call; each further call
+    /// has the whole time. The server continues a call that it has. Without this option a call has
+    /// no deadline, and binding has 5 s.
+    #[arg(short, long, value_name = "SECONDS", value_parser = deadline)]
     deadline: Option<Duration>,
     #[command(flatten)]
     expect: ExpectArgs,

@@ -2,7 +2,10 @@
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::names::some_seconds;
-use crate::output::{Columns, FAINT, STRONG, cell, print, print_json, println, report, report_all};
+use crate::output::{
+    Columns, FAINT, STRONG, cell, print, print_json, println, quoted, report, report_all,
+};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -188,6 +191,25 @@ pub fn run(suite: JobCommand) -> CommandResult {
         JobCommand::Cont(JobContArgs { name }) => done(upcall_job::cont(&name)),
         JobCommand::Kill(JobKillArgs { name }) => done(upcall_job::kill(&name)),
     }
+}
+
+/// Says to put `--` before the program, if the program is what the command line is not understood
+/// for.
+pub fn with_dashes(mut error: clap::Error) -> clap::Error {
+    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let (found, usage) = (text(ContextKind::InvalidArg), text(ContextKind::Usage));
+    let is_program = !found.is_empty() && !found.starts_with('-');
+    if error.kind() == ErrorKind::UnknownArgument && is_program && usage.contains("upcall job run ")
+    {
+        let advice = format!(
+            "put `--` before the program, so that its options are its own: `upcall job run --group \
+             N -- {} …`",
+            quoted(&found)
+        );
+        let tip = ContextValue::StyledStrs(vec![advice.into()]);
+        error.insert(ContextKind::Suggested, tip);
+    }
+    error
 }
 
 /// `4096`, `512M`, `2GiB`.

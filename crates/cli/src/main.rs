@@ -117,7 +117,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> CommandResult {
-    let line = CommandLine::parse();
+    let line = CommandLine::try_parse().unwrap_or_else(|error| job::with_dashes(error).exit());
     anstream::ColorChoice::from(line.color).write_global();
     match line.command {
         UpcallCommand::Ls(args) => ls::run(&args),

@@ -77,6 +77,17 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     given.ok_or_else(|| "give seconds, such as 2 or 0.5".into())
 }
 
+/// Reads a deadline, in seconds. A deadline that is over before the call begins is none.
+pub fn deadline(text: &str) -> Result<Duration, String> {
+    some_seconds(text).map_err(|why| {
+        format!(
+            "a deadline is the time after which the command gives up: {why}, above 0 and at most \
+             {}; without --deadline a call has none",
+            MOST_SECONDS.as_secs()
+        )
+    })
+}
+
 /// Reads a time in seconds that is not zero.
 pub fn some_seconds(text: &str) -> Result<Duration, String> {
     seconds(text).and_then(|given| match given.is_zero() {
@@ -96,5 +107,11 @@ mod tests {
             assert!(seconds(text).is_err() && some_seconds(text).is_err(), "{text}");
         }
         assert!(seconds("0").is_ok() && some_seconds("0").is_err());
+        assert_eq!(deadline("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "soon", "1e19"] {
+            let error = deadline(text).unwrap_err();
+            let said = "gives up: give seconds, such as 2 or 0.5, above 0 and at most 4294967296;";
+            assert!(error.contains(said), "{error}");
+        }
     }
 }

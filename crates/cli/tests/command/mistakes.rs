@@ -51,6 +51,16 @@ fn mistakes_are_told() {
         (&["call", "files", "etc"], &["names no procedure: type files.PROCEDURE"]),
         (&["call", "--deadline", "soon", "math.add", "1", "2"], &["give seconds"]),
         (&["call", "--deadline=-1", "math.add", "1", "2"], &["give seconds"]),
+        (
+            &["call", "--deadline", "0", "math.add", "1", "2"],
+            &["a deadline is the time after which the command gives up", "above 0"],
+        ),
+        // Without `--`, options of the program would be options of the command.
+        (
+            &["job", "run", "--group", "2", "./sieve", "--fast"],
+            &["put `--` before the program", "job run --group N -- ./sieve …"],
+        ),
+        (&["job", "run", "sleep", "1"], &["put `--` before the program"]),
         (&["stat", "--interval", "0"], &["give seconds"]),
         // Addresses.
         (&["ls", "math"], &["tcp://HOST:PORT"]),
