@@ -153,6 +153,7 @@ impl From<CallError> for Problem {
             CallError::Aborted { sent } => (Status::Aborted, *sent),
             CallError::TooLong { .. } => (Status::TooLong, false),
             CallError::ForeignHandle => (Status::ForeignHandle, false),
+            CallError::NotSent(_) => (Status::Misuse, false),
             CallError::Refused(_) => (Status::Refused, false),
             CallError::NoSuchHandle => (Status::NoSuchHandle, false),
             CallError::Panicked(_) => (Status::Panicked, false),

@@ -334,6 +334,9 @@ pub enum CallError {
     },
     /// An argument is a handle of another binding. Nothing was sent.
     ForeignHandle,
+    /// This process could not write the arguments: its own table of objects is full, or a type
+    /// computes a wrong size, which generated stubs never cause. Nothing was sent.
+    NotSent(&'static str),
     /// The server refused: the arguments or the result exceed the interface's limit, too many
     /// resources are held, or the arguments are malformed, which generated stubs never cause. The
     /// text says so if the procedure has run.
@@ -402,6 +405,7 @@ impl fmt::Display for CallError {
             Self::ForeignHandle => {
                 write!(f, "a handle of another binding was given; nothing was sent")
             }
+            Self::NotSent(why) => write!(f, "the call was not sent: {why}"),
             Self::Refused(why) => write!(f, "the server refused the call: {why}"),
             Self::NoSuchHandle => write!(
                 f,
@@ -431,8 +435,8 @@ impl fmt::Display for CallError {
 
 upcall_os::error_debug!(CallError {
     Failed(error), Aborted { sent }, TooLong { what, len, limit }, ResultQuota { bytes, limit, of },
-    ForeignHandle, Refused(error), NoSuchHandle, Panicked(error), Revoked, NoSuchProcedure,
-    BadReply(error), Quota { bytes, limit, of }, NoMemory { bytes, error },
+    ForeignHandle, NotSent(error), Refused(error), NoSuchHandle, Panicked(error), Revoked,
+    NoSuchProcedure, BadReply(error), Quota { bytes, limit, of }, NoMemory { bytes, error },
 });
 
 impl std::error::Error for CallError {}
@@ -460,10 +464,12 @@ impl From<EncodeError> for CallError {
         match fault {
             EncodeError::TooLong { what, len, limit } => Self::TooLong { what, len, limit },
             EncodeError::ForeignHandle => Self::ForeignHandle,
-            EncodeError::TooManyObjects => Self::Refused("too many resources are held".into()),
-            EncodeError::NoMemory => Self::Refused("no memory to hold a resource".into()),
+            EncodeError::TooManyObjects => {
+                Self::NotSent("this process holds too many objects to give another one: drop some")
+            }
+            EncodeError::NoMemory => Self::NotSent("this process has no memory to hold an object"),
             EncodeError::Room => {
-                Self::Refused("the arguments do not fit the space computed for them".into())
+                Self::NotSent("the arguments do not fit the space that their types ask for")
             }
         }
     }
@@ -640,3 +646,21 @@ upcall_os::error_debug!(ServeError {
 });
 
 impl std::error::Error for ServeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What this process could not write has not reached the server.
+    #[test]
+    fn arguments_that_were_not_sent_are_not_refused_by_the_server() {
+        for (fault, part) in [
+            (EncodeError::TooManyObjects, "this process holds too many objects"),
+            (EncodeError::NoMemory, "no memory to hold an object"),
+            (EncodeError::Room, "do not fit the space"),
+        ] {
+            let text = CallError::from(fault).to_string();
+            assert!(text.starts_with("the call was not sent: ") && text.contains(part), "{text}");
+        }
+    }
+}
