@@ -226,6 +226,15 @@ fn servers_are_asked_without_a_second_thread() {
     assert!(code != Some(101) && out.is_empty() && !error.contains("panicked"), "{error}");
 }
 
+/// Runs these commands at the same time, as each of them may wait for a server.
+fn together(place: &Place, commands: &[&[&str]]) -> Vec<(i32, String, String)> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> =
+            commands.iter().map(|arguments| scope.spawn(|| place.code(arguments))).collect();
+        running.into_iter().map(|one| one.join().expect("a command")).collect()
+    })
+}
+
 /// A stopped server does not answer, but is found by its name.
 #[test]
 fn a_stopped_server_is_reported() {
@@ -241,16 +250,16 @@ fn a_stopped_server_is_reported() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.contains(") T ")
     });
-    for arguments in [
+    let asked: &[&[&str]] = &[
         // The deadline covers binding: without it the command waits for 5 s.
-        &["call", "--deadline", "0.05", "math.add", "1", "2"][..],
+        &["call", "--deadline", "0.05", "math.add", "1", "2"],
         &["call", "math.add", "1", "2"],
         &["ls"],
         &["stat"],
         &["stat", "math"],
         &["stat", "--held", "math"],
-    ] {
-        let (code, out, error) = place.code(arguments);
+    ];
+    for (arguments, (code, out, error)) in asked.iter().zip(together(&place, asked)) {
         let text =
             format!("upcall: \"math\": process {pid} does not answer, because it is stopped");
         assert!(code == 5 && error.starts_with(&text), "{arguments:?}: {code}: {error}");
@@ -265,18 +274,20 @@ fn a_stopped_server_is_reported() {
         let link = std::path::Path::new("..").join(&socket);
         std::os::unix::fs::symlink(link, name.join(&socket)).expect("a link");
     }
-    let (_, _, error) = place.code(&["ls"]);
+    let asked: [&[&str]; 4] =
+        [&["ls"], &["stat", "math"], &["stat", "maht"], &["stat", "--held", "maht"]];
+    let answers = together(&place, &asked);
     let text =
         "upcall: \"a0\", \"a1\", \"a2\", \"a3\", \"a4\", \"a5\", \"a6\", \"a7\" and 2 more: ";
-    assert!(error.starts_with(text), "{error}");
-    let (_, _, error) = place.code(&["stat", "math"]);
+    assert!(answers[0].2.starts_with(text), "{answers:?}");
+    let (_, _, error) = &answers[1];
     assert!(error.starts_with("upcall: \"math\", \"a0\", ") && error.contains(" and 2 more: "));
     // A question about another name is not answered with this server.
-    let (code, _, error) = place.code(&["stat", "maht"]);
-    assert!(code == 3 && error.contains("Did you mean \"math\"?"), "{error}");
+    let (code, _, error) = &answers[2];
+    assert!(*code == 3 && error.contains("Did you mean \"math\"?"), "{error}");
     assert!(error.lines().count() == 1, "{error}");
-    let (code, out, error) = place.code(&["stat", "--held", "maht"]);
-    assert!(code == 3 && out.is_empty() && error.contains("Did you mean \"math\"?"), "{error}");
+    let (code, out, error) = &answers[3];
+    assert!(*code == 3 && out.is_empty() && error.contains("Did you mean \"math\"?"), "{error}");
     // Nor does it hide that a server which answers has no clients.
     let (_other, _) = place.program("serve");
     let (code, out, error) = place.code(&["stat", "far"]);
