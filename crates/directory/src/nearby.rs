@@ -1,8 +1,10 @@
 //! Where a name that was not found may be instead: under a similar name, or in another folder.
 //!
 //! Only the error path looks for a hint. The search reads a bounded number of entries, and nothing
-//! that could make the process wait. Another folder is named only if no other user can change what
-//! it holds: it and each folder above it belong to this user or to root.
+//! that could make the process wait. Another folder is named only if no other user can replace what
+//! it holds: it and each folder above it belong to this user or to root, and where others can write
+//! they can add files, and replace none. A hint is advice: whoever follows it checks the server's
+//! user as always.
 
 use crate::names::{NameHint, NotFound, OBJECT, Whose, check, find_in, has_ended, jobs, listening};
 use std::collections::BTreeSet;
@@ -140,7 +142,7 @@ fn kernel_list(path: &str) -> Option<Vec<u8>> {
     ((list.len() as u64) < MOST_BYTES).then_some(list)
 }
 
-/// Returns `true` if no other user can change what a folder holds, and nothing of it can make this
+/// Returns `true` if no other user can replace what a folder holds, and nothing of it can make this
 /// process wait: each folder on its path is no link, belongs to this user or to root, and is not on
 /// a file system of `served`.
 ///
@@ -161,7 +163,7 @@ fn is_trusted(folder: &Path, served: &BTreeSet<String>) -> bool {
                 found.is_dir()
                     && (found.uid() == 0 || found.uid() == own)
                     // Others may add files, and may replace none.
-                    && (mode & 0o002 == 0 || mode & 0o1000 != 0)
+                    && (mode & 0o022 == 0 || mode & 0o1000 != 0)
             })
     };
     let path: Vec<&Path> = folder.ancestors().collect();
@@ -199,6 +201,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("upcall-hint-{what}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         path
     }
 
@@ -259,9 +262,11 @@ mod tests {
         assert_eq!(found(), NameHint::Elsewhere(other.clone()));
         let text = found().to_string();
         assert!(text.ends_with(&format!("set UPCALL_DIR='{}'", other.display())), "{text}");
-        // Everybody may replace what the folder holds, so it stands for nothing.
-        fs::set_permissions(&other, Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(found(), NameHint::None);
+        // A group, or everybody, may replace what the folder holds, so it stands for nothing.
+        for mode in [0o775, 0o777] {
+            fs::set_permissions(&other, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(found(), NameHint::None, "{mode:o}");
+        }
         fs::set_permissions(&other, Permissions::from_mode(0o1777)).unwrap();
         assert_eq!(found(), NameHint::Elsewhere(other.clone()));
         [folder, other].into_iter().for_each(|made| fs::remove_dir_all(made).unwrap());

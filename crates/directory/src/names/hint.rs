@@ -16,7 +16,7 @@ pub enum NameHint {
     NoFolder,
     /// The folder has a name that is similar.
     Similar(String),
-    /// Another folder, which no other user can change, has the name.
+    /// Another folder, in which no other user can replace files, has the name.
     Elsewhere(PathBuf),
 }
 
