@@ -110,6 +110,31 @@ fn diff_says_what_breaks_whom() {
 }
 
 #[test]
+fn diff_says_that_fewer_values_break_calls_with_larger_arguments() {
+    let files = Files::new(&[
+        ("old.wit", OLD),
+        ("tight/old.wit", OLD),
+        ("tight/old.toml", "[limits]\nstring = 100\n"),
+        ("small/old.wit", OLD),
+        ("small/old.toml", "[limits]\nvalues = 5000\n"),
+    ]);
+    let (code, said, _) = files.run("diff old.wit small/old.wit");
+    assert_eq!(code, 1, "{said}");
+    for line in [
+        "  limits     name",
+        "             values: was 16777216, is 5000",
+        "  old client -> new server: binds; `Quota` at run time:",
+        "    name: arguments of which the server copies more than 5000 bytes (`values`) are \
+         refused; the client's limit is 16777216",
+        "  new client -> old server: runs",
+    ] {
+        assert!(said.lines().any(|l| l == line), "{line}\n{said}");
+    }
+    let (code, said, _) = files.run("diff small/old.wit tight/old.wit");
+    assert!(code == 1 && said.contains("binds; `Refused` at run time:"), "{said}");
+}
+
+#[test]
 fn diff_is_for_scripts_too() {
     let files = Files::new(&[("old.wit", OLD), ("new.wit", &OLD.replace("y: s32", "y: s64"))]);
     let (code, said, _) = files.run("diff --json old.wit new.wit");

@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Location};
 use crate::layout::round_up;
-use crate::model::{Model, ProcedureDefinition, Type};
+use crate::model::{Model, Param, ProcedureDefinition, Type};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -269,6 +269,21 @@ fn size(text: &str) -> Option<u64> {
 }
 
 impl Model {
+    /// Returns `true` if a server copies arguments of no fixed size. Then the limit `values` counts
+    /// for the procedure.
+    #[must_use]
+    pub fn copies_arguments(&self, procedure: &ProcedureDefinition) -> bool {
+        let is_copied =
+            |param: &Param| !self.is_used_in_place(param) && !self.layout(&param.ty).fixed;
+        procedure.params.iter().any(is_copied)
+    }
+
+    /// Returns `true` for bytes, which a server uses in place because it does not interpret them.
+    #[must_use]
+    pub fn is_used_in_place(&self, param: &Param) -> bool {
+        matches!(self.resolve(&param.ty), Type::List(of) if *self.resolve(of) == Type::U8)
+    }
+
     /// Maximum number of bytes that the arguments and the results of a procedure can take under its
     /// limits; `u64::MAX` if the number overflows.
     #[must_use]

@@ -2,7 +2,9 @@
 //!
 //! `crates/upcall/tests/versions.rs` tests that the verdicts agree with the runtime.
 
-use upcall_idl::diff::{Change, Compatibility, Diff, ProcedureDiff, diff};
+use upcall_idl::diff::{
+    Change, Compatibility, Diff, LimitChange, LimitRefusal, ProcedureDiff, diff,
+};
 use upcall_idl::dynamic::DynamicInterface;
 
 /// Compares two versions with these interface bodies and limits.
@@ -240,6 +242,27 @@ fn a_smaller_limit_breaks_who_sends_what_it_permitted() {
     assert_eq!(told(&found.interfaces[0].new_to_old), ["f list arguments 500>50"]);
     assert!(found.breaks_old_clients());
     assert!(procedure(&found, "h").limits.is_empty(), "it has nothing that a limit counts");
+}
+
+#[test]
+fn a_smaller_limit_of_values_breaks_calls_whose_arguments_are_copied() {
+    let body = "f: func(a: list<string>); bytes: func(a: list<u8>); given: func() -> string;";
+    let found = between_with((body, ""), (body, "[limits]\nvalues = \"64KiB\""));
+    let refusal = LimitRefusal {
+        procedure: "f".into(),
+        limit: "values",
+        within: "arguments",
+        client: 16 << 20,
+        server: 64 << 10,
+    };
+    assert_eq!(found.interfaces[0].old_to_new, Some(Compatibility::Binds(vec![refusal])));
+    assert_eq!(found.interfaces[0].new_to_old, RUNS);
+    assert!(found.breaks_old_clients());
+    let change = LimitChange { limit: "values", old: 16 << 20, new: 64 << 10 };
+    assert_eq!(procedure(&found, "f").limits, [change]);
+    for name in ["bytes", "given"] {
+        assert!(procedure(&found, name).limits.is_empty(), "the server copies no argument");
+    }
 }
 
 #[test]

@@ -12,9 +12,9 @@ use upcall_idl::diff::{
 /// Shows which programs a new version of an interface breaks, and why.
 ///
 /// Binding compares each procedure of the client by name and type. The version of the interface,
-/// the names of types, and added procedures do not matter. Smaller limits of `string` or `list` do
-/// not prevent a bind, but longer values of old clients are refused. `tail` and `calls` break no
-/// program.
+/// the names of types, and added procedures do not matter. Smaller limits of `string`, `list` or
+/// `values` do not prevent a bind, but larger values of old clients are refused. `tail` and `calls`
+/// break no program.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct DiffArgs {
@@ -98,7 +98,7 @@ fn interface_text(out: &mut String, interface: &InterfaceDiff, signatures: bool)
             Change::Unchanged => {
                 line(out, "limits", &procedure.name);
                 for LimitChange { limit, old, new } in &procedure.limits {
-                    let harmless = if matches!(*limit, "string" | "list") {
+                    let harmless = if matches!(*limit, "string" | "list" | "values") {
                         ""
                     } else {
                         " (breaks no client)"
@@ -135,21 +135,28 @@ fn verdict_text(verdict: &Compatibility) -> String {
         }
         Compatibility::Binds(refused) if refused.is_empty() => "runs".into(),
         Compatibility::Binds(refused) => {
-            let each =
-                |LimitRefusal { procedure, limit, within, client, server }: &LimitRefusal| {
-                    let unit = if *limit == "string" {
-                        "strings of more bytes"
-                    } else {
-                        "lists of more elements"
-                    };
-                    format!(
-                        "\n    {procedure}: {unit} than {server} in the {within} are refused; the \
-                         client's limit is {client}"
-                    )
-                };
-            format!("binds; `Refused` at run time:{}", refused.iter().map(each).collect::<String>())
+            let is_quota = |refusal: &&LimitRefusal| refusal.limit == "values";
+            let errors = match refused.iter().filter(is_quota).count() {
+                0 => "`Refused`",
+                all if all == refused.len() => "`Quota`",
+                _ => "`Refused` or `Quota`",
+            };
+            format!(
+                "binds; {errors} at run time:{}",
+                refused.iter().map(refusal_text).collect::<String>()
+            )
         }
     }
+}
+
+fn refusal_text(refusal: &LimitRefusal) -> String {
+    let LimitRefusal { procedure, limit, within, client, server } = refusal;
+    let what = match *limit {
+        "string" => format!("strings of more bytes than {server} in the {within}"),
+        "list" => format!("lists of more elements than {server} in the {within}"),
+        _ => format!("{within} of which the server copies more than {server} bytes (`values`)"),
+    };
+    format!("\n    {procedure}: {what} are refused; the client's limit is {client}")
 }
 
 fn as_json(found: &Diff) -> Value {

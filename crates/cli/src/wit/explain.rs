@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use upcall::Quotas;
 use upcall::stub::{Extent, Footprint, Interface, Procedure};
 use upcall_idl::Model;
-use upcall_idl::model::{self, Type};
+use upcall_idl::model;
 use upcall_shm::slot::INLINE;
 
 /// Shows how the values of each procedure travel, how often each is copied, and how much memory
@@ -150,7 +150,11 @@ fn explain(model: &Model, interface: &model::InterfaceDefinition) -> Explained {
             travels: class_of(procedure)
                 .map_or(Travels::Slot, |class| Travels::AStack(plan.classes()[class].size)),
             copies: copies(model, described),
-            values_bytes: if takes_values(model, described) { procedure.limits.values } else { 0 },
+            values_bytes: if model.copies_arguments(described) {
+                procedure.limits.values
+            } else {
+                0
+            },
         }
     });
     let mut sharing: BTreeMap<usize, Vec<String>> = BTreeMap::new();
@@ -189,24 +193,11 @@ fn explain(model: &Model, interface: &model::InterfaceDefinition) -> Explained {
     }
 }
 
-/// Returns `true` if a server copies arguments of no fixed size.
-fn takes_values(model: &Model, procedure: &model::ProcedureDefinition) -> bool {
-    procedure
-        .params
-        .iter()
-        .any(|param| !is_used_in_place(model, param) && !model.layout(&param.ty).fixed)
-}
-
-/// Returns `true` for bytes, which a server uses in place because it does not interpret them.
-fn is_used_in_place(model: &Model, param: &model::Param) -> bool {
-    matches!(model.resolve(&param.ty), Type::List(of) if *model.resolve(of) == Type::U8)
-}
-
 /// The copies of each parameter, `name A` or `name AE`, and of the result, `F`.
 fn copies(model: &Model, procedure: &model::ProcedureDefinition) -> String {
     let param = |param: &model::Param| {
         // The server's stub copies and checks every value that it interprets.
-        format!("{} {}", param.name, if is_used_in_place(model, param) { "A" } else { "AE" })
+        format!("{} {}", param.name, if model.is_used_in_place(param) { "A" } else { "AE" })
     };
     let mut all: Vec<_> = procedure.params.iter().map(param).collect();
     all.extend(procedure.result.iter().map(|_| "result F".to_string()));

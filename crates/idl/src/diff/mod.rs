@@ -78,16 +78,17 @@ impl Compatibility {
 }
 
 /// A limit that is lower on the server than on the client. Values between the two are refused at
-/// run time.
+/// run time: with `Quota` if they exceed `values`, otherwise with `Refused`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitRefusal {
     /// The procedure.
     pub procedure: String,
-    /// `string` or `list`.
+    /// `string`, `list` or `values`.
     pub limit: &'static str,
     /// `arguments`, `results`, or both: where the procedure has such values.
     pub within: &'static str,
-    /// The client's limit, in bytes of a string or elements of a list.
+    /// The client's limit, in bytes of a string, elements of a list, or bytes of the arguments that
+    /// the server copies.
     pub client: u64,
     /// The server's limit, in the same unit.
     pub server: u64,
@@ -127,7 +128,8 @@ pub enum Change {
 /// A changed limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitChange {
-    /// `string` and `list` as in the TOML; `tail of arguments`, `tail of results`, `calls`.
+    /// `string`, `list` and `values` as in the TOML; `tail of arguments`, `tail of results`,
+    /// `calls`.
     pub limit: &'static str,
     /// The old limit.
     pub old: u64,
@@ -235,8 +237,12 @@ fn refusals(
 ) -> Vec<LimitRefusal> {
     let held = Measured::of(model, client);
     let (c, s) = (client.limits, server.limits);
-    let pairs =
-        [("string", held.strings(), c.string, s.string), ("list", held.lists(), c.list, s.list)];
+    let copied = model.copies_arguments(client).then_some("arguments");
+    let pairs = [
+        ("string", held.strings(), c.string, s.string),
+        ("list", held.lists(), c.list, s.list),
+        ("values", copied, c.values, s.values),
+    ];
     let less = pairs.into_iter().filter(|(_, _, client, server)| server < client);
     less.filter_map(|(limit, within, from, to)| {
         Some(LimitRefusal {
@@ -262,6 +268,7 @@ fn limit_changes(
     for (limit, counts, old, new) in [
         ("string", held.strings().is_some(), o.string, n.string),
         ("list", held.lists().is_some(), o.list, n.list),
+        ("values", model.copies_arguments(new), o.values, n.values),
         ("tail of arguments", true, o.args_tail.into(), n.args_tail.into()),
         ("tail of results", true, o.results_tail.into(), n.results_tail.into()),
         ("calls", true, o.calls.into(), n.calls.into()),
