@@ -389,7 +389,8 @@ fn find_entry(entry: &str, name: &str) -> Result<PathBuf, NotFound> {
     match entry::find(&folder, entry) {
         Ok(Some(socket)) => Ok(socket),
         Ok(None) if folder.exists() && !folder.is_dir() => {
-            Err(FolderError::NotAFolder { path: folder }.into())
+            let is_link = folder.is_symlink();
+            Err(FolderError::NotAFolder { path: folder, is_link }.into())
         }
         Ok(None) => Err(unknown(name, folder)),
         Err(error) => Err(FolderError::Unusable { path: folder, error }.into()),

@@ -159,7 +159,7 @@ fn a_folder_is_given_by_an_absolute_path() {
     place
         .start_with("serve trial", "UPCALL_DIR", &link)
         .hear()
-        .expect_error("Folder", &[&link, "is not a folder"]);
+        .expect_error("Folder", &[&link, "is a symbolic link, which is refused"]);
 }
 
 /// As in two containers that mount one directory.
@@ -247,7 +247,7 @@ fn another_users_mkdir_blocks_nobody_with_a_home() {
         .ask("bind trial")
         .expect_error("Folder.NotAFolder", &["is not a folder"]);
     let mut refused = start_as(&place, ALICE, nowhere, None, "serve trial");
-    refused.hear().expect_error("Folder", &["is not a folder"]);
+    refused.hear().expect_error("Folder", &["is a symbolic link, which is refused"]);
     fs::remove_file(&squatted.0).unwrap();
     start_as(&place, ALICE, nowhere, None, "serve trial")
         .hear()

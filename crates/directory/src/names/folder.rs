@@ -31,6 +31,8 @@ pub enum FolderError {
     NotAFolder {
         /// The path.
         path: PathBuf,
+        /// `true` if it is a symbolic link.
+        is_link: bool,
     },
     /// The folder belongs to another user.
     Owner {
@@ -77,7 +79,15 @@ impl fmt::Display for FolderError {
                     path.display()
                 )
             }
-            Self::NotAFolder { path } => {
+            Self::NotAFolder { path, is_link: true } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "the folder of names {path} is a symbolic link, which is refused also if it \
+                     leads to a folder: remove it, or {OTHER}"
+                )
+            }
+            Self::NotAFolder { path, is_link: false } => {
                 write!(
                     f,
                     "the folder of names {} is not a folder: remove it, or {OTHER}",
@@ -86,9 +96,10 @@ impl fmt::Display for FolderError {
             }
             Self::Owner { path, found, expected } => write!(
                 f,
-                "the folder of names {} is of user {found}, and only that user and root may serve \
-                 there; this process runs as user {expected}: start it as that user, or {OTHER}",
-                path.display()
+                "the folder of names {} is of user {found}, and only that user may serve there{}; \
+                 this process runs as user {expected}: start it as that user, or {OTHER}",
+                path.display(),
+                if *expected == 0 { ", not even root" } else { "" }
             ),
             Self::Unprotected { path, mode } => write!(
                 f,
@@ -110,7 +121,7 @@ impl fmt::Display for FolderError {
 }
 
 upcall_os::error_debug!(FolderError {
-    Empty, Relative { path }, NotAFolder { path }, Owner { path, found, expected },
+    Empty, Relative { path }, NotAFolder { path, is_link }, Owner { path, found, expected },
     Unprotected { path, mode }, Network { path }, Unusable { path, error },
 });
 
@@ -168,7 +179,9 @@ pub fn folder() -> Result<PathBuf, FolderError> {
     }
     let path = PathBuf::from(format!("/tmp/upcall-{user}"));
     match fs::symlink_metadata(&path) {
-        Ok(found) if !found.is_dir() => Err(FolderError::NotAFolder { path }),
+        Ok(found) if !found.is_dir() => {
+            Err(FolderError::NotAFolder { path, is_link: found.is_symlink() })
+        }
         Ok(found) if found.uid() != user => {
             Err(FolderError::Owner { path, found: found.uid(), expected: user })
         }
@@ -193,7 +206,8 @@ fn judge(folder: &Path, file_system: Option<u64>) -> Result<(), FolderError> {
     let found = fs::symlink_metadata(folder).map_err(unusable)?;
     let (own, mode) = (own_user(), found.mode() & 0o7777);
     if !found.is_dir() {
-        return Err(FolderError::NotAFolder { path: folder.into() });
+        let is_link = found.is_symlink();
+        return Err(FolderError::NotAFolder { path: folder.into(), is_link });
     }
     if found.uid() != own && found.uid() != 0 {
         return Err(FolderError::Owner { path: folder.into(), found: found.uid(), expected: own });
@@ -285,11 +299,29 @@ mod tests {
         for name in ["file", "link"] {
             let found = prepare(&path.join(name));
             assert!(matches!(found, Err(FolderError::NotAFolder { .. })), "{name}: {found:?}");
+            let text = found.unwrap_err().to_string();
+            assert_eq!(text.contains("is a symbolic link"), name == "link", "{text}");
+            assert_eq!(text.contains("is not a folder"), name == "file", "{text}");
             assert_eq!(sweeps(&path.join(name)), Sweeps::Nothing);
         }
         let below = prepare(&path.join("file/below"));
         assert!(matches!(below, Err(FolderError::Unusable { .. })), "{below:?}");
         fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn the_error_of_another_users_folder_states_the_rule_for_root_too() {
+        for expected in [0, 61_002] {
+            let error = FolderError::Owner { path: "/run/svc".into(), found: 61_001, expected };
+            let text = error.to_string();
+            for part in [
+                "/run/svc is of user 61001, and only that user may serve there".into(),
+                format!("runs as user {expected}: start it as that user, or set UPCALL_DIR"),
+            ] {
+                assert!(text.contains(&part), "{part}: {text}");
+            }
+            assert_eq!(text.contains(", not even root;"), expected == 0, "{text}");
+        }
     }
 
     #[test]
