@@ -5,7 +5,7 @@ use crate::expect::ExpectArgs;
 use crate::output::{
     Columns, FAINT, STRONG, cell, counted, line, note, print, print_json, println, report_all,
 };
-use crate::servers::{SilentServers, ask_all};
+use crate::servers::{Silence, SilentServer, SilentServers, ask_all};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -100,6 +100,8 @@ impl Here {
 struct Listing {
     rows: Vec<LsRow>,
     silent: Vec<CommandError>,
+    /// What servers of other users have left that have ended.
+    left: Vec<CommandError>,
     /// Number of servers that gave no list in folders that this process does not use, which is no
     /// failure.
     elsewhere: usize,
@@ -168,15 +170,24 @@ impl Listing {
         for (socket, error) in failed {
             match error {
                 BindError::WrongUser { found, .. } if expect.names(found) => expected.push(socket),
-                error => self.silent.push(silent.add(&socket, error).error),
+                error => self.add_silent(silent.add(&socket, error)),
             }
         }
         let (accepts, until) = (&*expect.policy(), Some(Instant::now() + TIME_FOR_OTHERS));
         let asking = Asking { folder, accepts, most: MOST_FROM_OTHERS, until };
         let (failed, left_out) = self.ask_others(&asking, &expected);
         self.unasked += left_out;
-        let failed = failed.into_iter().map(|(socket, error)| silent.add(&socket, error).error);
-        self.silent.extend(failed);
+        for (socket, error) in failed {
+            self.add_silent(silent.add(&socket, error));
+        }
+    }
+
+    /// Adds a server in the folder of this process.
+    fn add_silent(&mut self, server: SilentServer) {
+        match server.silence {
+            Silence::Failed(error) => self.silent.push(error),
+            Silence::Left(text) => self.left.push(text),
+        }
     }
 
     /// Like [`Self::ask`], for servers of other users: asks a bounded number of them.
@@ -218,8 +229,9 @@ impl Listing {
         }
     }
 
-    /// Notes which servers were not asked, or gave no list.
+    /// Notes which servers were not asked, gave no list, or have ended.
     fn note(&self) {
+        self.left.iter().for_each(note);
         if self.elsewhere > 0 {
             let servers = counted(self.elsewhere, "server");
             note(format_args!("{servers} in folders of others gave no list of exports"));

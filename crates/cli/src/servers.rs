@@ -2,6 +2,7 @@
 
 use crate::exit::{CommandError, Exit};
 use crate::expect;
+use crate::output::quoted;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -41,7 +42,16 @@ pub fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path) -> T + Sync) ->
 pub struct SilentServer {
     /// Its names in the folder of names.
     pub names: Vec<String>,
-    pub error: CommandError,
+    pub silence: Silence,
+}
+
+/// Why a server gave no answer.
+pub enum Silence {
+    /// A failure of the command.
+    Failed(CommandError),
+    /// The server has ended, and only another user can remove its socket. This is an error only of
+    /// a command that was given one of the server's names.
+    Left(CommandError),
 }
 
 /// What is known of the servers in the folder of names that one command finds silent.
@@ -68,6 +78,15 @@ impl<'a> SilentServers<'a> {
         };
         let mut names = self.names.get_or_init(all).get(socket).cloned().unwrap_or_default();
         names.sort_by_cached_key(|name| (!self.wanted.contains(name), name.clone()));
+        let is_dead = match &error {
+            BindError::ServerGone { .. } => true,
+            BindError::Denied { .. } => directory::has_ended(socket),
+            _ => false,
+        };
+        if is_dead && let Some(owner) = upcall_directory::names::foreign_owner(socket) {
+            let silence = Silence::Left(left_behind(&names, socket, owner));
+            return SilentServer { names, silence };
+        }
         let error = match &error {
             BindError::NoAnswer { after, .. } => no_answer(&names, socket, *after),
             BindError::WrongUser { .. } => {
@@ -75,7 +94,7 @@ impl<'a> SilentServers<'a> {
             }
             _ => error.into(),
         };
-        SilentServer { names, error }
+        SilentServer { names, silence: Silence::Failed(error) }
     }
 }
 
@@ -104,6 +123,23 @@ fn shown(names: &[String], socket: &Path) -> String {
     let (first, rest) = names.split_at(names.len().min(MOST_SHOWN));
     let first = first.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
     if rest.is_empty() { first } else { format!("{first} and {} more", rest.len()) }
+}
+
+/// Says who can remove the socket of a server that has ended. `owner` is the socket's user.
+fn left_behind(names: &[String], socket: &Path, owner: u32) -> CommandError {
+    let owner = upcall_os::user::name_of(owner).unwrap_or_else(|| owner.to_string());
+    let named = match names {
+        [] => String::new(),
+        names => format!(" ({})", shown(names, socket)),
+    };
+    let folder = socket.parent().unwrap_or(Path::new("/")).display().to_string();
+    let text = format!(
+        "a server of user `{owner}` has ended and left its socket {}{named}. That user, root or \
+         the owner of the folder can remove it: let one of them run `UPCALL_DIR={} upcall ls`",
+        socket.display(),
+        quoted(&folder)
+    );
+    CommandError::new(Exit::NotFound, text)
 }
 
 /// The error for a server that did not answer within a time.

@@ -11,7 +11,7 @@ use crate::members::{self, MemberActivity, UserMembers};
 use crate::names::{did_you_mean, some_seconds};
 use crate::objects::{self, ObjectActivity, UserObjects};
 use crate::output::{FAINT, counted, note, print, print_json, println, report, report_all};
-use crate::servers::{SilentServer, SilentServers};
+use crate::servers::{Silence, SilentServer, SilentServers};
 pub use bindings::{BindingRow, ServerBindings, Total, look_all, rows};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -142,7 +142,7 @@ struct StatSources {
     servers: Vec<ServerBindings>,
     members: UserMembers,
     objects: UserObjects,
-    /// Servers that did not answer.
+    /// Servers that did not answer, or have ended.
     silent: Vec<SilentServer>,
     /// Number of servers that only `--expect` accepts and that were not asked.
     unasked: usize,
@@ -171,10 +171,28 @@ impl StatSources {
 
     /// The errors of silent servers, apart from those with none of the names that were asked for.
     fn silent(&self, args: &StatArgs) -> impl Iterator<Item = &CommandError> {
-        let wanted = |silent: &&SilentServer| {
-            args.names.is_empty() || silent.names.iter().any(|name| args.names.contains(name))
-        };
-        self.silent.iter().filter(wanted).map(|silent| &silent.error)
+        self.silent.iter().filter_map(|silent| match &silent.silence {
+            Silence::Failed(error) if args.names.is_empty() => Some(error),
+            Silence::Failed(error) | Silence::Left(error) => {
+                silent.names.iter().any(|name| args.names.contains(name)).then_some(error)
+            }
+        })
+    }
+
+    /// Notes which servers were not asked, and what servers of other users have left. `args` may
+    /// name one of the latter, which then is an error.
+    fn note(&self, args: &StatArgs) {
+        if self.unasked > 0 {
+            let servers = counted(self.unasked, "server");
+            note(format_args!(
+                "{servers} of other users were not asked: `stat` asks {MOST_IN_OTHERS} at most"
+            ));
+        }
+        let left = self.silent.iter().filter_map(|silent| match &silent.silence {
+            Silence::Left(text) => Some(text),
+            Silence::Failed(_) => None,
+        });
+        left.filter(|_| args.names.is_empty()).for_each(note);
     }
 
     fn begin(&mut self) {
@@ -238,12 +256,7 @@ pub fn run(args: &StatArgs) -> CommandResult {
     let folder = directory::folder()?;
     directory::sweep();
     let mut found = StatSources::new(args);
-    if found.unasked > 0 {
-        let servers = counted(found.unasked, "server");
-        note(format_args!(
-            "{servers} of other users were not asked: `stat` asks {MOST_IN_OTHERS} at most"
-        ));
-    }
+    found.note(args);
     if args.held {
         show_held(&found, args, &folder)?;
         let unknown = AllRows::new(&mut found, args).unknown(&found, args, &folder);
@@ -281,7 +294,7 @@ fn show_held(found: &StatSources, args: &StatArgs, folder: &Path) -> Result<(), 
         found.servers.iter().flat_map(|server| held(server, &args.names)).collect();
     if args.json {
         print_json(&rows)
-    } else if rows.is_empty() && args.names.is_empty() && found.silent.is_empty() {
+    } else if rows.is_empty() && args.names.is_empty() && found.silent(args).next().is_none() {
         println(format_args!("{FAINT}no server runs in {}{FAINT:#}", folder.display()))
     } else if rows.is_empty() {
         Ok(())

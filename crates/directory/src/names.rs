@@ -44,7 +44,10 @@ pub use folder::{FolderError, folder};
 pub use hint::NameHint;
 pub(crate) use seen::listening;
 pub use seen::{domains_in, folders, names_in};
-pub use socket::{Access, Group, has_ended, listen, listen_as, listen_at, process_of, sweep};
+pub use socket::{
+    Access, Group, foreign_owner, has_ended, listen, listen_as, listen_at, process_of,
+    sweep,
+};
 use socket::{folder_of, number_in};
 
 /// Why a name was not found.

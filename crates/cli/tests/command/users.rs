@@ -106,6 +106,40 @@ fn what_a_killed_server_of_another_user_left_is_named() {
     assert!(error.contains("has ended, and its name is left"), "{error}");
 }
 
+/// Neither the sweep nor the kernel's answer depends on whether the socket lets the second user in.
+#[test]
+fn a_killed_server_of_another_user_is_no_failure_of_a_list() {
+    for served in ["private", "shared"] {
+        let Some(place) = shared() else { return };
+        let (server, _) = place.program_as(served, ALICE);
+        drop::<Served>(server);
+        let folder = place.names().display().to_string();
+        let command = place.0.path().join("upcall");
+        fs::copy(env!("CARGO_BIN_EXE_upcall"), &command).expect("a copy");
+        let run = |arguments: &[&str]| {
+            let mut upcall = Command::new(&command);
+            upcall.args(arguments).env("UPCALL_DIR", place.names());
+            let output = as_user(&mut upcall, BOB).output().expect("the command starts");
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!error.contains("start it again"), "{served} {arguments:?}: {error}");
+            let left = format!("a server of user `{ALICE}` has ended and left its socket {folder}");
+            assert!(error.contains(&left), "{served} {arguments:?}: {error}");
+            assert!(error.contains("(\"greeter\")"), "{served} {arguments:?}: {error}");
+            let remedy = format!("let one of them run `UPCALL_DIR={folder} upcall ls`");
+            assert!(error.contains(&remedy), "{served} {arguments:?}: {error}");
+            output.status.code()
+        };
+        for arguments in [&["ls"][..], &["ls", "--json"], &["stat"], &["stat", "--held"]] {
+            assert_eq!(run(arguments), Some(0), "{served} {arguments:?}");
+        }
+        // Nothing of a name that was asked for can be shown.
+        assert_eq!(run(&["stat", "greeter"]), Some(3));
+        // The command of the text removes the socket.
+        assert_eq!(place.code(&["ls"]).0, 0);
+        assert_eq!(fs::read_dir(place.names()).expect("a folder").count(), 0);
+    }
+}
+
 #[test]
 fn a_group_without_the_servers_user_is_named() {
     let Some(place) = shared() else { return };

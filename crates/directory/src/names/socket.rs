@@ -188,6 +188,14 @@ fn has_group(group: u32) -> bool {
     rustix::process::getegid().as_raw() == group || groups.iter().any(|one| one.as_raw() == group)
 }
 
+/// The owner of a socket that only another user may remove: neither the socket nor its folder is
+/// this user's, who is not root. `None` for other sockets, and if there is no socket.
+pub fn foreign_owner(socket: &Path) -> Option<u32> {
+    let owner = fs::symlink_metadata(socket).ok()?.uid();
+    let may_remove = sweeps(folder_of(socket)) == Sweeps::All || owner == own_user();
+    (!may_remove).then_some(owner)
+}
+
 /// Returns `true` if the process that made a socket has certainly ended.
 ///
 /// The kernel is asked for the process number in the socket's name, so this works also where this
