@@ -223,6 +223,8 @@ fn generate_writes_a_module_for_python() {
 fn check_tells_all_that_is_wrong() {
     let files = Files::new(&[
         ("good.wit", OLD),
+        ("limited/good.wit", OLD),
+        ("limited/good.toml", "[i]\nstring = 100\n"),
         (
             "bad.wit",
             "package a:b;\ninterface i {\n  f: func() -> stream<u8>;\n  g: func() -> future;\n  \
@@ -236,7 +238,21 @@ fn check_tells_all_that_is_wrong() {
         ),
     ]);
     let (code, said, _) = files.run("check good.wit");
-    assert_eq!((code, said.as_str()), (0, "good.wit: a:b@1.0.0\n  1 interface, 3 procedures\n"));
+    assert_eq!(
+        (code, said.as_str()),
+        (
+            0,
+            "good.wit: a:b@1.0.0\n  1 interface, 3 procedures\n  default limits: there is no \
+             good.toml\n"
+        )
+    );
+    let (_, said, _) = files.run("check limited/good.wit limited");
+    let limits: Vec<&str> = said.lines().filter(|line| line.contains("limits")).collect();
+    assert_eq!(
+        limits,
+        ["  limits of limited/good.toml", "  default limits: there is no limited.toml"],
+        "{said}"
+    );
     let (code, _, error) = files.run("check good.wit bad.wit broken.wit clash.wit");
     let places: Vec<&str> = error
         .lines()

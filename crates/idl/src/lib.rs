@@ -126,6 +126,13 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model, Error> {
     Ok(model)
 }
 
+/// The path of the limits file beside a `.wit` file, or a folder of them, whether it exists or not.
+/// If it was read, it is one of the [`files`](Model::files) of the model.
+#[must_use]
+pub fn limits_file(path: impl AsRef<Path>) -> std::path::PathBuf {
+    limits::path_beside(path.as_ref())
+}
+
 /// Checks that stubs can be generated for a `.wit` file, or a folder of them. Unlike [`generate`],
 /// it reports all errors.
 ///

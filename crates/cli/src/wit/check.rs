@@ -8,7 +8,8 @@ use upcall_idl::Error;
 /// Checks that stubs can be generated for an interface, and reports all faults with their places.
 ///
 /// In a text that is not WIT only the first fault is found. In WIT that is not supported all faults
-/// are found at once, with what to write instead.
+/// are found at once, with what to write instead. For each file without faults, the limits file
+/// that was read is named, or the name that one would have.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct CheckArgs {
@@ -40,6 +41,14 @@ pub fn run(args: &CheckArgs) -> CommandResult {
                     counted(own().count(), "interface"),
                     counted(procedures, "procedure")
                 ))?;
+                let limits = upcall_idl::limits_file(file);
+                let shown = limits.display();
+                match model.files.contains(&limits) {
+                    true => println(format_args!("  {FAINT}limits of {shown}{FAINT:#}"))?,
+                    false => println(format_args!(
+                        "  {FAINT}default limits: there is no {shown}{FAINT:#}"
+                    ))?,
+                }
             }
             Err(errors) => {
                 let is_unread = |error: &Error| matches!(error, Error::File { .. });
