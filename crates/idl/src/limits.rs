@@ -91,13 +91,17 @@ impl LimitsFile {
 
     pub(crate) fn parse(file: &str, text: &str) -> Result<Self, Error> {
         let reader = LimitsReader { file, text };
-        let table = DeTable::parse(text).map_err(|e| Error::Limits {
-            at: reader.at(e.span().map_or(0, |s| s.start)),
-            found: format!(
-                "this is not TOML: {}",
-                e.message().lines().collect::<Vec<_>>().join(" ")
-            ),
-            advice: "write [limits], or [<interface>], and below it key = number".to_owned(),
+        let table = DeTable::parse(text).map_err(|e| {
+            let start = e.span().map_or(0, |s| s.start);
+            let advice = "write [limits], or [<interface>], and below it key = number";
+            Error::Limits {
+                at: reader.at(start),
+                found: format!(
+                    "this is not TOML: {}",
+                    e.message().lines().collect::<Vec<_>>().join(" ")
+                ),
+                advice: unquoted(text, start).unwrap_or_else(|| advice.to_owned()),
+            }
         })?;
         let mut limits = Self { text: text.to_owned(), ..Self::default() };
         for (name, value) in table.get_ref() {
@@ -232,7 +236,12 @@ impl LimitsReader<'_> {
                     "`{}` is not a number of {unit} from 1 to {most}",
                     &self.text[value.span()]
                 ),
-                advice: format!("write {0} = 4096, or {0} = \"4KiB\"", key.get_ref()),
+                advice: match value.get_ref() {
+                    DeValue::String(text) if has_unknown_unit(text) => {
+                        format!("the units are {UNITS}, as in {} = \"4KiB\"", key.get_ref())
+                    }
+                    _ => format!("write {0} = 4096, or {0} = \"4KiB\"", key.get_ref()),
+                },
             })
         };
         match key.get_ref().as_ref() {
@@ -255,17 +264,55 @@ impl LimitsReader<'_> {
     }
 }
 
+/// The units, for error texts.
+const UNITS: &str = "KiB, MiB and GiB";
+
 /// `"64KiB"`, `"1 MiB"`, `"512"`.
 fn size(text: &str) -> Option<u64> {
+    let (digits, unit) = parts(text);
+    digits.parse::<u64>().ok()?.checked_mul(bytes(unit)?)
+}
+
+/// The number in front of a unit, and the unit.
+fn parts(text: &str) -> (&str, &str) {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match text[digits.len()..].trim() {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
+    (digits, text[digits.len()..].trim())
+}
+
+/// The number of bytes of a unit.
+fn bytes(unit: &str) -> Option<u64> {
+    match unit {
+        "" | "B" => Some(1),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1 << 30),
+        _ => None,
+    }
+}
+
+/// Returns `true` for a number with a unit that is none of [`UNITS`].
+fn has_unknown_unit(text: &str) -> bool {
+    let (digits, unit) = parts(text);
+    digits.parse::<u64>().is_ok() && bytes(unit).is_none()
+}
+
+/// What to write in place of a number with a unit that is not in quotes, such as `tail = 64KiB`, in
+/// the line with the byte `at`.
+fn unquoted(text: &str, at: usize) -> Option<String> {
+    let (before, after) = text.split_at_checked(at)?;
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    let end = after.find('\n').map_or(text.len(), |end| at + end);
+    let (key, value) = text[start..end].split('#').next()?.split_once('=')?;
+    let (key, value) = (key.trim(), value.trim());
+    let (digits, unit) = parts(value);
+    let is_unit = !unit.is_empty() && unit.chars().all(|c| c.is_ascii_alphabetic());
+    if !is_unit || digits.parse::<u64>().is_err() {
+        return None;
+    }
+    Some(match bytes(unit) {
+        Some(_) => format!("write {key} = \"{value}\""),
+        None => format!("the units are {UNITS}, in quotes, as in {key} = \"4KiB\""),
+    })
 }
 
 impl Model {

@@ -342,6 +342,11 @@ fn limits_that_are_wrong_are_refused_with_their_place() {
             "3:8: `\"2GiB\"` is not a number of bytes from 1 to 1073741824; write tail = 4096",
         ),
         ("[limits]\ntail = \"64 kilobytes\"", "2:8: `\"64 kilobytes\"` is not a number"),
+        (
+            "[limits]\ntail = \"2G\"",
+            "2:8: `\"2G\"` is not a number of bytes from 1 to 1073741824; the units are KiB, MiB \
+             and GiB, as in tail = \"4KiB\"",
+        ),
         ("[limits]\ncalls = 70000", "2:9: `70000` is not a number of calls from 1 to 65535"),
         ("[limits]\ncalls = 1.5", "2:9: `1.5` is not a number"),
         ("[limits]\ncalls = 1\ncalls = 2", "3:1: this is not TOML: duplicate key"),
@@ -356,6 +361,21 @@ fn limits_that_are_wrong_are_refused_with_their_place() {
             found.contains(&format!("limits of a:b/i:{expected}")),
             "{toml}\n  gave {found}\n  not  {expected}"
         );
+    }
+}
+
+#[test]
+fn a_number_with_a_unit_that_is_not_in_quotes_is_shown_in_quotes() {
+    for (toml, place, advice) in [
+        ("[limits]\ntail = 64KiB", ":2:", "; write tail = \"64KiB\""),
+        ("[limits]\n  tail=64 MiB # room\ncalls = 1", ":2:", "; write tail = \"64 MiB\""),
+        ("[i.f]\nvalues = 2G\n", ":2:", "; the units are KiB, MiB and GiB, in quotes"),
+        ("[i.f]\nvalues = many\n", ":2:", "; write [limits], or [<interface>], and below it"),
+        ("[i.f]\nvalues = 1 2\n", ":2:", "; write [limits], or [<interface>], and below it"),
+    ] {
+        let found = limits(toml).map(|_| ()).unwrap_err();
+        assert!(found.contains("this is not TOML: "), "{toml}: {found}");
+        assert!(found.contains(place) && found.contains(advice), "{toml}: {found}");
     }
 }
 
