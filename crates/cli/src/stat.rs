@@ -55,8 +55,8 @@ pub struct StatArgs {
     /// Show for each object what each process with write access has done.
     #[arg(long, conflicts_with = "total")]
     holds: bool,
-    /// Show for each member of a group what it has sent to each other member.
-    #[arg(long, conflicts_with = "total")]
+    /// With --groups: show for each member of a group what it has sent to each other member.
+    #[arg(long, requires = "groups", conflicts_with = "total")]
     pairs: bool,
     /// Count for this time, and show that in place of everything since the binding was made.
     #[arg(short, long, value_name = "SECONDS", value_parser = some_seconds)]

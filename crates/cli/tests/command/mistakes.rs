@@ -62,6 +62,7 @@ fn mistakes_are_told() {
         ),
         (&["job", "run", "sleep", "1"], &["put `--` before the program"]),
         (&["stat", "--interval", "0"], &["give seconds"]),
+        (&["stat", "--pairs"], &["required arguments were not provided", "--groups"]),
         // Addresses.
         (&["ls", "math"], &["tcp://HOST:PORT"]),
         (&["ls", "tcp://127.0.0.1:7000/math"], &["tcp://HOST:PORT"]),
