@@ -67,7 +67,7 @@ struct MachineArgs {
     /// Number of processes in which tasks run, at most one for each processor.
     #[arg(
         short, long, value_name = "P", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PROCESSES))
+        value_parser = |text: &str| number(text, MOST_PROCESSES)
     )]
     procs: u32,
     /// Which task runs in which process: neighbours together (block), neighbours apart
@@ -81,12 +81,18 @@ struct MachineArgs {
     #[arg(
         long, value_name = "MOST", num_args = 0..=1, require_equals = true,
         default_missing_value = "32", conflicts_with_all = ["procs", "place"],
-        value_parser = clap::value_parser!(u32).range(1..i64::from(MOST_PROCESSES))
+        value_parser = |text: &str| number(text, MOST_PROCESSES - 1)
     )]
     as_processes: Option<u32>,
     /// Folder in which programs are looked for before all others; may be repeated.
     #[arg(long, value_name = "FOLDER")]
     path: Vec<PathBuf>,
+}
+
+/// Reads a number of processes.
+fn number(text: &str, most: u32) -> Result<u32, String> {
+    let given = text.parse().ok().filter(|given| (1..=most).contains(given));
+    given.ok_or_else(|| format!("give a number from 1 to {most}"))
 }
 
 /// Lists the machines of this user, and what each of their tasks does.

@@ -63,6 +63,9 @@ fn mistakes_are_told() {
         (&["job", "run", "sleep", "1"], &["put `--` before the program"]),
         (&["stat", "--interval", "0"], &["give seconds"]),
         (&["stat", "--pairs"], &["required arguments were not provided", "--groups"]),
+        (&["pvm", "run", "--as-processes=300", "./p"], &["'300'", "a number from 1 to 255"]),
+        (&["pvm", "run", "--procs", "257", "./p"], &["'257'", "a number from 1 to 256"]),
+        (&["pvm", "run", "--procs", "0", "./p"], &["'0'", "a number from 1 to 256"]),
         // Addresses.
         (&["ls", "math"], &["tcp://HOST:PORT"]),
         (&["ls", "tcp://127.0.0.1:7000/math"], &["tcp://HOST:PORT"]),
