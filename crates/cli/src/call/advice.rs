@@ -168,10 +168,20 @@ fn open_quote(text: &str) -> Option<char> {
     open
 }
 
+/// Proposes the procedures of resources that have the name that was typed: `counter.add` for `add`.
+fn of_resource(typed: &str, there: &[&str]) -> Option<String> {
+    let has_name = |name: &&&str| name.rsplit_once('.').is_some_and(|(_, last)| last == typed);
+    let quoted = |name: &&str| format!("\"{name}\"");
+    let named: Vec<_> = there.iter().filter(has_name).map(quoted).collect();
+    (!named.is_empty()).then(|| format!(". Did you mean {}?", named.join(" or ")))
+}
+
 /// The error for a procedure that the interface lacks.
 pub fn no_procedure(name: &str, typed: &str, interface: &DynamicInterface) -> CommandError {
     let there: Vec<&str> = interface.interface().bound().map(|p| p.name.as_str()).collect();
-    let advice = match did_you_mean(typed, there.iter().copied()) {
+    let similar =
+        of_resource(typed, &there).unwrap_or_else(|| did_you_mean(typed, there.iter().copied()));
+    let advice = match similar {
         none if none.is_empty() => format!(". It has {}", there.join(", ")),
         advice => advice,
     };
@@ -267,6 +277,12 @@ mod tests {
         );
         let missing = no_procedure("i", "ad", &interface()).to_string();
         assert_eq!(missing, "\"i\" (a:b/i) has no procedure `ad`. Did you mean \"add\"?");
+        let method = no_procedure("i", "read", &interface()).to_string();
+        assert!(method.ends_with("no procedure `read`. Did you mean \"file.read\"?"), "{method}");
+        assert_eq!(
+            of_resource("get", &["get.a", "a.get", "b.get", "forget"]),
+            Some(". Did you mean \"a.get\" or \"b.get\"?".into())
+        );
         let other = no_procedure("i", "subtract", &interface()).to_string();
         assert!(other.contains("It has ") && other.contains("file.read"), "{other}");
     }

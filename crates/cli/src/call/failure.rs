@@ -31,6 +31,11 @@ pub fn explain(procedure: &str, deadline: Option<Duration>, error: CallError) ->
             "the call of {procedure} failed, because the server has revoked this command's \
              binding: call again"
         ),
+        CallError::NoSuchHandle => format!(
+            "the call of {procedure} failed: {error}. A handle ends with the command that got it. \
+             Put the call that returns it in front, and type `_` for the handle, as in `upcall \
+             call files.open etc + file.read _ 0 16`"
+        ),
         _ => return error.into(),
     };
     CommandError::new(CommandError::from(error).exit(), text)
@@ -51,6 +56,7 @@ mod tests {
             (CallError::Aborted { sent: true }, Exit::Deadline, "within 50ms, and may still run"),
             (CallError::Aborted { sent: false }, Exit::Deadline, "within 50ms, so it does not run"),
             (CallError::Revoked, Exit::Refused, "call of math.add failed"),
+            (CallError::NoSuchHandle, Exit::Usage, "type `_` for the handle, as in"),
             (CallError::Panicked("as asked".into()), Exit::Failed, "as asked"),
         ] {
             let error = explain("math.add", Some(Duration::from_millis(50)), error);

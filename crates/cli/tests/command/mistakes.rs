@@ -45,6 +45,12 @@ fn mistakes_are_told() {
         (&["call", "greeter.greet", "@no-such"], &["cannot read no-such", "'\"@no-such\"'"]),
         (&["call", "files.file.read", "_", "0", "1"], &["no call before this one"]),
         (&["call", "files.root", "+"], &["a `+` has no procedure after it"]),
+        // A handle of a command before, and a method without its resource.
+        (&["call", "files.file.read", "1", "0", "1"], &["type `_` for the handle", "file.read _"]),
+        (
+            &["call", "files.open", "etc", "+", "read", "_", "0", "1"],
+            &["has no procedure `read`. Did you mean \"file.read\"?"],
+        ),
         // No call is made if a later one is wrong: `answer` finds no result printed.
         (&["call", "math.add", "1", "2", "+", "add", "1", "true"], &["argument `b` is a s32"]),
         (&["call", "files.root", "+", "open", "@no-such"], &["cannot read no-such"]),
