@@ -2,7 +2,7 @@
 
 use crate::error;
 use crate::gate::without_lock;
-use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -88,6 +88,14 @@ unsafe impl Send for Guard<'_> {}
 impl PyBytesView {
     fn __len__(&self) -> usize {
         self.len
+    }
+
+    /// Only says what to do: a byte that is checked here could be another one when it is used.
+    fn __getitem__(&self, _index: &Bound<'_, PyAny>) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "upcall.Bytes has no single bytes, because the client can still change them: call \
+             bytes(data) first",
+        ))
     }
 
     fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {

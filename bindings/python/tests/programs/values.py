@@ -24,6 +24,9 @@ def take(data: upcall.Bytes) -> bytes:
     seen[:] = [data]
     assert "memory" not in dir(data) and not isinstance(data, bytes)
     raises(TypeError, lambda: memoryview(data))  # type: ignore[arg-type]
+    view: typing.Any = data
+    for read in (lambda: view[0], lambda: view[1:2], lambda: list(view)):
+        assert "call bytes(data) first" in str(raises(TypeError, read))
     data.write_to(file)
     parts = hashlib.sha256()
     for chunk in data.chunks(1000):
