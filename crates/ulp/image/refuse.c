@@ -92,10 +92,27 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return ENOSYS;
 }
 
+/* What the next call of dlerror returns. */
+static const char *library_error;
+
 REFUSES(dlopen, LIBRARIES);
 void *dlopen(const char *file, int mode)
 {
     (void)file, (void)mode;
     refused("dlopen", LIBRARIES);
+    library_error = "dlopen is refused in a task: " LIBRARIES;
     return 0;
+}
+
+/* libc's own, which is there if the image uses a function that reports errors to it, as dlsym. */
+extern char *__dlerror(void) __attribute__((weak));
+
+/* As libc's: the text of the last error, once. */
+char *dlerror(void)
+{
+    const char *text = library_error;
+    library_error = 0;
+    if (!text && __dlerror)
+        return __dlerror();
+    return (char *)text;
 }

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -46,5 +47,12 @@ int main(void)
     IS_REFUSED(syscall(SYS_execveat, file, "", args, environ, AT_EMPTY_PATH));
     if (pthread_create(&thread, 0, nothing, 0) != ENOSYS)
         return 2;
-    return dlopen("libm.so", RTLD_NOW) ? 3 : 0;
+    if (dlerror())
+        return 3;
+    if (dlopen("libm.so", RTLD_NOW))
+        return 4;
+    const char *text = dlerror();
+    if (!text || !strstr(text, "dlopen is refused in a task: ") || !strstr(text, "statically"))
+        return 5;
+    return dlerror() ? 6 : 0;
 }
