@@ -45,7 +45,7 @@ pub use hint::NameHint;
 pub(crate) use seen::listening;
 pub use seen::{domains_in, folders, names_in};
 pub use socket::{
-    Access, Group, foreign_owner, has_ended, listen, listen_as, listen_at, process_of,
+    Access, Group, foreign_owner, has_ended, listen, listen_as, listen_at, not_open, process_of,
     sweep,
 };
 use socket::{folder_of, number_in};

@@ -93,13 +93,7 @@ pub(crate) fn connect(
     let connection = Connection::connect_until(&socket, Instant::now() + PATIENCE).map_err(
         |error| match error.kind() {
             _ if is_shut(&error) => absent("it has ended".into()),
-            std::io::ErrorKind::PermissionDenied => {
-                let own = upcall_os::socket::own_user();
-                unreachable(format!(
-                    "user {own} may not connect to {}, which its home's mode and group decide",
-                    socket.display()
-                ))
-            }
+            std::io::ErrorKind::PermissionDenied => unreachable(names::not_open(&socket)),
             _ => failed(error),
         },
     )?;

@@ -393,7 +393,7 @@ fn each_side_says_which_users_it_accepts() {
     denied(
         client(&place, Space::Same, OTHER),
         "bind-expecting trial any",
-        &["user 61002 may not connect", "mode and group"],
+        &["user 61002 may not connect", "mode and group, 0600 and", "ask user `61001`"],
     );
     drop(server);
     let server = serve(&place, Space::Same, ONE, "mode=666");
@@ -416,7 +416,7 @@ fn each_side_says_which_users_it_accepts() {
     denied(
         client(&place, Space::Same, OTHER),
         "bind-expecting trial any",
-        &["user 61002 may not connect"],
+        &["user 61002 may not connect", "0660 and `61001`", "join group `61001`"],
     );
     let mut member = as_user(OTHER);
     *member.last_mut().expect("a word") = format!("--groups={ONE}");
@@ -463,7 +463,12 @@ fn an_object_is_shared_between_users() {
     };
     let mut home = share(ONE, "make admit=61002");
     home.hear().expect_ok("an object");
-    refused(OTHER, "find 61001", "Unreachable", &["user 61002 may not connect", "mode and group"]);
+    refused(
+        OTHER,
+        "find 61001",
+        "Unreachable",
+        &["user 61002 may not connect", "mode and group, 0600 and"],
+    );
     home.say("leave");
     home.ended();
     let mut home = share(ONE, "make mode=666 admit=61002");

@@ -196,6 +196,45 @@ pub fn foreign_owner(socket: &Path) -> Option<u32> {
     (!may_remove).then_some(owner)
 }
 
+/// Why the kernel does not let this process connect to a socket, and what to do.
+///
+/// # Blocks
+/// As [`upcall_os::user::name_of`].
+pub fn not_open(socket: &Path) -> String {
+    let (user, path) = (own_user(), socket.display());
+    let Ok(found) = fs::symlink_metadata(socket) else {
+        return format!(
+            "user {user} may not connect to {path}: the mode of its folder does not permit it, so \
+             ask the owner of that folder"
+        );
+    };
+    let group = (found.gid(), has_group(found.gid()));
+    not_permitted(user, socket, found.mode() & 0o7777, found.uid(), group)
+}
+
+/// The text of [`not_open`] for a socket with this mode, owner and group. `group` says whether this
+/// process is a member.
+fn not_permitted(
+    user: u32,
+    socket: &Path,
+    mode: u32,
+    owner: u32,
+    (group, is_member): (u32, bool),
+) -> String {
+    let owner = upcall_os::user::name_of(owner).unwrap_or_else(|| owner.to_string());
+    let named = upcall_os::group::name_of(group).unwrap_or_else(|| group.to_string());
+    let advice = if mode & 0o020 != 0 && !is_member {
+        format!("join group `{named}` and log in again, or ask user `{owner}` for another mode")
+    } else {
+        format!("ask user `{owner}` for another mode and group")
+    };
+    format!(
+        "user {user} may not connect to {}: the socket's mode and group, {mode:04o} and \
+         `{named}`, do not permit it. To connect, {advice}",
+        socket.display()
+    )
+}
+
 /// Returns `true` if the process that made a socket has certainly ended.
 ///
 /// The kernel is asked for the process number in the socket's name, so this works also where this
@@ -256,4 +295,30 @@ pub(super) fn sweep_in(folder: &Path) {
 fn may_be_name(entry: &str) -> bool {
     let named = [GROUP, OBJECT, jobs::NAMED, jobs::TURNS];
     check(entry).is_ok() || named.iter().any(|prefix| entry.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_socket_states_its_mode_and_group_and_what_to_do() {
+        // Neither these users nor the group have names.
+        let (owner, group) = (4_000_001, 4_000_002);
+        let text = |mode, is_member| {
+            not_permitted(61_002, Path::new("/names/domain.1"), mode, owner, (group, is_member))
+        };
+        for (mode, is_member, advice) in [
+            (0o660, false, "join group `4000002` and log in again, or ask user `4000001`"),
+            (0o600, false, "To connect, ask user `4000001` for another mode and group"),
+            (0o600, true, "To connect, ask user `4000001` for another mode and group"),
+        ] {
+            let text = text(mode, is_member);
+            let state = format!("mode and group, {mode:04o} and `4000002`, do not permit it");
+            assert!(text.starts_with("user 61002 may not connect to /names/domain.1"), "{text}");
+            assert!(text.contains(&state) && text.contains(advice), "{text}");
+        }
+        let gone = not_open(Path::new("/no/such/socket"));
+        assert!(gone.contains("may not connect to /no/such/socket"), "{gone}");
+    }
 }

@@ -25,7 +25,7 @@ pub(super) fn connect(
             }
             io::ErrorKind::WouldBlock => BindError::NoAnswer { name: name.into(), after: PATIENCE },
             io::ErrorKind::PermissionDenied => {
-                BindError::Denied { name: name.into(), reason: not_open(socket) }
+                BindError::Denied { name: name.into(), reason: crate::names::not_open(socket) }
             }
             _ => BindError::Resource { what: format!("connecting to {}", socket.display()), error },
         })?;
@@ -49,15 +49,6 @@ pub(super) fn check(name: &str, server: &Peer, accepts: &Policy) -> Result<(), B
         found: Some(server.uid),
         reason,
     })
-}
-
-/// Why the kernel does not let this process connect.
-fn not_open(socket: &Path) -> String {
-    let user = upcall_os::socket::own_user();
-    format!(
-        "user {user} may not connect to {}, which the server's mode and group decide",
-        socket.display()
-    )
 }
 
 pub(crate) fn refused(name: &str, wanted: &str, refusal: BindRefusal) -> BindError {
