@@ -415,11 +415,19 @@ impl fmt::Display for CallError {
             Self::Revoked => write!(f, "the binding was revoked; bind again"),
             Self::NoSuchProcedure => write!(f, "the server has no such procedure"),
             Self::BadReply(why) => write!(f, "the server's reply is malformed: {why}"),
-            Self::Quota { bytes, limit, of } => write!(
-                f,
-                "the server did not run the call: its arguments take {bytes} bytes there as \
-                values, more than the {limit} of {of}; send less at a time, or raise that limit"
-            ),
+            // The server stops reading at the limit, so the whole length is not known.
+            Self::Quota { limit, of, .. } => {
+                let others = match of {
+                    QuotaScope::Call => "",
+                    QuotaScope::Client | QuotaScope::All => ", with those of other calls,",
+                };
+                write!(
+                    f,
+                    "the server did not run the call: its arguments{others} take more than {limit} \
+                    bytes there as values, the limit for {of}; send less at a time, or raise that \
+                    limit"
+                )
+            }
             Self::ResultQuota { bytes, limit, of } => write!(
                 f,
                 "the procedure has run, and the server did not keep its result of {bytes} bytes: \
@@ -650,6 +658,23 @@ impl std::error::Error for ServeError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The server has not read all arguments, so their length is not in the text.
+    #[test]
+    fn a_quota_of_values_is_told_by_its_limit_alone() {
+        for (of, part) in [
+            (QuotaScope::Call, "its arguments take more than 65536 bytes there"),
+            (
+                QuotaScope::Client,
+                "arguments, with those of other calls, take more than 65536 bytes",
+            ),
+            (QuotaScope::All, "arguments, with those of other calls, take more than 65536 bytes"),
+        ] {
+            let text = CallError::Quota { bytes: 65_580, limit: 65_536, of }.to_string();
+            assert!(text.contains(part) && !text.contains("65580"), "{text}");
+            assert!(text.contains(&format!("the limit for {of}")), "{text}");
+        }
+    }
 
     /// What this process could not write has not reached the server.
     #[test]
