@@ -93,7 +93,8 @@ pub fn run(args: &CallArgs) -> CommandResult {
     let interface = parsed.map_err(|error| CommandError::new(Exit::Mismatch, error))?;
     if first.is_none() && !args.help_procedures && (!args.arguments.is_empty() || args.raw) {
         return Err(CommandError::usage(format_args!(
-            "{name:?} names no procedure: type {name}.PROCEDURE, or leave out all else to see them"
+            "{name:?} names no procedure: type {name}.PROCEDURE; `upcall call {name}` shows the \
+             procedures"
         )));
     }
     let Some(first) = first.filter(|_| !args.help_procedures) else {

@@ -54,7 +54,10 @@ fn mistakes_are_told() {
         // No call is made if a later one is wrong: `answer` finds no result printed.
         (&["call", "math.add", "1", "2", "+", "add", "1", "true"], &["argument `b` is a s32"]),
         (&["call", "files.root", "+", "open", "@no-such"], &["cannot read no-such"]),
-        (&["call", "files", "etc"], &["names no procedure: type files.PROCEDURE"]),
+        (
+            &["call", "files", "etc"],
+            &["names no procedure: type files.PROCEDURE; `upcall call files` shows"],
+        ),
         (&["call", "--deadline", "soon", "math.add", "1", "2"], &["give seconds"]),
         (&["call", "--deadline=-1", "math.add", "1", "2"], &["give seconds"]),
         (
