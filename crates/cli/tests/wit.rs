@@ -220,6 +220,52 @@ fn generate_writes_a_module_for_python() {
 }
 
 #[test]
+fn generate_takes_the_language_from_the_output() {
+    let files = Files::new(&[("old.wit", OLD), ("out.py/.keep", "")]);
+    let python = upcall_idl::generate_python(files.path("old.wit")).expect("a module");
+    let rust = upcall_idl::generate(files.path("old.wit")).expect("stubs").code;
+    let c = upcall_idl::generate_c(files.path("old.wit"), "stubs").expect("stubs").header;
+    for (output, said, file, expected) in [
+        ("stubs.py", "stubs.py\n", "stubs.py", &python),
+        ("stubs.rs", "stubs.rs\n", "stubs.rs", &rust),
+        ("stubs.txt", "stubs.txt\n", "stubs.txt", &rust),
+        ("stubs.c", "stubs.h\nstubs.c\n", "stubs.h", &c),
+        ("stubs.h", "stubs.h\nstubs.c\n", "stubs.h", &c),
+        ("stubs --lang c", "stubs.h\nstubs.c\n", "stubs.h", &c),
+        // The ending of a folder is no language.
+        ("out.py", "out.py/old.rs\n", "out.py/old.rs", &rust),
+    ] {
+        let (code, found, error) = files.run(&format!("generate old.wit -o {output}"));
+        assert_eq!((code, found.as_str()), (0, said), "{output}: {error}");
+        let found = std::fs::read_to_string(files.path(file)).expect("the stubs");
+        assert_eq!(found, *expected, "{output}");
+    }
+    for (arguments, said) in [
+        (
+            "--lang c -o new.py",
+            "--lang c cannot write new.py: name a file that ends in .c, or type --lang python",
+        ),
+        (
+            "--lang python -o new.h",
+            "--lang python cannot write new.h: name a file that ends in .py, or type --lang c",
+        ),
+        (
+            "-o new-stubs.py",
+            "new-stubs.py is not written, because Python cannot import a module of the name \
+             \"new-stubs\": name the file new_stubs.py",
+        ),
+        ("--lang python -o 1new.py", "name the file _1new.py"),
+    ] {
+        let (code, found, error) = files.run(&format!("generate old.wit {arguments}"));
+        assert_eq!((code, found.as_str()), (2, ""), "{arguments}: {error}");
+        assert!(error.contains(said), "{arguments}: {error}");
+    }
+    for file in ["new.py", "new.h", "new-stubs.py", "1new.py"] {
+        assert!(!files.path(file).exists(), "{file}");
+    }
+}
+
+#[test]
 fn check_tells_all_that_is_wrong() {
     let files = Files::new(&[
         ("good.wit", OLD),
