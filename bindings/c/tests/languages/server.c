@@ -226,7 +226,16 @@ int main(int count, char **arguments) {
     if (count < 3) return 2;
     lacks.rename = NULL;
     if (more_export(server, arguments[2], &lacks, &error) != UPCALL_MISUSE
-        || !strstr(error.text, "more_server_t.rename is NULL"))
+        || strcmp(error.text, "the interface has the procedure `rename`: set `.rename` of the "
+                              "more_server_t to its function")
+               != 0)
+        return 3;
+    lacks = more;
+    lacks.every = NULL;
+    if (more_export(server, arguments[2], &lacks, &error) != UPCALL_MISUSE
+        || strcmp(error.text, "the interface carries test:every/every@1.0.0: set `.every` of the "
+                              "more_server_t to its functions")
+               != 0)
         return 3;
     upcall_server_set_processors(server, 2);
     upcall_server_set_spare_processors(server, 4);

@@ -27,6 +27,15 @@ fn switch(arms: &str) -> String {
     }
 }
 
+/// The check that member `name` of the struct `server` is set. `has` says what the interface has,
+/// and `set` what belongs into the member.
+fn null_check(server: &str, name: &str, has: &str, set: &str) -> String {
+    format!(
+        "    if (f_->{name} == NULL) return upcall_misuse(error_, \"the interface {has}: set \
+        `.{name}` of the {server} to its {set}\");\n"
+    )
+}
+
 /// Dispatches calls of carried interfaces to their own functions. Each of `parts` has its member,
 /// its prefix, the number of its first procedure, and its number of procedures.
 fn carried(server: &str, parts: &[(String, String, usize, usize)]) -> String {
@@ -83,11 +92,11 @@ impl CGenerator<'_> {
                 self.interface(part.interface).id
             );
             let _ = writeln!(members, "    const {other}_server_t *{name};");
+            let has = format!("carries {}", self.interface(part.interface).id);
+            checks.push_str(&null_check(&server, &name, &has, "functions"));
             let _ = writeln!(
                 checks,
-                "    if (f_->{name} == NULL) return upcall_misuse(error_, \"{server}.{name} is \
-                NULL\");\n    if (check_{other}(f_->{name}, error_) != UPCALL_OK) return \
-                UPCALL_MISUSE;"
+                "    if (check_{other}(f_->{name}, error_) != UPCALL_OK) return UPCALL_MISUSE;"
             );
             parts.push((name, other, part.first, self.interface(part.interface).procedures.len()));
         }
@@ -98,11 +107,8 @@ impl CGenerator<'_> {
             members.push_str(&self.docs(procedure.docs.as_deref(), &procedure.signature, "    "));
             let params = self.server_params(index, procedure);
             let _ = writeln!(members, "    void (*{name})({});", params.join(", "));
-            let _ = writeln!(
-                checks,
-                "    if (f_->{name} == NULL) return upcall_misuse(error_, \"{server}.{name} is \
-                NULL\");"
-            );
+            let has = format!("has the procedure `{}`", procedure.name);
+            checks.push_str(&null_check(&server, &name, &has, "function"));
             let serve = self.serve(index, number, procedure, &server, &name);
             let _ = writeln!(
                 arms,
