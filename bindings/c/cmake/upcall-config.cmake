@@ -35,16 +35,30 @@ endif()
 
 find_program(UPCALL_COMMAND upcall HINTS "@BINDIR@")
 
-function(upcall_add_interface name wit)
+function(upcall_add_interface)
+    set(form "the form is upcall_add_interface(NAME WIT [LONG_NAMES])")
+    if(ARGC LESS 2)
+        message(FATAL_ERROR "upcall_add_interface(${ARGN}): a name and a WIT file are expected; "
+            "${form}")
+    endif()
+    set(name "${ARGV0}")
+    set(wit "${ARGV1}")
     cmake_parse_arguments(PARSE_ARGV 2 arg "LONG_NAMES" "" "")
     if(arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "upcall_add_interface(${name} ${wit}): "
-            "unknown arguments: ${arg_UNPARSED_ARGUMENTS}; the form is "
-            "upcall_add_interface(NAME WIT [LONG_NAMES])")
+            "unknown arguments: ${arg_UNPARSED_ARGUMENTS}; ${form}")
+    endif()
+    if(TARGET ${name})
+        message(FATAL_ERROR "upcall_add_interface(${name} ${wit}): there is a target ${name}; "
+            "give the interface a name of its own")
     endif()
     if(NOT UPCALL_COMMAND)
         message(FATAL_ERROR "upcall_add_interface(${name} ${wit}): the command `upcall` was found "
             "neither in @BINDIR@ nor in PATH; install it, or set UPCALL_COMMAND to its path")
+    endif()
+    if(NOT EXISTS "${UPCALL_COMMAND}" OR IS_DIRECTORY "${UPCALL_COMMAND}")
+        message(FATAL_ERROR "upcall_add_interface(${name} ${wit}): UPCALL_COMMAND is "
+            "${UPCALL_COMMAND}, which is no program; set it to the path of the command `upcall`")
     endif()
     if(NOT CMAKE_C_COMPILER_LOADED)
         message(FATAL_ERROR "upcall_add_interface(${name} ${wit}): the generated code is C; "

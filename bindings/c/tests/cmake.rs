@@ -74,6 +74,21 @@ fn what_cannot_be_built_is_refused_with_what_to_do() {
             false,
             vec!["unknown arguments: LONG_NAME", "upcall_add_interface(NAME WIT [LONG_NAMES])"],
         ),
+        (
+            &format!("{found}upcall_add_interface(greeter)"),
+            false,
+            vec![
+                "upcall_add_interface(greeter): a name and a WIT file are expected",
+                "upcall_add_interface(NAME WIT [LONG_NAMES])",
+            ],
+        ),
+        (
+            &format!(
+                "{found}add_custom_target(greeter)\nupcall_add_interface(greeter greeter.wit)"
+            ),
+            false,
+            vec!["there is a target greeter", "name of its own"],
+        ),
     ] {
         let (done, said) = configure(lines, bin);
         assert_eq!(done, accepted, "{lines}: {said}");
@@ -86,6 +101,24 @@ fn what_cannot_be_built_is_refused_with_what_to_do() {
     let lines = &format!("{found}upcall_add_interface(greeter greeter.wit)");
     let (done, said) = configure_in("CXX", lines, bin);
     assert!(!done && said.contains("add C to the languages"), "{said}");
+}
+
+#[test]
+fn a_command_that_is_no_program_is_named() {
+    if Command::new("cmake").arg("--version").output().is_err() {
+        return eprintln!("skipped: no cmake here");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let bin = folder.path().to_str().unwrap();
+    for wrong in [format!("{bin}/upcal"), bin.to_owned()] {
+        let lines = format!(
+            "find_package(upcall REQUIRED)\nset(UPCALL_COMMAND {wrong})\n\
+             upcall_add_interface(greeter greeter.wit)"
+        );
+        let (done, said) = configure(&lines, "/nowhere");
+        let expected = format!("UPCALL_COMMAND is {wrong}, which is no program");
+        assert!(!done && said.contains(&expected), "{said}");
+    }
 }
 
 #[test]
