@@ -3,7 +3,8 @@
 A call neither blocks its event loop nor takes a kernel thread: a hundred concurrent calls are a
 hundred user-level threads of the runtime. Cancelling a task cancels its call: the server continues,
 and the result is dropped when it arrives. Deadlines are those of the client:
-`client.with_deadline(0.5).aio.read(...)`.
+`client.with_deadline(0.5).aio.read(...)`, or `files.with_deadline(0.5).read(...)` for a client that
+`upcall.aio.bind` returned. A token (`with_cancel`) has no effect here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import weakref
 
 from upcall import _upcall
 from upcall._accepting import Accepts, Group
+from upcall._client import Client as _SyncClient
 from upcall._client import Pacing
 from upcall._dynamic import bind as _bind
 from upcall._serving import Addresses, Served, start
@@ -25,6 +27,7 @@ from upcall._serving import Addresses, Served, start
 __all__ = ["Client", "Resource", "bind", "serve"]
 
 _V = typing.TypeVar("_V", bound="View", covariant=True)
+_C = typing.TypeVar("_C", bound="Client")
 
 
 class _Loop:
@@ -107,6 +110,15 @@ class View:
 
 class Client(View):
     """The base class of all clients for asyncio."""
+
+    def with_deadline(self: _C, seconds: float | None) -> _C:
+        """The same client, with a deadline for each call.
+
+        Calls raise `CallAborted` after `seconds`, and so do those of the objects that they return;
+        `None` means no deadline.
+        """
+        sync = typing.cast(_SyncClient, self._sync)
+        return type(self)(sync.with_deadline(seconds))
 
 
 class Resource(View):

@@ -124,6 +124,7 @@ async def main() -> None:
         (lambda: client.aio.add(-1, 1), ValueError),
         (lambda: client.aio.add(1), TypeError),  # type: ignore[call-arg]
         (lambda: client.with_deadline(0.05).aio.late(400), upcall.CallAborted),
+        (lambda: view.with_deadline(0.05).late(400), upcall.CallAborted),
     ]
     for call, kind in cases:
         try:
