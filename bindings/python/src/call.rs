@@ -38,8 +38,9 @@ impl<'py> CallArguments<'py> {
         let (name, params) = (&procedure.client_method, &procedure.params);
         if given.len() > params.len() {
             return Err(PyTypeError::new_err(format!(
-                "{name}() takes {} arguments, and {} were given",
+                "{name}() takes {} argument{}, and {} were given",
                 params.len(),
+                if params.len() == 1 { "" } else { "s" },
                 given.len()
             )));
         }

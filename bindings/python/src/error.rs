@@ -10,8 +10,12 @@ use upcall_rpc::{BindError, CallError, ServeError};
 /// The duration that a keyword argument gives as a number of seconds; zero without one.
 pub fn seconds(given: Option<&Bound<'_, PyAny>>) -> PyResult<Duration> {
     let Some(given) = given else { return Ok(Duration::ZERO) };
+    let number: f64 = given.extract().map_err(|_| {
+        let class = given.get_type().name().map_or("?".into(), |name| name.to_string());
+        PyTypeError::new_err(format!("`wait` is a number of seconds, and {class} was given"))
+    })?;
     let wrong = |_| PyValueError::new_err("`wait` is a number of seconds, not negative");
-    Duration::try_from_secs_f64(given.extract()?).map_err(wrong)
+    Duration::try_from_secs_f64(number).map_err(wrong)
 }
 
 /// A value that cannot be written.

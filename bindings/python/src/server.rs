@@ -239,7 +239,8 @@ fn write<'py>(
     let put = |writer: &mut PythonWriter<'_>,
                typed: &crate::plan::Typed,
                value: &Bound<'py, PyAny>,
-               at| {
+               at,
+               what: &str| {
         writer.put_at(typed, value, at).map_err(|fault| match fault {
             crate::error::ConversionError::Call(CallError::TooLong { what, len, limit }) => {
                 Unwritten::TooLong(EncodeError::TooLong { what, len, limit })
@@ -247,14 +248,14 @@ fn write<'py>(
             fault => Unwritten::Python(error::fault(
                 py,
                 fault,
-                &format!("the result of {}()", procedure.name),
+                &format!("the {what} of {}()", procedure.name),
                 "",
                 0,
             )),
         })
     };
     let TypePlan::Result { ok, err, at } = &results.server.ty else {
-        return put(writer, &results.server, &result.map_err(Unwritten::Python)?, 0);
+        return put(writer, &results.server, &result.map_err(Unwritten::Python)?, 0, "result");
     };
     let found = match result {
         Ok(value) => Ok(value),
@@ -266,15 +267,21 @@ fn write<'py>(
             }
         }
     };
-    let (is_err, typed, value) = match found {
-        Ok(value) => (0, ok, value),
-        Err(value) => (1, err, value),
+    let (is_err, typed, value, what) = match found {
+        Ok(value) => (0, ok, value, "result"),
+        Err(value) => (1, err, value, "error"),
     };
     writer.put_number(0, is_err, 1);
     match typed {
-        Some(typed) => put(writer, typed, &value, *at),
+        Some(typed) => put(writer, typed, &value, *at, what),
         None => Ok(()),
     }
+}
+
+/// Returns `true` if the interface declares an error with a value for the procedure.
+fn declares_error(procedure: &ProcedurePlan) -> bool {
+    let result = procedure.result.as_ref().map(|result| &result.server.ty);
+    matches!(result, Some(TypePlan::Result { err: Some(_), .. }))
 }
 
 /// The text about an exception that the client gets; the server logs all of it.
@@ -284,11 +291,17 @@ fn failed(py: Python<'_>, procedure: &ProcedurePlan, error: PyErr) -> ProcedureE
     let text = error.value(py).str().map_or_else(|_| String::new(), |text| text.to_string());
     // Includes the traceback.
     let error = error.into_value(py);
-    let log = || names::get(py)?.serving.bind(py).call_method1("failed", (&procedure.name, error));
-    if let Err(worse) = log() {
+    let log = || {
+        let serving = names::get(py)?.serving.bind(py);
+        let told = (&procedure.name, error, declares_error(procedure));
+        serving.call_method1("failed", told)?.extract::<String>()
+    };
+    let advice = log().unwrap_or_else(|worse| {
         worse.write_unraisable(py, None);
-    }
-    ProcedureEnd::Failed(if text.is_empty() { class } else { format!("{class}: {text}") })
+        String::new()
+    });
+    let text = if text.is_empty() { class } else { format!("{class}: {text}") };
+    ProcedureEnd::Failed(text + &advice)
 }
 
 /// How long the caller of the procedure that the calling thread runs still waits, in seconds.

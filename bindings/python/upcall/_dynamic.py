@@ -66,6 +66,8 @@ def bind(
         upcall.BindError: no such server, not permitted, or, with a WIT file, another version of a
             procedure.
     """
+    if isinstance(wit, type):
+        raise TypeError(f"`upcall.bind` takes no class: write `{wit.__name__}({name!r})`")
     identity, source, limits = _upcall.learn(name, expect, wait)
     if wit is None:
         module = _module(identity, _upcall.module_of(identity, source, limits))

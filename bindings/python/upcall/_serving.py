@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+import traceback
 import types
 import typing
 
@@ -116,6 +117,9 @@ def _exports(
         named = dict(name)
     elif isinstance(server, str):
         raise TypeError(f"the name comes first, as in serve({server!r}, {_example(name)})")
+    elif server is None and (base := _interface_class(name)) is not None:
+        export = base.__name__.removeprefix("Serve").lower()
+        raise TypeError(f"the name is missing, as in serve({export!r}, {_example(name)})")
     else:
         raise TypeError(
             f"the name is a str, or a mapping from names to objects, not {type(name).__name__}"
@@ -133,6 +137,12 @@ def _exports(
             )
         exports.append((export, kind._upcall_kind, what))
     return exports
+
+
+def _interface_class(given: object) -> type | None:
+    """The generated class from which the given class derives, or the class of the given object."""
+    kind = given if isinstance(given, type) else type(given)
+    return next((base for base in kind.__mro__ if "_upcall_kind" in vars(base)), None)
 
 
 def _example(given: object) -> str:
@@ -304,9 +314,32 @@ def wait(
         _ends.reset(before)
 
 
-def failed(procedure: str, error: BaseException) -> None:
-    """For the engine: a procedure raised an exception that its interface does not declare."""
+def failed(procedure: str, error: BaseException, declares_error: bool) -> str:
+    """For the engine: a procedure raised an exception that its interface does not declare.
+
+    Returns what is to be added to the exception's text.
+    """
+    raised = _raised_value(error) if declares_error else None
+    if raised is not None:
+        error.add_note(f"Write `raise upcall.Err({raised})` for an error of the interface.")
     _log.error("the procedure %s failed", procedure, exc_info=error)
+    return "" if raised is None else f"; write `raise upcall.Err({raised})`"
+
+
+def _raised_value(error: BaseException) -> str | None:
+    """The expression that a procedure raised although its value is no exception."""
+    if type(error) is not TypeError or str(error) != "exceptions must derive from BaseException":
+        return None
+    import ast
+
+    lines = [frame.line for frame in traceback.extract_tb(error.__traceback__)]
+    try:
+        statement = ast.parse(lines[-1] or "").body[0]
+    except (IndexError, SyntaxError):
+        return ".."
+    if isinstance(statement, ast.Raise) and statement.exc is not None:
+        return ast.unparse(statement.exc)
+    return ".."
 
 
 @atexit.register

@@ -32,6 +32,8 @@ wrong: list[tuple[typing.Any, typing.Any, str]] = [
     ("greeter", (ServeEvery, English), "English is a class: pass an object, English()"),
     (server, "greeter", "the name comes first, as in serve('greeter', Partial())"),
     (English, "greeter", "the name comes first, as in serve('greeter', English())"),
+    (server, None, "the name is missing, as in serve('every', Partial())"),
+    (English, None, "the name is missing, as in serve('every', English())"),
     (7, server, "the name is a str, or a mapping from names to objects, not int"),
     ("greeter", object(), "object, which is to serve 'greeter', has no interface"),
 ]
@@ -42,6 +44,15 @@ for served, by, said in wrong:
 octal: typing.Any = "660"
 error = raises(TypeError, lambda: upcall.start("greeter", server, mode=octal))
 assert str(error) == "the mode of a socket is a number, as 0o660, not '660'", error
+
+# Clients, before anything is bound.
+mistaken: typing.Any = "5"
+error = raises(TypeError, lambda: Every("nobody", wait=mistaken))
+assert str(error) == "`wait` is a number of seconds, and str was given", error
+raises(ValueError, lambda: Every("nobody", wait=-1))
+mistaken = Every
+error = raises(TypeError, lambda: upcall.bind("nobody", mistaken))
+assert str(error) == "`upcall.bind` takes no class: write `Every('nobody')`", error
 
 # A server runs although the program keeps nothing of it.
 upcall.start(name("dropped"), server)

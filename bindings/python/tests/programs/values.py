@@ -4,6 +4,7 @@ import array
 import gc
 import hashlib
 import inspect
+import logging
 import mmap
 import os
 import sys
@@ -13,7 +14,7 @@ import typing
 
 import upcall
 from common import every, name, raises
-from every import Deep, Every, Mode, Numbers, Point, ShapeCircle, ShapeDot
+from every import Deep, Error, Every, Mode, Numbers, Point, ShapeCircle, ShapeDot
 from upcall import errors
 
 seen: list[upcall.Bytes] = []
@@ -38,6 +39,27 @@ def take(data: upcall.Bytes) -> bytes:
     return bytes(data)[::-1]
 
 
+def bind(name: str) -> None:
+    if name == "no exception":
+        raise Error.BUSY  # type: ignore[misc]
+    if name == "of another type":
+        raise upcall.Err(7)
+
+
+def fail() -> None:
+    raise Error.BUSY  # type: ignore[misc]
+
+
+logged: list[logging.LogRecord] = []
+
+
+class Keeps(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        logged.append(record)
+
+
+logging.getLogger("upcall").addHandler(Keeps())
+
 server = every(
     bytes=take,
     add=lambda a, b: a + b,
@@ -49,7 +71,8 @@ server = every(
     names=lambda all: ["not", 7],
     find=lambda many: "no variant",
     alive=lambda: -1,
-    bind=lambda name: None,
+    bind=bind,
+    fail=fail,
     bare=lambda: "not None, and nobody cares",
 )
 
@@ -126,6 +149,9 @@ with upcall.start(name("values"), server):
     )
     assert "takes 2 arguments, and 3 were given" in str(
         raises(TypeError, lambda: client.add(1, 2, 3))  # type: ignore[call-arg]
+    )
+    assert "total() takes 1 argument, and 2 were given" in str(
+        raises(TypeError, lambda: client.total([1], 2))  # type: ignore[call-arg]
     )
     assert "has no parameter c" in str(
         raises(TypeError, lambda: client.add(1, c=2))  # type: ignore[call-arg]
@@ -212,12 +238,25 @@ with upcall.start(name("values"), server):
     assert "TypeError: the result of names()" in str(
         raises(errors.Panicked, lambda: client.names([]))
     )
+    assert "TypeError: the error of bind(): str is expected, and int was given" in str(
+        raises(errors.Panicked, lambda: client.bind_("of another type"))
+    )
     raises(errors.Panicked, lambda: client.find(1))
     raises(errors.Panicked, lambda: client.alive())
     assert (
         client.bind_("fine") is None  # type: ignore[func-returns-value]
         and client.bare() is None  # type: ignore[func-returns-value]
     )
+
+    # An error of the interface is raised in an `Err`; where the interface has none, `Err` is not
+    # proposed.
+    no_exception = "TypeError: exceptions must derive from BaseException"
+    error = raises(errors.Panicked, lambda: client.bind_("no exception"))
+    assert error.message == f"{no_exception}; write `raise upcall.Err(Error.BUSY)`", error
+    written = logging.Formatter().format(logged[-1])
+    assert "Write `raise upcall.Err(Error.BUSY)` for an error of the interface." in written
+    error = raises(errors.Panicked, client.fail)
+    assert error.message == no_exception, error
 
     # Help.
     assert str(inspect.signature(Every.add)) == "(self, /, a, b)" and "add" in dir(client)
@@ -237,8 +276,6 @@ with upcall.start(name("values"), server):
             raises(errors.TooLong, lambda: client.bind_(text))
             raises(TypeError, lambda: client.get_deep(with_(points=[1])))
             client.add(5, 6)
-
-    import logging
 
     logging.getLogger("upcall").setLevel(logging.CRITICAL)
     # Python's own caches fill at first.
