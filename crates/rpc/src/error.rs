@@ -391,8 +391,8 @@ impl fmt::Display for CallError {
                 write!(
                     f,
                     "the call was aborted: it was cancelled, or its deadline passed, before it was \
-                    sent. The procedure will not run: call again with a longer deadline, or make \
-                    fewer calls at once"
+                    sent. The procedure will not run. If the deadline passed, call again with a \
+                    longer one, or make fewer calls at once"
                 )
             }
             Self::TooLong { what, len, limit } => {
