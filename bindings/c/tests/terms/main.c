@@ -68,10 +68,14 @@ static void left(void *context, upcall_call *call, bool aside, uint64_t *result)
 /* How many calls of `outlast` have seen that their caller no longer waits. */
 static uint32_t outlasted;
 
+/* Whether the caller of `outlast` has left: until then a result would still reach it. */
+static bool caller_left;
+
 static void outlast(void *context, upcall_call *call) {
     uint64_t end = milliseconds() + GUARD;
     (void)context, (void)call;
     while (upcall_deadline() != 0 && milliseconds() < end) usleep(1000);
+    while (!__atomic_load_n(&caller_left, __ATOMIC_SEQ_CST) && milliseconds() < end) usleep(1000);
     if (upcall_deadline() == 0) __atomic_add_fetch(&outlasted, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -438,9 +442,11 @@ static void sees_deadline(const char *name) {
     CHECK(upcall_deadline() == UPCALL_NO_DEADLINE);
     /* A call that the server has runs to its end, although its caller has left. */
     uint32_t before = __atomic_load_n(&outlasted, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&caller_left, false, __ATOMIC_SEQ_CST);
     upcall_client_set_deadline(terms_base(client), 20000000);
     do CHECK(terms_outlast(client, &error) == UPCALL_ABORTED);
     while (!error.sent);
+    __atomic_store_n(&caller_left, true, __ATOMIC_SEQ_CST);
     uint64_t end = milliseconds() + GUARD;
     while (__atomic_load_n(&outlasted, __ATOMIC_SEQ_CST) == before) {
         CHECK(milliseconds() < end);
