@@ -179,7 +179,7 @@ fn a_list_that_is_copied_has_a_quota_and_the_call_does_not_run_beyond() {
     scene
         .honest
         .ask("total 4000000")
-        .expect_error("Quota", &["did not run", "32000000", "16777216", "TOML"]);
+        .expect_error("Quota", &["did not run", "more than 16777216", "TOML"]);
     assert_eq!(scene.honest.ask("total 2000000").numbers("total"), [6_000_000]);
     ledger.check("lists within the quota", 64 * MIB, Paid::CHANNEL.and(3, 3, len + 48 * MIB));
     drop((hold, filled));
