@@ -293,15 +293,12 @@ fn failed(py: Python<'_>, procedure: &ProcedurePlan, error: PyErr) -> ProcedureE
     let error = error.into_value(py);
     let log = || {
         let serving = names::get(py)?.serving.bind(py);
-        let told = (&procedure.name, error, declares_error(procedure));
-        serving.call_method1("failed", told)?.extract::<String>()
+        serving.call_method1("failed", (&procedure.name, error, declares_error(procedure)))
     };
-    let advice = log().unwrap_or_else(|worse| {
+    if let Err(worse) = log() {
         worse.write_unraisable(py, None);
-        String::new()
-    });
-    let text = if text.is_empty() { class } else { format!("{class}: {text}") };
-    ProcedureEnd::Failed(text + &advice)
+    }
+    ProcedureEnd::Failed(if text.is_empty() { class } else { format!("{class}: {text}") })
 }
 
 /// How long the caller of the procedure that the calling thread runs still waits, in seconds.

@@ -314,16 +314,14 @@ def wait(
         _ends.reset(before)
 
 
-def failed(procedure: str, error: BaseException, declares_error: bool) -> str:
+def failed(procedure: str, error: BaseException, declares_error: bool) -> None:
     """For the engine: a procedure raised an exception that its interface does not declare.
 
-    Returns what is to be added to the exception's text.
+    What to write instead is for the log alone: it quotes the server's source, which no client sees.
     """
-    raised = _raised_value(error) if declares_error else None
-    if raised is not None:
+    if declares_error and (raised := _raised_value(error)) is not None:
         error.add_note(f"Write `raise upcall.Err({raised})` for an error of the interface.")
     _log.error("the procedure %s failed", procedure, exc_info=error)
-    return "" if raised is None else f"; write `raise upcall.Err({raised})`"
 
 
 def _raised_value(error: BaseException) -> str | None:
@@ -335,7 +333,7 @@ def _raised_value(error: BaseException) -> str | None:
     lines = [frame.line for frame in traceback.extract_tb(error.__traceback__)]
     try:
         statement = ast.parse(lines[-1] or "").body[0]
-    except (IndexError, SyntaxError):
+    except (IndexError, SyntaxError, ValueError, RecursionError):
         return ".."
     if isinstance(statement, ast.Raise) and statement.exc is not None:
         return ast.unparse(statement.exc)
