@@ -3,8 +3,8 @@
 //! Only the error path looks for a hint. The search reads a bounded number of entries, and nothing
 //! that could make the process wait. Another folder is named only if no other user can replace what
 //! it holds: it and each folder above it belong to this user or to root, and where others can write
-//! they can add files, and replace none. A hint is advice: whoever follows it checks the server's
-//! user as always.
+//! they can add files, and replace none. A hint is advice: a client that follows it checks the
+//! server's user as always.
 
 use crate::names::{NameHint, NotFound, OBJECT, Whose, check, find_in, has_ended, jobs, listening};
 use std::collections::BTreeSet;

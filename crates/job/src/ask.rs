@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use upcall_directory::names::{self, jobs};
+use upcall_directory::nearby::NameKind;
 use upcall_os::socket::{Connection, Received};
 
 /// Maximum wait for a supervisor's reply: it may be starting a thousand members.
@@ -18,6 +19,13 @@ struct JobConnection<'a> {
 }
 
 impl<'a> JobConnection<'a> {
+    /// Connects to the supervisor of the job with this name. The error for an unknown name has a
+    /// hint where the job may be.
+    fn find(name: &'a str) -> Result<Self, JobRequestError> {
+        let socket = jobs::find(name).map_err(|error| error.with_hint(NameKind::Job))?;
+        Self::new(name, &socket)
+    }
+
     fn new(name: &'a str, socket: &Path) -> Result<Self, JobRequestError> {
         match Connection::connect_until(socket, Instant::now() + PATIENCE) {
             Ok(connection) => Ok(Self { name, connection }),
@@ -71,7 +79,7 @@ impl<'a> JobConnection<'a> {
     }
 
     fn ask(name: &'a str, ask: &JobRequest) -> Result<(), JobRequestError> {
-        let asking = Self::new(name, &jobs::find(name)?)?;
+        let asking = Self::find(name)?;
         asking.send(ask)?;
         asking.hear(PATIENCE)?.map(drop).ok_or_else(|| JobRequestError::Gone { name: name.into() })
     }
@@ -132,7 +140,7 @@ pub fn cont(name: &str) -> Result<(), JobRequestError> {
 /// # Errors
 /// As [`stop`].
 pub fn kill(name: &str) -> Result<(), JobRequestError> {
-    let asking = JobConnection::new(name, &jobs::find(name)?)?;
+    let asking = JobConnection::find(name)?;
     asking.send(&JobRequest::Kill)?;
     let mut patience = PATIENCE;
     while let Some(answer) = asking.hear(patience)? {

@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use upcall_directory::names::{FolderError, NameHint, NotEntered, NotFound};
-use upcall_directory::nearby::NameKind;
 
 /// Why a job was not run, or not to its end.
 #[non_exhaustive]
@@ -203,7 +202,7 @@ impl std::error::Error for JobRequestError {}
 
 impl From<NotFound> for JobRequestError {
     fn from(error: NotFound) -> Self {
-        match error.with_hint(NameKind::Job) {
+        match error {
             NotFound::BadName { name, why } => Self::BadName { name, why },
             NotFound::Unknown { name, folder, hint } => Self::NoJob { name, folder, hint },
             NotFound::Folder(error) => Self::Folder(error),
