@@ -2,7 +2,7 @@
 
 use crate::exit::{CommandError, Exit};
 use crate::expect;
-use crate::output::quoted;
+use crate::output::{line, quoted};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -92,10 +92,20 @@ impl<'a> SilentServers<'a> {
             BindError::WrongUser { .. } => {
                 expect::not_accepted(&shown(&names, socket), &error, self.command)
             }
-            _ => error.into(),
+            _ => on_one_line(error.into()),
         };
         SilentServer { names, silence: Silence::Failed(error) }
     }
+}
+
+/// The error on one line. Its text may have the path of a socket, which any user may have chosen.
+fn on_one_line(error: CommandError) -> CommandError {
+    CommandError::new(error.exit(), line(&error.to_string()))
+}
+
+/// The path of a socket on one line. Any user may have chosen it.
+fn path_of(socket: &Path) -> String {
+    line(&socket.display().to_string())
 }
 
 /// The names that lead to each socket.
@@ -118,7 +128,7 @@ const MOST_SHOWN: usize = 8;
 /// `"greeter", "math"`, or the socket of a server that has no name.
 fn shown(names: &[String], socket: &Path) -> String {
     if names.is_empty() {
-        return format!("the server at {}", socket.display());
+        return format!("the server at {}", path_of(socket));
     }
     let (first, rest) = names.split_at(names.len().min(MOST_SHOWN));
     let first = first.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
@@ -136,7 +146,7 @@ fn left_behind(names: &[String], socket: &Path, owner: u32) -> CommandError {
     let text = format!(
         "a server of user `{owner}` has ended and left its socket {}{named}. That user, root or \
          the owner of the folder can remove it: let one of them run `UPCALL_DIR={} upcall ls`",
-        socket.display(),
+        path_of(socket),
         quoted(&folder)
     );
     CommandError::new(Exit::NotFound, text)
@@ -243,6 +253,19 @@ mod tests {
         let socket = Path::new("/run/upcall/domain.1.0.a");
         assert_eq!(shown(&[], socket), "the server at /run/upcall/domain.1.0.a");
         assert_eq!(shown(&["a".into(), "b".into()], socket), "\"a\", \"b\"");
+    }
+
+    #[test]
+    fn the_name_of_a_socket_begins_no_line() {
+        let socket = Path::new("/run/upcall/domain.1.0.a\nupcall: forged");
+        let reason = socket.display().to_string();
+        let denied = on_one_line(BindError::Denied { name: "a".into(), reason }.into());
+        assert_eq!(denied.exit(), Exit::Refused);
+        let after = Duration::from_secs(5);
+        for error in [left_behind(&[], socket, 0), no_answer(&[], socket, after), denied] {
+            let text = error.to_string();
+            assert!(text.contains("domain.1.0.a upcall: forged") && !text.contains('\n'), "{text}");
+        }
     }
 
     #[test]
