@@ -5,7 +5,7 @@ use crate::expect::ExpectArgs;
 use crate::output::{
     Columns, FAINT, STRONG, cell, counted, line, note, print, print_json, println, report_all,
 };
-use crate::servers::{Silence, SilentServer, SilentServers, ask_all};
+use crate::servers::{LeftBehind, Silence, SilentServer, SilentServers, ask_all, note_left};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ struct Listing {
     rows: Vec<LsRow>,
     silent: Vec<CommandError>,
     /// What servers of other users have left that have ended.
-    left: Vec<CommandError>,
+    left: Vec<LeftBehind>,
     /// Number of servers that gave no list in folders that this process does not use, which is no
     /// failure.
     elsewhere: usize,
@@ -186,7 +186,7 @@ impl Listing {
     fn add_silent(&mut self, server: SilentServer) {
         match server.silence {
             Silence::Failed(error) => self.silent.push(error),
-            Silence::Left(text) => self.left.push(text),
+            Silence::Left(left) => self.left.push(left),
         }
     }
 
@@ -231,7 +231,7 @@ impl Listing {
 
     /// Notes which servers were not asked, gave no list, or have ended.
     fn note(&self) {
-        self.left.iter().for_each(note);
+        note_left(&self.left);
         if self.elsewhere > 0 {
             let servers = counted(self.elsewhere, "server");
             note(format_args!("{servers} in folders of others gave no list of exports"));

@@ -2,8 +2,8 @@
 
 use crate::exit::{CommandError, Exit};
 use crate::expect;
-use crate::output::{line, quoted};
-use std::cell::OnceCell;
+use crate::output::{line, note, quoted};
+use std::cell::{LazyCell, OnceCell};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,29 @@ pub enum Silence {
     Failed(CommandError),
     /// The server has ended, and only another user can remove its socket. This is an error only of
     /// a command that was given one of the server's names.
-    Left(CommandError),
+    Left(LeftBehind),
+}
+
+/// The text of [`left_behind`]. It is made when it is shown, because it asks for the user's name.
+pub type LeftBehind = LazyCell<CommandError, Box<dyn FnOnce() -> CommandError>>;
+
+/// Notes which servers of other users have ended. Shows [`MOST_SHOWN`] of them, because another
+/// user can leave any number of sockets.
+pub fn note_left<'a>(left: impl IntoIterator<Item = &'a LeftBehind>) {
+    notes_of(left).iter().for_each(note);
+}
+
+/// The notes of [`note_left`].
+fn notes_of<'a>(left: impl IntoIterator<Item = &'a LeftBehind>) -> Vec<String> {
+    let mut left = left.into_iter();
+    let mut notes: Vec<String> =
+        left.by_ref().take(MOST_SHOWN).map(|server| CommandError::to_string(server)).collect();
+    match left.count() {
+        0 => {}
+        1 => notes.push("1 more server of another user has ended".into()),
+        more => notes.push(format!("{more} more servers of other users have ended")),
+    }
+    notes
 }
 
 /// What is known of the servers in the folder of names that one command finds silent.
@@ -84,8 +106,9 @@ impl<'a> SilentServers<'a> {
             _ => false,
         };
         if is_dead && let Some(owner) = upcall_directory::names::foreign_owner(socket) {
-            let silence = Silence::Left(left_behind(&names, socket, owner));
-            return SilentServer { names, silence };
+            let (known, socket) = (names.clone(), socket.to_path_buf());
+            let text = move || left_behind(&known, &socket, owner);
+            return SilentServer { names, silence: Silence::Left(LazyCell::new(Box::new(text))) };
         }
         let error = match &error {
             BindError::NoAnswer { after, .. } => no_answer(&names, socket, *after),
@@ -122,7 +145,7 @@ fn by_socket(
     found
 }
 
-/// Maximum number of names of one server that an error shows.
+/// Maximum number of names of one server that an error shows, and of ended servers that are noted.
 const MOST_SHOWN: usize = 8;
 
 /// `"greeter", "math"`, or the socket of a server that has no name.
@@ -266,6 +289,27 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains("domain.1.0.a upcall: forged") && !text.contains('\n'), "{text}");
         }
+    }
+
+    #[test]
+    fn a_bounded_number_of_ended_servers_is_noted() {
+        let notes = |all: usize| {
+            let made = std::rc::Rc::new(std::cell::Cell::new(0));
+            let left = |at: usize| -> LeftBehind {
+                let made = std::rc::Rc::clone(&made);
+                LazyCell::new(Box::new(move || {
+                    made.set(made.get() + 1);
+                    CommandError::failed(at)
+                }))
+            };
+            let left: Vec<LeftBehind> = (0..all).map(left).collect();
+            let notes = notes_of(&left);
+            (notes.len(), notes.last().cloned().unwrap_or_default(), made.get())
+        };
+        assert_eq!(notes(0), (0, "".into(), 0));
+        assert_eq!(notes(8), (8, "7".into(), 8));
+        assert_eq!(notes(9), (9, "1 more server of another user has ended".into(), 8));
+        assert_eq!(notes(1000), (9, "992 more servers of other users have ended".into(), 8));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::members::{self, MemberActivity, UserMembers};
 use crate::names::{did_you_mean, some_seconds};
 use crate::objects::{self, ObjectActivity, UserObjects};
 use crate::output::{FAINT, counted, note, print, print_json, println, report, report_all};
-use crate::servers::{Silence, SilentServer, SilentServers};
+use crate::servers::{Silence, SilentServer, SilentServers, note_left};
 pub use bindings::{BindingRow, ServerBindings, Total, look_all, rows};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -170,12 +170,12 @@ impl StatSources {
     }
 
     /// The errors of silent servers, apart from those with none of the names that were asked for.
-    fn silent(&self, args: &StatArgs) -> impl Iterator<Item = &CommandError> {
-        self.silent.iter().filter_map(|silent| match &silent.silence {
-            Silence::Failed(error) if args.names.is_empty() => Some(error),
-            Silence::Failed(error) | Silence::Left(error) => {
-                silent.names.iter().any(|name| args.names.contains(name)).then_some(error)
-            }
+    fn silent<'a>(&'a self, args: &'a StatArgs) -> impl Iterator<Item = &'a CommandError> {
+        let is_wanted =
+            |silent: &SilentServer| silent.names.iter().any(|name| args.names.contains(name));
+        self.silent.iter().filter_map(move |silent| match &silent.silence {
+            Silence::Failed(error) => (args.names.is_empty() || is_wanted(silent)).then_some(error),
+            Silence::Left(left) => is_wanted(silent).then(|| &**left),
         })
     }
 
@@ -189,10 +189,10 @@ impl StatSources {
             ));
         }
         let left = self.silent.iter().filter_map(|silent| match &silent.silence {
-            Silence::Left(text) => Some(text),
+            Silence::Left(left) => Some(left),
             Silence::Failed(_) => None,
         });
-        left.filter(|_| args.names.is_empty()).for_each(note);
+        note_left(left.filter(|_| args.names.is_empty()));
     }
 
     fn begin(&mut self) {

@@ -140,6 +140,33 @@ fn a_killed_server_of_another_user_is_no_failure_of_a_list() {
     }
 }
 
+/// Another user can leave any number of sockets in a shared folder, under names of any characters.
+#[test]
+fn of_many_killed_servers_of_another_user_some_are_shown() {
+    let Some(place) = shared() else { return };
+    let (server, _) = place.program_as("private", ALICE);
+    let entries = fs::read_dir(place.names()).expect("a folder").flatten();
+    let socket = entries.map(|entry| entry.path()).find(|path| !path.is_dir()).expect("a socket");
+    for number in 1..20 {
+        let more = format!("{}{number:02}\nupcall: forged", socket.display());
+        fs::hard_link(&socket, more).expect("a link");
+    }
+    drop::<Served>(server);
+    let command = place.0.path().join("upcall");
+    fs::copy(env!("CARGO_BIN_EXE_upcall"), &command).expect("a copy");
+    for arguments in ["ls", "stat"] {
+        let mut upcall = Command::new(&command);
+        upcall.arg(arguments).env("UPCALL_DIR", place.names());
+        let output = as_user(&mut upcall, BOB).output().expect("the command starts");
+        let error = String::from_utf8_lossy(&output.stderr);
+        let begins = |with: &str| error.lines().filter(|line| line.starts_with(with)).count();
+        assert!(output.status.success() && begins("upcall: ") == 0, "{arguments}: {error}");
+        assert_eq!(begins("a server of user `"), 8, "{arguments}: {error}");
+        assert_eq!(begins("12 more servers of other users have ended"), 1, "{arguments}: {error}");
+        assert_eq!(error.lines().count(), 9, "{arguments}: {error}");
+    }
+}
+
 #[test]
 fn a_group_without_the_servers_user_is_named() {
     let Some(place) = shared() else { return };
