@@ -97,11 +97,10 @@ pub fn explain(
             format!("{usage} takes {takes}, and {given} given{split}. {type_this}")
         }
         ValueError::Argument { parameter, expected, .. }
-            if let Some(quote) = open_quote_of(procedure, parameter, typed) =>
+            if is_open(procedure, parameter, typed) =>
         {
-            let kind = if quote == '"' { "double" } else { "single" };
             format!(
-                "argument `{parameter}` is a {expected}, and its {kind} quote is not closed. The \
+                "argument `{parameter}` is a {expected}, and its double quote is not closed. The \
                  shell takes quotes away and splits at spaces: put the whole value in single \
                  quotes, such as '\"two words\"'. {type_this}"
             )
@@ -135,26 +134,25 @@ fn takes(model: &Model, procedure: &ProcedureDefinition) -> String {
 }
 
 /// The first word of a value that spaces have split: it has more brackets opened than closed, or a
-/// quote that is not closed.
+/// double quote that is not closed.
 fn split_at(typed: &[String]) -> Option<&String> {
     let count = |word: &str, set: &str| word.chars().filter(|c| set.contains(*c)).count();
-    let has_open =
-        |word: &str| count(word, "[{(") > count(word, ")}]") || open_quote(word) == Some('"');
+    let has_open = |word: &str| count(word, "[{(") > count(word, ")}]") || has_open_quote(word);
     typed.iter().find(|word| has_open(word))
 }
 
-/// The quote that is not closed in what was typed for a parameter.
-fn open_quote_of(
-    procedure: &ProcedureDefinition,
-    parameter: &str,
-    typed: &[String],
-) -> Option<char> {
-    let at = procedure.params.iter().position(|param| param.name == parameter)?;
-    open_quote(typed.get(at)?)
+/// Returns `true` if a double quote is not closed in what was typed for a parameter.
+fn is_open(procedure: &ProcedureDefinition, parameter: &str, typed: &[String]) -> bool {
+    let at = procedure.params.iter().position(|param| param.name == parameter);
+    at.and_then(|at| typed.get(at)).is_some_and(|text| has_open_quote(text))
 }
 
-/// The quote that is not closed in a text in WAVE.
-fn open_quote(text: &str) -> Option<char> {
+/// Returns `true` if a double quote is not closed in a text in WAVE. A single quote may be an
+/// apostrophe, and the name of a file (`@FILE`) is no WAVE.
+fn has_open_quote(text: &str) -> bool {
+    if text.starts_with('@') {
+        return false;
+    }
     let (mut open, mut is_escaped) = (None, false);
     for c in text.chars() {
         match open {
@@ -165,7 +163,7 @@ fn open_quote(text: &str) -> Option<char> {
             _ => {}
         }
     }
-    open
+    open == Some('"')
 }
 
 /// Proposes the procedures of resources that have the name that was typed: `counter.add` for `add`.
@@ -316,8 +314,18 @@ mod tests {
         // The shell has split a text at its space.
         let split = error("open", &["\"two", "words\"", "\"r\""]);
         assert!(split.contains("split the value that begins with `\"two`"), "{split}");
-        for (text, open) in [("\"a\"", None), ("'\"'", None), ("it's", Some('\'')), ("", None)] {
-            assert_eq!(open_quote(text), open, "{text}");
+        for (text, open) in
+            [("\"a\"", false), ("'\"'", false), ("it's", false), ("", false), ("[\"a", true)]
+        {
+            assert_eq!(has_open_quote(text), open, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_apostrophe_or_the_name_of_a_file_hides_no_reason() {
+        for typed in ["it's", "@it's.wave", "@\"a.wave"] {
+            let text = error("add", &["1", typed]);
+            assert!(text.contains("`b` is a s32: ") && !text.contains("quote"), "{text}");
         }
     }
 
