@@ -12,7 +12,7 @@ use crate::names::{did_you_mean, some_seconds};
 use crate::objects::{self, ObjectActivity, UserObjects};
 use crate::output::{FAINT, counted, note, print, print_json, println, report, report_all};
 use crate::servers::{Silence, SilentServer, SilentServers, note_left};
-pub use bindings::{BindingRow, ServerBindings, Total, look_all, rows};
+pub use bindings::{AskedServer, BindingRow, ServerBindings, Total, look_all, rows};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;

@@ -146,13 +146,18 @@ impl Screen {
 
     /// The text at the top: the number of things that are shown, and their rates.
     fn summary(&self) -> String {
-        let IntervalActivity { rows, members, objects, silent, unseen, others } = &self.seen;
+        let IntervalActivity { rows, members, objects, silent, unasked, unseen, others } =
+            &self.seen;
         let calls = rows.iter().filter_map(|row| row.calls_per_s).fold(0.0, |sum, rate| sum + rate);
         let held = if self.is_held { ", held" } else { "" };
         let silent = match silent {
             0 => String::new(),
             1 => ", 1 server does not answer".into(),
             more => format!(", {more} servers do not answer"),
+        };
+        let unasked = match unasked {
+            0 => String::new(),
+            more => format!(", {} not asked", counted(*more, "server")),
         };
         let unseen = match unseen {
             0 => String::new(),
@@ -188,7 +193,7 @@ impl Screen {
         };
         let bindings = counted(rows.len(), "binding");
         let bindings = format!("{bindings}, {calls:.0} calls a second");
-        format!("{bindings}{far}{groups}{homes}{silent}{others}{unseen}{held}")
+        format!("{bindings}{far}{groups}{homes}{silent}{unasked}{others}{unseen}{held}")
     }
 
     /// The members that are stopped at their limits, or were in the interval.

@@ -85,6 +85,13 @@ fn servers_of_other_users_are_counted_with_the_way_to_ask_them() {
 }
 
 #[test]
+fn servers_that_were_not_asked_are_not_called_silent() {
+    let mut screen = Screen::default();
+    screen.renew(IntervalActivity { unasked: 6, ..IntervalActivity::default() });
+    assert_eq!(shown(&mut screen)[0], "0 bindings, 0 calls a second, 6 servers not asked");
+}
+
+#[test]
 fn clients_on_other_machines_are_shown_by_their_addresses() {
     let mut screen = Screen::default();
     let near = BindingRow { local: 300, spins: 300, ..row("near", 300, 0) };
@@ -279,6 +286,7 @@ fn full() -> Screen {
         members: vec![member],
         objects: vec![object],
         silent: 2,
+        unasked: 2,
         unseen: 2,
         others: Vec::new(),
     });
