@@ -75,18 +75,31 @@ impl ExpectArgs {
     }
 }
 
-/// What `--expect` calls a user: the name, the number, or `any` for a user without a number here.
-fn named(user: Option<u32>) -> String {
-    let known = user.filter(|user| upcall_os::process::is_known_user(*user));
-    let number = |user: u32| upcall_os::user::name_of(user).unwrap_or_else(|| user.to_string());
-    known.map_or_else(|| "any".into(), number)
+/// What `--expect` calls a user: the name or the number. `None` for a user without a number here,
+/// whose servers only `--expect any` accepts.
+///
+/// # Blocks
+/// As [`upcall_os::user::name_of`].
+fn named(user: Option<u32>) -> Option<String> {
+    let user = user.filter(|user| upcall_os::process::is_known_user(*user))?;
+    Some(name_or_number(user, upcall_os::user::name_of(user)))
 }
 
-/// Whose a server is that was not asked, and how to ask it: `belongs to alice: `--expect alice`
-/// asks it`.
+/// The user's name. It is the number if there is no name, or if [`expected_user`] reads the name as
+/// another user.
+fn name_or_number(user: u32, name: Option<String>) -> String {
+    let name = name.filter(|name| name != "any" && name.parse::<u32>().is_err());
+    name.unwrap_or_else(|| user.to_string())
+}
+
+/// What is said of a server that was not asked: its user, and the option that asks it.
+///
+/// # Blocks
+/// As [`upcall_os::user::name_of`].
 pub fn whose(user: Option<u32>) -> String {
-    let option = named(user);
-    let owner = if option == "any" { "a user without a number here" } else { option.as_str() };
+    let named = named(user);
+    let owner = named.as_deref().unwrap_or("a user without a number here");
+    let option = named.as_deref().unwrap_or("any");
     format!("belongs to {owner}: `--expect {option}` asks it")
 }
 
@@ -95,14 +108,13 @@ pub fn not_accepted(server: &str, error: &BindError, command: &str) -> CommandEr
     let BindError::WrongUser { found: Some(user), .. } = error else {
         return CommandError::new(Exit::Refused, error);
     };
-    let known = upcall_os::process::is_known_user(*user);
-    let name = upcall_os::user::name_of(*user).filter(|_| known);
-    let whose = match &name {
-        Some(name) => format!("user {name} ({user})"),
-        None if known => format!("user {user}"),
+    let named = named(Some(*user));
+    let whose = match &named {
+        Some(named) if *named == user.to_string() => format!("user {user}"),
+        Some(named) => format!("user {named} ({user})"),
         None => "a user without a number in this user namespace".into(),
     };
-    let named = named(Some(*user));
+    let named = named.as_deref().unwrap_or("any");
     let text = format!(
         "{server}: the server runs as {whose}, which `upcall {command}` does not accept: add \
          `--expect {named}` if that is the server that you mean"
@@ -133,6 +145,14 @@ mod tests {
         assert_eq!(expected_user("root"), Ok(ExpectedUser::Number(0)));
         let unknown = expected_user("no such user").unwrap_err();
         assert!(unknown.contains("no user \"no such user\": give"), "{unknown}");
+    }
+
+    #[test]
+    fn a_name_that_the_option_reads_as_another_user_is_not_proposed() {
+        let called = |name: &str| name_or_number(4_000_001, Some(name.into()));
+        assert_eq!(["alice", "any", "7"].map(called), ["alice", "4000001", "4000001"]);
+        assert_eq!(name_or_number(4_000_001, None), "4000001");
+        assert_eq!(whose(None), "belongs to a user without a number here: `--expect any` asks it");
     }
 
     #[test]
