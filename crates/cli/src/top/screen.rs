@@ -27,6 +27,9 @@ pub enum KeyOutcome {
 #[derive(Default)]
 pub struct Screen {
     seen: IntervalActivity,
+    /// What is said of the only server whose user is not accepted. It takes a look-up of the user,
+    /// which may block, so it is made when the activity is stored and not when it is drawn.
+    whose: Option<String>,
     /// An index into [`VIEWS`].
     pub view: usize,
     /// A column of the view; [`MOST`] at first.
@@ -41,6 +44,10 @@ pub struct Screen {
 impl Screen {
     pub fn renew(&mut self, seen: IntervalActivity) {
         if !self.is_held {
+            self.whose = match seen.others.as_slice() {
+                [user] => Some(expect::whose(*user)),
+                _ => None,
+            };
             self.seen = seen;
             self.sort();
         }
@@ -163,12 +170,12 @@ impl Screen {
             0 => String::new(),
             more => format!(", {} cannot be read", counted(*more, "object")),
         };
-        let others = match others.as_slice() {
-            [] => String::new(),
-            [user] => format!(", 1 server {}", expect::whose(*user)),
-            [_, _, ..] => format!(
+        let others = match (others.len(), &self.whose) {
+            (0, _) => String::new(),
+            (1, Some(whose)) => format!(", 1 server {whose}"),
+            (more, _) => format!(
                 ", {} belong to other users: `--expect USER` asks them",
-                counted(others.len(), "server")
+                counted(more, "server")
             ),
         };
         // Shares say nothing where all calls are local.
