@@ -80,7 +80,6 @@ impl Exit {
             | io::ErrorKind::ReadOnlyFilesystem
             | io::ErrorKind::ExecutableFileBusy
             | io::ErrorKind::InvalidFilename
-            | io::ErrorKind::InvalidInput
             | io::ErrorKind::AlreadyExists => Self::Usage,
             _ => Self::Failed,
         }
@@ -341,6 +340,7 @@ mod tests {
             (8, Exit::Usage),   // ENOEXEC
             (28, Exit::Failed), // ENOSPC
             (24, Exit::Failed), // EMFILE
+            (22, Exit::Failed), // EINVAL
         ] {
             let error = io::Error::from_raw_os_error(number);
             assert_eq!(Exit::of_file(&error), exit, "{error}");

@@ -47,6 +47,12 @@ impl Freezer {
         Ok(freezer)
     }
 
+    /// A cgroup that another process has removed.
+    #[cfg(test)]
+    pub(crate) fn removed() -> Self {
+        Self("/proc/no-cgroup".into())
+    }
+
     /// The file by which a process joins.
     pub(crate) fn door(&self) -> io::Result<OwnedFd> {
         Ok(fs::OpenOptions::new().write(true).open(self.0.join("cgroup.procs"))?.into())

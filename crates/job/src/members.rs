@@ -109,11 +109,24 @@ impl JobMembers {
 
     /// Starts them all.
     pub(crate) fn start(&mut self, program: &Program) -> Result<(), JobError> {
-        let not_started =
-            |rank| move |error| JobError::NotStarted { rank, program: program.path.clone(), error };
-        let places = places(program.size, program.pin).map_err(not_started(0))?;
+        let places = places(program.size, program.pin).map_err(|error| JobError::Resource {
+            what: "the processors that may be used".into(),
+            error,
+        })?;
         for (rank, &processor) in places.iter().enumerate() {
-            self.start_one(program, rank, processor).map_err(not_started(rank))?;
+            let cgroup = self.freezer.as_ref().map(Freezer::door).transpose();
+            let cgroup = cgroup.map_err(|error| JobError::Resource {
+                what: format!(
+                    "opening the job's cgroup for member {rank} (`--suspend signals` needs none)"
+                ),
+                error,
+            })?;
+            let started = self.start_one(program, rank, processor, cgroup);
+            started.map_err(|error| JobError::NotStarted {
+                rank,
+                program: program.path.clone(),
+                error,
+            })?;
         }
         Ok(())
     }
@@ -123,6 +136,7 @@ impl JobMembers {
         program: &Program,
         rank: usize,
         processor: Option<u32>,
+        cgroup: Option<OwnedFd>,
     ) -> io::Result<()> {
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).envs(GroupBuilder::environment(
@@ -142,7 +156,6 @@ impl JobMembers {
         // once, through us.
         let first = self.all.first().filter(|first| first.lives());
         command.process_group(first.map_or(0, |first| first.pid().cast_signed()));
-        let cgroup = self.freezer.as_ref().map(Freezer::door).transpose()?;
         process::bind(
             &mut command,
             Bounds { processors: processor.map(|one| CpuSet::only(one as usize)), cgroup },

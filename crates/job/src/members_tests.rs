@@ -4,7 +4,12 @@ use super::*;
 
 fn members(size: usize, freezer: Option<Freezer>, script: &str) -> JobMembers {
     let mut members = JobMembers::new(freezer);
-    let program = Program {
+    members.start(&program(size, script)).unwrap();
+    members
+}
+
+fn program(size: usize, script: &str) -> Program {
+    Program {
         path: "sh".into(),
         arguments: vec!["-c".into(), script.into()],
         group: "none".into(),
@@ -13,9 +18,15 @@ fn members(size: usize, freezer: Option<Freezer>, script: &str) -> JobMembers {
         pin: true,
         input: false,
         pipes: false,
-    };
-    members.start(&program).unwrap();
-    members
+    }
+}
+
+/// The command line names the program, and not the cgroup.
+#[test]
+fn a_cgroup_that_cannot_be_opened_is_no_error_of_the_program() {
+    let error = JobMembers::new(Some(Freezer::removed())).start(&program(1, "true")).unwrap_err();
+    let JobError::Resource { what, error } = error else { panic!("{error}") };
+    assert!(what.contains("cgroup") && error.kind() == io::ErrorKind::NotFound, "{what}: {error}");
 }
 
 fn ways() -> Vec<Option<Freezer>> {
