@@ -193,8 +193,8 @@ pub fn run(suite: JobCommand) -> CommandResult {
     }
 }
 
-/// Says to put `--` before the program, if the program is what the command line is not understood
-/// for.
+/// Adds the advice to put `--` before the program, if the program was taken for an unknown argument
+/// of `job run`.
 pub fn with_dashes(mut error: clap::Error) -> clap::Error {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let (found, usage) = (text(ContextKind::InvalidArg), text(ContextKind::Usage));

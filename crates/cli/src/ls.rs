@@ -322,14 +322,16 @@ const MOST_OBJECTS: usize = 8;
 /// if there are none.
 fn objects() -> Option<String> {
     let all = upcall_directory::names::objects();
+    if all.is_empty() {
+        return None;
+    }
     let named: Vec<&str> = all.keys().take(MOST_OBJECTS).map(String::as_str).collect();
     let more = match all.len() - named.len() {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     let objects = counted(all.len(), "shared object");
-    let shown = format!("{objects}: {}{more} (see `upcall stat --objects`)", named.join(", "));
-    (!all.is_empty()).then_some(shown)
+    Some(format!("{objects}: {}{more} (see `upcall stat --objects`)", named.join(", ")))
 }
 
 /// What is said if there is no server.

@@ -71,13 +71,13 @@ pub fn process_of(name: &str) -> Result<u32, CommandError> {
 const MOST_SECONDS: Duration = Duration::from_secs(1 << 32);
 
 /// Reads a time in seconds from the command line.
-pub fn seconds(text: &str) -> Result<Duration, String> {
+fn seconds(text: &str) -> Result<Duration, String> {
     let given = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let given = given.filter(|given| *given <= MOST_SECONDS);
     given.ok_or_else(|| "give seconds, such as 2 or 0.5".into())
 }
 
-/// Reads a deadline, in seconds. A deadline that is over before the call begins is none.
+/// Reads a deadline, in seconds. Zero is refused: the deadline would have passed before the call.
 pub fn deadline(text: &str) -> Result<Duration, String> {
     some_seconds(text).map_err(|why| {
         format!(

@@ -134,7 +134,7 @@ fn is_folder(output: &Path) -> bool {
     output.is_dir() || output.as_os_str().to_string_lossy().ends_with('/')
 }
 
-/// Checks that Python can import a file that ends in .py.
+/// Refuses a file that ends in .py and whose name has characters that no Python module can have.
 fn check_module(file: &Path) -> Result<(), CommandError> {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let module = module_name(&stem);
