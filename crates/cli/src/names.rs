@@ -3,7 +3,8 @@
 use crate::exit::{CommandError, Exit};
 use crate::expect;
 use crate::servers;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::slice::from_ref;
 use std::time::Duration;
 use upcall::BindError;
 use upcall::directory;
@@ -29,27 +30,19 @@ pub fn advise(error: BindError) -> CommandError {
             expect::not_accepted(&format!("{name:?}"), &error, "call")
         }
         BindError::NoAnswer { name, after } => match directory::find(name) {
-            Ok(socket) => servers::no_answer(std::slice::from_ref(name), &socket, *after),
+            Ok(socket) => servers::no_answer(from_ref(name), &socket, *after),
             Err(_) => error.into(),
         },
         BindError::Denied { name, .. } => match directory::find(name) {
-            Ok(socket) if directory::has_ended(&socket) => {
-                CommandError::new(Exit::NotFound, left_behind(name, &socket))
-            }
+            Ok(socket) if directory::has_ended(&socket) => match socket.symlink_metadata() {
+                Ok(found) => servers::left_behind(from_ref(name), &socket, found.uid()),
+                // It has just been removed.
+                Err(_) => error.into(),
+            },
             _ => error.into(),
         },
         _ => error.into(),
     }
-}
-
-/// Says what to do with the name of a server that has ended, and that this user cannot remove.
-fn left_behind(name: &str, socket: &Path) -> String {
-    let entry = socket.with_file_name(name);
-    format!(
-        "the server of {name:?} has ended, and its name is left: have {} removed by its user or \
-         root, or start the server again as that user",
-        entry.display()
-    )
 }
 
 /// The process that exports a name. Asks the kernel, so a stopped server is found as well.

@@ -159,7 +159,7 @@ fn shown(names: &[String], socket: &Path) -> String {
 }
 
 /// Says who can remove the socket of a server that has ended. `owner` is the socket's user.
-fn left_behind(names: &[String], socket: &Path, owner: u32) -> CommandError {
+pub fn left_behind(names: &[String], socket: &Path, owner: u32) -> CommandError {
     let owner = upcall_os::user::name_of(owner).unwrap_or_else(|| owner.to_string());
     let named = match names {
         [] => String::new(),

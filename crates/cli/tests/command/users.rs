@@ -102,8 +102,15 @@ fn what_a_killed_server_of_another_user_left_is_named() {
     call.args(["call", "greeter.greet", "Ada"]).env("UPCALL_DIR", place.names());
     let output = as_user(&mut call, BOB).output().expect("the command starts");
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(3) && error.contains(&entry), "{error}");
-    assert!(error.contains("has ended, and its name is left"), "{error}");
+    let folder = place.names().display().to_string();
+    let left = format!("a server of user `{ALICE}` has ended and left its socket {folder}");
+    assert!(output.status.code() == Some(3) && error.contains(&left), "{error}");
+    let remedy = format!("let one of them run `UPCALL_DIR={folder} upcall ls`");
+    assert!(error.contains("(\"greeter\")") && error.contains(&remedy), "{error}");
+    // The command of the text removes the name, too.
+    assert_eq!(place.code(&["ls"]).0, 0);
+    let (_fourth, report) = place.program_as("private", BOB);
+    assert!(report.is_empty(), "{report}");
 }
 
 /// Neither the sweep nor the kernel's answer depends on whether the socket lets the second user in.
