@@ -272,7 +272,7 @@ impl Place {
         // That user may not be able to read the folder in which this file was built.
         let copy = self.0.path().join("program");
         if !copy.exists() {
-            std::fs::copy(std::env::current_exe().expect("its own path"), &copy).expect("a copy");
+            self::copy(&std::env::current_exe().expect("its own path"), &copy);
         }
         let mut command = Command::new(copy);
         as_user(&mut command, user);
@@ -298,6 +298,13 @@ impl Place {
         assert!(done, "{arguments:?}: {error}");
         serde_json::from_str(&said).expect("JSON")
     }
+}
+
+/// Copies a program. The copy is made in another process: a process that another test starts at the
+/// same time would inherit the open file, and the kernel runs no file that is open for writing.
+pub fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().expect("cp starts");
+    assert!(copied.success(), "{}", to.display());
 }
 
 /// The user who runs the tests.

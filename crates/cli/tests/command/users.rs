@@ -1,6 +1,6 @@
 //! Servers of other users. Only root can start such servers.
 
-use crate::scene::{Place, Served, as_user, user};
+use crate::scene::{Place, Served, as_user, copy, user};
 use std::fs;
 use std::process::Command;
 
@@ -97,7 +97,7 @@ fn what_a_killed_server_of_another_user_left_is_named() {
     assert!(report.contains("has ended") && report.contains(&entry), "{report}");
     // That user may not be able to read the folder in which the command was built.
     let command = place.0.path().join("upcall");
-    fs::copy(env!("CARGO_BIN_EXE_upcall"), &command).expect("a copy");
+    copy(env!("CARGO_BIN_EXE_upcall").as_ref(), &command);
     let mut call = Command::new(command);
     call.args(["call", "greeter.greet", "Ada"]).env("UPCALL_DIR", place.names());
     let output = as_user(&mut call, BOB).output().expect("the command starts");
@@ -122,7 +122,7 @@ fn a_killed_server_of_another_user_is_no_failure_of_a_list() {
         drop::<Served>(server);
         let folder = place.names().display().to_string();
         let command = place.0.path().join("upcall");
-        fs::copy(env!("CARGO_BIN_EXE_upcall"), &command).expect("a copy");
+        copy(env!("CARGO_BIN_EXE_upcall").as_ref(), &command);
         let run = |arguments: &[&str]| {
             let mut upcall = Command::new(&command);
             upcall.args(arguments).env("UPCALL_DIR", place.names());
@@ -160,7 +160,7 @@ fn of_many_killed_servers_of_another_user_some_are_shown() {
     }
     drop::<Served>(server);
     let command = place.0.path().join("upcall");
-    fs::copy(env!("CARGO_BIN_EXE_upcall"), &command).expect("a copy");
+    copy(env!("CARGO_BIN_EXE_upcall").as_ref(), &command);
     for arguments in ["ls", "stat"] {
         let mut upcall = Command::new(&command);
         upcall.arg(arguments).env("UPCALL_DIR", place.names());
