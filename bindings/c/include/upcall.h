@@ -402,10 +402,10 @@ void upcall_call_fail(upcall_call *call, const char *text);
  * the procedure makes end at the same time by themselves. The end of the caller, or its cancel
  * token, changes nothing here.
  *
- * The time belongs to the thread on which the library calls the procedure. On all other threads,
- * and outside of procedures, there is no caller: UPCALL_NO_DEADLINE. A procedure passes the time on
- * to threads that it starts; for upcall_client_set_deadline, however, 0 means no deadline. Never
- * blocks. */
+ * The time belongs to the thread on which the library calls the procedure. All other threads, and
+ * code outside of procedures, get UPCALL_NO_DEADLINE. To limit the calls of a thread that the
+ * procedure starts, give it the time. Do not give 0 to upcall_client_set_deadline, which takes it
+ * for "no deadline". This function never blocks. */
 uint64_t upcall_deadline(void);
 
 /* A list<u8> argument as a server sees it. The bytes are in memory that the client can still write,

@@ -90,7 +90,9 @@ impl PyBytesView {
         self.len
     }
 
-    /// Only says what to do: a byte that is checked here could be another one when it is used.
+    /// Always raises `TypeError`, which says what to do.
+    ///
+    /// The client could change a byte between a check and a use.
     fn __getitem__(&self, _index: &Bound<'_, PyAny>) -> PyResult<()> {
         Err(PyTypeError::new_err(
             "upcall.Bytes has no single bytes, because the client can still change them: call \

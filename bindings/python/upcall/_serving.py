@@ -271,8 +271,8 @@ def deadline() -> float | None:
                     raise upcall.Err(Error.TOO_LATE)  # the result would be dropped
                 ...
 
-    Returns 0.0 once the deadline has passed, and `None` if the caller waits for ever. The end of
-    the caller, or its `CancelToken`, changes nothing here. It never waits.
+    Returns 0.0 once the deadline has passed, and `None` if the caller waits forever. The end of
+    the caller, or its `CancelToken`, changes nothing here. This function never blocks.
 
     An `async def` procedure, the tasks that it starts and `asyncio.to_thread` see the time of their
     caller. Outside of a procedure, and on threads that a procedure starts in other ways, there is
