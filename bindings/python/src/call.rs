@@ -38,10 +38,11 @@ impl<'py> CallArguments<'py> {
         let (name, params) = (&procedure.client_method, &procedure.params);
         if given.len() > params.len() {
             return Err(PyTypeError::new_err(format!(
-                "{name}() takes {} argument{}, and {} were given",
+                "{name}() takes {} argument{}, and {} {} given",
                 params.len(),
                 if params.len() == 1 { "" } else { "s" },
-                given.len()
+                given.len(),
+                if given.len() == 1 { "was" } else { "were" }
             )));
         }
         let mut all: Vec<Option<Bound<'py, PyAny>>> = given.iter().cloned().map(Some).collect();

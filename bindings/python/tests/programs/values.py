@@ -153,6 +153,9 @@ with upcall.start(name("values"), server):
     assert "total() takes 1 argument, and 2 were given" in str(
         raises(TypeError, lambda: client.total([1], 2))  # type: ignore[call-arg]
     )
+    assert "null() takes 0 arguments, and 1 was given" in str(
+        raises(TypeError, lambda: client.null(1))  # type: ignore[call-arg]
+    )
     assert "has no parameter c" in str(
         raises(TypeError, lambda: client.add(1, c=2))  # type: ignore[call-arg]
     )
