@@ -266,13 +266,28 @@ fn command(arguments: impl Iterator<Item = String>) -> String {
 /// because a suite's record file is there while the next suite is measured.
 fn commit(folder: &Path) -> Option<String> {
     let git = |words: &[&str]| {
-        let output = Command::new("git").arg("-C").arg(folder).args(words).output().ok()?;
+        let output = git(folder).args(words).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
     let commit = git(&["rev-parse", "--short=10", "HEAD"])?;
     let changes = git(&["status", "--porcelain", "--", ":/", ":(exclude,top)docs"])?;
     Some(commit + if changes.is_empty() { "" } else { "-dirty" })
+}
+
+/// Variables by which git would use another repository than that of its folder. A hook of git, for
+/// example, has some of them.
+const OTHER_REPOSITORY: [&str; 5] =
+    ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"];
+
+/// Returns git for a folder's repository, without inherited variables of another one.
+fn git(folder: &Path) -> Command {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(folder);
+    for variable in OTHER_REPOSITORY {
+        git.env_remove(variable);
+    }
+    git
 }
 
 #[cfg(test)]
@@ -380,12 +395,22 @@ mod tests {
     }
 
     #[test]
+    fn git_does_not_inherit_another_repository() {
+        let git = git(Path::new("."));
+        let removed: Vec<_> = git.get_envs().filter(|(_, value)| value.is_none()).collect();
+        for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+            assert!(removed.iter().any(|(name, _)| *name == variable), "{variable}: {removed:?}");
+        }
+    }
+
+    #[test]
     fn changes_outside_of_docs_are_dirty() {
         let place = std::env::temp_dir().join(format!("upcall-commit-{}", std::process::id()));
         fs::create_dir_all(place.join("docs")).unwrap();
         let git = |words: &[&str]| {
-            let mut git = Command::new("git");
-            git.arg("-C").arg(&place).args(["-c", "user.name=a", "-c", "user.email=a@localhost"]);
+            let mut git = git(&place);
+            git.args(["-c", "user.name=a", "-c", "user.email=a@localhost"]);
+            git.args(["-c", "commit.gpgsign=false"]);
             assert!(git.args(words).output().unwrap().status.success(), "{words:?}");
         };
         git(&["init", "--quiet"]);
