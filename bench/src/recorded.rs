@@ -56,8 +56,6 @@ pub struct RunHead {
     pub commit: Option<String>,
     /// The command line, without options that say where output goes.
     pub command: String,
-    /// The lowest and the highest `line_ns` of the run's records.
-    pub line_ns: Option<[f64; 2]>,
 }
 
 /// Why a record file cannot be used.
@@ -190,7 +188,7 @@ impl RecordedRun {
             record.system == "limit" && limits.any(|one| renamed(one) == *record)
         };
         RecordedRun {
-            head: RunHead::now(&report.records),
+            head: RunHead::now(),
             records: report.records.iter().filter(|record| !is_copy(record)).cloned().collect(),
             idle: report.idle.clone(),
             properties: report.properties.clone(),
@@ -202,11 +200,10 @@ impl RecordedRun {
 
 impl RunHead {
     /// Describes this process, and the machine on which it runs.
-    fn now(records: &[Record]) -> RunHead {
+    fn now() -> RunHead {
         let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let lines: Vec<f64> = records.iter().filter_map(|record| record.line_ns).collect();
         let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_secs());
         RunHead {
@@ -218,12 +215,6 @@ impl RunHead {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: commit(Path::new(env!("CARGO_MANIFEST_DIR"))),
             command: command(words),
-            line_ns: (!lines.is_empty()).then(|| {
-                [
-                    lines.iter().copied().fold(f64::MAX, f64::min),
-                    lines.iter().copied().fold(0.0, f64::max),
-                ]
-            }),
         }
     }
 }
@@ -353,7 +344,6 @@ mod tests {
         };
         let first =
             run(vec![record("null", "upcall", 70.0), record("add", "tarpc", 90.0)], &["upcall"]);
-        assert_eq!(first.head.line_ns, Some([70.0, 90.0]));
         let first = RecordedRun { properties: vec![properties], ..first };
         let runs = [first, run(vec![record("bigin", "upcall", 3.0)], &[])];
         write(&runs, &file).unwrap();

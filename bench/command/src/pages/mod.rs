@@ -134,7 +134,7 @@ impl Records {
         };
         let Some(whole) = made(None) else { return Ok(NOTHING.to_owned()) };
         let part = |at: &usize| made(Some(*at)).as_ref() != Some(&whole);
-        let sources = (0..runs.len()).filter(part).map(|at| source(&runs[at].head));
+        let sources = (0..runs.len()).filter(part).map(|at| source(&runs[at]));
         let sources = sources.map(|source| wrapped(&source) + "\n");
         Ok([markdown::table(&whole)].into_iter().chain(sources).collect::<Vec<_>>().join("\n"))
     }
@@ -177,11 +177,14 @@ fn notes(runs: &[RecordedRun]) -> String {
 }
 
 /// Says when, where and how a run measured.
-fn source(head: &RunHead) -> String {
-    let RunHead { date, processor, processors, kernel, profile, version, command, .. } = head;
-    let commit = head.commit.as_ref().map_or(String::new(), |commit| format!(", commit {commit}"));
+fn source(run: &RecordedRun) -> String {
+    let RunHead { date, processor, processors, kernel, profile, version, commit, command } =
+        &run.head;
+    let commit = commit.as_ref().map_or(String::new(), |commit| format!(", commit {commit}"));
     let plural = if *processors == 1 { "" } else { "s" };
-    let line = head.line_ns.map_or(String::new(), |[least, most]| {
+    let lines = || run.records.iter().filter_map(|record| record.line_ns);
+    let range = lines().reduce(f64::min).zip(lines().reduce(f64::max));
+    let line = range.map_or(String::new(), |(least, most)| {
         format!(" A cache line took {least:.0} to {most:.0} ns there and back.")
     });
     format!(
