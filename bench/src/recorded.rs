@@ -39,7 +39,7 @@ pub struct RecordedRun {
 /// When, where and how a run measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunHead {
-    /// Day, in UTC: `2026-11-28`.
+    /// Day on which the run began, in UTC: `2026-11-28`.
     pub date: String,
     /// Model of the processor.
     pub processor: String,
@@ -51,8 +51,8 @@ pub struct RunHead {
     pub profile: String,
     /// Version of Upcall.
     pub version: String,
-    /// Commit of the source folder at the time of the run, with `-dirty` if something outside of
-    /// `docs` was changed. `None` if it cannot be found out.
+    /// Commit of the source folder when the run began, with `-dirty` if something outside of `docs`
+    /// was changed. `None` if it cannot be found out.
     pub commit: Option<String>,
     /// The command line, without options that say where output goes.
     pub command: String,
@@ -180,15 +180,15 @@ pub fn report<'a>(runs: impl IntoIterator<Item = &'a RecordedRun>) -> Report {
 }
 
 impl RecordedRun {
-    /// Makes the run that has just measured `report`, by this process.
-    pub fn of(report: &Report) -> RecordedRun {
+    /// Makes the run that measured `report`.
+    pub fn of(report: &Report, head: RunHead) -> RecordedRun {
         let is_copy = |record: &Record| {
             let renamed = |one: &Record| Record { system: record.system.clone(), ..one.clone() };
             let mut limits = report.records.iter().filter(|one| one.system.starts_with("limit-"));
             record.system == "limit" && limits.any(|one| renamed(one) == *record)
         };
         RecordedRun {
-            head: RunHead::now(),
+            head,
             records: report.records.iter().filter(|record| !is_copy(record)).cloned().collect(),
             idle: report.idle.clone(),
             properties: report.properties.clone(),
@@ -199,8 +199,8 @@ impl RecordedRun {
 }
 
 impl RunHead {
-    /// Describes this process, and the machine on which it runs.
-    fn now() -> RunHead {
+    /// Describes the run that this process begins, and the machine on which it runs.
+    pub fn now() -> RunHead {
         let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -303,7 +303,7 @@ mod tests {
 
     fn run(records: Vec<Record>, of_idle: &[&str]) -> RecordedRun {
         let idle = of_idle.iter().map(|system| idle(system)).collect();
-        RecordedRun::of(&Report { records, idle, ..Report::default() })
+        RecordedRun::of(&Report { records, idle, ..Report::default() }, RunHead::now())
     }
 
     /// Returns the names and times of the records of each run.

@@ -8,7 +8,7 @@ use crate::interrupted::Interrupted;
 use crate::output;
 pub use crate::peers::{NoPeer, Peer, Peers, UnknownPeer};
 use crate::record::Record;
-use crate::recorded::{self, RecordedRun};
+use crate::recorded::{self, RecordedRun, RunHead};
 use crate::report::busy;
 pub use crate::report::{Idle, Report};
 pub use crate::run::Run;
@@ -138,9 +138,13 @@ impl Only {
 /// [`RunError`]. A single failure is in the report's `failures` and does not stop the rest.
 pub fn run<S: Suite>(suite: &S, options: &Options<S::Peer>) -> Result<Report, RunError> {
     options.only.check(suite)?;
-    // A file that cannot be read is reported before the measurement.
     let recorded = options.record.as_ref().map(|dir| recorded::path(dir, S::NAME));
-    let former = recorded.as_deref().map_or(Ok(Vec::new()), recorded::read)?;
+    if let Some(path) = &recorded {
+        // A file that cannot be read is reported before the measurement.
+        recorded::read(path)?;
+    }
+    // The source may change while the suite runs.
+    let recorded = recorded.map(|path| (path, RunHead::now()));
     let interrupted = Interrupted::watch().map_err(RunError::System)?;
     let scratch = Scratch::make()?;
     let note = busy().filter(|_| S::SAYS_BUSY);
@@ -159,8 +163,10 @@ pub fn run<S: Suite>(suite: &S, options: &Options<S::Peer>) -> Result<Report, Ru
     output::table(json, |out, colour| text::print(&tables, &report, out, colour))?;
     let filed = report.records.iter().filter(|record| S::is_filed(record, &options.only));
     output::records(json, &filed.cloned().collect::<Vec<_>>())?;
-    if let Some(path) = &recorded {
-        recorded::write(&recorded::merge(former, RecordedRun::of(&report)), path)?;
+    if let Some((path, head)) = recorded {
+        // Another run may have written the file since the first reading.
+        let former = recorded::read(&path)?;
+        recorded::write(&recorded::merge(former, RecordedRun::of(&report, head)), &path)?;
     }
     Ok(report)
 }
