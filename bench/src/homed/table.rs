@@ -10,7 +10,7 @@ use super::paper::{
 };
 use crate::record::Record;
 use crate::report::Report;
-use crate::table::{Aim, Kind, Table, aims, figure, hundredths};
+use crate::table::{Aim, Kind, Table, aims, figure, hundredths, ratio};
 
 /// The names of the tables.
 pub(super) const TABLES: [&str; 9] = [
@@ -220,8 +220,6 @@ fn ratios(records: &[Record]) -> Option<Table> {
         let record = records.iter().find(|r| r.case == case && r.system == system);
         record.map(|record| record.per_s)
     };
-    let ratio =
-        |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one / other);
     let mut all = Vec::new();
     for hot in [Hot::Counter, Hot::Queue] {
         let what = format!("{}, {most} processes: access to a pthread mutex", hot.name());
@@ -289,13 +287,7 @@ mod tests {
         }
         let report = Report { records, notes: vec!["a note".into()], ..Report::default() };
         let text = text::printed(&tables(&report), &report, false);
-        let row = |name: &str| {
-            let line = text
-                .lines()
-                .find(|line| line.starts_with(name))
-                .unwrap_or_else(|| panic!("{name}: {text}"));
-            line[name.len()..].split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-        };
+        let row = |name: &str| text::words(&text, name);
         assert_eq!(row("find-last-5-dirty")[4..8], ["400", "-", "450", "505"], "{text}");
         assert_eq!(
             row("counter, 8 processes: access to a pthread mutex"),

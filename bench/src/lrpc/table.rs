@@ -6,7 +6,7 @@ use super::{CONFIGS, HALVES, MIXES, PARTS, SPARES, null};
 use crate::case::{Case, Placement};
 use crate::record::Record;
 use crate::report::Report;
-use crate::table::{ABSENT, Aim, Kind, Table, aims, figure, hundredths};
+use crate::table::{ABSENT, Aim, Kind, Table, aims, figure, hundredths, ratio};
 
 /// The names of the tables.
 pub(super) const TABLES: [&str; 6] =
@@ -170,7 +170,6 @@ fn mixes(found: &Found<'_>) -> Option<Table> {
 
 fn ratios(found: &Found<'_>) -> Option<Table> {
     use Placement::OneCore;
-    let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
     let of = |test: Case| found.p50("upcall", OneCore, test.name());
     let null = of(Case::Null);
     let least = found.minimum().map(|parts| parts.iter().sum());
@@ -251,13 +250,7 @@ mod tests {
             ..Report::default()
         };
         let text = text::printed(&tables(&report), &report, false);
-        let row = |name: &str| {
-            let line = text
-                .lines()
-                .find(|line| line.starts_with(name))
-                .unwrap_or_else(|| panic!("{name}: {text}"));
-            line[name.len()..].split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-        };
+        let row = |name: &str| text::words(&text, name);
         assert_eq!(
             row("upcall       one-core")[..4],
             ["2 752", "2 800", "2 852", "2 900"].join(" ").split(' ').collect::<Vec<_>>()[..4]

@@ -7,7 +7,7 @@ use super::own;
 use crate::case::Placement::{self, OneCore, TwoCores};
 use crate::record::Record;
 use crate::report::Report;
-use crate::table::{ABSENT, Aim, Kind, Table, aims, figure, hundredths};
+use crate::table::{ABSENT, Aim, Kind, Table, aims, figure, hundredths, ratio};
 
 /// The names of the tables.
 pub(super) const TABLES: [&str; 9] = [
@@ -153,7 +153,6 @@ fn idle(report: &Report) -> Option<Table> {
 }
 
 fn aims_of(found: &Found<'_>, system: &str) -> Vec<Aim> {
-    let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
     let null = found.p50(system, Case::OneWay(0));
     let line = to_line(found.record(system, TwoCores, Case::OneWay(0)));
     let ucx = ratio(found.p50("ucx-am", Case::OneWay(0)), null);
@@ -220,21 +219,12 @@ mod tests {
             ..Report::default()
         };
         let text = text::printed(&tables(&report), &report, false);
-        let row = |begin: &str| {
-            text.lines()
-                .find(|line| line.starts_with(begin))
-                .unwrap_or_else(|| panic!("{begin}: {text}"))
-        };
-        let words: Vec<_> = row(ours).split_whitespace().collect();
-        assert_eq!(words[1..8], ["6.0", "6.4", "6.8", "7.6", "9.2", "12.4", "0.40"], "{text}");
-        assert!(
-            row("and a word more").contains("0.40") && row("one way to the line").contains("0.60"),
-            "{text}"
-        );
-        assert!(
-            row("one way: UCX").contains("1.50") && row("the same, to UCX").contains("4.00"),
-            "{text}"
-        );
+        let row = |begin: &str| text::words(&text, begin);
+        assert_eq!(row(ours)[..7], ["6.0", "6.4", "6.8", "7.6", "9.2", "12.4", "0.40"], "{text}");
+        assert_eq!(row("and a word more, ns")[0], "0.40", "{text}");
+        assert_eq!(row("one way to the line's round trip")[0], "0.60", "{text}");
+        assert_eq!(row("one way: UCX's active messages to it")[0], "1.50", "{text}");
+        assert_eq!(row("the same, to UCX's active messages")[0], "4.00", "{text}");
         assert!(
             text.contains("one-core: ns on the way")
                 && text.contains("5.0          10            20"),

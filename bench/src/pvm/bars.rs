@@ -4,7 +4,7 @@ use super::case::Case;
 use super::table::{at, here};
 use crate::case::Placement;
 use crate::record::Record;
-use crate::table::Aim;
+use crate::table::{Aim, ratio};
 
 /// Minimum ratio of the line's round trips of two different placements of processors.
 const FAR: f64 = 1.6;
@@ -112,8 +112,4 @@ pub(super) fn all(records: &[Record]) -> Vec<Aim> {
         false,
     );
     all
-}
-
-fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    one.zip(other).map(|(one, other)| one / other)
 }

@@ -8,7 +8,7 @@ use super::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_6, FIGURE_7, SEQUENTIAL,
 use crate::case::Placement;
 use crate::record::Record;
 use crate::report::Report;
-use crate::table::{Kind, Table, aims, figure, hundredths, thousands};
+use crate::table::{Kind, Table, aims, figure, hundredths, ratio, thousands};
 
 /// The names of the tables.
 pub(super) const TABLES: [&str; 8] =
@@ -115,10 +115,6 @@ fn matrix<const N: usize>(
             }
         }
     }
-}
-
-fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    one.zip(other).map(|(one, other)| one / other)
 }
 
 fn any(records: &[Record], cases: impl IntoIterator<Item = Case>) -> bool {
@@ -291,13 +287,7 @@ mod tests {
             one("start-1", "pvm", 2_000_000.0),
             Record { bytes_each: Some(102_400.0), ..one("idle-1000", "upcall", 0.0) },
         ]);
-        let words = |begin: &str| -> Vec<String> {
-            let line = text
-                .lines()
-                .find(|line| line.starts_with(begin))
-                .unwrap_or_else(|| panic!("{begin}: {text}"));
-            line[begin.len()..].split_whitespace().map(str::to_owned).collect()
-        };
+        let words = |begin: &str| text::words(&text, begin);
         assert_eq!(words("ULPs, 16"), ["30.0", "15.0"], "{text}");
         assert_eq!(words("pvm-direct")[..2], ["12", "000"], "{text}");
         assert!(

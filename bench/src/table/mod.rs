@@ -117,6 +117,11 @@ impl Table {
     }
 }
 
+/// Returns the ratio of two figures, if both were measured.
+pub(crate) fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.zip(other).map(|(one, other)| one / other)
+}
+
 /// Formats a figure, or its absence.
 pub(crate) fn figure(figure: Option<f64>) -> String {
     figure.map_or(ABSENT.to_owned(), thousands)

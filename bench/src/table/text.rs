@@ -103,6 +103,15 @@ pub(crate) fn printed(tables: &[Table], report: &Report, colour: bool) -> String
     String::from_utf8(out).unwrap()
 }
 
+/// Returns the words that follow `begin` in the first row of a printed table that begins with it.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn words(text: &str, begin: &str) -> Vec<String> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(begin));
+    let rest = rest.unwrap_or_else(|| panic!("no row begins with {begin}: {text}"));
+    rest.split_whitespace().map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@
 use super::case::{ANCHORS, Part, THREADS, null};
 use crate::record::Record;
 use crate::report::Report;
-use crate::table::{ABSENT, Aim, Kind, Table, aims, figure, thousands};
+use crate::table::{ABSENT, Aim, Kind, Table, aims, figure, ratio, thousands};
 
 /// The names of the tables.
 pub(super) const TABLES: [&str; 4] = ["latency", "throughput", "aims", "table-ii"];
@@ -102,7 +102,6 @@ const RATE: Figure = |record| record.per_s;
 const PER_CALL: Figure = |record| 1e9 / record.per_s;
 
 fn ratios(found: &Found<'_>) -> Option<Table> {
-    let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
     let anchor = |threads| {
         ANCHORS.iter().find(|a| a.config.to_string() == "1,1" && a.threads == Some(threads))
     };
@@ -219,22 +218,15 @@ mod tests {
         assert_eq!(words[3], ["1", "6.00", "0.20", "0.18"], "{text}");
         assert_eq!(words[4], ["2", "-", "0.22", "-"], "{text}");
         assert_eq!(words[6], ["limit", "5.00", "-", "-"], "{text}");
-        let find = |what: &str| {
-            text.lines()
-                .find(|line| line.contains(what))
-                .unwrap_or_else(|| panic!("{what}: {text}"))
-        };
-        assert!(
-            find("throughput, T=2 to T=1").contains("1.80")
-                && find("throughput, T=2 to T=1").contains("1.73"),
+        let row = |what: &str| text::words(&text, &format!("{what}, upcall "));
+        assert_eq!(
+            row("C=S=1: throughput, T=2 to T=1"),
+            ["1.80", "≥", "1.75", "met", "1.73"],
             "{text}"
         );
-        assert!(find("latency, T=2 to T=1").contains("1.10"), "{text}");
-        assert!(
-            find("latency to hand-off").contains("1.20")
-                && find("time a call to hand-off").contains("0.10"),
-            "{text}"
-        );
+        assert_eq!(row("C=S=1: latency, T=2 to T=1")[0], "1.10", "{text}");
+        assert_eq!(row("S=0, T=1: latency to hand-off")[0], "1.20", "{text}");
+        assert_eq!(row("S=0, T=32: time a call to hand-off")[0], "0.10", "{text}");
         assert!(!text.contains("C=S=2") && !text.contains("procedure call"), "{text}");
         assert!(
             text.contains("note: a note")
@@ -250,10 +242,7 @@ mod tests {
             Part::ALL.iter().map(|part| record(part.name(), "upcall", None, 10.0, 1e8)).collect();
         records[0].p50_ns = 2.0;
         let text = printed(records);
-        let row = |name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
-            line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
-        };
+        let row = |name: &str| text::words(&text, name);
         assert_eq!(row("send"), ["10.0", "5.0", "18", "2.6", "10.0", "5.0", "13", "1.9"], "{text}");
         assert_eq!(
             row("total"),
