@@ -232,6 +232,16 @@ pub fn name_best_limits(records: &mut Vec<Record>) {
     records.extend(named);
 }
 
+/// Returns the name of the bare hand-off among `records` that `limit` copies, if any.
+pub(crate) fn hand_off<'a>(
+    limit: &Record,
+    records: impl IntoIterator<Item = &'a Record>,
+) -> Option<&'a str> {
+    let renamed = |r: &Record| Record { system: limit.system.clone(), ..r.clone() };
+    let copied = |r: &'a Record| r.system.strip_prefix("limit-").filter(|_| renamed(r) == *limit);
+    records.into_iter().find_map(copied)
+}
+
 /// Writes the records as a JSON array, one record a line, to `path`; `-` is standard output.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::{Mode, Placement};
 use crate::place;
-use crate::record::{Record, name_best_limits};
+use crate::record::{Record, hand_off, name_best_limits};
 use crate::report::{Idle, Properties, Report};
 
 /// A run of a suite, as far as no later run has replaced it.
@@ -183,9 +183,7 @@ impl RecordedRun {
     /// Makes the run that measured `report`.
     pub fn of(report: &Report, head: RunHead) -> RecordedRun {
         let is_copy = |record: &Record| {
-            let renamed = |one: &Record| Record { system: record.system.clone(), ..one.clone() };
-            let mut limits = report.records.iter().filter(|one| one.system.starts_with("limit-"));
-            record.system == "limit" && limits.any(|one| renamed(one) == *record)
+            record.system == "limit" && hand_off(record, &report.records).is_some()
         };
         RecordedRun {
             head,

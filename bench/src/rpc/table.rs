@@ -2,7 +2,7 @@
 //! idle and killed systems.
 
 use crate::case::{BINDS, Case, Mode, Placement, SETTINGS, THREADS};
-use crate::record::Record;
+use crate::record::{Record, hand_off};
 use crate::report::{Properties, Report};
 use crate::table::{ABSENT, Kind, Table, figure, hundredths, thousands};
 
@@ -76,7 +76,7 @@ fn latency(records: &[&Record], placement: Placement, mode: Mode) -> Option<Tabl
 
 /// Returns the name of a record's system. That of `limit` also names the hand-off that it copies.
 fn shown(record: &Record, records: &[&Record]) -> String {
-    match hand_off(record, records).filter(|_| record.system == "limit") {
+    match hand_off(record, records.iter().copied()).filter(|_| record.system == "limit") {
         Some(by) => format!("limit ({by})"),
         None => record.system.clone(),
     }
@@ -85,15 +85,9 @@ fn shown(record: &Record, records: &[&Record]) -> String {
 /// Orders records, with the limit first and without the hand-off that it copies.
 fn ordered<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let limit = records.iter().find(|r| r.system == "limit");
-    let is_copied = |r: &Record| limit.is_some_and(|limit| hand_off(limit, &[r]).is_some());
+    let is_copied = |r: &Record| limit.is_some_and(|limit| hand_off(limit, [r]).is_some());
     let rest = records.iter().filter(|r| r.system != "limit" && !is_copied(r));
     limit.into_iter().chain(rest).copied().collect()
-}
-
-/// Returns the name of the bare hand-off among `records` that `limit` copies, if any.
-fn hand_off<'a>(limit: &Record, records: &[&'a Record]) -> Option<&'a str> {
-    let renamed = |r: &Record| Record { system: limit.system.clone(), ..r.clone() };
-    records.iter().find_map(|r| r.system.strip_prefix("limit-").filter(|_| renamed(r) == *limit))
 }
 
 fn throughput(records: &[&Record], placement: Placement, mode: Mode) -> Option<Table> {
