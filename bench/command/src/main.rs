@@ -5,7 +5,6 @@
 
 mod cache;
 mod children;
-mod figures;
 mod homed;
 mod messages;
 mod own;

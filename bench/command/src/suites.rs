@@ -246,3 +246,22 @@ fn starter() -> Result<PathBuf, Box<dyn Error>> {
     )
     .into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pages::known::SUITES;
+    use clap::Subcommand;
+
+    #[test]
+    fn every_suite_has_pages_and_its_figures() {
+        let command = Command::augment_subcommands(clap::Command::new("upcall-bench"));
+        let suites = command.get_subcommands().filter(|suite| suite.get_name() != "pages");
+        let can_plot =
+            |suite: &clap::Command| suite.get_arguments().any(|arg| arg.get_id() == "plot");
+        let offered: Vec<_> = suites.map(|suite| (suite.get_name(), can_plot(suite))).collect();
+        let known: Vec<_> =
+            SUITES.iter().map(|suite| (suite.name, suite.figures.is_some())).collect();
+        assert_eq!(offered, known);
+    }
+}

@@ -1,6 +1,7 @@
 //! The options that suites share, in the form of the command line.
 
-use crate::{figures, plot};
+use crate::pages::known;
+use crate::plot;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::error::Error;
@@ -22,8 +23,13 @@ impl<S: Suite> Told<S> {
     /// # Errors
     /// There is no report, or no figure.
     pub fn run(self, suite: &S) -> Result<ExitCode, Box<dyn Error>> {
+        let figures = known::suite(S::NAME).map_err(|error| error.to_string())?.figures;
         let report = suite::run(suite, &self.options)?;
-        plot::draw(self.plot.as_deref(), &report.records, figures::of(S::NAME))?;
+        if let Some((dir, figures)) = self.plot.as_deref().zip(figures) {
+            for figure in figures(&report.records)? {
+                eprintln!("{}", plot::write(&figure, dir)?.display());
+            }
+        }
         Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -1,11 +1,13 @@
-//! The suites and their tables, by name.
+//! The suites with their tables and figures, by name.
 
 use super::markers::MarkerError;
+use crate::plot::{self, Figures, PlotError, Svg};
 use upcall_bench::cache::Cache;
 use upcall_bench::homed::Homed;
 use upcall_bench::lrpc::Lrpc;
 use upcall_bench::messages::Messages;
 use upcall_bench::pvm::Pvm;
+use upcall_bench::record::Record;
 use upcall_bench::rpc::Rpc;
 use upcall_bench::suite::{Report, Suite};
 use upcall_bench::table::Table;
@@ -21,13 +23,26 @@ pub struct Known {
     pub name: &'static str,
     /// Makes its tables.
     pub tables: fn(&Report) -> Vec<Table>,
+    /// Draws its figures, if it has any.
+    pub figures: Option<Figures>,
     /// The names of its tables.
     names: &'static [&'static str],
 }
 
 impl Known {
-    const fn of<S: Suite>() -> Known {
-        Known { name: S::NAME, tables: S::tables, names: S::TABLES }
+    const fn of<S: Suite>(figures: Option<Figures>) -> Known {
+        Known { name: S::NAME, tables: S::tables, figures, names: S::TABLES }
+    }
+
+    /// Returns the figures of records. Records of other parts of the suite have none.
+    ///
+    /// # Errors
+    /// See [`PlotError`].
+    pub fn drawn(&self, records: &[Record]) -> Result<Vec<Svg>, PlotError> {
+        match self.figures.map_or(Ok(Vec::new()), |figures| figures(records)) {
+            Err(PlotError::Nothing(_)) => Ok(Vec::new()),
+            figures => figures,
+        }
     }
 
     /// Returns the name of a table, if the suite has it.
@@ -46,14 +61,14 @@ impl Known {
 
 /// All suites.
 pub static SUITES: [Known; 8] = [
-    Known::of::<Rpc>(),
-    Known::of::<Threads>(),
-    Known::of::<Urpc>(),
-    Known::of::<Lrpc>(),
-    Known::of::<Messages>(),
-    Known::of::<Homed>(),
-    Known::of::<Cache>(),
-    Known::of::<Pvm>(),
+    Known::of::<Rpc>(None),
+    Known::of::<Threads>(Some(plot::threads::figures)),
+    Known::of::<Urpc>(Some(plot::urpc::figures)),
+    Known::of::<Lrpc>(Some(plot::lrpc::figures)),
+    Known::of::<Messages>(Some(plot::messages::figures)),
+    Known::of::<Homed>(Some(plot::homed::figures)),
+    Known::of::<Cache>(None),
+    Known::of::<Pvm>(Some(plot::pvm::figures)),
 ];
 
 /// Returns the suite of a name.

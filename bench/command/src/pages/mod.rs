@@ -1,9 +1,9 @@
 //! `upcall-bench pages`: the tables and figures of the documentation's pages, from record files.
 
-mod known;
+pub mod known;
 mod markers;
 
-use crate::figures;
+use crate::plot;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
@@ -145,14 +145,13 @@ impl Records {
         let mut differences = Vec::new();
         for suite in SUITES.iter().filter(|suite| !self.of(suite).is_empty()) {
             let records = recorded::report(self.of(suite)).records;
-            for (name, figure) in figures::drawn(suite.name, &records)? {
-                let path = dir.join(name);
-                if fs::read_to_string(&path).is_ok_and(|held| held == figure) {
+            for figure in suite.drawn(&records)? {
+                let path = dir.join(figure.name);
+                if fs::read_to_string(&path).is_ok_and(|held| held == figure.text) {
                     continue;
                 }
                 if action == Action::Write {
-                    fs::create_dir_all(dir).map_err(failed(dir))?;
-                    fs::write(&path, figure).map_err(failed(&path))?;
+                    plot::write(&figure, dir)?;
                 }
                 differences.push(format!("{}: figure of {}", path.display(), suite.name));
             }

@@ -2,12 +2,11 @@
 //! processes, and the break-even.
 
 use super::{
-    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars,
-    chart, legend, measured, room, save,
+    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, Svg, WIDE, bars,
+    chart, legend, measured, render, room,
 };
 use plotters::prelude::*;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use upcall_bench::homed::case::{CALLERS, CHAINS, Hot, Op, chain, way};
 use upcall_bench::homed::paper::{
     Columns, columns, columns_of_the_paper, figure_3, figure_4, figure_5, found,
@@ -17,12 +16,11 @@ use upcall_bench::record::Record;
 /// Lower bound of the figures: 0 has no place on a logarithmic axis.
 const LEAST: f64 = 1.0;
 
-/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
-/// Cases that were not measured are not drawn.
+/// Draws the figures of a run. Cases that were not measured are not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
-pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
+pub fn figures(records: &[Record]) -> Result<Vec<Svg>, PlotError> {
     let names: Vec<String> = Op::ALL.map(Op::name).into();
     let (times, multiples) = (operations(records), multiples(records));
     let shares = [
@@ -83,7 +81,7 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     if there.is_empty() {
         Err(PlotError::Nothing("operations, throughput or break-even"))
     } else {
-        save(&there, dir)
+        render(&there)
     }
 }
 
@@ -215,7 +213,7 @@ fn break_even(area: &Area<'_>, lines: &[Line]) -> Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use crate::plot::texts;
     use upcall_bench::case::{Mode, Placement};
     use upcall_bench::record::{Label, Turn};
     use upcall_bench::stats::Summary;
@@ -248,12 +246,7 @@ mod tests {
                 .extend(CALLERS.map(|callers| record(&Hot::Counter.record(callers), way, 100.0)));
             records.extend(CHAINS.map(|lines| record(&chain(lines), way, f64::from(lines))));
         }
-        let dir = tempfile::TempDir::new().unwrap();
-        let svg: Vec<_> = write(&records, dir.path())
-            .unwrap()
-            .iter()
-            .map(|path| fs::read_to_string(path).unwrap())
-            .collect();
+        let svg = texts(figures(&records));
         let has = |at: usize, names: &[&str]| names.iter().all(|name| svg[at].contains(name));
         assert!(
             svg.len() == 6 && has(0, &["find-last-1000", "access, here", "invocation, Psyche"]),
@@ -275,7 +268,6 @@ mod tests {
 
     #[test]
     fn nothing_is_not_plotted() {
-        let dir = tempfile::TempDir::new().unwrap();
-        assert!(write(&[], dir.path()).unwrap_err().to_string().contains("no operations"));
+        assert!(figures(&[]).unwrap_err().to_string().contains("no operations"));
     }
 }

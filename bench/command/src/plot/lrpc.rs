@@ -2,21 +2,19 @@
 //! and its Figure 2.
 
 use super::{
-    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars,
-    chart, legend, measured, room, save,
+    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, Svg, WIDE, bars,
+    chart, legend, measured, render, room,
 };
 use plotters::prelude::*;
-use std::path::{Path, PathBuf};
 use upcall_bench::case::{Case, Placement};
 use upcall_bench::lrpc::{CONFIGS, FIGURE_2, MINIMUM_US, TESTS, TableIv, null, table_iv};
 use upcall_bench::record::Record;
 
-/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
-/// Cases that were not measured are not drawn.
+/// Draws the figures of a run. Cases that were not measured are not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
-pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
+pub fn figures(records: &[Record]) -> Result<Vec<Svg>, PlotError> {
     let (groups, lines) = (callers(records), throughput(records));
     let calls = |area: &Area<'_>| {
         let (left, right) = area.split_horizontally(WIDE.0 * 3 / 5);
@@ -46,7 +44,7 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     ];
     let there: Vec<_> =
         pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
-    if there.is_empty() { Err(PlotError::Nothing("calls")) } else { save(&there, dir) }
+    if there.is_empty() { Err(PlotError::Nothing("calls")) } else { render(&there) }
 }
 
 /// Name of the least that the machine permits.
@@ -170,7 +168,7 @@ fn figure_2(area: &Area<'_>, lines: &[Line]) -> Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use crate::plot::texts;
     use upcall_bench::case::Mode;
     use upcall_bench::record::{Label, Turn};
     use upcall_bench::stats::Summary;
@@ -202,12 +200,7 @@ mod tests {
                     .map(|(system, ns)| record(test.name(), system, ns, None)),
             );
         }
-        let dir = tempfile::TempDir::new().unwrap();
-        let svg: Vec<_> = write(&records, dir.path())
-            .unwrap()
-            .iter()
-            .map(|path| fs::read_to_string(path).unwrap())
-            .collect();
+        let svg = texts(figures(&records));
         assert_eq!(svg.len(), 2);
         assert!(
             ["biginout", "minimum", "grpc", "SRC RPC, Firefly"]
@@ -228,7 +221,6 @@ mod tests {
 
     #[test]
     fn nothing_is_not_plotted() {
-        let dir = tempfile::TempDir::new().unwrap();
-        assert!(write(&[], dir.path()).unwrap_err().to_string().contains("no calls"));
+        assert!(figures(&[]).unwrap_err().to_string().contains("no calls"));
     }
 }

@@ -2,22 +2,20 @@
 //! beside the paper's figures.
 
 use super::{
-    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars,
-    chart, legend, measured, room, save,
+    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, Svg, WIDE, bars,
+    chart, legend, measured, render, room,
 };
 use plotters::prelude::*;
-use std::path::{Path, PathBuf};
 use upcall_bench::messages::own::paper::{
     GROUPS, HANDLER, INTERVALS, KNEE, TABLE_5, TABLE_6, figure_7, multiple, percent,
 };
 use upcall_bench::record::Record;
 
-/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
-/// Cases that were not measured are not drawn.
+/// Draws the figures of a run. Cases that were not measured are not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
-pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
+pub fn figures(records: &[Record]) -> Result<Vec<Svg>, PlotError> {
     let (shares, workloads, paths) =
         ([true, false].map(|real| shares(records, real)), workloads(records), paths(records));
     let figure = |area: &Area<'_>| {
@@ -70,7 +68,7 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     if there.is_empty() {
         Err(PlotError::Nothing("experiments of UDM's: synth-N, tpuz or buffered"))
     } else {
-        save(&there, dir)
+        render(&there)
     }
 }
 
@@ -189,7 +187,7 @@ fn paths(records: &[Record]) -> Vec<Bars> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use crate::plot::texts;
     use upcall_bench::case::{Mode, Placement};
     use upcall_bench::messages::own::paper::{OTHERS, SCHEDULES, table_6};
     use upcall_bench::record::{Label, Turn};
@@ -231,9 +229,7 @@ mod tests {
             ("buffered-0-receiver", 14.0),
         ];
         records.extend(paths.map(|(case, ns)| record(case, ns, None)));
-        let dir = tempfile::TempDir::new().unwrap();
-        let paths = write(&records, dir.path()).unwrap();
-        let svg: Vec<_> = paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        let svg = texts(figures(&records));
         let has = |at: usize, names: &[&str]| names.iter().all(|name| svg[at].contains(name));
         assert!(svg.len() == 3 && has(0, &["synth-1000", "Simulated", "750 + 234"]), "{}", svg[0]);
         assert!(
@@ -245,7 +241,6 @@ mod tests {
 
     #[test]
     fn nothing_is_not_plotted() {
-        let dir = tempfile::TempDir::new().unwrap();
-        assert!(write(&[], dir.path()).unwrap_err().to_string().contains("no experiments"));
+        assert!(figures(&[]).unwrap_err().to_string().contains("no experiments"));
     }
 }

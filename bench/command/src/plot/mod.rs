@@ -75,7 +75,7 @@ const SIZE: (u32, u32) = (760, 460);
 /// Size of two charts beside each other.
 const WIDE: (u32, u32) = (2 * SIZE.0, SIZE.1);
 
-/// A file to create.
+/// A figure to draw.
 struct Picture<'a> {
     name: &'static str,
     size: (u32, u32),
@@ -92,39 +92,52 @@ struct Line {
 /// Extracts a figure from a record.
 type Figure = fn(&Record) -> f64;
 
-/// Draws a suite's records into a folder, and returns the files.
-pub type Write = fn(&[Record], &Path) -> Result<Vec<PathBuf>, PlotError>;
-
-/// Draws the records if a folder is given, and prints the names of the files.
-///
-/// # Errors
-/// Those of the suite.
-pub fn draw(dir: Option<&Path>, records: &[Record], write: Write) -> Result<(), PlotError> {
-    let paths = dir.map_or(Ok(Vec::new()), |dir| write(records, dir))?;
-    paths.iter().for_each(|path| eprintln!("{}", path.display()));
-    Ok(())
+/// A figure that was drawn.
+#[derive(Debug)]
+pub struct Svg {
+    /// The name of its file.
+    pub name: &'static str,
+    /// The content of its file.
+    pub text: String,
 }
 
-/// Draws the pictures into `dir`, which is created if needed, and returns their paths.
-fn save(pictures: &[Picture<'_>], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
+/// Draws the figures of a suite's records.
+pub type Figures = fn(&[Record]) -> Result<Vec<Svg>, PlotError>;
+
+/// Writes a figure into `dir`, which is created if needed, and returns the path of its file.
+///
+/// # Errors
+/// [`PlotError::File`].
+pub fn write(figure: &Svg, dir: &Path) -> Result<PathBuf, PlotError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |error| PlotError::File { path, error }
     };
     fs::create_dir_all(dir).map_err(failed(dir))?;
-    let mut written = Vec::new();
+    let path = dir.join(figure.name);
+    fs::write(&path, &figure.text).map_err(failed(&path))?;
+    Ok(path)
+}
+
+/// Draws the pictures.
+fn render(pictures: &[Picture<'_>]) -> Result<Vec<Svg>, PlotError> {
+    let mut figures = Vec::new();
     for Picture { name, size, draw } in pictures {
-        let mut svg = String::new();
-        let area = SVGBackend::with_string(&mut svg, *size).into_drawing_area();
+        let mut text = String::new();
+        let area = SVGBackend::with_string(&mut text, *size).into_drawing_area();
         area.fill(&WHITE)?;
         draw(&area)?;
         area.present()?;
         drop(area);
-        let path = dir.join(name);
-        fs::write(&path, svg).map_err(failed(&path))?;
-        written.push(path);
+        figures.push(Svg { name, text });
     }
-    Ok(written)
+    Ok(figures)
+}
+
+/// Returns the texts of figures.
+#[cfg(test)]
+fn texts(figures: Result<Vec<Svg>, PlotError>) -> Vec<String> {
+    figures.unwrap().into_iter().map(|figure| figure.text).collect()
 }
 
 /// Returns the range of a logarithmic axis for these figures, with a key of `keys` lines above
@@ -270,4 +283,20 @@ fn legend<X: Ranged<ValueType = f64>>(chart: &mut Chart<'_, X>) -> Drawn {
         .legend_area_size(28)
         .margin(8);
     labels.background_style(WHITE.mix(0.9)).border_style(BLACK.mix(0.3)).draw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_written_into_its_folder() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let figure = Svg { name: "a.svg", text: "<svg>".to_owned() };
+        let path = write(&figure, &dir.path().join("made")).unwrap();
+        assert_eq!(path, dir.path().join("made/a.svg"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "<svg>");
+        let error = write(&figure, &path).unwrap_err().to_string();
+        assert!(error.contains("made/a.svg: "), "{error}");
+    }
 }

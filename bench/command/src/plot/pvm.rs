@@ -2,23 +2,21 @@
 //! ring and Laplace's Mflops by tasks, beside the paper's own.
 
 use super::{
-    Area, Axes, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, chart, legend,
-    measured, room, save,
+    Area, Axes, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, Svg, WIDE, chart,
+    legend, measured, render, room,
 };
 use plotters::prelude::*;
-use std::path::{Path, PathBuf};
 use upcall_bench::case::Placement;
 use upcall_bench::pvm::case::{BYTES, Case, LAPLACES, RINGS, SWITCHES, mflops};
 use upcall_bench::pvm::contender::{Contender, How, OURS, PEERS};
 use upcall_bench::pvm::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_7, SEQUENTIAL, hop_ns};
 use upcall_bench::record::Record;
 
-/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
-/// Cases that were not measured are not drawn.
+/// Draws the figures of a run. Cases that were not measured are not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
-pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
+pub fn figures(records: &[Record]) -> Result<Vec<Svg>, PlotError> {
     let as_is: fn(f64) -> f64 = |ns| ns;
     let switch = with_processes(
         lines(records, SWITCHES.map(|ulps| (ulps as f64, Case::Switch(ulps))), as_is),
@@ -83,7 +81,7 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     if there.is_empty() {
         Err(PlotError::Nothing("cases of several sizes"))
     } else {
-        save(&there, dir)
+        render(&there)
     }
 }
 
@@ -209,7 +207,7 @@ fn drawn(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use crate::plot::texts;
     use upcall_bench::record::{Label, Turn};
     use upcall_bench::stats::Summary;
 
@@ -229,9 +227,7 @@ mod tests {
                 records.push(label.latency(&[Turn { found, lines: (140.0, 140.0) }]));
             }
         }
-        let dir = tempfile::TempDir::new().unwrap();
-        let paths = write(&records, dir.path()).unwrap();
-        let svg: Vec<_> = paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        let svg = texts(figures(&records));
         assert_eq!(svg.len(), 4);
         assert!(
             svg[0].contains("processes, HP 720")
@@ -258,9 +254,6 @@ mod tests {
 
     #[test]
     fn nothing_is_not_plotted() {
-        let dir = tempfile::TempDir::new().unwrap();
-        assert!(
-            write(&[], dir.path()).unwrap_err().to_string().contains("no cases of several sizes")
-        );
+        assert!(figures(&[]).unwrap_err().to_string().contains("no cases of several sizes"));
     }
 }

@@ -2,12 +2,11 @@
 //! of Upcall and the peers.
 
 use super::{
-    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, WIDE, bars,
-    chart, legend, measured, room, save,
+    Area, Axes, Bars, COLOURS, Drawn, GREY, LIGHT, Line, Picture, PlotError, SIZE, Svg, WIDE, bars,
+    chart, legend, measured, render, room,
 };
 use plotters::prelude::*;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use upcall_bench::record::Record;
 use upcall_bench::suite::Peers;
 use upcall_bench::threads::Contender;
@@ -21,12 +20,11 @@ const FIRST_NS: Figure = |record| record.first_ns;
 /// place on a logarithmic axis.
 const BYTES: Figure = |record| record.bytes_each.filter(|&bytes| bytes > 0.0);
 
-/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
-/// Cases that were not measured are not drawn.
+/// Draws the figures of a run. Cases that were not measured are not drawn.
 ///
 /// # Errors
 /// See [`PlotError`].
-pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
+pub fn figures(records: &[Record]) -> Result<Vec<Svg>, PlotError> {
     let is_alive = |case| matches!(case, Case::Alive(_));
     let is_yield = |case| matches!(case, Case::Yield(_));
     let (again, first) = (lines(records, is_alive, NS), lines(records, is_alive, FIRST_NS));
@@ -87,11 +85,7 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
     ];
     let there: Vec<_> =
         pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
-    if there.is_empty() {
-        Err(PlotError::Nothing("operations of threads"))
-    } else {
-        save(&there, dir)
-    }
+    if there.is_empty() { Err(PlotError::Nothing("operations of threads")) } else { render(&there) }
 }
 
 /// Returns all possible systems, each with its colour in every figure: Upcall, the peers, the
@@ -214,7 +208,6 @@ fn table(area: &Area<'_>, groups: &[Bars]) -> Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use upcall_bench::case::{Mode, Placement};
     use upcall_bench::record::{Label, Turn};
     use upcall_bench::stats::Summary;
@@ -234,11 +227,9 @@ mod tests {
         Record { bytes_each, first_ns, ..label.latency(&[Turn { found, lines: (140.0, 140.0) }]) }
     }
 
-    fn drawn(records: &[Record]) -> Vec<(String, String)> {
-        let dir = tempfile::TempDir::new().unwrap();
-        let paths = write(records, &dir.path().join("made")).unwrap();
-        let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
-        paths.iter().map(|path| (name(path), fs::read_to_string(path).unwrap())).collect()
+    fn drawn(records: &[Record]) -> Vec<(&'static str, String)> {
+        let figures = figures(records).unwrap();
+        figures.into_iter().map(|figure| (figure.name, figure.text)).collect()
     }
 
     #[test]
@@ -268,7 +259,7 @@ mod tests {
             cases.clone().map(move |case| record(case, system, ns)).collect::<Vec<_>>()
         };
         let svg = drawn(&[of("upcall", 5.0), of("tokio", 70.0), of("limit", 2.0)].concat());
-        let names: Vec<_> = svg.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<_> = svg.iter().map(|(name, _)| *name).collect();
         assert_eq!(
             names,
             ["threads-table.svg", "threads-alive.svg", "threads-memory.svg", "threads-yield.svg"]
@@ -291,7 +282,7 @@ mod tests {
         let svg = drawn(&[record(Case::Fork, "go", 200.0), record(Case::Alive(10), "go", 200.0)]);
         assert_eq!(svg.len(), 1);
         assert!(svg[0].0 == "threads-table.svg" && !svg[0].1.contains("Firefly"), "{}", svg[0].1);
-        let error = write(&[], Path::new("/nowhere")).unwrap_err().to_string();
+        let error = figures(&[]).unwrap_err().to_string();
         assert!(error.contains("nothing to plot"), "{error}");
     }
 }

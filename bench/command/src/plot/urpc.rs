@@ -6,26 +6,25 @@
 //! curves are known as pictures only; only the points that its text states are drawn.
 
 use super::{
-    Area, Axes, COLOURS, Chart, Drawn, Figure, GREY, Line, Picture, PlotError, SIZE, WIDE, chart,
-    legend, measured, room, save,
+    Area, Axes, COLOURS, Chart, Drawn, Figure, GREY, Line, Picture, PlotError, SIZE, Svg, WIDE,
+    chart, legend, measured, render, room,
 };
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use upcall_bench::record::Record;
 use upcall_bench::urpc::case::{ANCHORS, Anchor, MOST_FIGURES, THREADS, null};
 
 const LATENCY_US: Figure = |record| record.p50_ns / 1e3;
 const THOUSANDS: Figure = |record| record.per_s / 1e3;
 
-/// Draws the figures of a run into `dir`, which is created if needed, and returns their paths.
+/// Draws the figures of a run.
 ///
 /// # Errors
 /// See [`PlotError`].
-pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> {
+pub fn figures(records: &[Record]) -> Result<Vec<Svg>, PlotError> {
     if lines(records, LATENCY_US).is_empty() {
         return Err(PlotError::Nothing("calls by 1 to 16 threads"));
     }
@@ -58,7 +57,7 @@ pub fn write(records: &[Record], dir: &Path) -> Result<Vec<PathBuf>, PlotError> 
         },
         Picture { name: "urpc-relative.svg", size: WIDE, draw: &|area| relative(area, records) },
     ];
-    save(&pictures, dir)
+    render(&pictures)
 }
 
 /// Returns Upcall's lines, by configuration: the default way of waiting first.
@@ -221,7 +220,7 @@ fn by_threads<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use crate::plot::texts;
     use upcall_bench::case::{Mode, Placement};
     use upcall_bench::record::{Label, Turn};
     use upcall_bench::stats::Summary;
@@ -241,12 +240,6 @@ mod tests {
             per_s,
             ..label.latency(&[Turn { found, lines: (140.0, 140.0) }])
         }
-    }
-
-    fn drawn(records: &[Record]) -> Vec<String> {
-        let dir = tempfile::TempDir::new().unwrap();
-        let paths = write(records, &dir.path().join("made")).unwrap();
-        paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
     }
 
     #[test]
@@ -270,7 +263,7 @@ mod tests {
         let of =
             |config, ns| (1..=4).map(move |t| record(t, "upcall", config, ns * t as f64, 1e9 / ns));
         let records: Vec<_> = of("1,0", 6000.0).chain(of("1,1", 200.0)).collect();
-        let svg = drawn(&records);
+        let svg = texts(figures(&records));
         assert_eq!(svg.len(), 3);
         assert!(svg.iter().all(|svg| svg.starts_with("<svg")
             && svg.contains("threads that call")
@@ -288,18 +281,13 @@ mod tests {
 
     #[test]
     fn without_a_unit_the_paper_is_alone() {
-        let svg = drawn(&[record(1, "upcall", "1,0", 6000.0, 160e3)]);
+        let svg = texts(figures(&[record(1, "upcall", "1,0", 6000.0, 160e3)]));
         assert!(svg[2].contains("URPC") && !svg[2].contains(">C,S = 1,0"), "{}", svg[2]);
     }
 
     #[test]
     fn nothing_is_not_plotted() {
-        let dir = tempfile::TempDir::new().unwrap();
-        let error = write(&[], dir.path()).unwrap_err().to_string();
+        let error = figures(&[]).unwrap_err().to_string();
         assert!(error.contains("nothing to plot"), "{error}");
-        let file = dir.path().join("file");
-        fs::write(&file, "").unwrap();
-        let error = write(&[record(1, "upcall", "1,1", 1.0, 1.0)], &file).unwrap_err().to_string();
-        assert!(error.contains("file"), "{error}");
     }
 }
