@@ -19,7 +19,7 @@ use crate::place;
 use crate::record::{Record, hand_off, name_best_limits};
 use crate::report::{Idle, Properties, Report};
 
-/// A run of a suite, as far as no later run has replaced it.
+/// The part of a suite's run that no later run has replaced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordedRun {
     /// When, where and how the run measured.
@@ -217,7 +217,7 @@ impl RunHead {
     }
 }
 
-/// Formats the day that begins so many days after 1970-01-01.
+/// Formats the date that is `days` days after 1970-01-01.
 fn date(days: u64) -> String {
     let is_leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))

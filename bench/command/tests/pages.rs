@@ -130,6 +130,12 @@ The end.
     assert!(figure.starts_with("<svg"), "{figure}");
     assert_eq!(pages(dir.path(), &["--check"]), (Some(0), String::new()));
 
+    // A page whose tables are right is not written, not even to end its last line.
+    fs::write(dir.path().join("calls.md"), text.trim_end()).expect("a file");
+    assert_eq!(pages(dir.path(), &[]), (Some(0), String::new()));
+    let unended = fs::read_to_string(dir.path().join("calls.md")).expect("a page");
+    assert_eq!(unended, text.trim_end());
+
     // A figure that was typed by hand.
     fs::write(dir.path().join("calls.md"), text.replace("2 400 | 72.0", "2 300 | 72.0"))
         .expect("a file");

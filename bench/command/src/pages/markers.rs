@@ -66,7 +66,7 @@ impl fmt::Display for MarkerError {
 pub struct Page {
     /// The text.
     pub text: String,
-    /// Suite and table of each text between markers that was another one before.
+    /// Suite and table of each replaced text that differed.
     pub changed: Vec<(String, String)>,
 }
 

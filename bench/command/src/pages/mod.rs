@@ -67,23 +67,23 @@ pub fn run(dir: &Path, action: Action) -> Result<ExitCode, Box<dyn Error>> {
         let text = fs::read_to_string(&path).map_err(failed(&path))?;
         let page = markers::page(&text, |suite, table| records.table(suite, table))
             .map_err(|error| PageError { page: path.clone(), error })?;
-        if page.text != text && action == Action::Write {
+        if !page.changed.is_empty() && action == Action::Write {
             fs::write(&path, &page.text).map_err(failed(&path))?;
         }
         let table = |(suite, table)| format!("{}: table {table} of {suite}", path.display());
         differences.extend(page.changed.into_iter().map(table));
     }
     differences.extend(records.figures(&dir.join(FIGURES), action)?);
-    let (verb, code) = match action {
-        Action::Write => ("written", ExitCode::SUCCESS),
-        Action::Check if differences.is_empty() => ("", ExitCode::SUCCESS),
-        Action::Check => ("differs from its records", ExitCode::FAILURE),
+    let verb = match action {
+        Action::Write => "written",
+        Action::Check => "differs from its records",
     };
     differences.iter().for_each(|what| eprintln!("{what}: {verb}"));
-    if code != ExitCode::SUCCESS {
-        eprintln!("run upcall-bench pages {}", dir.display());
+    if action == Action::Write || differences.is_empty() {
+        return Ok(ExitCode::SUCCESS);
     }
-    Ok(code)
+    eprintln!("run upcall-bench pages {}", dir.display());
+    Ok(ExitCode::FAILURE)
 }
 
 /// Returns the pages of a folder, in the order of their names.
@@ -126,7 +126,7 @@ impl Records {
         if name == NOTES {
             return Ok(notes(runs));
         }
-        // A run takes part in a table that is another one without the run.
+        // A run contributes to a table if the table differs without that run.
         let made = |without: Option<usize>| {
             let runs = runs.iter().enumerate().filter(|(at, _)| Some(*at) != without);
             let tables = (suite.tables)(&recorded::report(runs.map(|(_, run)| run)));
