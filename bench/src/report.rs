@@ -58,21 +58,6 @@ pub struct Properties {
     pub idle: Vec<(Mode, f64)>,
 }
 
-impl Properties {
-    /// Column heads of a table of properties.
-    pub const HEADS: [&str; 5] =
-        ["system", "peer's data", "left by kill -9", "CPU at rest, polling", "CPU at rest, parked"];
-
-    /// Returns the cells of a row.
-    pub fn row(&self) -> [String; 5] {
-        let [polling, parked] = [Mode::Polling, Mode::Parked].map(|mode| {
-            let idle = self.idle.iter().find(|(of, _)| *of == mode);
-            idle.map_or("-".to_owned(), |(_, percent)| format!("{percent:.2} %"))
-        });
-        [self.system.clone(), self.trust.to_string(), self.left.to_string(), polling, parked]
-    }
-}
-
 /// Returns a note if other programs are running: both processors are needed.
 pub fn busy() -> Option<String> {
     let load: f64 =

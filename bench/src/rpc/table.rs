@@ -225,13 +225,15 @@ fn idle(report: &Report) -> Option<Table> {
 }
 
 fn properties(report: &Report) -> Option<Table> {
-    let [system, trust, left, polling, parked] = Properties::HEADS;
     let mut table = Table::new("properties", "properties of the systems")
-        .names([system, trust, left])
-        .figures([polling, parked]);
-    for one in &report.properties {
-        let [system, trust, left, polling, parked] = one.row();
-        table.row(Kind::of(&one.system), [system, trust, left], [polling, parked]);
+        .names(["system", "peer's data", "left by kill -9"])
+        .figures(["CPU at rest, polling", "CPU at rest, parked"]);
+    for Properties { system, trust, left, idle } in &report.properties {
+        let rest = [Mode::Polling, Mode::Parked].map(|mode| {
+            let percent = idle.iter().find(|(of, _)| *of == mode);
+            percent.map_or(ABSENT.to_owned(), |(_, percent)| format!("{percent:.2} %"))
+        });
+        table.row(Kind::of(system), [system.clone(), trust.to_string(), left.to_string()], rest);
     }
     table.if_any()
 }
