@@ -80,7 +80,7 @@ fn operations(
         let Some(first) = of_case.first() else { continue };
         let find = |system: &str| of_case.iter().find(|record| record.system == system);
         let ways = COLUMNS.map(|(way, _)| find(way).map(|record| of(record)));
-        table.row(Kind::Peer, [&case], ways.into_iter().chain([first.line_ns]).map(figure));
+        table.row(Kind::Plain, [&case], ways.into_iter().chain([first.line_ns]).map(figure));
     }
     table.if_any()
 }
@@ -131,7 +131,7 @@ fn throughput(records: &[Record], name: &'static str, hot: Hot) -> Option<Table>
     for way in ways {
         let figures = CALLERS.map(|callers| hundredths(per_s(way, callers)));
         let alone = found(records, &hot.alone(), if way == way::ACCESS { way::LOCAL } else { way });
-        let kind = if [way::ACCESS, way::URGENT].contains(&way) { Kind::Ours } else { Kind::Peer };
+        let kind = if [way::ACCESS, way::URGENT].contains(&way) { Kind::Ours } else { Kind::Plain };
         table.row(kind, [way], figures.into_iter().chain([figure(alone)]));
     }
     table.if_any()
@@ -158,7 +158,7 @@ fn slowdowns(records: &[Record]) -> Option<Table> {
                 [slowdown(op), slowdown_caller(op)].map(|case| found(records, &case, way));
             let percent = home.zip(caller).map(|(home, caller)| 100.0 * home / caller);
             let name = format!("{}, {way}", op.name());
-            table.row(Kind::Peer, [name], [home, caller, percent].map(figure));
+            table.row(Kind::Plain, [name], [home, caller, percent].map(figure));
         }
         let steps = [way::BARE, way::URGENT_COMPUTING, way::URGENT_SIGNAL, way::INVOKE];
         let steps = steps.map(|way| figure(found(records, &slowdown_quiet(op), way)));
@@ -188,7 +188,7 @@ fn chains(records: &[Record]) -> Option<Table> {
     for way in [way::LOCAL, way::ACCESS, way::READ, way::BULK, way::URGENT, way::AUTO, way::INVOKE]
     {
         let walks = CHAINS.map(|lines| found(records, &chain(lines), way));
-        table.row(Kind::Peer, [way], walks.map(figure));
+        table.row(Kind::Plain, [way], walks.map(figure));
     }
     table.notes.push(format!(
         "R = {:.1} ({:.1} ns to {:.2}); break-even by (R - 1) n = C, with k locks saved:",

@@ -98,7 +98,7 @@ fn parts(found: &Found<'_>) -> Option<Table> {
         let paper = us.map_or([ABSENT; 2].map(String::from), |us| {
             [format!("{us}"), format!("{:.1}", us / MINIMUM_US[0])]
         });
-        table.row(Kind::Peer, [name], ours.into_iter().chain(paper));
+        table.row(Kind::Plain, [name], ours.into_iter().chain(paper));
     };
     row("procedure call", Some(minimum[0]), Some(MINIMUM_US[0]));
     row("two kernel crossings", Some(minimum[1]), Some(MINIMUM_US[1]));

@@ -61,7 +61,7 @@ fn switches(records: &[Record]) -> Option<Table> {
     let limits =
         [("procedure call", Case::ProcedureCall), ("two processes, by pipes", Case::SwitchProcess)];
     let limits =
-        limits.map(|(name, case)| (name.to_owned(), here(records, "limit", case), Kind::Peer));
+        limits.map(|(name, case)| (name.to_owned(), here(records, "limit", case), Kind::Plain));
     let own = SWITCHES.map(|ulps| {
         (format!("ULPs, {ulps}"), here(records, "upcall", Case::Switch(ulps)), Kind::Ours)
     });
@@ -111,7 +111,7 @@ fn matrix<const N: usize>(
             let ratios = found.into_iter().zip(ours).map(|(found, ours)| ratio(found, ours));
             let ratios: Vec<_> = ratios.map(multiple).collect();
             if ratios.iter().any(|ratio| !ratio.is_empty()) {
-                table.row(Kind::Limit, ["  to upcall"], ratios);
+                table.row(Kind::Derived, ["  to upcall"], ratios);
             }
         }
     }
@@ -154,8 +154,8 @@ fn bare(records: &[Record]) -> Option<Table> {
         let copy = figures(&contender, |record| record.memcpy_ns);
         let is_ours = (contender.name, contender.placement) == ("upcall", Placement::OneCore);
         if is_ours && copy.iter().any(Option::is_some) {
-            table.row(Kind::Peer, ["a copy"], copy.map(figure));
-            table.row(Kind::Peer, ["upcall, in copies"], copies.map(figure));
+            table.row(Kind::Plain, ["a copy"], copy.map(figure));
+            table.row(Kind::Plain, ["upcall, in copies"], copies.map(figure));
         }
     }
     table.if_any()
@@ -203,7 +203,7 @@ fn laplace(records: &[Record]) -> Option<Table> {
     });
     if alone.iter().any(Option::is_some) {
         let figures = alone.map(|ns| figure(ns.map(mflops)));
-        table.row(Kind::Peer, ["one task, in as many blocks"], figures);
+        table.row(Kind::Plain, ["one task, in as many blocks"], figures);
     }
     for (at, name) in ["1994: PVM", "1994: UPVM"].into_iter().enumerate() {
         let of = |tasks: usize| match tasks {

@@ -50,13 +50,13 @@ fn part(table: &Table, figures: Vec<usize>) -> String {
         .map(|&at| if at < table.names { "---|" } else { "--:|" })
         .collect::<String>();
     out += "\n";
-    let is_other = |row: &Row| matches!(row.kind, Kind::Limit | Kind::Peer);
+    let is_other = |row: &Row| matches!(row.kind, Kind::Limit | Kind::Plain | Kind::Derived);
     let compares = table.rows.iter().any(is_other);
     for row in &table.rows {
         if figures.iter().any(|&at| is_there(&row.cells[at])) {
             let kind = |at: usize| match row.kind {
-                Kind::Peer => table.heads[at].kind,
-                Kind::Ours if !compares => Kind::Peer,
+                Kind::Plain => table.heads[at].kind,
+                Kind::Ours if !compares => Kind::Plain,
                 kind => kind,
             };
             let cell = |&at: &usize| match row.cells[at].as_str() {
@@ -83,7 +83,7 @@ fn emphasised(kind: Kind, text: &str) -> String {
         _ if text.is_empty() => text,
         Kind::Ours => format!("**{text}**"),
         Kind::Paper => format!("*{text}*"),
-        Kind::Limit | Kind::Peer | Kind::Met | Kind::Missed => text,
+        Kind::Limit | Kind::Plain | Kind::Derived | Kind::Met | Kind::Missed => text,
     }
 }
 
@@ -125,9 +125,9 @@ mod tests {
         let mut one = of(2);
         let alone = "|---|--:|--:|\n| upcall | 10 | 20 |\n| *1990* | *20* | *40* |\n";
         assert!(table(&one).ends_with(alone), "{}", table(&one));
-        one.row(Kind::Peer, ["  a|b"], [ABSENT.to_owned(), "7".to_owned()]);
-        one.row(Kind::Peer, ["nothing"], [ABSENT; 2].map(String::from));
-        one.heads.push(Head { text: "empty".to_owned(), kind: Kind::Peer });
+        one.row(Kind::Plain, ["  a|b"], [ABSENT.to_owned(), "7".to_owned()]);
+        one.row(Kind::Plain, ["nothing"], [ABSENT; 2].map(String::from));
+        one.heads.push(Head { text: "empty".to_owned(), kind: Kind::Plain });
         one.rows.iter_mut().for_each(|row| row.cells.push(ABSENT.to_owned()));
         one.notes.push("A note.".to_owned());
         let text = "Calls, ns:\n\n| system | t1 | t2 |\n|---|--:|--:|\n\
@@ -140,7 +140,7 @@ mod tests {
     fn a_column_of_ours_is_bold() {
         let columns = ["upcall", "go"].map(|system| (system, Kind::of(system)));
         let mut threads = Table::new("threads", "ns").names([""]).columns(columns);
-        threads.row(Kind::Peer, ["fork"], ["7", "70"].map(String::from));
+        threads.row(Kind::Plain, ["fork"], ["7", "70"].map(String::from));
         let text = table(&threads);
         assert!(
             text.ends_with("| | **upcall** | go |\n|---|--:|--:|\n| fork | **7** | 70 |\n"),

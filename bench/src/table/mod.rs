@@ -52,7 +52,9 @@ pub enum Kind {
     /// The machine's limit.
     Limit,
     /// A peer's, or that of no system in particular.
-    Peer,
+    Plain,
+    /// A comparison of the row above with Upcall's.
+    Derived,
     /// A paper's.
     Paper,
     /// A figure that meets its aim.
@@ -67,7 +69,7 @@ impl Kind {
         match system {
             ours if ours.starts_with("upcall") => Kind::Ours,
             limit if limit.starts_with("limit") => Kind::Limit,
-            _ => Kind::Peer,
+            _ => Kind::Plain,
         }
     }
 }
@@ -88,7 +90,7 @@ impl Table {
 
     /// Adds columns of figures.
     pub fn figures<T: ToString>(self, heads: impl IntoIterator<Item = T>) -> Table {
-        self.columns(heads.into_iter().map(|head| (head, Kind::Peer)))
+        self.columns(heads.into_iter().map(|head| (head, Kind::Plain)))
     }
 
     /// Adds columns of figures that belong to a system each.

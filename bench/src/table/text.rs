@@ -54,9 +54,9 @@ impl Paint {
 fn style(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Ours | Kind::Met => Some(GREEN),
-        Kind::Limit | Kind::Paper => Some(DIM),
+        Kind::Limit | Kind::Derived | Kind::Paper => Some(DIM),
         Kind::Missed => Some(RED),
-        Kind::Peer => None,
+        Kind::Plain => None,
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     fn a_column_may_be_ours() {
         let kinds = ["upcall", "go"].map(|system| (system, Kind::of(system)));
         let mut table = Table::new("threads", "ns").names([""]).columns(kinds);
-        table.row(Kind::Peer, ["fork"], ["7".to_owned(), "70".to_owned()]);
+        table.row(Kind::Plain, ["fork"], ["7".to_owned(), "70".to_owned()]);
         let coloured = printed(&[table], &Report::default(), true);
         assert!(coloured.contains("\x1b[32m       7\x1b[0m  70"), "{coloured}");
     }

@@ -80,7 +80,7 @@ impl<'a> Found<'a> {
             let calls = [times, paper(case)].map(multiple);
             let calls = calls.into_iter().filter(|_| one_call.is_some());
             let figures = self.systems.iter().map(|&system| figure(self.p50(case, system)));
-            table.row(Kind::Peer, [case], figures.chain([ratio]).chain(calls));
+            table.row(Kind::Plain, [case], figures.chain([ratio]).chain(calls));
         }
         table.if_any()
     }
@@ -116,7 +116,7 @@ impl<'a> Found<'a> {
         for case in cases(self.report) {
             let figures: Vec<_> = self.systems.iter().map(|&system| of(case, system)).collect();
             if figures.iter().any(Option::is_some) {
-                table.row(Kind::Peer, [case], figures.into_iter().map(figure));
+                table.row(Kind::Plain, [case], figures.into_iter().map(figure));
             }
         }
         table.if_any()
@@ -129,7 +129,7 @@ impl<'a> Found<'a> {
         let mut table = self.table("idle", "1000 threads asleep");
         let mut row = |name: &str, of: fn(&Idle) -> f64| {
             let find = |&system: &&str| self.report.idle.iter().find(|idle| idle.system == system);
-            table.row(Kind::Peer, [name], self.systems.iter().map(|s| figure(find(s).map(of))));
+            table.row(Kind::Plain, [name], self.systems.iter().map(|s| figure(find(s).map(of))));
         };
         row("CPU µs/s", |idle| idle.cpu_ns_per_s / 1e3);
         row("peak MiB", |idle| {

@@ -80,7 +80,7 @@ fn by_threads(
             .map(|(config, system)| found.null(config, system, threads).map(&of))
             .collect();
         if figures.iter().any(Option::is_some) {
-            table.row(Kind::Peer, [threads], figures.into_iter().map(precise));
+            table.row(Kind::Plain, [threads], figures.into_iter().map(precise));
         }
     }
     table.if_any()

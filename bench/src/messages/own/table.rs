@@ -67,7 +67,7 @@ pub(in crate::messages) fn table(records: &[Record]) -> Option<Table> {
     for (row, line) in ROWS.iter().filter_map(|row| Some((row, line(row, records)?))) {
         let Line { what, found, p99, aim, line_ns } = line;
         let kind = match aim {
-            None => Kind::Peer,
+            None => Kind::Plain,
             Some(aim) if found <= aim => Kind::Met,
             Some(_) => Kind::Missed,
         };
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(row("atomic section, 1"), (Kind::Met, "1.3|2.6|≤ 2.0|140".to_owned()));
         assert_eq!(row("buffered to direct, 0"), (Kind::Missed, "3.00|-|≤ 2.5|140".to_owned()));
         assert_eq!(row("percent").1, "3.85|-|≤ 5.0|140");
-        assert_eq!(row("messages of them"), (Kind::Peer, "1 234|-||140".to_owned()));
+        assert_eq!(row("messages of them"), (Kind::Plain, "1 234|-||140".to_owned()));
         assert!(!table.rows.iter().any(|row| row.cells[0].contains("poll")), "{table:?}");
         assert_eq!(super::table(&[]), None);
     }
