@@ -164,8 +164,8 @@ fn slowdowns(records: &[Record]) -> Option<Table> {
         let steps = steps.map(|way| figure(found(records, &slowdown_quiet(op), way)));
         let [bare, polls, signals, processor] = steps;
         table.notes.push(format!(
-            "{}: a step while nobody asks takes {bare} ns, with a poll {polls}, while signals may \
-            come {signals}, with a virtual processor's safe point {processor}.",
+            "{}: a step while no caller asks takes {bare} ns, with a poll {polls}, while signals \
+            may come {signals}, with a virtual processor's safe point {processor}.",
             op.name()
         ));
     }
