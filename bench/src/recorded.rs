@@ -3,6 +3,9 @@
 //! The pages of the documentation are written from these files. A run of a part of a suite replaces
 //! only the records that it measured again. So a file has a list of runs, each with the records
 //! that no later run has replaced.
+//!
+//! Notes and failures are texts that name no record. Those of a run stay until all of the run is
+//! replaced, even if everything that they concern was measured again.
 
 use std::collections::BTreeSet;
 use std::fs;
