@@ -403,7 +403,7 @@ def exists(command: str) -> None:
 
 def follow(page: Path, installed: Path) -> None:
     """Does what a page says."""
-    with tempfile.TemporaryDirectory(prefix="upcall-book-") as place:
+    with tempfile.TemporaryDirectory(prefix="book-") as place:
         folder, names = Path(place, "work"), Path(place, "names")
         folder.mkdir()
         names.mkdir(mode=0o700)
@@ -453,7 +453,7 @@ def run(chosen: list[str]) -> int:
         guides = [*DOCS.glob("tutorials/*.md"), *DOCS.glob("how-to/*.md")]
         paths = [*sorted(guides), DOCS / "install.md", ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="upcall-installed-") as place:
+    with tempfile.TemporaryDirectory(prefix="installed-") as place:
         install(Path(place))
         for page in paths:
             if not any(kind == "command" for kind, _, _ in blocks(page)):

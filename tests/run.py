@@ -633,6 +633,8 @@ def main() -> int:
             package(report)
         if is_last and "models" in stages:
             models(report, environment)
+        if is_last and "soak" in stages:
+            soak(report)
 
     binaries: list = []
     if "unit" in stages:
@@ -659,8 +661,6 @@ def main() -> int:
             docs(report, wrapper)
         if is_last and "book" in stages:
             report.add(run_command("tutorials", [sys.executable, "tests/book.py", "--run"]))
-        if is_last and "soak" in stages:
-            soak(report)
         raise_priorities()
         helper.join()
         ALONE.clear()

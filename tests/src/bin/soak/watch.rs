@@ -380,7 +380,17 @@ pub fn outside() -> BTreeSet<String> {
     ["/dev/shm", "/tmp"].into_iter().flat_map(entries).collect()
 }
 
-/// Such entries that were not there before.
+/// Longest wait for entries of other programs to vanish, in seconds. It delays only a failure.
+const OTHERS_END: Duration = Duration::from_secs(60);
+
+/// Such entries that were not there before, and that stay. Other tests may run at the same time, and
+/// remove their entries when they end.
 pub fn left_outside(before: &BTreeSet<String>) -> Vec<String> {
-    outside().difference(before).map(|path| format!("left: {path}")).collect()
+    let start = Instant::now();
+    let mut left = &outside() - before;
+    while !left.is_empty() && start.elapsed() < OTHERS_END {
+        std::thread::sleep(Duration::from_millis(100));
+        left = &left & &outside();
+    }
+    left.iter().map(|path| format!("left: {path}")).collect()
 }
