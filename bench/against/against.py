@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares the time of calls with that of an earlier commit.
 
-usage: bench/against/against.py [--rounds N] [--milliseconds N] [--json FILE] COMMIT
+usage: bench/against/against.py [--rounds N] [--milliseconds N] [--then-lto HOW] [--json FILE]
+                                COMMIT
        make against BASE=COMMIT
 
 The same small server and client (src/main.rs here) are built twice, with the library of the
@@ -13,7 +14,7 @@ processors.
 The cases are a Null call, and 200 bytes, 4 KiB, 64 KiB and 1 MiB in, with both sides polling or
 parked. The client rewrites its bytes for each call, and the server reads all of them. A turn's
 figure is the median of its calls. The ratio is the median over all rounds of now / then in one
-round.
+round. `--then-lto off HEAD` shows what link-time optimisation brings.
 """
 
 import argparse
@@ -71,8 +72,8 @@ def tree_of(commit: str) -> Path:
     return tree
 
 
-def build(name: str, tree: Path) -> Path:
-    """Builds the program with the library in `tree`."""
+def build(name: str, tree: Path, lto: str = "thin") -> Path:
+    """Builds the program with the library in `tree`, optimised at link time as `lto` says."""
     package = TARGET / name / "package"
     package.mkdir(parents=True, exist_ok=True)
     # Before 128caec the crates were in the root.
@@ -85,7 +86,10 @@ def build(name: str, tree: Path) -> Path:
     print(f"building {name} …", file=sys.stderr, flush=True)
     built = TARGET / name / "built"
     subprocess.run(
-        ["cargo", "build", "--quiet", "--release", "--target-dir", built], cwd=package, check=True
+        ["cargo", "build", "--quiet", "--release", "--target-dir", built],
+        cwd=package,
+        check=True,
+        env={**os.environ, "CARGO_PROFILE_RELEASE_LTO": lto},
     )
     return built / "release/against"
 
@@ -115,10 +119,20 @@ def main() -> int:
         "--milliseconds", type=int, default=250, help="time of each case in a turn (250)"
     )
     parser.add_argument(
+        "--then-lto",
+        choices=["off", "thin", "fat"],
+        default="thin",
+        help="link-time optimisation of the build of COMMIT (thin)",
+    )
+    parser.add_argument(
         "--json", metavar="FILE", help="writes the figures as JSON; - is standard output"
     )
     options = parser.parse_args()
-    programs = {"then": build("then", tree_of(options.commit)), "now": build("now", ROOT)}
+    then = "then" if options.then_lto == "thin" else f"then-{options.then_lto}"
+    programs = {
+        "then": build(then, tree_of(options.commit), options.then_lto),
+        "now": build("now", ROOT),
+    }
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for number in range(options.rounds):
         for mode in ["polled", "parked"]:
