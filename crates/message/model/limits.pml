@@ -1,15 +1,16 @@
 /* Flooding senders are stopped, for Spin: `make spin` (check.sh, beside this file).
  *
  * Members send to each other more than they may buffer. The model shows which senders wait for
- * room, for whom, and which members run handlers while they wait. One queue with its limit is in
- * messages.pml, word for word. Here a queue is what is shown there: a sequence of messages at home
- * or in segments, each step of which is one. Members are whole: each sends and receives on one
- * kernel thread.
+ * room, for which receiver, and which members run handlers while they wait. messages.pml models one
+ * queue with its limit word by word. Here a queue is what that model shows it to be: a sequence of
+ * messages at home or in segments, where each operation is one step. Members are whole: each sends
+ * and receives on one kernel thread.
  *
  * What is modelled, and where it is in the code
  *
- *     ROOM, launch, divert      crates/shm/src/direct/outgoing.rs: describe, find_room, divert;
- *                               crates/message/src/proto/send_queue.rs: attempt, without_room
+ *     ROOM, launch, divert      crates/shm/src/direct/outgoing.rs: describe; outgoing/divert.rs:
+ *                               find_room, divert; crates/message/src/proto/send_queue.rs: attempt,
+ *                               without_room
  *     BUFFERED, STOPPED         crates/message/src/proto/flow.rs: without_room;
  *                               crates/message/src/buffering.rs: elsewhere;
  *                               crates/shm/src/direct/outgoing.rs: buffered
@@ -17,42 +18,45 @@
  *                               crates/message/src/proto/receiving.rs: poll
  *     HANDLERS_RUN              crates/message/src/upcalls.rs: run_handlers_meanwhile, in
  *                               proto/sending.rs: send, and the end of a section
- *     GIVES_UP                  Group::send_within: the time that the program has set is over; it
- *                               polls then, and sends again
- *     low                       supply.rs: Supply. Memory becomes low at any time, and perhaps enough
- *                               again
+ *     GIVES_UP                  Group::send_within: the time that the program has set is over, and
+ *                               the member polls, and sends again
+ *     low                       supply.rs: Supply. Memory becomes low at any time, and perhaps
+ *                               enough again
  *
- * Each member sends FLOOD(m) messages to the next one, in a section if it is in SECTIONS. With
- * REPLIES the handler of each message sends one back, and may have to wait for room. With UPCALLS
- * handlers run by themselves: handlers that wait are threads, and do not keep others from running.
- * Without UPCALLS they run where the program polls, which is when all is sent, and in each send
- * that waits for room. A handler that waits keeps the frames below it on the stack from going on,
- * and at most DEEPEST handlers run so, one within the other. In a section no handler runs; with
- * DEADLINE a send there gives up at any moment. A sender's patience ends at any time. With STAYS (a
- * timeout of 0) it has none, and does not go home; with PATIENT (no timeout) it has no end. The
+ * Each member sends FLOOD(m) messages to the next one, in a section if the member is in SECTIONS.
+ * With REPLIES the handler of each message sends one back, and may have to wait for room.
+ *
+ * With UPCALLS handlers run by themselves: handlers that wait are threads, and do not keep others
+ * from running. Without UPCALLS handlers run where the program polls: after it has sent all
+ * messages, and in each send that waits for room. A handler that waits keeps the frames below it on
+ * the stack from going on, and at most DEEPEST handlers run so, one within the other. In a section
+ * no handler runs; with DEADLINE a send there gives up at any moment.
+ *
+ * A sender that waits for room and is not stopped diverts at any time. With STAYS (a timeout of 0)
+ * the sender diverts at once, and does not go home; with PATIENT (no timeout) it never diverts. The
  * receiver reports what it has taken when that was the last message of a segment, or when home
  * would seem full to its sender; otherwise at any time.
  *
  * What must hold
  *
- *     in each state    each message is taken once, in order; no member has more segments with messages
- *                      that were not taken than its share, the first one of a pair aside
- *                      (`within_share`)
- *     in final states  all is sent and taken, and reported as taken. So no member waits for ever for
- *                      room: a stopped member goes on by itself, once what it has buffered is taken
- *     in each run      it reaches a final state: there is no cycle
+ *     in each state    Each message is taken once, in order. No member has more segments with
+ *                      messages that were not taken than its share, not counting the first one of a
+ *                      further pair (the assertion in `launch`).
+ *     in final states  All messages are sent, taken, and reported as taken. So no member waits for
+ *                      ever for room: a stopped member goes on by itself, once what it has buffered
+ *                      is taken.
+ *     in each run      The run reaches a final state: there is no cycle.
  *
- * Faults, each by a definition, that must be found
+ * Faults, each by a definition, that must be found, and how
  *
  *     NO_HANDLERS         a send that waits for room runs no handlers
- *                         two that flood each other wait for each other
- *     SECTIONS=3          both flood in sections without a deadline
- *                         the same: the program's fault, which send_within is for
+ *                         two members that flood each other wait for each other
+ *     SECTIONS=3          both members flood in sections without a deadline
+ *                         the same; this is the program's fault, and send_within prevents it
  *     DEEPEST=0           no handler runs within a send that waits
  *                         the same
- *     DRAINED_COUNTS      a segment in which all is taken counts as buffered
- *                         with a timeout of 0 and a small share its sender waits for ever, as it once
- *                         did
+ *     DRAINED_COUNTS      a segment in which all messages are taken counts as buffered
+ *                         with a timeout of 0 and a small share its sender waits for ever
  *     LAST_UNTOLD         the receiver does not report that it has taken the last message
  *                         its sender never learns that none of its messages is buffered
  *     OTHERS_UNCOUNTED    segments for other members do not count
@@ -60,8 +64,8 @@
  *     NO_LIMIT            no member is stopped
  *                         more than the share is buffered
  *
- * What is not modelled: a message that is longer than a segment, and goes to several at once;
- * members that end; more handlers at a time than the program's messages ask for.
+ * What is not modelled: a message that is longer than a segment, and takes several at once; members
+ * that end; more handlers at a time than the program's messages ask for.
  *
  * Runs: at most 934161 states and 9 s (little memory), most of them below 1 s. */
 
@@ -152,7 +156,8 @@ bool low;
 #elif MEMBERS == 2
 #define BUFFERED_BESIDE(m, q) BUFFERED(q)
 #else
-#define BUFFERED_BESIDE(m, q) (BUFFERED(QUEUE(m, 0)) + BUFFERED(QUEUE(m, 1)) + BUFFERED(QUEUE(m, 2)))
+#define BUFFERED_BESIDE(m, q) \
+    (BUFFERED(QUEUE(m, 0)) + BUFFERED(QUEUE(m, 1)) + BUFFERED(QUEUE(m, 2)))
 #endif
 #ifdef NO_LIMIT
 #define STOPPED(m, q) false
@@ -243,7 +248,9 @@ inline take(q) {
     in[q].here = (at != in[q].at -> 1 : in[q].here + 1);
     in[q].at = at;
     if
-    :: at != 0 -> lying[q]--; first[q] = (lying[q] == 0 -> 0 : (in[q].here < SEGMENT -> at : at + 1))
+    :: at != 0 ->
+        lying[q]--;
+        first[q] = (lying[q] == 0 -> 0 : (in[q].here < SEGMENT -> at : at + 1))
     :: at == 0 -> in[q].here = 0
     fi;
     if
@@ -279,16 +286,24 @@ end_here:
     :: atomic { section[me] && ALL_SENT(me) -> section[me] = false }
 #ifdef REPLIES
     :: atomic { owed[me] > 0 && ROOM(back) -> launch(back, REPLY); owed[me]-- }
-    :: atomic { owed[me] > 0 && MAY_DIVERT(me, back) -> divert(back); launch(back, REPLY); owed[me]-- }
+    :: atomic { owed[me] > 0 && MAY_DIVERT(me, back) ->
+        divert(back);
+        launch(back, REPLY);
+        owed[me]-- }
 #if MEMBERS > 2
     :: atomic { (HANDLERS_RUN(me) || GIVES_UP(me)) && nempty(queue[other]) -> take(other) }
 #endif
 #endif
     :: atomic { (HANDLERS_RUN(me) || GIVES_UP(me)) && nempty(queue[from]) -> take(from) }
     /* A poll that finds nothing. */
-    :: d_step { HANDLERS_RUN(me) && len(queue[from]) == 0 && said[from] != in[from].taken && MAY_TELL(from) -> said[from] = in[from].taken }
+    :: d_step {
+        HANDLERS_RUN(me) && len(queue[from]) == 0 && said[from] != in[from].taken &&
+            MAY_TELL(from) ->
+        said[from] = in[from].taken }
 #if defined(REPLIES) && MEMBERS > 2
-    :: d_step { HANDLERS_RUN(me) && len(queue[other]) == 0 && said[other] != in[other].taken -> said[other] = in[other].taken }
+    :: d_step {
+        HANDLERS_RUN(me) && len(queue[other]) == 0 && said[other] != in[other].taken ->
+        said[other] = in[other].taken }
 #endif
     od
 }

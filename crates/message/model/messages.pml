@@ -1,36 +1,41 @@
 /* The protocol of messages as a whole, for Spin: `make spin` (check.sh, beside this file).
  *
- * loom checks the code's memory orders, of one queue and of one sleep at a time
- * (crates/shm/tests/models/loom_direct.rs, crates/sched/tests/models/loom_sleep.rs). Here queues,
- * sleep, wake, stops and deaths are put together, and Spin checks every state that they can reach.
- * Each sender has a processor with a store buffer: a store reaches memory later, after loads that
- * follow it in the program. The sender has no fence; the receiver makes one for all. Without that
- * fence Spin finds a message that no receiver sees.
+ * loom checks the memory orders of the code, for one queue and for one sleep at a time
+ * (crates/shm/tests/models/loom_direct.rs, crates/sched/tests/models/loom_sleep.rs). This model
+ * puts queues, sleep, wake, stops and deaths together, and Spin checks every state that they can
+ * reach. Each sender has a processor with a store buffer: a store reaches memory later, after loads
+ * that follow it in the program. The sender has no fence; the receiver makes one for all senders.
+ * Without that fence Spin finds a message that no receiver sees.
  *
  * What is modelled, and where it is in the code
  *
- *     steps LOOK_AWAY to LAUNCH of Sender   crates/shm/src/direct/outgoing.rs: is_drained, go_home,
- *                                           look, divert, Draft::put, Draft::launch; place() is PLACE
- *     SEE_ASLEEP, SEE_NUMBER, RING          crates/sched/src/ringer.rs: Ringer::launched; sleep.rs:
- *                                           no_fence, first_ring
- *     Memory, and the channel `stores`      the store buffer (total store order: stores stay in order)
- *     PEEK to ENTER, READ, TELL             crates/shm/src/direct/incoming.rs: peek, follow, enter,
- *                                           go_home, left, Arrived::word, dispose, tell
- *     NUMBER to RETRACT                     crates/sched/src/sleep.rs: sleep_until, announce_to_all,
- *                                           retract; FENCE is crates/os/src/membarrier.rs: everywhere,
- *                                           in one sender after the other
+ *     steps LOOK_AWAY to LAUNCH of Sender   crates/shm/src/direct/outgoing.rs: describe,
+ *                                           Draft::put, Draft::launch; outgoing/divert.rs:
+ *                                           is_drained, go_home, look, divert; mod.rs: place() is
+ *                                           PLACE
+ *     SEE_ASLEEP, SEE_NUMBER, RING          crates/sched/src/ringer.rs: Ringer::launched;
+ *                                           sleep.rs: no_fence, first_ring
+ *     Memory, and the channel `stores`      the store buffer (total store order: stores stay in
+ *                                           order)
+ *     PEEK to ENTER, READ, TELL             crates/shm/src/direct/incoming.rs: peek, Arrived::word,
+ *                                           dispose, tell; incoming/follow.rs: follow, enter,
+ *                                           go_home, left
+ *     NUMBER to RETRACT                     crates/sched/src/sleep.rs: sleep_until,
+ *                                           announce_to_all, retract; FENCE is
+ *                                           crates/os/src/membarrier.rs: everywhere, in one sender
+ *                                           after the other
  *     DEAD of Sender                        the kernel (stores reach memory), and the clerk, which
  *                                           rouses receivers: Post::rouse
  *     COUNT to STOPPED of Sender            crates/message/src/proto/flow.rs: without_room;
- *                                           buffering.rs: elsewhere; outgoing.rs: buffered. With
- *                                           SHARE, the segments that a sender may buffer; with STAYS,
- *                                           a timeout of 0 (stay_diverted). Whole members that flood
- *                                           each other: limits.pml
+ *                                           buffering.rs: elsewhere; outgoing.rs: buffered. SHARE
+ *                                           is the number of segments that a sender may buffer.
+ *                                           STAYS is a timeout of 0 (stay_diverted). limits.pml has
+ *                                           whole members that flood each other
  *     HALTED of Receiver                    SIGSTOP for ever, which is not reported; or death,
  *                                           which the clerk reports to senders later (`gone`)
  *
  * Each step touches at most one shared word. Home and segments have four words, there can be two
- * segments at a time, messages have one word or two. A receiver that is stopped for a while,
+ * segments at a time, and a message has one word or two. A receiver that is stopped for a while,
  * descheduled, or in an atomic section takes no step for any time, anywhere, even in the middle of
  * a message. To the others these are all the same, so the model does not distinguish them. A sender
  * diverts at will (DIVERTS times), or instead of waiting for room. It drops drafts (DRAFTS times),
@@ -38,74 +43,87 @@
  *
  * What must hold
  *
- *     in each state    order of each pair, whole messages, none twice: `taken` and the payload, when it
- *                      is read; nothing is overwritten unread: `READ_TO`; no segment's memory is reused
- *                      before it was left: `used`; each side finds the other one honest (no Violation);
- *                      a drained queue is home after the next message: `was_drained`; a look follows at
- *                      most MOVES words, and a third one only if the sender led on since: `led`
- *                      with a share: no more segments hold messages that were not taken, the first one
- *                      of each further pair aside; nor is more memory of segments in use, except one
- *                      segment of each pair that its receiver is about to leave (`within_share`)
- *     in final states  all senders have ended, all that was launched is taken, even of a sender that
- *                      has died since: no message is stranded, no sender waits for ever for room, none
- *                      is held up by a stopped receiver; receivers have reported all (init, at the end
- *                      of this file)
- *     in each run      it reaches a final state: there is no cycle, with or without fairness. So "at
- *                      last" needs no other formula. (Checked with one sender)
+ *     in each state    The messages of each pair are taken in order, whole, and none twice:
+ *                      `taken`, and the payload when it is read. No message is overwritten unread:
+ *                      `READ_TO`. The memory of a segment is not reused before the receiver has
+ *                      left it: `used`. Each side finds the other one honest (no Violation). A
+ *                      drained queue is home after the next message: `was_drained`. A look follows
+ *                      at most MOVES words, and finds another one only if the sender led on since:
+ *                      `led`.
+ *                      With a share, no more segments than it hold messages that were not taken,
+ *                      not counting the first one of each further pair. Nor is more memory of
+ *                      segments in use, except for one segment of each pair, which its receiver is
+ *                      about to leave (`within_share`).
+ *     in final states  All senders have ended. Each message that was launched is taken, even if its
+ *                      sender has died since. So no message is stranded, no sender waits for ever
+ *                      for room, and a stopped receiver holds up no sender. Receivers have reported
+ *                      all messages (init, at the end of this file).
+ *     in each run      The run reaches a final state: there is no cycle, with or without fairness.
+ *                      So "at last" needs no other formula. (Checked with one sender.)
  *
- * What is not modelled: the receiver's store buffer (if its reports of what it has disposed of are
- * seen later, the receiver is merely slower; its announcement has a fence behind it); processors
- * that reorder stores (loom); hostile peers (tests); a fence that the kernel refuses, and all other
- * time limits; a receiver that cannot map a segment; joining and leaving; the reason why a sender
- * diverts; more than two senders. The number of a sleep is one bit for each sender: whether it has
- * rung for the last one; loads of the number are one step with the comparison, which is the
- * sender's own. A wait takes all rings of a bell: the kernel may leave some for the next one, which
- * only causes a needless look. A sender that is stopped for ever between launch and ring, and is
- * not dead, leaves its message to a receiver that sleeps; the real protocol does the same.
+ * What is not modelled
+ *
+ *     - The receiver's store buffer. If its reports of disposed messages are seen later, the
+ *       receiver is merely slower. Its announcement has a fence behind it.
+ *     - Processors that reorder stores (loom), and hostile peers (tests).
+ *     - A fence that the kernel refuses, and all other time limits.
+ *     - A receiver that cannot map a segment; joining and leaving.
+ *     - The reason why a sender diverts; more than two senders.
+ *
+ * Simplifications
+ *
+ *     - The number of a sleep is one bit for each sender, which says whether the sender has rung
+ *       for the last sleep. A load of the number is one step with the comparison, because the other
+ *       side of the comparison is the sender's own.
+ *     - A wait takes all rings of a bell. The kernel may leave some of them for the next wait,
+ *       which only causes a needless look.
+ *     - A sender that is stopped for ever between launch and ring, and is not dead, leaves its
+ *       message to a receiver that sleeps. The real protocol does the same.
  *
  * Faults, each by a definition, that must be found, and how
  *
  *     NO_FENCE            the receiver makes no fence
- *                         stranded: the launch was in the store buffer while the sender read "awake",
- *                         and the receiver looked
- *     NO_SECOND_LOOK      it does not look after it has announced
+ *                         stranded: the launch was in the store buffer while the sender read
+ *                         "awake" and the receiver looked
+ *     NO_SECOND_LOOK      the receiver does not look after its announcement
  *                         stranded
  *     NO_NUMBER           a sender rings once, and not once for each sleep
  *                         stranded
  *     NO_ROUSE            the clerk does not rouse the receiver when a sender has died
- *                         stranded: it died between launch and ring
+ *                         stranded: the sender died between launch and ring
  *     NO_TELL             the receiver sleeps without having reported
- *                         it sleeps with all taken, and its sender finds no room and no way home
+ *                         it sleeps with all messages taken, and its sender finds no room and no
+ *                         way home
  *     HOME_NOT_CLEARED    go_home leaves the word that led away
  *                         the receiver is led away again
  *     SEGMENT_NOT_CLEARED divert leaves the segment's old contents
  *                         an old header is taken for a message
  *     NO_PLUS_ONE         place() without its + 1
  *                         the sender goes home from a segment that its receiver has not seen
- *     NARROW_STRIDE       stride() is the capacity
+ *     NARROW_STRIDE       STRIDE is the capacity
  *                         "in it, with all disposed of" is taken for "left"
  *     ONE_SEGMENT         Memory::SEGMENTS is 1
  *                         divert from home does not check that the last segment was left
  *     LEFT_TOO_EARLY      left() reports before it leaves
  *                         memory is reused, and then given back
  *     ZERO_UNCOUNTED      no word is kept for the 0 after a message
- *                         it overwrites a header
+ *                         the 0 overwrites a header
  *     ZERO_LAST           the 0 is written after the header
  *                         the receiver takes the old contents for a header
  *     ONE_MOVE            MOVES is 1
- *                         two words lead to a message at rest, as its sender launches after each divert
+ *                         two words lead to a message at rest, because its sender launches after
+ *                         each divert
  *     WAITS_FOR_ALL       the sender to a stopped receiver waits for room
- *                         held up (here by leaving out NEVER_WAITS)
- *     DRAINED_COUNTS      a segment in which all is taken counts
- *                         with a timeout of 0 and a share of one segment the sender waits for ever, as
- *                         it once did
+ *                         the receiver holds it up (here by leaving out NEVER_WAITS)
+ *     DRAINED_COUNTS      a segment in which all messages are taken counts
+ *                         with a timeout of 0 and a share of one segment the sender waits for ever
  *     OTHERS_UNCOUNTED    segments for other receivers do not count
  *                         more than the share is buffered
  *     NO_LIMIT            no sender is stopped
  *                         more than the share is buffered
  *
- * Runs, with states and seconds (two cores, with other work on them; at most some 1 GiB of memory).
- * All of check.sh, limits.pml included, takes 5 min beside much other work, a third of it gcc's
+ * Runs, with states and seconds (on two cores with other work; at most about 1 GiB of memory). All
+ * of check.sh, with limits.pml, takes 5 minutes beside much other work, a third of it in gcc.
  *
  *     one sender, which may die                         4213576 states    7.6 s
  *     drafts are dropped                                3074234 states    5.9 s
@@ -196,13 +214,19 @@
 
 #define AREA ((1 + SEGMENTS) * CAPACITY)
 #define AT_HOME(q, position) ((q) * AREA + (position) % CAPACITY)
-#define IN_SEGMENT(q, number, position) ((q) * AREA + CAPACITY + (number) % SEGMENTS * CAPACITY + (position))
+#define IN_SEGMENT(q, number, position) \
+    ((q) * AREA + CAPACITY + (number) % SEGMENTS * CAPACITY + (position))
 /* A word of the area where an end of queue `q` is. */
-#define WORD(end, q, position) (end[q].away -> IN_SEGMENT(q, end[q].segments - 1, position) : AT_HOME(q, position))
+#define WORD(end, q, position) \
+    (end[q].away -> IN_SEGMENT(q, end[q].segments - 1, position) : AT_HOME(q, position))
 #define QUEUE(s, r) ((s) * RECEIVERS + (r))
 
-typedef Outgoing { bool away; byte next; byte until; byte home; byte segments; byte diverted; byte sent };
-typedef Incoming { bool away; byte next; byte said; byte home; byte segments; byte taken };
+typedef Outgoing {
+    bool away; byte next; byte until; byte home; byte segments; byte diverted; byte sent
+};
+typedef Incoming {
+    bool away; byte next; byte said; byte home; byte segments; byte taken
+};
 
 /* What is shared. */
 byte words[QUEUES * AREA];
@@ -256,21 +280,33 @@ byte holds[QUEUES * SEGMENTS];
 /* Where the receiver is at home. */
 #define READ_TO (in[q].away -> in[q].home : in[q].next)
 /* All that was launched was taken, and the receiver has reported so. */
-#define DRAINED (!STAYING && out[q].away && in[q].away && in[q].taken == out[q].sent && in[q].segments == out[q].segments && in[q].said == in[q].next)
+#define DRAINED \
+    (!STAYING && out[q].away && in[q].away && in[q].taken == out[q].sent && \
+        in[q].segments == out[q].segments && in[q].said == in[q].next)
 
 /* Each step of a process is one of these, and touches at most one shared word. */
 mtype = {
-    LOOK_AWAY, LOOK_HOME, CLEAR_HOME, GO_HOME, WAIT, COUNT, COUNT_OTHER, STOPPED, OPEN_SEGMENT, DIVERT, PUT, PUT_ZERO, PUT_ELSEWHERE, LAUNCH, FENCE_OWN, SEE_ASLEEP, SEE_NUMBER, RING, DEAD, ENDED,
-    PEEK, FOLLOW, FOLLOW_WRAP, LEAVE, LEFT, ENTER_FIRST, ENTER, READ, TELL, TELL_ALL, NUMBER, ANNOUNCE, FENCE, LOOK_AGAIN, ASLEEP, RETRACT, HALTED
+    /* The sender finds room. */
+    LOOK_AWAY, LOOK_HOME, CLEAR_HOME, GO_HOME, WAIT, COUNT, COUNT_OTHER, STOPPED,
+    OPEN_SEGMENT, DIVERT,
+    /* It writes and launches a message, and rings. */
+    PUT, PUT_ZERO, PUT_ELSEWHERE, LAUNCH, FENCE_OWN, SEE_ASLEEP, SEE_NUMBER, RING,
+    DEAD, ENDED,
+    /* The receiver takes messages, and reports them. */
+    PEEK, FOLLOW, FOLLOW_WRAP, LEAVE, LEFT, ENTER_FIRST, ENTER, READ, TELL, TELL_ALL,
+    /* It sleeps. */
+    NUMBER, ANNOUNCE, FENCE, LOOK_AGAIN, ASLEEP, RETRACT,
+    HALTED
 }
 
-/* ------------------------------------------------------------------ the sender: outgoing.rs */
+/* -------------------------------------------------------- the sender: outgoing.rs */
 
 /* `Outgoing::place`. */
 inline place() {
     begin = out[q].next;
     if
-    :: !out[q].away && size > CAPACITY - begin % CAPACITY -> begin = begin + CAPACITY - begin % CAPACITY
+    :: !out[q].away && size > CAPACITY - begin % CAPACITY ->
+        begin = begin + CAPACITY - begin % CAPACITY
     :: else
     fi;
     end = begin + size
@@ -313,7 +349,10 @@ inline any_message() {
 inline next_message() {
     begin = 0; end = 0; said = 0; size = 0; was_drained = false;
     if
-    :: turn == TURNS -> pc = ENDED; turn = 0; r = 0; q = 0; diverts = 0; drafts = 0; ended[me] = true
+    :: turn == TURNS ->
+        pc = ENDED;
+        turn = 0; r = 0; q = 0; diverts = 0; drafts = 0;
+        ended[me] = true
     :: else -> r = TO(turn); q = QUEUE(me, r); turn++; any_message()
     fi
 }
@@ -483,7 +522,8 @@ end_here:
         stores[me]!WORD(out, q, begin), HEADER(out[q].sent, size);
         pc = LAUNCH }
     :: d_step { pc == LAUNCH && nfull(stores[me]) ->
-        stores[me]!WORD(out, q, out[q].next), (begin == out[q].next -> HEADER(out[q].sent, size) : WRAP);
+        stores[me]!WORD(out, q, out[q].next),
+            (begin == out[q].next -> HEADER(out[q].sent, size) : WRAP);
         led[q] = (begin == out[q].next -> led[q] : led[q] + 1);
 #ifdef SHARE
         if
@@ -521,7 +561,10 @@ end_here:
 #ifdef SENDER_DIES
     /* At any point. (While it waits it does nothing that it had not done before.) */
     :: d_step { me == 0 && pc != WAIT && pc != STOPPED && pc != DEAD && pc != ENDED ->
-        pc = DEAD; turn = 0; r = 0; q = 0; size = 0; begin = 0; end = 0; said = 0; diverts = 0; drafts = 0; was_drained = false; killed[me] = true }
+        pc = DEAD;
+        turn = 0; r = 0; q = 0; size = 0; begin = 0; end = 0; said = 0;
+        diverts = 0; drafts = 0; was_drained = false;
+        killed[me] = true }
     /* Its stores reach memory; then its end is seen, and the clerk rouses the receivers
      * (`Post::rouse`). */
     :: d_step { pc == DEAD && empty(stores[me]) ->
@@ -546,7 +589,7 @@ end_here:
     od
 }
 
-/* ------------------------------------------------------------------ the receiver: incoming.rs, post.rs */
+/* -------------------------------------------------------- the receiver: incoming.rs, post.rs */
 
 /* On to the next queue, or to sleep. */
 inline nothing_more() {
@@ -577,7 +620,9 @@ inline dispose(size) {
     in[q].next = in[q].next + size;
     in[q].taken++;
 #ifdef SHARE
-    holds[q * SEGMENTS + (in[q].segments + SEGMENTS - 1) % SEGMENTS] = holds[q * SEGMENTS + (in[q].segments + SEGMENTS - 1) % SEGMENTS] - (in[q].away -> 1 : 0);
+    holds[q * SEGMENTS + (in[q].segments + SEGMENTS - 1) % SEGMENTS] =
+        holds[q * SEGMENTS + (in[q].segments + SEGMENTS - 1) % SEGMENTS] -
+            (in[q].away -> 1 : 0);
 #endif
     word = 0; moves = 0; before = 0;
     if
@@ -614,7 +659,9 @@ inline consider() {
         if
         :: word == WRAP -> assert(!in[q].away && in[q].next % CAPACITY != 0); pc = FOLLOW_WRAP
         :: word == HOME -> assert(in[q].away); pc = LEAVE
-        :: else -> assert(word == SEGMENT + in[q].segments); pc = (in[q].away -> LEAVE : ENTER_FIRST)
+        :: else ->
+            assert(word == SEGMENT + in[q].segments);
+            pc = (in[q].away -> LEAVE : ENTER_FIRST)
         fi
     fi
 }
@@ -724,7 +771,7 @@ end_here:
     od
 }
 
-/* ------------------------------------------------------------------ the end of every run */
+/* -------------------------------------------------------- the end of every run */
 
 init {
     byte s, r, q;
