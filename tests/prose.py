@@ -50,9 +50,14 @@ WORDINGS = {
 }
 PATTERNS = [(re.compile(wording), advice) for wording, advice in WORDINGS.items()]
 
-READ = {".rs", ".c", ".h", ".py", ".cpp", ".hpp", ".S", ".toml", ".sh", ".md"}
+SUFFIXES = {
+    *(".rs", ".c", ".h", ".cpp", ".hpp", ".S", ".py", ".sh", ".f"),
+    *(".wit", ".pml", ".cmake", ".toml", ".md"),
+}
+# Generated files, and interfaces of other projects. A macro generates crates/upcall/tests/wit.
 SKIPPED = re.compile(
-    r"(^|/)(snapshots?|target|vendor|generated|testdata)/|_capnp\.rs$|^CHANGELOG\.md$"
+    r"(^|/)(snapshots?|target|vendor|generated|testdata|packages|deps)/|_capnp\.rs$|^CHANGELOG\.md$"
+    r"|^crates/upcall/tests/wit/"
 )
 COMMENT = re.compile(r"(?://[/!]?|#(?!\[|!|include|define|if|el|en|un|pragma)|\*|--)\s?(.*)")
 
@@ -120,7 +125,8 @@ def main() -> int:
     ).stdout.splitlines()
     folders: dict[str, Folder] = defaultdict(Folder)
     for name in tracked:
-        if Path(name).suffix in READ and not SKIPPED.search(name) and (ROOT / name).is_file():
+        is_read = Path(name).suffix in SUFFIXES or Path(name).name == "Makefile"
+        if is_read and not SKIPPED.search(name) and (ROOT / name).is_file():
             read(name, folders[folder_of(name)])
     failed = False
     for name, folder in sorted(folders.items()):
