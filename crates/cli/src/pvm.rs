@@ -84,7 +84,7 @@ struct MachineArgs {
         value_parser = |text: &str| number(text, MOST_PROCESSES - 1)
     )]
     as_processes: Option<u32>,
-    /// Folder in which programs are looked for before all others; may be repeated.
+    /// Folder in which programs are looked for after the spawning program's; may be repeated.
     #[arg(long, value_name = "FOLDER")]
     path: Vec<PathBuf>,
 }
