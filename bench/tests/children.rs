@@ -170,7 +170,7 @@ fn a_server_ends_with_its_input() {
     drop(server.stdin.take());
     let begun = Instant::now();
     while server.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "the server goes on without its input");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the server goes on without its input");
         std::thread::sleep(Duration::from_millis(5));
     }
     fs::remove_dir_all(&dir).unwrap();
