@@ -50,8 +50,10 @@ pub struct Spec<'a> {
     pub placement: Placement,
     /// How the server waits.
     pub mode: Mode,
-    /// The server's processors, and each client's.
-    pub cpus: (&'a [usize], &'a [usize]),
+    /// The server's processors.
+    pub server: &'a [usize],
+    /// The processors of each client.
+    pub clients: &'a [&'a [usize]],
     /// Directory for this pair. It is created at the start and removed at the end.
     pub dir: PathBuf,
 }
@@ -67,14 +69,13 @@ pub struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// Starts a server and a client on each of the clients' processors, and waits until all are
-    /// ready.
+    /// Starts a server and the clients, and waits until all are ready.
     ///
     /// # Errors
     /// [`ChildError`]; no process is left running.
     ///
     /// # Panics
-    /// There is no processor for a client.
+    /// There is no client.
     pub fn start(spec: &Spec<'_>, interrupted: &'a AtomicBool) -> Result<Pair<'a>, ChildError> {
         Pair::start_at(spec, false, interrupted)
     }
@@ -86,7 +87,7 @@ impl<'a> Pair<'a> {
     /// [`ChildError`]; no process is left running.
     ///
     /// # Panics
-    /// There is no processor for a client.
+    /// There is no client.
     pub fn start_at(
         spec: &Spec<'_>,
         at_home: bool,
@@ -106,9 +107,9 @@ impl<'a> Pair<'a> {
                 let who = format!("{} {role} ({}, {})", spec.system, spec.placement, spec.mode);
                 Process::ready(command, who, spec.dir.join(format!("{role}.stderr")), interrupted)
             };
-            let server = start("server", spec.cpus.0)?;
-            let client = |&cpu: &usize| start("client", &[cpu]);
-            let (first, others) = spec.cpus.1.split_first().expect("a client has a processor");
+            let server = start("server", spec.server)?;
+            let client = |cpus: &&[usize]| start("client", cpus);
+            let (first, others) = spec.clients.split_first().expect("a pair has a client");
             let client_and_others =
                 (client(first)?, others.iter().map(client).collect::<Result<_, _>>()?);
             Ok((client_and_others, server))

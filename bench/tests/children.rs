@@ -1,6 +1,7 @@
 //! Tests of the harness with real children: this program is its own server and client, so it has
 //! its own `main`.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use upcall_bench::case::{Mode, Placement};
 use upcall_bench::child;
+use upcall_bench::place;
 use upcall_bench::record::Record;
 use upcall_bench::rpc::{self, Rpc};
 use upcall_bench::suite::{self, Only, Options, Peer};
@@ -17,6 +19,7 @@ use upcall_bench::threads::{self, Threads};
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     if args.first().is_some_and(|first| first == "bench-child") {
+        check_unpinned(&args);
         return child::child_main(args.into_iter().skip(1), &rpc::SYSTEMS);
     }
     if args.first().is_some_and(|first| first == "bench-threads") {
@@ -51,6 +54,16 @@ fn main() -> ExitCode {
         );
     }
     ExitCode::SUCCESS
+}
+
+/// Checks that an unpinned child may use all processors that this process may use.
+fn check_unpinned(args: &[OsString]) {
+    let words: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    let after = |option| words.iter().skip_while(|word| **word != option).nth(1).copied();
+    if words[1] == "unix-socket" && after("--placement") == Some("unpinned") {
+        let all: Vec<_> = place::allowed().unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(after("--cpus"), Some(all.join(",").as_str()), "{words:?}");
+    }
 }
 
 fn own_exe() -> PathBuf {

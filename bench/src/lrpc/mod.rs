@@ -278,15 +278,18 @@ impl Runner {
         })
     }
 
+    /// Starts a server, and a client on each of `clients`' processors.
     fn pair<'a>(
         &self,
         caller: &Caller,
-        cpus: (&[usize], &[usize]),
+        (server, clients): (&[usize], &[usize]),
         run: &mut Run<'a>,
     ) -> Result<Pair<'a>, ChildError> {
         let Caller { system, placement, mode, .. } = *caller;
         let exe = self.programs.path(caller.program);
-        let spec = Spec { exe, system, placement, mode, cpus, dir: run.folder() };
+        let clients: Vec<&[usize]> = clients.chunks(1).collect();
+        let dir = run.folder();
+        let spec = Spec { exe, system, placement, mode, server, clients: &clients, dir };
         Pair::start(&spec, run.interrupted)
     }
 

@@ -77,7 +77,8 @@ impl Turns<'_> {
             system: contender.name,
             placement: contender.placement,
             mode: Mode::Polling,
-            cpus: (&[second], &[first]),
+            server: &[second],
+            clients: &[&[first]],
             dir: run.folder(),
         };
         let mut pair = Pair::start(&spec, run.interrupted)?;

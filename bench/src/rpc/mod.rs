@@ -418,7 +418,8 @@ impl Runner {
             system: contender.name,
             placement,
             mode,
-            cpus: (&server, &client),
+            server: &server,
+            clients: &[&client],
             dir: run.folder(),
         };
         Pair::start_at(&spec, at_home, run.interrupted)

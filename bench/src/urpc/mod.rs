@@ -228,8 +228,8 @@ fn turn<'a>(
         (Some((.., pair)), _) => pair.calls(point.threads, plan.turn),
         (None, Contender::Limit(system)) => {
             let (placement, mode) = setting(point.config);
-            let cpus = (&servers[..1], &clients[..1]);
-            let spec = calls_pair::Spec { exe, system, placement, mode, cpus, dir };
+            let (server, clients) = (&servers[..1], &[&clients[..1]]);
+            let spec = calls_pair::Spec { exe, system, placement, mode, server, clients, dir };
             limit(plan, calls_pair::Pair::start(&spec, run.interrupted)?)
         }
         (None, Contender::Upcall(waits)) => {
