@@ -1,13 +1,14 @@
 //! The tables of the suite `rpc`: an overview for each placement, every figure of each setting, and
 //! idle and killed systems.
 
-use crate::case::{BINDS, Case, Mode, Placement, SETTINGS, THREADS};
+use crate::case::{BINDS, Case, Gap, Mode, Placement, SETTINGS, THREADS};
 use crate::record::{Record, hand_off};
 use crate::report::{Properties, Report};
 use crate::table::{ABSENT, Kind, Table, figure, hundredths, thousands};
 
 /// The names of the tables.
-pub(super) const TABLES: [&str; 16] = [
+pub(super) const TABLES: [&str; 17] = [
+    "summary",
     "latency-two-cores-polling",
     "latency-one-core-polling",
     "latency-two-cores-parked",
@@ -28,7 +29,7 @@ pub(super) const TABLES: [&str; 16] = [
 
 /// Makes the tables with figures of `report`.
 pub(super) fn tables(report: &Report) -> Vec<Table> {
-    let mut tables = Vec::new();
+    let mut tables: Vec<Table> = summary(&report.records).into_iter().collect();
     for (placement, mode) in SETTINGS {
         let records: Vec<&Record> =
             report.records.iter().filter(|r| (r.placement, r.mode) == (placement, mode)).collect();
@@ -111,6 +112,42 @@ fn throughput(records: &[&Record], placement: Placement, mode: Mode) -> Option<T
         .figures(THREADS.map(|n| format!("t{n}")));
     for system in systems {
         table.row(Kind::of(system), [system], THREADS.map(|n| figure(find(system, n))));
+    }
+    table.if_any()
+}
+
+/// The null calls of the summary: in words, with placement, mode and case.
+const SUMMARY: [(&str, Placement, Mode, Case); 3] = [
+    ("a core each, the server polls", Placement::TwoCores, Mode::Polling, Case::Null),
+    ("a core each, the server sleeps", Placement::TwoCores, Mode::Parked, Case::Null),
+    (
+        "nothing pinned, after a pause of 1 ms",
+        Placement::Unpinned,
+        Mode::Parked,
+        Case::NullGap(Gap::Ms1),
+    ),
+];
+
+/// Makes the table for readers who have not chosen a placement or a mode yet: a row for each of
+/// `SUMMARY`, and a column for each of three systems.
+fn summary(records: &[Record]) -> Option<Table> {
+    let systems = ["upcall", "unix-socket", "grpc"];
+    let mut table = Table::new("summary", "a call without arguments, µs (median)")
+        .names(["client and server on"])
+        .figures(["Upcall", "Unix socket", "gRPC (tonic)"]);
+    for (words, placement, mode, case) in SUMMARY {
+        let of = |system| {
+            let is = |r: &&Record| {
+                (r.placement, r.mode, r.system.as_str()) == (placement, mode, system)
+                    && r.case == case.name()
+            };
+            records.iter().find(is).map(|record| micros(record.p50_ns))
+        };
+        let found = systems.map(of);
+        if found.iter().any(Option::is_some) {
+            let figures = found.map(|figure| figure.unwrap_or(ABSENT.to_owned()));
+            table.row(Kind::Plain, [words], figures);
+        }
     }
     table.if_any()
 }

@@ -12,15 +12,18 @@ const WIDTH: usize = 100;
 /// Formats a table: the title, the table, and its notes. Figures are on the right. Upcall's rows
 /// are bold if there are others.
 pub fn table(table: &Table) -> String {
-    let mut out = format!("{}\n", wrapped(&format!("{}:", table.title)));
-    for figures in parts(table) {
-        out += "\n";
-        out += &part(table, figures);
-    }
+    let mut out = format!("{}\n\n", wrapped(&format!("{}:", table.title)));
+    out += &bare(table);
     for note in &table.notes {
         out += &format!("\n{}\n", wrapped(note));
     }
     out
+}
+
+/// Formats a table without title and notes.
+pub fn bare(table: &Table) -> String {
+    let parts: Vec<String> = parts(table).into_iter().map(|figures| part(table, figures)).collect();
+    parts.join("\n")
 }
 
 /// Divides the columns that have a figure, as evenly as possible.

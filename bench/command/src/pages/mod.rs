@@ -22,6 +22,9 @@ const RECORDS: &str = "records";
 /// Folder of figures within that of the pages.
 const FIGURES: &str = "figures";
 
+/// The page beside the folder of the documentation, for readers who have seen nothing else.
+const README: &str = "../../README.md";
+
 /// What stands in place of a table that no run has measured.
 const NOTHING: &str = "not measured yet\n";
 
@@ -32,6 +35,15 @@ pub enum Action {
     Write,
     /// Reports those that differ.
     Check,
+}
+
+/// How much stands between the markers of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// The table with its title and notes, and the runs from which it is.
+    Whole,
+    /// The table alone, where the text links a page that has the rest.
+    Bare,
 }
 
 /// A marker of a page that is not understood.
@@ -63,9 +75,9 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Box<dyn Error> {
 pub fn run(dir: &Path, action: Action) -> Result<ExitCode, Box<dyn Error>> {
     let records = Records::read(&dir.join(RECORDS))?;
     let mut differences = Vec::new();
-    for path in pages(dir)? {
+    for (path, extent) in pages(dir)? {
         let text = fs::read_to_string(&path).map_err(failed(&path))?;
-        let page = markers::page(&text, |suite, table| records.table(suite, table))
+        let page = markers::page(&text, |suite, table| records.table(suite, table, extent))
             .map_err(|error| PageError { page: path.clone(), error })?;
         if !page.changed.is_empty() && action == Action::Write {
             fs::write(&path, &page.text).map_err(failed(&path))?;
@@ -86,16 +98,20 @@ pub fn run(dir: &Path, action: Action) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Returns the pages of a folder, in the order of their names.
-fn pages(dir: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+/// Returns the pages of a folder, in the order of their names, and the README if there is one.
+fn pages(dir: &Path) -> Result<Vec<(PathBuf, Extent)>, Box<dyn Error>> {
     let mut pages = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed(dir))? {
         let path = entry.map_err(failed(dir))?.path();
         if path.extension().is_some_and(|extension| extension == "md") {
-            pages.push(path);
+            pages.push((path, Extent::Whole));
         }
     }
-    pages.sort();
+    pages.sort_by(|one, other| one.0.cmp(&other.0));
+    let readme = dir.join(README);
+    if readme.exists() {
+        pages.push((readme, Extent::Bare));
+    }
     Ok(pages)
 }
 
@@ -115,11 +131,11 @@ impl Records {
         self.0.get(suite.name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns a table of a suite as Markdown, with the runs from which it is.
+    /// Returns a table of a suite as Markdown.
     ///
     /// # Errors
     /// There is no such suite or table.
-    fn table(&self, suite: &str, table: &str) -> Result<String, MarkerError> {
+    fn table(&self, suite: &str, table: &str, extent: Extent) -> Result<String, MarkerError> {
         let suite = known::suite(suite)?;
         let name = suite.table(table)?;
         let runs = self.of(suite);
@@ -133,6 +149,9 @@ impl Records {
             tables.into_iter().find(|table| table.name == name)
         };
         let Some(whole) = made(None) else { return Ok(NOTHING.to_owned()) };
+        if extent == Extent::Bare {
+            return Ok(markdown::bare(&whole));
+        }
         let part = |at: &usize| made(Some(*at)).as_ref() != Some(&whole);
         let sources = (0..runs.len()).filter(part).map(|at| source(&runs[at]));
         let sources = sources.map(|source| wrapped(&source) + "\n");
