@@ -68,6 +68,10 @@ fn text<'py>(py: Python<'py>, text: impl AsRef<str>) -> Bound<'py, PyAny> {
     pyo3::types::PyString::new(py, text.as_ref()).into_any()
 }
 
+fn flag(py: Python<'_>, flag: bool) -> Bound<'_, PyAny> {
+    pyo3::types::PyBool::new(py, flag).to_owned().into_any()
+}
+
 fn number(py: Python<'_>, number: u64) -> Bound<'_, PyAny> {
     match number.into_pyobject(py) {
         Ok(number) => number.into_any(),
@@ -101,12 +105,9 @@ pub fn call(py: Python<'_>, error: &CallError, name: &str, pid: u32) -> PyErr {
                 ("server_pid", number(py, pid.into())),
             ],
         ),
-        CallError::Aborted { sent } => raise(
-            py,
-            "CallAborted",
-            &said,
-            &[("sent", pyo3::types::PyBool::new(py, *sent).to_owned().into_any())],
-        ),
+        CallError::Aborted { sent } => {
+            raise(py, "CallAborted", &said, &[("sent", flag(py, *sent))])
+        }
         CallError::TooLong { len, limit, .. } => raise(
             py,
             "TooLong",
@@ -123,7 +124,8 @@ pub fn call(py: Python<'_>, error: &CallError, name: &str, pid: u32) -> PyErr {
         CallError::NoSuchProcedure => raise(py, "NoSuchProcedure", &said, &[]),
         CallError::BadReply(_) => raise(py, "Malformed", &said, &[]),
         CallError::Quota { .. } | CallError::ResultQuota { .. } | CallError::NoMemory { .. } => {
-            raise(py, "NoMemory", &said, &[])
+            let sent = matches!(error, CallError::ResultQuota { .. });
+            raise(py, "NoMemory", &said, &[("sent", flag(py, sent))])
         }
         _ => raise(py, "CallError", &said, &[]),
     }

@@ -137,6 +137,21 @@ fn c_on_python() {
     server.end();
 }
 
+/// A client in Python knows of a call without memory whether it has run.
+#[test]
+fn a_result_that_is_not_kept_says_so() {
+    if left_out() {
+        return;
+    }
+    let names = names();
+    let mut quotas = upcall::Quotas::default();
+    (quotas.client.results, quotas.all.results) = (1000, 1000);
+    let (running, counts) = rust::serve_by(upcall::Server::new().quotas(quotas), &names);
+    python_client(&names, "memory");
+    running.stop();
+    assert_eq!(counts.alive(), 0);
+}
+
 /// The errors of a client in Python when the server dies in its call, and afterwards.
 #[test]
 fn a_server_that_dies() {

@@ -64,7 +64,7 @@ class Mismatch(BindError):
 
 
 class NoResource(BindError):
-    """The folder of names is not usable, or a descriptor or memory is missing."""
+    """The folder of names is not usable, or a resource is missing, here or in the server."""
 
 
 class BrokenProtocol(BindError):
@@ -153,6 +153,10 @@ class Malformed(CallError):
 
 class NoMemory(CallError, MemoryError):
     """There is no memory for the arguments or the result."""
+
+    #: Whether the procedure has run, and the server did not keep its result. If false, the
+    #: procedure may have run unless the text says that it did not.
+    sent: bool
 
 
 class ServeError(Error):

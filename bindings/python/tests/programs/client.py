@@ -146,6 +146,15 @@ def terms(every: typing.Any) -> None:
     raise AssertionError("late nodes are not let go of")
 
 
+def memory(every: typing.Any) -> None:
+    """Calls to a server whose quota for kept results is below 80 KB."""
+    error = raises(errors.NoMemory, lambda: every.find(10_000))
+    assert error.sent is True and "has run" in str(error), error
+    # More bytes than one call may have as values.
+    error = raises(errors.NoMemory, lambda: every.total([0] * 3_000_000))
+    assert error.sent is False and "did not run" in str(error), error
+
+
 def die(every: typing.Any) -> None:
     assert every.is_open
     pid = every.server_pid
@@ -173,6 +182,8 @@ def main() -> None:
         every = m.Every(names[0])
     if what == "die":
         return die(every)
+    if what == "memory":
+        return memory(every)
     values(m, every)
     if what == "wit":
         return
