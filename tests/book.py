@@ -10,7 +10,8 @@ block of `console` has commands, each after `$ `, and beneath a command what it 
 followed in their order, in one shell. Of what is printed
 
 - `…` stands for any text, on a line of its own for any lines; spaces count as one;
-- `4711` stands for any number, as the numbers of processes differ;
+- `4711` stands for any number, as the numbers of processes differ, and in a block of
+  `console,numbers` each number does;
 - cargo's lines (`Compiling upcall v0.2.0`) and the shell's (`[1] 4711`) are left out.
 
 A command that ends in `&` goes on beside the next ones. The test waits until that command has
@@ -191,6 +192,7 @@ def blocks(page: Path):
         elif words[:1] == ["console"] and "ignore" not in words:
             command: str | None = None
             expected: list[str] = []
+            numbers = "numbers" in words
             for line in body.splitlines():
                 if command is not None and command.endswith("\\"):
                     command = command[:-1] + line.strip()
@@ -201,7 +203,7 @@ def blocks(page: Path):
                 elif command is None:
                     raise Wrong(f"a block of console begins with `{line}`, not with a command")
                 else:
-                    expected.append(line)
+                    expected.append(re.sub(r"\b\d+\b", "4711", line) if numbers else line)
             if command is not None:
                 yield "command", command, expected
 
