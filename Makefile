@@ -11,7 +11,7 @@
 # make bystander   measures how late another client's calls and binds are beside hostile ones
 # make against     compares the time of calls with that at the commit BASE (HEAD)
 # make bench       ours, the machine's limits and the peers, in one run
-# make pages       the tables and figures of docs/performance, from their records
+# make pages       the tables and figures of docs/performance and README.md, from the records
 # make bench-hello what hello world costs to build: time, size, crates, beside tonic
 # make msrv        checks that the lowest Rust which Cargo.toml names compiles everything
 # make package     the published crates as packages: built, installed, tested without the repository

@@ -145,6 +145,23 @@ The end.
 }
 
 #[test]
+fn the_readme_has_the_table_alone() {
+    let top = TempDir::new().expect("a folder");
+    let dir = top.path().join("docs/performance");
+    fs::create_dir_all(dir.join("records")).expect("a folder");
+    let runs = serde_json::to_string(&[run("2026-11-28", &tests("upcall", 2500.0))]);
+    fs::write(dir.join("records/lrpc.json"), runs.expect("JSON")).expect("a file");
+    let readme = top.path().join("README.md");
+    fs::write(&readme, "<!-- upcall-bench lrpc table-iv -->\n<!-- end -->\n").expect("a file");
+    let (code, errors) = pages(&dir, &["--check"]);
+    assert!(code == Some(1) && errors.contains("README.md: table table-iv of lrpc"), "{errors}");
+    assert_eq!(pages(&dir, &[]).0, Some(0));
+    let text = fs::read_to_string(&readme).expect("a page");
+    assert!(text.starts_with("<!-- upcall-bench lrpc table-iv -->\n\n| | processors |"), "{text}");
+    assert!(text.contains("| 2 500 |") && !text.contains("Measured on"), "{text}");
+}
+
+#[test]
 fn a_table_names_the_runs_that_it_is_from() {
     let page = "<!-- upcall-bench lrpc table-iv -->\n<!-- end -->\n";
     let point = record("null-p1", "upcall", 2000.0);

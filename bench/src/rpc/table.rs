@@ -330,6 +330,20 @@ mod tests {
     }
 
     #[test]
+    fn the_summary_has_three_systems_and_the_calls_that_were_measured() {
+        let records = vec![
+            record("null", "upcall", Mode::Polling, 480.0),
+            record("null", "upcall", Mode::Parked, 3_520.0),
+            record("null", "grpc", Mode::Parked, 142_000.0),
+            record("null", "tarpc", Mode::Parked, 50_000.0),
+        ];
+        let report = Report { records, ..Report::default() };
+        let expected =
+            ["a core each, the server polls|0.48|-|-", "a core each, the server sleeps|3.52|-|142"];
+        assert_eq!(rows(&report, "summary"), expected);
+    }
+
+    #[test]
     fn the_overview_has_ours_and_the_limit_first() {
         let parked = |case, system, ns| record(case, system, Mode::Parked, ns);
         let records = vec![

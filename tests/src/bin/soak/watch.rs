@@ -383,8 +383,8 @@ pub fn outside() -> BTreeSet<String> {
 /// Longest wait for entries of other programs to vanish, in seconds. It delays only a failure.
 const OTHERS_END: Duration = Duration::from_secs(60);
 
-/// Such entries that were not there before, and that stay. Other tests may run at the same time, and
-/// remove their entries when they end.
+/// Such entries that were not there before, and that stay. Other tests may run at the same time,
+/// and remove their entries when they end.
 pub fn left_outside(before: &BTreeSet<String>) -> Vec<String> {
     let start = Instant::now();
     let mut left = &outside() - before;
