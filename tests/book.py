@@ -51,6 +51,8 @@ CARGO = os.environ.get("CARGO", "cargo")
 # Longest time that a command of a page may take, in seconds. The first one compiles the library.
 PATIENCE = 180
 
+# Three backticks that end a line which does not begin with them.
+STRAY_FENCE = re.compile(r"^[ \t]*[^\s`>|](?!.*`{4}).*```[^\s`]*$", re.M)
 FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})\s*([^\n`]*)\n(.*?)^\1\2[`~]*[ \t]*$", re.M | re.S)
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()<?([^)\s>]+)>?((?:\s+\"[^\"]*\")?\))")
 
@@ -116,6 +118,9 @@ def check() -> int:
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         if path.is_relative_to(DOCS) and path.name != "SUMMARY.md" and path not in listed:
             faults.append(f"{name}: not in docs/SUMMARY.md")
+        for stray in STRAY_FENCE.finditer(FENCE.sub(blank, text)):
+            line = text.count("\n", 0, stray.start()) + 1
+            faults.append(f"{name}:{line}: a fence of three backticks does not begin its line")
         read = prose(text)
         line_of = lambda at: read.count("\n", 0, at) + 1
         for link in LINK.finditer(read):

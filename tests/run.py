@@ -7,7 +7,7 @@ Stages, in this order (`--list` prints them):
   unit     every test binary of the workspace, one after the other
   docs     the examples in the documentation comments
   book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py)
-  soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
+  soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60), beside docs and book
   models   the lock-free protocols under loom: all interleavings with at most two preemptions, or as
            many as a model asks for
   lint     rustfmt, clippy, the prose of comments and documents (tests/prose.py), whether each
@@ -633,8 +633,6 @@ def main() -> int:
             package(report)
         if is_last and "models" in stages:
             models(report, environment)
-        if is_last and "soak" in stages:
-            soak(report)
 
     binaries: list = []
     if "unit" in stages:
@@ -657,10 +655,16 @@ def main() -> int:
         helper = threading.Thread(target=background, args=(turn == 0, is_last), daemon=True)
         helper.start()
         unit(report, options, environment, binaries, computes=False)
+        # After the tests that measure time.
+        soaking = threading.Thread(target=soak, args=(report,), daemon=True)
+        if is_last and "soak" in stages:
+            soaking.start()
         if is_last and "docs" in stages:
             docs(report, wrapper)
         if is_last and "book" in stages:
             report.add(run_command("tutorials", [sys.executable, "tests/book.py", "--run"]))
+        if soaking.ident:
+            soaking.join()
         raise_priorities()
         helper.join()
         ALONE.clear()

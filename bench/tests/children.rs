@@ -135,6 +135,8 @@ fn limits_and_the_socket_are_measured() {
             }
         }
     }
+    // With these, `check_unpinned` has run in their children.
+    assert!(of("null", "unix-socket", Placement::Unpinned, Mode::Parked).is_some());
     for record in &written {
         assert!(
             record.p50_ns > 0.0 && record.p50_ns <= record.p99_ns && record.samples > 0,

@@ -148,16 +148,15 @@ impl World {
     /// returns the processor that it ran on.
     ///
     /// Now and then the server is awake for other work when the call arrives, such as the end of
-    /// an earlier caller. Then the call runs where the server is.
-    fn brings_the_server(&self, call: impl Fn() -> u64 + Sync) {
+    /// an earlier caller. Then the call runs where the server is. So `least` of 40 calls have to
+    /// bring it.
+    fn brings_the_server(&self, least: usize, call: impl Fn() -> u64 + Sync) {
         let round = |_| self.on_a_processor(|| self.put_server_elsewhere().then(&call));
         let places: Vec<u64> = (0..40).map_while(round).collect();
-        let given = places.iter().filter(|&&place| place == 0).count();
-        assert!(
-            given >= places.len() * 3 / 4,
-            "of {} calls {given} ran on the caller's processor",
-            places.len()
-        );
+        if processors() > 1 {
+            let given = places.iter().filter(|&&place| place == 0).count();
+            assert!(given >= least, "of 40 calls {given} ran on the caller's processor");
+        }
     }
 
     fn spawn(&self, procedure: u16, hand_off: HandOff) -> upcall_thread::JoinHandle<()> {
@@ -238,14 +237,14 @@ fn a_caller_may_force_the_hand_off() {
     );
     // The processor is donated with the call, also to a server that has another processor.
     let binding = world.binding.with_hand_off(HandOff::AtOnce);
-    world.brings_the_server(|| binding.call::<_, u64>(WHERE, &()).unwrap());
+    world.brings_the_server(36, || binding.call::<_, u64>(WHERE, &()).unwrap());
 }
 
 /// If the caller has nothing else to do, the call runs on its processor.
 #[test]
 fn an_idle_caller_gives_its_processor() {
     let world = World::new(Pacing::Adaptive);
-    world.brings_the_server(|| {
+    world.brings_the_server(30, || {
         let binding = world.binding.clone();
         upcall_thread::spawn(move || binding.call::<_, u64>(WHERE, &()).unwrap()).join().unwrap()
     });

@@ -22,7 +22,9 @@ const RECORDS: &str = "records";
 /// Folder of figures within that of the pages.
 const FIGURES: &str = "figures";
 
-/// The page beside the folder of the documentation, for readers who have seen nothing else.
+/// The folder of the pages in a repository, and the page at its top, for readers who have seen
+/// nothing else.
+const IN_REPOSITORY: &str = "docs/performance";
 const README: &str = "../../README.md";
 
 /// What stands in place of a table that no run has measured.
@@ -98,7 +100,8 @@ pub fn run(dir: &Path, action: Action) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Returns the pages of a folder, in the order of their names, and the README if there is one.
+/// Returns the pages of a folder, in the order of their names. The README comes last, if this is
+/// the folder of a repository.
 fn pages(dir: &Path) -> Result<Vec<(PathBuf, Extent)>, Box<dyn Error>> {
     let mut pages = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed(dir))? {
@@ -109,7 +112,7 @@ fn pages(dir: &Path) -> Result<Vec<(PathBuf, Extent)>, Box<dyn Error>> {
     }
     pages.sort_by(|one, other| one.0.cmp(&other.0));
     let readme = dir.join(README);
-    if readme.exists() {
+    if dir.ends_with(IN_REPOSITORY) && readme.exists() {
         pages.push((readme, Extent::Bare));
     }
     Ok(pages)

@@ -380,7 +380,7 @@ pub fn outside() -> BTreeSet<String> {
     ["/dev/shm", "/tmp"].into_iter().flat_map(entries).collect()
 }
 
-/// Longest wait for entries of other programs to vanish, in seconds. It delays only a failure.
+/// Longest wait for entries of other programs to vanish.
 const OTHERS_END: Duration = Duration::from_secs(60);
 
 /// Such entries that were not there before, and that stay. Other tests may run at the same time,
