@@ -33,6 +33,24 @@ impl Drop for Ends {
 }
 
 #[test]
+fn the_pages_name_all_exceptions() {
+    let read = |path: &str| std::fs::read_to_string(here(path)).unwrap();
+    let pages =
+        ["errors.md", "python.md"].map(|page| read(&format!("../../docs/reference/{page}")));
+    let module = read("upcall/errors.py");
+    let classes = module.lines().filter_map(|line| line.strip_prefix("class "));
+    let names: Vec<&str> = classes.filter_map(|class| class.split(['(', ':']).next()).collect();
+    assert!(names.len() > 50, "{names:?}");
+    let is_named = |name: &&str| {
+        pages.iter().any(|page| {
+            page.contains(&format!("`{name}`")) || page.contains(&format!("`upcall.{name}`"))
+        })
+    };
+    let missing: Vec<_> = names.iter().filter(|name| !is_named(name)).collect();
+    assert!(missing.is_empty(), "docs/reference/errors.md lacks {missing:?}");
+}
+
+#[test]
 fn the_page_does_what_it_says() {
     if left_out() {
         return;
