@@ -20,14 +20,16 @@ const fn procedure(name: &'static str, args: u32, results: u32) -> Procedure {
     }
 }
 
+static PROCEDURES: [Procedure; 4] = [
+    procedure("wait", 4, 0),
+    procedure("next", 4, 4),
+    procedure("sleep", 8, 8),
+    procedure("deep", 4, 4),
+];
+
 static TEST: Interface = Interface {
     id: Cow::Borrowed("test:blocking/blocking"),
-    procedures: Cow::Borrowed(&[
-        procedure("wait", 4, 0),
-        procedure("next", 4, 4),
-        procedure("sleep", 8, 8),
-        procedure("deep", 4, 4),
-    ]),
+    procedures: Cow::Borrowed(&PROCEDURES),
     parts: Cow::Borrowed(&[]),
     source: Cow::Borrowed(""),
     limits: Cow::Borrowed(""),

@@ -38,24 +38,26 @@ const fn extent(fixed: u32, tail: u32) -> Extent {
     Extent { fixed, tail }
 }
 
+static PROCEDURES: [Procedure; 14] = [
+    procedure("null", "func()", extent(0, 0), extent(0, 0)),
+    procedure("add", "func(a: u32, b: u32) -> u32", extent(8, 0), extent(4, 0)),
+    procedure("reverse", "func(data: list<u8>) -> list<u8>", extent(16, 200), extent(16, 200)),
+    procedure("panic", "func(text: string)", extent(16, 100), extent(0, 0)),
+    procedure("open", "func() -> thing", extent(0, 0), extent(8, 0)),
+    procedure("use", "func(t: borrow<thing>) -> u64", extent(8, 0), extent(8, 0)),
+    procedure("sum", "func(data: list<u8>) -> u64", extent(16, 200), extent(8, 0)),
+    procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200)),
+    procedure("linger", "func()", extent(0, 0), extent(0, 0)),
+    procedure("gather", "func(n: u64, ms: u64) -> list<u8>", extent(16, 0), extent(16, 0)),
+    procedure("wait", "func(data: list<u8>)", extent(16, 0), extent(0, 0)),
+    procedure("let-out", "func(data: list<u8>)", extent(16, 0), extent(0, 0)),
+    procedure_for(64, "make-many", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 64)),
+    procedure("open-slowly", "func() -> thing", extent(0, 0), extent(8, 0)),
+];
+
 static TEST: Interface = Interface {
     id: std::borrow::Cow::Borrowed("test:calls/calls@1.0.0"),
-    procedures: std::borrow::Cow::Borrowed(&[
-        procedure("null", "func()", extent(0, 0), extent(0, 0)),
-        procedure("add", "func(a: u32, b: u32) -> u32", extent(8, 0), extent(4, 0)),
-        procedure("reverse", "func(data: list<u8>) -> list<u8>", extent(16, 200), extent(16, 200)),
-        procedure("panic", "func(text: string)", extent(16, 100), extent(0, 0)),
-        procedure("open", "func() -> thing", extent(0, 0), extent(8, 0)),
-        procedure("use", "func(t: borrow<thing>) -> u64", extent(8, 0), extent(8, 0)),
-        procedure("sum", "func(data: list<u8>) -> u64", extent(16, 200), extent(8, 0)),
-        procedure("make", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 200)),
-        procedure("linger", "func()", extent(0, 0), extent(0, 0)),
-        procedure("gather", "func(n: u64, ms: u64) -> list<u8>", extent(16, 0), extent(16, 0)),
-        procedure("wait", "func(data: list<u8>)", extent(16, 0), extent(0, 0)),
-        procedure("let-out", "func(data: list<u8>)", extent(16, 0), extent(0, 0)),
-        procedure_for(64, "make-many", "func(n: u64) -> list<u8>", extent(8, 0), extent(16, 64)),
-        procedure("open-slowly", "func() -> thing", extent(0, 0), extent(8, 0)),
-    ]),
+    procedures: std::borrow::Cow::Borrowed(&PROCEDURES),
     parts: std::borrow::Cow::Borrowed(&[]),
     source: std::borrow::Cow::Borrowed(""),
     limits: std::borrow::Cow::Borrowed(""),

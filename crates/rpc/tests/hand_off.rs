@@ -28,12 +28,12 @@ const fn procedure(name: &'static str, signature: &'static str, results: u32) ->
     }
 }
 
+static PROCEDURES: [Procedure; 2] =
+    [procedure("where", "func() -> u64", 8), procedure("linger", "func()", 0)];
+
 static TEST: Interface = Interface {
     id: std::borrow::Cow::Borrowed("test:hand-off/hand-off@1.0.0"),
-    procedures: std::borrow::Cow::Borrowed(&[
-        procedure("where", "func() -> u64", 8),
-        procedure("linger", "func()", 0),
-    ]),
+    procedures: std::borrow::Cow::Borrowed(&PROCEDURES),
     parts: std::borrow::Cow::Borrowed(&[]),
     source: std::borrow::Cow::Borrowed(""),
     limits: std::borrow::Cow::Borrowed(""),

@@ -467,7 +467,8 @@ fn random_values_with_objects_arrive_whole_and_leave_nothing() {
                 (Tree::One(sent), Choice::One(got)) => prop_assert_eq!(sent, &name(got)),
                 (Tree::Many(sent), Choice::Nothing) => prop_assert!(sent.is_empty()),
                 (Tree::Many(sent), Choice::One(got)) => {
-                    prop_assert_eq!(sent.last(), Some(&name(got)))
+                    let got = name(got);
+                    prop_assert_eq!(sent.last(), Some(&got))
                 }
                 (Tree::Text(sent), Choice::Text(got)) => prop_assert_eq!(sent, got),
                 (Tree::Pair(a, label, b), Choice::Pair(got)) => {

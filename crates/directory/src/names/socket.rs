@@ -108,22 +108,19 @@ pub fn listen_as(whose: Whose, access: Access) -> Result<(PathBuf, Listener), No
 /// Why there is no socket in a folder.
 pub(super) fn not_listening(folder: &Path, access: Access, error: io::Error) -> NotEntered {
     let shown = folder.display();
+    // The kernel's answer to `chown`. A folder that this user may not write gives EACCES.
+    let is_chown = error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error());
+    if let Some(group) = access.group.filter(|group| is_chown && !has_group(*group)) {
+        let user = own_user();
+        let user = upcall_os::user::name_of(user).unwrap_or_else(|| user.to_string());
+        let group = upcall_os::group::name_of(group).unwrap_or_else(|| group.to_string());
+        let what = format!(
+            "user `{user}` is not a member of group `{group}`, so it cannot give that group to its \
+             socket in {shown}"
+        );
+        return NotEntered::Resource { what, error };
+    }
     match error.kind() {
-        // The kernel's answer to `chown`. A folder that this user may not write gives EACCES.
-        io::ErrorKind::PermissionDenied
-            if error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error())
-                && let Some(group) = access.group
-                && !has_group(group) =>
-        {
-            let user = own_user();
-            let user = upcall_os::user::name_of(user).unwrap_or_else(|| user.to_string());
-            let group = upcall_os::group::name_of(group).unwrap_or_else(|| group.to_string());
-            let what = format!(
-                "user `{user}` is not a member of group `{group}`, so it cannot give that group to \
-                 its socket in {shown}"
-            );
-            NotEntered::Resource { what, error }
-        }
         io::ErrorKind::PermissionDenied
         | io::ErrorKind::ReadOnlyFilesystem
         | io::ErrorKind::StorageFull

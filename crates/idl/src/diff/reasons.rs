@@ -61,14 +61,20 @@ impl Walk<'_> {
     }
 
     fn types(&mut self, place: &str, a: &Type, b: &Type) {
+        if let (Type::Named(i), Type::Named(j)) = (a, b) {
+            return self.named(place, *i, *j);
+        }
+        if let Type::Named(i) = a
+            && let TypeBody::Alias(target) = &self.old.def(*i).shape
+        {
+            return self.types(place, target, b);
+        }
+        if let Type::Named(j) = b
+            && let TypeBody::Alias(target) = &self.new.def(*j).shape
+        {
+            return self.types(place, a, target);
+        }
         match (a, b) {
-            (Type::Named(i), Type::Named(j)) => self.named(place, *i, *j),
-            (Type::Named(i), _) if let TypeBody::Alias(target) = &self.old.def(*i).shape => {
-                self.types(place, target, b)
-            }
-            (_, Type::Named(j)) if let TypeBody::Alias(target) = &self.new.def(*j).shape => {
-                self.types(place, a, target)
-            }
             (Type::List(a), Type::List(b)) | (Type::Option(a), Type::Option(b)) => {
                 self.types(place, a, b)
             }

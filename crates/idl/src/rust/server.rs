@@ -151,26 +151,22 @@ impl Module<'_> {
             self.params(procedure).iter().partition(|p| self.model.holds(&p.ty).owned);
         for param in others.into_iter().chain(given) {
             let (name, at) = (snake(&param.name), param.offset);
+            let array = self.byte_array(&param.ty);
             match self.pass(&param.ty) {
                 Passing::Bytes if self.is_owned(procedure, param) => {
                     emit_let(self, &name, &format!("args_.get::<::std::vec::Vec<u8>>({at})?"));
                 }
                 Passing::Bytes => emit_let(self, &name, &format!("args_.bytes({at})?")),
                 Passing::Borrow(id) => {
-                    emit_let(
-                        self,
-                        &name,
-                        &format!("args_.borrow::<dyn {}>({at})?", self.trait_path(id)),
-                    );
+                    let path = self.trait_path(id);
+                    emit_let(self, &name, &format!("args_.borrow::<dyn {path}>({at})?"));
                 }
                 Passing::Own(id) => {
-                    emit_let(
-                        self,
-                        &name,
-                        &format!("args_.take::<dyn {}>({at})?", self.trait_path(id)),
-                    );
+                    let path = self.trait_path(id);
+                    emit_let(self, &name, &format!("args_.take::<dyn {path}>({at})?"));
                 }
-                Passing::Reference if let Some(len) = self.byte_array(&param.ty) => {
+                Passing::Reference if array.is_some() => {
+                    let len = array.unwrap_or_default();
                     emit!(self, "let mut {name} = [0; {len}]; args_.run_into({at}, &mut {name})?;");
                 }
                 _ => {

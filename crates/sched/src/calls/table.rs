@@ -111,13 +111,16 @@ impl CallTable {
             self.free(number);
             return Ok(());
         }
-        let outcome = match std::mem::replace(call, CallEntry::Free) {
+        let before = std::mem::replace(call, CallEntry::Free);
+        if matches!(before, CallEntry::Waiting(_))
+            && let Some(late) = late()
+        {
+            // The number stays taken until the reply is there.
+            *call = CallEntry::Late(late);
+            return Err(NoReply::OutOfTime { sent: true });
+        }
+        let outcome = match before {
             CallEntry::Failed(reason) => Err(reason.into()),
-            CallEntry::Waiting(_) if let Some(late) = late() => {
-                // The number stays taken until the reply is there.
-                *call = CallEntry::Late(late);
-                return Err(NoReply::OutOfTime { sent: true });
-            }
             _ => Err(Closed::Violation("a thread was woken before its reply").into()),
         };
         self.free(number);
