@@ -2,7 +2,7 @@
 """Checks the structure of the crates.
 
 It checks import cycles, the names of types, and the files on the path of a call and of a message.
-It also checks that atomics are taken from one module.
+It also checks that atomics are taken from one module, and that the lowest Rust compiles the code.
 
 usage: tests/structure.py [--why] [--names] [CRATE…]
 
@@ -24,6 +24,9 @@ call's life"). Each has at most LINES lines, including its tests, and the page n
 Crates above `os` take atomics from `upcall_os::atomic` only, so that a model checker can replace
 them. DIRECT lists the files that name `std::sync::atomic`, each with the reason. clippy's
 disallowed types cannot check that, because a re-export is the same type to clippy.
+
+A guard of a `match` has no `let`: it is newer than the `rust-version` of Cargo.toml, and clippy does
+not report it. `make msrv` compiles with that version, and finds what this check does not.
 """
 
 import argparse
@@ -227,6 +230,26 @@ def past_the_door() -> int:
     return len(named ^ DIRECT.keys())
 
 
+# A guard with a `let`, up to its arrow. A block in between is none of it.
+GUARD = re.compile(r"\bif\b(?=[^;{}]*\blet\b)(?:[^;{}]|\{[^{};]*\}(?=\s*=[^>]))*?=>")
+
+
+def guards_too_new() -> int:
+    """Prints the guards with `let` in the crates and the bindings."""
+    wrong = 0
+    for folder in ("crates", "bindings", "bench", "examples", "tests"):
+        for path in sorted((ROOT / folder).rglob("*.rs")):
+            if "target" in path.parts[len(ROOT.parts) :]:
+                continue
+            code = re.sub(r"//[^\n]*", "", path.read_text())
+            for guard in GUARD.finditer(code):
+                line = code.count("\n", 0, guard.start()) + 1
+                name = path.relative_to(ROOT).as_posix()
+                print(f"{name}:{line}: a guard of `match` with `let` needs Rust 1.95 or newer")
+                wrong += 1
+    return wrong
+
+
 def paths_too_long() -> int:
     """Prints the files of CALL and MESSAGE that are too long or not on the architecture page."""
     page, wrong = (ROOT / "ARCHITECTURE.md").read_text(), 0
@@ -310,7 +333,12 @@ def main() -> int:
     if options.names:
         return names_twice(own, show=True)
     wrong = (
-        0 if options.crates else past_the_door() + names_twice(own, show=False) + paths_too_long()
+        0
+        if options.crates
+        else past_the_door()
+        + guards_too_new()
+        + names_twice(own, show=False)
+        + paths_too_long()
     )
     for crate in [crates[name] for name in options.crates or crates]:
         graph = crate.imports()
