@@ -25,8 +25,8 @@ Crates above `os` take atomics from `upcall_os::atomic` only, so that a model ch
 them. DIRECT lists the files that name `std::sync::atomic`, each with the reason. clippy's
 disallowed types cannot check that, because a re-export is the same type to clippy.
 
-A guard of a `match` has no `let`: it is newer than the `rust-version` of Cargo.toml, and clippy does
-not report it. `make msrv` compiles with that version, and finds what this check does not.
+A guard of a `match` has no `let`: that is newer than the `rust-version` of Cargo.toml, and clippy
+does not report it. `make msrv` compiles with that version, and finds what this check does not.
 """
 
 import argparse
@@ -230,7 +230,7 @@ def past_the_door() -> int:
     return len(named ^ DIRECT.keys())
 
 
-# A guard with a `let`, up to its arrow. A block in between is none of it.
+# A guard with a `let`, up to its arrow. It has no block, other than the fields of a pattern.
 GUARD = re.compile(r"\bif\b(?=[^;{}]*\blet\b)(?:[^;{}]|\{[^{};]*\}(?=\s*=[^>]))*?=>")
 
 

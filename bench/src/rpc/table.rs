@@ -118,10 +118,10 @@ fn throughput(records: &[&Record], placement: Placement, mode: Mode) -> Option<T
 
 /// The null calls of the summary: in words, with placement, mode and case.
 const SUMMARY: [(&str, Placement, Mode, Case); 3] = [
-    ("a core each, the server polls", Placement::TwoCores, Mode::Polling, Case::Null),
-    ("a core each, the server sleeps", Placement::TwoCores, Mode::Parked, Case::Null),
+    ("on a core each; the server polls", Placement::TwoCores, Mode::Polling, Case::Null),
+    ("on a core each; the server sleeps", Placement::TwoCores, Mode::Parked, Case::Null),
     (
-        "nothing pinned, after a pause of 1 ms",
+        "not pinned; after a pause of 1 ms",
         Placement::Unpinned,
         Mode::Parked,
         Case::NullGap(Gap::Ms1),
@@ -133,7 +133,7 @@ const SUMMARY: [(&str, Placement, Mode, Case); 3] = [
 fn summary(records: &[Record]) -> Option<Table> {
     let systems = ["upcall", "unix-socket", "grpc"];
     let mut table = Table::new("summary", "a call without arguments, µs (median)")
-        .names(["client and server on"])
+        .names(["client and server"])
         .figures(["Upcall", "Unix socket", "gRPC (tonic)"]);
     for (words, placement, mode, case) in SUMMARY {
         let of = |system| {
@@ -338,8 +338,10 @@ mod tests {
             record("null", "tarpc", Mode::Parked, 50_000.0),
         ];
         let report = Report { records, ..Report::default() };
-        let expected =
-            ["a core each, the server polls|0.48|-|-", "a core each, the server sleeps|3.52|-|142"];
+        let expected = [
+            "on a core each; the server polls|0.48|-|-",
+            "on a core each; the server sleeps|3.52|-|142",
+        ];
         assert_eq!(rows(&report, "summary"), expected);
     }
 
