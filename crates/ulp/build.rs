@@ -21,7 +21,7 @@ const SOURCES: [&str; 10] = [
     "signals.c",
 ];
 /// Sources of functions during which signal handlers may run.
-const OPEN: [&str; 3] = ["interrupted.S", "handlers.c", "process.c"];
+const OPEN: [&str; 5] = ["interrupted.S", "kernel.S", "numbers.c", "handlers.c", "process.c"];
 /// The source whose types debuggers need.
 const KNOWN: &str = "image/current.c";
 

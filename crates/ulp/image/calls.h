@@ -12,18 +12,8 @@
  * those must come here. */
 #define UPVM_ALSO(name, other) extern __typeof(name) other __attribute__((alias(#name)))
 
-static inline long upvm_call6(long number, long a, long b, long c, long d, long e, long f)
-{
-    long result;
-    register long fourth __asm__("r10") = d;
-    register long fifth __asm__("r8") = e;
-    register long sixth __asm__("r9") = f;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth), "r"(sixth)
-                     : "rcx", "r11", "memory");
-    return result;
-}
+/* Makes a system call, by the host's instruction for it (kernel.S). */
+long upvm_call6(long number, long a, long b, long c, long d, long e, long f);
 
 static inline long upvm_call(long number, long a, long b, long c, long d)
 {
@@ -47,6 +37,12 @@ static inline long upvm_returns(long result)
         return result;
     errno = -result;
     return -1;
+}
+
+/* The result of one of libc's functions, as a system call returns it. */
+static inline long upvm_result(long result)
+{
+    return result == -1 ? -errno : result;
 }
 
 /* Set while a child of this process runs on this memory, before it becomes another program: what it

@@ -114,6 +114,9 @@ static int spawned(pid_t *child, const char *file, const posix_spawn_file_action
         upvm_in_child = 1;
         error = __spawni(&new, file, own ? &made : actions, &as, args, environment, where);
         upvm_in_child = 0;
+        /* libc's call that started the child has passed (numbers.c). */
+        if (upvm_table())
+            upvm_catch(1);
     }
     if (!error) {
         children[count++] = new;

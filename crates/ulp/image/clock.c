@@ -3,9 +3,7 @@
  * one; so an image cannot keep it (start.c). */
 
 #define _GNU_SOURCE
-#include "image.h"
-#include <errno.h>
-#include <sys/syscall.h>
+#include "calls.h"
 #include <sys/time.h>
 #include <time.h>
 
@@ -18,10 +16,7 @@ int clock_gettime(clockid_t clock, struct timespec *time)
     if (table && table[UPVM_TABLE_CLOCK])
         result = ((reads *)table[UPVM_TABLE_CLOCK])(clock, time);
     else
-        __asm__ volatile("syscall"
-                         : "=a"(result)
-                         : "a"(SYS_clock_gettime), "D"((long)clock), "S"(time)
-                         : "rcx", "r11", "memory");
+        result = upvm_call(SYS_clock_gettime, clock, (long)time, 0, 0);
     if (result == 0)
         return 0;
     errno = -result;

@@ -5,8 +5,7 @@
  * available is here too. */
 
 #define _GNU_SOURCE
-#include "image.h"
-#include <errno.h>
+#include "calls.h"
 #include <malloc.h>
 #include <stddef.h>
 #include <sys/mman.h>
@@ -16,22 +15,12 @@
 /* The end of the heap; libc has it by this name. */
 void *__curbrk;
 
-static long kernels(long address)
-{
-    long result;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"((long)SYS_brk), "D"(address)
-                     : "rcx", "r11", "memory");
-    return result;
-}
-
 int brk(void *address)
 {
     uint64_t *table = upvm_table();
     char *to = address;
     if (!table) {
-        __curbrk = (void *)kernels((long)address);
+        __curbrk = (void *)upvm_call(SYS_brk, (long)address, 0, 0, 0);
         if ((char *)__curbrk >= to)
             return 0;
         errno = ENOMEM;
@@ -52,7 +41,7 @@ int brk(void *address)
         for (char *byte = to; byte < (char *)whole && byte < (char *)__curbrk; byte++)
             *byte = 0;
         if (whole < (uintptr_t)__curbrk)
-            madvise((void *)whole, (uintptr_t)__curbrk - whole, MADV_DONTNEED);
+            upvm_call(SYS_madvise, whole, (uintptr_t)__curbrk - whole, MADV_DONTNEED, 0);
     }
     __curbrk = to;
     return 0;

@@ -11,11 +11,21 @@ typedef long upvm_gate(unsigned long what, long a, long b, long c, long d);
 /* The table of the slot that this image is in; none if it was not started in a slot. */
 uint64_t *upvm_table(void);
 
+/* What that function returned the first time; 0 before. */
+extern uint64_t *upvm_known_table;
+
 /* The table of the slot that runs, found by GS, which the worker sets. Only for an image that was
  * started in a slot. */
 static inline __attribute__((always_inline)) uint64_t *upvm_here(void)
 {
     return *(uint64_t *const __seg_gs *)UPVM_GS_TABLE;
+}
+
+/* Says whether system calls of the program are caught from now on, or pass. Returning to the host
+ * makes it 1. */
+static inline void upvm_catch(unsigned char whether)
+{
+    *(unsigned char volatile __seg_gs *)UPVM_GS_CATCHES = whether;
 }
 
 /* A function of this type that all images of the worker share. */

@@ -1,6 +1,8 @@
-/* Where a program is interrupted: entered like a handler that the kernel has called on the
- * program's stack. It returns to an address in this image, so that nothing of the host's lies on
- * that stack. Debuggers recognise a signal's frame by these exact instructions. */
+/* Where the kernel stops a program: at an interrupt, and at a system call of its own. Both are
+ * entered like a handler that the kernel has called on the program's stack. They return to an
+ * address in this image, so that nothing of the host's lies on that stack. Debuggers recognise a
+ * signal's frame by the exact instructions there. They are not executed: the host's instruction
+ * makes that system call, too. */
 
 #include "layout.h"
 
@@ -9,11 +11,36 @@
     .type upvm_interrupted, @function
     .hidden upvm_interrupted
 upvm_interrupted:
+    .cfi_startproc
     lea .Lback(%rip), %rax
     mov %rax, (%rsp)
     mov %gs:UPVM_GS_TABLE, %rdi
-    jmp upvm_look_around
+    sub $8, %rsp
+    .cfi_adjust_cfa_offset 8
+    call upvm_look_around
+    jmp .Lleave
+    .cfi_endproc
     .size upvm_interrupted, . - upvm_interrupted
+
+    .globl upvm_caught
+    .type upvm_caught, @function
+    .hidden upvm_caught
+upvm_caught:
+    .cfi_startproc
+    lea .Lback(%rip), %rax
+    mov %rax, (%rsp)
+    lea 40(%rdx), %rdi /* the registers in ucontext_t */
+    sub $8, %rsp
+    .cfi_adjust_cfa_offset 8
+    call upvm_make
+.Lleave:
+    add $16, %rsp
+    .cfi_adjust_cfa_offset -16
+    mov %gs:UPVM_GS_TABLE, %rcx
+    mov $15, %eax /* rt_sigreturn */
+    jmp *8*UPVM_TABLE_CALL(%rcx)
+    .cfi_endproc
+    .size upvm_caught, . - upvm_caught
 
     /* The place of each register, from the stack pointer on, in the frame that the kernel has made.
      * Unwinders look for a caller one byte before its return address. */

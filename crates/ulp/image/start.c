@@ -41,17 +41,19 @@ static uint64_t *find(void)
 /* Defined by the linker: the range of the functions of this archive, and of libraries above. */
 extern const char __start_upvm_text[], __stop_upvm_text[];
 void upvm_interrupted(void);
+void upvm_caught(void);
+
+/* The table stays at the same address, in any process. */
+uint64_t *upvm_known_table;
 
 uint64_t *upvm_table(void)
 {
-    /* The table stays at the same address, in any process. */
-    static uint64_t *table;
     static char known;
     if (!known) {
         known = 1;
-        table = find();
+        upvm_known_table = find();
     }
-    return table;
+    return upvm_known_table;
 }
 
 void _exit(int status)
@@ -90,6 +92,8 @@ __attribute__((constructor(101))) void upvm_begin(int argc, char **argv)
         table[UPVM_TABLE_CODE] = (uint64_t)__start_upvm_text,
         table[UPVM_TABLE_CODE_END] = (uint64_t)__stop_upvm_text;
         table[UPVM_TABLE_INTERRUPTED] = (uint64_t)upvm_interrupted;
+        table[UPVM_TABLE_CAUGHT] = (uint64_t)upvm_caught;
+        upvm_catch(1);
         return;
     }
     if (upvm_alone)

@@ -82,7 +82,8 @@ pub(crate) extern "sysv64" fn own(signal: i32) {
         // SAFETY: the default action has no handler.
         None => _ = unsafe { libc::signal(signal, libc::SIG_DFL) },
     }
-    if signal == libc::SIGABRT {
+    // The instruction is not executed again.
+    if matches!(signal, libc::SIGABRT | libc::SIGSYS) {
         // SAFETY: sends a signal to this thread, which is handled as before.
         unsafe { libc::raise(signal) };
     }

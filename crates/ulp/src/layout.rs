@@ -26,7 +26,7 @@ pub const MIDDLE: u64 = 12 << 20;
 
 /// Number of lines of the table, including those of the library above. They lie just above the
 /// stack. The constants below are indices of words.
-pub const TABLE_LINES: u64 = 28;
+pub const TABLE_LINES: u64 = 29;
 /// From here on, words that seldom change, except for the number of letters.
 pub const TABLE_GATE: u64 = 0;
 /// The number that `getpid` returns.
@@ -65,19 +65,32 @@ pub const TABLE_CODE_END: u64 = 55;
 /// Descriptors that the ULP has opened, one bit each.
 pub const TABLE_DESCRIPTORS: u64 = 56;
 pub const DESCRIPTORS: u64 = 1024;
+/// The host's instruction that makes system calls: an image makes none itself.
+pub const TABLE_CALL: u64 = 72;
+/// The image's handler of system calls that its program makes itself, once they are caught.
+pub const TABLE_CAUGHT: u64 = 73;
+/// Nanoseconds of processor time that the ULP has used, as far as interrupts have shown. The host
+/// writes it.
+pub const TABLE_TIME: u64 = 74;
+/// The number that `getppid` returns.
+pub const TABLE_PARENT: u64 = 75;
+/// The lowest address of the stack.
+pub const TABLE_STACK: u64 = 76;
 /// Words that the library above keeps for each ULP where they are found at once: zeros at first,
 /// `LIBRARY_LINES` lines to the table's end.
-pub const TABLE_LIBRARY: u64 = 72;
+pub const TABLE_LIBRARY: u64 = 80;
 pub const LIBRARY_LINES: u64 = 19;
 
-/// Offsets from GS that an image uses while it runs: of the table's address, and of the doors,
-/// `DOORS` functions at most that all images share.
+/// Offsets from GS that an image uses while it runs: of the table's address, of the byte that says
+/// whether system calls of programs are caught, and of the doors, `DOORS` functions at most that all
+/// images share.
 pub const GS_TABLE: u64 = 24;
+pub const GS_CATCHES: u64 = 52;
 pub const GS_DOORS: u64 = 64;
 pub const DOORS: u64 = 8;
 
 /// Version in the note that identifies an image, to be raised when anything here changes.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 pub const NOTE: u64 = 1;
 
 /// Requests of an image. This one: to end.

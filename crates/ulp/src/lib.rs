@@ -39,6 +39,7 @@ compile_error!(
 mod aside;
 mod backtrace;
 mod blocks;
+mod catching;
 mod clock;
 mod crash;
 mod debug;
@@ -62,6 +63,7 @@ mod worker;
 pub use aside::Aside;
 pub use backtrace::UlpFrame;
 pub use blocks::Block;
+pub use catching::NotCaught;
 pub use crash::Crash;
 pub use image::{Image, NoImage};
 pub use layout::{

@@ -6,7 +6,7 @@
 //! ```text
 //! 1 TiB + n GiB  nothing
 //!   +  4 MiB     stack                                       grows downwards
-//!                table: the gate to the host, letters to it  28 lines, n % 55 lines below what
+//!                table: the gate to the host, letters to it  29 lines, n % 55 lines below what
 //!                                                            follows
 //!   + 12 MiB     the image: code, constants, data, zeros     of its file, private; all of these
 //!                                                            n % 128 pages higher

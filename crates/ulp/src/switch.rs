@@ -22,7 +22,7 @@
 //! While a ULP runs, the worker's own stack ends in rbp, rbx and the address where the worker goes
 //! on.
 
-use crate::layout::{DOORS, GS_DOORS, GS_TABLE, SLOT, TABLE_INTERRUPTED};
+use crate::layout::{DOORS, GS_CATCHES, GS_DOORS, GS_TABLE, SLOT, TABLE_CAUGHT, TABLE_INTERRUPTED};
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
 
@@ -81,6 +81,8 @@ pub(crate) struct Host {
     control: u64,
     /// The thread's number, since the threads that it starts have its GS too.
     thread: i32,
+    /// What the kernel does with system calls in slots: see [`crate::catching`].
+    pub(crate) catches: u8,
     /// Functions that images call by GS.
     pub(crate) doors: EntryPoints,
     /// Registers of the ULP that crashed or was interrupted last, in the kernel's order (`gregs`,
@@ -94,7 +96,9 @@ pub(crate) struct Host {
 pub(crate) struct EntryPoints(pub(crate) [u64; DOORS as usize]);
 
 const _: () = assert!(
-    offset_of!(Host, table) as u64 == GS_TABLE && offset_of!(Host, doors) as u64 == GS_DOORS
+    offset_of!(Host, table) as u64 == GS_TABLE
+        && offset_of!(Host, doors) as u64 == GS_DOORS
+        && offset_of!(Host, catches) as u64 == GS_CATCHES
 );
 
 impl Host {
@@ -117,6 +121,7 @@ impl Host {
             last: 0,
             control: CONTROL,
             thread,
+            catches: CATCHES,
             doors,
             registers: [0; REGISTERS],
         }
@@ -291,12 +296,48 @@ extern "sysv64" fn leave() {
         "wrfsbase rcx",
         "mov rsp, gs:[{host_sp}]",
         "mov qword ptr gs:[{current}], 0",
+        "mov byte ptr gs:[{catches}], {block}",
         "pop rcx",
         "jmp rcx",
+        catches = const offset_of!(Host, catches),
+        block = const CATCHES,
         host_fs = const offset_of!(Host, fs),
         host_sp = const offset_of!(Host, sp),
         current = const offset_of!(Host, current),
     )
+}
+
+/// Values of [`Host::catches`], the kernel's: it catches system calls in slots, or lets them pass.
+pub(crate) const CATCHES: u8 = 1;
+const PASSES: u8 = 0;
+
+/// Where a fresh ULP begins, with the address of its entry in rbx.
+///
+/// Its libc makes some 15 system calls before the image can answer for them. They pass.
+#[unsafe(naked)]
+pub(crate) extern "sysv64" fn begin() {
+    naked_asm!(
+        "mov byte ptr gs:[{catches}], {passes}",
+        "jmp rbx",
+        catches = const offset_of!(Host, catches),
+        passes = const PASSES,
+    )
+}
+
+/// Makes a system call for an image, whose registers are as the kernel expects them.
+///
+/// No call of the host's own comes through here.
+#[unsafe(naked)]
+pub(crate) extern "sysv64" fn call() {
+    naked_asm!("syscall", "ret")
+}
+
+/// Returns `true` if this is an address within [`call`].
+pub(crate) fn is_in_call(address: u64) -> bool {
+    /// `syscall` has two bytes, and `ret` one.
+    const LENGTH: u64 = 3;
+    let start = call as *const () as u64;
+    (start..start + LENGTH).contains(&address)
 }
 
 /// Offset of the registers in what the kernel passes to a handler (`ucontext_t`, `gregs`), their
@@ -417,6 +458,40 @@ pub(crate) extern "sysv64" fn interrupted() {
         count = const REGISTERS,
     )
 }
+
+/// The handler of SIGSYS: a ULP's program has made a system call itself.
+///
+/// Continues in the image's handler, as if the kernel had called that. The kernel does this only on
+/// a worker's thread, so the check of [`running`](interrupted) is not needed.
+#[unsafe(naked)]
+pub(crate) extern "sysv64" fn caught() {
+    naked_asm!(
+        "cmp dword ptr [rsi + {code}], {dispatched}",
+        "jne 2f",
+        "mov rax, gs:[{current}]",
+        "test rax, rax",
+        "jz 2f",
+        "mov rax, [rax + {table}]",
+        "mov rax, [rax + {handler}]",
+        "test rax, rax",
+        "jz 2f",
+        // Disables the alternate signal stack in the frame: see `interrupts`.
+        "mov dword ptr [rdx + {stack_flags}], -1",
+        "jmp rax",
+        "2:",
+        "jmp {own}",
+        code = const CODE,
+        dispatched = const DISPATCHED,
+        current = const offset_of!(Host, current),
+        table = const offset_of!(Context, table),
+        handler = const TABLE_CAUGHT * 8,
+        stack_flags = const STACK_FLAGS,
+        own = sym crate::crash::own,
+    )
+}
+
+/// The `si_code` of SIGSYS for a system call that is caught (`SYS_USER_DISPATCH`).
+const DISPATCHED: u32 = 2;
 
 /// Makes GS point to `host`.
 ///

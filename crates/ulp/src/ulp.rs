@@ -6,10 +6,10 @@ use crate::debug::{self, DebugRegistration};
 use crate::descriptors;
 use crate::image::{Image, ImageSegment, up};
 use crate::layout::{
-    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CLOCK,
-    TABLE_CODE, TABLE_CODE_END, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE, TABLE_HEAP,
-    TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_PID, TABLE_PROCESS, TABLE_REPLY,
-    TABLE_TASK,
+    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CALL,
+    TABLE_CLOCK, TABLE_CODE, TABLE_CODE_END, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE,
+    TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_PARENT, TABLE_PID,
+    TABLE_PROCESS, TABLE_REPLY, TABLE_STACK, TABLE_TASK,
 };
 use crate::pid::Pid;
 use crate::slot::{STACK, UlpSlot};
@@ -426,6 +426,9 @@ impl Ulp {
             (TABLE_HEAP_END, self.slot.end()),
             (TABLE_PROCESS, u64::from(std::process::id())),
             (TABLE_CLOCK, crate::clock::address()),
+            (TABLE_CALL, switch::call as *const () as u64),
+            (TABLE_PARENT, u64::from(std::process::id())),
+            (TABLE_STACK, self.slot.stack()),
         ];
         for (at, value) in table {
             put(self.table() + at * 8, value);
@@ -482,7 +485,8 @@ impl Ulp {
             put(argc + at as u64 * 8, word);
         }
         let mut sp = argc;
-        for word in [start + image.entry, 0, 0, 0, 0, 0, 0, 0, CONTROL] {
+        let begin = switch::begin as *const () as u64;
+        for word in [begin, 0, start + image.entry, 0, 0, 0, 0, 0, CONTROL] {
             sp -= 8;
             put(sp, word);
         }

@@ -1,10 +1,12 @@
 //! The kernel thread that runs ULPs, one at a time.
 
 use crate::backtrace::KernelRegisters;
+use crate::catching::{Catching, NotCaught};
 use crate::crash::{self, Crash};
 use crate::interrupts::Interrupts;
 use crate::layout::{ASK_EXIT, ASK_INTERRUPTED};
 use crate::shared::SharedImage;
+use crate::slot::UlpSlot;
 use crate::switch::{self, ARGS, CRASHED, Context, Host};
 use crate::ulp::Ulp;
 use std::cell::Cell;
@@ -21,6 +23,7 @@ pub struct Worker {
     /// The signals that the thread had blocked, since a ULP that ends may have blocked others.
     mask: libc::sigset_t,
     _stack: crash::Stack,
+    catching: Result<Catching, NotCaught>,
     interrupts: Option<Interrupts>,
 }
 
@@ -106,7 +109,8 @@ impl Worker {
     /// Makes this thread a worker.
     ///
     /// From now on SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT of this process end a ULP, if one
-    /// runs on the thread that gets the signal.
+    /// runs on the thread that gets the signal. SIGSYS reports the system calls of programs
+    /// ([`not_caught`](Self::not_caught)).
     ///
     /// A ULP's libc registers its thread with the kernel as if it were the only one. So a thread
     /// that has run ULPs cannot be joined: use the process's first thread, or another thread that
@@ -129,8 +133,18 @@ impl Worker {
         // SAFETY: Rust and libc use FS, and nothing uses GS on x86-64; the host lives until `drop`
         // has reset GS.
         unsafe { switch::set_gs(host.as_ptr()) };
+        // SAFETY: the host is this thread's; `drop` stops the catching before it frees the host.
+        let catching = unsafe { Catching::begin(host.as_ptr()) };
         IS_WORKER.set(true);
-        Ok(Self { host, mask: mask(), _stack: stack, interrupts: None })
+        Ok(Self { host, mask: mask(), _stack: stack, catching, interrupts: None })
+    }
+
+    /// Why system calls that programs make themselves are not caught here, if they are not.
+    ///
+    /// Where they are, each goes by the table of calls, as calls by libc's functions do. Otherwise
+    /// the kernel takes it for one of the whole process.
+    pub fn not_caught(&self) -> Option<&NotCaught> {
+        self.catching.as_ref().err()
     }
 
     /// Makes these functions available to images, at their doors.
@@ -188,13 +202,11 @@ impl Worker {
         let Context { what, args, reply, code, .. } = unsafe { &mut *ulp.context() };
         *reply = 0;
         let stopped = match *what {
-            CRASHED => StopReason::Crashed(Crash {
-                signal: args[0] as i32,
-                address: args[1],
-                at: args[2],
-                stack: args[3],
-                code: *code as i32,
-            }),
+            CRASHED => {
+                let (at, stack) = out_of_call(args[2], args[3]);
+                let (signal, address, code) = (args[0] as i32, args[1], *code as i32);
+                StopReason::Crashed(Crash { signal, address, at, stack, code })
+            }
             ASK_EXIT => StopReason::Ended { status: args[0] as i32 },
             ASK_INTERRUPTED => {
                 ulp.rest.registers = Some(self.registers());
@@ -214,8 +226,20 @@ impl Worker {
     /// The registers of a ULP that has just crashed or been interrupted.
     fn registers(&self) -> KernelRegisters {
         // SAFETY: the host is this thread's, and no ULP runs.
-        KernelRegisters(unsafe { (*self.host.as_ptr()).registers })
+        let mut registers = unsafe { (*self.host.as_ptr()).registers };
+        let [at, stack] = [libc::REG_RIP, libc::REG_RSP].map(|one| one as usize);
+        (registers[at], registers[stack]) = out_of_call(registers[at], registers[stack]);
+        KernelRegisters(registers)
     }
+}
+
+/// Where a ULP is, and its stack pointer: for one that is in a system call, where it made that.
+fn out_of_call(at: u64, stack: u64) -> (u64, u64) {
+    if !switch::is_in_call(at) || UlpSlot::of(stack).is_none() {
+        return (at, stack);
+    }
+    // SAFETY: the image has called the host's instruction, so that its return address is there.
+    (unsafe { (stack as *const u64).read() }, stack + 8)
 }
 
 /// ULPs that run in turns.
@@ -313,6 +337,9 @@ impl Drop for UlpTurns<'_> {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.interrupts = None;
+        if let Ok(catching) = &self.catching {
+            catching.end();
+        }
         // SAFETY: no ULP runs on this thread any more; handlers find no host, as on any other
         // thread.
         unsafe { switch::set_gs(ptr::null_mut()) };
