@@ -60,6 +60,11 @@ static inline int upvm_real(int descriptor)
 /* Records a descriptor that this program has opened; passes an error through. The descriptor is
  * closed when the program ends, and its children have it only if it is inherited. */
 int upvm_opened(int descriptor, int inherited);
+
+/* Gives a descriptor that the kernel has just made to this program. Returns its number, or -1 and
+ * sets errno, as for an error of the kernel's, which it passes through. */
+int upvm_taken(long real, int inherited);
+
 extern uint64_t upvm_inherited[UPVM_DESCRIPTORS / 64];
 
 /* Waits until this descriptor is ready for these events or has an error (which the call itself then
@@ -98,6 +103,15 @@ long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds);
 /* Returns 1 if this number is the program's own: the one that `getpid` returns, or the kernel's for
  * the host. */
 int upvm_is_own(pid_t process);
+
+/* Why some functions are refused, with the way out. */
+#define FORK "it copies all tasks of the process; use pvm_spawn for tasks, posix_spawn for programs"
+#define THREADS "a task is one thread; start tasks by pvm_spawn"
+#define LIBRARIES "a task is linked as a whole; link the library statically"
+#define EXEC "it replaces all tasks; use posix_spawn or system for programs, pvm_spawn for tasks"
+
+/* Reports that a call of this name is refused, and why. Returns -ENOSYS. */
+long upvm_refuse(const char *name, const char *why);
 
 /* Refuses a call of this name, with a line on standard error. Returns -1 and sets ENOSYS. */
 int upvm_refuse_exec(const char *name);

@@ -113,6 +113,11 @@ static int taken(long descriptor, int inherited)
     return upvm_opened(descriptor, inherited);
 }
 
+int upvm_taken(long real, int inherited)
+{
+    return taken(real, inherited);
+}
+
 static long duplicate(int from, int to, int flags)
 {
     long real = upvm_real(from);

@@ -124,6 +124,8 @@ static int is_own_group(pid_t process)
 
 int kill(pid_t process, int number)
 {
+    if (number && !upvm_is_signal(number))
+        return upvm_returns(-EINVAL);
     if (upvm_is_own(process))
         return upvm_returns(upvm_raise(number));
     if (upvm_table() && !upvm_in_child) {

@@ -1,34 +1,127 @@
 /* System calls by number: those of `syscall`, and those that a program makes without this library,
- * which the kernel reports (interrupted.S). */
+ * which the kernel reports (interrupted.S). Each goes by the table (calls.def), so that none acts on
+ * the whole process by mistake.
+ *
+ * Signal handlers may run during these functions: nothing here is left half done. */
 
 #define _GNU_SOURCE
 #include "calls.h"
+#include <asm/prctl.h>
+#include <fcntl.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/times.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
-static long by_number(long number, const long *words)
+/* Which arguments are descriptors, one bit each; and who the first one is. */
+#define NONE 0
+#define FIRST 1
+#define SECOND 2
+#define THIRD 4
+#define SELF 64
+#define HOST 128
+
+/* Replaces a task's own numbers by the kernel's. */
+static void translate(long *words, int which)
 {
-    if (upvm_table() && !upvm_in_child)
-        switch (number) {
-        case SYS_getpid: return getpid();
-        case SYS_gettid: return gettid();
-        case SYS_getpgid: return upvm_result(getpgid(words[0]));
-        case SYS_getsid: return upvm_result(getsid(words[0]));
-        case SYS_kill: return upvm_result(kill(words[0], words[1]));
-        case SYS_tkill: return upvm_result(tgkill(getpid(), words[0], words[1]));
-        case SYS_tgkill: return upvm_result(tgkill(words[0], words[1], words[2]));
-        case SYS_execve: return upvm_result(upvm_refuse_exec("execve"));
-        case SYS_execveat: return upvm_result(upvm_refuse_exec("execveat"));
-        case SYS_fork: return upvm_result(upvm_refuse_fork("fork"));
-        case SYS_vfork: return upvm_result(upvm_refuse_fork("vfork"));
-        case SYS_clone: return upvm_result(upvm_refuse_fork("clone"));
-        case SYS_clone3: return upvm_result(upvm_refuse_fork("clone3"));
-        case SYS_exit:
-        case SYS_exit_group: _exit(words[0]);
-        }
+    for (int word = 0; word < 3; word++)
+        if (which >> word & 1 && (int)words[word] >= 0)
+            words[word] = upvm_real(words[word]);
+    if (which & (SELF | HOST) && upvm_is_own(words[0]))
+        words[0] = which & SELF ? 0 : (long)upvm_table()[UPVM_TABLE_PROCESS];
+}
+
+static long passed(long number, long *words, int which)
+{
+    translate(words, which);
     return upvm_call6(number, words[0], words[1], words[2], words[3], words[4], words[5]);
+}
+
+static long opens(long number, long *words, int which)
+{
+    long real = passed(number, words, which);
+    if (real < 0)
+        return real;
+    long flags = upvm_call(SYS_fcntl, real, F_GETFD, 0, 0);
+    upvm_call(SYS_fcntl, real, F_SETFD, FD_CLOEXEC, 0);
+    return upvm_result(upvm_taken(real, !(flags & FD_CLOEXEC)));
+}
+
+static long aside(long number, long *words, int which)
+{
+    translate(words, which);
+    return upvm_aside_again(number, words[0], words[1], words[2], words[3], words[4], words[5]);
+}
+
+/* The highest number of which it is known whether it was told. */
+#define MOST 511
+
+
+#define PROCESS \
+    "it would act on all tasks of the process; do it in the shell that starts the run, or in a " \
+    "program that you start by posix_spawn"
+#define SYSTEM "it is for the administration of the computer; start a program for it by posix_spawn"
+#define WATCH "it would stop or watch all tasks of the process; run one process for each task"
+#define TIMERS "its signals would come to all tasks; use setitimer, or timerfd_create and poll"
+#define SIGNALS "its signals would come to all tasks; use poll, or sigwait for signals of tasks"
+#define LATER \
+    "it goes on while other tasks run; programs that try it use read, write, poll or futex where " \
+    "it is missing"
+#define GONE "the kernel has it no more"
+#define FRAME "no handler of the kernel's is under way"
+#define UNKNOWN "this table does not know it; call a function of libc for it"
+
+/* One line for each number: programs try again and again. */
+static long refused(long number, const char *name, const char *why)
+{
+    static uint64_t told[(MOST + 1) / 64];
+    char text[32];
+    if (number >= 0 && number <= MOST) {
+        uint64_t bit = 1ul << number % 64;
+        if (told[number / 64] & bit)
+            return -ENOSYS;
+        told[number / 64] |= bit;
+    }
+    if (!name) {
+        name = text;
+        snprintf(text, sizeof text, "system call %ld", number);
+    }
+    return upvm_refuse(name, why);
+}
+
+#include "numbers.h"
+
+static long by_number(long number, long *words)
+{
+    if (!upvm_table() || upvm_in_child)
+        return passed(number, words, NONE);
+    switch (number) {
+#define PASSED(number, name, which) case number: return passed(number, words, which);
+#define OPENS(number, name, which) case number: return opens(number, words, which);
+#define ASIDE(number, name, which) case number: return aside(number, words, which);
+#define VIRTUAL(number, name) case number: return made_##name(words);
+#define REFUSED(number, name, why) case number: return refused(number, #name, why);
+#include "calls.def"
+    }
+    return refused(number, 0, UNKNOWN);
 }
 
 /* libc starts a child (children.c): it begins at the instruction after this one, and on another

@@ -46,6 +46,8 @@ pid_t getsid(pid_t process)
 
 int tgkill(pid_t process, pid_t thread, int number)
 {
+    if (number < 0 || number > 64)
+        return upvm_returns(-EINVAL);
     if (upvm_is_own(process) && upvm_is_own(thread))
         return upvm_returns(upvm_raise(number));
     return upvm_returns(upvm_call(SYS_tgkill, process, thread, number, 0));

@@ -15,16 +15,18 @@ static void refused(const char *name, const char *why)
     upvm_report(line, length < (int)sizeof line ? length : (int)sizeof line);
 }
 
+long upvm_refuse(const char *name, const char *why)
+{
+    refused(name, why);
+    return -ENOSYS;
+}
+
 #define REFUSES(name, why)                                                              \
     __attribute__((used, section(".gnu.warning." #name))) static const char warning_##name[] = \
         "upvm: " #name " is refused in a task: " why
 
 /* Libraries that come after the archive find these functions through this name too. */
 const char upvm_refuses;
-
-#define FORK "it copies all tasks of the process; use pvm_spawn for tasks, posix_spawn for programs"
-#define THREADS "a task is one thread; start tasks by pvm_spawn"
-#define LIBRARIES "a task is linked as a whole; link the library statically"
 
 int upvm_refuse_fork(const char *name)
 {
@@ -51,8 +53,6 @@ int daemon(int keep_folder, int keep_streams)
     (void)keep_folder, (void)keep_streams;
     return upvm_refuse_fork("daemon");
 }
-
-#define EXEC "it replaces all tasks; use posix_spawn or system for programs, pvm_spawn for tasks"
 
 int upvm_refuse_exec(const char *name)
 {

@@ -121,11 +121,18 @@ int sigwait(const sigset_t *set, int *number)
     return 0;
 }
 
+/* The kernel's SS_AUTODISARM, which libc's header lacks. */
+#define DISARMS (1u << 31)
+
 /* Handlers run on the program's own stack: the kernel's alternate stack belongs to the host. */
 int sigaltstack(const stack_t *new, stack_t *old)
 {
     if (!upvm_table())
         return upvm_returns(upvm_call(SYS_sigaltstack, (long)new, (long)old, 0, 0));
+    if (new && (unsigned)new->ss_flags & ~(SS_DISABLE | SS_ONSTACK | DISARMS))
+        return upvm_returns(-EINVAL);
+    if (new && !(new->ss_flags & SS_DISABLE) && new->ss_size < (size_t)MINSIGSTKSZ)
+        return upvm_returns(-ENOMEM);
     if (old)
         *old = stack;
     if (new)

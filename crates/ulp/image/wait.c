@@ -307,7 +307,12 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, st
     uint64_t *table = upvm_table();
     if (!table)
         return -upvm_call(SYS_clock_nanosleep, clock, flags, (long)until, (long)left);
-    if (!until || until->tv_sec < 0 || until->tv_nsec < 0 || until->tv_nsec > 999999999)
+    if (clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC && clock != CLOCK_BOOTTIME &&
+        clock != CLOCK_TAI)
+        return upvm_call(SYS_clock_getres, clock, 0, 0, 0) < 0 ? EINVAL : EOPNOTSUPP;
+    if (!until)
+        return EFAULT;
+    if (until->tv_sec < 0 || until->tv_nsec < 0 || until->tv_nsec > 999999999)
         return EINVAL;
     struct timespec now = {0, 0};
     if (flags & TIMER_ABSTIME)
