@@ -132,6 +132,9 @@ fn run_with(
         processes::settle(0);
     }
     let worker = worker()?;
+    if let Some(reason) = worker.not_caught() {
+        report_line!("upcall pvm: {reason}");
+    }
     let machine = Machine::new(start.place.clone());
     let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0)
         .at_desk(desk);

@@ -104,12 +104,6 @@ long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds);
  * the host. */
 int upvm_is_own(pid_t process);
 
-/* Why some functions are refused, with the way out. */
-#define FORK "it copies all tasks of the process; use pvm_spawn for tasks, posix_spawn for programs"
-#define THREADS "a task is one thread; start tasks by pvm_spawn"
-#define LIBRARIES "a task is linked as a whole; link the library statically"
-#define EXEC "it replaces all tasks; use posix_spawn or system for programs, pvm_spawn for tasks"
-
 /* Reports that a call of this name is refused, and why. Returns -ENOSYS. */
 long upvm_refuse(const char *name, const char *why);
 

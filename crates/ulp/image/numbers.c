@@ -6,6 +6,7 @@
 
 #define _GNU_SOURCE
 #include "calls.h"
+#include "reasons.h"
 #include <asm/prctl.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -74,20 +75,6 @@ static long aside(long number, long *words, int which)
 /* The highest number of which it is known whether it was told. */
 #define MOST 511
 
-
-#define PROCESS \
-    "it would act on all tasks of the process; do it in the shell that starts the run, or in a " \
-    "program that you start by posix_spawn"
-#define SYSTEM "it is for the administration of the computer; start a program for it by posix_spawn"
-#define WATCH "it would stop or watch all tasks of the process; run one process for each task"
-#define TIMERS "its signals would come to all tasks; use setitimer, or timerfd_create and poll"
-#define SIGNALS "its signals would come to all tasks; use poll, or sigwait for signals of tasks"
-#define LATER \
-    "it goes on while other tasks run; programs that try it use read, write, poll or futex where " \
-    "it is missing"
-#define GONE "the kernel has it no more"
-#define FRAME "no handler of the kernel's is under way"
-#define UNKNOWN "this table does not know it; call a function of libc for it"
 
 /* One line for each number: programs try again and again. */
 static long refused(long number, const char *name, const char *why)

@@ -3,6 +3,7 @@
 
 #define _GNU_SOURCE
 #include "calls.h"
+#include "reasons.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

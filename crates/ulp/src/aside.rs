@@ -37,7 +37,7 @@ const STACK: usize = 64 << 10;
 pub(crate) const WORDS: usize = 7;
 
 /// Calls that affect only what their arguments name: descriptors, and the ULP's memory.
-const CALLS: [i64; 29] = [
+const CALLS: [i64; 42] = [
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -67,6 +67,19 @@ const CALLS: [i64; 29] = [
     libc::SYS_sendmsg,
     libc::SYS_sendmmsg,
     libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_vmsplice,
+    libc::SYS_copy_file_range,
+    libc::SYS_sync_file_range,
+    libc::SYS_readahead,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_mq_timedsend,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_futex,
 ];
 
 arch::global_asm!(

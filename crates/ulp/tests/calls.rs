@@ -18,6 +18,8 @@ struct Row<'a> {
     class: &'a str,
     number: i64,
     name: &'a str,
+    /// Its arguments that are descriptors, or why it is refused.
+    detail: &'a str,
 }
 
 /// The highest number that is tried: the kernel's own numbers end before.
@@ -35,8 +37,9 @@ fn rows(table: &str) -> Vec<Row<'_>> {
     let row = |line| {
         let (class, rest): (&str, &str) = str::split_once(line, '(')?;
         let (number, rest) = rest.split_once(", ")?;
-        let name = rest.split([',', ')']).next()?;
-        Some(Row { class, number: number.parse().ok()?, name })
+        let (name, detail) =
+            rest.trim_end_matches(')').split_once(", ").unwrap_or((rest.trim_end_matches(')'), ""));
+        Some(Row { class, number: number.parse().ok()?, name, detail })
     };
     table.lines().filter_map(row).collect()
 }
@@ -209,5 +212,131 @@ fn the_table_has_each_number_and_name_once() {
         let (name, number) = line.split_once(' ').unwrap();
         let row = rows.iter().find(|row| row.name == name);
         assert_eq!(row.map(|row| row.number.to_string()), Some(number.to_owned()), "{name}");
+    }
+}
+
+/// The texts of image/reasons.h, by their names.
+fn reasons() -> HashMap<String, String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("image/reasons.h");
+    let text = fs::read_to_string(path).unwrap().replace("\\\n", "").replace("\" \"", "");
+    let define = |line: &str| {
+        let (name, reason) = line.strip_prefix("#define ")?.split_once(' ')?;
+        let reason = reason.split('"').skip(1).step_by(2).collect::<String>();
+        Some((name.to_owned(), reason))
+    };
+    text.lines().filter_map(define).collect()
+}
+
+/// Names, in lines of at most 100 columns.
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let (mut all, mut column) = (String::new(), 0);
+    for name in names {
+        let more = name.len() + 3;
+        if column > 0 && column + more > 100 {
+            all.pop();
+            all.push('\n');
+            column = 0;
+        }
+        all += &format!("`{name}` ");
+        column += more;
+    }
+    all.trim_end().to_owned()
+}
+
+/// The page of the book about the table.
+fn page() -> String {
+    let (table, reasons) = (table(), reasons());
+    let rows = rows(&table);
+    let of = |class: &'static str| rows.iter().filter(move |row| row.class == class);
+    let mut page = PAGE.to_owned();
+    for (class, text) in CLASSES {
+        page += &format!("\n## {text}\n\n{}\n", listed(of(class).map(|row| row.name)));
+    }
+    page += "\n## Refused\nEach fails with `ENOSYS`, and a line on standard error says so, once for each \
+             number. So does every\nnumber that is not on this page.\n";
+    let mut done = HashSet::new();
+    for row in of("REFUSED").filter(|row| done.insert(row.detail)) {
+        let names = of("REFUSED").filter(|one| one.detail == row.detail).map(|one| one.name);
+        page += &format!("\n{}:\n\n{}\n", sentence(&reasons[row.detail]), listed(names));
+    }
+    page
+}
+
+/// A reason as the beginning of a paragraph, in lines of at most 100 columns.
+fn sentence(reason: &str) -> String {
+    let (mut all, mut column) = (String::new(), 0);
+    for word in reason.split(' ') {
+        if column + word.len() > 98 {
+            all.pop();
+            all.push('\n');
+            column = 0;
+        }
+        all += word;
+        all.push(' ');
+        column += word.len() + 1;
+    }
+    let all = all.trim_end();
+    all[..1].to_uppercase() + &all[1..]
+}
+
+const PAGE: &str = "\
+<!-- Made of crates/ulp/image/calls.def by its test (crates/ulp/tests/calls.rs). -->
+# System calls of PVM tasks
+
+Many tasks live in one process, and to the kernel a system call of one is a call of that process. So
+each system call of a task goes by the table on this page, also one that the program makes by
+`syscall`, by inline assembly, or through a function of libc that Upcall does not replace. The
+kernel reports the last two kinds ([ulps.md](../explanation/ulps.md#system-calls)), which takes some
+2 µs for each. On Linux before 5.11 it cannot. Then the run says so when it starts, and such calls
+are not checked.
+
+`cargo test -p upcall-ulp --test calls` makes every call as a task and as a process, each with
+several sets of arguments, and compares the outcomes.
+";
+
+const CLASSES: [(&str, &str); 4] = [
+    (
+        "VIRTUAL",
+        "A task's own\nUpcall does these, with the task's own descriptors, folder, signals, children \
+         and number. One that\nhas to wait lets other tasks run.",
+    ),
+    (
+        "PASSED",
+        "The kernel's\nThe kernel does these at once: they act only on what their arguments name. \
+         Descriptors are the\ntask's own.",
+    ),
+    (
+        "OPENS",
+        "The kernel's, for descriptors\nThe same, and the result is a descriptor of the task's.",
+    ),
+    (
+        "ASIDE",
+        "On another thread\nThese may have to wait where nothing tells when they can go on. Other \
+         tasks run meanwhile.",
+    ),
+];
+
+#[test]
+fn the_page_of_the_book_is_made_of_the_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/system-calls.md");
+    let Some(true) = path.parent().map(Path::exists) else { return }; // a package by itself
+    let made = page();
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&path, &made).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&path).unwrap_or_default() == made,
+        "docs/reference/system-calls.md is out of date: \
+         UPDATE_SNAPSHOTS=1 cargo test -p upcall-ulp --test calls"
+    );
+}
+
+#[test]
+fn helpers_run_the_calls_that_go_aside() {
+    let table = table();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/aside.rs");
+    let source = fs::read_to_string(source).unwrap();
+    for row in rows(&table).iter().filter(|row| row.class == "ASIDE" || row.name == "futex") {
+        assert!(source.contains(&format!("    libc::SYS_{},\n", row.name)), "{}", row.name);
     }
 }
