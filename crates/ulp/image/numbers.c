@@ -1,6 +1,6 @@
 /* System calls by number: those of `syscall`, and those that a program makes without this library,
- * which the kernel reports (interrupted.S). Each goes by the table (calls.def), so that none acts on
- * the whole process by mistake.
+ * which the kernel reports (interrupted.S). Each goes by the table (calls.def), so that none acts
+ * on the whole process by mistake.
  *
  * Signal handlers may run during these functions: nothing here is left half done. */
 

@@ -244,7 +244,7 @@ static long made_futex(long *w)
     return passed(SYS_futex, w, 0);
 }
 
-/* With flags, the kernel's own way of not waiting is among them. -1 is the descriptor's position. */
+/* Among the flags is the kernel's own way of not waiting. -1 is the descriptor's position. */
 static long made_preadv2(long *w)
 {
     if (w[5])

@@ -1,5 +1,5 @@
-/* Why functions and system calls are refused in a task, with the way out: a refusal is "upvm: NAME is
- * refused in a task: REASON". */
+/* Why functions and system calls are refused in a task, with the way out: a refusal is "upvm: NAME
+ * is refused in a task: REASON". */
 #ifndef UPVM_REASONS_H
 #define UPVM_REASONS_H
 

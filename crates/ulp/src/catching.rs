@@ -1,9 +1,9 @@
 //! Catches the system calls that a ULP's program makes itself.
 //!
 //! Most calls of a program go through functions of libc that the archive replaces. It makes a
-//! system call itself by another function of libc, by inline assembly, or by a libc of its own. Such
-//! a call would be one of the whole process: `setsid`, `umask` or `exit_group` would change or end
-//! all ULPs. So each goes by the one table of calls (`image/calls.def`), whose default is to refuse.
+//! system call itself by another function of libc, or by inline assembly. Such a call would be one
+//! of the whole process: `setsid` would change all ULPs, and `exit_group` would end them. So each
+//! goes by the one table of calls (`image/calls.def`), whose default is to refuse.
 //!
 //! The kernel catches them (Syscall User Dispatch, Linux 5.11): each system call of the worker's
 //! thread whose instruction lies below [`ALLOWED`] is not made, but reported by SIGSYS. All slots
@@ -14,11 +14,11 @@
 //!
 //! The archive itself makes its calls by an instruction of the host's ([`switch::call`]), whose
 //! address is in the ULP's table. An image's libc makes some calls before the image can answer for
-//! them. They pass: a fresh ULP sets [`Host::catches`](switch::Host) so, its image sets it back,
-//! and so does each return to the host.
+//! them. They pass: a fresh ULP sets [`Host::catches`](switch::Host) so. Its image sets it back, as
+//! does each return to the host.
 //!
-//! A process that the thread starts, or a thread, is not caught. This is no boundary against hostile
-//! code, which could change that byte: ULPs are not protected from each other.
+//! Calls of a process or thread that this thread starts are not caught. This is no boundary against
+//! hostile code, which could change that byte: ULPs are not protected from each other.
 
 use crate::layout::LAST;
 use crate::switch::{self, CATCHES, Host};

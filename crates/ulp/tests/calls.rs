@@ -252,8 +252,8 @@ fn page() -> String {
     for (class, text) in CLASSES {
         page += &format!("\n## {text}\n\n{}\n", listed(of(class).map(|row| row.name)));
     }
-    page += "\n## Refused\nEach fails with `ENOSYS`, and a line on standard error says so, once for each \
-             number. So does every\nnumber that is not on this page.\n";
+    page += "\n## Refused\nEach fails with `ENOSYS`, and a line on standard error says so, once for \
+             each number. So does every\nnumber that is not on this page.\n";
     let mut done = HashSet::new();
     for row in of("REFUSED").filter(|row| done.insert(row.detail)) {
         let names = of("REFUSED").filter(|one| one.detail == row.detail).map(|one| one.name);
@@ -297,8 +297,8 @@ several sets of arguments, and compares the outcomes.
 const CLASSES: [(&str, &str); 4] = [
     (
         "VIRTUAL",
-        "A task's own\nUpcall does these, with the task's own descriptors, folder, signals, children \
-         and number. One that\nhas to wait lets other tasks run.",
+        "A task's own\nUpcall does these, with the task's own descriptors, folder, signals, \
+         children and number. One that\nhas to wait lets other tasks run.",
     ),
     (
         "PASSED",
