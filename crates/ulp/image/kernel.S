@@ -1,7 +1,7 @@
-/* System calls of this library. A program in a slot makes no system call by itself: the kernel
- * reports each one that it finds there to the host (src/catching.rs). So these calls are made by an
- * instruction of the host's, whose address is in the table. It returns to the caller here. Before
- * the table is known, and in a program that was started by itself, nothing is caught. */
+/* System calls of this library. The kernel reports each system call in a slot to the host
+ * (src/catching.rs). So these calls are made by an instruction of the host's, whose address is in
+ * the table. It returns to the caller here. Before the table is known, and in a program that was
+ * started by itself, nothing is caught. */
 
 #include "layout.h"
 

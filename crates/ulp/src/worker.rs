@@ -233,7 +233,7 @@ impl Worker {
     }
 }
 
-/// Where a ULP is, and its stack pointer: for one that is in a system call, where it made that.
+/// Where a ULP is, and its stack pointer. In a system call: where the ULP made it.
 fn out_of_call(at: u64, stack: u64) -> (u64, u64) {
     if !switch::is_in_call(at) || UlpSlot::of(stack).is_none() {
         return (at, stack);

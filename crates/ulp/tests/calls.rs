@@ -164,7 +164,7 @@ fn every_system_call_is_as_in_a_process_or_refused_with_its_name() {
 /// Returns `true` if a task's outcome is as a process's.
 fn is_as(task: Outcome, process: Outcome, number: i64) -> bool {
     use Outcome::{Ended, Failed};
-    /// Which of these is told is not promised where several arguments are wrong.
+    /// Where several arguments are wrong, the kernel promises none of these errors.
     const WRONG: [i32; 7] = [
         libc::EBADF,
         libc::EINVAL,
@@ -252,8 +252,8 @@ fn page() -> String {
     for (class, text) in CLASSES {
         page += &format!("\n## {text}\n\n{}\n", listed(of(class).map(|row| row.name)));
     }
-    page += "\n## Refused\nEach fails with `ENOSYS`, and a line on standard error says so, once for \
-             each number. So does every\nnumber that is not on this page.\n";
+    page += "\n## Refused\nEach fails with `ENOSYS`, and a line on standard error says so, once \
+             for each number. So does every\nnumber that is not on this page.\n";
     let mut done = HashSet::new();
     for row in of("REFUSED").filter(|row| done.insert(row.detail)) {
         let names = of("REFUSED").filter(|one| one.detail == row.detail).map(|one| one.name);
@@ -284,7 +284,7 @@ const PAGE: &str = "\
 # System calls of PVM tasks
 
 Many tasks live in one process, and to the kernel a system call of one is a call of that process. So
-each system call of a task goes by the table on this page, also one that the program makes by
+each system call of a task goes by the table on this page, also a call by
 `syscall`, by inline assembly, or through a function of libc that Upcall does not replace. The
 kernel reports the last two kinds ([ulps.md](../explanation/ulps.md#system-calls)), which takes some
 2 µs for each. On Linux before 5.11 it cannot. Then the run says so when it starts, and such calls
@@ -298,7 +298,7 @@ const CLASSES: [(&str, &str); 4] = [
     (
         "VIRTUAL",
         "A task's own\nUpcall does these, with the task's own descriptors, folder, signals, \
-         children and number. One that\nhas to wait lets other tasks run.",
+         children and number. A call\nthat has to wait lets other tasks run.",
     ),
     (
         "PASSED",
@@ -311,8 +311,8 @@ const CLASSES: [(&str, &str); 4] = [
     ),
     (
         "ASIDE",
-        "On another thread\nThese may have to wait where nothing tells when they can go on. Other \
-         tasks run meanwhile.",
+        "On another thread\nThese may have to wait where nothing says when they can go on. Other tasks \
+         run in the meantime.",
     ),
 ];
 
