@@ -284,11 +284,10 @@ const PAGE: &str = "\
 # System calls of PVM tasks
 
 Many tasks live in one process, and to the kernel a system call of one is a call of that process. So
-each system call of a task goes by the table on this page, also a call by
-`syscall`, by inline assembly, or through a function of libc that Upcall does not replace. The
-kernel reports the last two kinds ([ulps.md](../explanation/ulps.md#system-calls)), which takes some
-2 µs for each. On Linux before 5.11 it cannot. Then the run says so when it starts, and such calls
-are not checked.
+each system call of a task goes by the table on this page, also a call by `syscall`, by inline
+assembly, or through a function of libc that Upcall does not replace. The kernel reports the last
+two kinds ([ulps.md](../explanation/ulps.md#system-calls)), which takes some 2 µs for each. On Linux
+before 5.11 it cannot. Then the run says so when it starts, and such calls are not checked.
 
 `cargo test -p upcall-ulp --test calls` makes every call as a task and as a process, each with
 several sets of arguments, and compares the outcomes.
@@ -311,8 +310,8 @@ const CLASSES: [(&str, &str); 4] = [
     ),
     (
         "ASIDE",
-        "On another thread\nThese may have to wait where nothing says when they can go on. Other tasks \
-         run in the meantime.",
+        "On another thread\nThese may have to wait where nothing says when they can go on. Other \
+         tasks run in the meantime.",
     ),
 ];
 
