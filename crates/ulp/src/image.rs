@@ -1,7 +1,7 @@
 //! A program's file: whether it can be loaded into slots, and which parts of it go where.
 
 use crate::backtrace::Tables;
-use crate::layout::{MIDDLE, NOTE, PAGE, PAGES, SLOT, VERSION};
+use crate::layout::{MIDDLE, NOTE, PAGE, PAGES, RANGES, SLOT, VERSION};
 use crate::slot::GAP;
 use object::NativeEndian;
 use object::elf::{self, FileHeader64, ProgramHeader64};
@@ -15,8 +15,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Minimum size of a heap, in bytes.
-const HEAP: u64 = 16 << 20;
+/// Minimum size of a heap, with the list of a program's maps, in bytes.
+pub(crate) const HEAP: u64 = (16 << 20) + RANGES;
 
 /// A part of the file that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,9 @@ pub const LINE: u64 = 64;
 /// program uses most lies within 2 MiB, for which the processor reads one page of its page tables.
 pub const MIDDLE: u64 = 12 << 20;
 
+/// Size of the list of a program's maps, in bytes. It is the end of what is mapped for the heap.
+pub const RANGES: u64 = 1 << 20;
+
 /// Number of lines of the table, including those of the library above. They lie just above the
 /// stack. The constants below are indices of words.
 pub const TABLE_LINES: u64 = 29;

@@ -12,6 +12,8 @@
 //!                                                            n % 128 pages higher
 //!                heap, n % 55 lines after the image's end    grows upwards; takes no memory until
 //!                                                            it is touched
+//!                maps of the program                         from here downwards
+//!                list of the maps                            1 MiB; no memory before the first
 //!   +  1 GiB     (the last MiB is unused)
 //! ```
 
