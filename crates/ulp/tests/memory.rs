@@ -5,8 +5,8 @@ mod common;
 use common::{apart, compile, over, words};
 use std::fs;
 use std::os::fd::AsRawFd;
-use upcall_ulp::slot::UlpSlot;
-use upcall_ulp::{ASK_OWN, Image, StopReason, Ulp, UlpRequest, Worker};
+use upcall_ulp::slot::{LEAST_STACK, MOST_STACK, UlpSlot};
+use upcall_ulp::{ASK_OWN, Image, NotLoaded, StopReason, Ulp, UlpOptions, UlpRequest, Worker};
 
 #[test]
 fn a_program_maps_in_its_own_slot_in_all_ways() {
@@ -79,5 +79,41 @@ fn two_programs_share_memory_through_a_descriptor() {
         assert_eq!(UlpSlot::of(args[0]), Some(ulp.slot()));
         ulp.answer(1);
     }
+    over(folder)
+}
+
+#[test]
+fn a_stack_has_the_size_that_was_chosen() {
+    let Some(folder) = apart("a_stack_has_the_size_that_was_chosen") else { return };
+    let image = Image::open(&compile(folder.path(), "deep")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    let load = |stack, deep: &str| {
+        let slot = UlpSlot::take().unwrap();
+        Ulp::load_with(slot, &image, &words(&["deep", deep]), &[], UlpOptions { stack })
+    };
+    // The same slot, with stacks of several sizes, and others beside it.
+    let sizes = [(64 << 20, "32"), (MOST_STACK, "40"), (LEAST_STACK, "0"), (8 << 20, "7")];
+    for (stack, deep) in sizes {
+        let mut all = [(); 2].map(|()| load(stack, deep).unwrap());
+        for ulp in &mut all {
+            assert_eq!(worker.resume(ulp), StopReason::Ended { status: 0 }, "{deep} of {stack}");
+        }
+    }
+    for (stack, deep) in [(1 << 20, "32"), (LEAST_STACK, "1"), (32 << 20, "40")] {
+        let mut ulp = load(stack, deep).unwrap();
+        let StopReason::Crashed(crash) = worker.resume(&mut ulp) else { panic!("{deep}") };
+        assert!(crash.to_string().ends_with(", at the end of its stack"), "{crash}");
+        assert_eq!(UlpSlot::of(crash.address), Some(ulp.slot()));
+        assert!(ulp.backtrace(&image).iter().any(|one| one.function.as_deref() == Some("deep")));
+    }
+    for stack in [0, LEAST_STACK - 1, MOST_STACK + 1, u64::MAX] {
+        let refused = load(stack, "0").unwrap_err();
+        assert!(matches!(refused, NotLoaded::Stack { bytes } if bytes == stack), "{refused}");
+        assert!(refused.to_string().contains("64 KiB to 512 MiB"), "{refused}");
+    }
+    // Arguments have a quarter of it.
+    let long = "x".repeat(20_000);
+    assert!(load(LEAST_STACK, &long).unwrap_err().to_string().contains("16384 is the most"));
+    assert!(load(128 << 10, &long).is_ok());
     over(folder)
 }

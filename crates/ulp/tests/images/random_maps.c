@@ -88,7 +88,8 @@ static unsigned some(void)
 
 static void map(unsigned pages)
 {
-    int flags = MAP_ANONYMOUS | (random_below(2) ? MAP_PRIVATE : MAP_SHARED), kind = random_below(6);
+    int flags = MAP_ANONYMOUS | (random_below(2) ? MAP_PRIVATE : MAP_SHARED);
+    int kind = random_below(6);
     unsigned page = some();
     if (kind == 0)
         flags |= MAP_FIXED;
