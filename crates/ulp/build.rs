@@ -8,9 +8,11 @@ use std::{env, fs};
 include!("library.rs");
 
 /// Sources of the archive.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 12] = [
     "start.c",
     "heap.c",
+    "ranges.c",
+    "maps.c",
     "refuse.c",
     "wait.c",
     "clock.c",

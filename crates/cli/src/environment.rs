@@ -17,7 +17,7 @@ const fn variable(name: &'static str, read_by: &'static str, meaning: &'static s
     Variable { name, read_by, meaning }
 }
 
-pub const VARIABLES: [Variable; 23] = [
+pub const VARIABLES: [Variable; 24] = [
     variable(
         "UPCALL_DIR",
         "all programs",
@@ -59,6 +59,11 @@ pub const VARIABLES: [Variable; 23] = [
         "UPCALL",
         "PVM programs",
         "path of the command `upcall` that runs a PVM program started by itself",
+    ),
+    variable(
+        "UPVM_STACK",
+        "upcall pvm",
+        "size of each task's stack, as 64M; without it `ulimit -s`",
     ),
     variable("UPVM_CC", "upvmcc", "C compiler, in place of gcc"),
     variable("UPVM_CXX", "upvmc++", "C++ compiler, in place of g++"),

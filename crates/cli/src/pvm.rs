@@ -5,7 +5,7 @@ mod ps;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::output::println;
 use std::path::PathBuf;
-use upcall_pvm::{MOST_PROCESSES, Start, TaskPlacement};
+use upcall_pvm::{MOST_PROCESSES, StackSize, Start, TaskPlacement};
 
 /// Runs PVM programs, many tasks in one process (docs/reference/pvm.md).
 ///
@@ -84,6 +84,10 @@ struct MachineArgs {
         value_parser = |text: &str| number(text, MOST_PROCESSES - 1)
     )]
     as_processes: Option<u32>,
+    /// Size of each task's stack: a number with K, M or G, from 64K to 512M. By default UPVM_STACK,
+    /// or else `ulimit -s`.
+    #[arg(short, long, value_name = "SIZE")]
+    stack: Option<StackSize>,
     /// Folder in which programs are looked for after the spawning program's; may be repeated.
     #[arg(long, value_name = "FOLDER")]
     path: Vec<PathBuf>,
@@ -285,5 +289,6 @@ fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
         // The first process has no tasks.
         processes: shape.as_processes.map_or(shape.procs, |most| most + 1) as usize,
         place: if shape.as_processes.is_some() { TaskPlacement::Alone } else { shape.place },
+        stack: shape.stack,
     })
 }

@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         folders: Vec::new(),
         processes: processes.parse().unwrap_or(1),
         place: TaskPlacement::default(),
+        stack: None,
     };
     match upcall_pvm::run(&start) {
         Ok(status) => ExitCode::from(status as u8),

@@ -26,6 +26,7 @@ mod remote;
 mod report;
 mod services;
 mod shown;
+mod stack;
 mod start;
 mod task;
 mod tid;
@@ -36,6 +37,7 @@ pub use asking::{MachineRequestError, halt, kill, machines, memory, signal, tid}
 pub use machine::{MOST_PROCESSES, TaskPlacement};
 pub use processes::run_member;
 pub use shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
+pub use stack::{BadStackSize, StackSize};
 pub use start::{NotRun, Start};
 pub use tid::Tid;
 
@@ -124,9 +126,10 @@ fn run_with(
     start: &Start,
     desk: impl FnOnce() -> std::io::Result<NodeControl>,
 ) -> Result<i32, NotRun> {
+    let stack = start.stack.map_or_else(StackSize::of_run, Ok).map_err(NotRun::Stack)?;
     // Comes first, because the other processes inherit the standard input that this replaces.
     let desk = desk().map_err(NotRun::Desk)?;
-    let others = (start.processes > 1).then(|| Others::start(start)).transpose()?;
+    let others = (start.processes > 1).then(|| Others::start(start, stack)).transpose()?;
     let link = others.as_ref().map(Others::join).transpose()?;
     if link.is_some() {
         processes::settle(0);
@@ -137,6 +140,7 @@ fn run_with(
     }
     let machine = Machine::new(start.place.clone());
     let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0)
+        .with_stacks(stack)
         .at_desk(desk);
     if start.copies > 0 {
         let args = start.args.iter().map(|word| CString::new(word.as_bytes()));

@@ -29,6 +29,7 @@ use crate::remote::{ControlMessage, MachineLink, Stamped};
 use crate::report::report;
 use crate::services::Effect;
 use crate::shown::ShownTask;
+use crate::stack::StackSize;
 use crate::task::{Task, TaskMessage, TaskState};
 use crate::tid::{HOST, Tid};
 use crate::wire::Packet;
@@ -104,6 +105,8 @@ pub(crate) struct Node {
     /// Messages that arrived while there was no room to send. They are handled before all others.
     backlog: VecDeque<Stamped>,
     programs: Programs,
+    /// Size of the stacks of tasks.
+    stack: StackSize,
     /// Only in the first process.
     machine: Option<Machine>,
     /// Only in the first process: the console, and requests from other shells.
@@ -154,6 +157,7 @@ impl Node {
             watch: stuck::Watch::new(),
             backlog: VecDeque::new(),
             programs,
+            stack: StackSize::default(),
             machine,
             desk: None,
             link,
@@ -162,6 +166,12 @@ impl Node {
             halted: false,
             refused: None,
         }
+    }
+
+    /// The node, whose tasks have stacks of this size.
+    pub(crate) fn with_stacks(mut self, stack: StackSize) -> Self {
+        self.stack = stack;
+        self
     }
 
     /// Runs tasks until none is left in the machine, or the machine is halted. In the first

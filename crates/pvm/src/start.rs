@@ -2,6 +2,7 @@
 
 use crate::error;
 use crate::machine::TaskPlacement;
+use crate::stack::{BadStackSize, StackSize};
 use std::fmt;
 use std::path::PathBuf;
 use upcall_ulp::{NoWorker, NotShared};
@@ -22,6 +23,8 @@ pub struct Start {
     pub processes: usize,
     /// How the tasks are distributed over the processes.
     pub place: TaskPlacement,
+    /// Size of each task's stack. `None`: see [`StackSize::of_run`].
+    pub stack: Option<StackSize>,
 }
 
 /// Why a machine did not run, or not to its end.
@@ -38,6 +41,8 @@ pub enum NotRun {
         /// PVM's code.
         code: i32,
     },
+    /// The environment's size of stacks is none.
+    Stack(BadStackSize),
     /// Another process could not be started.
     Process(std::io::Error),
     /// A resource that the console or the requests of other shells need is not available.
@@ -56,6 +61,7 @@ impl fmt::Display for NotRun {
         match self {
             Self::Worker(error) => error.fmt(f),
             Self::Shared(error) => error.fmt(f),
+            Self::Stack(error) => error.fmt(f),
             Self::Process(error) => write!(f, "another process could not be started: {error}"),
             Self::Desk(error) => {
                 write!(f, "the console, or waiting for requests from other shells, failed: {error}")

@@ -1,8 +1,8 @@
 //! A program's file: whether it can be loaded into slots, and which parts of it go where.
 
 use crate::backtrace::Tables;
-use crate::layout::{MIDDLE, NOTE, PAGE, PAGES, SLOT, VERSION};
-use crate::slot::GAP;
+use crate::layout::{NOTE, PAGE, PAGES, RANGES, SLOT, VERSION};
+use crate::slot::{self, GAP, LEAST_STACK};
 use object::NativeEndian;
 use object::elf::{self, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -15,8 +15,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Minimum size of a heap, in bytes.
-const HEAP: u64 = 16 << 20;
+/// Minimum size of a heap, with the list of a program's maps, in bytes.
+const HEAP: u64 = (16 << 20) + RANGES;
 
 /// A part of the file that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +158,11 @@ pub(crate) fn up(address: u64) -> u64 {
     address.div_ceil(PAGE) * PAGE
 }
 
+/// Maximum size of an image above a stack of this size, in bytes.
+pub(crate) fn room(stack: u64) -> u64 {
+    SLOT - slot::middle(stack) - PAGES * PAGE - GAP - HEAP
+}
+
 fn read(bytes: &[u8]) -> Result<ImageLayout, String> {
     let header = FileHeader64::<NativeEndian>::parse(bytes)
         .map_err(|_| "it is no ELF file of 64 bits".to_owned())?;
@@ -183,7 +188,7 @@ fn read(bytes: &[u8]) -> Result<ImageLayout, String> {
         .map(|part| up(part.at + part.length))
         .max()
         .ok_or("nothing of it is to be loaded")?;
-    if end > SLOT - MIDDLE - PAGES * PAGE - GAP - HEAP {
+    if end > room(LEAST_STACK) {
         return Err(format!(
             "it takes {} MiB, and a slot has 1 GiB for program, heap and stack",
             end >> 20

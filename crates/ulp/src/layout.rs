@@ -20,9 +20,15 @@ pub const PAGES: u64 = 128;
 pub const LINES: u64 = 55;
 pub const LINE: u64 = 64;
 
-/// Offset in the slot where the stack ends and the image begins, apart from these pages. So what a
-/// program uses most lies within 2 MiB, for which the processor reads one page of its page tables.
-pub const MIDDLE: u64 = 12 << 20;
+/// Size of what is unused at the beginning of a slot, below the stack, in bytes.
+pub const BELOW: u64 = 4 << 20;
+/// The stack ends, and the image begins, at a multiple of this in the slot, apart from these pages.
+/// So what a program uses most lies within 2 MiB, for which the processor reads one page of its
+/// page tables.
+pub const MIDDLE: u64 = 2 << 20;
+
+/// Size of the list of a program's maps, in bytes. It is the end of what is mapped for the heap.
+pub const RANGES: u64 = 1 << 20;
 
 /// Number of lines of the table, including those of the library above. They lie just above the
 /// stack. The constants below are indices of words.

@@ -51,6 +51,7 @@ mod helping;
 mod image;
 mod interrupts;
 mod layout;
+mod loading;
 mod pid;
 mod shared;
 mod signals;
@@ -69,7 +70,8 @@ pub use image::{Image, NoImage};
 pub use layout::{
     ASK_ASIDE, ASK_FOLDER, ASK_OWN, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIELD, NOT_ASIDE,
 };
+pub use loading::{NotLoaded, UlpOptions};
 pub use shared::{NotShared, SharedImage};
 pub use signals::Signalled;
-pub use ulp::{NotLoaded, Ulp};
+pub use ulp::Ulp;
 pub use worker::{NoWorker, StopReason, UlpRequest, UlpTurns, Worker};

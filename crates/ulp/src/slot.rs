@@ -5,18 +5,23 @@
 //!
 //! ```text
 //! 1 TiB + n GiB  nothing
-//!   +  4 MiB     stack                                       grows downwards
+//!   +  4 MiB     stack                                       grows downwards, 8 MiB if no other
+//!                                                            size is chosen
 //!                table: the gate to the host, letters to it  29 lines, n % 55 lines below what
 //!                                                            follows
 //!   + 12 MiB     the image: code, constants, data, zeros     of its file, private; all of these
 //!                                                            n % 128 pages higher
 //!                heap, n % 55 lines after the image's end    grows upwards; takes no memory until
 //!                                                            it is touched
+//!                maps of the program                         from here downwards
+//!                list of the maps                            1 MiB; no memory before the first
 //!   +  1 GiB     (the last MiB is unused)
 //! ```
+//! With a stack of another size, all that follows is at a higher or lower multiple of 2 MiB.
 
 use crate::layout::{
-    FIRST, LAST, LIBRARY_LINES, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT, TABLE_LIBRARY, TABLE_LINES,
+    BELOW, FIRST, LAST, LIBRARY_LINES, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT, TABLE_LIBRARY,
+    TABLE_LINES,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,16 +30,29 @@ pub const SLOTS: usize = ((LAST - FIRST) / SLOT) as usize;
 
 const _: () = assert!(TABLE_LIBRARY * 8 + LIBRARY_LINES * LINE == TABLE_LINES * LINE);
 
-/// Size of a stack, in bytes.
-pub(crate) const STACK: u64 = 8 << 20;
+/// Size of a stack for which no other is chosen, in bytes.
+pub const STACK: u64 = 8 << 20;
+/// Minimum size of a stack, in bytes.
+pub const LEAST_STACK: u64 = 64 << 10;
+/// Maximum size of a stack, in bytes.
+pub const MOST_STACK: u64 = SLOT / 2;
 /// Size of the unused end of a slot, in bytes.
 pub(crate) const GAP: u64 = 1 << 20;
+
+/// Offset of the image in a slot, apart from its pages, above a stack of this size.
+pub(crate) fn middle(stack: u64) -> u64 {
+    (BELOW + stack).next_multiple_of(MIDDLE)
+}
 
 /// A slot that is taken in this process.
 ///
 /// Dropping it frees the slot. The owner must unmap what it has mapped there.
 #[derive(Debug)]
-pub struct UlpSlot(usize);
+pub struct UlpSlot {
+    number: usize,
+    /// Size of the stack, in bytes.
+    stack: u64,
+}
 
 /// A bit for each slot: taken or free.
 static TAKEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
@@ -56,7 +74,7 @@ impl UlpSlot {
             return None;
         }
         *word |= 1 << bit;
-        Some(Self(number))
+        Some(Self { number, stack: STACK })
     }
 
     /// Takes the slot with this number.
@@ -71,28 +89,34 @@ impl UlpSlot {
         let (word, bit) = (taken.get_mut(number / 64)?, 1 << (number % 64));
         (*word & bit == 0).then(|| {
             *word |= bit;
-            Self(number)
+            Self { number, stack: STACK }
         })
+    }
+
+    /// The same slot for a ULP with a stack of this size, in whole pages.
+    pub(crate) fn with_stack(mut self, bytes: u64) -> Self {
+        self.stack = bytes.div_ceil(PAGE) * PAGE;
+        self
     }
 
     /// The slot's number.
     pub fn number(&self) -> usize {
-        self.0
+        self.number
     }
 
     /// Address of the slot.
     pub fn start(&self) -> u64 {
-        FIRST + self.0 as u64 * SLOT
+        FIRST + self.number as u64 * SLOT
     }
 
     /// Address of the image; the stack, with the table at its top, ends here.
     pub(crate) fn middle(&self) -> u64 {
-        self.start() + MIDDLE + self.0 as u64 % PAGES * PAGE
+        self.start() + middle(self.stack) + self.number as u64 % PAGES * PAGE
     }
 
     /// Offset of this slot's lines from those of slot 0, in bytes.
     pub(crate) fn lines(&self) -> u64 {
-        self.0 as u64 % LINES * LINE
+        self.number as u64 % LINES * LINE
     }
 
     /// Address of the table.
@@ -102,7 +126,12 @@ impl UlpSlot {
 
     /// The lowest address of the stack.
     pub(crate) fn stack(&self) -> u64 {
-        self.middle() - STACK
+        self.middle() - self.stack
+    }
+
+    /// Size of the stack, in bytes.
+    pub(crate) fn stack_size(&self) -> u64 {
+        self.stack
     }
 
     /// Maximum end of the heap.
@@ -118,8 +147,8 @@ impl UlpSlot {
 
 impl Drop for UlpSlot {
     fn drop(&mut self) {
-        if let Some(word) = taken().get_mut(self.0 / 64) {
-            *word &= !(1 << (self.0 % 64));
+        if let Some(word) = taken().get_mut(self.number / 64) {
+            *word &= !(1 << (self.number % 64));
         }
     }
 }
@@ -127,6 +156,18 @@ impl Drop for UlpSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_program_uses_most_lies_within_2_mib_with_each_stack() {
+        assert_eq!(middle(STACK), 12 << 20);
+        for stack in [LEAST_STACK, 100_000, 1 << 20, STACK, STACK + 1, 64 << 20, MOST_STACK] {
+            let slot = UlpSlot::take().unwrap().with_stack(stack);
+            assert!(slot.stack().is_multiple_of(PAGE) && slot.stack() >= slot.start() + BELOW);
+            assert!((stack..stack + PAGE).contains(&slot.stack_size()));
+            assert_eq!(slot.stack() + slot.stack_size(), slot.middle());
+            assert!((slot.middle() - slot.start()) % MIDDLE < PAGES * PAGE);
+        }
+    }
 
     #[test]
     fn slots_are_taken_once_and_found_by_their_addresses() {

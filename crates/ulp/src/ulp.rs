@@ -4,15 +4,16 @@ use crate::aside::{Aside, AsideCall, WORDS};
 use crate::backtrace::{self, KernelRegisters, UlpFrame};
 use crate::debug::{self, DebugRegistration};
 use crate::descriptors;
-use crate::image::{Image, ImageSegment, up};
+use crate::image::{Image, ImageSegment, room, up};
 use crate::layout::{
     AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CALL,
     TABLE_CLOCK, TABLE_CODE, TABLE_CODE_END, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE,
     TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_PARENT, TABLE_PID,
     TABLE_PROCESS, TABLE_REPLY, TABLE_STACK, TABLE_TASK,
 };
+use crate::loading::{NotLoaded, UlpOptions};
 use crate::pid::Pid;
-use crate::slot::{STACK, UlpSlot};
+use crate::slot::{LEAST_STACK, MOST_STACK, UlpSlot};
 use crate::switch::{self, CONTROL, Context};
 use crate::worker::StopReason;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -22,12 +23,11 @@ use std::ffi::{CStr, CString, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::{fmt, io, ptr};
+use std::{fmt, ptr};
 
-/// Maximum number of bytes of arguments and environment. The rest of the stack is for the program.
-const WORD_BYTES: usize = (STACK / 4) as usize;
+/// Part of the stack that arguments and environment may take. The rest is for the program.
+const WORDS_OF_STACK: u64 = 4;
 
 /// A user-level process; see the module comment.
 ///
@@ -73,68 +73,6 @@ impl fmt::Debug for Ulp {
     }
 }
 
-/// The reason why an image was not loaded.
-#[derive(Debug)]
-pub enum NotLoaded {
-    /// All slots are taken.
-    Full,
-    /// Arguments and environment are too long.
-    TooLong {
-        /// Their size in bytes.
-        bytes: usize,
-        /// The maximum.
-        most: usize,
-    },
-    /// The file was changed since it was opened, so that what was read is no longer valid.
-    Changed(PathBuf),
-    /// Memory could not be mapped.
-    Memory {
-        /// Use of the memory.
-        what: &'static str,
-        /// Number of the slot.
-        slot: usize,
-        /// The kernel's error.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for NotLoaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => write!(
-                f,
-                "all {} places for tasks are taken: end some, or use more processes",
-                crate::slot::SLOTS
-            ),
-            Self::TooLong { bytes, most } => {
-                write!(f, "arguments and environment have {bytes} bytes, and {most} is the most")
-            }
-            Self::Changed(path) => {
-                write!(
-                    f,
-                    "{} was changed since it was opened: open it again, and end what was loaded \
-                     before",
-                    path.display()
-                )
-            }
-            Self::Memory { what, slot, error } => {
-                write!(f, "no memory for {what} of task {slot}: {error}")?;
-                if error.raw_os_error() == Some(libc::ENOMEM) {
-                    write!(
-                        f,
-                        ". The maximum number of a process's mappings is in \
-                         /proc/sys/vm/max_map_count, and a task takes five: use more processes, \
-                         or raise that"
-                    )?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl std::error::Error for NotLoaded {}
-
 impl Ulp {
     /// Loads an image into a free slot, to be started at its entry.
     ///
@@ -161,11 +99,33 @@ impl Ulp {
         args: &[CString],
         environment: &[CString],
     ) -> Result<Self, NotLoaded> {
+        Self::load_with(slot, image, args, environment, UlpOptions::default())
+    }
+
+    /// As [`load_at`](Self::load_at), with options.
+    ///
+    /// # Errors
+    /// See [`NotLoaded`].
+    pub fn load_with(
+        slot: UlpSlot,
+        image: &Image,
+        args: &[CString],
+        environment: &[CString],
+        UlpOptions { stack }: UlpOptions,
+    ) -> Result<Self, NotLoaded> {
+        if !(LEAST_STACK..=MOST_STACK).contains(&stack) {
+            return Err(NotLoaded::Stack { bytes: stack });
+        }
+        if image.end > room(stack) {
+            return Err(NotLoaded::NoRoom { image: image.end, stack });
+        }
         let bytes =
             args.iter().chain(environment).map(|text| text.as_bytes_with_nul().len() + 8).sum();
-        if bytes > WORD_BYTES {
-            return Err(NotLoaded::TooLong { bytes, most: WORD_BYTES });
+        let most = (stack / WORDS_OF_STACK) as usize;
+        if bytes > most {
+            return Err(NotLoaded::TooLong { bytes, most });
         }
+        let slot = slot.with_stack(stack);
         if image.has_changed() {
             return Err(NotLoaded::Changed(image.path.clone()));
         }
@@ -384,7 +344,7 @@ impl Ulp {
         }
         let heap = start + image.end;
         anonymous(heap, self.slot.end() - heap).map_err(unable("the heap"))?;
-        anonymous(self.slot.stack(), STACK).map_err(unable("the stack"))
+        anonymous(self.slot.stack(), self.slot.stack_size()).map_err(unable("the stack"))
     }
 
     fn map_part(&self, image: &Image, part: &ImageSegment) -> rustix::io::Result<()> {
@@ -448,34 +408,7 @@ impl Ulp {
         let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
         top = (top - 16) / 16 * 16;
         copy(top, &random);
-        let [user, own] = [rustix::process::getuid(), rustix::process::geteuid()]
-            .map(|id| u64::from(id.as_raw()));
-        let [group, groups] = [rustix::process::getgid(), rustix::process::getegid()]
-            .map(|id| u64::from(id.as_raw()));
-        // SAFETY: reads a value that the kernel has given.
-        let kernels = |of| unsafe { libc::getauxval(of) };
-        let auxiliary = [
-            (libc::AT_PHDR, start + image.headers.0),
-            (libc::AT_PHENT, 56),
-            (libc::AT_PHNUM, image.headers.1),
-            (libc::AT_PAGESZ, PAGE),
-            (libc::AT_BASE, 0),
-            (libc::AT_FLAGS, 0),
-            (libc::AT_ENTRY, start + image.entry),
-            (libc::AT_UID, user),
-            (libc::AT_EUID, own),
-            (libc::AT_GID, group),
-            (libc::AT_EGID, groups),
-            (libc::AT_SECURE, 0),
-            (libc::AT_RANDOM, top),
-            (libc::AT_HWCAP, kernels(libc::AT_HWCAP)),
-            (libc::AT_HWCAP2, kernels(libc::AT_HWCAP2)),
-            (libc::AT_CLKTCK, kernels(libc::AT_CLKTCK)),
-            (libc::AT_EXECFN, program),
-            (libc::AT_MINSIGSTKSZ, kernels(libc::AT_MINSIGSTKSZ)),
-            (AUXILIARY, self.table()),
-            (libc::AT_NULL, 0),
-        ];
+        let auxiliary = self.auxiliary(image, program, top);
         let mut words = vec![args.len() as u64];
         words.extend(args.iter().copied().chain([0]).chain(environment.iter().copied()).chain([0]));
         words.extend(auxiliary.into_iter().flat_map(|(of, value)| [of, value]));
@@ -491,6 +424,41 @@ impl Ulp {
             put(sp, word);
         }
         sp
+    }
+
+    /// What the kernel gives a program besides its environment.
+    ///
+    /// `program` is the address of its name, and `random` that of 16 random bytes.
+    fn auxiliary(&self, image: &Image, program: u64, random: u64) -> [(u64, u64); 20] {
+        let start = self.slot.middle();
+        let [user, own] = [rustix::process::getuid(), rustix::process::geteuid()]
+            .map(|id| u64::from(id.as_raw()));
+        let [group, groups] = [rustix::process::getgid(), rustix::process::getegid()]
+            .map(|id| u64::from(id.as_raw()));
+        // SAFETY: reads a value that the kernel has given.
+        let kernels = |of| unsafe { libc::getauxval(of) };
+        [
+            (libc::AT_PHDR, start + image.headers.0),
+            (libc::AT_PHENT, 56),
+            (libc::AT_PHNUM, image.headers.1),
+            (libc::AT_PAGESZ, PAGE),
+            (libc::AT_BASE, 0),
+            (libc::AT_FLAGS, 0),
+            (libc::AT_ENTRY, start + image.entry),
+            (libc::AT_UID, user),
+            (libc::AT_EUID, own),
+            (libc::AT_GID, group),
+            (libc::AT_EGID, groups),
+            (libc::AT_SECURE, 0),
+            (libc::AT_RANDOM, random),
+            (libc::AT_HWCAP, kernels(libc::AT_HWCAP)),
+            (libc::AT_HWCAP2, kernels(libc::AT_HWCAP2)),
+            (libc::AT_CLKTCK, kernels(libc::AT_CLKTCK)),
+            (libc::AT_EXECFN, program),
+            (libc::AT_MINSIGSTKSZ, kernels(libc::AT_MINSIGSTKSZ)),
+            (AUXILIARY, self.table()),
+            (libc::AT_NULL, 0),
+        ]
     }
 }
 

@@ -165,10 +165,11 @@ fn every_system_call_is_as_in_a_process_or_refused_with_its_name() {
 fn is_as(task: Outcome, process: Outcome, number: i64) -> bool {
     use Outcome::{Ended, Failed};
     /// Where several arguments are wrong, the kernel promises none of these errors.
-    const WRONG: [i32; 7] = [
+    const WRONG: [i32; 8] = [
         libc::EBADF,
         libc::EINVAL,
         libc::EFAULT,
+        libc::ENOMEM,
         libc::ENOTSOCK,
         libc::EOPNOTSUPP,
         libc::ESRCH,

@@ -50,12 +50,12 @@ impl Node {
             );
             error::OUT_OF_RES
         })?;
-        let mut ulp = Ulp::load_at(slot, &image, &args, &environment(&plan.environment)).map_err(
-            |refused| {
-                report_line!("upcall pvm: {refused}");
-                error::OUT_OF_RES
-            },
-        )?;
+        let environment = environment(&plan.environment);
+        let loaded = Ulp::load_with(slot, &image, &args, &environment, self.stack.options());
+        let mut ulp = loaded.map_err(|refused| {
+            report_line!("upcall pvm: {refused}");
+            error::OUT_OF_RES
+        })?;
         ulp.call_it(tid.number());
         self.begin(Task {
             ulp,
