@@ -8,7 +8,7 @@ use std::{env, fs};
 include!("library.rs");
 
 /// Sources of the archive.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 16] = [
     "start.c",
     "heap.c",
     "ranges.c",
@@ -16,10 +16,14 @@ const SOURCES: [&str; 12] = [
     "refuse.c",
     "wait.c",
     "clock.c",
+    "files.c",
+    "opens.c",
     "descriptors.c",
+    "passed.c",
     "ready.c",
     "sockets.c",
     "children.c",
+    "inherit.c",
     "signals.c",
 ];
 /// Sources of functions during which signal handlers may run.

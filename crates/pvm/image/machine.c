@@ -1,6 +1,8 @@
 /* The machine. It has one host, and no other can be added yet. */
 
 #include "lib.h"
+#include "calls.h"
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -137,15 +139,19 @@ int pvm_tickle(int count, int *args, int *replies, int *reply)
     return upvm_done("pvm_tickle", count < 1 || count > 10 || !args ? PvmBadParam : PvmNotImpl);
 }
 
-/* Returns descriptors for poll(2) and the like: readable while a message waits. */
+/* Returns descriptors for poll(2) and the like: readable while a message waits. The host's
+ * descriptor becomes one of the task's, once. */
 int pvm_getfds(int **descriptors)
 {
-    static int one;
+    static int one = -1;
     upvm_self();
-    int found = upvm_ask_short(UPVM_OP_DESCRIPTOR, 0);
-    if (found < 0)
-        return upvm_done("pvm_getfds", found);
-    one = found;
+    if (one < 0) {
+        int found = upvm_ask_short(UPVM_OP_DESCRIPTOR, 0);
+        if (found >= 0)
+            one = upvm_taken(upvm_call(SYS_fcntl, found, F_DUPFD_CLOEXEC, 3, 0), 0);
+        if (one < 0)
+            return upvm_done("pvm_getfds", found < 0 ? found : PvmSysErr);
+    }
     if (descriptors)
         *descriptors = &one;
     return 1;

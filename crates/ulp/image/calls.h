@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/syscall.h>
 #include "image.h"
 
@@ -49,27 +50,92 @@ static inline long upvm_result(long result)
  * does affects its own descriptors. */
 extern char upvm_in_child;
 
-/* The process's descriptors for this program's 0, 1 and 2: it may have closed its own, which other
- * programs still have. */
-extern int upvm_standard[3];
-static inline int upvm_real(int descriptor)
+/* Returns 1 if the program's numbers are its own: not in a child, nor without a host. */
+static inline int upvm_is_virtual(void)
 {
-    return (unsigned)descriptor < 3 && !upvm_in_child ? upvm_standard[descriptor] : descriptor;
+    return upvm_table() && !upvm_in_child;
 }
 
-/* Records a descriptor that this program has opened; passes an error through. The descriptor is
- * closed when the program ends, and its children have it only if it is inherited. */
-int upvm_opened(int descriptor, int inherited);
+/* The entry of one of the program's descriptors; files.c has the rest. */
+typedef int32_t __attribute__((may_alias)) upvm_entry;
+static inline upvm_entry *upvm_entry_of(uint64_t *table, int number)
+{
+    if (number < UPVM_NEAR_FILES)
+        return (upvm_entry *)&table[UPVM_TABLE_FILES] + number;
+    return (upvm_entry *)table[UPVM_TABLE_HEAP_END] + number;
+}
 
-/* Gives a descriptor that the kernel has just made to this program. Returns its number, or -1 and
- * sets errno, as for an error of the kernel's, which it passes through. */
+/* The process's descriptor for one of the program's; -1 if that is not open, so that the kernel
+ * answers with EBADF. Numbers below 0, as AT_FDCWD, stay as they are. */
+static inline int upvm_real(int number)
+{
+    uint64_t *table = upvm_known_table;
+    if (!table || upvm_in_child || number < 0)
+        return number;
+    if (number >= ((upvm_entry *)&table[UPVM_TABLE_FILES_RANGE])[1])
+        return -1;
+    return (*upvm_entry_of(table, number) >> 1) - 1;
+}
+
+/* One more than the highest number that a descriptor of this program may have (RLIMIT_NOFILE). */
+extern int upvm_most_files;
+
+/* Gives a descriptor that the kernel has just made to this program, under the lowest free number.
+ * The descriptor has FD_CLOEXEC; `inherited` says whether children get it all the same. It is
+ * closed when the program ends. Returns the number, or -1 and sets errno; passes a negative error
+ * of the kernel's on in the same way. */
 int upvm_taken(long real, int inherited);
 
-extern uint64_t upvm_inherited[UPVM_DESCRIPTORS / 64];
+/* Returns -EMFILE, as the kernel does before it makes descriptors, if the program may not have so
+ * many more, and 0 otherwise. */
+long upvm_may_open(int more);
+
+/* Returns 0 for an address that no program has: the kernel is to report it. */
+static inline int upvm_is_address(const void *address)
+{
+    return (intptr_t)address >= (intptr_t)UPVM_PAGE;
+}
+
+/* FD_CLOEXEC and its like, for a call that makes a descriptor for the program. */
+static inline int upvm_cloexec(int flag)
+{
+    return upvm_is_virtual() ? flag : 0;
+}
+
+/* Records a descriptor of this library's own, which has no number: it is closed when the program
+ * ends. Returns it, or passes an error through. */
+long upvm_hold(long real);
+
+/* Closes a descriptor of the process's, if it belongs to this program. */
+long upvm_let_go(int real);
+
+/* Returns 1 if this descriptor of the process's was closed by a handler of the program's, while the
+ * program waited for it: it may be another program's by now. */
+int upvm_is_lost(int real);
+
+/* Returns 1 if children get this descriptor, 0 if not, and -1 if it is not open. Sets that first,
+ * unless `now` is -1. */
+int upvm_inherits(int number, int now);
+
+/* The path by which the process opens what the program has at this one: the same, or one in `room`
+ * for the program's own descriptor (/proc/self/fd, /dev/fd, /dev/stdin and the like). */
+const char *upvm_path(const char *path, char room[4096]);
+
+/* Makes a further number of one of the program's descriptors, from `least` on. Returns it, or a
+ * negative error. */
+long upvm_duplicate(int number, int least, int inherited);
+
+/* Makes the list of what a child first does with descriptors: it gets those of the program that it
+ * inherits, under their numbers, and then does what is `given`. Returns 0, or an error; either way
+ * the caller destroys the list. */
+int upvm_give(const posix_spawn_file_actions_t *given, posix_spawn_file_actions_t *made);
+
+/* Returns 1 if a child gets other descriptors than the kernel would give it. */
+int upvm_gives(void);
 
 /* Waits until this descriptor is ready for these events or has an error (which the call itself then
- * reports), or until a number of nanoseconds (-1: no limit) has passed. Returns 1, 0, or -EINTR.
- * Takes a real descriptor. */
+ * reports), or until a number of nanoseconds (-1: no limit) has passed. Returns 1, 0, -EINTR, or
+ * -EBADF if a handler has closed the descriptor. Takes a real descriptor. */
 long upvm_ready(int descriptor, short events, long nanoseconds);
 
 /* Returns 1 if calls for this descriptor must not wait. */

@@ -24,56 +24,6 @@ extern int __spawni(pid_t *, const char *, const posix_spawn_file_actions_t *,
                     const posix_spawnattr_t *, char *const *, char *const *, int);
 #define IN_PATH 1
 
-/* As in libc: what a child first does with descriptors. */
-struct action {
-    int what;
-    union {
-        struct {
-            int descriptor;
-        } close;
-        struct {
-            int from, to;
-        } duplicate;
-        long words[3];
-    };
-};
-
-/* Returns 1 if a child needs other descriptors than the kernel would give it. */
-static int has_own(void)
-{
-    int own = upvm_standard[0] != 0 || upvm_standard[1] != 1 || upvm_standard[2] != 2;
-    for (unsigned word = 0; word < UPVM_DESCRIPTORS / 64; word++)
-        own |= upvm_inherited[word] != 0;
-    return own;
-}
-
-/* Prepares the child's descriptors: this program's 0, 1 and 2, those that are inherited, and then
- * what the caller asked for. Everything is in `*made`, whose actions the caller frees. Returns 0 or
- * an error. */
-static int with_standard(const posix_spawn_file_actions_t *given, posix_spawn_file_actions_t *made)
-{
-    int done = posix_spawn_file_actions_init(made);
-    for (int one = 0; one < 3 && !done; one++) {
-        if (upvm_standard[one] < 0)
-            done = posix_spawn_file_actions_addclose(made, one);
-        else if (upvm_standard[one] != one)
-            done = posix_spawn_file_actions_adddup2(made, upvm_standard[one], one);
-    }
-    for (int one = 3; one < (int)UPVM_DESCRIPTORS && !done; one++)
-        if (upvm_inherited[one / 64] >> one % 64 & 1)
-            done = posix_spawn_file_actions_adddup2(made, one, one);
-    if (done || !given || !given->__used)
-        return done;
-    int all = made->__used + given->__used;
-    struct action *actions = realloc(made->__actions, all * sizeof *actions);
-    if (!actions)
-        return ENOMEM;
-    memcpy(actions + made->__used, given->__actions, given->__used * sizeof *actions);
-    made->__actions = (void *)actions;
-    made->__used = made->__allocated = all;
-    return 0;
-}
-
 /* The host ignores SIGPIPE; a child must ignore it only if this program does. */
 static void as_by_default(posix_spawnattr_t *as)
 {
@@ -96,8 +46,8 @@ static int spawned(pid_t *child, const char *file, const posix_spawn_file_action
                    int where)
 {
     posix_spawn_file_actions_t made = {0};
-    int own = has_own();
-    int error = own ? with_standard(actions, &made) : 0;
+    int own = upvm_gives();
+    int error = own ? upvm_give(actions, &made) : 0;
     if (count == room && !error) {
         pid_t *more = realloc(children, (room + 16) * sizeof *more);
         if (more)
@@ -170,7 +120,8 @@ static long until_ended(pid_t which)
     long result = 0;
     int open = 0;
     for (; open < many; open++) {
-        result = upvm_call(SYS_pidfd_open, which == -1 ? children[open] : which, 0, 0, 0);
+        result = upvm_hold(
+            upvm_call(SYS_pidfd_open, which == -1 ? children[open] : which, 0, 0, 0));
         if (result < 0)
             break;
         all[open] = (struct pollfd){result, POLLIN, 0};
@@ -178,7 +129,7 @@ static long until_ended(pid_t which)
     if (result >= 0)
         result = upvm_poll_real(all, open, -1);
     while (open)
-        upvm_call(SYS_close, all[--open].fd, 0, 0, 0);
+        upvm_let_go(all[--open].fd);
     return result;
 }
 
@@ -232,6 +183,8 @@ pid_t wait3(int *status, int options, struct rusage *used)
 
 int waitid(idtype_t kind, id_t which, siginfo_t *about, int options)
 {
+    if (kind == P_PIDFD)
+        which = upvm_real(which);
     if (!upvm_table() || options & WNOHANG)
         return upvm_returns(upvm_call6(SYS_waitid, kind, which, (long)about, options, 0, 0));
     return upvm_returns(upvm_aside_again(SYS_waitid, kind, which, (long)about, options, 0, 0));

@@ -31,7 +31,7 @@ static long after(long nanoseconds)
 /* Returns a descriptor that is ready when one of these is, or an error. */
 static long one_for(const struct pollfd *all, unsigned long count)
 {
-    long epoll = upvm_call(SYS_epoll_create1, EPOLL_CLOEXEC, 0, 0, 0);
+    long epoll = upvm_hold(upvm_call(SYS_epoll_create1, EPOLL_CLOEXEC, 0, 0, 0));
     for (unsigned long one = 0; one < count && epoll >= 0; one++) {
         if (all[one].fd < 0)
             continue;
@@ -45,7 +45,7 @@ static long one_for(const struct pollfd *all, unsigned long count)
             done = upvm_call(SYS_epoll_ctl, epoll, EPOLL_CTL_MOD, all[one].fd, (long)&event);
         }
         if (done < 0) {
-            upvm_call(SYS_close, epoll, 0, 0, 0);
+            upvm_let_go(epoll);
             return done;
         }
     }
@@ -72,7 +72,7 @@ long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds)
         long came =
             upvm_ready(one < 0 ? all[0].fd : (int)one, one < 0 ? all[0].events : POLLIN, left);
         if (one >= 0)
-            upvm_call(SYS_close, one, 0, 0, 0);
+            upvm_let_go(one);
         /* Never restarted, with handlers or without, as in the kernel. */
         if (came < 0)
             return came;
@@ -81,14 +81,12 @@ long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds)
 
 static long polled(struct pollfd *all, unsigned long count, long nanoseconds)
 {
-    if (upvm_standard[0] == 0 && upvm_standard[1] == 1 && upvm_standard[2] == 2)
-        return upvm_poll_real(all, count, nanoseconds);
     int given[count + 1];
     for (unsigned long one = 0; one < count; one++) {
         given[one] = all[one].fd;
-        /* A closed descriptor is invalid, which the kernel is to report. */
-        if ((unsigned)given[one] < 3)
-            all[one].fd = upvm_real(given[one]) < 0 ? INT_MAX : upvm_real(given[one]);
+        /* The kernel is to report a descriptor that is not open, and ignores those below 0. */
+        if (given[one] >= 0 && (all[one].fd = upvm_real(given[one])) < 0)
+            all[one].fd = INT_MAX;
     }
     long found = upvm_poll_real(all, count, nanoseconds);
     for (unsigned long one = 0; one < count; one++)
@@ -207,8 +205,10 @@ int pselect(int count, fd_set *reads, fd_set *writes, fd_set *others, const stru
     return selected(count, reads, writes, others, time, mask);
 }
 
-static int epolled(int epoll, struct epoll_event *events, int most, long time, const sigset_t *mask)
+static int epolled(int number, struct epoll_event *events, int most, long time,
+                   const sigset_t *mask)
 {
+    int epoll = upvm_real(number);
     if (!upvm_table())
         return upvm_returns(upvm_call6(SYS_epoll_pwait, epoll, (long)events, most,
                                        time < 0 ? -1 : time / 1000000, (long)mask, 8));
@@ -240,7 +240,8 @@ static int epolled(int epoll, struct epoll_event *events, int most, long time, c
 
 int epoll_ctl(int epoll, int what, int descriptor, struct epoll_event *event)
 {
-    return upvm_returns(upvm_call(SYS_epoll_ctl, epoll, what, upvm_real(descriptor), (long)event));
+    return upvm_returns(
+        upvm_call(SYS_epoll_ctl, upvm_real(epoll), what, upvm_real(descriptor), (long)event));
 }
 
 int epoll_wait(int epoll, struct epoll_event *events, int most, int milliseconds)

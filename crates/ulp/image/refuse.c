@@ -93,6 +93,13 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return ENOSYS;
 }
 
+REFUSES(signalfd, SIGNALS);
+int signalfd(int descriptor, const sigset_t *signals, int flags)
+{
+    (void)descriptor, (void)signals, (void)flags;
+    return upvm_returns(upvm_refuse("signalfd", SIGNALS));
+}
+
 /* What the next call of dlerror returns. */
 static const char *library_error;
 

@@ -5,7 +5,9 @@
 
 #define _GNU_SOURCE
 #include "calls.h"
+#include <dirent.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,6 +44,7 @@ static uint64_t *find(void)
 extern const char __start_upvm_text[], __stop_upvm_text[];
 void upvm_interrupted(void);
 void upvm_caught(void);
+void upvm_files_begin(void);
 
 /* The table stays at the same address, in any process. */
 uint64_t *upvm_known_table;
@@ -72,6 +75,9 @@ void *(*const upvm_heap)(intptr_t) = sbrk;
 ssize_t (*const upvm_waits)(int, void *, size_t) = read;
 int (*const upvm_clock)(clockid_t, struct timespec *) = clock_gettime;
 int (*const upvm_closes)(int) = close;
+int (*const upvm_opens)(const char *, int, ...) = open;
+int (*const upvm_controls)(int, int, ...) = fcntl;
+ssize_t (*const upvm_lists)(int, void *, size_t) = getdents64;
 int (*const upvm_polls)(struct pollfd *, nfds_t, int) = poll;
 int (*const upvm_connects)(int, const struct sockaddr *, socklen_t) = connect;
 pid_t (*const upvm_awaits)(int *) = wait;
@@ -93,6 +99,7 @@ __attribute__((constructor(101))) void upvm_begin(int argc, char **argv)
         table[UPVM_TABLE_CODE_END] = (uint64_t)__stop_upvm_text;
         table[UPVM_TABLE_INTERRUPTED] = (uint64_t)upvm_interrupted;
         table[UPVM_TABLE_CAUGHT] = (uint64_t)upvm_caught;
+        upvm_files_begin();
         upvm_catch(1);
         return;
     }

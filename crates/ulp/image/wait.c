@@ -70,7 +70,8 @@ long upvm_ready(int descriptor, short events, long nanoseconds)
             upvm_call6(SYS_ppoll, (long)&one, 1, nanoseconds < 0 ? 0 : (long)&time, 0, 8, 0);
         return found > 0 ? 1 : found;
     }
-    return UPVM_ASK(table, UPVM_ASK_READY, descriptor, events, nanoseconds, 0);
+    long came = UPVM_ASK(table, UPVM_ASK_READY, descriptor, events, nanoseconds, 0);
+    return upvm_is_lost(descriptor) ? -EBADF : came;
 }
 
 static int is_ready(int descriptor, short events)
@@ -229,7 +230,7 @@ static long write_all(int descriptor, const char *bytes, size_t count)
 static int is_looked_at(int descriptor)
 {
     return upvm_writes && (descriptor == STDOUT_FILENO || descriptor == STDERR_FILENO) &&
-           upvm_standard[descriptor] == descriptor;
+           upvm_real(descriptor) == descriptor;
 }
 
 /* The library above may take what goes to the standard streams. Files and terminals take the rest

@@ -233,7 +233,17 @@ impl AsideCall {
 
     /// Keeps the memory that the call may write to until it is done, since its ULP ends.
     pub(crate) fn keep(&self, memory: UlpMemory) {
-        self.run.keep(memory, stop);
+        if let Some(result) = self.run.keep(memory, stop) {
+            self.close_made(result);
+        }
+    }
+
+    /// Closes the descriptor that the call has made, since its ULP has ended before it had it.
+    fn close_made(&self, result: i64) {
+        if result >= 0 && [libc::SYS_openat, libc::SYS_accept4].contains(&(self.words[0] as i64)) {
+            // SAFETY: the kernel has just made the descriptor, and nothing else knows its number.
+            unsafe { libc::close(result as i32) };
+        }
     }
 }
 
@@ -248,13 +258,16 @@ fn help(AsideState { pool, doorbell }: &AsideState) {
     let own = unsafe { libc::gettid() };
     hear_one_signal();
     while let Some(call) = pool.next(LAZY) {
-        call.run.carry_out(own, -i64::from(libc::EINTR), |stop| {
+        let left = call.run.carry_out(own, -i64::from(libc::EINTR), |stop| {
             let stop = ptr::from_ref(stop).cast();
             // SAFETY: the call is one of `CALLS`. `stop` is a word that lives as long as this, and
             // the memory that the call may write to is a ULP's, which stays mapped until the call
             // is done (`keep`).
             unsafe { upcall_ulp_aside_call(stop, &raw const call.words) }
         });
+        if let Some(result) = left {
+            call.close_made(result);
+        }
         pool.note(call.token);
         let one = 1_u64.to_ne_bytes();
         // SAFETY: the kernel reads as many bytes as `one` has. The counter cannot be full.

@@ -1,8 +1,15 @@
-//! Waiting for the descriptors that ULPs wait for.
+//! Waiting for the descriptors that ULPs wait for, and closing those that they leave open.
 //!
-//! They are numbers that a program gave, and may be invalid.
+//! A program's numbers are its own: the archive translates them by a table in the slot
+//! (`image/files.c`), and the host sees only the process's. A program may have overwritten that
+//! table before it crashed. So the host closes what its own record shows, in which the archive
+//! writes the owner of each descriptor that it opens. That record is not in the program's memory,
+//! has no entry for the host's own descriptors, and costs no further system call. To keep ULPs'
+//! descriptors above a number that the host never reaches would take two for each.
 
+use crate::layout::FILES;
 use std::ptr;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A descriptor, and events as in `poll(2)`.
@@ -31,11 +38,37 @@ pub fn ready(wanted: &[WantedEvents], within: Option<Duration>) -> Vec<bool> {
     all.iter().map(|one| one.fd < 0 || (found > 0 && one.revents != 0)).collect()
 }
 
-/// Closes descriptors that a ULP has opened.
-pub(crate) fn close(all: &[i32]) {
-    for one in all {
-        // SAFETY: the number is that of a descriptor of a ULP that no longer runs, or of none.
-        unsafe { libc::close(*one) };
+/// Which of the process's descriptors belong to which ULP. Images write it; see `image/files.c`.
+#[repr(C)]
+struct Owners {
+    /// All entries from here on are 0.
+    end: AtomicU32,
+    /// The number of the ULP's slot plus 1; 0 for the host's own.
+    slots: [AtomicU16; FILES as usize],
+}
+
+static OWNERS: Owners =
+    Owners { end: AtomicU32::new(0), slots: [const { AtomicU16::new(0) }; FILES as usize] };
+
+const _: () = assert!(crate::slot::SLOTS < u16::MAX as usize);
+
+/// The address of the record of owners.
+pub(crate) fn owners() -> u64 {
+    (&raw const OWNERS).addr() as u64
+}
+
+/// Closes the descriptors that the ULP in this slot has opened and not closed.
+///
+/// An image deletes an entry before it closes the descriptor, and so does this: a number that the
+/// kernel may have given to the host in the meantime is never closed.
+pub(crate) fn close_all_of(slot: usize) {
+    let end = OWNERS.end.load(Ordering::Acquire) as usize;
+    for (descriptor, owner) in OWNERS.slots.iter().enumerate().take(end) {
+        if usize::from(owner.load(Ordering::Relaxed)) == slot + 1 {
+            owner.store(0, Ordering::Relaxed);
+            // SAFETY: the record shows that the ULP has opened the descriptor; it no longer runs.
+            unsafe { libc::close(descriptor as i32) };
+        }
     }
 }
 

@@ -190,22 +190,29 @@ impl<K> HelperRun<K> {
 
     /// Keeps `kept` until the call is done, and interrupts the call.
     ///
-    /// If the call is done, `kept` is dropped at once.
-    pub fn keep(&self, kept: K, signal: impl FnOnce(i32)) {
+    /// If the call is done, `kept` is dropped at once, and the result is returned.
+    pub fn keep(&self, kept: K, signal: impl FnOnce(i32)) -> Option<i64> {
         let mut progress = locked(&self.progress);
         if progress.result.is_none() {
             progress.keep = Some(kept);
             drop(progress);
             self.interrupt(signal);
+            return None;
         }
+        progress.result
     }
 
     /// Runs the call on this helper.
     ///
     /// `call` checks the word that it is given. If that is not 0, it must not begin, or must end,
     /// with the result `interrupted`. It is called again if it ends with that result while the word
-    /// is 0.
-    pub fn carry_out(&self, helper: i32, interrupted: i64, call: impl Fn(&AtomicU32) -> i64) {
+    /// is 0. Returns the result only if the call's owner has ended ([`keep`](Self::keep)).
+    pub fn carry_out(
+        &self,
+        helper: i32,
+        interrupted: i64,
+        call: impl Fn(&AtomicU32) -> i64,
+    ) -> Option<i64> {
         locked(&self.progress).helper = Some(helper);
         let result = loop {
             let result = call(&self.stop);
@@ -218,7 +225,7 @@ impl<K> HelperRun<K> {
         (progress.helper, progress.result) = (None, Some(result));
         let kept = progress.keep.take();
         drop(progress);
-        drop(kept);
+        kept.map(|_| result)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::backtrace::Tables;
 use crate::layout::{NOTE, PAGE, PAGES, RANGES, SLOT, VERSION};
-use crate::slot::{self, GAP, LEAST_STACK};
+use crate::slot::{self, FILES_BYTES, GAP, LEAST_STACK};
 use object::NativeEndian;
 use object::elf::{self, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -160,7 +160,7 @@ pub(crate) fn up(address: u64) -> u64 {
 
 /// Maximum size of an image above a stack of this size, in bytes.
 pub(crate) fn room(stack: u64) -> u64 {
-    SLOT - slot::middle(stack) - PAGES * PAGE - GAP - HEAP
+    SLOT - slot::middle(stack) - PAGES * PAGE - GAP - FILES_BYTES - HEAP
 }
 
 fn read(bytes: &[u8]) -> Result<ImageLayout, String> {

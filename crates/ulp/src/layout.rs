@@ -68,9 +68,20 @@ pub const TABLE_TASK: u64 = 52;
 pub const TABLE_INTERRUPTED: u64 = 53;
 pub const TABLE_CODE: u64 = 54;
 pub const TABLE_CODE_END: u64 = 55;
-/// Descriptors that the ULP has opened, one bit each.
-pub const TABLE_DESCRIPTORS: u64 = 56;
-pub const DESCRIPTORS: u64 = 1024;
+/// The ULP's descriptors: an entry of 32 bits for each of its lowest numbers, two in a word. The
+/// entries of higher numbers are in a list of all, at the end of the heap ([`TABLE_HEAP_END`]). That
+/// takes memory only where it is touched.
+///
+/// An entry is 0 if the number is not open. Otherwise it is twice the process's descriptor plus 1,
+/// and 1 more if children inherit it: `(descriptor + 1) * 2 + inherited`.
+pub const TABLE_FILES: u64 = 56;
+pub const NEAR_FILES: u64 = 28;
+/// Two numbers of 32 bits: all descriptors below the first are open, and none from the second on.
+pub const TABLE_FILES_RANGE: u64 = 70;
+/// The host's record of which of the process's descriptors belong to which ULP.
+pub const TABLE_OWNERS: u64 = 71;
+/// Maximum number of descriptors of a ULP, and of a process with ULPs.
+pub const FILES: u64 = 1 << 20;
 /// The host's instruction that makes system calls: an image makes none itself.
 pub const TABLE_CALL: u64 = 72;
 /// The image's handler of system calls that its program makes itself, once they are caught.
@@ -96,7 +107,7 @@ pub const GS_DOORS: u64 = 64;
 pub const DOORS: u64 = 8;
 
 /// Version in the note that identifies an image, to be raised when anything here changes.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
 pub const NOTE: u64 = 1;
 
 /// Requests of an image. This one: to end.

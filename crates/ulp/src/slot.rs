@@ -15,13 +15,14 @@
 //!                                                            it is touched
 //!                maps of the program                         from here downwards
 //!                list of the maps                            1 MiB; no memory before the first
+//!                entries of descriptors from number 28   4 MiB; no memory until it is touched
 //!   +  1 GiB     (the last MiB is unused)
 //! ```
 //! With a stack of another size, all that follows is at a higher or lower multiple of 2 MiB.
 
 use crate::layout::{
-    BELOW, FIRST, LAST, LIBRARY_LINES, LINE, LINES, MIDDLE, PAGE, PAGES, SLOT, TABLE_LIBRARY,
-    TABLE_LINES,
+    BELOW, FILES, FIRST, LAST, LIBRARY_LINES, LINE, LINES, MIDDLE, NEAR_FILES, PAGE, PAGES, SLOT,
+    TABLE_FILES, TABLE_FILES_RANGE, TABLE_LIBRARY, TABLE_LINES,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,12 +31,17 @@ pub const SLOTS: usize = ((LAST - FIRST) / SLOT) as usize;
 
 const _: () = assert!(TABLE_LIBRARY * 8 + LIBRARY_LINES * LINE == TABLE_LINES * LINE);
 
+const _: () =
+    assert!(TABLE_FILES + NEAR_FILES / 2 == TABLE_FILES_RANGE && FILES_BYTES.is_multiple_of(PAGE));
+
 /// Size of a stack for which no other is chosen, in bytes.
 pub const STACK: u64 = 8 << 20;
 /// Minimum size of a stack, in bytes.
 pub const LEAST_STACK: u64 = 64 << 10;
 /// Maximum size of a stack, in bytes.
 pub const MOST_STACK: u64 = SLOT / 2;
+/// Size of the entries of all descriptors, in bytes.
+pub(crate) const FILES_BYTES: u64 = FILES * 4;
 /// Size of the unused end of a slot, in bytes.
 pub(crate) const GAP: u64 = 1 << 20;
 
@@ -134,7 +140,12 @@ impl UlpSlot {
         self.stack
     }
 
-    /// Maximum end of the heap.
+    /// Maximum end of the heap; the entries of descriptors begin here.
+    pub(crate) fn heap_end(&self) -> u64 {
+        self.end() - FILES_BYTES
+    }
+
+    /// End of what is mapped.
     pub(crate) fn end(&self) -> u64 {
         self.start() + SLOT - GAP
     }

@@ -6,10 +6,10 @@ use crate::debug::{self, DebugRegistration};
 use crate::descriptors;
 use crate::image::{Image, ImageSegment, room, up};
 use crate::layout::{
-    AUXILIARY, DESCRIPTORS, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CALL,
-    TABLE_CLOCK, TABLE_CODE, TABLE_CODE_END, TABLE_COUNT, TABLE_DESCRIPTORS, TABLE_GATE,
-    TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_PARENT, TABLE_PID,
-    TABLE_PROCESS, TABLE_REPLY, TABLE_STACK, TABLE_TASK,
+    AUXILIARY, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CALL, TABLE_CLOCK,
+    TABLE_CODE, TABLE_CODE_END, TABLE_COUNT, TABLE_FILES, TABLE_FILES_RANGE, TABLE_GATE,
+    TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_OWNERS, TABLE_PARENT,
+    TABLE_PID, TABLE_PROCESS, TABLE_REPLY, TABLE_STACK, TABLE_TASK,
 };
 use crate::loading::{NotLoaded, UlpOptions};
 use crate::pid::Pid;
@@ -28,6 +28,9 @@ use std::{fmt, ptr};
 
 /// Part of the stack that arguments and environment may take. The rest is for the program.
 const WORDS_OF_STACK: u64 = 4;
+
+/// The entries of descriptors 0, 1 and 2, which are the process's at first, and inherited.
+const STANDARD: [u64; 2] = [2 << 33 | 1 << 32 | 1 << 1 | 1, 3 << 1 | 1];
 
 /// A user-level process; see the module comment.
 ///
@@ -219,18 +222,6 @@ impl Ulp {
         }
     }
 
-    /// Descriptors that the ULP has opened.
-    fn opened(&self) -> Vec<i32> {
-        let words = (0..DESCRIPTORS / 64).map(|word| (word, self.word(TABLE_DESCRIPTORS + word)));
-        words
-            .flat_map(|(word, bits)| {
-                (0..64)
-                    .filter(move |bit| bits >> bit & 1 != 0)
-                    .map(move |bit| (word * 64 + bit) as i32)
-            })
-            .collect()
-    }
-
     /// Reads a word of the table.
     pub(crate) fn word(&self, at: u64) -> u64 {
         // SAFETY: the address is in the ULP's table, which is mapped as long as the ULP lives; and
@@ -375,24 +366,33 @@ impl Ulp {
         Ok(())
     }
 
-    /// Writes the table, and what the kernel would have written on the stack. Returns the stack
-    /// pointer.
-    fn fill(&self, image: &Image, args: &[CString], environment: &[CString]) -> u64 {
-        let start = self.slot.middle();
+    /// Writes the table.
+    fn fill_table(&self, image: &Image) {
         let table = [
             (TABLE_GATE, switch::gate as *const () as u64),
             (TABLE_PID, self.process().into()),
-            (TABLE_HEAP, start + image.end + self.slot.lines()),
-            (TABLE_HEAP_END, self.slot.end()),
+            (TABLE_HEAP, self.slot.middle() + image.end + self.slot.lines()),
+            (TABLE_HEAP_END, self.slot.heap_end()),
             (TABLE_PROCESS, u64::from(std::process::id())),
             (TABLE_CLOCK, crate::clock::address()),
             (TABLE_CALL, switch::call as *const () as u64),
             (TABLE_PARENT, u64::from(std::process::id())),
             (TABLE_STACK, self.slot.stack()),
+            (TABLE_FILES, STANDARD[0]),
+            (TABLE_FILES + 1, STANDARD[1]),
+            (TABLE_FILES_RANGE, 3 << 32 | 3),
+            (TABLE_OWNERS, descriptors::owners()),
         ];
         for (at, value) in table {
             put(self.table() + at * 8, value);
         }
+    }
+
+    /// Writes the table, and what the kernel would have written on the stack. Returns the stack
+    /// pointer.
+    fn fill(&self, image: &Image, args: &[CString], environment: &[CString]) -> u64 {
+        let start = self.slot.middle();
+        self.fill_table(image);
         let mut top = self.table();
         let mut text = |text: &CStr| {
             let bytes = text.to_bytes_with_nul();
@@ -484,7 +484,7 @@ fn copy(at: u64, bytes: &[u8]) {
 impl Drop for Ulp {
     fn drop(&mut self) {
         self.rest.known = None;
-        descriptors::close(&self.opened());
+        descriptors::close_all_of(self.slot.number());
         // SAFETY: taken once, and not used afterwards.
         let memory = unsafe { ManuallyDrop::take(&mut self.slot) };
         if let Some(call) = self.rest.call.take() {
