@@ -8,7 +8,7 @@ use std::{env, fs};
 include!("library.rs");
 
 /// Sources of the archive.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "start.c",
     "heap.c",
     "refuse.c",
@@ -19,6 +19,7 @@ const SOURCES: [&str; 10] = [
     "sockets.c",
     "children.c",
     "signals.c",
+    "usage.c",
 ];
 /// Sources of functions during which signal handlers may run.
 const OPEN: [&str; 5] = ["interrupted.S", "kernel.S", "numbers.c", "handlers.c", "process.c"];

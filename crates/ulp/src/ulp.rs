@@ -179,6 +179,7 @@ impl Ulp {
         new.rest.known = DebugRegistration::new(&image.whole_path, new.base(), image.dynamic);
         let sp = new.fill(image, args, environment);
         new.context.get_mut().sp = sp;
+        put(new.table() + TABLE_PARENT * 8, std::process::id().into());
         Ok(new)
     }
 
@@ -427,7 +428,6 @@ impl Ulp {
             (TABLE_PROCESS, u64::from(std::process::id())),
             (TABLE_CLOCK, crate::clock::address()),
             (TABLE_CALL, switch::call as *const () as u64),
-            (TABLE_PARENT, u64::from(std::process::id())),
             (TABLE_STACK, self.slot.stack()),
         ];
         for (at, value) in table {

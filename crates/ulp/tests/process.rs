@@ -1,0 +1,97 @@
+//! What a ULP has of a process that is measured: processor time.
+
+mod common;
+
+use common::{apart, compile, over, words};
+use std::fs;
+use std::os::unix::process::parent_id;
+use std::time::Duration;
+use upcall_ulp::{
+    ASK_OWN, ASK_READY, ASK_YIELD, Image, StopReason, Ulp, UlpRequest, Worker,
+    descriptors,
+};
+
+const EVERY: Duration = Duration::from_millis(4);
+/// Maximum processor time between two interrupts, in nanoseconds, generously.
+const INTERVAL: u64 = 50_000_000;
+
+/// Runs a ULP until it ends, or asks something of its own.
+fn run(worker: &mut Worker, ulp: &mut Ulp, image: &Image) -> StopReason {
+    loop {
+        match worker.resume(ulp) {
+            StopReason::Interrupted => {
+                if ulp.handles() && ulp.is_in_own_code(image) {
+                    ulp.answer(1);
+                }
+            }
+            StopReason::Asks(UlpRequest { what: ASK_READY, args }) => {
+                descriptors::ready(&[(args[0] as i32, args[1] as u16)], None);
+                ulp.answer(1);
+            }
+            StopReason::Asks(UlpRequest { what: ASK_YIELD, .. }) => ulp.answer(0),
+            other => return other,
+        }
+    }
+}
+
+/// Processor time of this thread, in nanoseconds.
+fn thread_time() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_time_of_a_ulp_that_computes_alone_is_that_of_the_thread() {
+    let Some(folder) = apart("the_time_of_a_ulp_that_computes_alone_is_that_of_the_thread") else {
+        return;
+    };
+    let image = Image::open(&compile(folder.path(), "clocks")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    let load = |how| Ulp::load(&image, &words(&["clocks", how]), &[]).unwrap();
+    let ended = StopReason::Ended { status: 0 };
+    assert_eq!(worker.resume(&mut load("exact")), ended);
+    worker.interrupt_every(EVERY).unwrap();
+    assert_eq!(run(&mut worker, &mut load("alone"), &image), ended);
+    assert_eq!(run(&mut worker, &mut load("children"), &image), ended);
+    over(folder)
+}
+
+#[test]
+fn no_time_is_counted_for_two_ulps_and_who_waits_has_none() {
+    let Some(folder) = apart("no_time_is_counted_for_two_ulps_and_who_waits_has_none") else {
+        return;
+    };
+    /// What each ULP that computes is to use, in nanoseconds.
+    const ALL: u64 = 250_000_000;
+    let image = Image::open(&compile(folder.path(), "clocks")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    worker.interrupt_every(EVERY).unwrap();
+    let parent = parent_id().to_string();
+    // Two compute in turns of unequal length; the third only asks for its time.
+    let mut ulps = ["5", "3", "0"]
+        .map(|turn| Ulp::load(&image, &words(&["clocks", "turns", turn, &parent]), &[]).unwrap());
+    let before = thread_time();
+    let mut used = [0; 3];
+    while used[0] < ALL || used[1] < ALL {
+        for (ulp, used) in ulps.iter_mut().zip(&mut used) {
+            let StopReason::Asks(UlpRequest { what: ASK_OWN, args }) =
+                run(&mut worker, ulp, &image)
+            else {
+                panic!("{ulp:?}")
+            };
+            assert!(args[0] >= *used, "{} after {used}", args[0]);
+            *used = args[0];
+            ulp.answer(1);
+        }
+    }
+    let all = thread_time() - before;
+    let sum = used.iter().sum::<u64>();
+    assert!(sum <= all + 3 * INTERVAL, "{used:?} of {all}");
+    assert!(sum >= all / 2, "{used:?} of {all}");
+    assert!(used[2] <= INTERVAL, "{used:?} of {all}");
+    for ulp in &mut ulps {
+        ulp.answer(0);
+        assert_eq!(run(&mut worker, ulp, &image), StopReason::Ended { status: 0 });
+    }
+    over(folder)
+}
