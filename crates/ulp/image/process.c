@@ -4,6 +4,7 @@
 
 #define _GNU_SOURCE
 #include "calls.h"
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The host's number for this program, which no process has: it is larger than any that the kernel
@@ -19,6 +20,14 @@ pid_t getpid(void)
 pid_t gettid(void)
 {
     return upvm_table() && !upvm_in_child ? getpid() : (pid_t)upvm_call(SYS_gettid, 0, 0, 0, 0);
+}
+
+/* The number that the host chooses: the same wherever the program runs. */
+pid_t getppid(void)
+{
+    uint64_t *table = upvm_table();
+    return table && !upvm_in_child ? (pid_t)table[UPVM_TABLE_PARENT]
+                                   : (pid_t)upvm_call(SYS_getppid, 0, 0, 0, 0);
 }
 
 int upvm_is_own(pid_t process)
@@ -53,6 +62,16 @@ int tgkill(pid_t process, pid_t thread, int number)
     return upvm_returns(upvm_call(SYS_tgkill, process, thread, number, 0));
 }
 
+/* A mask of its own: the host sets it whenever this program goes on. */
+mode_t umask(mode_t mask)
+{
+    uint64_t *table = upvm_table();
+    return table && !upvm_in_child ? UPVM_ASK(table, UPVM_ASK_UMASK, mask & 0777, 0, 0, 0)
+                                   : upvm_call(SYS_umask, mask, 0, 0, 0);
+}
+
+UPVM_ALSO(getppid, __getppid);
+UPVM_ALSO(umask, __umask);
 UPVM_ALSO(getpid, __getpid);
 UPVM_ALSO(gettid, __gettid);
 UPVM_ALSO(getpgid, __getpgid);

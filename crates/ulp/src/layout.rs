@@ -129,5 +129,7 @@ pub const ASK_FOLDER: u64 = 6;
 /// Nothing: the ULP was interrupted while it computed, and continues when the host has checked what
 /// has arrived. The answer is 0, or 1 if signal handlers may run first.
 pub const ASK_INTERRUPTED: u64 = 7;
+/// To have this mask for the files that the ULP makes (`umask(2)`). The answer is the former mask.
+pub const ASK_UMASK: u64 = 8;
 /// Requests from here on are defined by the library above.
 pub const ASK_OWN: u64 = 16;

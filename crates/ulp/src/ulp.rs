@@ -179,7 +179,7 @@ impl Ulp {
         new.rest.known = DebugRegistration::new(&image.whole_path, new.base(), image.dynamic);
         let sp = new.fill(image, args, environment);
         new.context.get_mut().sp = sp;
-        put(new.table() + TABLE_PARENT * 8, std::process::id().into());
+        new.set_parent(std::process::id());
         Ok(new)
     }
 
@@ -205,6 +205,13 @@ impl Ulp {
     /// To be called before the ULP runs.
     pub fn call_it(&mut self, task: i32) {
         put(self.table() + TABLE_TASK * 8, task as u64);
+    }
+
+    /// Sets the number that `getppid` returns. By default it is this process's.
+    ///
+    /// To be called before the ULP runs.
+    pub fn set_parent(&mut self, process: u32) {
+        put(self.table() + TABLE_PARENT * 8, process.into());
     }
 
     /// Answers the ULP's question.

@@ -1,4 +1,4 @@
-//! What a ULP has of a process that is measured: processor time.
+//! What a ULP has of a process that is measured, or that files show: processor time, umask.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::process::parent_id;
 use std::time::Duration;
 use upcall_ulp::{
-    ASK_OWN, ASK_READY, ASK_YIELD, Image, StopReason, Ulp, UlpRequest, Worker,
+    ASK_OWN, ASK_READY, ASK_UMASK, ASK_YIELD, Image, StopReason, Ulp, UlpRequest, Worker,
     descriptors,
 };
 
@@ -93,5 +93,20 @@ fn no_time_is_counted_for_two_ulps_and_who_waits_has_none() {
         ulp.answer(0);
         assert_eq!(run(&mut worker, ulp, &image), StopReason::Ended { status: 0 });
     }
+    over(folder)
+}
+
+#[test]
+fn a_umask_is_the_hosts_to_keep() {
+    let Some(folder) = apart("a_umask_is_the_hosts_to_keep") else { return };
+    let image = Image::open(&compile(folder.path(), "mask")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    let mut ulp = Ulp::load(&image, &words(&["mask"]), &[]).unwrap();
+    let StopReason::Asks(UlpRequest { what, args }) = worker.resume(&mut ulp) else {
+        panic!("{ulp:?}")
+    };
+    assert_eq!((what, args[0]), (ASK_UMASK, 0o027));
+    ulp.answer(0o123);
+    assert_eq!(worker.resume(&mut ulp), StopReason::Ended { status: 0o123 });
     over(folder)
 }
