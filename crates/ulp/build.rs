@@ -8,7 +8,7 @@ use std::{env, fs};
 include!("library.rs");
 
 /// Sources of the archive.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "start.c",
     "heap.c",
     "refuse.c",
@@ -20,6 +20,7 @@ const SOURCES: [&str; 11] = [
     "children.c",
     "signals.c",
     "usage.c",
+    "limits.c",
 ];
 /// Sources of functions during which signal handlers may run.
 const OPEN: [&str; 5] = ["interrupted.S", "kernel.S", "numbers.c", "handlers.c", "process.c"];

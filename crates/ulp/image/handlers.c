@@ -76,6 +76,7 @@ __attribute__((used)) void upvm_look_around(uint64_t *table)
 {
     long may = upvm_ask_quietly(table, UPVM_ASK_INTERRUPTED, 0, 0, 0, 0);
     upvm_interrupt_time();
+    upvm_check_time(table);
     if (may)
         upvm_signals(table);
 }

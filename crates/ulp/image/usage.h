@@ -1,4 +1,4 @@
-/* What usage.c has for the rest of the archive. */
+/* What usage.c and limits.c have for the rest of the archive. */
 #ifndef UPVM_USAGE_H
 #define UPVM_USAGE_H
 
@@ -17,5 +17,9 @@ void upvm_interrupt_time(void);
 
 /* Adds what a child has used that has ended and was waited for. */
 void upvm_child_used(const struct rusage *its);
+
+/* Raises SIGXCPU, or ends the program, if it has used more processor time than it may. Called where
+ * the program is interrupted. */
+void upvm_check_time(uint64_t *table);
 
 #endif

@@ -1,8 +1,8 @@
-//! What a ULP has of a process that is measured, or that files show: processor time, umask.
+//! What a ULP has of a process that is measured, limited or named: processor time, limits, name.
 
 mod common;
 
-use common::{apart, compile, over, words};
+use common::{apart, apart_with, compile, over, words};
 use std::fs;
 use std::os::unix::process::parent_id;
 use std::time::Duration;
@@ -93,6 +93,72 @@ fn no_time_is_counted_for_two_ulps_and_who_waits_has_none() {
         ulp.answer(0);
         assert_eq!(run(&mut worker, ulp, &image), StopReason::Ended { status: 0 });
     }
+    over(folder)
+}
+
+#[test]
+fn limits_and_names_are_each_ones_own_or_refused() {
+    let name = "limits_and_names_are_each_ones_own_or_refused";
+    let look = |said: &str| {
+        for name in ["FSIZE", "DATA", "STACK", "NPROC", "NOFILE", "MEMLOCK", "AS", "RTPRIO"] {
+            let refused = format!("upvm: setrlimit(RLIMIT_{name}) is refused in a task: ");
+            assert_eq!(said.matches(&refused).count(), 2, "{name}: {said}");
+        }
+        for (call, times) in [
+            ("nice", 2),
+            ("setpriority", 4),
+            (&format!("prctl({})", libc::PR_SET_DUMPABLE), 2),
+            (&format!("prctl({})", libc::PR_SET_PDEATHSIG), 2),
+            ("setitimer(ITIMER_VIRTUAL)", 2),
+            ("setitimer(ITIMER_PROF)", 2),
+            ("timer_create", 2),
+        ] {
+            let refused = format!("upvm: {call} is refused in a task: ");
+            assert_eq!(said.matches(&refused).count(), times, "{call}: {said}");
+        }
+    };
+    let Some(folder) = apart_with(name, look) else { return };
+    let image = Image::open(&compile(folder.path(), "limits")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    let parent = parent_id().to_string();
+    let state = || {
+        ["limits", "comm"]
+            .map(|name| fs::read_to_string(format!("/proc/thread-self/{name}")).unwrap())
+    };
+    let before = state();
+    let mut ulps = [1, 2].map(|number: i32| {
+        Ulp::load(&image, &words(&["limits", "all", &number.to_string(), &parent]), &[]).unwrap()
+    });
+    for ulp in &mut ulps {
+        assert!(matches!(worker.resume(ulp), StopReason::Asks(_)), "{ulp:?}");
+    }
+    for ulp in &mut ulps {
+        assert_eq!(worker.resume(ulp), StopReason::Ended { status: 0 });
+    }
+    assert_eq!(state(), before);
+    over(folder)
+}
+
+#[test]
+fn who_uses_more_processor_time_than_it_may_is_warned_and_ends() {
+    let Some(folder) = apart("who_uses_more_processor_time_than_it_may_is_warned_and_ends") else {
+        return;
+    };
+    let image = Image::open(&compile(folder.path(), "limits")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    worker.interrupt_every(EVERY).unwrap();
+    let load = |how| Ulp::load(&image, &words(&["limits", how, "0"]), &[]).unwrap();
+    let warned = StopReason::Ended { status: 128 + libc::SIGXCPU };
+    assert_eq!(run(&mut worker, &mut load("soft"), &image), warned);
+    let mut ulp = load("hard");
+    let StopReason::Asks(UlpRequest { what: ASK_OWN, args: [1, ..] }) =
+        run(&mut worker, &mut ulp, &image)
+    else {
+        panic!("{ulp:?}")
+    };
+    ulp.answer(0);
+    let killed = StopReason::Ended { status: 128 + libc::SIGKILL };
+    assert_eq!(run(&mut worker, &mut ulp, &image), killed);
     over(folder)
 }
 
