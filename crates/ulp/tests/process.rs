@@ -34,6 +34,15 @@ fn run(worker: &mut Worker, ulp: &mut Ulp, image: &Image) -> StopReason {
     }
 }
 
+/// Runs a ULP until it asks with its processor time, and returns that.
+fn turn(worker: &mut Worker, ulp: &mut Ulp, image: &Image) -> u64 {
+    let StopReason::Asks(UlpRequest { what: ASK_OWN, args }) = run(worker, ulp, image) else {
+        panic!("{ulp:?}")
+    };
+    ulp.answer(1);
+    args[0]
+}
+
 /// Processor time of this thread, in nanoseconds.
 fn thread_time() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
@@ -65,23 +74,32 @@ fn no_time_is_counted_for_two_ulps_and_who_waits_has_none() {
     const ALL: u64 = 250_000_000;
     let image = Image::open(&compile(folder.path(), "clocks")).unwrap();
     let mut worker = Worker::begin().unwrap();
-    worker.interrupt_every(EVERY).unwrap();
     let parent = parent_id().to_string();
+    let load = |how, turn| Ulp::load(&image, &words(&["clocks", how, turn, &parent]), &[]).unwrap();
+    // Without interrupts, a ULP's time is all that it has seen itself.
+    let mut ulps = [load("turns", "20"), load("turns", "0")];
+    for _ in 0..3 {
+        let [one, waits] = ulps.each_mut().map(|ulp| turn(&mut worker, ulp, &image));
+        assert!(one >= 20_000_000 && waits == 0, "{one} {waits}");
+    }
+    worker.interrupt_every(EVERY).unwrap();
+    // Interrupts find one of them only.
+    let mut ulps = [load("long", "0"), load("short", "0")];
+    let (before, mut used) = (thread_time(), [0; 2]);
+    for _ in 0..100 {
+        used = ulps.each_mut().map(|ulp| turn(&mut worker, ulp, &image));
+    }
+    let all = thread_time() - before;
+    assert!(used[0] + used[1] <= all + 2 * INTERVAL, "{used:?} of {all}");
     // Two compute in turns of unequal length; the third only asks for its time.
-    let mut ulps = ["5", "3", "0"]
-        .map(|turn| Ulp::load(&image, &words(&["clocks", "turns", turn, &parent]), &[]).unwrap());
+    let mut ulps = ["5", "3", "0"].map(|time| load("turns", time));
     let before = thread_time();
     let mut used = [0; 3];
     while used[0] < ALL || used[1] < ALL {
         for (ulp, used) in ulps.iter_mut().zip(&mut used) {
-            let StopReason::Asks(UlpRequest { what: ASK_OWN, args }) =
-                run(&mut worker, ulp, &image)
-            else {
-                panic!("{ulp:?}")
-            };
-            assert!(args[0] >= *used, "{} after {used}", args[0]);
-            *used = args[0];
-            ulp.answer(1);
+            let now = turn(&mut worker, ulp, &image);
+            assert!(now >= *used, "{now} after {used}");
+            *used = now;
         }
     }
     let all = thread_time() - before;
