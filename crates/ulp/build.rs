@@ -8,7 +8,7 @@ use std::{env, fs};
 include!("library.rs");
 
 /// Sources of the archive.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 18] = [
     "start.c",
     "heap.c",
     "ranges.c",
@@ -25,6 +25,8 @@ const SOURCES: [&str; 16] = [
     "children.c",
     "inherit.c",
     "signals.c",
+    "usage.c",
+    "limits.c",
 ];
 /// Sources of functions during which signal handlers may run.
 const OPEN: [&str; 5] = ["interrupted.S", "kernel.S", "numbers.c", "handlers.c", "process.c"];

@@ -21,6 +21,7 @@ mod stuck;
 mod system;
 
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
+use self::outside::NodeUmask;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES, OUTPUT_NEW};
 use crate::output::OutputTarget;
@@ -98,6 +99,11 @@ pub(crate) struct Node {
     folder: Option<OwnedFd>,
     /// The task in whose own folder the process is. 0: in the original one.
     folder_of: u32,
+    /// The process's original umask and its present one, once a task has changed its own.
+    umask: Option<NodeUmask>,
+    /// PID of the machine's first process, which all tasks have as their parent process. It does
+    /// not change if a task moves.
+    first_process: u32,
     looked: Instant,
     /// Nothing has arrived from other processes for a while.
     quiet: bool,
@@ -152,6 +158,12 @@ impl Node {
             aside_calls: 0,
             folder: None,
             folder_of: 0,
+            umask: None,
+            first_process: match rank {
+                0 => std::process::id(),
+                // It has started this process, which ends with it.
+                _ => std::os::unix::process::parent_id(),
+            },
             looked: Instant::now(),
             quiet: false,
             watch: stuck::Watch::new(),
@@ -221,9 +233,12 @@ impl Node {
     /// Runs one task, and those that it hands off to.
     fn turn(&mut self, mut index: u32) {
         loop {
-            // Only once a task has changed its folder.
+            // Only once a task has changed its folder, or its umask.
             if self.folder.is_some() {
                 self.go_to_folder(index);
+            }
+            if self.umask.is_some() {
+                self.go_to_umask(index);
             }
             let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut)
             else {

@@ -130,6 +130,8 @@ pub(crate) struct Task {
     pub(crate) alarm: Option<(Instant, Duration)>,
     /// Its own folder, if it has changed it.
     pub(crate) folder: Option<OwnedFd>,
+    /// Its own umask, if it has changed it.
+    pub(crate) umask: Option<u32>,
     /// The result of `pvm_parent`.
     pub(crate) parent: i32,
     pub(crate) siblings: Vec<Tid>,

@@ -431,6 +431,38 @@ fn a_task_begins_in_the_folder_that_its_spawner_says() {
     here_and_there(&programs.compiled("images/folder.c"));
 }
 
+#[test]
+fn each_task_has_a_umask_of_its_own() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/umask.c");
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:")).unwrap().trim();
+    for options in [&["-n", "3"][..], &["-n", "3", "--procs", "2", "--place", "interleave"]] {
+        let folder = programs.0.path().to_str().unwrap();
+        let done = run(options, &program, &[folder, mask]);
+        assert!(done.status.success(), "{options:?}: {} {}", done.status, said(&done));
+    }
+}
+
+#[test]
+fn the_parent_process_of_all_tasks_is_the_machines_first() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/parent.c");
+    for processes in ["1", "3"] {
+        let done = run(&["-n", "6", "--procs", processes], &program, &[]);
+        let said = said(&done);
+        let numbers = said.lines().filter_map(|line| line.split_once(' '));
+        let (parents, hosts): (BTreeSet<_>, BTreeSet<_>) = numbers.unzip();
+        assert!(
+            done.status.success()
+                && parents.len() == 1
+                && hosts.len().to_string() == processes
+                && parents.is_subset(&hosts),
+            "{said}"
+        );
+    }
+}
+
 /// Processor time of a process and its children, in ticks of 10 ms.
 fn ticks(process: u32) -> u64 {
     let stat = |path: &Path| std::fs::read_to_string(path.join("stat")).ok();

@@ -7,6 +7,7 @@
 
 #define _GNU_SOURCE
 #include "calls.h"
+#include "usage.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -133,24 +134,21 @@ static long until_ended(pid_t which)
     return result;
 }
 
-pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
+static long waited(pid_t which, int *status, int options, struct rusage *used)
 {
-    if (!upvm_table() || upvm_in_child)
-        return upvm_returns(upvm_call(SYS_wait4, which, (long)status, options, (long)used));
     /* A wait for the group is a wait for this program's own children, not for those of other tasks.
      * A wait for any child does not report stops. */
     if (which == 0 || which == -1)
         which = -1, options &= WNOHANG;
     /* Only the kernel knows about other groups and stopped children. */
     if (which < -1 || options & ~WNOHANG)
-        return upvm_returns(
-            upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0));
+        return upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0);
     for (;;) {
         long done = ended(which, status, options, used);
         if (done > 0)
             forget(done);
         if (done)
-            return upvm_returns(done);
+            return done;
         if (options & WNOHANG) {
             upvm_pause();
             return 0;
@@ -159,11 +157,28 @@ pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
         if (done == -ESRCH)
             continue;
         if (done < 0 && done != -EINTR)
-            return upvm_returns(
-                upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0));
+            return upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0);
         if (done < 0 && !upvm_again(done))
-            return upvm_returns(done);
+            return done;
     }
+}
+
+pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
+{
+    if (!upvm_table() || upvm_in_child)
+        return upvm_returns(upvm_call(SYS_wait4, which, (long)status, options, (long)used));
+    struct rusage its;
+    int its_status = 0;
+    long done = waited(which, &its_status, options, &its);
+    if (done > 0) {
+        if (WIFEXITED(its_status) || WIFSIGNALED(its_status))
+            upvm_child_used(&its);
+        if (status)
+            *status = its_status;
+        if (used)
+            *used = its;
+    }
+    return upvm_returns(done);
 }
 
 pid_t waitpid(pid_t which, int *status, int options)
@@ -185,9 +200,19 @@ int waitid(idtype_t kind, id_t which, siginfo_t *about, int options)
 {
     if (kind == P_PIDFD)
         which = upvm_real(which);
-    if (!upvm_table() || options & WNOHANG)
-        return upvm_returns(upvm_call6(SYS_waitid, kind, which, (long)about, options, 0, 0));
-    return upvm_returns(upvm_aside_again(SYS_waitid, kind, which, (long)about, options, 0, 0));
+    struct rusage its;
+    siginfo_t its_end = {0};
+    if (!about)
+        about = &its_end;
+    long end = (long)about, used = (long)&its;
+    long done = !upvm_table() || options & WNOHANG
+                    ? upvm_call6(SYS_waitid, kind, which, end, options, used, 0)
+                    : upvm_aside_again(SYS_waitid, kind, which, end, options, used, 0);
+    int ended = about->si_code == CLD_EXITED || about->si_code == CLD_KILLED ||
+                about->si_code == CLD_DUMPED;
+    if (!done && about->si_pid > 0 && ended && !(options & WNOWAIT))
+        upvm_child_used(&its);
+    return upvm_returns(done);
 }
 
 UPVM_ALSO(posix_spawn, __posix_spawn);

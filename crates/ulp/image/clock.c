@@ -1,18 +1,31 @@
 /* The clock, read without a system call, by the function that the kernel gives the host. That
  * function is in the host's memory. Its address is in the table, since another process has another
- * one; so an image cannot keep it (start.c). */
+ * one; so an image cannot keep it (start.c). Clocks of this program's processor time are in
+ * usage.c. */
 
 #define _GNU_SOURCE
 #include "calls.h"
+#include "usage.h"
 #include <sys/time.h>
 #include <time.h>
 
 typedef int reads(clockid_t clock, struct timespec *time);
 
+/* Returns 1 if the clock may count processor time, of this program or another. */
+static inline int counts_processor(clockid_t clock)
+{
+    return clock < 0 || clock == CLOCK_PROCESS_CPUTIME_ID || clock == CLOCK_THREAD_CPUTIME_ID;
+}
+
 int clock_gettime(clockid_t clock, struct timespec *time)
 {
     uint64_t *table = upvm_table();
     long result;
+    if (counts_processor(clock) && upvm_is_own_time(clock)) {
+        uint64_t used = upvm_used();
+        *time = (struct timespec){used / 1000000000, used % 1000000000};
+        return 0;
+    }
     if (table && table[UPVM_TABLE_CLOCK])
         result = ((reads *)table[UPVM_TABLE_CLOCK])(clock, time);
     else

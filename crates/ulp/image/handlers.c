@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "calls.h"
 #include "handlers.h"
+#include "usage.h"
 
 struct sigaction upvm_actions[65];
 int upvm_restarts;
@@ -73,7 +74,10 @@ void upvm_signals(uint64_t *table)
 /* Called from interrupted.S. Handlers run here if the host allows it. */
 __attribute__((used)) void upvm_look_around(uint64_t *table)
 {
-    if (upvm_ask_quietly(table, UPVM_ASK_INTERRUPTED, 0, 0, 0, 0))
+    long may = upvm_ask_quietly(table, UPVM_ASK_INTERRUPTED, 0, 0, 0, 0);
+    upvm_interrupt_time();
+    upvm_check_time(table);
+    if (may)
         upvm_signals(table);
 }
 

@@ -94,6 +94,25 @@ MADE(time, time(AT(0)))
 MADE(alarm, alarm(w[0]))
 BY(getitimer, w[1] ? getitimer(w[0], AT(1)) : (errno = EFAULT, -1))
 
+BY(clock_getres, clock_getres(w[0], AT(1)))
+BY(getrusage, w[1] ? getrusage(w[0], AT(1)) : (errno = EFAULT, -1))
+MADE(times, times(AT(0)))
+
+MADE(umask, umask(w[0]))
+BY(getrlimit, w[1] ? getrlimit(w[0], AT(1)) : (errno = EFAULT, -1))
+BY(setrlimit, w[1] ? setrlimit(w[0], AT(1)) : (errno = EFAULT, -1))
+BY(prlimit64, prlimit(w[0], w[1], AT(2), AT(3)))
+BY(setpriority, setpriority(w[0], w[1], w[2]))
+BY(prctl, prctl(w[0], w[1], w[2], w[3], w[4]))
+
+/* libc returns 20 less what the kernel does. */
+static long made_getpriority(long *w)
+{
+    errno = 0;
+    long priority = getpriority(w[0], w[1]);
+    return errno ? -errno : 20 - priority;
+}
+
 /* Without a time, as the kernel takes it: no timer. */
 static long made_setitimer(long *w)
 {
@@ -103,6 +122,7 @@ static long made_setitimer(long *w)
 
 MADE(getpid, getpid())
 MADE(gettid, gettid())
+MADE(getppid, getppid())
 BY(getpgid, getpgid(w[0]))
 BY(getsid, getsid(w[0]))
 BY(kill, kill(w[0], w[1]))

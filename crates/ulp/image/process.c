@@ -4,6 +4,12 @@
 
 #define _GNU_SOURCE
 #include "calls.h"
+#include "reasons.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The host's number for this program, which no process has: it is larger than any that the kernel
@@ -19,6 +25,14 @@ pid_t getpid(void)
 pid_t gettid(void)
 {
     return upvm_table() && !upvm_in_child ? getpid() : (pid_t)upvm_call(SYS_gettid, 0, 0, 0, 0);
+}
+
+/* The number that the host chooses: the same wherever the program runs. */
+pid_t getppid(void)
+{
+    uint64_t *table = upvm_table();
+    return table && !upvm_in_child ? (pid_t)table[UPVM_TABLE_PARENT]
+                                   : (pid_t)upvm_call(SYS_getppid, 0, 0, 0, 0);
 }
 
 int upvm_is_own(pid_t process)
@@ -53,6 +67,80 @@ int tgkill(pid_t process, pid_t thread, int number)
     return upvm_returns(upvm_call(SYS_tgkill, process, thread, number, 0));
 }
 
+/* A mask of its own: the host sets it whenever this program goes on. */
+mode_t umask(mode_t mask)
+{
+    uint64_t *table = upvm_table();
+    return table && !upvm_in_child ? UPVM_ASK(table, UPVM_ASK_UMASK, mask & 0777, 0, 0, 0)
+                                   : upvm_call(SYS_umask, mask, 0, 0, 0);
+}
+
+/* Length of a name, with its end. */
+#define NAME 16
+static char name[NAME];
+static char is_named;
+
+/* The program's name, until it sets another. */
+static const char *its_name(void)
+{
+    return is_named ? name : program_invocation_short_name;
+}
+
+/* Questions, whose answers for the host's thread hold for each of its programs, and names for
+ * memory. */
+static int is_harmless(int what, unsigned long first)
+{
+    switch (what) {
+    case PR_CAPBSET_READ:
+    case PR_GET_CHILD_SUBREAPER:
+    case PR_GET_DUMPABLE:
+    case PR_GET_KEEPCAPS:
+    case PR_GET_NO_NEW_PRIVS:
+    case PR_GET_PDEATHSIG:
+    case PR_GET_SECCOMP:
+    case PR_GET_SECUREBITS:
+    case PR_GET_THP_DISABLE:
+    case PR_GET_TID_ADDRESS:
+    case PR_GET_TIMERSLACK:
+    case PR_GET_TIMING:
+    case PR_GET_TSC:
+    case PR_MCE_KILL_GET:
+    case PR_SET_VMA: return 1;
+    case PR_CAP_AMBIENT: return first == PR_CAP_AMBIENT_IS_SET;
+    default: return 0;
+    }
+}
+
+int prctl(int what, ...)
+{
+    unsigned long words[4];
+    va_list all;
+    va_start(all, what);
+    for (int word = 0; word < 4; word++)
+        words[word] = va_arg(all, unsigned long);
+    va_end(all);
+    if (!upvm_table() || upvm_in_child || is_harmless(what, words[0]))
+        return upvm_returns(upvm_call6(SYS_prctl, what, words[0], words[1], words[2], words[3], 0));
+    switch (what) {
+    case PR_SET_NAME:
+        strncpy(name, (const char *)words[0], NAME - 1);
+        is_named = 1;
+        return 0;
+    case PR_GET_NAME: {
+        char *to = (char *)words[0];
+        strncpy(to, its_name(), NAME - 1);
+        to[NAME - 1] = 0;
+        return 0;
+    }
+    }
+    char call[32];
+    snprintf(call, sizeof call, "prctl(%d)", what);
+    return upvm_returns(upvm_refuse(call, PROCESS));
+}
+
+UPVM_ALSO(getppid, __getppid);
+UPVM_ALSO(umask, __umask);
+UPVM_ALSO(prctl, __prctl);
 UPVM_ALSO(getpid, __getpid);
 UPVM_ALSO(gettid, __gettid);
 UPVM_ALSO(getpgid, __getpgid);

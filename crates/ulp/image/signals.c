@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "calls.h"
 #include "handlers.h"
+#include "reasons.h"
 #include <signal.h>
 #include <string.h>
 #include <sys/time.h>
@@ -167,7 +168,14 @@ static long whole(const struct timeval *time)
 
 int setitimer(enum __itimer_which kind, const struct itimerval *new, struct itimerval *old)
 {
-    /* Timers that count processor time would count that of all tasks. */
+    if (kind == ITIMER_VIRTUAL || kind == ITIMER_PROF) {
+        /* It has no such timer. */
+        if (new && !new->it_value.tv_sec && !new->it_value.tv_usec)
+            return getitimer(kind, old);
+        return upvm_returns(upvm_refuse(
+            kind == ITIMER_PROF ? "setitimer(ITIMER_PROF)" : "setitimer(ITIMER_VIRTUAL)",
+            "it counts the time of all tasks; use ITIMER_REAL, or ask by clock"));
+    }
     if (kind != ITIMER_REAL || !new)
         return upvm_returns(-EINVAL);
     long first = whole(&new->it_value), second = whole(&new->it_interval);
@@ -176,6 +184,11 @@ int setitimer(enum __itimer_which kind, const struct itimerval *new, struct itim
 
 int getitimer(enum __itimer_which kind, struct itimerval *old)
 {
+    if (kind == ITIMER_VIRTUAL || kind == ITIMER_PROF) {
+        if (old)
+            *old = (struct itimerval){{0, 0}, {0, 0}};
+        return 0;
+    }
     return upvm_returns(kind != ITIMER_REAL ? -EINVAL : timer(0, 0, 0, old));
 }
 
@@ -188,11 +201,10 @@ unsigned int alarm(unsigned int seconds)
     return left || !old.it_value.tv_usec ? left : 1;
 }
 
-/* The signals of such timers would come to the process. */
 int timer_create(clockid_t clock, struct sigevent *event, timer_t *made)
 {
     (void)clock, (void)event, (void)made;
-    return upvm_returns(-ENOSYS);
+    return upvm_returns(upvm_refuse("timer_create", TIMERS));
 }
 
 UPVM_ALSO(sigaction, __sigaction);

@@ -87,7 +87,7 @@ pub const TABLE_CALL: u64 = 72;
 /// The image's handler of system calls that its program makes itself, once they are caught.
 pub const TABLE_CAUGHT: u64 = 73;
 /// Nanoseconds of processor time that the ULP has used, as far as interrupts have shown. The host
-/// writes it.
+/// adds to it at each interrupt.
 pub const TABLE_TIME: u64 = 74;
 /// The number that `getppid` returns.
 pub const TABLE_PARENT: u64 = 75;
@@ -98,13 +98,21 @@ pub const TABLE_STACK: u64 = 76;
 pub const TABLE_LIBRARY: u64 = 80;
 pub const LIBRARY_LINES: u64 = 19;
 
-/// Offsets from GS that an image uses while it runs: of the table's address, of the byte that says
-/// whether system calls of programs are caught, and of the doors, `DOORS` functions at most that
-/// all images share.
+/// Offsets from GS that an image uses while it runs: of its context's address, of the table's
+/// address, of the byte that says whether system calls of programs are caught, of the thread's
+/// processor time that interrupts have assigned to ULPs and to the host, in nanoseconds, and of the
+/// doors, `DOORS` functions at most that all images share.
+pub const GS_CURRENT: u64 = 16;
 pub const GS_TABLE: u64 = 24;
 pub const GS_CATCHES: u64 = 52;
+pub const GS_ASSIGNED: u64 = 128;
 pub const GS_DOORS: u64 = 64;
 pub const DOORS: u64 = 8;
+/// Offset of the last question in a context. Each question replaces it.
+pub const CONTEXT_WHAT: u64 = 16;
+/// What an image writes there when it reads its processor time. While it is there, no other ULP has
+/// run since.
+pub const TIMED: u64 = 1 << 60;
 
 /// Version in the note that identifies an image, to be raised when anything here changes.
 pub const VERSION: u64 = 8;
@@ -138,5 +146,7 @@ pub const ASK_FOLDER: u64 = 6;
 /// Nothing: the ULP was interrupted while it computed, and continues when the host has checked what
 /// has arrived. The answer is 0, or 1 if signal handlers may run first.
 pub const ASK_INTERRUPTED: u64 = 7;
+/// To have this mask for the files that the ULP makes (`umask(2)`). The answer is the former mask.
+pub const ASK_UMASK: u64 = 8;
 /// Requests from here on are defined by the library above.
 pub const ASK_OWN: u64 = 16;

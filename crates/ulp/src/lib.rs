@@ -68,7 +68,8 @@ pub use catching::NotCaught;
 pub use crash::Crash;
 pub use image::{Image, NoImage};
 pub use layout::{
-    ASK_ASIDE, ASK_FOLDER, ASK_OWN, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIELD, NOT_ASIDE,
+    ASK_ASIDE, ASK_FOLDER, ASK_OWN, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_UMASK, ASK_YIELD,
+    NOT_ASIDE,
 };
 pub use loading::{NotLoaded, UlpOptions};
 pub use shared::{NotShared, SharedImage};

@@ -22,9 +22,14 @@
 //! While a ULP runs, the worker's own stack ends in rbp, rbx and the address where the worker goes
 //! on.
 
-use crate::layout::{DOORS, GS_CATCHES, GS_DOORS, GS_TABLE, SLOT, TABLE_CAUGHT, TABLE_INTERRUPTED};
+use crate::interrupts::{assign, thread_time};
+use crate::layout::{
+    CONTEXT_WHAT, DOORS, GS_ASSIGNED, GS_CATCHES, GS_CURRENT, GS_DOORS, GS_TABLE, SLOT,
+    TABLE_CAUGHT, TABLE_INTERRUPTED, TIMED,
+};
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
 
 /// The default control words, as they lie on a stack: MXCSR, and above it the x87 unit's.
 pub(crate) const CONTROL: u64 = 0x037F_0000_1F80;
@@ -34,6 +39,8 @@ const CONTROLS: u32 = 0xFFC0;
 
 /// A value of [`Context::what`]: the ULP did not ask, but has crashed.
 pub(crate) const CRASHED: u64 = u64::MAX;
+
+const _: () = assert!(TIMED != CRASHED, "a value of no question");
 
 /// What is kept of a ULP while it does not run, and how it and the host communicate.
 ///
@@ -62,7 +69,8 @@ pub(crate) struct Context {
 /// Number of argument words of a question.
 pub(crate) const ARGS: usize = 4;
 
-const _: () = assert!(offset_of!(Context, next) == 64);
+const _: () =
+    assert!(offset_of!(Context, next) == 64 && offset_of!(Context, what) as u64 == CONTEXT_WHAT);
 
 /// What is kept of the host's thread while a ULP runs. GS points here.
 #[repr(C, align(64))]
@@ -71,7 +79,7 @@ pub(crate) struct Host {
     sp: u64,
     fs: u64,
     /// Context of the ULP that runs; 0 while none does.
-    current: u64,
+    pub(crate) current: u64,
     /// Its table: what runs on its stack finds it by GS.
     table: u64,
     /// Context of the ULP that ran last.
@@ -85,6 +93,8 @@ pub(crate) struct Host {
     pub(crate) catches: u8,
     /// Functions that images call by GS.
     pub(crate) doors: EntryPoints,
+    /// The thread's processor time that interrupts have assigned: see [`crate::interrupts`].
+    pub(crate) assigned: AtomicU64,
     /// Registers of the ULP that crashed or was interrupted last, in the kernel's order (`gregs`,
     /// without the segment registers).
     pub(crate) registers: [u64; REGISTERS],
@@ -99,6 +109,8 @@ const _: () = assert!(
     offset_of!(Host, table) as u64 == GS_TABLE
         && offset_of!(Host, doors) as u64 == GS_DOORS
         && offset_of!(Host, catches) as u64 == GS_CATCHES
+        && offset_of!(Host, current) as u64 == GS_CURRENT
+        && offset_of!(Host, assigned) as u64 == GS_ASSIGNED
 );
 
 impl Host {
@@ -122,6 +134,7 @@ impl Host {
             control: CONTROL,
             thread,
             catches: CATCHES,
+            assigned: AtomicU64::new(thread_time()),
             doors,
             registers: [0; REGISTERS],
         }
@@ -352,12 +365,11 @@ const RIP: usize = GREGS + 8 * libc::REG_RIP as usize;
 const ADDRESS: usize = 16;
 const CODE: usize = 8;
 
-/// Finds the ULP that runs on this thread, in a signal handler.
+/// Finds the host of this thread, in a signal handler.
 ///
-/// Leaves its context in rax and the host in r8, or goes to label 2 if none runs. For a template
-/// with `gettid`, `thread` and `current`. Other threads have no host, or that of the thread that
-/// started them.
-macro_rules! running {
+/// Leaves it in r8, or goes to label 2 if there is none. For a template with `gettid` and `thread`.
+/// Other threads have no host, or that of the thread that started them.
+macro_rules! here {
     () => {
         "rdgsbase r8
         test r8, r8
@@ -365,8 +377,16 @@ macro_rules! running {
         mov eax, {gettid}
         syscall
         cmp eax, [r8 + {thread}]
-        jne 2f
-        mov rax, [r8 + {current}]
+        jne 2f"
+    };
+}
+
+/// Leaves the context of the ULP that runs on this host's thread in rax, or goes to label 2.
+///
+/// For a template with `current`, after [`here`].
+macro_rules! running {
+    () => {
+        "mov rax, [r8 + {current}]
         test rax, rax
         jz 2f"
     };
@@ -379,6 +399,7 @@ macro_rules! running {
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn crashed() {
     naked_asm!(
+        here!(),
         running!(),
         "mov gs:[{last}], rax",
         "mov qword ptr [rax + {what}], -1",
@@ -421,12 +442,21 @@ pub(crate) extern "sysv64" fn crashed() {
 
 /// The handler of the signal that interrupts a ULP.
 ///
-/// While a ULP runs its own code, and can be interrupted, this continues in its image's handler, as
-/// if the kernel had called that. Otherwise it does nothing: the host, or shared code, is done
-/// soon.
+/// First it assigns the processor time since the last one. While a ULP runs its own code, and can
+/// be interrupted, this continues in its image's handler, as if the kernel had called that.
+/// Otherwise it does nothing more: the host, or shared code, is done soon.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn interrupted() {
     naked_asm!(
+        here!(),
+        "push rdx",
+        "push r8",
+        "sub rsp, 8",
+        "mov rdi, r8",
+        "call {assign}",
+        "add rsp, 8",
+        "pop r8",
+        "pop rdx",
         running!(),
         "mov rax, [rax + {table}]",
         "mov r9, [rdx + {rip}]",
@@ -452,6 +482,7 @@ pub(crate) extern "sysv64" fn interrupted() {
         rip = const RIP,
         slot = const SLOT.trailing_zeros(),
         handler = const TABLE_INTERRUPTED * 8,
+        assign = sym assign,
         stack_flags = const STACK_FLAGS,
         gregs = const GREGS,
         registers = const offset_of!(Host, registers),
@@ -462,7 +493,7 @@ pub(crate) extern "sysv64" fn interrupted() {
 /// The handler of SIGSYS: a ULP's program has made a system call itself.
 ///
 /// Continues in the image's handler, as if the kernel had called that. The kernel does this only on
-/// a worker's thread, so the check of [`running`](interrupted) is not needed.
+/// a worker's thread, so no check is needed that it is one.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn caught() {
     naked_asm!(

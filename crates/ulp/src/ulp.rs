@@ -142,6 +142,7 @@ impl Ulp {
         new.rest.known = DebugRegistration::new(&image.whole_path, new.base(), image.dynamic);
         let sp = new.fill(image, args, environment);
         new.context.get_mut().sp = sp;
+        new.set_parent(std::process::id());
         Ok(new)
     }
 
@@ -167,6 +168,13 @@ impl Ulp {
     /// To be called before the ULP runs.
     pub fn call_it(&mut self, task: i32) {
         put(self.table() + TABLE_TASK * 8, task as u64);
+    }
+
+    /// Sets the number that `getppid` returns. By default it is this process's.
+    ///
+    /// To be called before the ULP runs.
+    pub fn set_parent(&mut self, process: u32) {
+        put(self.table() + TABLE_PARENT * 8, process.into());
     }
 
     /// Answers the ULP's question.
@@ -376,7 +384,6 @@ impl Ulp {
             (TABLE_PROCESS, u64::from(std::process::id())),
             (TABLE_CLOCK, crate::clock::address()),
             (TABLE_CALL, switch::call as *const () as u64),
-            (TABLE_PARENT, u64::from(std::process::id())),
             (TABLE_STACK, self.slot.stack()),
             (TABLE_FILES, STANDARD[0]),
             (TABLE_FILES + 1, STANDARD[1]),

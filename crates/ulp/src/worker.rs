@@ -3,7 +3,7 @@
 use crate::backtrace::KernelRegisters;
 use crate::catching::{Catching, NotCaught};
 use crate::crash::{self, Crash};
-use crate::interrupts::Interrupts;
+use crate::interrupts::{Interrupts, thread_time};
 use crate::layout::{ASK_EXIT, ASK_INTERRUPTED};
 use crate::shared::SharedImage;
 use crate::slot::UlpSlot;
@@ -11,6 +11,7 @@ use crate::switch::{self, ARGS, CRASHED, Context, Host};
 use crate::ulp::Ulp;
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{fmt, io, mem, ptr};
 
@@ -159,6 +160,9 @@ impl Worker {
     /// counts the time in steps of about 4 ms, the interval between two of its own checks. A thread
     /// that sleeps is not interrupted, and takes no processor time for this.
     ///
+    /// The signal also measures the processor time of each ULP, which programs ask for (`clock`,
+    /// `times`, `getrusage`).
+    ///
     /// The signal is SIGVTALRM, whose handler the process has from now on. It may end a system call
     /// that a ULP itself makes with EINTR, unless the kernel restarts that call (`signal(7)`).
     ///
@@ -166,6 +170,10 @@ impl Worker {
     /// There is a handler for SIGVTALRM already, or the kernel refuses a timer.
     pub fn interrupt_every(&mut self, time: Duration) -> io::Result<()> {
         self.interrupts = None;
+        // The time so far belongs to no ULP.
+        // SAFETY: the host is this thread's.
+        let assigned = unsafe { &(*self.host.as_ptr()).assigned };
+        assigned.fetch_max(thread_time(), Ordering::Relaxed);
         self.interrupts = Some(Interrupts::begin(time)?);
         self.mask = mask();
         Ok(())

@@ -182,14 +182,20 @@ fn is_as(task: Outcome, process: Outcome, number: i64) -> bool {
         (Ended, Failed(error)) if error == i64::from(libc::EFAULT) => true,
         (task, process) if wrong(task) && wrong(process) => true,
         // Some of what these calls do is refused.
-        (Failed(error), _) => error == i64::from(libc::ENOSYS) && PARTLY.contains(&number),
+        (Failed(error), _) => PARTLY.contains(&(number, error as i32)),
         _ => false,
     }
 }
 
-/// Calls of which a part is refused.
-const PARTLY: [i64; 4] =
-    [libc::SYS_personality, libc::SYS_arch_prctl, libc::SYS_prctl, libc::SYS_rseq];
+/// Calls of which a part is refused, and with which error.
+const PARTLY: [(i64, i32); 6] = [
+    (libc::SYS_personality, libc::ENOSYS),
+    (libc::SYS_arch_prctl, libc::ENOSYS),
+    (libc::SYS_prctl, libc::ENOSYS),
+    (libc::SYS_rseq, libc::ENOSYS),
+    (libc::SYS_setrlimit, libc::EPERM),
+    (libc::SYS_prlimit64, libc::EPERM),
+];
 
 /// Calls that would never return, or leave something behind.
 const LEFT_OUT: [i64; 5] =

@@ -66,9 +66,9 @@ fn two_programs_share_memory_through_a_descriptor() {
     let file = rustix::fs::memfd_create("shared", rustix::fs::MemfdFlags::empty()).unwrap();
     rustix::fs::ftruncate(&file, 4096).unwrap();
     let mut worker = Worker::begin().unwrap();
-    let number = file.as_raw_fd().to_string();
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let mut all =
-        [(); 2].map(|()| Ulp::load(&image, &words(&["maps", "shared", &number]), &[]).unwrap());
+        [(); 2].map(|()| Ulp::load(&image, &words(&["maps", "shared", &path]), &[]).unwrap());
     for turn in 0..6 {
         let ulp = &mut all[turn % 2];
         let StopReason::Asks(UlpRequest { what, args }) = worker.resume(ulp) else {

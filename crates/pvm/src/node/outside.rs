@@ -40,6 +40,27 @@ pub(super) fn silence(descriptor: &OwnedFd) {
     let _ = rustix::io::read(descriptor, &mut [0; 8]);
 }
 
+/// The umask of a process, some of whose tasks have their own.
+pub(super) struct NodeUmask {
+    /// Of tasks that have not changed theirs.
+    original: u32,
+    present: u32,
+}
+
+impl NodeUmask {
+    fn change_to(&mut self, mask: u32) {
+        if self.present != mask {
+            self.present = mask;
+            set_umask(mask);
+        }
+    }
+}
+
+/// Sets the process's umask, and returns the former one.
+fn set_umask(mask: u32) -> u32 {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask)).as_raw_mode()
+}
+
 /// Opens a folder, to change into it later.
 fn folder(path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     let flags =
@@ -265,8 +286,30 @@ impl Node {
         }
     }
 
-    /// Moves the process to its original folder.
+    /// Gives the task a umask of its own, and answers with the one that it had.
+    pub(super) fn own_umask(&mut self, index: u32, mask: u32) {
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let present = set_umask(mask);
+        let node = self.umask.get_or_insert(NodeUmask { original: present, present });
+        node.present = mask;
+        task.ulp.answer(task.umask.replace(mask).unwrap_or(node.original).into());
+    }
+
+    /// Gives the process this task's umask.
+    pub(super) fn go_to_umask(&mut self, index: u32) {
+        let Some(task) = self.tasks.get(index as usize).and_then(Option::as_deref) else { return };
+        if let Some(node) = &mut self.umask {
+            node.change_to(task.umask.unwrap_or(node.original));
+        }
+    }
+
+    /// Moves the process to its original folder, and gives it its original umask.
     pub(super) fn go_home(&mut self) {
+        if let Some(node) = &mut self.umask {
+            node.change_to(node.original);
+        }
         if let Some(folder) = self.folder.as_ref().filter(|_| self.folder_of != 0) {
             self.folder_of = 0;
             let _ = fchdir(folder.as_fd());

@@ -8,7 +8,7 @@ use crate::tid::Tid;
 use crate::wire::Packet;
 use std::time::{Duration, Instant};
 use upcall_ulp::{
-    ASK_ASIDE, ASK_FOLDER, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIELD, Block, UlpRequest,
+    ASK_ASIDE, ASK_FOLDER, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_UMASK, ASK_YIELD, Block, UlpRequest,
 };
 
 /// `microseconds` of a receive that is answered at once, without running another task.
@@ -78,6 +78,10 @@ impl Node {
             }
             ASK_FOLDER => {
                 self.own_folder(index, first as i32);
+                NextTask::Same
+            }
+            ASK_UMASK => {
+                self.own_umask(index, first as u32);
                 NextTask::Same
             }
             ASK_YIELD => {

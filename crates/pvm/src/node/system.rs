@@ -57,6 +57,7 @@ impl Node {
             error::OUT_OF_RES
         })?;
         ulp.call_it(tid.number());
+        ulp.set_parent(self.first_process);
         self.begin(Task {
             ulp,
             state: TaskState::Starts,
@@ -68,6 +69,7 @@ impl Node {
             descriptor: None,
             alarm: None,
             folder,
+            umask: None,
             parent: plan.parent,
             siblings: vec![tid],
             context: plan.context,

@@ -238,7 +238,7 @@ int main(int argc, char **argv)
         return a[0];
     }
     case 's': { /* memory that two share through a descriptor */
-        volatile char *a = mmap(0, P, RW, MAP_SHARED, atoi(argv[2]), 0);
+        volatile char *a = mmap(0, P, RW, MAP_SHARED, open(argv[2], O_RDWR), 0);
         CHECK(is_here((void *)a));
         while (UPVM_ASK(upvm_table(), UPVM_ASK_OWN, (long)a, a[0], 0, 0))
             a[0]++;

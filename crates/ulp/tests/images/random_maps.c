@@ -11,6 +11,8 @@
 
 #define P UPVM_PAGE
 #define PAGES (UPVM_SLOT / P)
+/* A page near the end of those for maps. */
+#define TOP (((upvm_table()[UPVM_TABLE_HEAP_END] - UPVM_RANGES - slot) / P) - 8)
 #define RW (PROT_READ | PROT_WRITE)
 #define CHECK(that)                                                                     \
     do {                                                                                \
@@ -80,9 +82,9 @@ static void check(unsigned page, unsigned pages)
 static unsigned some(void)
 {
     if (!count)
-        return PAGES - 1000;
+        return TOP - 480;
     unsigned page = places[random_below(count < 1 << 16 ? count : 1 << 16)] + random_below(24) - 8;
-    unsigned least = number(sbrk(0)) + 1, most = PAGES - 600;
+    unsigned least = number(sbrk(0)) + 1, most = TOP - 80;
     return page < least ? least : page > most ? most : page;
 }
 
@@ -131,7 +133,7 @@ static void move(unsigned pages)
     char *to = mremap(from, pages * P, more * P, flags, at(page));
     if (to == MAP_FAILED) {
         CHECK(!flags && errno == ENOMEM && more > pages);
-        CHECK(!is_free(number(from) + pages, more - pages) || number(from) + more > PAGES - 520);
+        CHECK(!is_free(number(from) + pages, more - pages) || number(from) + more > TOP);
         return;
     }
     unsigned words[12], kept = pages < more ? pages : more;
@@ -169,7 +171,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, 0, _IONBF, 0);
     sbrk(2 << 20);
     highest = (char *)sbrk(0) + (2 << 20);
-    munmap(at(PAGES - 1000), P);
+    munmap(at(TOP - 480), P);
     for (step = 0; step < steps; step++) {
         unsigned pages = 1 + random_below(12);
         switch (random_below(8)) {
@@ -180,12 +182,12 @@ int main(int argc, char **argv)
         case 7: check(some(), pages); break;
         }
     }
-    for (unsigned page = number(sbrk(0)) + 2; page < PAGES - 520; page++)
+    for (unsigned page = number(sbrk(0)) + 2; page < TOP; page++)
         check(page, 1);
     /* All comes back, and is one range. */
     char *heap = (char *)(((uintptr_t)sbrk(0) + P - 1) & -P);
-    CHECK(!munmap(heap, at(PAGES - 520) - heap));
-    char *all = mmap(0, at(PAGES - 520) - heap, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(!munmap(heap, at(TOP) - heap));
+    char *all = mmap(0, at(TOP) - heap, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(all != MAP_FAILED);
     printf("%u pages were written\n", last);
     return 0;

@@ -1,0 +1,7 @@
+/* Ends with its former umask. */
+#include <sys/stat.h>
+
+int main(void)
+{
+    return umask(0100027);
+}
