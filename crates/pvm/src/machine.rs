@@ -5,6 +5,7 @@ use crate::error;
 use crate::output::Catcher;
 use crate::remote::TaskSpec;
 use crate::services::{Effect, Services};
+use crate::task::is_spared;
 use crate::tid::{THIS_HOST, Tid};
 use crate::wire::Packet;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -67,6 +68,8 @@ pub(crate) struct TaskEntry {
     catcher: Option<Catcher>,
     /// Whether the task has left the machine.
     left: bool,
+    /// Whether a reset spares it.
+    spared: bool,
     /// Whether it is one of the machine's initial tasks.
     first: bool,
 }
@@ -224,12 +227,17 @@ impl Machine {
                 self.slots.give_back(slot);
                 continue;
             };
-            let (parent, catcher, first) =
-                (open.plan.parent, open.plan.output.catcher(), open.spawner.is_none());
-            self.tasks.insert(
-                tid,
-                TaskEntry { parent, program: program.into(), slot, catcher, left: false, first },
-            );
+            let plan = &open.plan;
+            let entry = TaskEntry {
+                parent: plan.parent,
+                program: program.into(),
+                slot,
+                catcher: plan.output.catcher(),
+                left: false,
+                spared: is_spared(&plan.options),
+                first: open.spawner.is_none(),
+            };
+            self.tasks.insert(tid, entry);
         }
         open.started.insert(rank, all);
         if !open.waits.is_empty() {
@@ -316,6 +324,18 @@ impl Machine {
         if let Some(entry) = self.tasks.get_mut(&tid) {
             entry.left = false;
         }
+    }
+
+    /// Records whether a reset spares a task.
+    pub(crate) fn spare(&mut self, tid: Tid, is_spared: bool) {
+        if let Some(entry) = self.tasks.get_mut(&tid) {
+            entry.spared = is_spared;
+        }
+    }
+
+    /// The tasks that a reset spares.
+    pub(crate) fn spared(&self) -> impl Iterator<Item = Tid> {
+        self.tasks.iter().filter(|(_, entry)| entry.spared).map(|(tid, _)| *tid)
     }
 
     pub(crate) fn is_there(&self, tid: Tid) -> bool {

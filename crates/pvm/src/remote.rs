@@ -69,6 +69,8 @@ pub(crate) enum ControlMessage {
     Left { tid: i32 },
     /// To the first process: a task that had left has enrolled again.
     Entered { tid: i32 },
+    /// To the first process: whether a reset spares the task from now on.
+    Spared { tid: i32, is_spared: bool },
     /// To the first process: a task has ended with this status, and this task caught its output.
     Ended { tid: i32, status: i32, catcher: Option<Catcher> },
     /// To the task's process: end the task.

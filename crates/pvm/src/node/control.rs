@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
 use crate::shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
-use crate::task::{Task, TaskMessage, TaskState, Want};
+use crate::task::{self, Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
 use crate::wire::Packet;
 use std::collections::VecDeque;
@@ -24,8 +24,6 @@ use upcall_message::Rank;
 const LONGEST: Duration = Duration::from_secs(1);
 /// The number of the node's own timers. No task has it.
 const NOBODY: u32 = 0;
-/// The option of a task that a reset spares.
-const NO_RESET: i32 = 25;
 
 /// The console and the requests of the first process; see the module.
 pub(crate) struct NodeControl {
@@ -388,7 +386,7 @@ impl Node {
             process: std::process::id(),
             pid: task.ulp.process(),
             slot: Some(task.ulp.slot()),
-            stays: task.option(NO_RESET) != 0,
+            stays: task::is_spared(&task.options),
         };
         self.tasks.iter().flatten().map(|task| seen(task)).collect()
     }

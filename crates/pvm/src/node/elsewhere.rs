@@ -226,6 +226,9 @@ impl Node {
             ControlMessage::Entered { tid } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.entered(tid))
             }
+            ControlMessage::Spared { tid, is_spared } => {
+                Tid::of(tid).into_iter().for_each(|tid| machine.spare(tid, is_spared))
+            }
             ControlMessage::Ended { tid, status, catcher } => {
                 Tid::of(tid)
                     .into_iter()
@@ -261,6 +264,10 @@ impl Node {
                     }
                 };
                 return Some(machine.list(first.unwrap_or(-1), process, flags));
+            }
+            ops::OP_NO_RESETS => {
+                let all = machine.spared().map(Tid::number).collect::<Vec<_>>();
+                return Some((all.len() as i32, Packet::default().ints(all)));
             }
             ops::OP_TASK_STATE
                 if first.and_then(Tid::of).is_some_and(|tid| machine.is_there(tid)) =>

@@ -7,7 +7,7 @@ use crate::ops;
 use crate::output::{Output, OutputTarget};
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
-use crate::task::{Task, TaskState};
+use crate::task::{self, Task, TaskState};
 use crate::tid::{HOST, Tid};
 use crate::wire::{Packet, PacketReader, exact};
 use rustix::event::{EventfdFlags, eventfd};
@@ -26,7 +26,6 @@ const NO_PARENT: i32 = 64;
 /// Options that the host handles.
 const OUTPUT: [i32; 3] = [4, 5, 21];
 const SELF_OUTPUT: [i32; 3] = [12, 13, 23];
-const NO_RESET: i32 = 25;
 
 impl Node {
     /// Creates a task in this process, in a slot that no other task of the machine has. Returns its
@@ -114,11 +113,6 @@ impl Node {
                 let all = task.siblings.iter().map(|tid| tid.number());
                 (task.siblings.len() as i32, Packet::default().ints(all))
             }
-            ops::OP_NO_RESETS => {
-                let spared = self.tasks.iter().flatten().filter(|task| task.option(NO_RESET) != 0);
-                let all = spared.map(|task| task.tid.number()).collect::<Vec<_>>();
-                (all.len() as i32, Packet::default().ints(all))
-            }
             ops::OP_OUTPUT => {
                 self.output(index, bytes);
                 (error::OK, Packet::default())
@@ -177,7 +171,14 @@ impl Node {
                 self.tell_first(ControlMessage::Left { tid });
                 return NextTask::Same;
             }
-            ops::OP_OPTION => option(task, first, second, third != 0),
+            ops::OP_OPTION => {
+                let old = option(task, first, second, third != 0);
+                task.ulp.answer(old.into());
+                if first == task::NO_RESET && third != 0 {
+                    self.tell_first(ControlMessage::Spared { tid, is_spared: second != 0 });
+                }
+                return NextTask::Same;
+            }
             ops::OP_OUTPUT_KIND => i32::from(task.output.to != OutputTarget::Own),
             ops::OP_KILL => {
                 task.ulp.answer(0);
