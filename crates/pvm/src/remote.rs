@@ -73,9 +73,9 @@ pub(crate) enum ControlMessage {
     Spared { tid: i32, is_spared: bool },
     /// To the first process: a task has ended with this status, and this task caught its output.
     Ended { tid: i32, status: i32, catcher: Option<Catcher> },
-    /// To the task's process: end the task.
+    /// From the first process: end the task.
     Kill { tid: i32 },
-    /// To the task's process: send the task a signal.
+    /// From the first process: send the task a signal.
     Signal { tid: i32, signal: i32 },
     /// To all processes: the machine ends.
     Halt,

@@ -93,6 +93,22 @@ fn what_is_sent_because_of_a_message_comes_after_it_by_whatever_way() {
     }
 }
 
+/// Kills and signals go by way of the first process, which computes here, and messages do not.
+#[test]
+fn kills_signals_and_messages_of_a_task_come_in_its_order() {
+    let programs = Programs::new();
+    let place = programs.0.path().join("place");
+    std::fs::write(&place, "0\n1\n2\n2\n").unwrap();
+    let place = format!("--place={}", place.display());
+    let program = programs.compiled("images/ordered.c");
+    for options in [&["-n", "4"][..], &["-n", "4", "--procs", "3", &place]] {
+        let done = run(options, &program, &[]);
+        // The status of the task that was killed.
+        assert_eq!(done.status.code(), Some(128 + 15), "{options:?}: {}", said(&done));
+        assert!(said(&done).contains("the order is right"), "{options:?}: {}", said(&done));
+    }
+}
+
 /// A task that sends and then computes does not hold its message back.
 #[test]
 fn what_is_sent_to_another_process_goes_at_once() {

@@ -413,7 +413,7 @@ impl Controls for Node {
     }
 
     fn kill(&mut self, tid: Tid) {
-        self.tell(tid.host() as Rank, ControlMessage::Kill { tid: tid.number() });
+        Self::kill(self, tid);
     }
 
     fn signal(&mut self, tid: Tid, number: i32) -> Result<(), &'static str> {
@@ -421,10 +421,7 @@ impl Controls for Node {
             // Signal 0 only checks that the task exists.
             0 => Ok(()),
             1..=64 => {
-                self.tell(
-                    tid.host() as Rank,
-                    ControlMessage::Signal { tid: tid.number(), signal: number },
-                );
+                self.send_signal(tid, number);
                 Ok(())
             }
             _ => Err("signals have numbers from 1 to 64"),

@@ -242,7 +242,8 @@ impl Node {
     /// Answers a question about the machine's tasks. `None`: the services answer it.
     fn ask_machine(&mut self, tid: Tid, op: u64, question: &[u8]) -> Option<(i32, Packet)> {
         let machine = self.machine.as_ref()?;
-        let first = PacketReader::new(question).int();
+        let mut question = PacketReader::new(question);
+        let (first, second) = (question.int(), question.int());
         let code = match op {
             ops::OP_TASKS => {
                 let process = |rank: Rank| match &self.link {
@@ -275,6 +276,16 @@ impl Node {
                 error::OK
             }
             ops::OP_TASK_STATE => error::NO_TASK,
+            ops::OP_KILL | ops::OP_SIGNAL => {
+                // As in PVM, there need not be such a task.
+                if let Some(whom) = first.and_then(Tid::of) {
+                    match op {
+                        ops::OP_KILL => self.kill(whom),
+                        _ => self.send_signal(whom, second.unwrap_or(0)),
+                    }
+                }
+                error::OK
+            }
             ops::OP_OUTPUT_SOURCES => machine.sources(tid),
             ops::OP_HALT => {
                 self.halted = true;
@@ -306,6 +317,17 @@ impl Node {
         for (rank, slots) in shares {
             self.tell(rank, ControlMessage::Start { request, plan: plan.clone(), slots });
         }
+    }
+
+    /// In the first process: ends a task.
+    pub(super) fn kill(&mut self, tid: Tid) {
+        self.tell(tid.host() as Rank, ControlMessage::Kill { tid: tid.number() });
+    }
+
+    /// In the first process: sends a signal to a task.
+    pub(super) fn send_signal(&mut self, tid: Tid, signal: i32) {
+        let control = ControlMessage::Signal { tid: tid.number(), signal };
+        self.tell(tid.host() as Rank, control);
     }
 
     fn all_started(&mut self, started: Started) {

@@ -180,28 +180,11 @@ impl Node {
                 return NextTask::Same;
             }
             ops::OP_OUTPUT_KIND => i32::from(task.output.to != OutputTarget::Own),
-            ops::OP_KILL => {
-                task.ulp.answer(0);
-                let Some(whom) = Tid::of(first) else { return NextTask::Same };
-                self.tell(whom.host() as usize, ControlMessage::Kill { tid: first });
-                return if self.tasks[index as usize].is_some() {
-                    NextTask::Same
-                } else {
-                    NextTask::Any
-                };
-            }
-            ops::OP_SIGNAL => {
-                task.ulp.answer(0);
-                let Some(whom) = Tid::of(first) else { return NextTask::Same };
-                self.tell(
-                    whom.host() as usize,
-                    ControlMessage::Signal { tid: first, signal: second },
-                );
-                return if self.tasks[index as usize].is_some() {
-                    NextTask::Same
-                } else {
-                    NextTask::Any
-                };
+            // The caller waits until the first process has passed this on. So what it sends next
+            // comes later, also to other tasks of the same process.
+            ops::OP_KILL | ops::OP_SIGNAL => {
+                let question = Packet::default().ints([first, second]);
+                return self.ask(index, op, question.as_bytes().to_vec());
             }
             ops::OP_DESCRIPTOR => descriptor(task),
             ops::OP_TASK_STATE | ops::OP_OUTPUT_SOURCES | ops::OP_HALT => {
