@@ -63,6 +63,8 @@ const NOWHERE: Rank = usize::MAX;
 pub(crate) struct TaskEntry {
     pub(crate) parent: i32,
     pub(crate) program: String,
+    /// The process in which it runs.
+    pub(crate) rank: Rank,
     slot: u32,
     /// The task that caught its output when it started.
     catcher: Option<Catcher>,
@@ -170,8 +172,8 @@ impl Machine {
     fn free(&self, processes: usize) -> Vec<Rank> {
         let taken = self
             .tasks
-            .keys()
-            .map(|tid| tid.host() as Rank)
+            .values()
+            .map(|entry| entry.rank)
             .chain(self.requests.values().flat_map(|open| open.waits.iter().copied()));
         let taken = taken.collect::<BTreeSet<_>>();
         (1..processes).filter(|rank| !taken.contains(rank)).collect()
@@ -231,6 +233,7 @@ impl Machine {
             let entry = TaskEntry {
                 parent: plan.parent,
                 program: program.into(),
+                rank,
                 slot,
                 catcher: plan.output.catcher(),
                 left: false,
@@ -264,9 +267,9 @@ impl Machine {
     ) -> (Vec<Tid>, Vec<Started>) {
         let tids = self
             .tasks
-            .keys()
-            .copied()
-            .filter(|tid| tid.host() as usize == rank)
+            .iter()
+            .filter(|(_, entry)| entry.rank == rank)
+            .map(|(tid, _)| *tid)
             .collect::<Vec<_>>();
         tids.iter().for_each(|tid| self.ended(*tid, 128 + 9, None, effects));
         let open = self
@@ -338,6 +341,11 @@ impl Machine {
         self.tasks.iter().filter(|(_, entry)| entry.spared).map(|(tid, _)| *tid)
     }
 
+    /// The process in which a task runs. `None`: it has ended, or there never was such a task.
+    pub(crate) fn rank(&self, tid: Tid) -> Option<Rank> {
+        self.tasks.get(&tid).map(|entry| entry.rank)
+    }
+
     pub(crate) fn is_there(&self, tid: Tid) -> bool {
         self.tasks.get(&tid).is_some_and(|entry| !entry.left)
     }
@@ -382,7 +390,7 @@ impl Machine {
             // As in PVM, a task without a parent has no name here.
             let name = if parent == 0 { "" } else { &entry.program };
             packet = packet
-                .ints([tid.number(), parent, THIS_HOST, flags(*tid), process(tid.host() as usize)])
+                .ints([tid.number(), parent, THIS_HOST, flags(*tid), process(entry.rank)])
                 .text(name);
         }
         if count == 0 && !all { (error::NO_TASK, Packet::default()) } else { (count, packet) }
@@ -392,6 +400,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::PacketReader;
 
     fn shares(place: TaskPlacement, counts: &[usize]) -> Vec<Vec<(Rank, u32)>> {
         let mut machine = Machine::new(place);
@@ -475,6 +484,21 @@ mod tests {
         let full = machine.no_room(1, SLOTS + 1, 1).unwrap();
         assert!(full.contains(&format!("all {SLOTS} places for tasks are taken")), "{full}");
         assert_eq!(machine.no_room(1, 1, 1), None);
+    }
+
+    #[test]
+    fn a_task_is_where_it_was_started_whatever_its_number() {
+        let mut machine = Machine::new(TaskPlacement::List(vec![2]));
+        let (request, _) = machine.request(None, TaskSpec::default(), 2, 4);
+        let [one, other] = [Tid::new(1, 7), Tid::new(0, 1)];
+        machine.started(request, 2, [one, other].map(|tid| Ok(tid.number())).to_vec(), "x");
+        assert_eq!([one, other].map(|tid| machine.rank(tid)), [Some(2); 2]);
+        assert_eq!((machine.rank(Tid::new(2, 1)), machine.free(4)), (None, vec![1, 3]));
+        let (_, listed) = machine.list(one.number(), |rank| rank as i32 + 100, |_| 4);
+        let mut listed = PacketReader::new(listed.as_bytes());
+        assert_eq!([(); 5].map(|()| listed.int())[4], Some(102));
+        assert!([0, 1, 3].iter().all(|rank| machine.lost(*rank, &mut Vec::new()).0.is_empty()));
+        assert_eq!(machine.lost(2, &mut Vec::new()).0, [other, one]);
     }
 
     #[test]

@@ -29,6 +29,8 @@ const NOBODY: u32 = 0;
 pub(crate) struct NodeControl {
     calls: NodeCalls,
     _door: Option<MachineListener>,
+    /// Whether there is a console. While it is at work, it is not in the field below.
+    has_console: bool,
     console: Option<AtTerminal>,
     /// Reports that arrived while the console was at work.
     heard: VecDeque<RemoteReport>,
@@ -104,7 +106,8 @@ impl NodeControl {
             );
         });
         let (heard, looks, leaving) = (VecDeque::new(), Vec::new(), Vec::new());
-        Self { calls, _door: door.ok(), console, heard, looks, last: 0, leaving }
+        let has_console = console.is_some();
+        Self { calls, _door: door.ok(), has_console, console, heard, looks, last: 0, leaving }
     }
 
     /// Returns `true` if there is work. Costs a few loads.
@@ -226,8 +229,8 @@ impl Node {
     }
 
     /// Returns `true` if `tid` is the id of this node's console.
-    fn is_console(&self, tid: Tid) -> bool {
-        self.rank == 0 && tid == CONSOLE && self.desk.is_some()
+    pub(super) fn is_console(&self, tid: Tid) -> bool {
+        tid == CONSOLE && self.desk.as_ref().is_some_and(|desk| desk.has_console)
     }
 
     /// Delivers a message to an id that is no task's: it may be the console's.
@@ -244,10 +247,8 @@ impl Node {
         }
     }
 
-    pub(super) fn answer_console(&mut self, tid: Tid, code: i32, bytes: Vec<u8>) {
-        if self.is_console(tid)
-            && let Some(desk) = &mut self.desk
-        {
+    pub(super) fn answer_console(&mut self, code: i32, bytes: Vec<u8>) {
+        if let Some(desk) = &mut self.desk {
             desk.heard.push_back(RemoteReport::Answer(code, bytes));
         }
     }
@@ -352,11 +353,11 @@ impl Node {
             .map(|task| (task.tid, task))
             .collect::<std::collections::HashMap<_, _>>();
         let whole = |(tid, entry): (Tid, &crate::machine::TaskEntry)| {
-            let rank = tid.host() as Rank;
+            let rank = entry.rank;
             // A task that its process has not reported was started after the report.
             let doing =
                 if silent.contains(&rank) { TaskActivity::Silent } else { TaskActivity::Starts };
-            let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, doing));
+            let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, rank, doing));
             task.program.clone_from(&entry.program);
             (task.parent, task.process) =
                 (Tid::of(entry.parent), self.process(rank).cast_unsigned());
@@ -433,7 +434,7 @@ impl Controls for Node {
             tid,
             parent: entry.parent,
             program: entry.program.clone(),
-            process: self.process(tid.host() as Rank),
+            process: self.process(entry.rank),
         };
         self.machine.iter().flat_map(Machine::all).map(known).collect()
     }
@@ -448,7 +449,7 @@ impl Controls for Node {
 }
 
 /// A task that was not reported.
-fn untold(tid: Tid, doing: TaskActivity) -> ShownTask {
+fn untold(tid: Tid, rank: Rank, doing: TaskActivity) -> ShownTask {
     ShownTask {
         tid,
         parent: None,
@@ -457,7 +458,7 @@ fn untold(tid: Tid, doing: TaskActivity) -> ShownTask {
         messages: 0,
         blocks: 0,
         block_bytes: 0,
-        rank: tid.host() as usize,
+        rank,
         process: 0,
         pid: 0,
         slot: None,

@@ -142,19 +142,28 @@ impl Node {
         }
     }
 
-    /// Answers a question of a task in any process.
+    /// In the first process: sends a control message to the process of a task that has not ended.
+    fn tell_process_of(&mut self, tid: Tid, control: ControlMessage) {
+        if let Some(rank) = self.machine.as_ref().and_then(|machine| machine.rank(tid)) {
+            self.tell(rank, control);
+        }
+    }
+
+    /// In the first process: answers a question of the console, or of a task in any process.
     pub(super) fn answer(&mut self, tid: Tid, code: i32, packet: Packet) {
         let packet = packet.as_bytes().to_vec();
-        self.tell(tid.host() as Rank, ControlMessage::Answer { tid: tid.number(), code, packet });
+        if self.is_console(tid) {
+            self.answer_console(code, packet);
+            return;
+        }
+        self.tell_process_of(tid, ControlMessage::Answer { tid: tid.number(), code, packet });
     }
 
     fn heard(&mut self, from: Rank, control: ControlMessage) {
         match control {
             ControlMessage::Answer { tid, code, packet } => {
-                let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) else { return };
-                match self.task(tid) {
-                    Some(_) => self.reply(tid.local(), code, &Packet::default().bytes(&packet)),
-                    None => self.answer_console(tid, code, packet),
+                if let Some(tid) = Tid::of(tid).filter(|tid| self.task(*tid).is_some()) {
+                    self.reply(tid.local(), code, &Packet::default().bytes(&packet));
                 }
             }
             ControlMessage::Start { request, plan, slots } => {
@@ -321,13 +330,12 @@ impl Node {
 
     /// In the first process: ends a task.
     pub(super) fn kill(&mut self, tid: Tid) {
-        self.tell(tid.host() as Rank, ControlMessage::Kill { tid: tid.number() });
+        self.tell_process_of(tid, ControlMessage::Kill { tid: tid.number() });
     }
 
     /// In the first process: sends a signal to a task.
     pub(super) fn send_signal(&mut self, tid: Tid, signal: i32) {
-        let control = ControlMessage::Signal { tid: tid.number(), signal };
-        self.tell(tid.host() as Rank, control);
+        self.tell_process_of(tid, ControlMessage::Signal { tid: tid.number(), signal });
     }
 
     fn all_started(&mut self, started: Started) {
