@@ -90,6 +90,11 @@ pub const VARIABLES: [Variable; 24] = [
         "tests",
         "point at which a program built for tests ends; other builds ignore it",
     ),
+    variable(
+        "UPCALL_PVM_NAMES",
+        "tests",
+        "`lent`: processes name tasks from each other's numbers; other builds ignore it",
+    ),
 ];
 
 /// Lists the environment variables that Upcall reads, with their values here.

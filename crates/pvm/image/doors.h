@@ -19,9 +19,6 @@ typedef int upvm_unpacks(void *items, int count, int stride, int type);
 int upvm_own_initsend(int encoding);
 int upvm_own_send(int to, int tag);
 
-/* Lets the host read the letters now, so that messages to other processes are sent. */
-int upvm_own_flush(void);
-
 /* Completes a receive. `came` is the host's answer, or UPVM_UNASKED if the host was not asked.
  * Returns the buffer's number, 0, or an error. */
 int upvm_own_came(int from, int tag, long microseconds, long came);

@@ -5,9 +5,10 @@ use crate::error;
 use crate::output::Catcher;
 use crate::remote::TaskSpec;
 use crate::services::{Effect, Services};
-use crate::tid::{THIS_HOST, Tid};
+use crate::task::is_spared;
+use crate::tid::{MOST_PROCESSES, THIS_HOST, Tid};
 use crate::wire::Packet;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use upcall_message::Rank;
 use upcall_ulp::slot::SLOTS;
 
@@ -51,9 +52,6 @@ pub enum TaskPlacement {
     List(Vec<usize>),
 }
 
-/// Maximum number of processes of a machine.
-pub const MOST_PROCESSES: u32 = 256;
-
 /// The process of a task for which there is no room.
 const NOWHERE: Rank = usize::MAX;
 
@@ -62,11 +60,17 @@ const NOWHERE: Rank = usize::MAX;
 pub(crate) struct TaskEntry {
     pub(crate) parent: i32,
     pub(crate) program: String,
+    /// The process in which it runs.
+    pub(crate) rank: Rank,
+    /// The number of announcements of where it runs.
+    epoch: u32,
     slot: u32,
     /// The task that caught its output when it started.
     catcher: Option<Catcher>,
     /// Whether the task has left the machine.
     left: bool,
+    /// Whether a reset spares it.
+    spared: bool,
     /// Whether it is one of the machine's initial tasks.
     first: bool,
 }
@@ -99,6 +103,8 @@ pub(crate) struct Started {
 pub(crate) struct Machine {
     services: Services,
     tasks: BTreeMap<Tid, TaskEntry>,
+    /// Tasks that have ended and whose place was announced. Their ends are to be announced, too.
+    gone: VecDeque<Tid>,
     requests: HashMap<u64, SpawnRequest>,
     last: u64,
     slots: Slots,
@@ -167,8 +173,8 @@ impl Machine {
     fn free(&self, processes: usize) -> Vec<Rank> {
         let taken = self
             .tasks
-            .keys()
-            .map(|tid| tid.host() as Rank)
+            .values()
+            .map(|entry| entry.rank)
             .chain(self.requests.values().flat_map(|open| open.waits.iter().copied()));
         let taken = taken.collect::<BTreeSet<_>>();
         (1..processes).filter(|rank| !taken.contains(rank)).collect()
@@ -224,12 +230,19 @@ impl Machine {
                 self.slots.give_back(slot);
                 continue;
             };
-            let (parent, catcher, first) =
-                (open.plan.parent, open.plan.output.catcher(), open.spawner.is_none());
-            self.tasks.insert(
-                tid,
-                TaskEntry { parent, program: program.into(), slot, catcher, left: false, first },
-            );
+            let plan = &open.plan;
+            let entry = TaskEntry {
+                parent: plan.parent,
+                program: program.into(),
+                rank,
+                epoch: 0,
+                slot,
+                catcher: plan.output.catcher(),
+                left: false,
+                spared: is_spared(&plan.options),
+                first: open.spawner.is_none(),
+            };
+            self.tasks.insert(tid, entry);
         }
         open.started.insert(rank, all);
         if !open.waits.is_empty() {
@@ -256,9 +269,9 @@ impl Machine {
     ) -> (Vec<Tid>, Vec<Started>) {
         let tids = self
             .tasks
-            .keys()
-            .copied()
-            .filter(|tid| tid.host() as usize == rank)
+            .iter()
+            .filter(|(_, entry)| entry.rank == rank)
+            .map(|(tid, _)| *tid)
             .collect::<Vec<_>>();
         tids.iter().for_each(|tid| self.ended(*tid, 128 + 9, None, effects));
         let open = self
@@ -305,6 +318,9 @@ impl Machine {
                 .filter(|before| catcher.is_none_or(|catcher| catcher.to != before.to));
             effects.extend(before.iter().chain(&catcher).map(|catcher| catcher.told_of_end(tid)));
             self.slots.give_back(entry.slot);
+            if entry.epoch > 0 {
+                self.gone.push_back(tid);
+            }
             if entry.first {
                 self.worst = self.worst.max(status);
             }
@@ -316,6 +332,37 @@ impl Machine {
         if let Some(entry) = self.tasks.get_mut(&tid) {
             entry.left = false;
         }
+    }
+
+    /// Records whether a reset spares a task.
+    pub(crate) fn spare(&mut self, tid: Tid, is_spared: bool) {
+        if let Some(entry) = self.tasks.get_mut(&tid) {
+            entry.spared = is_spared;
+        }
+    }
+
+    /// The tasks that a reset spares.
+    pub(crate) fn spared(&self) -> impl Iterator<Item = Tid> {
+        self.tasks.iter().filter(|(_, entry)| entry.spared).map(|(tid, _)| *tid)
+    }
+
+    /// Counts an announcement of where tasks run that had none before. Returns its epoch.
+    pub(crate) fn announced(&mut self, tids: &[i32]) -> u32 {
+        const FIRST: u32 = 1;
+        for tid in tids.iter().copied().filter_map(Tid::of) {
+            self.tasks.entry(tid).and_modify(|entry| entry.epoch = FIRST);
+        }
+        FIRST
+    }
+
+    /// The next task that has ended and whose end is to be announced.
+    pub(crate) fn next_gone(&mut self) -> Option<Tid> {
+        self.gone.pop_front()
+    }
+
+    /// The process in which a task runs. `None`: it has ended, or there never was such a task.
+    pub(crate) fn rank(&self, tid: Tid) -> Option<Rank> {
+        self.tasks.get(&tid).map(|entry| entry.rank)
     }
 
     pub(crate) fn is_there(&self, tid: Tid) -> bool {
@@ -362,7 +409,7 @@ impl Machine {
             // As in PVM, a task without a parent has no name here.
             let name = if parent == 0 { "" } else { &entry.program };
             packet = packet
-                .ints([tid.number(), parent, THIS_HOST, flags(*tid), process(tid.host() as usize)])
+                .ints([tid.number(), parent, THIS_HOST, flags(*tid), process(entry.rank)])
                 .text(name);
         }
         if count == 0 && !all { (error::NO_TASK, Packet::default()) } else { (count, packet) }
@@ -370,109 +417,4 @@ impl Machine {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shares(place: TaskPlacement, counts: &[usize]) -> Vec<Vec<(Rank, u32)>> {
-        let mut machine = Machine::new(place);
-        let share = |(rank, slots): (Rank, Vec<u32>)| (rank, slots.len() as u32);
-        let mut shares = |count: &usize| {
-            machine
-                .request(None, TaskSpec::default(), *count, 3)
-                .1
-                .into_iter()
-                .map(share)
-                .collect::<Vec<_>>()
-        };
-        counts.iter().map(&mut shares).collect()
-    }
-
-    #[test]
-    fn a_process_has_tasks_of_a_block_that_follow_each_other() {
-        let (_, shares) =
-            Machine::new(TaskPlacement::Block).request(None, TaskSpec::default(), 6, 3);
-        assert_eq!(shares.len(), 3);
-        assert!(shares.iter().all(|(_, slots)| slots[1] == slots[0] + 1), "{shares:?}");
-    }
-
-    #[test]
-    fn tasks_are_placed_in_blocks_around_or_as_a_list_says() {
-        assert_eq!(
-            shares(TaskPlacement::Block, &[6, 1, 1]),
-            [vec![(0, 2), (1, 2), (2, 2)], vec![(0, 1)], vec![(1, 1)]]
-        );
-        assert_eq!(
-            shares(TaskPlacement::Interleave, &[4, 1]),
-            [vec![(0, 2), (1, 1), (2, 1)], vec![(1, 1)]]
-        );
-        assert_eq!(shares(TaskPlacement::List(vec![2, 2, 0]), &[4]), [vec![(0, 1), (2, 3)]]);
-    }
-
-    #[test]
-    fn no_two_tasks_have_a_slot_and_what_is_given_back_is_given_again_late() {
-        let mut machine = Machine::new(TaskPlacement::Interleave);
-        let (request, shares) = machine.request(None, TaskSpec::default(), 4, 2);
-        assert_eq!(shares, [(0, vec![0, 2]), (1, vec![1, 3])]);
-        let one = Tid::new(0, 1);
-        machine.started(request, 0, vec![Ok(one.number()), Err(-7)], "x");
-        // One start failed. The other process dies before it has started any task.
-        machine.lost(1, &mut Vec::new());
-        assert_eq!(machine.slots.taken, HashSet::from([0]));
-        assert_eq!(machine.request(None, TaskSpec::default(), 1, 2).1, [(0, vec![4])]);
-        machine.ended(one, 0, None, &mut Vec::new());
-        let all = machine
-            .request(None, TaskSpec::default(), SLOTS, 2)
-            .1
-            .into_iter()
-            .flat_map(|(_, slots)| slots)
-            .collect::<Vec<_>>();
-        assert_eq!((all.len(), all[SLOTS - 2], all.contains(&4)), (SLOTS - 1, 3, false));
-        assert!(machine.is_full() && machine.request(None, TaskSpec::default(), 1, 2).1.is_empty());
-    }
-
-    #[test]
-    fn where_each_is_alone_there_are_no_more_than_processes() {
-        assert_eq!(shares(TaskPlacement::Alone, &[1, 2]), [vec![(1, 1)], vec![(2, 1)]]);
-        let mut machine = Machine::new(TaskPlacement::Alone);
-        let (request, shares) = machine.request(None, TaskSpec::default(), 2, 1);
-        assert!(shares.is_empty());
-        let started = machine.nowhere(request).unwrap();
-        assert_eq!((started.tids, started.errors), (Vec::new(), vec![error::OUT_OF_RES; 2]));
-    }
-
-    #[test]
-    fn who_gets_no_room_is_counted_once_with_the_way_out() {
-        let told = |processes| Machine::new(TaskPlacement::Alone).no_room(969, 1000, processes);
-        let [some, all] = [33, 256].map(|processes| told(processes).unwrap());
-        assert_eq!(
-            some,
-            "969 of 1000 tasks were not started: --as-processes gives each task a process, and \
-             all 32 are taken. Give --as-processes=MOST, up to 255"
-        );
-        assert!(all.contains("all 255 are taken. Without --as-processes"), "{all}");
-        let mut machine = Machine::new(TaskPlacement::Block);
-        machine.request(None, TaskSpec::default(), SLOTS + 1, 1);
-        let full = machine.no_room(1, SLOTS + 1, 1).unwrap();
-        assert!(full.contains(&format!("all {SLOTS} places for tasks are taken")), "{full}");
-        assert_eq!(machine.no_room(1, 1, 1), None);
-    }
-
-    #[test]
-    fn what_several_processes_start_is_one_answer_in_its_order() {
-        let mut machine = Machine::new(TaskPlacement::Interleave);
-        let (request, _) = machine.request(None, TaskSpec::default(), 4, 2);
-        let [a, b] = [Tid::new(0, 1), Tid::new(0, 2)].map(|tid| Ok(tid.number()));
-        assert!(machine.started(request, 0, vec![a, b], "x").is_none());
-        let one = Tid::new(1, 1);
-        let started = machine.started(request, 1, vec![Ok(one.number()), Err(-7)], "x").unwrap();
-        assert_eq!(
-            (started.tids, started.errors),
-            (vec![Tid::new(0, 1), one, Tid::new(0, 2)], vec![-7])
-        );
-        assert!(machine.is_there(one) && !machine.is_over());
-        assert_eq!(machine.free(4), [2, 3]);
-        let (lost, _) = machine.lost(1, &mut Vec::new());
-        assert_eq!((lost, machine.worst), (vec![one], 137));
-        assert_eq!(machine.list(0, |_| 7, |_| 4).0, 2);
-    }
-}
+mod tests;

@@ -25,6 +25,7 @@ use self::outside::NodeUmask;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES, OUTPUT_NEW};
 use crate::output::OutputTarget;
+use crate::places::TaskPlaces;
 use crate::programs::Programs;
 use crate::remote::{ControlMessage, MachineLink, Stamped};
 use crate::report::report;
@@ -38,6 +39,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
+use upcall_ulp::slot::SLOTS;
 use upcall_ulp::{Aside, Block, Crash, StopReason, Worker};
 
 /// The signal that ends a task when another one kills it.
@@ -48,6 +50,10 @@ const EINTR: i64 = 4;
 const HAND_OFFS: u32 = 64;
 /// Number of turns between two checks of timers, descriptors and ended processes.
 const TURNS: u32 = 32;
+
+/// Number of seats. They are more than the slots of addresses, so that one is always free.
+const SEATS: u32 = 1 << 18;
+const _: () = assert!(SEATS as usize > SLOTS);
 
 /// Offsets of the cache lines that the library needs first.
 const NEAR: [u64; 4] = [0, NEAR_SPARES, NEAR_FIRST, NEAR_SECOND];
@@ -81,9 +87,11 @@ impl TaskEnd {
 /// One process of a machine; see the module.
 pub(crate) struct Node {
     worker: Worker,
-    /// Indexed by the tasks' numbers within the process. `None` after a task has ended.
+    /// Where the tasks of the machine are.
+    places: TaskPlaces,
+    /// Indexed by seats. `None`: the seat is free.
     tasks: Vec<Option<Box<Task>>>,
-    /// The first number to try for the next task.
+    /// The first seat to try for the next task.
     next: u32,
     live: usize,
     queue: VecDeque<(u32, u32)>,
@@ -117,9 +125,8 @@ pub(crate) struct Node {
     machine: Option<Machine>,
     /// Only in the first process: the console, and requests from other shells.
     desk: Option<Box<NodeControl>>,
-    /// The link to the other processes, if there are any, and this process's rank.
+    /// The link to the other processes, if there are any.
     link: Option<MachineLink>,
-    rank: u32,
     hand_offs: u32,
     halted: bool,
     /// PVM's error, if the initial tasks could not be started.
@@ -144,10 +151,14 @@ impl Node {
         programs: Programs,
         machine: Option<Machine>,
         link: Option<MachineLink>,
-        rank: u32,
+        places: TaskPlaces,
     ) -> Self {
+        let mut worker = worker;
+        worker.show(places.words());
+        let first = places.rank();
         Self {
             worker,
+            places,
             tasks: Vec::new(),
             next: 1,
             live: 0,
@@ -159,7 +170,7 @@ impl Node {
             folder: None,
             folder_of: 0,
             umask: None,
-            first_process: match rank {
+            first_process: match first {
                 0 => std::process::id(),
                 // It has started this process, which ends with it.
                 _ => std::os::unix::process::parent_id(),
@@ -173,7 +184,6 @@ impl Node {
             machine,
             desk: None,
             link,
-            rank,
             hand_offs: 0,
             halted: false,
             refused: None,
@@ -333,13 +343,19 @@ impl Node {
 
     /// Delivers a message to its receiver. As in PVM, a message to a task that has ended is lost.
     fn deliver(&mut self, message: TaskMessage) {
-        let Some(tid) = Tid::of(message.destination) else { return };
-        if tid.host() != self.rank {
-            return self.deliver_elsewhere(tid, message);
+        match self.places.seat(message.destination) {
+            Some(seat) => self.deliver_here(seat, message),
+            None => self.deliver_elsewhere(message),
         }
-        let index = tid.local();
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
-            return self.deliver_to_console(tid, &message);
+    }
+
+    /// Delivers a message to the task in this seat.
+    #[inline]
+    fn deliver_here(&mut self, index: u32, message: TaskMessage) {
+        let task = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut);
+        // A task may overwrite the table of places, as any memory of the process.
+        let Some(task) = task.filter(|task| task.tid.number() == message.destination) else {
+            return;
         };
         match task.state {
             TaskState::Receives(want, _) if want.fits(&message) => {
@@ -418,6 +434,7 @@ impl Node {
             return;
         };
         self.live -= 1;
+        self.places.ended(task.tid);
         match task.state {
             // The call's result is discarded.
             TaskState::Aside => self.aside_calls -= 1,
@@ -433,7 +450,7 @@ impl Node {
             let frames = frames.iter().map(|frame| format!("  {frame}\n")).collect::<String>();
             report(&format!("upcall pvm: {} ({program}) has crashed: {crash}\n{frames}", task.tid));
         }
-        // Another task may get this number.
+        // Another task may get this seat.
         if self.folder_of == index && task.folder.is_some() {
             self.go_home();
         }
@@ -443,24 +460,24 @@ impl Node {
         self.tell_first(ControlMessage::Ended { tid: tid.number(), status, catcher });
     }
 
-    /// Finds a free number. Numbers are assigned round robin.
-    fn number(&mut self) -> Option<u32> {
-        for _ in 0..=Tid::MOST {
-            let number = self.next;
-            self.next = if number >= Tid::MOST { 1 } else { number + 1 };
-            if self.tasks.len() <= number as usize {
-                self.tasks.resize_with(number as usize + 1, || None);
+    /// Finds a free seat. Seats are assigned round robin, because the queue, timers and calls on
+    /// the helper thread may still have the seat of a task that has ended.
+    fn free_seat(&mut self) -> usize {
+        loop {
+            let seat = self.next;
+            self.next = if seat >= SEATS { 1 } else { seat + 1 };
+            if self.tasks.len() <= seat as usize {
+                self.tasks.resize_with(seat as usize + 1, || None);
             }
-            if self.tasks[number as usize].is_none() {
-                return Some(number);
+            if self.tasks[seat as usize].is_none() {
+                return seat as usize;
             }
         }
-        None
     }
 
-    /// Adds a task that is ready. It runs when it is put into the queue.
+    /// Adds a task that is ready, and that any process may have named. It runs when it is put into
+    /// the queue.
     fn begin(&mut self, task: Task) {
-        let index = task.tid.local();
         if let OutputTarget::Task(to) = task.output.to {
             let (tag, context) = (task.output.tag, task.output.context);
             self.message(
@@ -471,16 +488,17 @@ impl Node {
                 &Packet::default().int(task.tid.number()).int(OUTPUT_NEW as i32),
             );
         }
-        self.tasks[index as usize] = Some(Box::new(task));
+        let seat = self.free_seat();
+        self.places.arrived(task.tid, seat as u32);
+        self.tasks[seat] = Some(Box::new(task));
         self.live += 1;
     }
 
-    fn task(&mut self, tid: Tid) -> Option<&mut Task> {
-        let here = tid.host() == self.rank;
-        self.tasks
-            .get_mut(tid.local() as usize)?
-            .as_deref_mut()
-            .filter(|task| here && task.tid == tid)
+    /// The seat of the task with this number. `None`: this process has no such task.
+    fn seat(&self, number: i32) -> Option<u32> {
+        let seat = self.places.seat(number)?;
+        let task = self.tasks.get(seat as usize)?.as_deref()?;
+        (task.tid.number() == number).then_some(seat)
     }
 }
 

@@ -69,12 +69,19 @@ pub(crate) enum ControlMessage {
     Left { tid: i32 },
     /// To the first process: a task that had left has enrolled again.
     Entered { tid: i32 },
+    /// To the first process: whether a reset spares the task from now on.
+    Spared { tid: i32, is_spared: bool },
     /// To the first process: a task has ended with this status, and this task caught its output.
     Ended { tid: i32, status: i32, catcher: Option<Catcher> },
-    /// To the task's process: end the task.
+    /// From the first process: end the task.
     Kill { tid: i32 },
-    /// To the task's process: send the task a signal.
+    /// From the first process: send the task a signal.
     Signal { tid: i32, signal: i32 },
+    /// From the first process to all: these tasks run in this process
+    /// ([`places`](crate::places)).
+    Lives { tids: Vec<i32>, rank: Rank, epoch: u32 },
+    /// From the first process to all: a task has ended about which there was a `Lives`.
+    Gone { tid: i32 },
     /// To all processes: the machine ends.
     Halt,
     /// From the first process: do all tasks wait, and how many messages were sent and received

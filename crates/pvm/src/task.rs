@@ -147,6 +147,14 @@ pub(crate) struct Task {
     pub(crate) options: Vec<(i32, i32)>,
 }
 
+/// The option of a task that a reset spares (`PvmNoReset`).
+pub(crate) const NO_RESET: i32 = 25;
+
+/// Returns `true` if a reset spares a task with these options.
+pub(crate) fn is_spared(options: &[(i32, i32)]) -> bool {
+    options.iter().any(|(which, value)| *which == NO_RESET && *value != 0)
+}
+
 impl Task {
     pub(crate) fn option(&self, which: i32) -> i32 {
         self.options.iter().find(|(one, _)| *one == which).map_or(0, |(_, value)| *value)

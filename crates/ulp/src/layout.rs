@@ -99,12 +99,13 @@ pub const TABLE_LIBRARY: u64 = 80;
 pub const LIBRARY_LINES: u64 = 19;
 
 /// Offsets from GS that an image uses while it runs: of its context's address, of the table's
-/// address, of the byte that says whether system calls of programs are caught, of the thread's
-/// processor time that interrupts have assigned to ULPs and to the host, in nanoseconds, and of the
-/// doors, `DOORS` functions at most that all images share.
+/// address, of the byte that says whether system calls of programs are caught, of the address of
+/// the words of names, of the thread's processor time that interrupts have assigned to ULPs and to
+/// the host, in nanoseconds, and of the doors, `DOORS` functions at most that all images share.
 pub const GS_CURRENT: u64 = 16;
 pub const GS_TABLE: u64 = 24;
 pub const GS_CATCHES: u64 = 52;
+pub const GS_NAMES: u64 = 56;
 pub const GS_ASSIGNED: u64 = 128;
 pub const GS_DOORS: u64 = 64;
 pub const DOORS: u64 = 8;

@@ -24,7 +24,7 @@
 
 use crate::interrupts::{assign, thread_time};
 use crate::layout::{
-    CONTEXT_WHAT, DOORS, GS_ASSIGNED, GS_CATCHES, GS_CURRENT, GS_DOORS, GS_TABLE, SLOT,
+    CONTEXT_WHAT, DOORS, GS_ASSIGNED, GS_CATCHES, GS_CURRENT, GS_DOORS, GS_NAMES, GS_TABLE, SLOT,
     TABLE_CAUGHT, TABLE_INTERRUPTED, TIMED,
 };
 use std::arch::{asm, naked_asm};
@@ -91,6 +91,8 @@ pub(crate) struct Host {
     thread: i32,
     /// What the kernel does with system calls in slots: see [`crate::catching`].
     pub(crate) catches: u8,
+    /// Address of the library's words of names; 0 if there are none.
+    pub(crate) names: u64,
     /// Functions that images call by GS.
     pub(crate) doors: EntryPoints,
     /// The thread's processor time that interrupts have assigned: see [`crate::interrupts`].
@@ -111,6 +113,7 @@ const _: () = assert!(
         && offset_of!(Host, catches) as u64 == GS_CATCHES
         && offset_of!(Host, current) as u64 == GS_CURRENT
         && offset_of!(Host, assigned) as u64 == GS_ASSIGNED
+        && offset_of!(Host, names) as u64 == GS_NAMES
 );
 
 impl Host {
@@ -135,6 +138,7 @@ impl Host {
             thread,
             catches: CATCHES,
             assigned: AtomicU64::new(thread_time()),
+            names: 0,
             doors,
             registers: [0; REGISTERS],
         }

@@ -9,10 +9,11 @@ use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
 use crate::machine::Machine;
+use crate::places::TaskPlace;
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
 use crate::shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
-use crate::task::{Task, TaskMessage, TaskState, Want};
+use crate::task::{self, Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
 use crate::wire::Packet;
 use std::collections::VecDeque;
@@ -24,8 +25,6 @@ use upcall_message::Rank;
 const LONGEST: Duration = Duration::from_secs(1);
 /// The number of the node's own timers. No task has it.
 const NOBODY: u32 = 0;
-/// The option of a task that a reset spares.
-const NO_RESET: i32 = 25;
 
 /// The console and the requests of the first process; see the module.
 pub(crate) struct NodeControl {
@@ -137,8 +136,7 @@ impl Node {
     /// Attaches a desk, and executes the lines that come before the console's input.
     pub(crate) fn at_desk(mut self, desk: NodeControl) -> Self {
         if let Some(at) = &desk.console {
-            // The console has the first task number.
-            self.next = at.console.tid().local() + 1;
+            self.places.is_consoles(at.console.tid());
         }
         self.desk = Some(Box::new(desk));
         self.work_at_console(|console, node| {
@@ -228,15 +226,13 @@ impl Node {
     }
 
     /// Returns `true` if `tid` is the id of this node's console.
-    fn is_console(&self, tid: Tid) -> bool {
-        self.rank == 0 && tid == CONSOLE && self.desk.is_some()
+    pub(super) fn is_console(&self, tid: Tid) -> bool {
+        self.places.place(tid) == TaskPlace::Console
     }
 
-    /// Delivers a message to an id that is no task's: it may be the console's.
-    pub(super) fn deliver_to_console(&mut self, tid: Tid, message: &TaskMessage) {
-        if self.is_console(tid)
-            && let Some(desk) = &mut self.desk
-        {
+    /// Delivers a message to the console.
+    pub(super) fn deliver_to_console(&mut self, message: &TaskMessage) {
+        if let Some(desk) = &mut self.desk {
             let bytes = message
                 .block
                 .as_ref()
@@ -246,10 +242,8 @@ impl Node {
         }
     }
 
-    pub(super) fn answer_console(&mut self, tid: Tid, code: i32, bytes: Vec<u8>) {
-        if self.is_console(tid)
-            && let Some(desk) = &mut self.desk
-        {
+    pub(super) fn answer_console(&mut self, code: i32, bytes: Vec<u8>) {
+        if let Some(desk) = &mut self.desk {
             desk.heard.push_back(RemoteReport::Answer(code, bytes));
         }
     }
@@ -354,11 +348,11 @@ impl Node {
             .map(|task| (task.tid, task))
             .collect::<std::collections::HashMap<_, _>>();
         let whole = |(tid, entry): (Tid, &crate::machine::TaskEntry)| {
-            let rank = tid.host() as Rank;
+            let rank = entry.rank;
             // A task that its process has not reported was started after the report.
             let doing =
                 if silent.contains(&rank) { TaskActivity::Silent } else { TaskActivity::Starts };
-            let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, doing));
+            let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, rank, doing));
             task.program.clone_from(&entry.program);
             (task.parent, task.process) =
                 (Tid::of(entry.parent), self.process(rank).cast_unsigned());
@@ -384,11 +378,11 @@ impl Node {
             messages: task.inbox.len(),
             blocks: task.held.all().count(),
             block_bytes: task.held.all().map(|block| block.capacity() as u64).sum(),
-            rank: self.rank as usize,
+            rank: self.places.rank(),
             process: std::process::id(),
             pid: task.ulp.process(),
             slot: Some(task.ulp.slot()),
-            stays: task.option(NO_RESET) != 0,
+            stays: task::is_spared(&task.options),
         };
         self.tasks.iter().flatten().map(|task| seen(task)).collect()
     }
@@ -415,7 +409,7 @@ impl Controls for Node {
     }
 
     fn kill(&mut self, tid: Tid) {
-        self.tell(tid.host() as Rank, ControlMessage::Kill { tid: tid.number() });
+        Self::kill(self, tid);
     }
 
     fn signal(&mut self, tid: Tid, number: i32) -> Result<(), &'static str> {
@@ -423,10 +417,7 @@ impl Controls for Node {
             // Signal 0 only checks that the task exists.
             0 => Ok(()),
             1..=64 => {
-                self.tell(
-                    tid.host() as Rank,
-                    ControlMessage::Signal { tid: tid.number(), signal: number },
-                );
+                self.send_signal(tid, number);
                 Ok(())
             }
             _ => Err("signals have numbers from 1 to 64"),
@@ -438,7 +429,7 @@ impl Controls for Node {
             tid,
             parent: entry.parent,
             program: entry.program.clone(),
-            process: self.process(tid.host() as Rank),
+            process: self.process(entry.rank),
         };
         self.machine.iter().flat_map(Machine::all).map(known).collect()
     }
@@ -453,7 +444,7 @@ impl Controls for Node {
 }
 
 /// A task that was not reported.
-fn untold(tid: Tid, doing: TaskActivity) -> ShownTask {
+fn untold(tid: Tid, rank: Rank, doing: TaskActivity) -> ShownTask {
     ShownTask {
         tid,
         parent: None,
@@ -462,7 +453,7 @@ fn untold(tid: Tid, doing: TaskActivity) -> ShownTask {
         messages: 0,
         blocks: 0,
         block_bytes: 0,
-        rank: tid.host() as usize,
+        rank,
         process: 0,
         pid: 0,
         slot: None,

@@ -2,8 +2,9 @@
 
 use super::{Node, SIGTERM, TaskEnd};
 use crate::error;
-use crate::machine::Started;
+use crate::machine::{Machine, Started};
 use crate::ops;
+use crate::places::{TaskPlace, TaskPlaces};
 use crate::remote::{ControlMessage, MachineLink, RemoteArrival, Stamped, TaskSpec};
 use crate::report::report_line;
 use crate::services::Effect;
@@ -66,14 +67,35 @@ impl Node {
 
     fn came(&mut self, came: RemoteArrival) {
         match came {
-            RemoteArrival::Message(message) => self.deliver(message),
+            RemoteArrival::Message(message) => self.arrived(message),
             RemoteArrival::Control(from, control) => self.heard(from, *control),
         }
     }
 
-    pub(super) fn deliver_elsewhere(&mut self, to: Tid, message: TaskMessage) {
-        let rank = to.host() as Rank;
-        let mut message = message;
+    /// Delivers a message from another process. If the receiver is not here, it has ended: no
+    /// process passes messages on.
+    fn arrived(&mut self, message: TaskMessage) {
+        match self.places.seat(message.destination) {
+            Some(seat) => self.deliver_here(seat, message),
+            None if Tid::of(message.destination).is_some_and(|tid| self.is_console(tid)) => {
+                self.deliver_to_console(&message)
+            }
+            None => {}
+        }
+    }
+
+    /// Delivers a message whose receiver is no task of this process.
+    #[cold]
+    pub(super) fn deliver_elsewhere(&mut self, message: TaskMessage) {
+        let Some(to) = Tid::of(message.destination) else { return };
+        match self.places.place(to) {
+            TaskPlace::There(rank) => self.send_there(rank, to, message),
+            TaskPlace::Console => self.deliver_to_console(&message),
+            TaskPlace::Seat(_) | TaskPlace::Ended => {}
+        }
+    }
+
+    fn send_there(&mut self, rank: Rank, to: Tid, mut message: TaskMessage) {
         while let Some(link) = self.link.as_ref().filter(|link| rank < link.size()) {
             match link.send(rank, message) {
                 Ok(()) => return,
@@ -122,7 +144,7 @@ impl Node {
         if self.link.is_some() && self.machine.is_none() {
             self.tell_there(0, &control);
         } else {
-            self.heard(self.rank as Rank, control);
+            self.heard(self.places.rank(), control);
         }
     }
 
@@ -135,26 +157,35 @@ impl Node {
     }
 
     pub(super) fn tell(&mut self, rank: Rank, control: ControlMessage) {
-        if self.link.is_some() && rank != self.rank as Rank {
+        if self.link.is_some() && rank != self.places.rank() {
             self.tell_there(rank, &control);
         } else {
             self.heard(rank, control);
         }
     }
 
-    /// Answers a question of a task in any process.
+    /// In the first process: sends a control message to the process of a task that has not ended.
+    fn tell_process_of(&mut self, tid: Tid, control: ControlMessage) {
+        if let Some(rank) = self.machine.as_ref().and_then(|machine| machine.rank(tid)) {
+            self.tell(rank, control);
+        }
+    }
+
+    /// In the first process: answers a question of the console, or of a task in any process.
     pub(super) fn answer(&mut self, tid: Tid, code: i32, packet: Packet) {
         let packet = packet.as_bytes().to_vec();
-        self.tell(tid.host() as Rank, ControlMessage::Answer { tid: tid.number(), code, packet });
+        if self.is_console(tid) {
+            self.answer_console(code, packet);
+            return;
+        }
+        self.tell_process_of(tid, ControlMessage::Answer { tid: tid.number(), code, packet });
     }
 
     fn heard(&mut self, from: Rank, control: ControlMessage) {
         match control {
             ControlMessage::Answer { tid, code, packet } => {
-                let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) else { return };
-                match self.task(tid) {
-                    Some(_) => self.reply(tid.local(), code, &Packet::default().bytes(&packet)),
-                    None => self.answer_console(tid, code, packet),
+                if let Some(seat) = self.seat(tid) {
+                    self.reply(seat, code, &Packet::default().bytes(&packet));
                 }
             }
             ControlMessage::Start { request, plan, slots } => {
@@ -177,14 +208,21 @@ impl Node {
                 self.together(&tids.into_iter().filter_map(Tid::of).collect::<Vec<_>>())
             }
             ControlMessage::Kill { tid } => {
-                if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
-                    self.end(tid.local(), TaskEnd::Killed(SIGTERM));
+                if let Some(seat) = self.seat(tid) {
+                    self.end(seat, TaskEnd::Killed(SIGTERM));
                 }
             }
             ControlMessage::Signal { tid, signal } => {
-                if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
-                    self.signal(tid.local(), signal);
+                if let Some(seat) = self.seat(tid) {
+                    self.signal(seat, signal);
                 }
+            }
+            ControlMessage::Lives { tids, rank, epoch } => {
+                let tids = tids.into_iter().filter_map(Tid::of);
+                tids.for_each(|tid| self.places.lives(tid, rank, epoch));
+            }
+            ControlMessage::Gone { tid } => {
+                Tid::of(tid).into_iter().for_each(|tid| self.places.gone(tid))
             }
             ControlMessage::Halt => self.halted = true,
             ControlMessage::Count { question } => self.tell_count(question),
@@ -216,7 +254,11 @@ impl Node {
                 self.spawn(Tid::of(tid), plan, count as usize)
             }
             ControlMessage::Started { request, all, name } => {
-                if let Some(started) = machine.started(request, from, all, &name) {
+                let tids = all.iter().flatten().copied().filter_map(Tid::of).collect::<Vec<_>>();
+                let started = machine.started(request, from, all, &name);
+                // Before any of the tasks runs, each process knows where they are.
+                self.announce(from, &tids);
+                if let Some(started) = started {
                     self.all_started(started);
                 }
             }
@@ -226,6 +268,9 @@ impl Node {
             ControlMessage::Entered { tid } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.entered(tid))
             }
+            ControlMessage::Spared { tid, is_spared } => {
+                Tid::of(tid).into_iter().for_each(|tid| machine.spare(tid, is_spared))
+            }
             ControlMessage::Ended { tid, status, catcher } => {
                 Tid::of(tid)
                     .into_iter()
@@ -234,12 +279,36 @@ impl Node {
             _ => {}
         }
         self.effects(effects);
+        self.announce_gone();
+    }
+
+    /// In the first process: announces those of a process's new tasks that were not named there.
+    fn announce(&mut self, rank: Rank, tids: &[Tid]) {
+        let Some(machine) = &mut self.machine else { return };
+        let others = tids.iter().filter(|tid| !TaskPlaces::is_named_in(**tid, rank));
+        let tids = others.map(|tid| tid.number()).collect::<Vec<_>>();
+        if !tids.is_empty() {
+            let epoch = machine.announced(&tids);
+            let lives = ControlMessage::Lives { tids, rank, epoch };
+            self.tell_all(&lives);
+            self.heard(self.places.rank(), lives);
+        }
+    }
+
+    /// In the first process: announces the ends of tasks that did not run where they were named.
+    fn announce_gone(&mut self) {
+        while let Some(tid) = self.machine.as_mut().and_then(Machine::next_gone) {
+            let gone = ControlMessage::Gone { tid: tid.number() };
+            self.tell_all(&gone);
+            self.heard(self.places.rank(), gone);
+        }
     }
 
     /// Answers a question about the machine's tasks. `None`: the services answer it.
     fn ask_machine(&mut self, tid: Tid, op: u64, question: &[u8]) -> Option<(i32, Packet)> {
         let machine = self.machine.as_ref()?;
-        let first = PacketReader::new(question).int();
+        let mut question = PacketReader::new(question);
+        let (first, second) = (question.int(), question.int());
         let code = match op {
             ops::OP_TASKS => {
                 let process = |rank: Rank| match &self.link {
@@ -247,11 +316,8 @@ impl Node {
                     None => std::process::id() as i32,
                 };
                 let state = |tid: Tid| {
-                    self.tasks
-                        .get(tid.local() as usize)
-                        .filter(|_| tid.host() == self.rank)?
-                        .as_deref()
-                        .map(|task| task.state)
+                    let seat = self.seat(tid.number())?;
+                    self.tasks[seat as usize].as_deref().map(|task| task.state)
                 };
                 let flags = |tid: Tid| {
                     if matches!(state(tid), None | Some(TaskState::Runs)) {
@@ -262,12 +328,26 @@ impl Node {
                 };
                 return Some(machine.list(first.unwrap_or(-1), process, flags));
             }
+            ops::OP_NO_RESETS => {
+                let all = machine.spared().map(Tid::number).collect::<Vec<_>>();
+                return Some((all.len() as i32, Packet::default().ints(all)));
+            }
             ops::OP_TASK_STATE
                 if first.and_then(Tid::of).is_some_and(|tid| machine.is_there(tid)) =>
             {
                 error::OK
             }
             ops::OP_TASK_STATE => error::NO_TASK,
+            ops::OP_KILL | ops::OP_SIGNAL => {
+                // As in PVM, there need not be such a task.
+                if let Some(whom) = first.and_then(Tid::of) {
+                    match op {
+                        ops::OP_KILL => self.kill(whom),
+                        _ => self.send_signal(whom, second.unwrap_or(0)),
+                    }
+                }
+                error::OK
+            }
             ops::OP_OUTPUT_SOURCES => machine.sources(tid),
             ops::OP_HALT => {
                 self.halted = true;
@@ -301,11 +381,21 @@ impl Node {
         }
     }
 
+    /// In the first process: ends a task.
+    pub(super) fn kill(&mut self, tid: Tid) {
+        self.tell_process_of(tid, ControlMessage::Kill { tid: tid.number() });
+    }
+
+    /// In the first process: sends a signal to a task.
+    pub(super) fn send_signal(&mut self, tid: Tid, signal: i32) {
+        self.tell_process_of(tid, ControlMessage::Signal { tid: tid.number(), signal });
+    }
+
     fn all_started(&mut self, started: Started) {
         let tids = started.tids.iter().map(|tid| tid.number()).collect::<Vec<_>>();
         let together = ControlMessage::Together { tids: tids.clone() };
         self.tell_all(&together);
-        self.heard(self.rank as Rank, together);
+        self.heard(self.places.rank(), together);
         if started.errors.contains(&error::NO_FILE) {
             self.report_refusal(started.spawner, &started.plan);
         }
@@ -346,6 +436,7 @@ impl Node {
         let (tids, started) = machine.lost(rank, &mut effects);
         report_line!("upcall pvm: process {rank} has ended, and {} tasks with it", tids.len());
         self.effects(effects);
+        self.announce_gone();
         for started in started {
             self.all_started(started);
         }

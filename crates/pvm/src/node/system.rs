@@ -7,7 +7,7 @@ use crate::ops;
 use crate::output::{Output, OutputTarget};
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
-use crate::task::{Task, TaskState};
+use crate::task::{self, Task, TaskState};
 use crate::tid::{HOST, Tid};
 use crate::wire::{Packet, PacketReader, exact};
 use rustix::event::{EventfdFlags, eventfd};
@@ -26,7 +26,6 @@ const NO_PARENT: i32 = 64;
 /// Options that the host handles.
 const OUTPUT: [i32; 3] = [4, 5, 21];
 const SELF_OUTPUT: [i32; 3] = [12, 13, 23];
-const NO_RESET: i32 = 25;
 
 impl Node {
     /// Creates a task in this process, in a slot that no other task of the machine has. Returns its
@@ -41,8 +40,7 @@ impl Node {
         let name =
             CString::new(image.path().as_os_str().as_bytes()).map_err(|_| error::BAD_PARAM)?;
         let args = [&[name], &plan.args[..]].concat();
-        let number = self.number().ok_or(error::OUT_OF_RES)?;
-        let tid = Tid::new(self.rank, number);
+        let tid = self.places.name().ok_or(error::OUT_OF_RES)?;
         let slot = UlpSlot::take_this(slot as usize).ok_or_else(|| {
             report_line!(
                 "upcall pvm: a system call of an ended task still runs, and uses the addresses \
@@ -89,10 +87,13 @@ impl Node {
     /// Lets the tasks of one spawn run that are in this process.
     pub(super) fn together(&mut self, tids: &[Tid]) {
         for tid in tids {
-            if let Some(task) = self.task(*tid).filter(|task| task.state == TaskState::Starts) {
+            if let Some(seat) = self.seat(tid.number())
+                && let Some(task) = self.tasks[seat as usize].as_deref_mut()
+                && task.state == TaskState::Starts
+            {
                 task.siblings = tids.to_vec();
                 task.state = TaskState::Runs;
-                self.enqueue(tid.local());
+                self.enqueue(seat);
             }
         }
     }
@@ -115,11 +116,6 @@ impl Node {
             ops::OP_SIBLINGS => {
                 let all = task.siblings.iter().map(|tid| tid.number());
                 (task.siblings.len() as i32, Packet::default().ints(all))
-            }
-            ops::OP_NO_RESETS => {
-                let spared = self.tasks.iter().flatten().filter(|task| task.option(NO_RESET) != 0);
-                let all = spared.map(|task| task.tid.number()).collect::<Vec<_>>();
-                (all.len() as i32, Packet::default().ints(all))
             }
             ops::OP_OUTPUT => {
                 self.output(index, bytes);
@@ -179,30 +175,20 @@ impl Node {
                 self.tell_first(ControlMessage::Left { tid });
                 return NextTask::Same;
             }
-            ops::OP_OPTION => option(task, first, second, third != 0),
-            ops::OP_OUTPUT_KIND => i32::from(task.output.to != OutputTarget::Own),
-            ops::OP_KILL => {
-                task.ulp.answer(0);
-                let Some(whom) = Tid::of(first) else { return NextTask::Same };
-                self.tell(whom.host() as usize, ControlMessage::Kill { tid: first });
-                return if self.tasks[index as usize].is_some() {
-                    NextTask::Same
-                } else {
-                    NextTask::Any
-                };
+            ops::OP_OPTION => {
+                let old = option(task, first, second, third != 0);
+                task.ulp.answer(old.into());
+                if first == task::NO_RESET && third != 0 {
+                    self.tell_first(ControlMessage::Spared { tid, is_spared: second != 0 });
+                }
+                return NextTask::Same;
             }
-            ops::OP_SIGNAL => {
-                task.ulp.answer(0);
-                let Some(whom) = Tid::of(first) else { return NextTask::Same };
-                self.tell(
-                    whom.host() as usize,
-                    ControlMessage::Signal { tid: first, signal: second },
-                );
-                return if self.tasks[index as usize].is_some() {
-                    NextTask::Same
-                } else {
-                    NextTask::Any
-                };
+            ops::OP_OUTPUT_KIND => i32::from(task.output.to != OutputTarget::Own),
+            // The caller waits until the first process has passed this on. So what it sends next
+            // comes later, also to other tasks of the same process.
+            ops::OP_KILL | ops::OP_SIGNAL => {
+                let question = Packet::default().ints([first, second]);
+                return self.ask(index, op, question.as_bytes().to_vec());
             }
             ops::OP_DESCRIPTOR => descriptor(task),
             ops::OP_TASK_STATE | ops::OP_OUTPUT_SOURCES | ops::OP_HALT => {

@@ -1,6 +1,9 @@
 /* Does what its first argument says, while a test observes it. */
+#include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "pvm3.h"
@@ -22,9 +25,14 @@ int main(int argc, char **argv)
     if (what == 'p')
         while (!pvm_nrecv(-1, 8))
             ;
-    /* A system call that bypasses the library. */
-    if (what == 'k')
-        syscall(SYS_pause);
+    /* A system call that the kernel makes at once, and that waits: a FIFO without a writer. */
+    if (what == 'k') {
+        struct open_how how = {.flags = O_RDONLY};
+        char path[64];
+        snprintf(path, sizeof path, "fifo-%d", pvm_mytid());
+        mkfifo(path, 0600);
+        syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    }
     if (what == 'c')
         for (volatile int on = 1; on;)
             ;
