@@ -1,4 +1,4 @@
-//! Standard streams that are closed, full, or read slowly: nothing ends or
+//! Crashes of all kinds, and standard streams that are closed, full, or read slowly: nothing ends or
 //! blocks other tasks, reports are whole, and no output of a task is lost.
 
 mod command;
@@ -100,6 +100,44 @@ fn whole_crashes(text: &str) -> usize {
         assert!((1..=24).contains(&calls), "{calls} calls: {text}");
     }
     count
+}
+
+#[test]
+fn a_crash_of_any_kind_ends_one_task_and_is_reported() {
+    let program = Program::new();
+    let crashes = [
+        ("null", "SIGSEGV", 11),
+        ("deep", "SIGSEGV", 11),
+        ("overflow", "SIGSEGV", 11),
+        ("abort", "SIGABRT", 6),
+        ("sent", "SIGSEGV", 11),
+        ("trap", "SIGTRAP", 5),
+        ("step", "SIGTRAP", 5),
+        ("odd", "SIGBUS", 7),
+        ("direction", "SIGILL", 4),
+        ("none", "SIGSEGV", 11),
+        ("spins", "SIGSEGV", 11),
+        ("calls", "SIGSEGV", 11),
+        ("smashed", "SIGSEGV", 11),
+        ("locked", "SIGSEGV", 11),
+        ("sorts", "SIGSEGV", 11),
+        ("handler", "SIGSEGV", 11),
+        ("alarm", "SIGSEGV", 11),
+        ("jump", "SIGSEGV", 11),
+        ("own", "SIGSEGV", 11),
+    ];
+    for (how, name, signal) in crashes {
+        let (status, out, reports) = program.run(&[], &[how, "2"]);
+        assert_eq!((status, &*out), (Some(0), "2 have ended\n"), "{how}: {reports}");
+        assert_eq!(whole_crashes(&reports), 2, "{how}: {reports}");
+        assert_eq!(reports.matches(name).count(), 2, "{how}: {reports}");
+        let (status, _, reports) = program.run(&[], &[how]);
+        assert_eq!((status, whole_crashes(&reports)), (Some(128 + signal), 1), "{how}: {reports}");
+    }
+    assert!(!program.run(&[], &["sent"]).2.contains("wanted"));
+    assert_eq!(std::fs::read_to_string(program.folder.path().join("own.txt")).unwrap(), "mine\n");
+    let (status, _, reports) = program.run(&[], &["checks", "1"]);
+    assert_eq!((status, &*reports), (Some(0), ""));
 }
 
 #[test]

@@ -260,7 +260,13 @@ impl Ulp {
     }
 
     /// Descriptors that the ULP has opened.
+    ///
+    /// None if the table was overwritten from the stack below it: what it says then might be
+    /// descriptors of the host's.
     fn opened(&self) -> Vec<i32> {
+        if self.word(TABLE_GATE) != switch::gate as *const () as u64 {
+            return Vec::new();
+        }
         let words = (0..DESCRIPTORS / 64).map(|word| (word, self.word(TABLE_DESCRIPTORS + word)));
         words
             .flat_map(|(word, bits)| {
