@@ -58,6 +58,7 @@ fn main() {
         .flag("-std=gnu11")
         .flag("-Wall")
         .flag("-Wextra")
+        .flag("-Werror=implicit-function-declaration")
         .debug(false);
     // libc's other names for a function have no attributes of their own.
     build.flag("-Wno-missing-attributes").flag("-Wno-nonnull-compare");

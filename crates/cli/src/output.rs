@@ -20,9 +20,23 @@ pub const FAINT: anstyle::Style = anstyle::Style::new().dimmed();
 
 /// Prints an error or a notice on the error stream.
 pub fn report(error: impl fmt::Display) {
-    let text = plain(&error.to_string());
     // There is no other place to report that the error stream is closed.
-    let _ = writeln!(anstream::stderr(), "{ERROR}upcall:{ERROR:#} {text}");
+    let _ = io::stderr().write_all(error_line(error).as_bytes());
+}
+
+/// Prints an error as [`report`] does, but gives up after some seconds without a reader.
+pub fn report_in_time(error: impl fmt::Display) {
+    upcall_pvm::report(&error_line(error));
+}
+
+/// The line of an error, coloured if the error stream is a terminal. Lines that are written at once
+/// do not mix with those of other processes.
+fn error_line(error: impl fmt::Display) -> String {
+    let text = plain(&error.to_string());
+    match anstream::AutoStream::choice(&io::stderr()) {
+        anstream::ColorChoice::Never => format!("upcall: {text}\n"),
+        _ => format!("{ERROR}upcall:{ERROR:#} {text}\n"),
+    }
 }
 
 /// Prints each error of a command that could do a part of its work; the exit code is the first's.

@@ -3,9 +3,9 @@
 mod ps;
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::output::println;
+use crate::output::{println, report_in_time};
 use std::path::PathBuf;
-use upcall_pvm::{MOST_PROCESSES, StackSize, Start, TaskPlacement};
+use upcall_pvm::{MOST_PROCESSES, NotRun, StackSize, Start, TaskPlacement};
 
 /// Runs PVM programs, many tasks in one process (docs/reference/pvm.md).
 ///
@@ -220,8 +220,7 @@ fn place(text: &str) -> Result<TaskPlacement, String> {
 /// Runs a process of a machine other than its first. The command starts itself for this.
 pub fn member(args: &[std::ffi::OsString]) -> CommandResult {
     let args = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>();
-    upcall_pvm::run_member(&args)?;
-    Ok(Exit::Done)
+    ended(upcall_pvm::run_member(&args).map(|()| 0))
 }
 
 pub fn run(args: PvmArgs) -> CommandResult {
@@ -234,9 +233,9 @@ pub fn run(args: PvmArgs) -> CommandResult {
                 args: words.collect(),
                 ..machine(run.shape)?
             };
-            ended(upcall_pvm::run(&start)?)
+            ended(upcall_pvm::run(&start))
         }
-        PvmCommand::Console(console) => ended(upcall_pvm::console(&machine(console.shape)?)?),
+        PvmCommand::Console(console) => ended(upcall_pvm::console(&machine(console.shape)?)),
         PvmCommand::Ps(args) => ps::list(args.json),
         PvmCommand::Kill(PvmKillArgs { task, which }) => {
             let tid = (task != "all").then(|| tid(&task)).transpose()?;
@@ -266,8 +265,18 @@ fn tid(text: &str) -> Result<upcall_pvm::Tid, CommandError> {
     })
 }
 
-fn ended(status: i32) -> CommandResult {
-    Ok(Exit::Program(u8::try_from(status).unwrap_or(u8::MAX)))
+/// What the end of a machine means. Its error is reported here, since a full error stream must not
+/// keep the command from ending.
+fn ended(status: Result<i32, NotRun>) -> CommandResult {
+    match status {
+        Ok(0) => Ok(Exit::Done),
+        Ok(status) => Ok(Exit::Program(u8::try_from(status).unwrap_or(u8::MAX))),
+        Err(error) => {
+            let error = CommandError::from(error);
+            report_in_time(&error);
+            Ok(error.exit())
+        }
+    }
 }
 
 /// The start of a machine without tasks.

@@ -29,6 +29,7 @@ mod services;
 mod shown;
 mod stack;
 mod start;
+mod stream;
 mod task;
 mod tid;
 pub mod tools;
@@ -56,6 +57,7 @@ use std::fs::File;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
+use stream::{STDERR, STDOUT};
 use upcall_os::lock::KernelMutex;
 use upcall_ulp::{SharedImage, Worker};
 
@@ -158,9 +160,21 @@ fn run_with(
         };
         node.spawn(None, plan, start.copies);
     }
-    let worst = node.run().map_err(|tasks| NotRun::Stuck { tasks })?;
+    let ended = node.run();
+    // `upcall pvm halt` still ends this.
+    [&STDOUT, &STDERR].into_iter().for_each(|stream| stream.flush());
+    let worst = ended.map_err(|tasks| NotRun::Stuck { tasks })?;
     match node.refused {
         Some(code) => Err(NotRun::Program { name: start.program.clone(), code }),
         None => Ok(worst),
     }
+}
+
+/// Writes lines to standard error. After some seconds without a reader they are dropped.
+///
+/// For the error that [`run`] or [`console`] has returned: a machine that could not be started, or
+/// whose tasks all wait, ends though standard error is full. At most 4096 bytes are written.
+pub fn report(text: &str) {
+    report::report(text);
+    STDERR.flush();
 }

@@ -28,7 +28,7 @@ use crate::output::OutputTarget;
 use crate::places::TaskPlaces;
 use crate::programs::Programs;
 use crate::remote::{ControlMessage, MachineLink, Stamped};
-use crate::report::report;
+use crate::report::{crashed, report};
 use crate::services::Effect;
 use crate::shown::ShownTask;
 use crate::stack::StackSize;
@@ -445,10 +445,8 @@ impl Node {
             task.output.log_rest(task.tid);
         }
         if let TaskEnd::Crash(crash) = end {
-            let program = task.program.file_name().unwrap_or_default().display();
             let frames = task.ulp.backtrace(&task.image);
-            let frames = frames.iter().map(|frame| format!("  {frame}\n")).collect::<String>();
-            report(&format!("upcall pvm: {} ({program}) has crashed: {crash}\n{frames}", task.tid));
+            report(&crashed(task.tid, &task.program, &crash, &frames));
         }
         // Another task may get this seat.
         if self.folder_of == index && task.folder.is_some() {

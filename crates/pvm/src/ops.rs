@@ -83,7 +83,10 @@ pub const OP_SIGNAL: u64 = 5;
 pub const OP_TASKS: u64 = 7;
 pub const OP_TASK_STATE: u64 = 8;
 pub const OP_HALT: u64 = 9;
+/// Takes output of a task. The answer is 0, or a descriptor for which the task waits afterwards.
 pub const OP_OUTPUT: u64 = 10;
+/// Takes a line of the library's own, for which the task does not wait.
+pub const OP_REPORT: u64 = 11;
 pub const OP_OPTION: u64 = 12;
 pub const OP_SIBLINGS: u64 = 13;
 /// The number of tasks whose output goes to the calling task.

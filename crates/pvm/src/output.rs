@@ -2,12 +2,14 @@
 //! log.
 
 use crate::ops::OUTPUT_END;
-use crate::report::pieces;
 use crate::services::Effect;
+use crate::stream::STDERR;
 use crate::tid::{HOST, Tid};
 use crate::wire::Packet;
 use serde::{Deserialize, Serialize};
-use std::io::Write;
+
+/// Maximum number of bytes of a line in the log, and so of an unfinished one that is kept.
+const LONGEST: usize = 64 << 10;
 
 /// Where a task's output goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,17 +69,32 @@ impl Output {
 
     /// Writes complete lines to the log, and keeps the unfinished one.
     pub(crate) fn log_lines(&mut self, tid: Tid, bytes: &[u8]) {
-        self.line.extend(bytes);
-        let Some(end) = self.line.iter().rposition(|byte| *byte == b'\n') else { return };
-        let rest = self.line.split_off(end + 1);
-        let whole = std::mem::replace(&mut self.line, rest);
-        let mut all = Vec::with_capacity(whole.len() + 64);
-        for line in whole.split_inclusive(|byte| *byte == b'\n') {
-            all.extend(format!("[{tid}] ").into_bytes());
-            all.extend(line);
+        STDERR.output(&self.lines(tid, bytes));
+    }
+
+    /// The complete lines, each with the task's id. A line of more than [`LONGEST`] bytes becomes
+    /// several lines.
+    fn lines(&mut self, tid: Tid, bytes: &[u8]) -> Vec<u8> {
+        let label = format!("[{tid}] ").into_bytes();
+        let mut all = Vec::new();
+        for mut part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            while !part.is_empty() {
+                // One byte more, which may be the newline.
+                let (now, later) = part.split_at(part.len().min(LONGEST + 1 - self.line.len()));
+                part = later;
+                self.line.extend(now);
+                let is_whole = now.ends_with(b"\n");
+                if !is_whole && self.line.len() <= LONGEST {
+                    break;
+                }
+                let next = if is_whole { Vec::new() } else { self.line.split_off(LONGEST) };
+                let line = std::mem::replace(&mut self.line, next);
+                all.extend_from_slice(&label);
+                all.extend(line);
+                all.extend((!is_whole).then_some(b'\n'));
+            }
         }
-        // There is no other place to report an error of the error stream.
-        let _ = pieces(&all).try_for_each(|piece| std::io::stderr().write_all(piece));
+        all
     }
 
     /// Writes the unfinished line to the log.
@@ -85,5 +102,25 @@ impl Output {
         if !self.line.is_empty() {
             self.log_lines(tid, b"\n");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_a_label_and_long_ones_are_cut() {
+        let (mut output, tid) = (Output::log(), Tid::new(0, 2));
+        let mut lines = |bytes: &[u8]| output.lines(tid, bytes);
+        assert_eq!(lines(b"a\0b"), b"");
+        assert_eq!(lines(b"c\n\nd\ne"), b"[t40002] a\0bc\n[t40002] \n[t40002] d\n");
+        assert_eq!(lines(b"\n"), b"[t40002] e\n");
+        let longest = vec![b'x'; LONGEST];
+        assert_eq!(lines(&longest), b"");
+        assert_eq!(lines(b"\n"), [b"[t40002] ", &longest[..], b"\n"].concat());
+        let cut = [b"[t40002] ", &longest[..], b"\n"].concat();
+        assert_eq!(lines(&[b'x'; 2 * LONGEST + 1]), cut.repeat(2));
+        assert_eq!(lines(b"y\n"), b"[t40002] xy\n");
     }
 }

@@ -8,6 +8,7 @@ use crate::programs::Programs;
 use crate::remote::MachineLink;
 use crate::stack::StackSize;
 use crate::start::{NotRun, Start};
+use crate::stream::STDERR;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -63,13 +64,17 @@ impl Others {
 }
 
 /// Waits for the processes, which end when the first one leaves the group. A process that is in a
-/// system call that does not return is killed. No process remains.
+/// system call that does not return is killed, but not while standard error is full, because what
+/// tasks have written is not to be lost. No process remains.
 impl Drop for Others {
     fn drop(&mut self) {
-        let until = Instant::now() + GRACE;
+        let mut until = Instant::now() + GRACE;
         for child in &mut self.children {
             while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
                 std::thread::sleep(LOOK);
+                if STDERR.is_full() {
+                    until = Instant::now() + GRACE;
+                }
             }
             // Does nothing if the child has ended.
             let _ = child.kill();
@@ -102,5 +107,6 @@ pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     // With a link this process is never stuck, because others may send something.
     let node = Node::new(worker, Programs::new(folders), None, Some(link), places);
     let _ = node.with_stacks(stack).run();
+    STDERR.flush();
     Ok(())
 }

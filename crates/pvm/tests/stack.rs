@@ -79,7 +79,7 @@ fn a_size_that_is_not_possible_is_refused_with_what_is() {
         let done = deep.run("8192", variable, options, 1);
         let said = said(&done);
         assert!(!done.status.success() && said.contains("from 64K to 512M"), "{said}");
-        assert!(said.contains("UPVM_STACK") == !variable.is_empty(), "{said}");
+        assert_ne!(said.contains("UPVM_STACK"), variable.is_empty(), "{said}");
     }
     // What is given with the command counts.
     assert!(deep.run("8192", "nothing", "-s 8M", 1).status.success());

@@ -35,6 +35,10 @@ static inline void upvm_catch(unsigned char whether)
  * -1 if it leaves the output to the caller. */
 extern long (*upvm_writes)(int descriptor, const void *bytes, unsigned long count);
 
+/* What a library above does with this library's own reports, for which the program must not wait.
+ * Returns less than 0 if it leaves the report to the caller. */
+extern int (*upvm_reports)(const char *line, unsigned long length);
+
 /* Runs the handlers of pending signals. Afterwards the words of an answer are as before. */
 void upvm_signals(uint64_t *table);
 

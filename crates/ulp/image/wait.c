@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 long (*upvm_writes)(int descriptor, const void *bytes, unsigned long count);
+int (*upvm_reports)(const char *line, unsigned long length);
 
 long upvm_now(void)
 {
@@ -291,8 +292,8 @@ ssize_t writev(int descriptor, const struct iovec *parts, int count)
 
 void upvm_report(const char *line, unsigned long length)
 {
-    if (upvm_table() && !upvm_in_child && is_looked_at(STDERR_FILENO) &&
-        upvm_writes(STDERR_FILENO, line, length) >= -1)
+    if (upvm_table() && !upvm_in_child && upvm_reports &&
+        upvm_real(STDERR_FILENO) == STDERR_FILENO && upvm_reports(line, length) >= 0)
         return;
     int real = upvm_real(STDERR_FILENO);
     struct iovec part = {(char *)line, length};

@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 use std::{fmt, io, mem, ptr};
 
 /// Signals that a program's own mistakes raise.
-const SIGNALS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
+const SIGNALS: [i32; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGTRAP];
 
 /// The `si_code` of a signal from the kernel that gives no further detail.
 const SI_KERNEL: i32 = 128;
@@ -39,6 +40,7 @@ impl Crash {
             libc::SIGILL => "SIGILL",
             libc::SIGFPE => "SIGFPE",
             libc::SIGABRT => "SIGABRT",
+            libc::SIGTRAP => "SIGTRAP",
             _ => "a signal",
         }
     }
@@ -47,8 +49,12 @@ impl Crash {
 impl fmt::Display for Crash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {:#x}", self.name(), self.at)?;
-        // The kernel does not report an address that is not canonical.
-        if matches!(self.signal, libc::SIGSEGV | libc::SIGBUS) && self.code != SI_KERNEL {
+        // The kernel does not report an address that is not canonical, and a signal that was sent
+        // (with a code of 0 or less) has none.
+        if matches!(self.signal, libc::SIGSEGV | libc::SIGBUS)
+            && self.code > 0
+            && self.code != SI_KERNEL
+        {
             write!(f, ", which wanted {:#x}", self.address)?;
             // Code that all images share is in no slot; the stack is in one.
             match (
@@ -83,7 +89,7 @@ pub(crate) extern "sysv64" fn own(signal: i32) {
         None => _ = unsafe { libc::signal(signal, libc::SIG_DFL) },
     }
     // The instruction is not executed again.
-    if matches!(signal, libc::SIGABRT | libc::SIGSYS) {
+    if matches!(signal, libc::SIGABRT | libc::SIGSYS | libc::SIGTRAP) {
         // SAFETY: sends a signal to this thread, which is handled as before.
         unsafe { libc::raise(signal) };
     }

@@ -365,6 +365,9 @@ const STACK_FLAGS: usize =
     offset_of!(libc::ucontext_t, uc_stack) + offset_of!(libc::stack_t, ss_flags);
 const RSP: usize = GREGS + 8 * libc::REG_RSP as usize;
 const RIP: usize = GREGS + 8 * libc::REG_RIP as usize;
+/// The flags register as the calling convention has it, and its flag for checks of alignment (AC).
+const FLAGS: u32 = 0x202;
+const CHECKS_ALIGNMENT: u32 = 1 << 18;
 /// Offsets of the address and of the origin in `siginfo_t`.
 const ADDRESS: usize = 16;
 const CODE: usize = 8;
@@ -398,8 +401,10 @@ macro_rules! running {
 
 /// The handler of signals that end a program.
 ///
-/// While a ULP runs, it abandons that ULP for good and goes back to the host. Otherwise the host
-/// itself has crashed: the signal comes again, and is not handled then.
+/// While a ULP runs, it abandons that ULP for good and goes back to the host, with default flags.
+/// Otherwise the host itself has crashed: the signal comes again, and is not handled then. If a ULP
+/// has switched on the processor's check of alignment, which the host does not pass, the host goes
+/// on without that.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn crashed() {
     naked_asm!(
@@ -416,7 +421,8 @@ pub(crate) extern "sysv64" fn crashed() {
         "mov [rax + {args} + 24], rcx",
         "movsxd rcx, dword ptr [rsi + {code}]",
         "mov [rax + {crash_code}], rcx",
-        "cld",
+        "push {flags}",
+        "popfq",
         "lea rsi, [rdx + {gregs}]",
         "lea rdi, [r8 + {registers}]",
         "mov ecx, {count}",
@@ -424,7 +430,18 @@ pub(crate) extern "sysv64" fn crashed() {
         "fninit",
         "jmp {defaults}",
         "2:",
+        "cmp edi, {bus}",
+        "jne 3f",
+        "test dword ptr [rdx + {eflags}], {aligned}",
+        "jz 3f",
+        "and dword ptr [rdx + {eflags}], ~{aligned}",
+        "ret",
+        "3:",
         "jmp {own}",
+        flags = const FLAGS,
+        bus = const libc::SIGBUS,
+        eflags = const GREGS + 8 * libc::REG_EFL as usize,
+        aligned = const CHECKS_ALIGNMENT,
         current = const offset_of!(Host, current),
         what = const offset_of!(Context, what),
         args = const offset_of!(Context, args),

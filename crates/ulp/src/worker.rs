@@ -112,8 +112,8 @@ thread_local! {
 impl Worker {
     /// Makes this thread a worker.
     ///
-    /// From now on SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT of this process end a ULP, if one
-    /// runs on the thread that gets the signal. SIGSYS reports the system calls of programs
+    /// From now on SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT and SIGTRAP of this process end a ULP,
+    /// if one runs on the thread that gets the signal. SIGSYS reports the system calls of programs
     /// ([`not_caught`](Self::not_caught)).
     ///
     /// A ULP's libc registers its thread with the kernel as if it were the only one. So a thread

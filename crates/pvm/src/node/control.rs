@@ -13,11 +13,12 @@ use crate::places::TaskPlace;
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
 use crate::shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
+use crate::stream::STDOUT;
 use crate::task::{self, Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
 use crate::wire::Packet;
 use std::collections::VecDeque;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
 
@@ -88,11 +89,8 @@ impl AtTerminal {
             self.asked = true;
             self.input.more();
         }
-        if !text.is_empty() {
-            let mut out = std::io::stdout();
-            // If the output is closed, it is discarded.
-            let _ = out.write_all(&text).and_then(|()| out.flush());
-        }
+        // If the output is closed, it is discarded.
+        STDOUT.output(&text);
     }
 }
 
@@ -182,7 +180,7 @@ impl Node {
             at.asked = false;
             // A typed line ends the prompt's line; the end of the input does not.
             if at.prompts && line.is_none() {
-                println!();
+                STDOUT.output(b"\n");
             }
         }
         self.work_at_console(|console, node| {

@@ -6,7 +6,8 @@ use crate::error;
 use crate::ops;
 use crate::output::{Output, OutputTarget};
 use crate::remote::{ControlMessage, TaskSpec};
-use crate::report::report_line;
+use crate::report::{report, report_line};
+use crate::stream::STDERR;
 use crate::task::{self, Task, TaskState};
 use crate::tid::{HOST, Tid};
 use crate::wire::{Packet, PacketReader, exact};
@@ -118,7 +119,12 @@ impl Node {
                 (task.siblings.len() as i32, Packet::default().ints(all))
             }
             ops::OP_OUTPUT => {
-                self.output(index, bytes);
+                // The descriptor is above 2, and all errors are negative.
+                let awaited = self.output(index, bytes).unwrap_or(error::OK);
+                (awaited, Packet::default())
+            }
+            ops::OP_REPORT => {
+                self.report(index, bytes);
                 (error::OK, Packet::default())
             }
             _ => return self.ask(index, op, bytes.to_vec()),
@@ -200,21 +206,35 @@ impl Node {
         NextTask::Same
     }
 
-    /// Handles output of a task that has no stream of its own.
-    fn output(&mut self, index: u32, bytes: &[u8]) {
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
-            return;
-        };
+    /// Handles output of a task that has no stream of its own. Returns the descriptor for which the
+    /// task is to wait, if the reader is slow.
+    fn output(&mut self, index: u32, bytes: &[u8]) -> Option<i32> {
+        let task = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut)?;
         let tid = task.tid;
         match task.output.to {
             OutputTarget::Own => {}
-            OutputTarget::Log => task.output.log_lines(tid, bytes),
+            OutputTarget::Log => {
+                task.output.log_lines(tid, bytes);
+                return STDERR.awaited();
+            }
             OutputTarget::Task(to) => {
                 let (tag, context) = (task.output.tag, task.output.context);
                 let packet =
                     Packet::default().int(tid.number()).int(bytes.len() as i32).bytes(bytes);
                 self.message(HOST, to, tag, context, &packet);
             }
+        }
+        None
+    }
+
+    /// Handles a report of the library in a task, for which the task never waits.
+    fn report(&mut self, index: u32, bytes: &[u8]) {
+        let Some(task) = self.tasks.get(index as usize).and_then(Option::as_deref) else { return };
+        let text = String::from_utf8_lossy(bytes);
+        match task.output.to {
+            OutputTarget::Own => report(&text),
+            OutputTarget::Log => report(&format!("[{}] {text}", task.tid)),
+            OutputTarget::Task(_) => _ = self.output(index, bytes),
         }
     }
 }
