@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -72,6 +73,7 @@ void _Exit(int status) __attribute__((alias("_exit")));
 
 /* The linker is made to take this, and through it what replaces libc's functions. */
 void *(*const upvm_heap)(intptr_t) = sbrk;
+int (*const upvm_unmaps)(void *, size_t) = munmap;
 ssize_t (*const upvm_waits)(int, void *, size_t) = read;
 int (*const upvm_clock)(clockid_t, struct timespec *) = clock_gettime;
 int (*const upvm_closes)(int) = close;
