@@ -17,7 +17,7 @@ const fn variable(name: &'static str, read_by: &'static str, meaning: &'static s
     Variable { name, read_by, meaning }
 }
 
-pub const VARIABLES: [Variable; 24] = [
+pub const VARIABLES: [Variable; 25] = [
     variable(
         "UPCALL_DIR",
         "all programs",
@@ -89,6 +89,11 @@ pub const VARIABLES: [Variable; 24] = [
         "UPCALL_FAULT",
         "tests",
         "point at which a program built for tests ends; other builds ignore it",
+    ),
+    variable(
+        "UPCALL_PVM_NAMES",
+        "tests",
+        "`lent`: processes name tasks from each other's numbers; other builds ignore it",
     ),
 ];
 

@@ -20,6 +20,7 @@ mod node;
 #[allow(dead_code, reason = "some are for libpvm3 alone")]
 mod ops;
 mod output;
+mod places;
 mod processes;
 mod programs;
 mod remote;
@@ -34,17 +35,18 @@ pub mod tools;
 mod wire;
 
 pub use asking::{MachineRequestError, halt, kill, machines, memory, signal, tid};
-pub use machine::{MOST_PROCESSES, TaskPlacement};
+pub use machine::TaskPlacement;
 pub use processes::run_member;
 pub use shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
 pub use stack::{BadStackSize, StackSize};
 pub use start::{NotRun, Start};
-pub use tid::Tid;
+pub use tid::{MOST_PROCESSES, Tid};
 
 use calls::{Input, NodeCalls};
 use console::Console;
 use machine::Machine;
 use node::{AtTerminal, Node, NodeControl};
+use places::TaskPlaces;
 use processes::Others;
 use programs::Programs;
 use remote::TaskSpec;
@@ -139,9 +141,10 @@ fn run_with(
         report_line!("upcall pvm: {reason}");
     }
     let machine = Machine::new(start.place.clone());
-    let mut node = Node::new(worker, Programs::new(start.folders.clone()), Some(machine), link, 0)
-        .with_stacks(stack)
-        .at_desk(desk);
+    let places = TaskPlaces::new(0, start.processes);
+    let programs = Programs::new(start.folders.clone());
+    let mut node =
+        Node::new(worker, programs, Some(machine), link, places).with_stacks(stack).at_desk(desk);
     if start.copies > 0 {
         let args = start.args.iter().map(|word| CString::new(word.as_bytes()));
         let args = args

@@ -6,9 +6,9 @@ use crate::output::Catcher;
 use crate::remote::TaskSpec;
 use crate::services::{Effect, Services};
 use crate::task::is_spared;
-use crate::tid::{THIS_HOST, Tid};
+use crate::tid::{MOST_PROCESSES, THIS_HOST, Tid};
 use crate::wire::Packet;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use upcall_message::Rank;
 use upcall_ulp::slot::SLOTS;
 
@@ -52,9 +52,6 @@ pub enum TaskPlacement {
     List(Vec<usize>),
 }
 
-/// Maximum number of processes of a machine.
-pub const MOST_PROCESSES: u32 = 256;
-
 /// The process of a task for which there is no room.
 const NOWHERE: Rank = usize::MAX;
 
@@ -65,6 +62,8 @@ pub(crate) struct TaskEntry {
     pub(crate) program: String,
     /// The process in which it runs.
     pub(crate) rank: Rank,
+    /// The number of announcements of where it runs.
+    epoch: u32,
     slot: u32,
     /// The task that caught its output when it started.
     catcher: Option<Catcher>,
@@ -104,6 +103,8 @@ pub(crate) struct Started {
 pub(crate) struct Machine {
     services: Services,
     tasks: BTreeMap<Tid, TaskEntry>,
+    /// Tasks that have ended and whose place was announced. Their ends are to be announced, too.
+    gone: VecDeque<Tid>,
     requests: HashMap<u64, SpawnRequest>,
     last: u64,
     slots: Slots,
@@ -234,6 +235,7 @@ impl Machine {
                 parent: plan.parent,
                 program: program.into(),
                 rank,
+                epoch: 0,
                 slot,
                 catcher: plan.output.catcher(),
                 left: false,
@@ -316,6 +318,9 @@ impl Machine {
                 .filter(|before| catcher.is_none_or(|catcher| catcher.to != before.to));
             effects.extend(before.iter().chain(&catcher).map(|catcher| catcher.told_of_end(tid)));
             self.slots.give_back(entry.slot);
+            if entry.epoch > 0 {
+                self.gone.push_back(tid);
+            }
             if entry.first {
                 self.worst = self.worst.max(status);
             }
@@ -339,6 +344,20 @@ impl Machine {
     /// The tasks that a reset spares.
     pub(crate) fn spared(&self) -> impl Iterator<Item = Tid> {
         self.tasks.iter().filter(|(_, entry)| entry.spared).map(|(tid, _)| *tid)
+    }
+
+    /// Counts an announcement of where tasks run that had none before. Returns its epoch.
+    pub(crate) fn announced(&mut self, tids: &[i32]) -> u32 {
+        const FIRST: u32 = 1;
+        for tid in tids.iter().copied().filter_map(Tid::of) {
+            self.tasks.entry(tid).and_modify(|entry| entry.epoch = FIRST);
+        }
+        FIRST
+    }
+
+    /// The next task that has ended and whose end is to be announced.
+    pub(crate) fn next_gone(&mut self) -> Option<Tid> {
+        self.gone.pop_front()
     }
 
     /// The process in which a task runs. `None`: it has ended, or there never was such a task.
@@ -497,8 +516,11 @@ mod tests {
         let (_, listed) = machine.list(one.number(), |rank| rank as i32 + 100, |_| 4);
         let mut listed = PacketReader::new(listed.as_bytes());
         assert_eq!([(); 5].map(|()| listed.int())[4], Some(102));
+        // The announcement of one was counted, and so its end is announced.
+        assert_eq!((machine.announced(&[other.number()]), machine.next_gone()), (1, None));
         assert!([0, 1, 3].iter().all(|rank| machine.lost(*rank, &mut Vec::new()).0.is_empty()));
         assert_eq!(machine.lost(2, &mut Vec::new()).0, [other, one]);
+        assert_eq!([(); 2].map(|()| machine.next_gone()), [Some(other), None]);
     }
 
     #[test]

@@ -16,14 +16,16 @@ mod control;
 mod elsewhere;
 mod outside;
 mod question;
+mod seats;
 mod signal;
 mod stuck;
 mod system;
 
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
 use crate::machine::Machine;
-use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES, OUTPUT_NEW};
+use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
 use crate::output::OutputTarget;
+use crate::places::TaskPlaces;
 use crate::programs::Programs;
 use crate::remote::{ControlMessage, MachineLink, Stamped};
 use crate::report::report;
@@ -31,7 +33,7 @@ use crate::services::Effect;
 use crate::shown::ShownTask;
 use crate::stack::StackSize;
 use crate::task::{Task, TaskMessage, TaskState};
-use crate::tid::{HOST, Tid};
+use crate::tid::Tid;
 use crate::wire::Packet;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -80,9 +82,11 @@ impl TaskEnd {
 /// One process of a machine; see the module.
 pub(crate) struct Node {
     worker: Worker,
-    /// Indexed by the tasks' numbers within the process. `None` after a task has ended.
+    /// Where the tasks of the machine are.
+    places: TaskPlaces,
+    /// Indexed by seats. `None`: the seat is free.
     tasks: Vec<Option<Box<Task>>>,
-    /// The first number to try for the next task.
+    /// The first seat to try for the next task.
     next: u32,
     live: usize,
     queue: VecDeque<(u32, u32)>,
@@ -111,9 +115,8 @@ pub(crate) struct Node {
     machine: Option<Machine>,
     /// Only in the first process: the console, and requests from other shells.
     desk: Option<Box<NodeControl>>,
-    /// The link to the other processes, if there are any, and this process's rank.
+    /// The link to the other processes, if there are any.
     link: Option<MachineLink>,
-    rank: u32,
     hand_offs: u32,
     halted: bool,
     /// PVM's error, if the initial tasks could not be started.
@@ -138,10 +141,11 @@ impl Node {
         programs: Programs,
         machine: Option<Machine>,
         link: Option<MachineLink>,
-        rank: u32,
+        places: TaskPlaces,
     ) -> Self {
         Self {
             worker,
+            places,
             tasks: Vec::new(),
             next: 1,
             live: 0,
@@ -161,7 +165,6 @@ impl Node {
             machine,
             desk: None,
             link,
-            rank,
             hand_offs: 0,
             halted: false,
             refused: None,
@@ -318,13 +321,19 @@ impl Node {
 
     /// Delivers a message to its receiver. As in PVM, a message to a task that has ended is lost.
     fn deliver(&mut self, message: TaskMessage) {
-        let Some(tid) = Tid::of(message.destination) else { return };
-        if tid.host() != self.rank {
-            return self.deliver_elsewhere(tid, message);
+        match self.places.seat(message.destination) {
+            Some(seat) => self.deliver_here(seat, message),
+            None => self.deliver_elsewhere(message),
         }
-        let index = tid.local();
-        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
-            return self.deliver_to_console(tid, &message);
+    }
+
+    /// Delivers a message to the task in this seat.
+    #[inline]
+    fn deliver_here(&mut self, index: u32, message: TaskMessage) {
+        let task = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut);
+        // A task may overwrite the table of places, as any memory of the process.
+        let Some(task) = task.filter(|task| task.tid.number() == message.destination) else {
+            return;
         };
         match task.state {
             TaskState::Receives(want, _) if want.fits(&message) => {
@@ -403,6 +412,7 @@ impl Node {
             return;
         };
         self.live -= 1;
+        self.places.ended(task.tid);
         match task.state {
             // The call's result is discarded.
             TaskState::Aside => self.aside_calls -= 1,
@@ -418,7 +428,7 @@ impl Node {
             let frames = frames.iter().map(|frame| format!("  {frame}\n")).collect::<String>();
             report(&format!("upcall pvm: {} ({program}) has crashed: {crash}\n{frames}", task.tid));
         }
-        // Another task may get this number.
+        // Another task may get this seat.
         if self.folder_of == index && task.folder.is_some() {
             self.go_home();
         }
@@ -426,46 +436,6 @@ impl Node {
         // The task's memory is freed before its end is reported.
         drop(task);
         self.tell_first(ControlMessage::Ended { tid: tid.number(), status, catcher });
-    }
-
-    /// Finds a free number. Numbers are assigned round robin.
-    fn number(&mut self) -> Option<u32> {
-        for _ in 0..=Tid::MOST {
-            let number = self.next;
-            self.next = if number >= Tid::MOST { 1 } else { number + 1 };
-            if self.tasks.len() <= number as usize {
-                self.tasks.resize_with(number as usize + 1, || None);
-            }
-            if self.tasks[number as usize].is_none() {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    /// Adds a task that is ready. It runs when it is put into the queue.
-    fn begin(&mut self, task: Task) {
-        let index = task.tid.local();
-        if let OutputTarget::Task(to) = task.output.to {
-            let (tag, context) = (task.output.tag, task.output.context);
-            self.message(
-                HOST,
-                to,
-                tag,
-                context,
-                &Packet::default().int(task.tid.number()).int(OUTPUT_NEW as i32),
-            );
-        }
-        self.tasks[index as usize] = Some(Box::new(task));
-        self.live += 1;
-    }
-
-    fn task(&mut self, tid: Tid) -> Option<&mut Task> {
-        let here = tid.host() == self.rank;
-        self.tasks
-            .get_mut(tid.local() as usize)?
-            .as_deref_mut()
-            .filter(|task| here && task.tid == tid)
     }
 }
 

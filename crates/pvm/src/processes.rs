@@ -3,6 +3,7 @@
 
 use crate::door::GRACE;
 use crate::node::Node;
+use crate::places::TaskPlaces;
 use crate::programs::Programs;
 use crate::remote::MachineLink;
 use crate::stack::StackSize;
@@ -97,8 +98,9 @@ pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let worker = crate::worker()?;
     settle(rank as usize);
     let folders = folders.iter().map(PathBuf::from).collect();
+    let places = TaskPlaces::new(rank, size);
     // With a link this process is never stuck, because others may send something.
-    let node = Node::new(worker, Programs::new(folders), None, Some(link), rank);
+    let node = Node::new(worker, Programs::new(folders), None, Some(link), places);
     let _ = node.with_stacks(stack).run();
     Ok(())
 }

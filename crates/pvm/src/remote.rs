@@ -77,6 +77,11 @@ pub(crate) enum ControlMessage {
     Kill { tid: i32 },
     /// From the first process: send the task a signal.
     Signal { tid: i32, signal: i32 },
+    /// From the first process to all: these tasks run in this process
+    /// ([`places`](crate::places)).
+    Lives { tids: Vec<i32>, rank: Rank, epoch: u32 },
+    /// From the first process to all: a task has ended about which there was a `Lives`.
+    Gone { tid: i32 },
     /// To all processes: the machine ends.
     Halt,
     /// From the first process: do all tasks wait, and how many messages were sent and received

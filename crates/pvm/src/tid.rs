@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// Maximum number of processes of a machine.
+pub const MOST_PROCESSES: u32 = 256;
+
 /// Size of the number within a host, in bits.
 const LOCAL: u32 = 18;
 /// The bit that marks a host's own id.
@@ -15,7 +18,9 @@ pub struct Tid(i32);
 
 impl Tid {
     /// Maximum number of a task within a host.
-    pub const MOST: u32 = (1 << LOCAL) - 1;
+    pub(crate) const MOST: u32 = (1 << LOCAL) - 1;
+    /// The lowest number that is no task's in a machine of the most processes.
+    pub(crate) const END: i32 = ((MOST_PROCESSES + 1) << LOCAL) as i32;
 
     /// The id of a task, from the number of the process in which it was started and its number
     /// there, from 1.
@@ -34,14 +39,16 @@ impl Tid {
         self.0
     }
 
-    /// The number of the process in which the task was started.
-    pub const fn host(self) -> u32 {
-        (self.0 as u32 >> LOCAL) - 1
+    /// Returns `true` if the number has the form of a task's id in PVM, even if there never was
+    /// such a host.
+    pub(crate) const fn has_form(number: i32) -> bool {
+        number > 0 && number as u32 & Self::MOST > 0
     }
 
-    /// The task's number within that process.
-    pub const fn local(self) -> u32 {
-        self.0 as u32 & Self::MOST
+    /// The number of the process that has given the name. The task may run elsewhere, so only
+    /// [`places`](crate::places) asks for it.
+    pub(crate) const fn birth(self) -> u32 {
+        (self.0 as u32 >> LOCAL) - 1
     }
 }
 
@@ -69,7 +76,8 @@ mod tests {
     #[test]
     fn ids_are_pvms() {
         let tid = Tid::new(0, 2);
-        assert_eq!((tid.to_string().as_str(), tid.host(), tid.local()), ("t40002", 0, 2));
+        assert_eq!((tid.to_string().as_str(), tid.birth()), ("t40002", 0));
+        assert_eq!(Tid::new(MOST_PROCESSES - 1, Tid::MOST).number(), Tid::END - 1);
         assert_eq!(Tid::of(tid.number()), Some(tid));
         assert!([0, -1, HOST, 0x3_FFFF, 0x4_0000].map(Tid::of).iter().all(Option::is_none));
         assert_eq!(HOST as u32, 0x8004_0000);

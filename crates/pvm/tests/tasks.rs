@@ -29,8 +29,14 @@ impl Programs {
 
 /// `upcall pvm run` with these arguments.
 fn run(options: &[&str], program: &Path, args: &[&str]) -> Output {
+    run_named("own", options, program, args)
+}
+
+/// The same, with tasks that have names of their own process ("own") or of the next one ("lent").
+fn run_named(names: &str, options: &[&str], program: &Path, args: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(program).args(args);
+    command.env("UPCALL_PVM_NAMES", names);
     let done = command.output().unwrap();
     assert_ne!(
         done.status.code(),
@@ -61,17 +67,18 @@ fn functions_do_in_several_processes_what_they_do_in_one() {
     let programs = Programs::new();
     let one = &|name: &str| {
         let program = programs.compiled(&format!("images/{name}.c"));
-        for options in [
-            &[][..],
-            &["--procs", "2"],
-            &["--procs", "3", "--place", "interleave"],
-            &["--as-processes=12"],
+        for (names, options) in [
+            ("own", &[][..]),
+            ("own", &["--procs", "2"]),
+            ("own", &["--procs", "3", "--place", "interleave"]),
+            ("lent", &["--procs", "3", "--place", "interleave"]),
+            ("own", &["--as-processes=12"]),
         ] {
-            let done = run(options, &program, &[]);
+            let done = run_named(names, options, &program, &[]);
             let said = said(&done);
             assert!(
                 done.status.success() && !said.contains("FAILED") && said.contains("ok: "),
-                "{name} {options:?}: {said}"
+                "{name} {options:?}, {names} names: {said}"
             );
         }
     };
@@ -83,13 +90,32 @@ fn functions_do_in_several_processes_what_they_do_in_one() {
     });
 }
 
+/// In builds with debug assertions, the tests below also run with tasks whose names tell another
+/// process than their own.
+#[test]
+#[cfg(debug_assertions)]
+fn a_process_names_its_tasks_by_its_own_numbers_or_by_lent_ones() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/names.c");
+    for (names, processes) in [("own", [0, 1]), ("lent", [1, 0])] {
+        let done = run_named(names, &["-n", "2", "--procs", "2"], &program, &[]);
+        let said = said(&done);
+        assert!(done.status.success(), "{said}");
+        for (task, process) in processes.iter().enumerate() {
+            let told = format!("task {task} is named in process {process}, apart\n");
+            assert!(said.contains(&told), "{names}: {said}");
+        }
+    }
+}
+
 #[test]
 fn what_is_sent_because_of_a_message_comes_after_it_by_whatever_way() {
     let programs = Programs::new();
     let program = programs.compiled("images/causal.c");
-    for options in [&["-n", "3"][..], &["-n", "3", "--procs", "3", "--place", "interleave"]] {
-        let done = run(options, &program, &[]);
-        assert!(done.status.success(), "{options:?}: {}", said(&done));
+    let apart = &["-n", "3", "--procs", "3", "--place", "interleave"][..];
+    for (names, options) in [("own", &["-n", "3"][..]), ("own", apart), ("lent", apart)] {
+        let done = run_named(names, options, &program, &[]);
+        assert!(done.status.success(), "{options:?}, {names} names: {}", said(&done));
     }
 }
 
@@ -101,11 +127,13 @@ fn kills_signals_and_messages_of_a_task_come_in_its_order() {
     std::fs::write(&place, "0\n1\n2\n2\n").unwrap();
     let place = format!("--place={}", place.display());
     let program = programs.compiled("images/ordered.c");
-    for options in [&["-n", "4"][..], &["-n", "4", "--procs", "3", &place]] {
-        let done = run(options, &program, &[]);
+    let apart = &["-n", "4", "--procs", "3", &place][..];
+    for (names, options) in [("own", &["-n", "4"][..]), ("own", apart), ("lent", apart)] {
+        let done = run_named(names, options, &program, &[]);
+        let said = said(&done);
         // The status of the task that was killed.
-        assert_eq!(done.status.code(), Some(128 + 15), "{options:?}: {}", said(&done));
-        assert!(said(&done).contains("the order is right"), "{options:?}: {}", said(&done));
+        assert_eq!(done.status.code(), Some(128 + 15), "{options:?}, {names} names: {said}");
+        assert!(said.contains("the order is right"), "{options:?}, {names} names: {said}");
     }
 }
 
@@ -114,10 +142,11 @@ fn kills_signals_and_messages_of_a_task_come_in_its_order() {
 fn what_is_sent_to_another_process_goes_at_once() {
     let programs = Programs::new();
     let program = programs.compiled("images/afar.c");
-    for how in ["send", "psend"] {
-        let file = programs.0.path().join(how);
-        let done = run(&["-n", "2", "--procs", "2"], &program, &[how, file.to_str().unwrap()]);
-        assert!(done.status.success(), "{how}: {}", said(&done));
+    for (how, names) in [("send", "own"), ("psend", "own"), ("send", "lent"), ("psend", "lent")] {
+        let file = programs.0.path().join(format!("{how}-{names}"));
+        let args = [how, file.to_str().unwrap()];
+        let done = run_named(names, &["-n", "2", "--procs", "2"], &program, &args);
+        assert!(done.status.success(), "{how}, {names} names: {}", said(&done));
     }
 }
 
@@ -313,15 +342,17 @@ fn each_task_has_a_process_number_of_its_own_and_none_becomes_another_program() 
 #[test]
 fn a_process_that_is_killed_takes_its_tasks_with_it_and_no_others() {
     let programs = Programs::new();
-    let done =
-        run(&["--procs", "3", "--place", "interleave"], &programs.compiled("images/killed.c"), &[]);
-    let said = said(&done);
-    assert!(done.status.success() && said.contains("2 of 4 have ended"), "{said}");
-    assert!(
-        said.contains("process 1 has ended, and 2 tasks with it")
-            && said.matches(" EOF\n").count() == 4,
-        "{said}"
-    );
+    let program = programs.compiled("images/killed.c");
+    for names in ["own", "lent"] {
+        let done = run_named(names, &["--procs", "3", "--place", "interleave"], &program, &[]);
+        let said = said(&done);
+        assert!(done.status.success() && said.contains("2 of 4 have ended"), "{names}: {said}");
+        assert!(
+            said.contains("process 1 has ended, and 2 tasks with it")
+                && said.matches(" EOF\n").count() == 4,
+            "{names}: {said}"
+        );
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
 use crate::machine::Machine;
+use crate::places::TaskPlace;
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
 use crate::shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
@@ -29,8 +30,6 @@ const NOBODY: u32 = 0;
 pub(crate) struct NodeControl {
     calls: NodeCalls,
     _door: Option<MachineListener>,
-    /// Whether there is a console. While it is at work, it is not in the field below.
-    has_console: bool,
     console: Option<AtTerminal>,
     /// Reports that arrived while the console was at work.
     heard: VecDeque<RemoteReport>,
@@ -106,8 +105,7 @@ impl NodeControl {
             );
         });
         let (heard, looks, leaving) = (VecDeque::new(), Vec::new(), Vec::new());
-        let has_console = console.is_some();
-        Self { calls, _door: door.ok(), has_console, console, heard, looks, last: 0, leaving }
+        Self { calls, _door: door.ok(), console, heard, looks, last: 0, leaving }
     }
 
     /// Returns `true` if there is work. Costs a few loads.
@@ -138,8 +136,7 @@ impl Node {
     /// Attaches a desk, and executes the lines that come before the console's input.
     pub(crate) fn at_desk(mut self, desk: NodeControl) -> Self {
         if let Some(at) = &desk.console {
-            // The console has the first task number.
-            self.next = at.console.tid().local() + 1;
+            self.places.is_consoles(at.console.tid());
         }
         self.desk = Some(Box::new(desk));
         self.work_at_console(|console, node| {
@@ -230,14 +227,12 @@ impl Node {
 
     /// Returns `true` if `tid` is the id of this node's console.
     pub(super) fn is_console(&self, tid: Tid) -> bool {
-        tid == CONSOLE && self.desk.as_ref().is_some_and(|desk| desk.has_console)
+        self.places.place(tid) == TaskPlace::Console
     }
 
-    /// Delivers a message to an id that is no task's: it may be the console's.
-    pub(super) fn deliver_to_console(&mut self, tid: Tid, message: &TaskMessage) {
-        if self.is_console(tid)
-            && let Some(desk) = &mut self.desk
-        {
+    /// Delivers a message to the console.
+    pub(super) fn deliver_to_console(&mut self, message: &TaskMessage) {
+        if let Some(desk) = &mut self.desk {
             let bytes = message
                 .block
                 .as_ref()
@@ -383,7 +378,7 @@ impl Node {
             messages: task.inbox.len(),
             blocks: task.held.all().count(),
             block_bytes: task.held.all().map(|block| block.capacity() as u64).sum(),
-            rank: self.rank as usize,
+            rank: self.places.rank(),
             process: std::process::id(),
             pid: task.ulp.process(),
             slot: Some(task.ulp.slot()),

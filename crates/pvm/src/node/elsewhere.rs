@@ -2,8 +2,9 @@
 
 use super::{Node, SIGTERM, TaskEnd};
 use crate::error;
-use crate::machine::Started;
+use crate::machine::{Machine, Started};
 use crate::ops;
+use crate::places::{TaskPlace, TaskPlaces};
 use crate::remote::{ControlMessage, MachineLink, RemoteArrival, Stamped, TaskSpec};
 use crate::report::report_line;
 use crate::services::Effect;
@@ -66,14 +67,35 @@ impl Node {
 
     fn came(&mut self, came: RemoteArrival) {
         match came {
-            RemoteArrival::Message(message) => self.deliver(message),
+            RemoteArrival::Message(message) => self.arrived(message),
             RemoteArrival::Control(from, control) => self.heard(from, *control),
         }
     }
 
-    pub(super) fn deliver_elsewhere(&mut self, to: Tid, message: TaskMessage) {
-        let rank = to.host() as Rank;
-        let mut message = message;
+    /// Delivers a message from another process. If the receiver is not here, it has ended: no
+    /// process passes messages on.
+    fn arrived(&mut self, message: TaskMessage) {
+        match self.places.seat(message.destination) {
+            Some(seat) => self.deliver_here(seat, message),
+            None if Tid::of(message.destination).is_some_and(|tid| self.is_console(tid)) => {
+                self.deliver_to_console(&message)
+            }
+            None => {}
+        }
+    }
+
+    /// Delivers a message whose receiver is no task of this process.
+    #[cold]
+    pub(super) fn deliver_elsewhere(&mut self, message: TaskMessage) {
+        let Some(to) = Tid::of(message.destination) else { return };
+        match self.places.place(to) {
+            TaskPlace::There(rank) => self.send_there(rank, to, message),
+            TaskPlace::Console => self.deliver_to_console(&message),
+            TaskPlace::Seat(_) | TaskPlace::Ended => {}
+        }
+    }
+
+    fn send_there(&mut self, rank: Rank, to: Tid, mut message: TaskMessage) {
         while let Some(link) = self.link.as_ref().filter(|link| rank < link.size()) {
             match link.send(rank, message) {
                 Ok(()) => return,
@@ -122,7 +144,7 @@ impl Node {
         if self.link.is_some() && self.machine.is_none() {
             self.tell_there(0, &control);
         } else {
-            self.heard(self.rank as Rank, control);
+            self.heard(self.places.rank(), control);
         }
     }
 
@@ -135,7 +157,7 @@ impl Node {
     }
 
     pub(super) fn tell(&mut self, rank: Rank, control: ControlMessage) {
-        if self.link.is_some() && rank != self.rank as Rank {
+        if self.link.is_some() && rank != self.places.rank() {
             self.tell_there(rank, &control);
         } else {
             self.heard(rank, control);
@@ -162,8 +184,8 @@ impl Node {
     fn heard(&mut self, from: Rank, control: ControlMessage) {
         match control {
             ControlMessage::Answer { tid, code, packet } => {
-                if let Some(tid) = Tid::of(tid).filter(|tid| self.task(*tid).is_some()) {
-                    self.reply(tid.local(), code, &Packet::default().bytes(&packet));
+                if let Some(seat) = self.seat(tid) {
+                    self.reply(seat, code, &Packet::default().bytes(&packet));
                 }
             }
             ControlMessage::Start { request, plan, slots } => {
@@ -186,14 +208,21 @@ impl Node {
                 self.together(&tids.into_iter().filter_map(Tid::of).collect::<Vec<_>>())
             }
             ControlMessage::Kill { tid } => {
-                if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
-                    self.end(tid.local(), TaskEnd::Killed(SIGTERM));
+                if let Some(seat) = self.seat(tid) {
+                    self.end(seat, TaskEnd::Killed(SIGTERM));
                 }
             }
             ControlMessage::Signal { tid, signal } => {
-                if let Some(tid) = Tid::of(tid).filter(|tid| tid.host() == self.rank) {
-                    self.signal(tid.local(), signal);
+                if let Some(seat) = self.seat(tid) {
+                    self.signal(seat, signal);
                 }
+            }
+            ControlMessage::Lives { tids, rank, epoch } => {
+                let tids = tids.into_iter().filter_map(Tid::of);
+                tids.for_each(|tid| self.places.lives(tid, rank, epoch));
+            }
+            ControlMessage::Gone { tid } => {
+                Tid::of(tid).into_iter().for_each(|tid| self.places.gone(tid))
             }
             ControlMessage::Halt => self.halted = true,
             ControlMessage::Count { question } => self.tell_count(question),
@@ -225,7 +254,11 @@ impl Node {
                 self.spawn(Tid::of(tid), plan, count as usize)
             }
             ControlMessage::Started { request, all, name } => {
-                if let Some(started) = machine.started(request, from, all, &name) {
+                let tids = all.iter().flatten().copied().filter_map(Tid::of).collect::<Vec<_>>();
+                let started = machine.started(request, from, all, &name);
+                // Before any of the tasks runs, each process knows where they are.
+                self.announce(from, &tids);
+                if let Some(started) = started {
                     self.all_started(started);
                 }
             }
@@ -246,6 +279,29 @@ impl Node {
             _ => {}
         }
         self.effects(effects);
+        self.announce_gone();
+    }
+
+    /// In the first process: announces those of a process's new tasks that were not named there.
+    fn announce(&mut self, rank: Rank, tids: &[Tid]) {
+        let Some(machine) = &mut self.machine else { return };
+        let others = tids.iter().filter(|tid| !TaskPlaces::is_named_in(**tid, rank));
+        let tids = others.map(|tid| tid.number()).collect::<Vec<_>>();
+        if !tids.is_empty() {
+            let epoch = machine.announced(&tids);
+            let lives = ControlMessage::Lives { tids, rank, epoch };
+            self.tell_all(&lives);
+            self.heard(self.places.rank(), lives);
+        }
+    }
+
+    /// In the first process: announces the ends of tasks that did not run where they were named.
+    fn announce_gone(&mut self) {
+        while let Some(tid) = self.machine.as_mut().and_then(Machine::next_gone) {
+            let gone = ControlMessage::Gone { tid: tid.number() };
+            self.tell_all(&gone);
+            self.heard(self.places.rank(), gone);
+        }
     }
 
     /// Answers a question about the machine's tasks. `None`: the services answer it.
@@ -260,11 +316,8 @@ impl Node {
                     None => std::process::id() as i32,
                 };
                 let state = |tid: Tid| {
-                    self.tasks
-                        .get(tid.local() as usize)
-                        .filter(|_| tid.host() == self.rank)?
-                        .as_deref()
-                        .map(|task| task.state)
+                    let seat = self.seat(tid.number())?;
+                    self.tasks[seat as usize].as_deref().map(|task| task.state)
                 };
                 let flags = |tid: Tid| {
                     if matches!(state(tid), None | Some(TaskState::Runs)) {
@@ -342,7 +395,7 @@ impl Node {
         let tids = started.tids.iter().map(|tid| tid.number()).collect::<Vec<_>>();
         let together = ControlMessage::Together { tids: tids.clone() };
         self.tell_all(&together);
-        self.heard(self.rank as Rank, together);
+        self.heard(self.places.rank(), together);
         if started.errors.contains(&error::NO_FILE) {
             self.report_refusal(started.spawner, &started.plan);
         }
@@ -383,6 +436,7 @@ impl Node {
         let (tids, started) = machine.lost(rank, &mut effects);
         report_line!("upcall pvm: process {rank} has ended, and {} tasks with it", tids.len());
         self.effects(effects);
+        self.announce_gone();
         for started in started {
             self.all_started(started);
         }

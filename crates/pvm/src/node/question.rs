@@ -4,7 +4,6 @@ use super::{EINTR, HAND_OFFS, NextTask, Node, outside};
 use crate::error;
 use crate::ops;
 use crate::task::{Task, TaskState, Want};
-use crate::tid::Tid;
 use crate::wire::Packet;
 use std::time::{Duration, Instant};
 use upcall_ulp::{
@@ -129,8 +128,7 @@ impl Node {
             }
         }
         // Hands off to the task that is to send the message, if it can run.
-        let source = Tid::of(want.from).filter(|tid| tid.host() == self.rank).map(Tid::local);
-        if let Some(source) = source.filter(|_| self.hand_offs < HAND_OFFS)
+        if let Some(source) = self.places.seat(want.from).filter(|_| self.hand_offs < HAND_OFFS)
             && let Some(other) = self.tasks.get(source as usize).and_then(Option::as_deref)
             && other.state == TaskState::Runs
         {

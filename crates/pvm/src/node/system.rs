@@ -40,8 +40,7 @@ impl Node {
         let name =
             CString::new(image.path().as_os_str().as_bytes()).map_err(|_| error::BAD_PARAM)?;
         let args = [&[name], &plan.args[..]].concat();
-        let number = self.number().ok_or(error::OUT_OF_RES)?;
-        let tid = Tid::new(self.rank, number);
+        let tid = self.places.name().ok_or(error::OUT_OF_RES)?;
         let slot = UlpSlot::take_this(slot as usize).ok_or_else(|| {
             report_line!(
                 "upcall pvm: a system call of an ended task still runs, and uses the addresses \
@@ -86,10 +85,13 @@ impl Node {
     /// Lets the tasks of one spawn run that are in this process.
     pub(super) fn together(&mut self, tids: &[Tid]) {
         for tid in tids {
-            if let Some(task) = self.task(*tid).filter(|task| task.state == TaskState::Starts) {
+            if let Some(seat) = self.seat(tid.number())
+                && let Some(task) = self.tasks[seat as usize].as_deref_mut()
+                && task.state == TaskState::Starts
+            {
                 task.siblings = tids.to_vec();
                 task.state = TaskState::Runs;
-                self.enqueue(tid.local());
+                self.enqueue(seat);
             }
         }
     }

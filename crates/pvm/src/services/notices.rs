@@ -99,7 +99,7 @@ impl Notices {
             }
             _ => return Err(error::BAD_PARAM),
         };
-        if what != HOST_DELETE && !about.iter().all(|tid| is_tasks(*tid)) {
+        if what != HOST_DELETE && !about.iter().all(|tid| Tid::has_form(*tid)) {
             return Err(error::BAD_PARAM);
         }
         for number in about {
@@ -158,11 +158,6 @@ impl Notices {
             }
         }
     }
-}
-
-/// Returns `true` if the number has the form of a task's tid, even if there never was such a task.
-fn is_tasks(number: i32) -> bool {
-    number > 0 && number as u32 & Tid::MOST > 0
 }
 
 #[cfg(test)]

@@ -352,7 +352,10 @@ static void collects(int me)
           PvmOverflow);
     check("information about the group's hosts",
           pvm_grphostinfo("t.c", pvm_tidtohost(me), &speaker, &here, &hosts), 0);
-    check("the host's speaker", speaker, me < children[0] ? me : children[0]);
+    int least = me;
+    for (int child = 0; child < CHILDREN; child++)
+        least = children[child] < least ? children[child] : least;
+    check("the host's speaker", speaker, least);
     check("the members on this host", here, MEMBERS);
     check("the number of hosts", hosts, 1);
     check("a member leaves", ask(children[1], "leave", "t.c", 0), 0);
