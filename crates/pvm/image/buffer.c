@@ -25,7 +25,6 @@ static int chunk_count;
 static const struct upvm_own own = {
     .initsend = upvm_own_initsend,
     .send = upvm_own_send,
-    .flush = upvm_own_flush,
     .came = upvm_own_came,
     .pack = upvm_own_pack,
     .unpack = upvm_own_unpack,

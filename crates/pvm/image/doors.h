@@ -20,7 +20,6 @@ int upvm_own_initsend(int encoding);
 int upvm_own_send(int to, int tag);
 
 /* Lets the host read the letters now, so that messages to other processes are sent. */
-int upvm_own_flush(void);
 
 /* Completes a receive. `came` is the host's answer, or UPVM_UNASKED if the host was not asked.
  * Returns the buffer's number, 0, or an error. */

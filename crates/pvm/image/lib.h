@@ -65,8 +65,6 @@ struct upvm_spare {
 struct upvm_own {
     int (*initsend)(int encoding);
     int (*send)(int to, int tag);
-    /* Lets the host read the letters now, so that messages to other processes are sent. */
-    int (*flush)(void);
     int (*came)(int from, int tag, long microseconds, long came);
     int (*pack)(const void *items, int count, int stride, int type);
     int (*unpack)(void *items, int count, int stride, int type);
@@ -101,6 +99,14 @@ _Static_assert(sizeof(struct upvm_library) <= UPVM_LIBRARY_LINES * 64,
 #define upvm_sends upvm_hot.sends
 #define upvm_receives upvm_hot.receives
 #define upvm_context upvm_hot.context
+
+/* Returns 1 if this number is that of a task in the running task's process. Such a task does not
+ * run before this one asks the host for something. */
+static inline int upvm_is_here(int tid)
+{
+    const uint32_t *words = *(const uint32_t *const __seg_gs *)UPVM_GS_NAMES;
+    return (unsigned)tid < UPVM_NAMES && words[tid] >> UPVM_NAME_HERE & 1;
+}
 
 /* A buffer beyond the first few. */
 struct upvm_buffer *upvm_buffer_far(int number);

@@ -28,15 +28,9 @@ void upvm_left(void)
     upvm_hot.self = 0;
 }
 
-int upvm_own_flush(void)
-{
-    UPVM_ASK(upvm_here(), UPVM_ASK_FLUSH, 0, 0, 0, 0);
-    return PvmOk;
-}
-
 int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context)
 {
-    int own = upvm_self();
+    upvm_self();
     if (buffer->place_count) {
         int captured = upvm_captured(buffer);
         if (captured < 0)
@@ -44,7 +38,7 @@ int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context)
     }
     upvm_post(buffer, to, tag, context);
     /* A receiver in another process can run now. */
-    if ((own ^ to) >> 18)
+    if (!upvm_is_here(to))
         upvm_ask_quietly(upvm_here(), UPVM_ASK_FLUSH, 0, 0, 0, 0);
     return PvmOk;
 }

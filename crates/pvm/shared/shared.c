@@ -4,8 +4,8 @@
  * This code has no data, calls no function, and never waits. It works on the data behind the
  * running task's table. In every unusual case it tail-calls the image's function of the same
  * purpose with the same arguments, before it has changed anything. So the image has all of PVM's
- * semantics, and this is their frequent part. Two common cases also end in a tail call: to copy
- * many bytes, and to send a message to another process at once. */
+ * semantics, and this is their frequent part. One common case also ends in a tail call: to copy
+ * many bytes. */
 
 #define UPVM_SHARED
 #include "pack.h"
@@ -42,13 +42,11 @@ int upvm_shared_initsend(int encoding)
 int upvm_shared_send(int to, int tag)
 {
     struct upvm_buffer *buffer = at_hand(upvm_sends);
-    int self = upvm_hot.self;
-    if (UNUSUAL(!buffer->used || buffer->place_count || to <= 0 || !(to >> 18) ||
-                !(to & ((1 << 18) - 1)) || tag < 0 ||
-                !self || upvm_hot.looks || !has_room_for_a_letter()))
+    if (UNUSUAL(!buffer->used || buffer->place_count || !upvm_is_here(to) || tag < 0 ||
+                !upvm_hot.self || upvm_hot.looks || !has_room_for_a_letter()))
         return upvm_hot.own->send(to, tag);
     upvm_post(buffer, to, tag, upvm_context);
-    return (self ^ to) >> 18 ? upvm_hot.own->flush() : PvmOk;
+    return PvmOk;
 }
 
 /* Puts the host's answer into the active receive buffer, which keeps its number. */

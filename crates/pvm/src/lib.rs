@@ -141,7 +141,7 @@ fn run_with(
         report_line!("upcall pvm: {reason}");
     }
     let machine = Machine::new(start.place.clone());
-    let places = TaskPlaces::new(0, start.processes);
+    let places = TaskPlaces::new(0, start.processes).map_err(NotRun::Places)?;
     let programs = Programs::new(start.folders.clone());
     let mut node =
         Node::new(worker, programs, Some(machine), link, places).with_stacks(stack).at_desk(desk);

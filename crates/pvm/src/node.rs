@@ -143,6 +143,8 @@ impl Node {
         link: Option<MachineLink>,
         places: TaskPlaces,
     ) -> Self {
+        let mut worker = worker;
+        worker.show(places.words());
         Self {
             worker,
             places,

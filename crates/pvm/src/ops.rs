@@ -67,6 +67,11 @@ pub const LETTER_SEND: u64 = 1;
 /// Releases a block.
 pub const LETTER_RELEASE: u64 = 2;
 
+/// Number of words of names, of which each tid is one (`places.rs`), and the bit of a word that
+/// says that the task is in this process.
+pub const NAMES: u64 = 257 << 18;
+pub const NAME_HERE: u64 = 31;
+
 // Services. The modules in src/services/ document what each takes and answers.
 pub const OP_ENROLL: u64 = 1;
 pub const OP_LEAVE: u64 = 2;

@@ -14,6 +14,9 @@
 //! A *seat* is an index into a process's list of tasks. A seat is the process's own matter: a task
 //! has another one after it has moved.
 //!
+//! A task that sends reads its receiver's word (`upvm_is_here`): a receiver elsewhere can run at
+//! once, so the message must not wait until the sender asks for something.
+//!
 //! Only the process itself changes its table: when one of its tasks begins or ends, and when it
 //! handles what the first process announces. That is where a task runs now (`Lives`), and that one
 //! has ended which did not run where its name was given (`Gone`). Tasks that stay where they
@@ -23,14 +26,14 @@
 //! In builds with debug assertions, `UPCALL_PVM_NAMES=lent` makes each process name its tasks from
 //! the numbers of the next process, so that no task runs where its name says.
 
+use crate::ops::{NAME_HERE, NAMES};
 use crate::tid::Tid;
 use std::collections::HashMap;
+use std::io;
 use upcall_message::Rank;
+use upcall_ulp::NameWords;
 
-/// Number of words: one for each name of the most processes that a machine can have.
-const NAMES: usize = Tid::END as usize;
-
-const HERE: u32 = 1 << 31;
+const HERE: u32 = 1 << NAME_HERE;
 const THERE: u32 = 1 << 30;
 const CONSOLE: u32 = 1 << 28;
 
@@ -49,7 +52,7 @@ pub(crate) enum TaskPlace {
 
 /// One process's table of places; see the module.
 pub(crate) struct TaskPlaces {
-    words: Vec<u32>,
+    words: NameWords,
     rank: u32,
     /// The last announcement's epoch for each task about which there was one.
     epochs: HashMap<Tid, u32>,
@@ -61,17 +64,22 @@ pub(crate) struct TaskPlaces {
 
 impl TaskPlaces {
     /// The table of the process with this rank, in a machine of `size` processes.
-    pub(crate) fn new(rank: u32, size: usize) -> Self {
+    pub(crate) fn new(rank: u32, size: usize) -> io::Result<Self> {
         let lends = cfg!(debug_assertions)
             && std::env::var_os("UPCALL_PVM_NAMES").is_some_and(|value| value == "lent");
         Self::naming(rank, if lends { (rank + 1) % size as u32 } else { rank }, lends)
     }
 
-    fn naming(rank: u32, from: u32, lends: bool) -> Self {
+    fn naming(rank: u32, from: u32, lends: bool) -> io::Result<Self> {
         // The process itself uses the lower half of its names.
         let lowest = if lends { Tid::MOST / 2 } else { 1 };
-        let (words, epochs) = (vec![0; NAMES], HashMap::new());
-        Self { words, rank, epochs, from, next: lowest, lowest }
+        let (words, epochs) = (NameWords::new(NAMES as u32)?, HashMap::new());
+        Ok(Self { words, rank, epochs, from, next: lowest, lowest })
+    }
+
+    /// The words, which tasks read before they send.
+    pub(crate) fn words(&self) -> &NameWords {
+        &self.words
     }
 
     /// The rank of this process.
@@ -80,19 +88,17 @@ impl TaskPlaces {
     }
 
     fn word(&self, tid: Tid) -> u32 {
-        self.words.get(tid.number() as usize).copied().unwrap_or(0)
+        self.words.get(tid.number() as u32)
     }
 
     fn set(&mut self, tid: Tid, word: u32) {
-        if let Some(one) = self.words.get_mut(tid.number() as usize) {
-            *one = word;
-        }
+        self.words.set(tid.number() as u32, word);
     }
 
     /// The seat of the task with this number. `None`: this process has no such task.
     #[inline]
     pub(crate) fn seat(&self, number: i32) -> Option<u32> {
-        let word = self.words.get(number as u32 as usize).copied().unwrap_or(0);
+        let word = self.words.get(number as u32);
         (word & HERE != 0).then_some(word & !HERE)
     }
 
@@ -173,7 +179,7 @@ mod tests {
     const B: Tid = Tid::new(2, 9);
 
     fn table(rank: u32) -> TaskPlaces {
-        TaskPlaces::naming(rank, rank, false)
+        TaskPlaces::naming(rank, rank, false).unwrap()
     }
 
     #[test]
@@ -259,7 +265,7 @@ mod tests {
 
     #[test]
     fn lent_names_are_the_next_processs() {
-        let mut first = TaskPlaces::naming(0, 1, true);
+        let mut first = TaskPlaces::naming(0, 1, true).unwrap();
         let [one, other] = [(); 2].map(|()| first.name().unwrap());
         assert_ne!(one, other);
         assert!(TaskPlaces::is_named_in(one, 1) && !TaskPlaces::is_named_in(one, 0));

@@ -98,7 +98,7 @@ pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let worker = crate::worker()?;
     settle(rank as usize);
     let folders = folders.iter().map(PathBuf::from).collect();
-    let places = TaskPlaces::new(rank, size);
+    let places = TaskPlaces::new(rank, size).map_err(NotRun::Places)?;
     // With a link this process is never stuck, because others may send something.
     let node = Node::new(worker, Programs::new(folders), None, Some(link), places);
     let _ = node.with_stacks(stack).run();

@@ -43,6 +43,8 @@ pub enum NotRun {
     },
     /// The environment's size of stacks is none.
     Stack(BadStackSize),
+    /// There are no addresses for the table of tasks.
+    Places(std::io::Error),
     /// Another process could not be started.
     Process(std::io::Error),
     /// A resource that the console or the requests of other shells need is not available.
@@ -62,6 +64,9 @@ impl fmt::Display for NotRun {
             Self::Worker(error) => error.fmt(f),
             Self::Shared(error) => error.fmt(f),
             Self::Stack(error) => error.fmt(f),
+            Self::Places(error) => {
+                write!(f, "no memory for the table that tells where each task runs: {error}")
+            }
             Self::Process(error) => write!(f, "another process could not be started: {error}"),
             Self::Desk(error) => {
                 write!(f, "the console, or waiting for requests from other shells, failed: {error}")

@@ -52,6 +52,8 @@ impl Tid {
     }
 }
 
+const _: () = assert!(Tid::END as u64 == crate::ops::NAMES);
+
 /// The sender of the machine's own messages: a daemon's id, in PVM.
 pub const HOST: i32 = DAEMON | THIS_HOST;
 /// The id of the one host, as programs see it.

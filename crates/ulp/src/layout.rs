@@ -99,10 +99,11 @@ pub const TABLE_LIBRARY: u64 = 80;
 pub const LIBRARY_LINES: u64 = 19;
 
 /// Offsets from GS that an image uses while it runs: of the table's address, of the byte that says
-/// whether system calls of programs are caught, and of the doors, `DOORS` functions at most that
-/// all images share.
+/// whether system calls of programs are caught, of the address of the words of names, and of the
+/// doors, `DOORS` functions at most that all images share.
 pub const GS_TABLE: u64 = 24;
 pub const GS_CATCHES: u64 = 52;
+pub const GS_NAMES: u64 = 56;
 pub const GS_DOORS: u64 = 64;
 pub const DOORS: u64 = 8;
 

@@ -59,6 +59,7 @@ pub mod slot;
 mod switch;
 pub mod tools;
 mod ulp;
+mod words;
 mod worker;
 
 pub use aside::Aside;
@@ -74,4 +75,5 @@ pub use loading::{NotLoaded, UlpOptions};
 pub use shared::{NotShared, SharedImage};
 pub use signals::Signalled;
 pub use ulp::Ulp;
+pub use words::NameWords;
 pub use worker::{NoWorker, StopReason, UlpRequest, UlpTurns, Worker};

@@ -22,7 +22,9 @@
 //! While a ULP runs, the worker's own stack ends in rbp, rbx and the address where the worker goes
 //! on.
 
-use crate::layout::{DOORS, GS_CATCHES, GS_DOORS, GS_TABLE, SLOT, TABLE_CAUGHT, TABLE_INTERRUPTED};
+use crate::layout::{
+    DOORS, GS_CATCHES, GS_DOORS, GS_NAMES, GS_TABLE, SLOT, TABLE_CAUGHT, TABLE_INTERRUPTED,
+};
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
 
@@ -83,6 +85,8 @@ pub(crate) struct Host {
     thread: i32,
     /// What the kernel does with system calls in slots: see [`crate::catching`].
     pub(crate) catches: u8,
+    /// Address of the library's words of names; 0 if there are none.
+    pub(crate) names: u64,
     /// Functions that images call by GS.
     pub(crate) doors: EntryPoints,
     /// Registers of the ULP that crashed or was interrupted last, in the kernel's order (`gregs`,
@@ -99,6 +103,7 @@ const _: () = assert!(
     offset_of!(Host, table) as u64 == GS_TABLE
         && offset_of!(Host, doors) as u64 == GS_DOORS
         && offset_of!(Host, catches) as u64 == GS_CATCHES
+        && offset_of!(Host, names) as u64 == GS_NAMES
 );
 
 impl Host {
@@ -122,6 +127,7 @@ impl Host {
             control: CONTROL,
             thread,
             catches: CATCHES,
+            names: 0,
             doors,
             registers: [0; REGISTERS],
         }

@@ -9,6 +9,7 @@ use crate::shared::SharedImage;
 use crate::slot::UlpSlot;
 use crate::switch::{self, ARGS, CRASHED, Context, Host};
 use crate::ulp::Ulp;
+use crate::words::NameWords;
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub struct Worker {
     _stack: crash::Stack,
     catching: Result<Catching, NotCaught>,
     interrupts: Option<Interrupts>,
+    /// Mapped as long as images may read them.
+    names: Option<NameWords>,
 }
 
 impl fmt::Debug for Worker {
@@ -136,7 +139,7 @@ impl Worker {
         // SAFETY: the host is this thread's; `drop` stops the catching before it frees the host.
         let catching = unsafe { Catching::begin(host.as_ptr()) };
         IS_WORKER.set(true);
-        Ok(Self { host, mask: mask(), _stack: stack, catching, interrupts: None })
+        Ok(Self { host, mask: mask(), _stack: stack, catching, interrupts: None, names: None })
     }
 
     /// Why system calls that programs make themselves are not caught here, if they are not.
@@ -151,6 +154,13 @@ impl Worker {
     pub fn share(&mut self, shared: &SharedImage) {
         // SAFETY: the host is this thread's, and no ULP runs.
         unsafe { (*self.host.as_ptr()).doors = shared.doors() };
+    }
+
+    /// Lets images read these words.
+    pub fn show(&mut self, names: &NameWords) {
+        // SAFETY: the host is this thread's, and no ULP runs.
+        unsafe { (*self.host.as_ptr()).names = names.address() };
+        self.names = Some(names.clone());
     }
 
     /// Interrupts a ULP that computes each time that this thread has run for `time`.
