@@ -25,6 +25,9 @@ Crates above `os` take atomics from `upcall_os::atomic` only, so that a model ch
 them. DIRECT lists the files that name `std::sync::atomic`, each with the reason. clippy's
 disallowed types cannot check that, because a re-export is the same type to clippy.
 
+A task's id is a name, and only `places.rs` of crate `pvm` knows from its bits where the name was
+given. BITS lists what would derive a place elsewhere: in the C code that tasks run, and in Rust.
+
 A guard of a `match` has no `let`: that is newer than the `rust-version` of Cargo.toml, and clippy
 does not report it. `make msrv` compiles with that version, and finds what this check does not.
 """
@@ -230,6 +233,30 @@ def past_the_door() -> int:
     return len(named ^ DIRECT.keys())
 
 
+BITS = {
+    ("crates/pvm/image", "crates/pvm/shared"): r">>\s*18\b|<<\s*18\b|0x3ffff|\^\s*to\b|\bto\s*\^",
+    ("crates/pvm/src",): r"\bbirth\(|>>\s*(?:18|LOCAL)\b",
+}
+# `tid.rs` defines the bits.
+KNOWS = ("crates/pvm/src/places.rs", "crates/pvm/src/tid.rs")
+
+
+def places_of_names() -> int:
+    """Prints the lines that derive a place from a task's id."""
+    wrong = 0
+    for folders, bits in BITS.items():
+        for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.*")):
+            name = path.relative_to(ROOT).as_posix()
+            code = re.sub(r"//[^\n]*", "", path.read_text())
+            for comment in re.findall(r"/\*.*?\*/", code, re.S):
+                code = code.replace(comment, "\n" * comment.count("\n"))
+            for found in re.finditer(bits, code, re.I) if name not in KNOWS else ():
+                line = code.count("\n", 0, found.start()) + 1
+                print(f"{name}:{line}: `{found[0]}` takes a place from a task's id: ask places.rs")
+                wrong += 1
+    return wrong
+
+
 # A guard with a `let`, up to its arrow. It has no block, other than the fields of a pattern.
 GUARD = re.compile(r"\bif\b(?=[^;{}]*\blet\b)(?:[^;{}]|\{[^{};]*\}(?=\s*=[^>]))*?=>")
 
@@ -337,6 +364,7 @@ def main() -> int:
         if options.crates
         else past_the_door()
         + guards_too_new()
+        + places_of_names()
         + names_twice(own, show=False)
         + paths_too_long()
     )

@@ -45,7 +45,7 @@ int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context)
 
 int upvm_is_task(int tid)
 {
-    return tid > 0 && tid >> 18 && (tid & ((1 << 18) - 1));
+    return tid >= UPVM_NAME_FIRST && tid % UPVM_NAME_FIRST;
 }
 
 int upvm_own_send(int to, int tag)

@@ -52,7 +52,7 @@ impl Tid {
     }
 }
 
-const _: () = assert!(Tid::END as u64 == crate::ops::NAMES);
+const _: () = assert!(Tid::END as u64 == crate::ops::NAMES && 1 << LOCAL == crate::ops::NAME_FIRST);
 
 /// The sender of the machine's own messages: a daemon's id, in PVM.
 pub const HOST: i32 = DAEMON | THIS_HOST;
