@@ -22,9 +22,15 @@ const RANGES: u32 = ((1 << 31) - FIRST) / RANGE;
 // There is a free number for each ULP, and many others are used before one is used again.
 const _: () = assert!(SLOTS * 2 < RANGE as usize);
 
-/// A number within this process's range, taken until it is dropped.
+/// A number of this process's range, taken until it is dropped. It is kept as a whole, so that it
+/// does not depend on the process in which the ULP runs.
 #[derive(Debug)]
 pub(crate) struct Pid(u32);
+
+/// The lowest number of this process's range.
+fn lowest() -> u32 {
+    FIRST + std::process::id() % RANGES * RANGE
+}
 
 struct PidRange {
     next: u32,
@@ -60,17 +66,17 @@ impl Pid {
     /// The next number that is free. Each ULP takes one number and one slot, so a number is always
     /// free.
     pub(crate) fn take() -> Self {
-        Self(numbers().take())
+        Self(lowest() + numbers().take())
     }
 
     pub(crate) fn number(&self) -> u32 {
-        FIRST + std::process::id() % RANGES * RANGE + self.0
+        self.0
     }
 }
 
 impl Drop for Pid {
     fn drop(&mut self) {
-        numbers().give(self.0);
+        numbers().give((self.0 - FIRST) % RANGE);
     }
 }
 
