@@ -2,65 +2,13 @@
 
 mod command;
 
+use command::running::{Programs, here_and_there, run, run_named, said};
 use command::upcall;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
-
-struct Programs(tempfile::TempDir);
-
-impl Programs {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    /// Compiles a source below tests/.
-    fn compiled(&self, source: &str) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
-        let program = self.0.path().join(source.file_stem().unwrap());
-        let mut upvmcc = Command::new(env!("CARGO_BIN_EXE_upvmcc"));
-        let done = upvmcc.args(["-O1", "-w", "-o"]).arg(&program).arg(&source).output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        program
-    }
-}
-
-/// `upcall pvm run` with these arguments.
-fn run(options: &[&str], program: &Path, args: &[&str]) -> Output {
-    run_named("own", options, program, args)
-}
-
-/// The same, with tasks that have names of their own process ("own") or of the next one ("lent").
-fn run_named(names: &str, options: &[&str], program: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new("timeout");
-    command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(program).args(args);
-    command.env("UPCALL_PVM_NAMES", names);
-    let done = command.output().unwrap();
-    assert_ne!(
-        done.status.code(),
-        Some(124),
-        "it hangs: {options:?} {}: {}",
-        program.display(),
-        said(&done)
-    );
-    done
-}
-
-/// Runs a program successfully in one process, and in two with its tasks interleaved. Returns its
-/// outputs.
-fn here_and_there(program: &Path) -> [String; 2] {
-    [&[][..], &["--procs", "2", "--place", "interleave"]].map(|options| {
-        let done = run(options, program, &[]);
-        assert!(done.status.success(), "{options:?}: {} {}", done.status, said(&done));
-        said(&done)
-    })
-}
-
-fn said(done: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr))
-}
 
 #[test]
 fn functions_do_in_several_processes_what_they_do_in_one() {

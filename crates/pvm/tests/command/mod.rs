@@ -1,6 +1,8 @@
 //! Builds the command `upcall`, and other programs that the tests need.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod running;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
