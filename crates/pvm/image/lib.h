@@ -100,8 +100,8 @@ _Static_assert(sizeof(struct upvm_library) <= UPVM_LIBRARY_LINES * 64,
 #define upvm_receives upvm_hot.receives
 #define upvm_context upvm_hot.context
 
-/* Returns 1 if this number is that of a task in the running task's process. Such a task does not run
- * before this one asks the host for something. */
+/* Returns 1 if this number is that of a task in the running task's process. Such a task does not
+ * run before this one asks the host for something. */
 static inline int upvm_is_here(int tid)
 {
     const uint32_t *words = *(const uint32_t *const __seg_gs *)UPVM_GS_NAMES;

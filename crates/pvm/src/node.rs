@@ -16,6 +16,7 @@ mod control;
 mod elsewhere;
 mod outside;
 mod question;
+mod seats;
 mod signal;
 mod stuck;
 mod system;
@@ -23,7 +24,7 @@ mod system;
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
 use self::outside::NodeUmask;
 use crate::machine::Machine;
-use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES, OUTPUT_NEW};
+use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
 use crate::output::OutputTarget;
 use crate::places::TaskPlaces;
 use crate::programs::Programs;
@@ -33,13 +34,12 @@ use crate::services::Effect;
 use crate::shown::ShownTask;
 use crate::stack::StackSize;
 use crate::task::{Task, TaskMessage, TaskState};
-use crate::tid::{HOST, Tid};
+use crate::tid::Tid;
 use crate::wire::Packet;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
-use upcall_ulp::slot::SLOTS;
 use upcall_ulp::{Aside, Block, Crash, StopReason, Worker};
 
 /// The signal that ends a task when another one kills it.
@@ -50,10 +50,6 @@ const EINTR: i64 = 4;
 const HAND_OFFS: u32 = 64;
 /// Number of turns between two checks of timers, descriptors and ended processes.
 const TURNS: u32 = 32;
-
-/// Number of seats. They are more than the slots of addresses, so that one is always free.
-const SEATS: u32 = 1 << 18;
-const _: () = assert!(SEATS as usize > SLOTS);
 
 /// Offsets of the cache lines that the library needs first.
 const NEAR: [u64; 4] = [0, NEAR_SPARES, NEAR_FIRST, NEAR_SECOND];
@@ -456,47 +452,6 @@ impl Node {
         // The task's memory is freed before its end is reported.
         drop(task);
         self.tell_first(ControlMessage::Ended { tid: tid.number(), status, catcher });
-    }
-
-    /// Finds a free seat. Seats are assigned round robin, because the queue, timers and calls on
-    /// the helper thread may still have the seat of a task that has ended.
-    fn free_seat(&mut self) -> usize {
-        loop {
-            let seat = self.next;
-            self.next = if seat >= SEATS { 1 } else { seat + 1 };
-            if self.tasks.len() <= seat as usize {
-                self.tasks.resize_with(seat as usize + 1, || None);
-            }
-            if self.tasks[seat as usize].is_none() {
-                return seat as usize;
-            }
-        }
-    }
-
-    /// Adds a task that is ready, and that any process may have named. It runs when it is put into
-    /// the queue.
-    fn begin(&mut self, task: Task) {
-        if let OutputTarget::Task(to) = task.output.to {
-            let (tag, context) = (task.output.tag, task.output.context);
-            self.message(
-                HOST,
-                to,
-                tag,
-                context,
-                &Packet::default().int(task.tid.number()).int(OUTPUT_NEW as i32),
-            );
-        }
-        let seat = self.free_seat();
-        self.places.arrived(task.tid, seat as u32);
-        self.tasks[seat] = Some(Box::new(task));
-        self.live += 1;
-    }
-
-    /// The seat of the task with this number. `None`: this process has no such task.
-    fn seat(&self, number: i32) -> Option<u32> {
-        let seat = self.places.seat(number)?;
-        let task = self.tasks.get(seat as usize)?.as_deref()?;
-        (task.tid.number() == number).then_some(seat)
     }
 }
 

@@ -67,8 +67,8 @@ pub const LETTER_SEND: u64 = 1;
 /// Releases a block.
 pub const LETTER_RELEASE: u64 = 2;
 
-/// Number of words of names, of which each tid is one (`places.rs`), and the bit of a word that says
-/// that the task is in this process.
+/// Number of words of names, of which each tid is one (`places.rs`), and the bit of a word that
+/// says that the task is in this process.
 pub const NAMES: u64 = 257 << 18;
 /// The lowest name. A multiple of it is no name.
 pub const NAME_FIRST: u64 = 1 << 18;

@@ -1,0 +1,56 @@
+//! The seats of a process's tasks: indices into its list of them.
+
+use super::Node;
+use crate::ops::OUTPUT_NEW;
+use crate::output::OutputTarget;
+use crate::task::Task;
+use crate::tid::HOST;
+use crate::wire::Packet;
+use upcall_ulp::slot::SLOTS;
+
+/// Number of seats. They are more than the slots of addresses, so that one is always free.
+const SEATS: u32 = 1 << 18;
+const _: () = assert!(SEATS as usize > SLOTS);
+
+impl Node {
+    /// Finds a free seat. Seats are assigned round robin, because the queue, timers and calls on
+    /// the helper thread may still have the seat of a task that has ended.
+    fn free_seat(&mut self) -> usize {
+        loop {
+            let seat = self.next;
+            self.next = if seat >= SEATS { 1 } else { seat + 1 };
+            if self.tasks.len() <= seat as usize {
+                self.tasks.resize_with(seat as usize + 1, || None);
+            }
+            if self.tasks[seat as usize].is_none() {
+                return seat as usize;
+            }
+        }
+    }
+
+    /// Adds a task that is ready, and that any process may have named. It runs when it is put into
+    /// the queue.
+    pub(super) fn begin(&mut self, task: Task) {
+        if let OutputTarget::Task(to) = task.output.to {
+            let (tag, context) = (task.output.tag, task.output.context);
+            self.message(
+                HOST,
+                to,
+                tag,
+                context,
+                &Packet::default().int(task.tid.number()).int(OUTPUT_NEW as i32),
+            );
+        }
+        let seat = self.free_seat();
+        self.places.arrived(task.tid, seat as u32);
+        self.tasks[seat] = Some(Box::new(task));
+        self.live += 1;
+    }
+
+    /// The seat of the task with this number. `None`: this process has no such task.
+    pub(super) fn seat(&self, number: i32) -> Option<u32> {
+        let seat = self.places.seat(number)?;
+        let task = self.tasks.get(seat as usize)?.as_deref()?;
+        (task.tid.number() == number).then_some(seat)
+    }
+}
