@@ -11,8 +11,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Start of `/proc/…/syscall` while a process is in `openat2(2)`.
-const OPENS: &str = "437 ";
+/// Start of `/proc/…/syscall` while a process is in `pause(2)`.
+const PAUSE: &str = "34 ";
 
 /// A folder with the test program, and with its own folder of names.
 struct Place(TempDir);
@@ -402,7 +402,7 @@ fn who_waits_in_the_kernel_is_silent_and_halted_by_force() {
     let mut machine = place.start(&["run", "./states", "k"]);
     within(|| fs::read_dir(place.path("names")).ok()?.next()?.ok());
     let call = format!("/proc/{}/syscall", machine.id());
-    within(|| fs::read_to_string(&call).ok()?.starts_with(OPENS).then_some(()));
+    within(|| fs::read_to_string(&call).ok()?.starts_with(PAUSE).then_some(()));
     assert_eq!(place.run(&["halt"]).0, Some(0));
     assert_eq!(machine.code(), None);
     assert_eq!(place.left(), Vec::<String>::new());

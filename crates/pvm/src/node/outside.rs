@@ -286,7 +286,7 @@ impl Node {
         }
     }
 
-    /// Gives the task a umask of its own, and answers with the one that it had.
+    /// Gives the task a umask of its own, and answers with the former one.
     pub(super) fn own_umask(&mut self, index: u32, mask: u32) {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
