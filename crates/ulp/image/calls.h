@@ -156,6 +156,10 @@ static inline int upvm_again(long result)
 /* Lets others run: a program that polls in a loop waits for them. */
 void upvm_pause(void);
 
+/* The same, in a call for this descriptor of the process's. Returns 0, or -EBADF if a handler has
+ * closed it. */
+long upvm_pause_for(int real);
+
 /* Sets this mask and stores the former one. Returns 1 if handlers of signals that were blocked have
  * run. */
 int upvm_masked(const sigset_t *mask, sigset_t *before);

@@ -34,6 +34,11 @@ static long lock_found(int real, struct flock *lock)
     return upvm_call(SYS_fcntl, real, F_OFD_GETLK, (long)lock, 0);
 }
 
+/* The kernel's name, which libc lacks: whether two descriptors are one open file. */
+#ifndef F_DUPFD_QUERY
+#define F_DUPFD_QUERY 1027
+#endif
+
 #define REFUSES_COMMAND(command) \
     case command: return upvm_refuse("fcntl(" #command ")", SIGNALS)
 
@@ -56,6 +61,7 @@ static long controlled(int number, int command, long value)
         long done = upvm_call(SYS_fcntl, real, F_OFD_SETLK, value, 0);
         return done == -EAGAIN ? upvm_aside_again(SYS_fcntl, real, command, value, 0, 0, 0) : done;
     }
+    case F_DUPFD_QUERY: value = upvm_real(value); break;
     case F_SETFL:
         if (value & O_ASYNC)
             return upvm_refuse("O_ASYNC", SIGNALS);

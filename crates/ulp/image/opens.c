@@ -233,7 +233,9 @@ static int accepted(int descriptor, struct sockaddr *address, socklen_t *length,
     struct pollfd one = {real, POLLIN, 0};
     while (upvm_is_virtual() && upvm_poll_now(&one, 1) == 0 && real >= 0) {
         if (upvm_never_waits(real)) {
-            upvm_pause();
+            long lost = upvm_pause_for(real);
+            if (lost)
+                return upvm_returns(lost);
             break;
         }
         long came = upvm_ready(real, POLLIN, -1);

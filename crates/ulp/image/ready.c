@@ -75,7 +75,7 @@ long upvm_poll_real(struct pollfd *all, unsigned long count, long nanoseconds)
             upvm_let_go(one);
         /* Never restarted, with handlers or without, as in the kernel. */
         if (came < 0)
-            return came;
+            return came == -EBADF ? -EINTR : came;
     }
 }
 

@@ -46,12 +46,36 @@ long upvm_aside(long number, long a, long b, long c, long d, long e, long f)
     return result;
 }
 
+long upvm_pause_for(int real)
+{
+    upvm_pause();
+    return upvm_is_lost(real) ? -EBADF : 0;
+}
+
+/* Returns 1 if the first argument of a call that may be made again is a descriptor. */
+static int is_of_descriptor(long number)
+{
+    switch (number) {
+    case SYS_preadv2:
+    case SYS_write:
+    case SYS_fcntl:
+    case SYS_flock:
+    case SYS_recvfrom:
+    case SYS_recvmsg:
+    case SYS_sendto:
+    case SYS_sendmsg: return 1;
+    default: return 0;
+    }
+}
+
 long upvm_aside_again(long number, long a, long b, long c, long d, long e, long f)
 {
     long result;
-    do
+    do {
         result = upvm_aside(number, a, b, c, d, e, f);
-    while (upvm_again(result));
+        if (upvm_again(result) && is_of_descriptor(number) && upvm_is_lost(a))
+            return -EBADF;
+    } while (upvm_again(result));
     return result;
 }
 
@@ -72,7 +96,8 @@ long upvm_ready(int descriptor, short events, long nanoseconds)
         return found > 0 ? 1 : found;
     }
     long came = UPVM_ASK(table, UPVM_ASK_READY, descriptor, events, nanoseconds, 0);
-    return upvm_is_lost(descriptor) ? -EBADF : came;
+    /* Where a handler without SA_RESTART has run, the call ends. */
+    return (came != -EINTR || upvm_restarts) && upvm_is_lost(descriptor) ? -EBADF : came;
 }
 
 static int is_ready(int descriptor, short events)
@@ -101,8 +126,9 @@ static long read_some(int descriptor, const struct iovec *parts, int count, long
         if (ready && done == -EOPNOTSUPP)
             return upvm_call6(SYS_preadv2, descriptor, (long)parts, count, offset, 0, 0);
         if (upvm_never_waits(descriptor)) {
-            upvm_pause();
-            return upvm_call6(SYS_preadv2, descriptor, (long)parts, count, offset, 0, 0);
+            long lost = upvm_pause_for(descriptor);
+            return lost ? lost
+                        : upvm_call6(SYS_preadv2, descriptor, (long)parts, count, offset, 0, 0);
         }
         /* Ready, though the call found nothing: try again. If the call still finds nothing,
          * readiness would be reported for ever, so the call runs aside. */
@@ -199,9 +225,10 @@ static long write_all(int descriptor, const char *bytes, size_t count)
         if (done == -EAGAIN || done == -EOPNOTSUPP) {
             int ready = is_ready(descriptor, POLLOUT);
             if (!ready && upvm_never_waits(descriptor)) {
-                upvm_pause();
-                return all ? (long)all
-                           : upvm_call(SYS_write, descriptor, (long)part.iov_base, part.iov_len, 0);
+                long lost = upvm_pause_for(descriptor);
+                if (all || lost)
+                    return all ? (long)all : lost;
+                return upvm_call(SYS_write, descriptor, (long)part.iov_base, part.iov_len, 0);
             }
             if (!ready) {
                 long came = upvm_ready(descriptor, POLLOUT, -1);

@@ -69,11 +69,11 @@ pub const TABLE_INTERRUPTED: u64 = 53;
 pub const TABLE_CODE: u64 = 54;
 pub const TABLE_CODE_END: u64 = 55;
 /// The ULP's descriptors: an entry of 32 bits for each of its lowest numbers, two in a word. The
-/// entries of higher numbers are in a list of all, at the end of the heap ([`TABLE_HEAP_END`]). That
-/// takes memory only where it is touched.
+/// entries of higher numbers are in a list of all, at the end of the heap ([`TABLE_HEAP_END`]). The
+/// list takes memory only where it is touched.
 ///
-/// An entry is 0 if the number is not open. Otherwise it is twice the process's descriptor plus 1,
-/// and 1 more if children inherit it: `(descriptor + 1) * 2 + inherited`.
+/// An entry is 0 if the number is not open. Otherwise it is `(descriptor + 1) * 2` for a descriptor
+/// of the process's, and 1 more if children inherit it.
 pub const TABLE_FILES: u64 = 56;
 pub const NEAR_FILES: u64 = 28;
 /// Two numbers of 32 bits: all descriptors below the first are open, and none from the second on.
