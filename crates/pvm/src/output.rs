@@ -8,7 +8,7 @@ use crate::tid::{HOST, Tid};
 use crate::wire::Packet;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of bytes of a line in the log, and so of an unfinished one that is kept.
+/// Maximum length of a line in the log, in bytes. An unfinished line is kept up to this length.
 const LONGEST: usize = 64 << 10;
 
 /// Where a task's output goes.

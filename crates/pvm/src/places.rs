@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn lent_names_are_the_next_processs() {
+    fn lent_names_are_those_of_the_next_process() {
         let mut first = TaskPlaces::naming(0, 1, true).unwrap();
         let [one, other] = [(); 2].map(|()| first.name().unwrap());
         assert_ne!(one, other);

@@ -1,4 +1,4 @@
-//! Standard output and standard error as the host writes to them: the host never waits for a reader.
+//! Standard output and standard error as the host writes to them: it never waits for a reader.
 //!
 //! Bytes that the descriptor takes at once are written by the caller. The others wait in a queue,
 //! and a thread writes them when there is room. While the queue is not empty, only that thread
@@ -11,13 +11,13 @@
 //! written.
 //!
 //! **Reports of the host** are dropped if the queue has more than [`MOST`] bytes, or if no process
-//! reads them for [`PATIENCE`] at the machine's end. The next report that is written gives the number
-//! of dropped ones. What the kernel refuses with an error other than a lack of room is dropped, too:
-//! there is no reader, or no place on the disk.
+//! reads them for [`PATIENCE`] at the machine's end. The next report that is written gives the
+//! number of dropped reports. What the kernel refuses with an error other than a lack of room is
+//! dropped, too: there is no reader, or no place on the disk.
 //!
 //! **No wake is lost.** All of the state is under one lock. The thread ends only if it finds there
 //! that the queue is empty. The caller that adds to the queue starts a thread, under the same lock,
-//! if there is none. The descriptor for tasks that wait is readable as long as there is room, and is
+//! if there is none. The descriptor for tasks that wait is readable as long as there is room. It is
 //! changed under the lock as well.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -82,7 +82,7 @@ struct StreamPiece {
 /// What became of a write.
 #[derive(Debug, PartialEq, Eq)]
 enum WriteEnd {
-    /// So many bytes were written.
+    /// This number of bytes was written.
     Written(usize),
     /// There is no room now.
     Blocked,

@@ -1,5 +1,5 @@
-//! Crashes of all kinds, and standard streams that are closed, full, or read slowly: nothing ends or
-//! blocks other tasks, reports are whole, and no output of a task is lost.
+//! Crashes of all kinds, and standard streams that are closed, full, or read slowly. Nothing of this
+//! ends or blocks other tasks, reports are whole, and no output of a task is lost.
 
 mod command;
 
@@ -147,7 +147,7 @@ fn many_crashes_at_once_are_reported_whole_and_read_slowly() {
     for options in PROCESSES {
         let command = program.command(options, &["null", &count.to_string()]);
         let (mut child, reads, filled) = with_full_pipe(command);
-        // All have ended, and nobody has read of it.
+        // All have ended, and no process has read a report.
         assert_eq!(line(&mut child), format!("{count} have ended"), "{options:?}");
         let reports = String::from_utf8(rest(reads, filled)).unwrap();
         assert!(child.wait().unwrap().success(), "{options:?}");
@@ -248,7 +248,7 @@ fn no_standard_error_ends_or_blocks_anything() {
             drop(user);
             ends("closed terminal", own.into());
         }
-        // What a terminal does not take while nobody reads it is dropped at the end.
+        // What a terminal does not take, since no process reads it, is dropped at the end.
         let (user, own) = terminal();
         let done = program.command(options, &["null", "20"]).stderr(own).output().unwrap();
         assert!(done.status.success(), "{options:?}: {done:?}");
