@@ -25,8 +25,8 @@
 //!                    ◀─────────────────────────────────────────────────────── Over
 //! ```
 //!
-//! An abort is Settled, too, with the old process as the task's process. Then the messages that were
-//! kept go there, and it waits for the marks.
+//! An abort is Settled, too, with the old process as the task's process. Then the messages that
+//! were kept go there, and it waits for the marks.
 //!
 //! # Driver
 //! - Queues between two processes keep the order of messages, also of those about moves.
@@ -37,9 +37,9 @@
 //!
 //! # Process death
 //! Before the commit a task ends with the old process, and afterwards with the new one. If the new
-//! one ends before the commit, the move is aborted. Messages that a process keeps end with it: their
-//! senders end at the same time. A process that is cut off, and goes on, runs no task twice: it
-//! needs the first process's decision to run a task that it has stopped, or that has entered.
+//! one ends before the commit, the move is aborted. Messages that a process keeps end with it:
+//! their senders end at the same time. A process that is cut off, and goes on, runs no task twice:
+//! it needs the first process's decision to run a task that it has stopped, or that has entered.
 //!
 //! # Bounds
 //! At most [`MoveLimits::kept`] bytes are kept in a process for tasks whose move is not settled.
@@ -163,7 +163,8 @@ impl<M: Clone, E> Moves<M, E> {
         self.run_own(effects);
     }
 
-    /// Sends an errand to a task's process. While the task moves, the errand waits for the decision.
+    /// Sends an errand to a task's process. While the task moves, the errand waits for the
+    /// decision.
     /// Dropped if the task has ended.
     pub fn errand(&mut self, tid: Tid, errand: E, effects: &mut Vec<MoveEffect<M, E>>) {
         self.decide(effects, |first, peers, out| first.errand(tid, errand, peers, out));

@@ -10,13 +10,13 @@
 //! process. The old process has stopped the task before it sent the first part.
 //!
 //! **Nothing is lost or doubled.** The inbox has arrived with the state, and so have the late
-//! messages. Each process sends what it has kept before its mark. So with the last mark all messages
-//! are here. Those that a process sends after its mark wait, too, and stay behind the earlier ones
-//! of that process, because its stamps only grow.
+//! messages. Each process sends what it has kept before its mark. So with the last mark all
+//! messages are here. Those that a process sends after its mark wait, too, and stay behind the
+//! earlier ones of that process, because its stamps only grow.
 //!
-//! **Order.** All that waits is delivered in the order of the stamps. A cause has a lower stamp than
-//! its effect, so it comes first. What arrives after the last mark was caused by nothing that is
-//! still kept elsewhere.
+//! **Order.** All that waits is delivered in the order of the stamps. A cause has a lower stamp
+//! than its effect, so it comes first. What arrives after the last mark was caused by nothing that
+//! is still kept elsewhere.
 
 use super::message::{
     self, KeptMessage, MoveEffect, MoveMessage, Refusal, TakenMessages, TaskPlace,

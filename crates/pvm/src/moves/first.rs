@@ -13,8 +13,8 @@
 //! **No lost task.** A task's process changes only when the new one has all of the task (Ready).
 //! Until then the old one keeps it. If a process ends, exactly those tasks end whose process it is.
 //!
-//! **One move at a time.** The next move of a task begins when the last one is over. Then no process
-//! keeps anything of it, and no mark of it is under way.
+//! **One move at a time.** The next move of a task begins when the last one is over. Then no
+//! process keeps anything of it, and no mark of it is under way.
 //!
 //! Errands (answers, signals, the end) go from the first process to the task's process. While a
 //! task moves they wait here, and follow the decision to the process that it names.

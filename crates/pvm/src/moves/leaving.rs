@@ -7,8 +7,8 @@
 //!     Returned  the move is aborted: the task runs   until each process has marked (after)
 //!
 //! **At most one runner.** The state is sent only after the task has stopped, and a stopped task
-//! runs here again only if the first process has decided so. The new process lets it run only if the
-//! first process has decided for the new one. There is one decision for each epoch.
+//! runs here again only if the first process has decided so. The new process lets it run only if
+//! the first process has decided for the new one. There is one decision for each epoch.
 //!
 //! **Nothing is left behind.** Each process sends its mark after all of its messages for the task,
 //! on the same queue. So when the marks of all are here, the inbox and the late messages are

@@ -293,7 +293,7 @@ pub enum MoveEffect<M, E> {
         errand: E,
     },
     /// Record where a task is.
-    TaskPlace {
+    Place {
         /// The task.
         tid: Tid,
         /// Its place.

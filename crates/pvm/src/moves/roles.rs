@@ -111,7 +111,7 @@ impl<M, E> RoleOutput<'_, M, E> {
     }
 
     pub(super) fn place(&mut self, tid: Tid, place: TaskPlace) {
-        self.push(MoveEffect::TaskPlace { tid, place });
+        self.push(MoveEffect::Place { tid, place });
     }
 
     /// Delivers messages in the order of their stamps, and of processes where those are equal.

@@ -103,7 +103,7 @@ impl TestMachine {
             MoveEffect::Errand { to, tid, errand } => {
                 self.wire(rank, to, TestWire::Errand(tid, errand));
             }
-            MoveEffect::TaskPlace { tid, place } => _ = process.places.insert(tid, place),
+            MoveEffect::Place { tid, place } => _ = process.places.insert(tid, place),
             MoveEffect::Deliver { tid, message } => self.give(rank, tid, &message.to_string()),
             MoveEffect::MayLeave { tid } => {
                 let ended = (!process.runs.contains_key(&tid)).then_some(Pin::Ended);
