@@ -16,6 +16,9 @@ mod door;
 #[allow(dead_code, reason = "all that are ours or PVM's, also those that only libpvm3 uses")]
 mod error;
 mod machine;
+/// For the simulator, which drives it too. Not a public interface.
+#[doc(hidden)]
+pub mod moves;
 mod node;
 #[allow(dead_code, reason = "some are for libpvm3 alone")]
 mod ops;

@@ -1,0 +1,492 @@
+//! Moves of tasks between the processes of a machine.
+//!
+//! Each process has one [`Moves`]: a state machine without clock, input and output. Its driver
+//! passes messages, ends and times as arguments, and carries out the [`MoveEffect`]s. The node
+//! will be one driver. The simulator (`upcall-simulator`) is another one, and so drives the code
+//! that ships. A process may have several roles in a move:
+//!
+//! | module | role | decides |
+//! |---|---|---|
+//! | `first` | the first process | where a task runs: the commit or the abort |
+//! | `leaving` | the old process | when the task stops, and what of its messages is late |
+//! | `arriving` | the new process | when the task runs there, and gets what was kept |
+//! | `keeping` | each process | what it keeps for the task, and where that goes |
+//!
+//! ```text
+//!     first process        old process               each process             new process
+//!     Move           ──▶   keeps what is late
+//!                    ◀──   Begun
+//!     Leaving        ─────────────────────────────▶  keeps its messages
+//!                          all marks: stops      ◀── MarkedBefore
+//!                          the state, in parts   ───────────────────────────▶ fills
+//!                    ◀─────────────────────────────────────────────────────── Ready
+//!     Settled        ──▶   frees the task   ───────▶ sends what it kept  ───▶ runs the task
+//!                                                    MarkedAfter         ───▶ all marks: delivers
+//!                    ◀─────────────────────────────────────────────────────── Over
+//! ```
+//!
+//! An abort is Settled, too, with the old process as the task's process. Then the messages that
+//! were kept go there, and it waits for the marks.
+//!
+//! # Driver
+//! - Queues between two processes keep the order of messages, also of those about moves.
+//! - Each message has a Lamport time. The clock of a process is never behind a message that it has
+//!   taken. Causal order also needs that the cause of a message has arrived before it, and that a
+//!   process handles what has arrived in the order of the times.
+//! - The end of a process is reported after its last message was handled.
+//!
+//! # Process death
+//! Before the commit a task ends with the old process, and afterwards with the new one. If the new
+//! one ends before the commit, the move is aborted. Messages that a process keeps end with it:
+//! their senders end at the same time. A process that is cut off, and goes on, runs no task twice:
+//! it needs the first process's decision to run a task that it has stopped, or that has entered.
+//!
+//! # Bounds
+//! At most [`MoveLimits::kept`] bytes are kept in a process for tasks whose move is not settled.
+//! Each further message makes the first process abort that task's move. Once a move is settled,
+//! what waits is like an inbox, and has no limit of its own.
+
+mod arriving;
+mod first;
+mod keeping;
+mod leaving;
+mod message;
+mod roles;
+#[cfg(test)]
+mod tests;
+
+use self::arriving::{Arriving, Entry};
+use self::first::Deciding;
+use self::keeping::Keeping;
+use self::leaving::Leaving;
+pub use self::message::{
+    KeptMessage, MoveEffect, MoveMessage, NotMoved, Pin, Refusal, TakenMessages, TaskPlace, sum,
+};
+pub use self::roles::RankSet;
+use self::roles::{OwnInput, Peers, RoleOutput};
+use crate::tid::Tid;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use upcall_message::Rank;
+
+/// Limits of moves.
+#[derive(Clone, Copy, Debug)]
+pub struct MoveLimits {
+    /// Maximum length of messages that a process keeps for moves that are not settled, in bytes.
+    pub kept: usize,
+    /// Time after which a move that is not settled is aborted.
+    pub within: Duration,
+}
+
+impl Default for MoveLimits {
+    fn default() -> Self {
+        Self { kept: 64 << 20, within: Duration::from_secs(5) }
+    }
+}
+
+/// The moves of a machine, as one of its processes takes part in them. `M` is a message for a task,
+/// and `E` an errand: an answer, a signal, or the end. See the module.
+#[derive(Debug)]
+pub struct Moves<M, E> {
+    peers: Peers,
+    limits: MoveLimits,
+    /// In the first process.
+    first: Option<Deciding<E>>,
+    leaving: Leaving<M>,
+    keeping: Keeping<M>,
+    arriving: Arriving<M>,
+    /// What the roles of this process send to each other.
+    own: VecDeque<OwnInput<M, E>>,
+    /// The last epoch of each task in which this process has reported that it keeps too much.
+    full: BTreeMap<Tid, u64>,
+}
+
+impl<M: Clone, E> Moves<M, E> {
+    /// The state of process `rank` of `size`, without moves.
+    pub fn new(rank: Rank, size: usize, limits: MoveLimits) -> Self {
+        Self {
+            peers: Peers { rank, size, lost: RankSet::default() },
+            limits,
+            first: (rank == 0).then(Deciding::new),
+            leaving: Leaving::new(),
+            keeping: Keeping::new(),
+            arriving: Arriving::new(),
+            own: VecDeque::new(),
+            full: BTreeMap::new(),
+        }
+    }
+
+    // ---- In the first process.
+
+    /// Records that a task has begun in a process.
+    pub fn began(&mut self, tid: Tid, rank: Rank) {
+        self.first.iter_mut().for_each(|first| first.began(tid, rank));
+    }
+
+    /// The process of a task.
+    pub fn rank(&self, tid: Tid) -> Option<Rank> {
+        self.first.as_ref()?.rank(tid)
+    }
+
+    /// Number of moves that are not over. No process may join while there is one.
+    pub fn open(&self) -> usize {
+        self.first.as_ref().map_or(0, Deciding::open)
+    }
+
+    /// The time at which to call [`tick`](Self::tick).
+    pub fn next_end(&self) -> Option<Duration> {
+        self.first.as_ref()?.next_end()
+    }
+
+    /// Begins to move a task to process `to`. There is exactly one [`MoveEffect::Report`] for this
+    /// request, now or later.
+    pub fn request(
+        &mut self,
+        asker: u64,
+        tid: Tid,
+        to: Rank,
+        now: Duration,
+        effects: &mut Vec<MoveEffect<M, E>>,
+    ) {
+        let ends = now + self.limits.within;
+        let began = self
+            .decide(effects, |first, peers, out| first.request((asker, tid, to), ends, peers, out));
+        if let Some(Err(why)) = began {
+            effects.push(MoveEffect::Report { asker, tid, result: Err(why) });
+        }
+        self.run_own(effects);
+    }
+
+    /// Aborts a task's move, unless it is settled.
+    pub fn cancel(&mut self, tid: Tid, effects: &mut Vec<MoveEffect<M, E>>) {
+        self.decide(effects, |first, peers, out| first.abort(tid, NotMoved::Cancelled, peers, out));
+        self.run_own(effects);
+    }
+
+    /// Sends an errand to a task's process. While the task moves, the errand waits for the
+    /// decision.
+    /// Dropped if the task has ended.
+    pub fn errand(&mut self, tid: Tid, errand: E, effects: &mut Vec<MoveEffect<M, E>>) {
+        self.decide(effects, |first, peers, out| first.errand(tid, errand, peers, out));
+        self.run_own(effects);
+    }
+
+    /// The same for an errand that ends the task. A move that is not settled is aborted first.
+    pub fn kill(&mut self, tid: Tid, errand: E, effects: &mut Vec<MoveEffect<M, E>>) {
+        self.decide(effects, |first, peers, out| {
+            first.abort(tid, NotMoved::Killed, peers, out);
+            first.errand(tid, errand, peers, out);
+        });
+        self.run_own(effects);
+    }
+
+    /// Records that a task has ended, as its process has reported.
+    pub fn ended(&mut self, tid: Tid, effects: &mut Vec<MoveEffect<M, E>>) {
+        self.decide(effects, |first, peers, out| first.ended(tid, peers, out));
+        self.run_own(effects);
+    }
+
+    /// Aborts the moves that have taken too long.
+    pub fn tick(&mut self, now: Duration, effects: &mut Vec<MoveEffect<M, E>>) {
+        self.decide(effects, |first, peers, out| first.tick(now, peers, out));
+        self.run_own(effects);
+    }
+
+    // ---- In all processes.
+
+    /// Handles a message of another process.
+    pub fn heard(&mut self, from: Rank, message: MoveMessage, effects: &mut Vec<MoveEffect<M, E>>) {
+        self.handle(from, message, effects);
+        self.run_own(effects);
+    }
+
+    /// Handles the end of a process, after its last message. In the first process, returns the
+    /// tasks that have ended with it.
+    pub fn lost(&mut self, rank: Rank, effects: &mut Vec<MoveEffect<M, E>>) -> Vec<Tid> {
+        if !self.peers.lost.insert(rank) {
+            return Vec::new();
+        }
+        let tids = self.decide(effects, |first, peers, out| first.lost(rank, peers, out));
+        let peers = self.peers;
+        let out = &mut RoleOutput { rank: peers.rank, own: &mut self.own, effects };
+        self.keeping.lost(&peers, out);
+        self.leaving.lost(&peers, out);
+        self.arriving.lost(&peers, out);
+        self.run_own(effects);
+        tids.unwrap_or_default()
+    }
+
+    /// Keeps a message that a task here sends to a task whose place is [`TaskPlace::Held`].
+    ///
+    /// # Errors
+    /// The message, if the task has ended.
+    pub fn keep(
+        &mut self,
+        tid: Tid,
+        kept: KeptMessage<M>,
+        effects: &mut Vec<MoveEffect<M, E>>,
+    ) -> Result<(), KeptMessage<M>> {
+        match self.keeping.keep(tid, kept) {
+            Ok(epoch) => {
+                self.report_if_full(tid, epoch, effects);
+                self.run_own(effects);
+                Ok(())
+            }
+            Err(kept) => self.arrived(tid, kept, effects),
+        }
+    }
+
+    /// Handles a message that has arrived here for a task whose place is [`TaskPlace::Held`].
+    ///
+    /// # Errors
+    /// The message, if the task has ended.
+    pub fn arrived(
+        &mut self,
+        tid: Tid,
+        kept: KeptMessage<M>,
+        effects: &mut Vec<MoveEffect<M, E>>,
+    ) -> Result<(), KeptMessage<M>> {
+        let result = self.take_in(tid, kept, effects);
+        self.run_own(effects);
+        result
+    }
+
+    /// Records that a task of this process has ended here. The first process is notified by the
+    /// driver, and calls [`ended`](Self::ended).
+    pub fn ended_here(&mut self, tid: Tid) {
+        self.leaving.ended(tid);
+        self.arriving.ended(tid);
+    }
+
+    /// Returns `true` if this process takes part in no move. While it does, not all of its tasks
+    /// wait for messages that never come.
+    pub fn is_quiet(&self) -> bool {
+        self.leaving.is_empty()
+            && self.keeping.is_empty()
+            && self.arriving.is_empty()
+            && self.open() == 0
+    }
+
+    // ---- In the process that a task leaves.
+
+    /// The task may leave. `now` is the process's Lamport time.
+    pub fn begin(&mut self, tid: Tid, now: u64, effects: &mut Vec<MoveEffect<M, E>>) {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        self.leaving.begin(tid, now, out);
+        self.run_own(effects);
+    }
+
+    /// The task must stay, and goes on.
+    pub fn stays(&mut self, tid: Tid, why: Pin, effects: &mut Vec<MoveEffect<M, E>>) {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        self.leaving.stays(tid, why, out);
+        self.run_own(effects);
+    }
+
+    /// The task has stopped, and its memory is sent in this many parts.
+    pub fn frozen(&mut self, tid: Tid, parts: u32, effects: &mut Vec<MoveEffect<M, E>>) {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        if let Some(epoch) = self.leaving.freezing(tid) {
+            let carried = self.keeping.carry(tid, epoch);
+            self.leaving.frozen(tid, parts, carried, out);
+        }
+        self.run_own(effects);
+    }
+
+    /// Sends at most this many parts. Other tasks run between two calls.
+    pub fn turn(&mut self, budget: usize, effects: &mut Vec<MoveEffect<M, E>>) {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        self.leaving.turn(budget, out);
+    }
+
+    // ---- In the process that a task enters.
+
+    /// A task's state has arrived: [`MoveEffect::Take`]. A late one, of a move that is settled
+    /// already, is dropped.
+    pub fn take(
+        &mut self,
+        from: Rank,
+        (tid, epoch, parts): (Tid, u64, u32),
+        messages: TakenMessages<M>,
+        effects: &mut Vec<MoveEffect<M, E>>,
+    ) {
+        if !self.keeping.keeps(tid, epoch) {
+            return;
+        }
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        self.arriving.take((from, tid, epoch, parts), messages, out);
+        self.run_own(effects);
+    }
+
+    /// A part of a task's memory has arrived: [`MoveEffect::SendPart`]. `sum` is the [`sum`] with
+    /// which it was sent.
+    pub fn part(
+        &mut self,
+        from: Rank,
+        (tid, epoch, at): (Tid, u64, u32),
+        sum: u64,
+        bytes: Vec<u8>,
+        effects: &mut Vec<MoveEffect<M, E>>,
+    ) {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        self.arriving.part((from, tid, epoch, at), sum, bytes, out);
+        self.run_own(effects);
+    }
+
+    /// The task is whole, and can run here.
+    pub fn ready(&mut self, tid: Tid, effects: &mut Vec<MoveEffect<M, E>>) {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        self.arriving.ready(tid, out);
+        self.run_own(effects);
+    }
+
+    /// The task cannot run here.
+    pub fn refuse(&mut self, tid: Tid, why: Refusal, effects: &mut Vec<MoveEffect<M, E>>) {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        self.arriving.refuse(tid, why, out);
+        self.run_own(effects);
+    }
+
+    // ---- Between the roles.
+
+    /// Lets the first process's role decide, if this is the first process.
+    fn decide<T>(
+        &mut self,
+        effects: &mut Vec<MoveEffect<M, E>>,
+        with: impl FnOnce(&mut Deciding<E>, &Peers, &mut RoleOutput<'_, M, E>) -> T,
+    ) -> Option<T> {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        self.first.as_mut().map(|first| with(first, &self.peers, out))
+    }
+
+    /// Handles what the roles of this process have sent to each other.
+    fn run_own(&mut self, effects: &mut Vec<MoveEffect<M, E>>) {
+        let to = self.peers.rank;
+        while let Some(own) = self.own.pop_front() {
+            match own {
+                OwnInput::Message(message) => self.handle(to, message, effects),
+                // A message for a task that has ended is dropped.
+                OwnInput::Arrived(tid, kept) => _ = self.take_in(tid, kept, effects),
+                OwnInput::Errand(tid, errand) => {
+                    effects.push(MoveEffect::Errand { to, tid, errand })
+                }
+            }
+        }
+    }
+
+    fn take_in(
+        &mut self,
+        tid: Tid,
+        kept: KeptMessage<M>,
+        effects: &mut Vec<MoveEffect<M, E>>,
+    ) -> Result<(), KeptMessage<M>> {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        match self.leaving.arrived(tid, kept, &self.peers, out) {
+            Ok(Some(epoch)) => self.report_if_full(tid, epoch, effects),
+            Ok(None) => {}
+            Err(kept) => return self.arriving.arrived(tid, kept),
+        }
+        Ok(())
+    }
+
+    fn report_if_full(&mut self, tid: Tid, epoch: u64, effects: &mut Vec<MoveEffect<M, E>>) {
+        let length = self.keeping.length() + self.leaving.length();
+        if length > self.limits.kept && self.full.insert(tid, epoch) != Some(epoch) {
+            let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+            out.tell(0, MoveMessage::Full { tid, epoch });
+        }
+    }
+
+    /// Handles the decision. A task's own messages come before the marks of this process.
+    fn settled(
+        &mut self,
+        (tid, epoch, rank): (Tid, u64, Rank),
+        effects: &mut Vec<MoveEffect<M, E>>,
+    ) {
+        let peers = self.peers;
+        let out = &mut RoleOutput { rank: peers.rank, own: &mut self.own, effects };
+        match self.arriving.settled((tid, epoch, rank), &peers, out) {
+            Entry::Dropped => {}
+            Entry::Other => {
+                let carried = self.leaving.settled((tid, epoch, rank), &peers, out);
+                if rank == peers.rank {
+                    self.keeping.put_back(tid, carried, out);
+                } else {
+                    self.keeping.left(tid, rank, &peers, out);
+                }
+            }
+            Entry::Entered(from, carried) => {
+                let carries = !carried.is_empty();
+                for (tid, kept) in carried {
+                    let kept = self.keeping.keep(tid, kept).err();
+                    let kept = kept.and_then(|kept| self.take_in(tid, kept, effects).err());
+                    effects.extend(kept.map(|kept| MoveEffect::Resend { tid, kept }));
+                }
+                let out = &mut RoleOutput { rank: peers.rank, own: &mut self.own, effects };
+                if carries {
+                    out.tell(from, MoveMessage::Resent { tid, epoch });
+                }
+            }
+        }
+        let out = &mut RoleOutput { rank: peers.rank, own: &mut self.own, effects };
+        self.keeping.settled((tid, epoch, rank), out);
+    }
+
+    fn handle(&mut self, from: Rank, message: MoveMessage, effects: &mut Vec<MoveEffect<M, E>>) {
+        let peers = &self.peers;
+        let out = &mut RoleOutput { rank: peers.rank, own: &mut self.own, effects };
+        match message {
+            MoveMessage::Move { tid, epoch, to } if from == 0 => {
+                self.leaving.asked((tid, epoch, to), out);
+            }
+            MoveMessage::Leaving { tid, epoch, from: old } if from == 0 => {
+                self.keeping.announced((tid, epoch, old), out);
+                self.leaving.announced(tid, epoch, peers, out);
+            }
+            MoveMessage::Settled { tid, epoch, rank } if from == 0 => {
+                self.full.remove(&tid);
+                self.settled((tid, epoch, rank), effects);
+            }
+            MoveMessage::Gone { tid } if from == 0 => {
+                self.full.remove(&tid);
+                self.keeping.gone(tid, out);
+                self.arriving.gone(tid, out);
+                out.place(tid, TaskPlace::Ended);
+            }
+            MoveMessage::MarkedBefore { tid, epoch } => {
+                self.leaving.marked_before((from, tid, epoch), peers, out);
+            }
+            MoveMessage::MarkedAfter { tid, epoch } => {
+                self.arriving.marked_after((from, tid, epoch), peers, out);
+                self.leaving.marked_after((from, tid, epoch), peers, out);
+            }
+            MoveMessage::Resent { tid, epoch } => self.keeping.resent_by(tid, epoch, out),
+            message => {
+                _ = self.decide(effects, |first, peers, out| {
+                    handle_first(first, from, message, peers, out);
+                })
+            }
+        }
+    }
+}
+
+/// Handles a message to the first process.
+fn handle_first<M, E>(
+    first: &mut Deciding<E>,
+    from: Rank,
+    message: MoveMessage,
+    peers: &Peers,
+    out: &mut RoleOutput<'_, M, E>,
+) {
+    match message {
+        MoveMessage::Begun { tid, epoch } => first.begun((from, tid, epoch), peers, out),
+        MoveMessage::Stays { tid, epoch, why } => first.stays((from, tid, epoch, why), peers, out),
+        MoveMessage::Ready { tid, epoch } => first.ready((from, tid, epoch), peers, out),
+        MoveMessage::Refused { tid, epoch, why } => {
+            first.refused((from, tid, epoch, why), peers, out);
+        }
+        MoveMessage::Full { tid, epoch } => first.full((tid, epoch), peers, out),
+        MoveMessage::Over { tid, epoch } => first.over((from, tid, epoch), out),
+        _ => {}
+    }
+}

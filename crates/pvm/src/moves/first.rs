@@ -1,0 +1,307 @@
+//! The first process decides where each task runs.
+//!
+//! A move has an epoch, and goes through three phases:
+//!
+//!     Asked      the old process is asked          until Begun or Stays
+//!     Announced  all processes keep messages       until Ready, Refused, or a reason to abort
+//!     Settled    the task's place is decided       until Over
+//!
+//! The step from `Announced` to `Settled` is the commit or the abort, and is the only place that
+//! changes a task's process. It is taken once in an epoch, because only `settle` takes it, and the
+//! phase is `Settled` afterwards. So all processes are sent the same decision.
+//!
+//! **No lost task.** A task's process changes only when the new one has all of the task (Ready).
+//! Until then the old one keeps it. If a process ends, exactly those tasks end whose process it is.
+//!
+//! **One move at a time.** The next move of a task begins when the last one is over. Then no
+//! process keeps anything of it, and no mark of it is under way.
+//!
+//! Errands (answers, signals, the end) go from the first process to the task's process. While a
+//! task moves they wait here, and follow the decision to the process that it names.
+
+use super::message::{MoveEffect, MoveMessage, NotMoved, Pin, Refusal};
+use super::roles::{Peers, RoleOutput};
+use crate::tid::Tid;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use upcall_message::Rank;
+
+/// Maximum number of moves at a time.
+pub(super) const MOST_MOVES: usize = 4096;
+
+/// Maximum number of errands that wait for one task.
+pub(super) const MOST_ERRANDS: usize = 1024;
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug)]
+struct Located {
+    rank: Rank,
+    /// Whether it has been moved, and other processes know that.
+    has_moved: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MovePhase {
+    Asked,
+    Announced,
+    Settled { moved: bool },
+}
+
+#[derive(Debug)]
+struct OpenMove<E> {
+    asker: u64,
+    from: Rank,
+    to: Rank,
+    epoch: u64,
+    /// The time of the abort.
+    ends: Duration,
+    phase: MovePhase,
+    errands: Vec<E>,
+}
+
+/// The tasks and moves of a machine.
+#[derive(Debug)]
+pub(super) struct Deciding<E> {
+    tasks: BTreeMap<Tid, Located>,
+    open: BTreeMap<Tid, OpenMove<E>>,
+    /// The last epoch.
+    last: u64,
+}
+
+impl<E> Deciding<E> {
+    pub(super) fn new() -> Self {
+        Self { tasks: BTreeMap::new(), open: BTreeMap::new(), last: 0 }
+    }
+
+    pub(super) fn began(&mut self, tid: Tid, rank: Rank) {
+        self.tasks.insert(tid, Located { rank, has_moved: false });
+    }
+
+    pub(super) fn rank(&self, tid: Tid) -> Option<Rank> {
+        self.tasks.get(&tid).map(|task| task.rank)
+    }
+
+    /// Number of moves that are not over.
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The time at which the first move is aborted.
+    pub(super) fn next_end(&self) -> Option<Duration> {
+        let unsettled = |open: &&OpenMove<E>| !matches!(open.phase, MovePhase::Settled { .. });
+        self.open.values().filter(unsettled).map(|open| open.ends).min()
+    }
+
+    /// Begins a move.
+    ///
+    /// # Errors
+    /// If the move cannot begin.
+    pub(super) fn request<M>(
+        &mut self,
+        (asker, tid, to): (u64, Tid, Rank),
+        ends: Duration,
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) -> Result<(), NotMoved> {
+        let task = self.tasks.get(&tid).ok_or(NotMoved::NoTask)?;
+        if to >= peers.size || peers.lost.contains(to) {
+            return Err(NotMoved::NoProcess);
+        }
+        if self.open.contains_key(&tid) {
+            return Err(NotMoved::UnderWay);
+        }
+        if task.rank == to {
+            return Err(NotMoved::Here);
+        }
+        if self.open.len() >= MOST_MOVES {
+            return Err(NotMoved::TooMany);
+        }
+        self.last += 1;
+        let (from, epoch) = (task.rank, self.last);
+        let (phase, errands) = (MovePhase::Asked, Vec::new());
+        self.open.insert(tid, OpenMove { asker, from, to, epoch, ends, phase, errands });
+        out.tell(from, MoveMessage::Move { tid, epoch, to });
+        Ok(())
+    }
+
+    pub(super) fn begun<M>(
+        &mut self,
+        (from, tid, epoch): (Rank, Tid, u64),
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        let Some(open) = self.current(tid, epoch) else { return };
+        if open.phase != MovePhase::Asked || open.from != from {
+            return;
+        }
+        open.phase = MovePhase::Announced;
+        peers.living().for_each(|to| out.tell(to, MoveMessage::Leaving { tid, epoch, from }));
+    }
+
+    /// Handles a refusal of the old process. One that has not begun keeps nothing.
+    pub(super) fn stays<M>(
+        &mut self,
+        (from, tid, epoch, why): (Rank, Tid, u64, Pin),
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        let Some(open) = self.current(tid, epoch) else { return };
+        if open.from == from {
+            self.abort(tid, NotMoved::Pinned(why), peers, out);
+        }
+    }
+
+    /// Commits a move: the new process has all of the task.
+    pub(super) fn ready<M>(
+        &mut self,
+        (from, tid, epoch): (Rank, Tid, u64),
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        let Some(open) = self.current(tid, epoch) else { return };
+        if open.phase != MovePhase::Announced || open.to != from {
+            return;
+        }
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            *task = Located { rank: from, has_moved: true };
+        }
+        self.settle(tid, from, peers, out);
+    }
+
+    pub(super) fn refused<M>(
+        &mut self,
+        (from, tid, epoch, why): (Rank, Tid, u64, Refusal),
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        let Some(open) = self.current(tid, epoch) else { return };
+        if open.to == from {
+            self.abort(tid, NotMoved::Refused(why), peers, out);
+        }
+    }
+
+    pub(super) fn full<M>(
+        &mut self,
+        (tid, epoch): (Tid, u64),
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        if self.current(tid, epoch).is_some() {
+            self.abort(tid, NotMoved::Full, peers, out);
+        }
+    }
+
+    /// Aborts a move that is not settled yet: the task goes on in its old process.
+    pub(super) fn abort<M>(
+        &mut self,
+        tid: Tid,
+        why: NotMoved,
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        let Some(open) = self.open.get(&tid) else { return };
+        if matches!(open.phase, MovePhase::Settled { .. }) {
+            return;
+        }
+        let (asker, from) = (open.asker, open.from);
+        out.push(MoveEffect::Report { asker, tid, result: Err(why) });
+        self.settle(tid, from, peers, out);
+    }
+
+    /// Announces the process in which a task runs. See the module.
+    fn settle<M>(&mut self, tid: Tid, rank: Rank, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
+        let Some(open) = self.open.get_mut(&tid) else { return };
+        let (epoch, before) = (open.epoch, open.phase);
+        open.phase = MovePhase::Settled { moved: rank != open.from };
+        // Processes that were not asked to keep anything need not know.
+        let knows = |to: &Rank| before != MovePhase::Asked || *to == rank;
+        let told = peers.living().filter(knows);
+        told.for_each(|to| out.tell(to, MoveMessage::Settled { tid, epoch, rank }));
+        open.errands.drain(..).for_each(|errand| out.errand(rank, tid, errand));
+    }
+
+    pub(super) fn over<M>(
+        &mut self,
+        (from, tid, epoch): (Rank, Tid, u64),
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        let Some(open) = self.current(tid, epoch) else { return };
+        let MovePhase::Settled { moved } = open.phase else { return };
+        if from != if moved { open.to } else { open.from } {
+            return;
+        }
+        if moved {
+            out.push(MoveEffect::Report { asker: open.asker, tid, result: Ok(from) });
+        }
+        self.open.remove(&tid);
+    }
+
+    /// Passes an errand on, or lets it wait for the decision.
+    pub(super) fn errand<M>(
+        &mut self,
+        tid: Tid,
+        errand: E,
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        match self.open.get_mut(&tid) {
+            Some(open) if !matches!(open.phase, MovePhase::Settled { .. }) => {
+                open.errands.push(errand);
+                if open.errands.len() > MOST_ERRANDS {
+                    self.abort(tid, NotMoved::Full, peers, out);
+                }
+            }
+            _ => {
+                if let Some(rank) = self.rank(tid) {
+                    out.errand(rank, tid, errand);
+                }
+            }
+        }
+    }
+
+    /// Handles the end of a task, wherever it was. Processes that have kept messages for the task
+    /// drop them.
+    pub(super) fn ended<M>(&mut self, tid: Tid, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
+        let Some(task) = self.tasks.remove(&tid) else { return };
+        let open = self.open.remove(&tid);
+        if let Some(OpenMove { asker, phase, .. }) = &open
+            && *phase != (MovePhase::Settled { moved: false })
+        {
+            let result = Err(NotMoved::Ended);
+            out.push(MoveEffect::Report { asker: *asker, tid, result });
+        }
+        if task.has_moved || open.is_some() {
+            peers.living().for_each(|to| out.tell(to, MoveMessage::Gone { tid }));
+        }
+    }
+
+    /// Handles the end of a process. Returns the tasks that have ended with it.
+    pub(super) fn lost<M>(
+        &mut self,
+        rank: Rank,
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) -> Vec<Tid> {
+        let tids = self.tasks.iter().filter(|(_, task)| task.rank == rank).map(|(tid, _)| *tid);
+        let tids = tids.collect::<Vec<_>>();
+        tids.iter().for_each(|tid| self.ended(*tid, peers, out));
+        let headed = self.open.iter().filter(|(_, open)| open.to == rank).map(|(tid, _)| *tid);
+        for tid in headed.collect::<Vec<_>>() {
+            self.abort(tid, NotMoved::Lost, peers, out);
+        }
+        tids
+    }
+
+    /// Aborts the moves that have taken too long.
+    pub(super) fn tick<M>(&mut self, now: Duration, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
+        let late = self.open.iter().filter(|(_, open)| open.ends <= now).map(|(tid, _)| *tid);
+        for tid in late.collect::<Vec<_>>() {
+            self.abort(tid, NotMoved::TimedOut, peers, out);
+        }
+    }
+
+    /// The open move of this epoch.
+    fn current(&mut self, tid: Tid, epoch: u64) -> Option<&mut OpenMove<E>> {
+        self.open.get_mut(&tid).filter(|open| open.epoch == epoch)
+    }
+}

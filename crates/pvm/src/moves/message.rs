@@ -1,0 +1,392 @@
+//! Messages of a move between processes, and what a process does for a move.
+
+use crate::tid::Tid;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use upcall_message::Rank;
+
+/// A message between processes about a move. The number of the move, its epoch, is used only once
+/// in a machine, so a late message of an earlier move of the same task is recognised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MoveMessage {
+    /// First to old: let the task leave for process `to`.
+    Move {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+        /// The new process.
+        to: Rank,
+    },
+    /// Old to first: messages for the task that arrive from now on are late.
+    Begun {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
+    /// Old to first: the task does not leave.
+    Stays {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+        /// The reason.
+        why: Pin,
+    },
+    /// First to all: keep messages for the task.
+    Leaving {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+        /// The old process.
+        from: Rank,
+    },
+    /// All to old: no message of this process for the task follows until the move is settled.
+    MarkedBefore {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
+    /// New to first: the whole task is here.
+    Ready {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
+    /// New to first: the task cannot run here.
+    Refused {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+        /// The reason.
+        why: Refusal,
+    },
+    /// Any to first: this process keeps too much for the task.
+    Full {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
+    /// First to all: the task runs in this process. The move is committed or aborted.
+    Settled {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+        /// The process in which the task runs, and no other one does.
+        rank: Rank,
+    },
+    /// All to that process: all messages that this process has kept for the task have been sent.
+    MarkedAfter {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
+    /// New to old: the messages that the task has brought along have been sent, or are kept here.
+    Resent {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
+    /// That process to first: nothing is kept for the task any more.
+    Over {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
+    /// First to all: a task that has moved, or was moving, has ended.
+    Gone {
+        /// The task.
+        tid: Tid,
+    },
+}
+
+/// The reason why a task stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pin {
+    /// The task has just ended.
+    Ended,
+    /// The task has not begun to run.
+    Starts,
+    /// A helper thread carries out a system call for the task.
+    Call,
+    /// The task has child processes.
+    Children,
+    /// The task holds a lock of a file.
+    Lock,
+    /// The task has a descriptor that cannot move.
+    Descriptor,
+    /// The task asked not to be moved.
+    Wish,
+}
+
+/// The reason why a process does not take a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// There is no memory.
+    Memory,
+    /// The program has another version there.
+    Program,
+    /// There are too few descriptors.
+    Descriptors,
+    /// The state did not arrive as it was sent.
+    Damaged,
+}
+
+/// The reason why a task was not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotMoved {
+    /// There is no such task.
+    NoTask,
+    /// There is no such process, or it has ended.
+    NoProcess,
+    /// The task is in that process already.
+    Here,
+    /// The task is being moved, or its last move is not over yet.
+    UnderWay,
+    /// The maximum number of tasks are being moved.
+    TooMany,
+    /// The task is pinned.
+    Pinned(Pin),
+    /// The new process has refused the task.
+    Refused(Refusal),
+    /// The new process has ended.
+    Lost,
+    /// The task has ended, perhaps with its process.
+    Ended,
+    /// The task is being killed.
+    Killed,
+    /// A process has not answered in time.
+    TimedOut,
+    /// Too many messages for the task were kept.
+    Full,
+    /// The move was cancelled.
+    Cancelled,
+}
+
+impl fmt::Display for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ended => "it has ended",
+            Self::Starts => "it has not begun to run",
+            Self::Call => "a helper carries out a system call for it",
+            Self::Children => "it has child processes",
+            Self::Lock => "it holds a lock of a file",
+            Self::Descriptor => "it has a descriptor that cannot move",
+            Self::Wish => "it has asked not to be moved",
+        })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "there is no memory for it",
+            Self::Program => "its program has another version there",
+            Self::Descriptors => "there are too few descriptors",
+            Self::Damaged => "its state did not arrive whole",
+        })
+    }
+}
+
+impl fmt::Display for NotMoved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoTask => f.write_str("there is no such task"),
+            Self::NoProcess => f.write_str("there is no such process"),
+            Self::Here => f.write_str("the task is in that process already"),
+            Self::UnderWay => f.write_str("the task's last move is not over yet: try again later"),
+            Self::TooMany => f.write_str("too many tasks are being moved: try again later"),
+            Self::Pinned(why) => write!(f, "the task cannot leave its process: {why}"),
+            Self::Refused(why) => write!(f, "the other process does not take the task: {why}"),
+            Self::Lost => f.write_str("the other process has ended; the task goes on"),
+            Self::Ended => f.write_str("the task has ended"),
+            Self::Killed => f.write_str("the task is being killed"),
+            Self::TimedOut => f.write_str("a process did not answer in time; the task goes on"),
+            Self::Full => f.write_str("too many messages for the task waited; the task goes on"),
+            Self::Cancelled => f.write_str("the move was cancelled; the task goes on"),
+        }
+    }
+}
+
+/// A message for a task that moves, until it can be delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptMessage<M> {
+    /// The Lamport time of its sending.
+    pub stamp: u64,
+    /// The process from which it was sent.
+    pub from: Rank,
+    /// The task that has sent it.
+    pub source: Option<Tid>,
+    /// Its length, in bytes.
+    pub length: usize,
+    /// The message.
+    pub message: M,
+}
+
+/// The messages that move with a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenMessages<M> {
+    /// Messages for the task that it has not been given yet.
+    pub late: Vec<KeptMessage<M>>,
+    /// Messages of the task, for tasks that are being moved themselves.
+    pub carried: Vec<(Tid, KeptMessage<M>)>,
+}
+
+/// What a process knows about where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskPlace {
+    /// Messages for the task go to [`Moves::keep`](super::Moves::keep), and those that arrive for
+    /// it to [`Moves::arrived`](super::Moves::arrived).
+    Held,
+    /// In this process, which may be the own one.
+    In(Rank),
+    /// The task has ended. Its number may be used again.
+    Ended,
+}
+
+/// What the driver has to do. The driver carries out all effects in their order before it handles
+/// anything else, and before a task runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MoveEffect<M, E> {
+    /// Send this message to another process.
+    Tell {
+        /// The other process.
+        to: Rank,
+        /// The message.
+        message: MoveMessage,
+    },
+    /// Send a kept message for a task to another process, with the stamp that it has.
+    Send {
+        /// The other process.
+        to: Rank,
+        /// The task.
+        tid: Tid,
+        /// The message.
+        kept: KeptMessage<M>,
+    },
+    /// Send a message with the stamp that it has, as if a task here sent it now. Its sender has
+    /// brought it along.
+    Resend {
+        /// The receiver.
+        tid: Tid,
+        /// The message.
+        kept: KeptMessage<M>,
+    },
+    /// Send this errand for a task (an answer, a signal, the end) to its process, which may be the
+    /// own one.
+    Errand {
+        /// The process.
+        to: Rank,
+        /// The task.
+        tid: Tid,
+        /// The errand.
+        errand: E,
+    },
+    /// Record where a task is.
+    Place {
+        /// The task.
+        tid: Tid,
+        /// Its place.
+        place: TaskPlace,
+    },
+    /// Put this message into the inbox of a task in this process.
+    Deliver {
+        /// The task.
+        tid: Tid,
+        /// The message.
+        message: M,
+    },
+    /// Call [`Moves::begin`](super::Moves::begin), or [`Moves::stays`](super::Moves::stays) if the
+    /// task is pinned.
+    MayLeave {
+        /// The task.
+        tid: Tid,
+    },
+    /// Stop the task at its next point, and then call [`Moves::frozen`](super::Moves::frozen), or
+    /// [`Moves::stays`](super::Moves::stays) if it is pinned by then.
+    Freeze {
+        /// The task.
+        tid: Tid,
+    },
+    /// Send the stopped task's state without its memory, for [`Moves::take`](super::Moves::take).
+    Take {
+        /// The new process.
+        to: Rank,
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+        /// Number of parts that follow.
+        parts: u32,
+        /// The messages that move with it.
+        messages: TakenMessages<M>,
+    },
+    /// Send this part of the stopped task's memory, for [`Moves::part`](super::Moves::part).
+    SendPart {
+        /// The new process.
+        to: Rank,
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+        /// Number of the part, from 0.
+        at: u32,
+    },
+    /// Let the task run, if it is stopped or was just taken.
+    Run {
+        /// The task.
+        tid: Tid,
+    },
+    /// Free all of a task that runs elsewhere, or has ended: it must not run here.
+    Free {
+        /// The task.
+        tid: Tid,
+    },
+    /// Make room for a task. [`Moves::refuse`](super::Moves::refuse) says that there is none.
+    Prepare {
+        /// The task.
+        tid: Tid,
+    },
+    /// Fill a part of the task's memory.
+    Fill {
+        /// The task.
+        tid: Tid,
+        /// Number of the part, from 0.
+        at: u32,
+        /// Its contents.
+        bytes: Vec<u8>,
+    },
+    /// All parts are here: call [`Moves::ready`](super::Moves::ready), or
+    /// [`Moves::refuse`](super::Moves::refuse).
+    Finish {
+        /// The task.
+        tid: Tid,
+    },
+    /// Report the result of a request: the process in which the task now runs.
+    Report {
+        /// The number that came with the request.
+        asker: u64,
+        /// The task.
+        tid: Tid,
+        /// The result.
+        result: Result<Rank, NotMoved>,
+    },
+}
+
+/// A sum over the bytes of a part, which differs if a byte does.
+pub fn sum(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(bytes.len() as u64, |sum, chunk| {
+        let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    })
+}

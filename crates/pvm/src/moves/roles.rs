@@ -1,0 +1,124 @@
+//! What all roles of a process use: its view of the others, and the way to its driver.
+
+use super::message::{KeptMessage, MoveEffect, MoveMessage, TaskPlace};
+use crate::tid::Tid;
+use std::collections::VecDeque;
+use upcall_message::Rank;
+
+/// A set of processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankSet([u64; 4]);
+
+impl RankSet {
+    /// Adds a process. Returns `true` if it was not there. A rank above 255 is ignored.
+    pub fn insert(&mut self, rank: Rank) -> bool {
+        let Some(word) = self.0.get_mut(rank / 64) else { return false };
+        let before = *word;
+        *word |= 1 << (rank % 64);
+        *word != before
+    }
+
+    /// Returns `true` if the set has this process.
+    pub fn contains(self, rank: Rank) -> bool {
+        self.0.get(rank / 64).is_some_and(|word| word >> (rank % 64) & 1 == 1)
+    }
+
+    /// The processes of either set.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] | other.0[at]))
+    }
+
+    /// The processes of this set that are not in the other one.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] & !other.0[at]))
+    }
+
+    /// Returns `true` if the set has no process.
+    pub fn is_empty(self) -> bool {
+        self.0 == [0; 4]
+    }
+}
+
+/// The processes of a machine, as one of them sees them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peers {
+    /// This process.
+    pub(super) rank: Rank,
+    /// Number of processes at the start.
+    pub(super) size: usize,
+    /// Processes that have ended.
+    pub(super) lost: RankSet,
+}
+
+impl Peers {
+    /// The processes that have not ended.
+    pub(super) fn living(&self) -> impl Iterator<Item = Rank> + use<> {
+        let Self { size, lost, .. } = *self;
+        (0..size).filter(move |rank| !lost.contains(*rank))
+    }
+
+    /// Returns `true` if each process that has not ended is in the set.
+    pub(super) fn are_all_in(&self, set: RankSet) -> bool {
+        self.living().all(|rank| set.contains(rank))
+    }
+}
+
+/// What a role sends to its own process.
+#[derive(Debug)]
+pub(super) enum OwnInput<M, E> {
+    Message(MoveMessage),
+    Arrived(Tid, KeptMessage<M>),
+    Errand(Tid, E),
+}
+
+/// Takes the effects of a role. What is for the own process is handled after the input at hand, in
+/// order, as if it had arrived from another process.
+pub(super) struct RoleOutput<'a, M, E> {
+    pub(super) rank: Rank,
+    pub(super) own: &'a mut VecDeque<OwnInput<M, E>>,
+    pub(super) effects: &'a mut Vec<MoveEffect<M, E>>,
+}
+
+impl<M, E> RoleOutput<'_, M, E> {
+    pub(super) fn push(&mut self, effect: MoveEffect<M, E>) {
+        self.effects.push(effect);
+    }
+
+    pub(super) fn tell(&mut self, to: Rank, message: MoveMessage) {
+        if to == self.rank {
+            self.own.push_back(OwnInput::Message(message));
+        } else {
+            self.push(MoveEffect::Tell { to, message });
+        }
+    }
+
+    pub(super) fn send(&mut self, to: Rank, tid: Tid, kept: KeptMessage<M>) {
+        if to == self.rank {
+            self.own.push_back(OwnInput::Arrived(tid, kept));
+        } else {
+            self.push(MoveEffect::Send { to, tid, kept });
+        }
+    }
+
+    pub(super) fn errand(&mut self, to: Rank, tid: Tid, errand: E) {
+        if to == self.rank {
+            self.own.push_back(OwnInput::Errand(tid, errand));
+        } else {
+            self.push(MoveEffect::Errand { to, tid, errand });
+        }
+    }
+
+    pub(super) fn place(&mut self, tid: Tid, place: TaskPlace) {
+        self.push(MoveEffect::Place { tid, place });
+    }
+
+    /// Delivers messages in the order of their stamps, and of processes where those are equal.
+    pub(super) fn deliver_all(&mut self, tid: Tid, mut all: Vec<KeptMessage<M>>) {
+        all.sort_by_key(|kept| (kept.stamp, kept.from));
+        for KeptMessage { message, .. } in all {
+            self.push(MoveEffect::Deliver { tid, message });
+        }
+    }
+}

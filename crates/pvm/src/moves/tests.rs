@@ -1,0 +1,494 @@
+//! Moves in a machine of a few processes, whose messages arrive one after the other.
+
+mod machine;
+
+use self::machine::{NOW, T, TestMachine, TestWire, U};
+use super::*;
+
+#[test]
+fn a_task_moves_with_all_messages_in_order() {
+    for after in 0..40 {
+        let mut machine = TestMachine::new(4);
+        machine.send(3, T, 99);
+        machine.ask(7, T, 2);
+        for step in 0..after {
+            if step == after / 2 {
+                (0..4).for_each(|from| machine.send(from, T, 10 + from as u32));
+            }
+            machine.step();
+        }
+        (0..4).for_each(|from| machine.send(from, T, 20 + from as u32));
+        machine.run();
+        (0..4).for_each(|from| machine.send(from, T, 30 + from as u32));
+        machine.run();
+        assert_eq!(machine.reports, [(7, Ok(2))]);
+        let inbox = machine.inbox(2, T);
+        let of = |from: char| inbox.iter().filter(|one| one.ends_with(from)).collect::<Vec<_>>();
+        for from in 0..4 {
+            let first = (after > 0).then(|| format!("1{from}"));
+            let sent = first.into_iter().chain([format!("2{from}"), format!("3{from}")]);
+            let found = of(char::from(b'0' + from)).into_iter().map(ToString::to_string);
+            let found = found.collect::<Vec<_>>();
+            assert_eq!(found, sent.collect::<Vec<_>>(), "{after}: {inbox:?}");
+        }
+        machine.assert_quiet(T, TaskPlace::In(2));
+        assert_eq!(machine.all[0].moves.rank(T), Some(2));
+    }
+}
+
+#[test]
+fn a_message_waits_for_what_has_caused_it() {
+    let mut machine = TestMachine::new(4);
+    // The others see the announcement, and process 2 does not.
+    machine.ask(7, T, 3);
+    machine.step();
+    machine.step();
+    machine.all[2].is_stopped = true;
+    machine.run();
+    machine.send(3, T, 1);
+    // Process 2 learns of that message otherwise, and sends another one.
+    machine.all[2].clock = machine.all[3].clock + 1;
+    machine.send(2, T, 2);
+    machine.run();
+    assert!(machine.inbox(1, T).is_empty());
+    machine.all[2].is_stopped = false;
+    machine.run();
+    assert_eq!(machine.inbox(3, T), ["1", "2"]);
+    // Without the commit it is the same.
+    machine.ask(8, T, 1);
+    machine.step();
+    machine.step();
+    machine.all[2].is_stopped = true;
+    machine.run();
+    machine.send(1, T, 3);
+    machine.all[2].clock = machine.all[1].clock + 1;
+    machine.send(2, T, 4);
+    machine.all[1].is_stopped = true;
+    machine.run();
+    machine.at(0, |moves, effects| moves.cancel(T, effects));
+    machine.run();
+    assert_eq!(machine.inbox(3, T), ["1", "2"]);
+    machine.all[1].is_stopped = false;
+    machine.run();
+    assert_eq!(machine.inbox(3, T), ["1", "2", "3", "4"]);
+    machine.all[2].is_stopped = false;
+    machine.run();
+    assert_eq!(machine.reports, [(7, Ok(3)), (8, Err(NotMoved::Cancelled))]);
+    machine.assert_quiet(T, TaskPlace::In(3));
+}
+
+#[test]
+fn a_task_cannot_move_to_itself_nowhere_or_twice() {
+    let mut machine = TestMachine::new(3);
+    machine.ask(1, T, 1);
+    machine.ask(2, T, 3);
+    machine.ask(3, U, 2);
+    machine.ask(4, T, 2);
+    machine.ask(5, T, 0);
+    machine.run();
+    machine.lose(2);
+    machine.ask(6, T, 0);
+    machine.run();
+    let errors = [NotMoved::Here, NotMoved::NoProcess, NotMoved::NoTask, NotMoved::UnderWay];
+    let mut expected = [1, 2, 3, 5].into_iter().zip(errors.map(Err)).collect::<Vec<_>>();
+    // The task has ended with process 2.
+    expected.extend([(4, Ok(2)), (6, Err(NotMoved::NoTask))]);
+    assert_eq!(machine.reports, expected);
+    machine.begin(U, 1);
+    machine.ask(7, U, 2);
+    assert_eq!(machine.reports.last(), Some(&(7, Err(NotMoved::NoProcess))));
+    machine.assert_quiet(T, TaskPlace::Ended);
+}
+
+#[test]
+fn a_pinned_task_stays() {
+    let mut machine = TestMachine::new(3);
+    machine.all[1].pin = Some(Pin::Children);
+    machine.ask(1, T, 2);
+    machine.run();
+    machine.all[1].pin = None;
+    machine.ask(2, T, 2);
+    machine.step();
+    // It is pinned when it is to stop.
+    machine.all[1].pin = Some(Pin::Call);
+    machine.step();
+    machine.step();
+    machine.send(0, T, 5);
+    machine.run();
+    let pinned = |why| Err(NotMoved::Pinned(why));
+    assert_eq!(machine.reports, [(1, pinned(Pin::Children)), (2, pinned(Pin::Call))]);
+    assert_eq!(machine.inbox(1, T), ["5"]);
+    machine.assert_quiet(T, TaskPlace::In(1));
+}
+
+#[test]
+fn a_process_can_refuse_a_task() {
+    for why in [Refusal::Memory, Refusal::Program, Refusal::Descriptors] {
+        let mut machine = TestMachine::new(3);
+        machine.all[2].refusal = Some(why);
+        machine.ask(1, T, 2);
+        machine.send(0, T, 5);
+        machine.run();
+        assert_eq!(machine.reports, [(1, Err(NotMoved::Refused(why)))]);
+        assert_eq!(machine.inbox(1, T), ["5"]);
+        machine.assert_quiet(T, TaskPlace::In(1));
+    }
+}
+
+#[test]
+fn a_damaged_part_is_refused() {
+    let mut machine = TestMachine::new(3);
+    machine.ask(1, T, 2);
+    while !matches!(machine.wires.front(), Some((.., TestWire::Part(..)))) {
+        machine.step();
+    }
+    let (part, epoch) = (vec![1; 100], machine.all[0].moves.open() as u64);
+    machine.at(2, |moves, out| moves.part(1, (T, epoch, 0), sum(&part) ^ 1, part, out));
+    machine.run();
+    assert_eq!(machine.reports, [(1, Err(NotMoved::Refused(Refusal::Damaged)))]);
+    machine.assert_quiet(T, TaskPlace::In(1));
+    let mut other = vec![7; 100];
+    let before = sum(&other);
+    other[50] ^= 1;
+    assert_ne!(sum(&other), before);
+}
+
+#[test]
+fn a_process_that_does_not_answer_ends_the_move() {
+    for stopped in 1..4 {
+        for before in 0..12 {
+            let mut machine = TestMachine::new(4);
+            machine.ask(1, T, 2);
+            (0..before).for_each(|_| _ = machine.step());
+            machine.send(0, T, 5);
+            machine.all[stopped].is_stopped = true;
+            machine.run();
+            let end = machine.all[0].moves.next_end();
+            let settled = machine.all[0].moves.rank(T).unwrap();
+            assert_eq!(end.is_none(), settled == 2 || machine.all[0].moves.open() == 0);
+            machine.at(0, |moves, out| moves.tick(NOW + Duration::from_secs(4), out));
+            assert_eq!(machine.all[0].moves.next_end(), end);
+            machine.at(0, |moves, out| moves.tick(NOW + Duration::from_secs(5), out));
+            machine.run();
+            if end.is_some() {
+                assert_eq!(machine.reports, [(1, Err(NotMoved::TimedOut))]);
+                // Move and Begun come first, and then one Leaving for each process.
+                let has_marked = before >= 2 + stopped;
+                if stopped != 1 && !has_marked {
+                    assert_eq!(machine.inbox(1, T), ["5"], "{stopped} delays, {before}");
+                }
+            }
+            machine.all[stopped].is_stopped = false;
+            machine.run();
+            let rank = machine.all[0].moves.rank(T).unwrap();
+            assert_eq!(machine.inbox(rank, T), ["5"]);
+            machine.assert_quiet(T, TaskPlace::In(rank));
+        }
+    }
+}
+
+#[test]
+fn a_process_may_end_at_each_step() {
+    for lost in 1..4 {
+        for before in 0..30 {
+            let mut machine = TestMachine::new(4);
+            machine.send(0, T, 4);
+            machine.ask(1, T, 2);
+            (0..before).for_each(|_| _ = machine.step());
+            machine.send(0, T, 5);
+            let ended = machine.lose(lost);
+            let rank = machine.all[0].moves.rank(T);
+            assert_eq!(ended, if rank.is_none() { vec![T] } else { vec![] });
+            assert_eq!(machine.reports.len(), 1, "{lost} ends after {before}");
+            machine.assert_quiet(T, rank.map_or(TaskPlace::Ended, TaskPlace::In));
+            if let Some(rank) = rank {
+                assert_eq!(machine.inbox(rank, T), ["4", "5"]);
+            }
+            match lost {
+                3 => assert_eq!(rank, Some(2)),
+                _ => assert_ne!(rank, Some(lost)),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_task_may_end_at_each_step() {
+    for before in 0..30 {
+        let mut machine = TestMachine::new(4);
+        machine.ask(1, T, 2);
+        (0..before).for_each(|_| _ = machine.step());
+        machine.send(3, T, 5);
+        // A task ends where it runs.
+        let Some(rank) = (0..4).find(|rank| machine.all[*rank].runs.contains_key(&T)) else {
+            continue;
+        };
+        machine.all[rank].runs.remove(&T);
+        machine.all[rank].places.insert(T, TaskPlace::Ended);
+        machine.all[rank].moves.ended_here(T);
+        machine.all[rank].is_busy = true;
+        // The report of the end comes after what was sent before.
+        while machine.wires.iter().any(|(from, to, ..)| (*from, *to) == (rank, 0)) {
+            machine.step();
+        }
+        machine.at(0, |moves, effects| moves.ended(T, effects));
+        machine.run();
+        let result = machine.reports.iter().map(|(_, result)| *result).collect::<Vec<_>>();
+        let allowed = [Err(NotMoved::Ended), Err(NotMoved::Pinned(Pin::Ended)), Ok(2)];
+        assert!(result.len() == 1 && allowed.contains(&result[0]), "{before}: {result:?}");
+        assert!(machine.all.iter().all(|one| one.moves.is_quiet()));
+        assert_eq!(machine.all[0].moves.rank(T), None);
+    }
+}
+
+#[test]
+fn errands_wait_for_the_decision() {
+    let mut machine = TestMachine::new(3);
+    machine.ask(1, T, 2);
+    machine.at(0, |moves, effects| moves.errand(T, "answer", effects));
+    machine.run();
+    assert_eq!(machine.inbox(2, T), ["answer"]);
+    machine.at(0, |moves, effects| moves.errand(T, "signal", effects));
+    machine.ask(2, T, 0);
+    machine.step();
+    machine.step();
+    machine.step();
+    machine.at(0, |moves, effects| moves.kill(T, "end", effects));
+    machine.run();
+    assert_eq!(machine.inbox(2, T), ["answer", "signal", "end"]);
+    assert_eq!(machine.reports, [(1, Ok(2)), (2, Err(NotMoved::Killed))]);
+    machine.ask(3, T, 0);
+    let last = first::MOST_ERRANDS;
+    for _ in 0..=last {
+        machine.at(0, |moves, effects| moves.errand(T, "signal", effects));
+    }
+    machine.run();
+    assert_eq!(machine.inbox(2, T).len(), 3 + last + 1);
+    assert_eq!(machine.reports[2], (3, Err(NotMoved::Full)));
+    machine.assert_quiet(T, TaskPlace::In(2));
+}
+
+#[test]
+fn what_is_kept_is_bounded() {
+    for sender in [1, 3] {
+        let mut machine = TestMachine::new(4);
+        machine.begin(U, 1);
+        machine.all[1].is_busy = true;
+        machine.ask(1, T, 2);
+        machine.ask(2, U, 2);
+        machine.run();
+        (0..10).for_each(|number| machine.send(sender, T, number));
+        machine.run();
+        assert!(machine.reports.is_empty());
+        machine.send(sender, T, 10);
+        machine.send(sender, T, 11);
+        machine.run();
+        assert_eq!(machine.reports, [(1, Err(NotMoved::Full))]);
+        assert_eq!(machine.inbox(1, T).len(), 12);
+        // The other move goes on.
+        machine.send(sender, U, 12);
+        machine.all[1].is_busy = false;
+        machine.freeze(1, U);
+        machine.run();
+        assert_eq!((machine.reports[1], machine.inbox(2, U)), ((2, Ok(2)), vec!["12"]));
+        machine.assert_quiet(T, TaskPlace::In(1));
+        machine.assert_quiet(U, TaskPlace::In(2));
+    }
+}
+
+fn no_messages() -> TakenMessages<u32> {
+    TakenMessages { late: vec![], carried: vec![] }
+}
+
+#[test]
+fn late_messages_of_another_move_are_ignored() {
+    let mut machine = TestMachine::new(3);
+    machine.ask(1, T, 2);
+    machine.step();
+    machine.step();
+    machine.at(0, |moves, effects| moves.cancel(T, effects));
+    machine.run();
+    machine.all[1].is_busy = true;
+    machine.ask(2, T, 2);
+    machine.run();
+    let tid = T;
+    for epoch in [1, 3] {
+        let ready = MoveMessage::Ready { tid, epoch };
+        machine.at(0, |moves, effects| moves.heard(2, ready, effects));
+        machine.at(0, |moves, out| moves.heard(1, MoveMessage::Full { tid, epoch }, out));
+        let settled = MoveMessage::Settled { tid, epoch, rank: 2 };
+        machine.at(1, |moves, effects| moves.heard(0, settled, effects));
+        machine.at(2, |moves, effects| moves.take(1, (tid, epoch, 0), no_messages(), effects));
+    }
+    // Only the first process decides.
+    let settled = MoveMessage::Settled { tid, epoch: 2, rank: 2 };
+    machine.at(1, |moves, effects| moves.heard(2, settled, effects));
+    // Only the new process is ready.
+    machine.at(0, |moves, effects| moves.heard(1, MoveMessage::Ready { tid, epoch: 2 }, effects));
+    assert_eq!(machine.reports, [(1, Err(NotMoved::Cancelled))]);
+    machine.all[1].is_busy = false;
+    machine.freeze(1, T);
+    machine.run();
+    assert_eq!(machine.reports[1], (2, Ok(2)));
+    machine.assert_quiet(T, TaskPlace::In(2));
+}
+
+#[test]
+fn a_state_that_arrives_after_the_decision_is_dropped() {
+    let mut machine = TestMachine::new(3);
+    machine.ask(1, T, 2);
+    while !matches!(machine.wires.front(), Some((.., TestWire::Take(..)))) {
+        machine.step();
+    }
+    let take = machine.wires.drain(..).collect::<Vec<_>>();
+    machine.at(0, |moves, effects| moves.cancel(T, effects));
+    // The decision overtakes the state.
+    machine.run();
+    machine.wires.extend(take);
+    machine.run();
+    machine.assert_quiet(T, TaskPlace::In(1));
+}
+
+#[test]
+fn messages_of_a_sender_that_moves_outlive_its_old_process() {
+    // The sender goes from 3 to 0, while the receiver leaves 1 for 2. Then process 3 ends.
+    for (first, lost) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut machine = TestMachine::new(4);
+        machine.begin(U, 3);
+        machine.all[1].is_busy = true;
+        machine.ask(1, T, 2);
+        machine.run();
+        machine.send_by(U, 3, T, 1);
+        machine.send(3, T, 2);
+        machine.ask(2, U, 0);
+        if first {
+            machine.run();
+            assert_eq!(machine.reports, [(2, Ok(0))]);
+        } else {
+            // The receiver's move is settled while the sender is stopped.
+            while !machine.all[3].stopped.contains_key(&U) {
+                machine.step();
+            }
+        }
+        machine.all[1].is_busy = false;
+        machine.freeze(1, T);
+        if lost && first {
+            machine.lose(3);
+        }
+        machine.run();
+        machine.send_by(U, 0, T, 3);
+        machine.run();
+        let all = if lost && first { vec!["1", "3"] } else { vec!["1", "2", "3"] };
+        assert_eq!(machine.inbox(2, T), all);
+        machine.assert_quiet(T, TaskPlace::In(2));
+        machine.assert_quiet(U, TaskPlace::In(0));
+    }
+}
+
+#[test]
+fn a_sender_that_stays_takes_its_messages_back() {
+    for is_settled in [true, false] {
+        let mut machine = TestMachine::new(4);
+        machine.begin(U, 3);
+        machine.all[1].is_busy = true;
+        machine.ask(1, T, 2);
+        machine.run();
+        machine.send_by(U, 3, T, 1);
+        machine.all[0].is_stopped = true;
+        machine.all[0].is_stopped = false;
+        machine.ask(2, U, 0);
+        while !machine.all[3].stopped.contains_key(&U) {
+            machine.step();
+        }
+        machine.all[1].is_busy = false;
+        if is_settled {
+            let ready = machine.wires.drain(..).collect::<Vec<_>>();
+            machine.freeze(1, T);
+            machine.run();
+            // The mark of process 3 is missing, and so the task is given nothing.
+            machine.send(2, T, 2);
+            assert!(machine.inbox(2, T).is_empty());
+            machine.wires.extend(ready);
+        }
+        machine.at(0, |moves, effects| moves.cancel(U, effects));
+        machine.run();
+        machine.send_by(U, 3, T, 3);
+        if !is_settled {
+            machine.freeze(1, T);
+        }
+        machine.run();
+        let all = if is_settled { vec!["1", "2", "3"] } else { vec!["1", "3"] };
+        assert_eq!(machine.inbox(2, T), all);
+        machine.assert_quiet(T, TaskPlace::In(2));
+        machine.assert_quiet(U, TaskPlace::In(3));
+    }
+}
+
+#[test]
+fn a_thousand_tasks_move_at_once() {
+    let limits = MoveLimits { kept: 1 << 20, ..MoveLimits::default() };
+    let mut machine = TestMachine::with(4, limits);
+    let tids = (10..1010).map(|number| Tid::new(1, number)).collect::<Vec<_>>();
+    for (at, tid) in tids.iter().enumerate() {
+        machine.begin(*tid, 1 + at % 3);
+        machine.send(0, *tid, at as u32);
+    }
+    for (at, tid) in tids.iter().enumerate() {
+        machine.ask(at as u64, *tid, 1 + (at + 1) % 3);
+    }
+    assert_eq!(machine.all[0].moves.open(), 1000);
+    (0..5000).for_each(|_| _ = machine.step());
+    tids.iter().for_each(|tid| machine.send(3, *tid, 5));
+    machine.run();
+    assert_eq!(machine.reports.len(), 1000);
+    for (at, tid) in tids.iter().enumerate() {
+        assert_eq!(machine.inbox(1 + (at + 1) % 3, *tid), [at.to_string().as_str(), "5"]);
+        machine.assert_quiet(*tid, TaskPlace::In(1 + (at + 1) % 3));
+    }
+    let more = (2000..2000 + first::MOST_MOVES as u32 + 1).map(|number| Tid::new(1, number));
+    for tid in more {
+        machine.begin(tid, 1);
+        machine.ask(9, tid, 2);
+    }
+    assert_eq!(machine.reports.last(), Some(&(9, Err(NotMoved::TooMany))));
+}
+
+#[test]
+fn parts_are_sent_a_few_at_a_time() {
+    let mut moves = Moves::<u32, ()>::new(1, 2, MoveLimits::default());
+    let mut effects = Vec::new();
+    for (tid, epoch) in [(T, 1), (U, 2)] {
+        moves.heard(0, MoveMessage::Move { tid, epoch, to: 0 }, &mut effects);
+        moves.begin(tid, 3, &mut effects);
+        moves.heard(0, MoveMessage::Leaving { tid, epoch, from: 1 }, &mut effects);
+        moves.heard(0, MoveMessage::MarkedBefore { tid, epoch }, &mut effects);
+        moves.frozen(tid, 3, &mut effects);
+    }
+    let mut turn = |budget| {
+        effects.clear();
+        moves.turn(budget, &mut effects);
+        let part = |effect: &MoveEffect<u32, ()>| match effect {
+            MoveEffect::SendPart { tid, at, .. } => (*tid, *at),
+            other => panic!("{other:?}"),
+        };
+        effects.iter().map(part).collect::<Vec<_>>()
+    };
+    assert_eq!(turn(3), [(T, 0), (U, 0), (T, 1)]);
+    assert_eq!(turn(2), [(U, 1), (T, 2)]);
+    assert_eq!(turn(9), [(U, 2)]);
+    assert_eq!(turn(9), []);
+}
+
+#[test]
+fn messages_about_moves_survive_the_way() {
+    let (tid, epoch) = (T, u64::MAX);
+    let all = [
+        MoveMessage::Leaving { tid, epoch, from: 255 },
+        MoveMessage::Refused { tid, epoch, why: Refusal::Descriptors },
+        MoveMessage::Gone { tid },
+    ];
+    for message in all {
+        let bytes = postcard::to_stdvec(&message).unwrap();
+        assert_eq!(postcard::from_bytes::<MoveMessage>(&bytes).unwrap(), message);
+    }
+}
