@@ -380,6 +380,7 @@ impl Node {
             process: std::process::id(),
             pid: task.ulp.process(),
             slot: Some(task.ulp.slot()),
+            slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
         };
         self.tasks.iter().flatten().map(|task| seen(task)).collect()
@@ -455,6 +456,7 @@ fn untold(tid: Tid, rank: Rank, doing: TaskActivity) -> ShownTask {
         process: 0,
         pid: 0,
         slot: None,
+        slots: 0,
         stays: false,
     }
 }
