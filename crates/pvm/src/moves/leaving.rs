@@ -69,6 +69,11 @@ impl<M> LeavingTask<M> {
         if self.counts() { self.late.iter().map(|kept| kept.length).sum() } else { 0 }
     }
 
+    /// Returns `true` if a part of the task is to be sent.
+    fn has_unsent(&self) -> bool {
+        matches!(self.phase, LeavingPhase::Frozen { parts, next } if next < parts)
+    }
+
     /// Returns `true` if a process may have kept a message that must be delivered before those that
     /// wait here.
     fn must_wait(&self, peers: &Peers) -> bool {
@@ -200,7 +205,7 @@ impl<M: Clone> Leaving<M> {
     /// Sends up to `budget` parts, of one task after the other.
     pub(super) fn turn<E>(&mut self, budget: usize, out: &mut RoleOutput<'_, M, E>) {
         for _ in 0..budget {
-            let unsent = |(_, task): &(&Tid, &mut LeavingTask<M>)| matches!(task.phase, LeavingPhase::Frozen { parts, next } if next < parts);
+            let unsent = |(_, task): &(&Tid, &mut LeavingTask<M>)| task.has_unsent();
             let start = self.last.map_or(Bound::Unbounded, Bound::Excluded);
             let after = self.tasks.range_mut((start, Bound::Unbounded)).find(unsent);
             let found = after.map(|(tid, _)| *tid);
