@@ -2,9 +2,11 @@
 //!
 //! A move has an epoch, and goes through three phases:
 //!
-//!     Asked      the old process is asked          until Begun or Stays
-//!     Announced  all processes keep messages       until Ready, Refused, or a reason to abort
-//!     Settled    the task's place is decided       until Over
+//! ```text
+//! Asked      the old process is asked          until Begun or Stays
+//! Announced  all processes keep messages       until Ready, Refused, or a reason to abort
+//! Settled    the task's place is decided       until Over
+//! ```
 //!
 //! The step from `Announced` to `Settled` is the commit or the abort, and is the only place that
 //! changes a task's process. It is taken once in an epoch, because only `settle` takes it, and the

@@ -1,10 +1,12 @@
 //! A process that a task leaves keeps what arrives late, stops the task, and sends its state.
 //!
-//!     Asked     may the task leave?                  until begin, or stays
-//!     Runs      the task runs                        until each process has marked (before)
-//!     Freezing  the task runs to its next point      until frozen, or pinned
-//!     Frozen    the state is sent, part by part      until Settled
-//!     Returned  the move is aborted: the task runs   until each process has marked (after)
+//! ```text
+//! Asked     may the task leave?                  until begin, or stays
+//! Runs      the task runs                        until each process has marked (before)
+//! Freezing  the task runs to its next point      until frozen, or pinned
+//! Frozen    the state is sent, part by part      until Settled
+//! Returned  the move is aborted: the task runs   until each process has marked (after)
+//! ```
 //!
 //! **At most one runner.** The state is sent only after the task has stopped, and a stopped task
 //! runs here again only if the first process has decided so. The new process lets it run only if

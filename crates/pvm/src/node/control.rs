@@ -9,7 +9,7 @@ use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
 use crate::machine::Machine;
-use crate::places::TaskPlace;
+use crate::places::TaskLocation;
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
 use crate::shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
@@ -225,7 +225,7 @@ impl Node {
 
     /// Returns `true` if `tid` is the id of this node's console.
     pub(super) fn is_console(&self, tid: Tid) -> bool {
-        self.places.place(tid) == TaskPlace::Console
+        self.places.place(tid) == TaskLocation::Console
     }
 
     /// Delivers a message to the console.
