@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn several_slots_are_one_ulps_and_none_of_them_anothers() {
+    fn several_slots_belong_to_one_ulp_and_none_of_them_to_another() {
         let first = UlpSlot::take_these(9000, 3).unwrap();
         assert!(UlpSlot::take_this(9002).is_none() && UlpSlot::take_these(8999, 2).is_none());
         assert_eq!((first.number(), first.end()), (9000, first.start() + 3 * SLOT - GAP));

@@ -140,7 +140,7 @@ impl<E> Deciding<E> {
         peers.living().for_each(|to| out.tell(to, MoveMessage::Leaving { tid, epoch, from }));
     }
 
-    /// Handles a refusal of the old process. One that has not begun keeps nothing.
+    /// Handles a refusal of the old process. Before it has begun, it keeps nothing.
     pub(super) fn stays<M>(
         &mut self,
         (from, tid, epoch, why): (Rank, Tid, u64, Pin),
@@ -261,7 +261,7 @@ impl<E> Deciding<E> {
         }
     }
 
-    /// Handles the end of a task, wherever it was. Processes that have kept messages for the task
+    /// Handles the end of a task in any process. Processes that have kept messages for the task
     /// drop them.
     pub(super) fn ended<M>(&mut self, tid: Tid, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
         let Some(task) = self.tasks.remove(&tid) else { return };

@@ -26,8 +26,8 @@
 //! After an abort, messages wait here only while a process has sent its first mark, and not its
 //! second one. A process without the first mark has kept nothing so far that caused a message here:
 //! the mark would have arrived before. So a process that stops before its first mark, which is why
-//! moves are aborted, delays no message. One that stops between its marks delays late messages, but
-//! not the task.
+//! moves are aborted, delays no message. A process that stops between its marks delays late
+//! messages, but not the task.
 
 use super::message::{KeptMessage, MoveEffect, MoveMessage, Pin, TakenMessages, TaskPlace};
 use super::roles::{Peers, RankSet, RoleOutput};

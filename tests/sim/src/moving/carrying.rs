@@ -117,7 +117,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a task run. There must be no other one that runs.
+    /// Lets a task run. No other process may run it.
     fn runs(&mut self, rank: usize, tid: Tid) -> Result<(), String> {
         let at = index(tid);
         for (other, process) in self.processes.iter().enumerate() {
