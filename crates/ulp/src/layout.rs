@@ -88,9 +88,11 @@ pub const GS_TABLE: u64 = 24;
 pub const GS_CATCHES: u64 = 52;
 pub const GS_DOORS: u64 = 64;
 pub const DOORS: u64 = 8;
+/// Offset from GS of the signals that the worker's thread has blocked, as the kernel has them.
+pub const GS_MASK: u64 = 264;
 
 /// Version in the note that identifies an image, to be raised when anything here changes.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
 pub const NOTE: u64 = 1;
 
 /// Requests of an image. This one: to end.

@@ -22,7 +22,9 @@
 //! While a ULP runs, the worker's own stack ends in rbp, rbx and the address where the worker goes
 //! on.
 
-use crate::layout::{DOORS, GS_CATCHES, GS_DOORS, GS_TABLE, SLOT, TABLE_CAUGHT, TABLE_INTERRUPTED};
+use crate::layout::{
+    DOORS, GS_CATCHES, GS_DOORS, GS_MASK, GS_TABLE, SLOT, TABLE_CAUGHT, TABLE_INTERRUPTED,
+};
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
 
@@ -88,6 +90,8 @@ pub(crate) struct Host {
     /// Registers of the ULP that crashed or was interrupted last, in the kernel's order (`gregs`,
     /// without the segment registers).
     pub(crate) registers: [u64; REGISTERS],
+    /// The signals that the thread has blocked, as the kernel has them.
+    pub(crate) mask: u64,
 }
 
 /// Addresses of shared functions, in whole lines.
@@ -99,6 +103,8 @@ const _: () = assert!(
     offset_of!(Host, table) as u64 == GS_TABLE
         && offset_of!(Host, doors) as u64 == GS_DOORS
         && offset_of!(Host, catches) as u64 == GS_CATCHES
+        && offset_of!(Host, mask) as u64 == GS_MASK
+        && offset_of!(libc::ucontext_t, uc_sigmask) == 296
 );
 
 impl Host {
@@ -124,6 +130,7 @@ impl Host {
             catches: CATCHES,
             doors,
             registers: [0; REGISTERS],
+            mask: 0,
         }
     }
 }
@@ -343,7 +350,7 @@ pub(crate) fn is_in_call(address: u64) -> bool {
 /// Offset of the registers in what the kernel passes to a handler (`ucontext_t`, `gregs`), their
 /// number, and the offsets of some of them.
 const GREGS: usize = 40;
-const REGISTERS: usize = 17;
+pub(crate) const REGISTERS: usize = 17;
 const STACK_FLAGS: usize =
     offset_of!(libc::ucontext_t, uc_stack) + offset_of!(libc::stack_t, ss_flags);
 const RSP: usize = GREGS + 8 * libc::REG_RSP as usize;

@@ -136,7 +136,9 @@ impl Worker {
         // SAFETY: the host is this thread's; `drop` stops the catching before it frees the host.
         let catching = unsafe { Catching::begin(host.as_ptr()) };
         IS_WORKER.set(true);
-        Ok(Self { host, mask: mask(), _stack: stack, catching, interrupts: None })
+        let mut new = Self { host, mask: mask(), _stack: stack, catching, interrupts: None };
+        new.note_mask();
+        Ok(new)
     }
 
     /// Why system calls that programs make themselves are not caught here, if they are not.
@@ -167,8 +169,17 @@ impl Worker {
     pub fn interrupt_every(&mut self, time: Duration) -> io::Result<()> {
         self.interrupts = None;
         self.interrupts = Some(Interrupts::begin(time)?);
-        self.mask = mask();
+        self.note_mask();
         Ok(())
+    }
+
+    /// Notes which signals the thread has blocked.
+    fn note_mask(&mut self) {
+        self.mask = mask();
+        // SAFETY: the kernel's mask is the first word of libc's, which is longer.
+        let word = unsafe { (&raw const self.mask).cast::<u64>().read() };
+        // SAFETY: the host is this thread's, and no ULP runs.
+        unsafe { (*self.host.as_ptr()).mask = word };
     }
 
     /// Runs a ULP until it asks for something, is interrupted, or ends.
