@@ -76,6 +76,8 @@ pub const TABLE_TIME: u64 = 74;
 pub const TABLE_PARENT: u64 = 75;
 /// The lowest address of the stack.
 pub const TABLE_STACK: u64 = 76;
+/// Number of the program's children that it has not waited for.
+pub const TABLE_CHILDREN: u64 = 77;
 /// Words that the library above keeps for each ULP where they are found at once: zeros at first,
 /// `LIBRARY_LINES` lines to the table's end.
 pub const TABLE_LIBRARY: u64 = 80;

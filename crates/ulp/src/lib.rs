@@ -51,6 +51,7 @@ mod helping;
 mod image;
 mod interrupts;
 mod layout;
+mod moved;
 mod pid;
 mod shared;
 mod signals;
@@ -65,9 +66,13 @@ pub use backtrace::UlpFrame;
 pub use blocks::Block;
 pub use catching::NotCaught;
 pub use crash::Crash;
-pub use image::{Image, NoImage};
+pub use image::{FileStamp, Image, ImageIdentity, NoImage};
 pub use layout::{
     ASK_ASIDE, ASK_FOLDER, ASK_OWN, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_YIELD, NOT_ASIDE,
+};
+pub use moved::{
+    Arriving, NotArrived, NotTaken, PIECE, PageSum, Pin, ProcessNumber, UlpContext, UlpDescriptor,
+    UlpMapping, UlpPages, UlpState,
 };
 pub use shared::{NotShared, SharedImage};
 pub use signals::Signalled;
