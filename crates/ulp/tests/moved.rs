@@ -5,7 +5,7 @@ mod common;
 mod moving;
 
 use common::{apart, apart_with, compile, over, words};
-use moving::{Link, Taken, arrive, decode, encode, take};
+use moving::{Link, Taken, arrive, blocked, decode, encode, mapped, mask, poke, stack_of, take};
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -52,13 +52,6 @@ fn one_round(worker: &mut Worker, ulp: &mut Ulp) -> Option<[u64; 4]> {
         StopReason::Ended { status: 7 } => None,
         stopped => panic!("{stopped:?}"),
     }
-}
-
-/// What is mapped in a slot of this process.
-fn mapped(slot: usize) -> Vec<String> {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let start = |line: &str| u64::from_str_radix(line.split_once('-').unwrap().0, 16).unwrap();
-    maps.lines().filter(|line| UlpSlot::of(start(line)) == Some(slot)).map(Into::into).collect()
 }
 
 /// The other process of most tests: runs each ULP that comes for one round, and sends it back.
@@ -192,24 +185,6 @@ fn a_program_that_computes_moves_where_it_is_interrupted() {
     drop(link);
     assert!(child.wait().unwrap().success());
     over(folder)
-}
-
-fn mask(how: i32, signal: i32) {
-    // SAFETY: all zeros are a valid mask.
-    let mut mask = unsafe { std::mem::zeroed() };
-    // SAFETY: changes the local mask.
-    unsafe { libc::sigaddset(&raw mut mask, signal) };
-    // SAFETY: passes a valid mask.
-    unsafe { libc::pthread_sigmask(how, &raw const mask, std::ptr::null_mut()) };
-}
-
-fn blocked(signal: i32) -> bool {
-    // SAFETY: all zeros are a valid mask.
-    let mut mask = unsafe { std::mem::zeroed() };
-    // SAFETY: writes the local mask.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask) };
-    // SAFETY: reads the local mask.
-    unsafe { libc::sigismember(&raw const mask, signal) == 1 }
 }
 
 /// Resumes a ULP until its next question, and answers that with 0.
@@ -399,22 +374,6 @@ fn what_does_not_arrive_whole_is_refused_and_leaves_nothing() {
 
 /// A change to what was taken, and what is said of it.
 type Bend = (&'static str, fn(&mut Taken));
-
-/// Changes a word of the memory, and the sum with it.
-fn poke(taken: &mut Taken, at: u64, word: u64) {
-    let page = at / 4096 * 4096;
-    let place =
-        |(start, bytes): &(u64, Vec<u8>)| (*start..start + bytes.len() as u64).contains(&page);
-    let piece = taken.pieces.iter_mut().find(|piece| place(piece)).unwrap();
-    let offset = (at - piece.0) as usize;
-    piece.1[offset..offset + 8].copy_from_slice(&word.to_ne_bytes());
-}
-
-/// The mapping of the stack.
-fn stack_of(taken: &mut Taken) -> &mut UlpMapping {
-    let sp = taken.state.context.sp;
-    taken.state.mappings.iter_mut().find(|one| (one.start..one.end).contains(&sp)).unwrap()
-}
 
 const BENDS: &[Bend] = &[
     ("version", |taken| taken.state.versions[0] += 1),

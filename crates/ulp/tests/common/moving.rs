@@ -1,7 +1,9 @@
 //! ULPs between two processes of a test.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use upcall_ulp::slot::UlpSlot;
 use upcall_ulp::{
     FileStamp, Image, ImageIdentity, NotArrived, NotTaken, PageSum, ProcessNumber, Ulp, UlpContext,
     UlpMapping, UlpState,
@@ -92,6 +94,49 @@ impl Link {
         self.put(&[1]);
         Some(new)
     }
+}
+
+/// What is mapped in a slot of this process.
+pub fn mapped(slot: usize) -> Vec<String> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let start = |line: &str| u64::from_str_radix(line.split_once('-').unwrap().0, 16).unwrap();
+    maps.lines().filter(|line| UlpSlot::of(start(line)) == Some(slot)).map(Into::into).collect()
+}
+
+/// Changes which signals this thread has blocked.
+pub fn mask(how: i32, signal: i32) {
+    // SAFETY: all zeros are a valid mask.
+    let mut mask = unsafe { std::mem::zeroed() };
+    // SAFETY: changes the local mask.
+    unsafe { libc::sigaddset(&raw mut mask, signal) };
+    // SAFETY: passes a valid mask.
+    unsafe { libc::pthread_sigmask(how, &raw const mask, std::ptr::null_mut()) };
+}
+
+/// Returns `true` if this thread has the signal blocked.
+pub fn blocked(signal: i32) -> bool {
+    // SAFETY: all zeros are a valid mask.
+    let mut mask = unsafe { std::mem::zeroed() };
+    // SAFETY: writes the local mask.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask) };
+    // SAFETY: reads the local mask.
+    unsafe { libc::sigismember(&raw const mask, signal) == 1 }
+}
+
+/// Changes a word of the memory, and the sum with it.
+pub fn poke(taken: &mut Taken, at: u64, word: u64) {
+    let page = at / 4096 * 4096;
+    let place =
+        |(start, bytes): &(u64, Vec<u8>)| (*start..start + bytes.len() as u64).contains(&page);
+    let piece = taken.pieces.iter_mut().find(|piece| place(piece)).unwrap();
+    let offset = (at - piece.0) as usize;
+    piece.1[offset..offset + 8].copy_from_slice(&word.to_ne_bytes());
+}
+
+/// The mapping of the stack.
+pub fn stack_of(taken: &mut Taken) -> &mut UlpMapping {
+    let sp = taken.state.context.sp;
+    taken.state.mappings.iter_mut().find(|one| (one.start..one.end).contains(&sp)).unwrap()
 }
 
 /// A state as bytes.
