@@ -1,11 +1,16 @@
 //! ULPs that go on in another process than the one in which they began.
 
+#[path = "common/bends.rs"]
+mod bends;
 mod common;
 #[path = "common/moving.rs"]
 mod moving;
 
+use bends::BENDS;
 use common::{apart, apart_with, compile, over, words};
-use moving::{Link, Taken, arrive, blocked, decode, encode, mapped, mask, poke, stack_of, take};
+use moving::{
+    Link, Taken, arrive, blocked, decode, encode, mapped, mask, of_bytes, poke, take, to_bytes,
+};
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -16,7 +21,7 @@ use std::time::Duration;
 use upcall_ulp::slot::UlpSlot;
 use upcall_ulp::{
     ASK_OWN, ASK_READY, ASK_SLEEP, Aside, Image, NotArrived, NotTaken, PageSum, Pin, Signalled,
-    StopReason, Ulp, UlpDescriptor, UlpMapping, UlpRequest, Worker,
+    StopReason, Ulp, UlpMapping, UlpRequest, Worker,
 };
 
 const EINTR: i64 = 4;
@@ -184,6 +189,41 @@ fn a_program_that_computes_moves_where_it_is_interrupted() {
     assert_eq!(ulp.ended(), Some(StopReason::Ended { status: 0 }));
     drop(link);
     assert!(child.wait().unwrap().success());
+    over(folder)
+}
+
+#[test]
+fn a_program_goes_on_from_a_file_after_its_first_process_has_ended() {
+    const NAME: &str = "a_program_goes_on_from_a_file_after_its_first_process_has_ended";
+    let Some(folder) = apart(NAME) else { return };
+    let mut worker = Worker::begin().unwrap();
+    let load = |image: &Image| Ulp::load(image, &words(&["moves", "5", "100"]), &[]).unwrap();
+    if let Some((_link, image)) = is_other() {
+        let mut ulp = load(&image);
+        (0..3).for_each(|_| assert!(one_round(&mut worker, &mut ulp).is_some()));
+        let bytes = to_bytes(&take(&ulp, &image).unwrap());
+        fs::write(image.path().with_extension("taken"), bytes).unwrap();
+        std::process::exit(0)
+    }
+    let path = compile(folder.path(), "moves");
+    let (mut child, _link) = other(NAME, folder.path(), &path);
+    assert!(child.wait().unwrap().success());
+    let image = Image::open(&path).unwrap();
+    let mut unmoved = load(&image);
+    let mut expected = Vec::new();
+    while let Some(asked) = one_round(&mut worker, &mut unmoved) {
+        expected.push(asked);
+    }
+    drop(unmoved);
+    // As often as wanted, since a file is not used up.
+    let taken = of_bytes(&fs::read(path.with_extension("taken")).unwrap()).unwrap();
+    for _ in 0..2 {
+        let mut ulp = arrive(&taken, &image).unwrap();
+        for asked in &expected[3..] {
+            assert_eq!(one_round(&mut worker, &mut ulp).as_ref(), Some(asked));
+        }
+        assert_eq!(one_round(&mut worker, &mut ulp), None);
+    }
     over(folder)
 }
 
@@ -371,69 +411,6 @@ fn what_does_not_arrive_whole_is_refused_and_leaves_nothing() {
     while one_round(&mut worker, &mut arrived).is_some() {}
     over(folder)
 }
-
-/// A change to what was taken, and what is said of it.
-type Bend = (&'static str, fn(&mut Taken));
-
-const BENDS: &[Bend] = &[
-    ("version", |taken| taken.state.versions[0] += 1),
-    ("version", |taken| taken.state.versions[1] -= 1),
-    ("place", |taken| taken.state.slot += 1 << 40),
-    ("place", |taken| taken.state.slot = u64::MAX),
-    ("length differs", |taken| taken.state.image.stamp.length += 1),
-    ("build id differs", |taken| taken.state.image.build_id = None),
-    ("last change differs", |taken| taken.state.image.stamp.modified[0] += 1),
-    ("last change differs", |taken| taken.state.image.stamp.changed[1] += 1),
-    ("process is invalid", |taken| taken.state.process = 1),
-    ("process is invalid", |taken| taken.state.process = u32::MAX),
-    ("stack is invalid", |taken| taken.state.stack *= 2),
-    ("stack is invalid", |taken| taken.state.stack = u64::MAX),
-    ("stack pointer is invalid", |taken| taken.state.context.sp += 4),
-    ("stack pointer is invalid", |taken| taken.state.context.sp = 0),
-    ("stack pointer is invalid", |taken| taken.state.context.sp = u64::MAX - 7),
-    ("stack pointer is invalid", |taken| taken.state.context.sp = 1 << 41),
-    ("stack pointer is invalid", |taken| taken.state.context.sp = stack_of(taken).end - 64),
-    ("question is invalid", |taken| taken.state.context.what = 0),
-    ("question is invalid", |taken| taken.state.context.what = u64::MAX),
-    ("open files", |taken| {
-        taken.state.descriptors.push(UlpDescriptor { number: 3, inherited: false })
-    }),
-    ("stack is invalid", |taken| stack_of(taken).protection = 1),
-    ("stack is invalid", |taken| stack_of(taken).start += 4096),
-    ("stack is invalid", |taken| taken.state.mappings.clear()),
-    ("number of mappings is invalid", |taken| {
-        let one = taken.state.mappings[0];
-        taken.state.mappings = vec![one; 100_000];
-    }),
-    ("mapping is invalid", |taken| taken.state.mappings[1].start -= 4096),
-    ("mapping is invalid", |taken| taken.state.mappings.reverse()),
-    ("mapping is invalid", |taken| taken.state.mappings[0].start += 1),
-    ("mapping is invalid", |taken| taken.state.mappings[0].end += 1),
-    ("mapping is invalid", |taken| taken.state.mappings[0].start = 0),
-    ("mapping is invalid", |taken| taken.state.mappings[0].end = 0),
-    ("mapping is invalid", |taken| taken.state.mappings[0].end = u64::MAX / 4096 * 4096),
-    ("mapping is invalid", |taken| {
-        let last = taken.state.mappings.len() - 1;
-        taken.state.mappings[last].end += 1 << 30;
-    }),
-    ("protection is invalid", |taken| taken.state.mappings[0].protection = 8),
-    ("offset is invalid", |taken| taken.state.mappings[1].offset = Some(1)),
-    ("offset is invalid", |taken| taken.state.mappings[1].offset = Some(1 << 30)),
-    ("offset is invalid", |taken| taken.state.mappings[1].offset = Some(u64::MAX / 4096 * 4096)),
-    ("piece is invalid", |taken| taken.pieces[0].0 += 1),
-    ("piece is invalid", |taken| taken.pieces[0].0 = 4096),
-    ("piece is invalid", |taken| taken.pieces[0].0 += 1 << 30),
-    ("piece is invalid", |taken| taken.pieces[0].0 = u64::MAX / 4096 * 4096),
-    ("piece is invalid", |taken| taken.pieces[0].1.clear()),
-    ("piece is invalid", |taken| taken.pieces[0].1 = vec![0; 4095]),
-    ("piece is invalid", |taken| taken.pieces[0].1 = vec![0; 68 << 10]),
-    ("MXCSR is invalid", |taken| poke(taken, taken.state.context.sp, 0x1_1f80)),
-    ("FS is invalid", |taken| poke(taken, taken.state.context.sp + 8, 1 << 63)),
-    ("return address is invalid", |taken| poke(taken, taken.state.context.sp + 64, 4096)),
-    ("return address is invalid", |taken| {
-        poke(taken, taken.state.context.sp + 64, taken.state.context.sp)
-    }),
-];
 
 #[test]
 fn a_state_that_is_bent_anywhere_is_refused_or_harms_only_itself() {

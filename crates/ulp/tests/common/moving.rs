@@ -139,6 +139,31 @@ pub fn stack_of(taken: &mut Taken) -> &mut UlpMapping {
     taken.state.mappings.iter_mut().find(|one| (one.start..one.end).contains(&sp)).unwrap()
 }
 
+/// All that was taken of a ULP, as bytes.
+pub fn to_bytes(taken: &Taken) -> Vec<u8> {
+    let state = encode(&taken.state);
+    let PageSum { pieces, bytes, hash } = taken.sum;
+    let mut all = [pieces, bytes, hash, state.len() as u64].map(u64::to_ne_bytes).concat();
+    all.extend(state);
+    for (at, piece) in &taken.pieces {
+        all.extend([*at, piece.len() as u64].map(u64::to_ne_bytes).concat());
+        all.extend(piece);
+    }
+    all
+}
+
+pub fn of_bytes(mut bytes: &[u8]) -> Option<Taken> {
+    let bytes = &mut bytes;
+    let [count, all, hash, length] = numbers(bytes)?;
+    let state = decode(bytes.split_off(..length as usize)?)?;
+    let mut pieces = Vec::new();
+    while !bytes.is_empty() {
+        let [at, length] = numbers(bytes)?;
+        pieces.push((at, bytes.split_off(..length as usize)?.to_vec()));
+    }
+    Some(Taken { state, pieces, sum: PageSum { pieces: count, bytes: all, hash } })
+}
+
 /// A state as bytes.
 pub fn encode(state: &UlpState) -> Vec<u8> {
     let UlpState { versions, slot, image, process, stack, context, registers, mappings, .. } =
