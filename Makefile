@@ -112,12 +112,14 @@ run-miri-threads:
 	    $(CARGO) +nightly miri test --quiet --target-dir target/miri --package upcall-thread \
 	    --test sync --test primitives --test channel
 
-# Checks the whole protocol of messages with Spin (crates/message/model/messages.pml), and members
-# that flood each other (limits.pml). Spin visits all states, and must find each fault that is put
-# in. Where there is no Spin, this target says so and succeeds.
+# Checks the whole protocol of messages with Spin (crates/message/model/messages.pml), members that
+# flood each other (limits.pml), and moves of tasks (crates/pvm/model/moves.pml). Spin visits all
+# states, and must find each fault that is put in. Where there is no Spin, this target says so and
+# succeeds.
 spin:
 	@if command -v spin >/dev/null; then \
-	    crates/message/model/check.sh $(TARGET)/spin; \
+	    crates/message/model/check.sh $(TARGET)/spin && \
+	    crates/pvm/model/check.sh $(TARGET)/spin; \
 	else \
 	    echo "spin: skipped, no Spin here (apt-get install spin)"; \
 	fi

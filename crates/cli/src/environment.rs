@@ -17,7 +17,7 @@ const fn variable(name: &'static str, read_by: &'static str, meaning: &'static s
     Variable { name, read_by, meaning }
 }
 
-pub const VARIABLES: [Variable; 25] = [
+pub const VARIABLES: [Variable; 26] = [
     variable(
         "UPCALL_DIR",
         "all programs",
@@ -65,6 +65,7 @@ pub const VARIABLES: [Variable; 25] = [
         "upcall pvm",
         "size of each task's stack, as 64M; without it `ulimit -s`",
     ),
+    variable("UPVM_MEMORY", "upcall pvm", "size of each task's addresses, as 4G; without it 1G"),
     variable("UPVM_CC", "upvmcc", "C compiler, in place of gcc"),
     variable("UPVM_CXX", "upvmc++", "C++ compiler, in place of g++"),
     variable("UPVM_FC", "upvmf77, upvmf90", "Fortran compiler, in place of gfortran"),

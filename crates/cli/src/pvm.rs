@@ -5,7 +5,7 @@ mod ps;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::output::{println, report_in_time};
 use std::path::PathBuf;
-use upcall_pvm::{MOST_PROCESSES, NotRun, StackSize, Start, TaskPlacement};
+use upcall_pvm::{MOST_PROCESSES, MemorySize, NotRun, StackSize, Start, TaskPlacement};
 
 /// Runs PVM programs, many tasks in one process (docs/reference/pvm.md).
 ///
@@ -88,6 +88,10 @@ struct MachineArgs {
     /// or else `ulimit -s`.
     #[arg(short, long, value_name = "SIZE")]
     stack: Option<StackSize>,
+    /// Size of each task's addresses for program, stack, heap and maps: a number with G, up to
+    /// 1024G. By default UPVM_MEMORY, or else 1G.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<MemorySize>,
     /// Folder in which programs are looked for after the spawning program's; may be repeated.
     #[arg(long, value_name = "FOLDER")]
     path: Vec<PathBuf>,
@@ -299,5 +303,6 @@ fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
         processes: shape.as_processes.map_or(shape.procs, |most| most + 1) as usize,
         place: if shape.as_processes.is_some() { TaskPlacement::Alone } else { shape.place },
         stack: shape.stack,
+        memory: shape.memory,
     })
 }

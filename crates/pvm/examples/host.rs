@@ -17,6 +17,7 @@ fn main() -> ExitCode {
         processes: processes.parse().unwrap_or(1),
         place: TaskPlacement::default(),
         stack: None,
+        memory: None,
     };
     match upcall_pvm::run(&start) {
         Ok(status) => ExitCode::from(status as u8),

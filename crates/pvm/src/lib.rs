@@ -30,7 +30,7 @@ mod remote;
 mod report;
 mod services;
 mod shown;
-mod stack;
+mod sizes;
 mod start;
 mod stream;
 mod task;
@@ -42,7 +42,7 @@ pub use asking::{MachineRequestError, halt, kill, machines, memory, signal, tid}
 pub use machine::TaskPlacement;
 pub use processes::run_member;
 pub use shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
-pub use stack::{BadStackSize, StackSize};
+pub use sizes::{BadTaskSize, MemorySize, StackSize};
 pub use start::{NotRun, Start};
 pub use tid::{MOST_PROCESSES, Tid};
 
@@ -55,6 +55,7 @@ use processes::Others;
 use programs::Programs;
 use remote::TaskSpec;
 use report::report_line;
+use sizes::TaskSizes;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::IsTerminal;
@@ -133,10 +134,10 @@ fn run_with(
     start: &Start,
     desk: impl FnOnce() -> std::io::Result<NodeControl>,
 ) -> Result<i32, NotRun> {
-    let stack = start.stack.map_or_else(StackSize::of_run, Ok).map_err(NotRun::Stack)?;
+    let sizes = TaskSizes::of_run(start.stack, start.memory).map_err(NotRun::Size)?;
     // Comes first, because the other processes inherit the standard input that this replaces.
     let desk = desk().map_err(NotRun::Desk)?;
-    let others = (start.processes > 1).then(|| Others::start(start, stack)).transpose()?;
+    let others = (start.processes > 1).then(|| Others::start(start, sizes)).transpose()?;
     let link = others.as_ref().map(Others::join).transpose()?;
     if link.is_some() {
         processes::settle(0);
@@ -145,11 +146,11 @@ fn run_with(
     if let Some(reason) = worker.not_caught() {
         report_line!("upcall pvm: {reason}");
     }
-    let machine = Machine::new(start.place.clone());
+    let machine = Machine::new(start.place.clone()).with_places(sizes.places());
     let places = TaskPlaces::new(0, start.processes).map_err(NotRun::Places)?;
     let programs = Programs::new(start.folders.clone());
     let mut node =
-        Node::new(worker, programs, Some(machine), link, places).with_stacks(stack).at_desk(desk);
+        Node::new(worker, programs, Some(machine), link, places).with_sizes(sizes).at_desk(desk);
     if start.copies > 0 {
         let args = start.args.iter().map(|word| CString::new(word.as_bytes()));
         let args = args

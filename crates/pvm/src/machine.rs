@@ -13,21 +13,29 @@ use upcall_message::Rank;
 use upcall_ulp::slot::SLOTS;
 
 /// Slots of addresses. Each task has a slot that no other task of the machine has in any process,
-/// so that it can run in any process (UPVM).
-#[derive(Debug, Default)]
+/// so that it can run in any process (UPVM). Where tasks have several, groups of them are numbered.
+#[derive(Debug)]
 struct Slots {
+    /// Number of tasks for which there are slots.
+    count: u32,
     taken: HashSet<u32>,
     /// The slot after the last one given out. A freed slot is reused as late as possible, because a
     /// task's memory may be needed for a little longer than the task.
     next: u32,
 }
 
+impl Default for Slots {
+    fn default() -> Self {
+        Self { count: SLOTS as u32, taken: HashSet::new(), next: 0 }
+    }
+}
+
 impl Slots {
     fn take(&mut self) -> Option<u32> {
-        let free = (0..SLOTS as u32)
-            .map(|step| (self.next + step) % SLOTS as u32)
+        let free = (0..self.count)
+            .map(|step| (self.next + step) % self.count)
             .find(|slot| !self.taken.contains(slot))?;
-        self.next = (free + 1) % SLOTS as u32;
+        self.next = (free + 1) % self.count;
         self.taken.insert(free);
         Some(free)
     }
@@ -123,6 +131,12 @@ impl Machine {
         Self { place, ..Self::default() }
     }
 
+    /// The machine, with slots for this number of tasks.
+    pub(crate) fn with_places(mut self, count: u32) -> Self {
+        self.slots.count = count;
+        self
+    }
+
     /// Returns `true` if there are no tasks and none are being started.
     pub(crate) fn is_over(&self) -> bool {
         self.tasks.is_empty() && self.requests.is_empty()
@@ -182,7 +196,7 @@ impl Machine {
 
     /// Returns `true` if no slot is free.
     fn is_full(&self) -> bool {
-        self.slots.taken.len() >= SLOTS
+        self.slots.taken.len() >= self.slots.count as usize
     }
 
     /// The report that `left` of `count` tasks have no room. `None`: it was made before.
@@ -195,16 +209,19 @@ impl Machine {
         if std::mem::replace(&mut self.is_no_room_told, true) {
             return None;
         }
+        let places = self.slots.count;
         let what = format!("{left} of {count} tasks were not started");
         if self.is_full() {
-            return Some(format!("{what}: all {SLOTS} places for tasks are taken. End some tasks"));
+            return Some(format!(
+                "{what}: all {places} places for tasks are taken. End some tasks"
+            ));
         }
         let (taken, most) = (processes - 1, MOST_PROCESSES as usize - 1);
         let why = format!("--as-processes gives each task a process, and all {taken} are taken");
         let out = if taken < most {
             format!("Give --as-processes=MOST, up to {most}")
         } else {
-            format!("Without --as-processes a machine has room for {SLOTS} tasks")
+            format!("Without --as-processes a machine has room for {places} tasks")
         };
         Some(format!("{what}: {why}. {out}"))
     }

@@ -32,7 +32,7 @@ use crate::remote::{ControlMessage, MachineLink, Stamped};
 use crate::report::{crashed, report};
 use crate::services::Effect;
 use crate::shown::ShownTask;
-use crate::stack::StackSize;
+use crate::sizes::TaskSizes;
 use crate::task::{Task, TaskMessage, TaskState};
 use crate::tid::Tid;
 use crate::wire::Packet;
@@ -115,8 +115,8 @@ pub(crate) struct Node {
     /// Messages that arrived while there was no room to send. They are handled before all others.
     backlog: VecDeque<Stamped>,
     programs: Programs,
-    /// Size of the stacks of tasks.
-    stack: StackSize,
+    /// Sizes of the tasks.
+    sizes: TaskSizes,
     /// Only in the first process.
     machine: Option<Machine>,
     /// Only in the first process: the console, and requests from other shells.
@@ -176,7 +176,7 @@ impl Node {
             watch: stuck::Watch::new(),
             backlog: VecDeque::new(),
             programs,
-            stack: StackSize::default(),
+            sizes: TaskSizes::default(),
             machine,
             desk: None,
             link,
@@ -186,9 +186,9 @@ impl Node {
         }
     }
 
-    /// The node, whose tasks have stacks of this size.
-    pub(crate) fn with_stacks(mut self, stack: StackSize) -> Self {
-        self.stack = stack;
+    /// The node, whose tasks have these sizes.
+    pub(crate) fn with_sizes(mut self, sizes: TaskSizes) -> Self {
+        self.sizes = sizes;
         self
     }
 

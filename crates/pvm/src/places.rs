@@ -39,7 +39,7 @@ const CONSOLE: u32 = 1 << 28;
 
 /// Where the receiver of a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TaskPlace {
+pub(crate) enum TaskLocation {
     /// In this process, in this seat.
     Seat(u32),
     /// In another process.
@@ -103,15 +103,15 @@ impl TaskPlaces {
     }
 
     /// Where the task or console with this id is.
-    pub(crate) fn place(&self, tid: Tid) -> TaskPlace {
+    pub(crate) fn place(&self, tid: Tid) -> TaskLocation {
         let there = |rank: u32| match rank {
-            rank if rank == self.rank => TaskPlace::Ended,
-            rank => TaskPlace::There(rank as Rank),
+            rank if rank == self.rank => TaskLocation::Ended,
+            rank => TaskLocation::There(rank as Rank),
         };
         match self.word(tid) {
             0 => there(tid.birth()),
-            CONSOLE => TaskPlace::Console,
-            word if word & HERE != 0 => TaskPlace::Seat(word & !HERE),
+            CONSOLE => TaskLocation::Console,
+            word if word & HERE != 0 => TaskLocation::Seat(word & !HERE),
             word => there(word & !THERE),
         }
     }
@@ -185,10 +185,13 @@ mod tests {
     #[test]
     fn a_task_is_where_it_was_named_until_something_else_is_known() {
         let mut first = table(0);
-        assert_eq!((first.place(A), first.place(B)), (TaskPlace::Ended, TaskPlace::There(2)));
+        assert_eq!((first.place(A), first.place(B)), (TaskLocation::Ended, TaskLocation::There(2)));
         first.arrived(B, 7);
         first.lives(A, 1, 1);
-        assert_eq!((first.place(A), first.place(B)), (TaskPlace::There(1), TaskPlace::Seat(7)));
+        assert_eq!(
+            (first.place(A), first.place(B)),
+            (TaskLocation::There(1), TaskLocation::Seat(7))
+        );
         assert_eq!((first.seat(B.number()), first.seat(A.number())), (Some(7), None));
         // Numbers that are no names, and names of the last process.
         assert!([0, -1, 5, i32::MIN, i32::MAX].iter().all(|number| first.seat(*number).is_none()));
@@ -203,9 +206,9 @@ mod tests {
         first.lives(A, 2, 2);
         first.lives(A, 1, 1);
         first.lives(A, 1, 2);
-        assert_eq!(first.place(A), TaskPlace::There(2));
+        assert_eq!(first.place(A), TaskLocation::There(2));
         first.lives(A, 1, 3);
-        assert_eq!(first.place(A), TaskPlace::There(1));
+        assert_eq!(first.place(A), TaskLocation::There(1));
     }
 
     #[test]
@@ -213,14 +216,14 @@ mod tests {
         let mut first = table(0);
         first.arrived(B, 3);
         first.lives(B, 0, 1);
-        assert_eq!(first.place(B), TaskPlace::Seat(3));
+        assert_eq!(first.place(B), TaskLocation::Seat(3));
         first.lives(B, 1, 2);
-        assert_eq!(first.place(B), TaskPlace::There(1));
+        assert_eq!(first.place(B), TaskLocation::There(1));
         // It is announced before it arrives.
         first.lives(B, 0, 3);
-        assert_eq!(first.place(B), TaskPlace::Ended);
+        assert_eq!(first.place(B), TaskLocation::Ended);
         first.arrived(B, 4);
-        assert_eq!(first.place(B), TaskPlace::Seat(4));
+        assert_eq!(first.place(B), TaskLocation::Seat(4));
     }
 
     #[test]
@@ -229,7 +232,7 @@ mod tests {
         let console = Tid::new(0, 1);
         first.is_consoles(console);
         let moved = first.name().unwrap();
-        assert_eq!((moved, first.place(console)), (Tid::new(0, 2), TaskPlace::Console));
+        assert_eq!((moved, first.place(console)), (Tid::new(0, 2), TaskLocation::Console));
         first.arrived(moved, 1);
         first.lives(moved, 1, 1);
         let ended = first.name().unwrap();
@@ -245,7 +248,7 @@ mod tests {
         first.arrived(ended, 1);
         assert_eq!(first.name(), None);
         first.gone(moved);
-        assert_eq!((first.place(moved), first.name()), (TaskPlace::Ended, Some(moved)));
+        assert_eq!((first.place(moved), first.name()), (TaskLocation::Ended, Some(moved)));
     }
 
     #[test]
@@ -255,12 +258,12 @@ mod tests {
         first.lives(B, 0, 1);
         first.ended(B);
         // Not to the process that has named it, which would send it back.
-        assert_eq!(first.place(B), TaskPlace::Ended);
+        assert_eq!(first.place(B), TaskLocation::Ended);
         first.gone(B);
-        assert_eq!(first.place(B), TaskPlace::There(2));
+        assert_eq!(first.place(B), TaskLocation::There(2));
         // An announcement about the next task of this name counts from 1 again.
         first.lives(B, 1, 1);
-        assert_eq!(first.place(B), TaskPlace::There(1));
+        assert_eq!(first.place(B), TaskLocation::There(1));
     }
 
     #[test]
@@ -269,6 +272,6 @@ mod tests {
         let [one, other] = [(); 2].map(|()| first.name().unwrap());
         assert_ne!(one, other);
         assert!(TaskPlaces::is_named_in(one, 1) && !TaskPlaces::is_named_in(one, 0));
-        assert_eq!(first.place(one), TaskPlace::There(1));
+        assert_eq!(first.place(one), TaskLocation::There(1));
     }
 }

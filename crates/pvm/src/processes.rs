@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::places::TaskPlaces;
 use crate::programs::Programs;
 use crate::remote::MachineLink;
-use crate::stack::StackSize;
+use crate::sizes::TaskSizes;
 use crate::start::{NotRun, Start};
 use crate::stream::STDERR;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -39,7 +39,7 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    pub(crate) fn start(start: &Start, stack: StackSize) -> Result<Self, NotRun> {
+    pub(crate) fn start(start: &Start, sizes: TaskSizes) -> Result<Self, NotRun> {
         let name = format!("pvm.{}", std::process::id());
         let program = std::env::current_exe().map_err(NotRun::Process)?;
         let mut others = Self { name, children: Vec::new() };
@@ -48,7 +48,7 @@ impl Others {
             command
                 .args(["pvm-member", &others.name])
                 .args([rank, start.processes].map(|number| number.to_string()))
-                .arg(stack.to_string())
+                .args([sizes.stack.to_string(), sizes.memory.to_string()])
                 .args(&start.folders);
             // The child ends whenever this process ends, even while it is in a system call for a
             // task and receives no messages.
@@ -83,7 +83,7 @@ impl Drop for Others {
     }
 }
 
-/// Runs one of the other processes: `pvm-member NAME RANK SIZE STACK [FOLDER …]`, which
+/// Runs one of the other processes: `pvm-member NAME RANK SIZE STACK MEMORY [FOLDER …]`, which
 /// [`run`](crate::run) starts. Returns when the machine is over. The thread can do nothing else
 /// then.
 ///
@@ -92,13 +92,12 @@ impl Drop for Others {
 pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let wrong = || {
         NotRun::Process(std::io::Error::other(
-            "pvm-member NAME RANK SIZE STACK [FOLDER …] is for the command itself",
+            "pvm-member NAME RANK SIZE STACK MEMORY [FOLDER …] is for the command itself",
         ))
     };
-    let [name, rank, size, stack, folders @ ..] = args else { return Err(wrong()) };
-    let (Ok(rank), Ok(size), Ok(stack)) = (rank.parse::<u32>(), size.parse(), stack.parse()) else {
-        return Err(wrong());
-    };
+    let [name, rank, size, stack, memory, folders @ ..] = args else { return Err(wrong()) };
+    let (Ok(rank), Ok(size)) = (rank.parse::<u32>(), size.parse()) else { return Err(wrong()) };
+    let (Ok(stack), Ok(memory)) = (stack.parse(), memory.parse()) else { return Err(wrong()) };
     let link = MachineLink::join(name, rank as usize, size).map_err(NotRun::Join)?;
     let worker = crate::worker()?;
     settle(rank as usize);
@@ -106,7 +105,7 @@ pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let places = TaskPlaces::new(rank, size).map_err(NotRun::Places)?;
     // With a link this process is never stuck, because others may send something.
     let node = Node::new(worker, Programs::new(folders), None, Some(link), places);
-    let _ = node.with_stacks(stack).run();
+    let _ = node.with_sizes(TaskSizes { stack, memory }).run();
     STDERR.flush();
     Ok(())
 }

@@ -43,6 +43,8 @@ pub struct ShownTask {
     pub pid: u32,
     /// Its slot in that process, which identifies its memory.
     pub slot: Option<usize>,
+    /// Number of its slots.
+    pub slots: usize,
     /// Whether a reset spares it.
     pub stays: bool,
 }

@@ -2,7 +2,7 @@
 
 use crate::error;
 use crate::machine::TaskPlacement;
-use crate::stack::{BadStackSize, StackSize};
+use crate::sizes::{BadTaskSize, MemorySize, StackSize};
 use std::fmt;
 use std::path::PathBuf;
 use upcall_ulp::{NoWorker, NotShared};
@@ -23,8 +23,11 @@ pub struct Start {
     pub processes: usize,
     /// How the tasks are distributed over the processes.
     pub place: TaskPlacement,
-    /// Size of each task's stack. `None`: see [`StackSize::of_run`].
+    /// Size of each task's stack. `None`: what `UPVM_STACK` says, or else the limit of this
+    /// process's own stack (`ulimit -s`).
     pub stack: Option<StackSize>,
+    /// Size of each task's memory. `None`: what `UPVM_MEMORY` says, or else 1 GiB.
+    pub memory: Option<MemorySize>,
 }
 
 /// Why a machine did not run, or not to its end.
@@ -41,8 +44,8 @@ pub enum NotRun {
         /// PVM's code.
         code: i32,
     },
-    /// The environment's size of stacks is none.
-    Stack(BadStackSize),
+    /// The environment's size of tasks is none.
+    Size(BadTaskSize),
     /// There are no addresses for the table of tasks.
     Places(std::io::Error),
     /// Another process could not be started.
@@ -63,7 +66,7 @@ impl fmt::Display for NotRun {
         match self {
             Self::Worker(error) => error.fmt(f),
             Self::Shared(error) => error.fmt(f),
-            Self::Stack(error) => error.fmt(f),
+            Self::Size(error) => error.fmt(f),
             Self::Places(error) => {
                 write!(f, "no memory for the table that tells where each task runs: {error}")
             }

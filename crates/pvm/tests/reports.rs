@@ -1,5 +1,6 @@
-//! Crashes of all kinds, and standard streams that are closed, full, or read slowly. Nothing of this
-//! ends or blocks other tasks, reports are whole, and no output of a task is lost.
+//! Crashes of all kinds, and standard streams that are closed, full, or read slowly.
+//!
+//! Nothing of this ends or blocks other tasks, reports are whole, and no output of a task is lost.
 
 mod command;
 

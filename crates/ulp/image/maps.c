@@ -114,7 +114,7 @@ static long map(uintptr_t at, size_t length, int protection, int flags, int desc
         descriptor = upvm_real(descriptor);
     if (!length)
         return -EINVAL;
-    if (length > UPVM_SLOT || (flags & MAP_32BIT && !fixed))
+    if (length > upvm_limit() || (flags & MAP_32BIT && !fixed))
         return -ENOMEM;
     /* A stack that grows would take addresses that are not in the list. */
     flags &= ~MAP_GROWSDOWN;
@@ -151,7 +151,7 @@ static long unmap(uintptr_t at, size_t length)
 {
     if (is_plain())
         return upvm_call(SYS_munmap, at, length, 0, 0);
-    if (at % UPVM_PAGE || !length || length > UPVM_SLOT)
+    if (at % UPVM_PAGE || !length || length > upvm_limit())
         return -EINVAL;
     uintptr_t end = at + upvm_up(length, UPVM_PAGE);
     if (!is_own(at, end))
@@ -236,8 +236,8 @@ static long remap(struct move this)
         (this.flags & ~MREMAP_MAYMOVE && !(this.flags & MREMAP_MAYMOVE)) ||
         this.from % UPVM_PAGE || (is_fixed && this.to % UPVM_PAGE))
         return -EINVAL;
-    if (this.length > UPVM_SLOT || this.more > UPVM_SLOT)
-        return this.length > UPVM_SLOT ? -EFAULT : -ENOMEM;
+    if (this.length > upvm_limit() || this.more > upvm_limit())
+        return this.length > upvm_limit() ? -EFAULT : -ENOMEM;
     this.length = upvm_up(this.length, UPVM_PAGE);
     this.more = upvm_up(this.more, UPVM_PAGE);
     if (!is_own(this.from, this.from + this.length))
@@ -270,7 +270,7 @@ static int is_reachable(uintptr_t at, size_t length)
 {
     if (!upvm_known_table || upvm_in_child)
         return 1;
-    return at / UPVM_SLOT == (uintptr_t)upvm_known_table / UPVM_SLOT && at <= upvm_limit() &&
+    return at >= ((uintptr_t)upvm_known_table & -UPVM_SLOT) && at <= upvm_limit() &&
            length <= upvm_limit() - at;
 }
 

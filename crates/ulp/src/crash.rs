@@ -58,8 +58,8 @@ impl fmt::Display for Crash {
             write!(f, ", which wanted {:#x}", self.address)?;
             // Code that all images share is in no slot; the stack is in one.
             match (
-                UlpSlot::of(self.address),
-                UlpSlot::of(self.at).or_else(|| UlpSlot::of(self.stack)),
+                UlpSlot::owner(self.address),
+                UlpSlot::owner(self.at).or_else(|| UlpSlot::owner(self.stack)),
             ) {
                 (Some(theirs), Some(own)) if theirs != own => {
                     write!(f, ", in another task's memory")?

@@ -1,8 +1,8 @@
 //! A program's file: whether it can be loaded into slots, and which parts of it go where.
 
 use crate::backtrace::Tables;
-use crate::layout::{NOTE, PAGE, PAGES, RANGES, SLOT, VERSION};
-use crate::slot::{self, FILES_BYTES, GAP, LEAST_STACK};
+use crate::layout::{NOTE, PAGE, PAGES, RANGES, VERSION};
+use crate::slot::{self, FILES_BYTES, GAP};
 use object::NativeEndian;
 use object::elf::{self, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -17,6 +17,10 @@ use std::sync::Arc;
 
 /// Minimum size of a heap, with the list of a program's maps, in bytes.
 const HEAP: u64 = (16 << 20) + RANGES;
+
+/// Maximum size of an image, in bytes: its code reaches its data within 2 GiB. Most images have to
+/// be smaller, to fit into [one slot](room).
+const LARGEST: u64 = 2 << 30;
 
 /// A part of the file that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,9 +220,9 @@ pub(crate) fn up(address: u64) -> u64 {
     address.div_ceil(PAGE) * PAGE
 }
 
-/// Maximum size of an image above a stack of this size, in bytes.
-pub(crate) fn room(stack: u64) -> u64 {
-    SLOT - slot::middle(stack) - PAGES * PAGE - GAP - FILES_BYTES - HEAP
+/// Maximum size of an image above a stack of this size in slots of `memory` bytes, in bytes.
+pub(crate) fn room(memory: u64, stack: u64) -> u64 {
+    memory - slot::middle(stack) - PAGES * PAGE - GAP - FILES_BYTES - HEAP
 }
 
 fn read(bytes: &[u8]) -> Result<ImageLayout, String> {
@@ -246,11 +250,8 @@ fn read(bytes: &[u8]) -> Result<ImageLayout, String> {
         .map(|part| up(part.at + part.length))
         .max()
         .ok_or("nothing of it is to be loaded")?;
-    if end > room(LEAST_STACK) {
-        return Err(format!(
-            "it takes {} MiB, and a slot has 1 GiB for program, heap and stack",
-            end >> 20
-        ));
+    if end > LARGEST {
+        return Err(format!("it takes {} MiB, and {} MiB is the most", end >> 20, LARGEST >> 20));
     }
     let mut ends = 0;
     for part in &parts {
@@ -333,7 +334,7 @@ fn part(
     let whole = part.offset.checked_add(part.filled).is_some_and(|end| end <= file as u64);
     let sound = whole
         && part.filled <= part.length
-        && part.at.checked_add(part.length).is_some_and(|end| end <= SLOT)
+        && part.at.checked_add(part.length).is_some_and(|end| end <= LARGEST)
         && part.at % PAGE == part.offset % PAGE
         && (part.filled == part.length || part.writable);
     if sound { Ok(part) } else { Err(format!("a part of it cannot be mapped (at {:#x})", part.at)) }

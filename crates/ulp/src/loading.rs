@@ -42,6 +42,8 @@ pub enum NotLoaded {
         image: u64,
         /// Size of the stack, in bytes.
         stack: u64,
+        /// Size of the slots, in bytes.
+        memory: u64,
     },
     /// The file was changed since it was opened, so that what was read is no longer valid.
     Changed(PathBuf),
@@ -73,12 +75,13 @@ impl fmt::Display for NotLoaded {
                 LEAST_STACK >> 10,
                 MOST_STACK >> 20
             ),
-            Self::NoRoom { image, stack } => write!(
+            Self::NoRoom { image, stack, memory } => write!(
                 f,
-                "the program takes {} MiB and its stack {} MiB, and a slot has 1 GiB for both and \
-                 the heap: choose a smaller stack",
+                "the program takes {} MiB and its stack {} MiB of {} GiB, which leaves no room for \
+                 a heap: choose a smaller stack, or more memory",
                 image >> 20,
-                stack >> 20
+                stack >> 20,
+                memory >> 30
             ),
             Self::Changed(path) => {
                 write!(

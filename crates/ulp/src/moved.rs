@@ -36,7 +36,7 @@ pub use pages::{PIECE, PageSum, UlpPages};
 use crate::backtrace::KernelRegisters;
 use crate::descriptors;
 use crate::image::{Image, ImageIdentity};
-use crate::layout::{ASK_EXIT, ASK_INTERRUPTED, ASK_READY, TABLE_CHILDREN, VERSION};
+use crate::layout::{ASK_EXIT, ASK_INTERRUPTED, ASK_READY, SLOT, TABLE_CHILDREN, VERSION};
 use crate::pid::Pid;
 use crate::shared::SharedImage;
 use crate::slot::UlpSlot;
@@ -66,8 +66,10 @@ const SEARCHED: u64 = 8 << 20;
 pub struct UlpState {
     /// Versions of this state and of the layout that the image was linked for.
     pub versions: [u64; 2],
-    /// Number of the slot.
+    /// Number of the slot, or of the first of several.
     pub slot: u64,
+    /// Number of slots that the ULP has.
+    pub slots: u64,
     /// The program.
     pub image: ImageIdentity,
     /// The number that `getpid` returns.
@@ -253,7 +255,7 @@ impl Ulp {
         let same = self.rest.image.as_ref().filter(|_| !image.has_changed());
         let same = same.filter(|own| image.identity.as_ref() == Some(own));
         let same = same.ok_or_else(|| UlpPin::Program(image.path.clone()))?;
-        let slot = self.slot.start()..self.slot.start() + crate::layout::SLOT;
+        let slot = self.slot.start()..self.slot.start() + self.slot.size();
         let mappings = mappings::within(slot, self.base())?.map_err(NotTaken::Pinned)?;
         let memory = File::open("/proc/self/mem")?;
         self.check_place(image, &context, &memory)?;
@@ -261,6 +263,7 @@ impl Ulp {
         Ok(UlpState {
             versions: VERSIONS,
             slot: self.slot() as u64,
+            slots: self.slot.size() / SLOT,
             image: ImageIdentity::clone(same),
             process: self.process(),
             stack: self.slot.stack_size(),
@@ -380,7 +383,8 @@ fn words(memory: &File, at: u64, count: usize) -> io::Result<Vec<u64>> {
     Ok(bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }
 
-/// The number of the slot that a state is for, if there is such a slot.
+/// The slots that a state is for, if they exist and are free.
 fn slot_of(state: &UlpState) -> Option<UlpSlot> {
-    usize::try_from(state.slot).ok().and_then(UlpSlot::take_this)
+    let (first, count) = (usize::try_from(state.slot).ok()?, usize::try_from(state.slots).ok()?);
+    UlpSlot::take_these(first, count)
 }

@@ -24,6 +24,7 @@ use crate::layout::{
     BELOW, FILES, FIRST, LAST, LIBRARY_LINES, LINE, LINES, MIDDLE, NEAR_FILES, PAGE, PAGES, SLOT,
     TABLE_FILES, TABLE_FILES_RANGE, TABLE_LIBRARY, TABLE_LINES,
 };
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of slots.
@@ -34,6 +35,8 @@ const _: () = assert!(TABLE_LIBRARY * 8 + LIBRARY_LINES * LINE == TABLE_LINES * 
 const _: () =
     assert!(TABLE_FILES + NEAR_FILES / 2 == TABLE_FILES_RANGE && FILES_BYTES.is_multiple_of(PAGE));
 
+/// Size of a slot, in bytes.
+pub const SLOT_BYTES: u64 = SLOT;
 /// Size of a stack for which no other is chosen, in bytes.
 pub const STACK: u64 = 8 << 20;
 /// Minimum size of a stack, in bytes.
@@ -50,23 +53,35 @@ pub(crate) fn middle(stack: u64) -> u64 {
     (BELOW + stack).next_multiple_of(MIDDLE)
 }
 
-/// A slot that is taken in this process.
+/// A slot that is taken in this process, or several adjacent ones for a ULP that needs more memory.
 ///
-/// Dropping it frees the slot. The owner must unmap what it has mapped there.
+/// Dropping it frees them. The owner must unmap what it has mapped there.
 #[derive(Debug)]
 pub struct UlpSlot {
+    /// The first slot.
     number: usize,
+    count: usize,
     /// Size of the stack, in bytes.
     stack: u64,
 }
 
 /// A bit for each slot: taken or free.
 static TAKEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+/// The slots that belong to the ULP of the slot before.
+static JOINED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 fn taken() -> MutexGuard<'static, Vec<u64>> {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     taken.resize(SLOTS.div_ceil(64), 0);
     taken
+}
+
+fn joined() -> MutexGuard<'static, BTreeSet<usize>> {
+    JOINED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_free(taken: &[u64], number: usize) -> bool {
+    taken[number / 64] >> (number % 64) & 1 == 0
 }
 
 impl UlpSlot {
@@ -80,7 +95,21 @@ impl UlpSlot {
             return None;
         }
         *word |= 1 << bit;
-        Some(Self { number, stack: STACK })
+        Some(Self { number, count: 1, stack: STACK })
+    }
+
+    /// Takes the lowest adjacent free slots, for one ULP. Returns `None` if so many are not free.
+    pub fn take_several(count: usize) -> Option<Self> {
+        let free = {
+            let taken = taken();
+            let mut found = 0;
+            (0..SLOTS).find(|number| {
+                found = if is_free(&taken, *number) { found + 1 } else { 0 };
+                found >= count.max(1)
+            })?
+        };
+        // Another thread may take one of them first.
+        Self::take_these(free + 1 - count.max(1), count).or_else(|| Self::take_several(count))
     }
 
     /// Takes the slot with this number.
@@ -88,15 +117,19 @@ impl UlpSlot {
     /// For callers that agree with other processes on which ULP has which. Returns `None` if the
     /// slot is taken here, or does not exist.
     pub fn take_this(number: usize) -> Option<Self> {
-        if number >= SLOTS {
+        Self::take_these(number, 1)
+    }
+
+    /// As [`take_this`](Self::take_this), for `count` adjacent slots from `number` on.
+    pub fn take_these(number: usize, count: usize) -> Option<Self> {
+        let end = number.checked_add(count).filter(|end| count > 0 && *end <= SLOTS)?;
+        let mut taken = taken();
+        if !(number..end).all(|one| is_free(&taken, one)) {
             return None;
         }
-        let mut taken = taken();
-        let (word, bit) = (taken.get_mut(number / 64)?, 1 << (number % 64));
-        (*word & bit == 0).then(|| {
-            *word |= bit;
-            Self { number, stack: STACK }
-        })
+        (number..end).for_each(|one| taken[one / 64] |= 1 << (one % 64));
+        joined().extend(number + 1..end);
+        Some(Self { number, count, stack: STACK })
     }
 
     /// The same slot for a ULP with a stack of this size, in whole pages.
@@ -105,7 +138,7 @@ impl UlpSlot {
         self
     }
 
-    /// The slot's number.
+    /// The slot's number, or that of the first of several.
     pub fn number(&self) -> usize {
         self.number
     }
@@ -140,6 +173,11 @@ impl UlpSlot {
         self.stack
     }
 
+    /// Size of its addresses, in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.count as u64 * SLOT
+    }
+
     /// Maximum end of the heap; the entries of descriptors begin here.
     pub(crate) fn heap_end(&self) -> u64 {
         self.end() - FILES_BYTES
@@ -147,19 +185,32 @@ impl UlpSlot {
 
     /// End of what is mapped.
     pub(crate) fn end(&self) -> u64 {
-        self.start() + SLOT - GAP
+        self.start() + self.size() - GAP
     }
 
     /// The number of the slot that contains an address.
     pub fn of(address: u64) -> Option<usize> {
         (FIRST..LAST).contains(&address).then(|| ((address - FIRST) / SLOT) as usize)
     }
+
+    /// The number of the first slot of the ULP in this process whose memory contains an address.
+    ///
+    /// A slot that is not taken counts as one of its own.
+    pub fn owner(address: u64) -> Option<usize> {
+        let (mut number, joined) = (Self::of(address)?, joined());
+        while joined.contains(&number) {
+            number -= 1;
+        }
+        Some(number)
+    }
 }
 
 impl Drop for UlpSlot {
     fn drop(&mut self) {
-        if let Some(word) = taken().get_mut(self.number / 64) {
-            *word &= !(1 << (self.number % 64));
+        let mut taken = taken();
+        for one in self.number..self.number + self.count {
+            taken[one / 64] &= !(1 << (one % 64));
+            joined().remove(&one);
         }
     }
 }
@@ -178,6 +229,25 @@ mod tests {
             assert_eq!(slot.stack() + slot.stack_size(), slot.middle());
             assert!((slot.middle() - slot.start()) % MIDDLE < PAGES * PAGE);
         }
+    }
+
+    #[test]
+    fn several_slots_belong_to_one_ulp_and_none_of_them_to_another() {
+        let first = UlpSlot::take_these(9000, 3).unwrap();
+        assert!(UlpSlot::take_this(9002).is_none() && UlpSlot::take_these(8999, 2).is_none());
+        assert_eq!((first.number(), first.end()), (9000, first.start() + 3 * SLOT - GAP));
+        let inside = [0, SLOT, 3 * SLOT - 1, 3 * SLOT].map(|at| first.start() + at);
+        assert_eq!(inside.map(UlpSlot::owner), [Some(9000), Some(9000), Some(9000), Some(9003)]);
+        assert_eq!(inside.map(UlpSlot::of), [9000, 9001, 9002, 9003].map(Some));
+        drop(first);
+        let last = UlpSlot::take_this(9002).unwrap();
+        assert_eq!(UlpSlot::owner(inside[2]), Some(9002));
+        let [many, others] = [(); 2].map(|()| UlpSlot::take_several(100).unwrap());
+        assert!(many.number().abs_diff(others.number()) >= 100 && last.number() == 9002);
+        assert!(UlpSlot::take_several(SLOTS).is_none());
+        assert!(UlpSlot::take_these(9010, 0).is_none() && UlpSlot::take_these(SLOTS, 1).is_none());
+        assert!(UlpSlot::take_these(SLOTS - 1, 2).is_none());
+        assert!(UlpSlot::take_these(usize::MAX, 2).is_none());
     }
 
     #[test]

@@ -25,7 +25,7 @@
 use crate::interrupts::{assign, thread_time};
 use crate::layout::{
     CONTEXT_WHAT, DOORS, GS_ASSIGNED, GS_CATCHES, GS_CURRENT, GS_DOORS, GS_MASK, GS_NAMES,
-    GS_TABLE, SLOT, TABLE_CAUGHT, TABLE_INTERRUPTED, TIMED,
+    GS_TABLE, SLOT, TABLE_CAUGHT, TABLE_HEAP_END, TABLE_INTERRUPTED, TIMED,
 };
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
@@ -486,9 +486,14 @@ pub(crate) extern "sysv64" fn interrupted() {
         running!(),
         "mov rax, [rax + {table}]",
         "mov r9, [rdx + {rip}]",
-        "xor r9, rax",
-        "shr r9, {slot}",
-        "jnz 2f",
+        // Its own code is from its slot's beginning to the end of its heap.
+        "mov rcx, rax",
+        "shr rcx, {slot}",
+        "shl rcx, {slot}",
+        "cmp r9, rcx",
+        "jb 2f",
+        "cmp r9, [rax + {end}]",
+        "jae 2f",
         "mov rax, [rax + {handler}]",
         "test rax, rax",
         "jz 2f",
@@ -507,6 +512,7 @@ pub(crate) extern "sysv64" fn interrupted() {
         table = const offset_of!(Context, table),
         rip = const RIP,
         slot = const SLOT.trailing_zeros(),
+        end = const TABLE_HEAP_END * 8,
         handler = const TABLE_INTERRUPTED * 8,
         assign = sym assign,
         stack_flags = const STACK_FLAGS,

@@ -6,10 +6,10 @@ use crate::debug::{self, DebugRegistration};
 use crate::descriptors;
 use crate::image::{Image, ImageIdentity, ImageSegment, room, up};
 use crate::layout::{
-    AUXILIARY, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, SLOT, TABLE_CALL, TABLE_CLOCK,
-    TABLE_CODE, TABLE_CODE_END, TABLE_COUNT, TABLE_FILES, TABLE_FILES_RANGE, TABLE_GATE,
-    TABLE_HEAP, TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_OWNERS, TABLE_PARENT,
-    TABLE_PID, TABLE_PROCESS, TABLE_REPLY, TABLE_STACK, TABLE_TASK,
+    AUXILIARY, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, TABLE_CALL, TABLE_CLOCK, TABLE_CODE,
+    TABLE_CODE_END, TABLE_COUNT, TABLE_FILES, TABLE_FILES_RANGE, TABLE_GATE, TABLE_HEAP,
+    TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_OWNERS, TABLE_PARENT, TABLE_PID,
+    TABLE_PROCESS, TABLE_REPLY, TABLE_STACK, TABLE_TASK,
 };
 use crate::loading::{NotLoaded, UlpOptions};
 use crate::pid::Pid;
@@ -121,8 +121,8 @@ impl Ulp {
         if !(LEAST_STACK..=MOST_STACK).contains(&stack) {
             return Err(NotLoaded::Stack { bytes: stack });
         }
-        if image.end > room(stack) {
-            return Err(NotLoaded::NoRoom { image: image.end, stack });
+        if image.end > room(slot.size(), stack) {
+            return Err(NotLoaded::NoRoom { image: image.end, stack, memory: slot.size() });
         }
         let bytes =
             args.iter().chain(environment).map(|text| text.as_bytes_with_nul().len() + 8).sum();
@@ -540,6 +540,6 @@ impl Drop for UlpMemory {
     fn drop(&mut self) {
         // SAFETY: what is mapped in the slot belongs to one ULP, which is not resumed any more and
         // has no call under way.
-        let _ = unsafe { munmap(self.0.start() as *mut c_void, SLOT as usize) };
+        let _ = unsafe { munmap(self.0.start() as *mut c_void, self.0.size() as usize) };
     }
 }

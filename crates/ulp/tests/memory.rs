@@ -5,6 +5,7 @@ mod common;
 use common::{apart, compile, over, words};
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 use upcall_ulp::slot::{LEAST_STACK, MOST_STACK, UlpSlot};
 use upcall_ulp::{ASK_OWN, Image, NotLoaded, StopReason, Ulp, UlpOptions, UlpRequest, Worker};
 
@@ -115,5 +116,45 @@ fn a_stack_has_the_size_that_was_chosen() {
     let long = "x".repeat(20_000);
     assert!(load(LEAST_STACK, &long).unwrap_err().to_string().contains("16384 is the most"));
     assert!(load(128 << 10, &long).is_ok());
+    over(folder)
+}
+
+#[test]
+fn a_program_that_has_several_slots_uses_them_as_one() {
+    let Some(folder) = apart("a_program_that_has_several_slots_uses_them_as_one") else { return };
+    let image = Image::open(&compile(folder.path(), "large")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    let load = |slots, how: &str| {
+        let slot = UlpSlot::take_several(slots).unwrap();
+        let args = words(&["large", how]);
+        Ulp::load_with(slot, &image, &args, &[], UlpOptions::default())
+    };
+    let mut all = [(); 3].map(|()| load(5, "all").unwrap());
+    for (at, ulp) in all.iter_mut().enumerate() {
+        assert_eq!(ulp.slot(), at * 5);
+        assert_eq!(worker.resume(ulp), StopReason::Ended { status: 0 });
+    }
+    drop(all);
+    let mappings = fs::read_to_string("/proc/self/maps").unwrap();
+    let is_slots = |line: &&str| {
+        u64::from_str_radix(line.split('-').next().unwrap(), 16)
+            .ok()
+            .and_then(UlpSlot::of)
+            .is_some()
+    };
+    assert_eq!(mappings.lines().filter(is_slots).count(), 0, "{mappings}");
+    // A crash in the last slot is one in its own memory.
+    let mut ulp = load(5, "crash").unwrap();
+    let StopReason::Crashed(crash) = worker.resume(&mut ulp) else { panic!("{:?}", ulp.ended()) };
+    assert_eq!(UlpSlot::of(crash.address), Some(ulp.slot() + 4), "{crash}");
+    assert!(!crash.to_string().contains("another"), "{crash}");
+    // Code there is interrupted.
+    worker.interrupt_every(Duration::from_millis(4)).unwrap();
+    let mut ulp = load(5, "jump").unwrap();
+    assert_eq!(worker.resume(&mut ulp), StopReason::Interrupted);
+    drop(ulp);
+    let refused = load(1, "all").unwrap_err();
+    assert!(matches!(refused, NotLoaded::NoRoom { memory, .. } if memory == 1 << 30), "{refused}");
+    assert!(refused.to_string().contains("8 MiB of 1 GiB, which leaves no room"), "{refused}");
     over(folder)
 }

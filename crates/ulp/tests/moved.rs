@@ -76,7 +76,7 @@ fn serve(worker: &mut Worker, link: &mut Link, image: &Image) -> ! {
 }
 
 /// Moves a `moves` with a heap of `kib` to the other process and back, after each round.
-fn to_and_fro(name: &str, rounds: usize, kib: &str, stack: u64) {
+fn to_and_fro(name: &str, rounds: usize, kib: &str, stack: u64, slots: usize) {
     let look = |said: &str| {
         // Two programs, of which one was never moved, have written the same.
         let whole = (1..=rounds).map(|round| format!("line {round}\n")).collect::<String>();
@@ -93,7 +93,7 @@ fn to_and_fro(name: &str, rounds: usize, kib: &str, stack: u64) {
     let image = Image::open(&path).unwrap();
     let args = words(&["moves", &rounds.to_string(), kib]);
     let load = || {
-        let (slot, environment) = (UlpSlot::take().unwrap(), words(&["A=b"]));
+        let (slot, environment) = (UlpSlot::take_several(slots).unwrap(), words(&["A=b"]));
         Ulp::load_with(slot, &image, &args, &environment, UlpOptions { stack }).unwrap()
     };
     let mut unmoved = load();
@@ -112,7 +112,7 @@ fn to_and_fro(name: &str, rounds: usize, kib: &str, stack: u64) {
         found.push(asked);
         numbers.push(link.send(ulp, &image));
         // Its memory is given back, and its place is free. Its number is not.
-        assert_eq!(mapped(slot), Vec::<String>::new());
+        (slot..slot + slots).for_each(|slot| assert_eq!(mapped(slot), Vec::<String>::new()));
         let fresh = load();
         assert!(fresh.slot() == slot && fresh.process() != process);
         drop(fresh);
@@ -133,13 +133,13 @@ fn to_and_fro(name: &str, rounds: usize, kib: &str, stack: u64) {
 #[test]
 fn a_program_goes_to_and_fro_200_times_and_nothing_of_it_changes() {
     let name = "a_program_goes_to_and_fro_200_times_and_nothing_of_it_changes";
-    to_and_fro(name, 200, "64", STACK);
+    to_and_fro(name, 200, "64", STACK, 1);
 }
 
 #[test]
-fn a_program_goes_to_and_fro_with_8_mib_and_a_stack_of_3_mib() {
-    let name = "a_program_goes_to_and_fro_with_8_mib_and_a_stack_of_3_mib";
-    to_and_fro(name, 10, "8192", 3 << 20);
+fn a_program_goes_to_and_fro_with_8_mib_another_stack_and_two_slots() {
+    let name = "a_program_goes_to_and_fro_with_8_mib_another_stack_and_two_slots";
+    to_and_fro(name, 10, "8192", 3 << 20, 2);
 }
 
 #[test]
@@ -415,6 +415,8 @@ fn what_does_not_arrive_whole_is_refused_and_leaves_nothing() {
     drop(taken);
     let wrong = Ulp::arrive_at(UlpSlot::take_this(slot + 1).unwrap(), &image, &whole.state);
     assert!(matches!(wrong, Err(NotArrived::Slot(_))), "{wrong:?}");
+    let wrong = Ulp::arrive_at(UlpSlot::take_these(slot, 2).unwrap(), &image, &whole.state);
+    assert!(matches!(wrong, Err(NotArrived::Slot(_))), "{wrong:?}");
     let stack = whole.state.context.sp / 4096 * 4096;
     // SAFETY: nothing is mapped there, or the kernel refuses.
     let foreign = unsafe {
@@ -446,7 +448,7 @@ fn a_state_that_is_bent_anywhere_is_refused_or_harms_only_itself() {
     let image = Image::open(&compile(folder.path(), "moves")).unwrap();
     let whole = taken(&mut worker, &image, "2");
     let slot = whole.state.slot as usize;
-    let held = UlpSlot::take_this(slot).unwrap();
+    let held = UlpSlot::take_these(slot, 2).unwrap();
     let mut honest = Ulp::load(&image, &words(&["moves", "3", "10"]), &[]).unwrap();
     drop(held);
     one_round(&mut worker, &mut honest).unwrap();

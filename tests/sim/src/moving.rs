@@ -92,7 +92,7 @@ impl World {
             5 if rank == 0 && self.dice.once_in(2) => self.command()?,
             _ => self.run_task(rank)?,
         }
-        if self.summary.steps % 64 == 0 {
+        if self.summary.steps.is_multiple_of(64) {
             self.check_counters()?;
         }
         Ok(())

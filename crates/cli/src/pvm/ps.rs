@@ -46,7 +46,10 @@ type TaskMemory = BTreeMap<u32, BTreeMap<usize, (u64, u64)>>;
 
 impl TaskRow {
     fn of(task: ShownTask, memory: &TaskMemory) -> Self {
-        let kib = task.slot.and_then(|slot| memory.get(&task.process)?.get(&slot)).copied();
+        let kib = task.slot.and_then(|slot| {
+            let of_slots = memory.get(&task.process)?.range(slot..slot + task.slots.max(1));
+            of_slots.map(|(_, kib)| *kib).reduce(|one, other| (one.0 + other.0, one.1 + other.1))
+        });
         let wanted = task.doing.wanted();
         Self {
             tid: task.tid.to_string(),

@@ -255,6 +255,7 @@ fn tasks_are_ended_one_by_one_by_their_parent_and_all_but_those_that_stay() {
         process: 1,
         pid: 0,
         slot: None,
+        slots: 0,
         stays,
     };
     let all = [seen(A, true), seen(B, false)];

@@ -82,6 +82,11 @@ fn who_gets_no_room_is_counted_once_with_the_way_out() {
     let full = machine.no_room(1, SLOTS + 1, 1).unwrap();
     assert!(full.contains(&format!("all {SLOTS} places for tasks are taken")), "{full}");
     assert_eq!(machine.no_room(1, 1, 1), None);
+    let mut machine = Machine::new(TaskPlacement::Block).with_places(7);
+    let (_, shares) = machine.request(None, TaskSpec::default(), 8, 1);
+    assert_eq!(shares, [(0, (0..7).collect())]);
+    let full = machine.no_room(1, 8, 1).unwrap();
+    assert!(full.contains("all 7 places for tasks are taken"), "{full}");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! A process that a task enters takes its state, and then the messages that others have kept.
 //!
-//!     Fills    parts of the memory arrive           until the last one
-//!     Checks   all parts are here                   until ready, or refuse
-//!     Waits    the first process decides            until Settled
-//!     Refused  the first process aborts             until Settled
-//!     Merges   the task runs; later messages wait   until each process has marked (after)
+//! ```text
+//! Fills    parts of the memory arrive           until the last one
+//! Checks   all parts are here                   until ready, or refuse
+//! Waits    the first process decides            until Settled
+//! Refused  the first process aborts             until Settled
+//! Merges   the task runs; later messages wait   until each process has marked (after)
+//! ```
 //!
 //! **At most one runner.** The task runs here only after the first process has decided for this
 //! process. The old process has stopped the task before it sent the first part.

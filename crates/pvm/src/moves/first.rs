@@ -2,9 +2,11 @@
 //!
 //! A move has an epoch, and goes through three phases:
 //!
-//!     Asked      the old process is asked          until Begun or Stays
-//!     Announced  all processes keep messages       until Ready, Refused, or a reason to abort
-//!     Settled    the task's place is decided       until Over
+//! ```text
+//! Asked      the old process is asked          until Begun or Stays
+//! Announced  all processes keep messages       until Ready, Refused, or a reason to abort
+//! Settled    the task's place is decided       until Over
+//! ```
 //!
 //! The step from `Announced` to `Settled` is the commit or the abort, and is the only place that
 //! changes a task's process. It is taken once in an epoch, because only `settle` takes it, and the
@@ -138,7 +140,7 @@ impl<E> Deciding<E> {
         peers.living().for_each(|to| out.tell(to, MoveMessage::Leaving { tid, epoch, from }));
     }
 
-    /// Handles a refusal of the old process. One that has not begun keeps nothing.
+    /// Handles a refusal of the old process. Before it has begun, it keeps nothing.
     pub(super) fn stays<M>(
         &mut self,
         (from, tid, epoch, why): (Rank, Tid, u64, Pin),
@@ -259,7 +261,7 @@ impl<E> Deciding<E> {
         }
     }
 
-    /// Handles the end of a task, wherever it was. Processes that have kept messages for the task
+    /// Handles the end of a task in any process. Processes that have kept messages for the task
     /// drop them.
     pub(super) fn ended<M>(&mut self, tid: Tid, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
         let Some(task) = self.tasks.remove(&tid) else { return };

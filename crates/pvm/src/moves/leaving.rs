@@ -1,10 +1,12 @@
 //! A process that a task leaves keeps what arrives late, stops the task, and sends its state.
 //!
-//!     Asked     may the task leave?                  until begin, or stays
-//!     Runs      the task runs                        until each process has marked (before)
-//!     Freezing  the task runs to its next point      until frozen, or pinned
-//!     Frozen    the state is sent, part by part      until Settled
-//!     Returned  the move is aborted: the task runs   until each process has marked (after)
+//! ```text
+//! Asked     may the task leave?                  until begin, or stays
+//! Runs      the task runs                        until each process has marked (before)
+//! Freezing  the task runs to its next point      until frozen, or pinned
+//! Frozen    the state is sent, part by part      until Settled
+//! Returned  the move is aborted: the task runs   until each process has marked (after)
+//! ```
 //!
 //! **At most one runner.** The state is sent only after the task has stopped, and a stopped task
 //! runs here again only if the first process has decided so. The new process lets it run only if
@@ -24,8 +26,8 @@
 //! After an abort, messages wait here only while a process has sent its first mark, and not its
 //! second one. A process without the first mark has kept nothing so far that caused a message here:
 //! the mark would have arrived before. So a process that stops before its first mark, which is why
-//! moves are aborted, delays no message. One that stops between its marks delays late messages, but
-//! not the task.
+//! moves are aborted, delays no message. A process that stops between its marks delays late
+//! messages, but not the task.
 
 use super::message::{KeptMessage, MoveEffect, MoveMessage, Pin, TakenMessages, TaskPlace};
 use super::roles::{Peers, RankSet, RoleOutput};
@@ -67,6 +69,11 @@ impl<M> LeavingTask<M> {
     /// The total length of the late messages to which the limit applies, in bytes.
     fn length(&self) -> usize {
         if self.counts() { self.late.iter().map(|kept| kept.length).sum() } else { 0 }
+    }
+
+    /// Returns `true` if a part of the task is to be sent.
+    fn has_unsent(&self) -> bool {
+        matches!(self.phase, LeavingPhase::Frozen { parts, next } if next < parts)
     }
 
     /// Returns `true` if a process may have kept a message that must be delivered before those that
@@ -200,7 +207,7 @@ impl<M: Clone> Leaving<M> {
     /// Sends up to `budget` parts, of one task after the other.
     pub(super) fn turn<E>(&mut self, budget: usize, out: &mut RoleOutput<'_, M, E>) {
         for _ in 0..budget {
-            let unsent = |(_, task): &(&Tid, &mut LeavingTask<M>)| matches!(task.phase, LeavingPhase::Frozen { parts, next } if next < parts);
+            let unsent = |(_, task): &(&Tid, &mut LeavingTask<M>)| task.has_unsent();
             let start = self.last.map_or(Bound::Unbounded, Bound::Excluded);
             let after = self.tasks.range_mut((start, Bound::Unbounded)).find(unsent);
             let found = after.map(|(tid, _)| *tid);

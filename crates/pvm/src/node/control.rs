@@ -9,7 +9,7 @@ use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
 use crate::machine::Machine;
-use crate::places::TaskPlace;
+use crate::places::TaskLocation;
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
 use crate::shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
@@ -225,7 +225,7 @@ impl Node {
 
     /// Returns `true` if `tid` is the id of this node's console.
     pub(super) fn is_console(&self, tid: Tid) -> bool {
-        self.places.place(tid) == TaskPlace::Console
+        self.places.place(tid) == TaskLocation::Console
     }
 
     /// Delivers a message to the console.
@@ -380,6 +380,7 @@ impl Node {
             process: std::process::id(),
             pid: task.ulp.process(),
             slot: Some(task.ulp.slot()),
+            slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
         };
         self.tasks.iter().flatten().map(|task| seen(task)).collect()
@@ -455,6 +456,7 @@ fn untold(tid: Tid, rank: Rank, doing: TaskActivity) -> ShownTask {
         process: 0,
         pid: 0,
         slot: None,
+        slots: 0,
         stays: false,
     }
 }

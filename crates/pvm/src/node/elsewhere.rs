@@ -4,7 +4,7 @@ use super::{Node, SIGTERM, TaskEnd};
 use crate::error;
 use crate::machine::{Machine, Started};
 use crate::ops;
-use crate::places::{TaskPlace, TaskPlaces};
+use crate::places::{TaskLocation, TaskPlaces};
 use crate::remote::{ControlMessage, MachineLink, RemoteArrival, Stamped, TaskSpec};
 use crate::report::report_line;
 use crate::services::Effect;
@@ -89,9 +89,9 @@ impl Node {
     pub(super) fn deliver_elsewhere(&mut self, message: TaskMessage) {
         let Some(to) = Tid::of(message.destination) else { return };
         match self.places.place(to) {
-            TaskPlace::There(rank) => self.send_there(rank, to, message),
-            TaskPlace::Console => self.deliver_to_console(&message),
-            TaskPlace::Seat(_) | TaskPlace::Ended => {}
+            TaskLocation::There(rank) => self.send_there(rank, to, message),
+            TaskLocation::Console => self.deliver_to_console(&message),
+            TaskLocation::Seat(_) | TaskLocation::Ended => {}
         }
     }
 

@@ -29,9 +29,9 @@ const OUTPUT: [i32; 3] = [4, 5, 21];
 const SELF_OUTPUT: [i32; 3] = [12, 13, 23];
 
 impl Node {
-    /// Creates a task in this process, in a slot that no other task of the machine has. Returns its
-    /// tid, or PVM's error. The task runs after [`together`](Self::together).
-    pub(super) fn start(&mut self, plan: &TaskSpec, slot: u32) -> Result<Tid, i32> {
+    /// Creates a task in this process, at a place that no other task of the machine has. Returns
+    /// its tid, or PVM's error. The task runs after [`together`](Self::together).
+    pub(super) fn start(&mut self, plan: &TaskSpec, place: u32) -> Result<Tid, i32> {
         self.go_home();
         if let Some(folder) = &plan.folder {
             self.programs.also_in(folder);
@@ -42,7 +42,8 @@ impl Node {
             CString::new(image.path().as_os_str().as_bytes()).map_err(|_| error::BAD_PARAM)?;
         let args = [&[name], &plan.args[..]].concat();
         let tid = self.places.name().ok_or(error::OUT_OF_RES)?;
-        let slot = UlpSlot::take_this(slot as usize).ok_or_else(|| {
+        let slots = self.sizes.slots();
+        let slot = UlpSlot::take_these(place as usize * slots, slots).ok_or_else(|| {
             report_line!(
                 "upcall pvm: a system call of an ended task still runs, and uses the addresses \
                  that a new task needs: try again"
@@ -50,7 +51,7 @@ impl Node {
             error::OUT_OF_RES
         })?;
         let environment = environment(&plan.environment);
-        let loaded = Ulp::load_with(slot, &image, &args, &environment, self.stack.options());
+        let loaded = Ulp::load_with(slot, &image, &args, &environment, self.sizes.options());
         let mut ulp = loaded.map_err(|refused| {
             report_line!("upcall pvm: {refused}");
             error::OUT_OF_RES

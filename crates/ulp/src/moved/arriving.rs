@@ -5,7 +5,7 @@ use crate::backtrace::KernelRegisters;
 use crate::image::{Image, ImageIdentity, up};
 use crate::layout::{
     ASK_EXIT, NEAR_FILES, PAGE, SLOT, TABLE_CAUGHT, TABLE_CHILDREN, TABLE_FILES, TABLE_FILES_RANGE,
-    TABLE_INTERRUPTED, TABLE_LINES, TABLE_STACK,
+    TABLE_HEAP_END, TABLE_INTERRUPTED, TABLE_LINES, TABLE_STACK,
 };
 use crate::pid::Pid;
 use crate::slot::{LEAST_STACK, MOST_STACK, SLOTS, UlpSlot};
@@ -239,10 +239,14 @@ impl ArrivingUlp {
                 return Err(unfit("handler", handler));
             }
         }
-        match self.ulp.word(TABLE_STACK) {
-            stack if stack == self.ulp.slot.stack() => Ok(()),
-            other => Err(unfit("stack", other)),
+        let (stack, heap_end) = (self.ulp.word(TABLE_STACK), self.ulp.word(TABLE_HEAP_END));
+        if stack != self.ulp.slot.stack() {
+            return Err(unfit("stack", stack));
         }
+        if heap_end != self.ulp.slot.heap_end() {
+            return Err(unfit("end of the heap", heap_end));
+        }
+        Ok(())
     }
 
     /// Leaves the ULP only 0, 1 and 2 of its descriptors, as far as it has them.
@@ -286,7 +290,7 @@ fn check(slot: &UlpSlot, image: &Image, state: &UlpState) -> Result<(), NotArriv
     if state.versions != VERSIONS {
         return Err(NotArrived::Version { found: state.versions });
     }
-    if slot.number() as u64 != state.slot {
+    if [slot.number() as u64, slot.size() / SLOT] != [state.slot, state.slots] {
         return Err(NotArrived::Slot(state.slot));
     }
     let differs = match &image.identity {
@@ -339,7 +343,7 @@ fn check_mappings(
     for one in mappings {
         let UlpMapping { start, end, protection, offset } = *one;
         let whole = start.is_multiple_of(PAGE) && end.is_multiple_of(PAGE);
-        if !whole || start < from || end <= start || end > slot.start() + SLOT {
+        if !whole || start < from || end <= start || end > slot.start() + slot.size() {
             return Err(unfit("mapping", start));
         }
         if protection > UlpMapping::READ | UlpMapping::WRITE | UlpMapping::EXECUTE {

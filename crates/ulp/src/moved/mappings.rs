@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_what_is_read() {
-        let slot = crate::slot::UlpSlot::take_this(9000).unwrap();
+        let slot = crate::slot::UlpSlot::take_this(7000).unwrap();
         let own = File::open("/proc/self/exe").unwrap();
         let (private, shared) = (libc::MAP_PRIVATE, libc::MAP_SHARED);
         let (read_write, none) = (libc::PROT_READ | libc::PROT_WRITE, libc::PROT_NONE);

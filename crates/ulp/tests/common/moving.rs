@@ -166,10 +166,11 @@ pub fn of_bytes(mut bytes: &[u8]) -> Option<Taken> {
 
 /// A state as bytes.
 pub fn encode(state: &UlpState) -> Vec<u8> {
-    let UlpState { versions, slot, image, process, stack, context, registers, mappings, .. } =
-        state;
+    let UlpState {
+        versions, slot, slots, image, process, stack, context, registers, mappings, ..
+    } = state;
     let FileStamp { device, inode, length, modified, changed } = image.stamp;
-    let mut words = vec![versions[0], versions[1], *slot, (*process).into(), *stack];
+    let mut words = vec![versions[0], versions[1], *slot, *slots, (*process).into(), *stack];
     words.extend([device, inode, length]);
     words.extend([modified, changed].into_iter().flatten().map(|time| time as u64));
     words.extend([context.sp, context.what, context.reply]);
@@ -193,7 +194,7 @@ pub fn encode(state: &UlpState) -> Vec<u8> {
 
 pub fn decode(mut bytes: &[u8]) -> Option<UlpState> {
     let bytes = &mut bytes;
-    let [layout, version, slot, process, stack] = numbers(bytes)?;
+    let [layout, version, slot, slots, process, stack] = numbers(bytes)?;
     let [device, inode, length, m, m_nano, c, c_nano] = numbers(bytes)?;
     let (modified, changed) =
         ([m, m_nano].map(|one| one as i64), [c, c_nano].map(|one| one as i64));
@@ -217,6 +218,7 @@ pub fn decode(mut bytes: &[u8]) -> Option<UlpState> {
     Some(UlpState {
         versions: [layout, version],
         slot,
+        slots,
         image: ImageIdentity {
             path,
             stamp: FileStamp { device, inode, length, modified, changed },

@@ -76,8 +76,7 @@ impl World {
             }
             MoveEffect::Run { tid } => return self.runs(rank, tid),
             MoveEffect::Free { tid } => {
-                let seat = process.seats[index(tid)].take();
-                let state = seat.map(|seat| seat.state);
+                let state = process.seats[index(tid)].take().map(|seat| seat.state);
                 if !matches!(state, Some(SeatState::Stopped | SeatState::Arrives)) {
                     return Err(format!("process {rank} frees {tid}: {state:?}"));
                 }
@@ -118,7 +117,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a task run. There must be no other one that runs.
+    /// Lets a task run. No other process may run it.
     fn runs(&mut self, rank: usize, tid: Tid) -> Result<(), String> {
         let at = index(tid);
         for (other, process) in self.processes.iter().enumerate() {

@@ -239,7 +239,7 @@ pub(super) struct World {
 
 /// A task's number, from 0.
 pub(super) fn index(tid: Tid) -> usize {
-    tid.local() as usize - 1
+    (tid.number() - Tid::new(0, 1).number()) as usize
 }
 
 impl World {

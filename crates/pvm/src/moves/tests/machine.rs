@@ -192,7 +192,8 @@ impl TestMachine {
         }
     }
 
-    /// Handles the next message that is not for a stopped process. Returns `false` if there is none.
+    /// Handles the next message that is not for a stopped process. Returns `false` if there is
+    /// none.
     pub(super) fn step(&mut self) -> bool {
         let ready = |(_, to, ..): &(Rank, Rank, u64, TestWire)| !self.all[*to].is_stopped;
         let Some(at) = self.wires.iter().position(ready) else { return false };

@@ -1,4 +1,5 @@
-/* Uses as many MiB of its stack as its argument says, and so does a task that it spawns. */
+/* Uses as many MiB of its stack and of its heap as its arguments say, and so does a task that it
+ * spawns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,10 @@ int main(int count, char **words)
 {
     long frames = atol(words[1]) * 256;
     int child, parent = pvm_parent();
-    if (deep(frames) != frames)
+    volatile char *heap = malloc((atol(words[2]) << 20) + 1);
+    if (!heap || deep(frames) != frames)
         return 1;
+    heap[atol(words[2]) << 20] = 1;
     if (parent > 0) {
         pvm_initsend(PvmDataRaw);
         pvm_send(parent, 1);
