@@ -20,6 +20,14 @@
 static pid_t *children;
 static int count, room;
 
+/* The host does not move a program that has children. */
+static void report(void)
+{
+    uint64_t *table = upvm_table();
+    if (table)
+        table[UPVM_TABLE_CHILDREN] = count;
+}
+
 /* libc's own function. Its last argument makes it search PATH. */
 extern int __spawni(pid_t *, const char *, const posix_spawn_file_actions_t *,
                     const posix_spawnattr_t *, char *const *, char *const *, int);
@@ -71,6 +79,7 @@ static int spawned(pid_t *child, const char *file, const posix_spawn_file_action
     }
     if (!error) {
         children[count++] = new;
+        report();
         if (child)
             *child = new;
     }
@@ -95,6 +104,7 @@ static void forget(pid_t child)
     for (int one = 0; one < count; one++)
         if (children[one] == child)
             children[one] = children[--count];
+    report();
 }
 
 /* Looks for a child that has ended, among all or one. Returns 0 if there is none yet. */
@@ -110,6 +120,7 @@ static long ended(pid_t which, int *status, int options, struct rusage *used)
         if (done == -ECHILD)
             children[one--] = children[--count];
     }
+    report();
     return count ? 0 : -ECHILD;
 }
 

@@ -6,6 +6,9 @@
 
 #include "layout.h"
 
+/* Offset of the blocked signals in ucontext_t. */
+#define MASK 296
+
     .text
     .globl upvm_interrupted
     .type upvm_interrupted, @function
@@ -36,6 +39,10 @@ upvm_caught:
 .Lleave:
     add $16, %rsp
     .cfi_adjust_cfa_offset -16
+    /* The program may go on in another process than the one that it was stopped in, whose thread
+     * has other signals blocked. */
+    mov %gs:UPVM_GS_MASK, %rcx
+    mov %rcx, MASK(%rsp)
     mov %gs:UPVM_GS_TABLE, %rcx
     mov $15, %eax /* rt_sigreturn */
     jmp *8*UPVM_TABLE_CALL(%rcx)

@@ -26,7 +26,7 @@ type DebugBytes<'a> = EndianSlice<'a, LittleEndian>;
 /// Maximum number of frames in a backtrace. A deeper stack is a recursion that repeats itself.
 const MOST: usize = 24;
 /// Maximum number of frames searched for a function of the library.
-const DEEPEST: usize = 256;
+pub(crate) const DEEPEST: usize = 256;
 /// For each register in DWARF's order, its index in the kernel's.
 const ORDER: [i32; 17] = [
     libc::REG_RAX,
@@ -121,15 +121,16 @@ pub(crate) fn of(
 
 /// The addresses of the calls under way, down to the first.
 ///
-/// Returns `None` if they are not known for certain, or are too many.
+/// Returns `None` if they are not known for certain, or are more than `most`.
 pub(crate) fn addresses(
     registers: &KernelRegisters,
     image: &Image,
     base: u64,
     memory: Range<u64>,
+    most: usize,
 ) -> Option<Vec<u64>> {
     let code = [ImageCode::new(&image.tables, base, memory.clone())];
-    let CallStack { at, cut } = calls(registers, &code, memory, DEEPEST);
+    let CallStack { at, cut } = calls(registers, &code, memory, most);
     cut.is_none().then(|| at.into_iter().map(|(address, _)| address).collect())
 }
 

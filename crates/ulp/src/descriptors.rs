@@ -57,18 +57,29 @@ pub(crate) fn owners() -> u64 {
     (&raw const OWNERS).addr() as u64
 }
 
+/// The process's descriptors that the ULP in this slot has opened and not closed.
+///
+/// Each comes with the word that names its owner.
+fn opened(slot: usize) -> impl Iterator<Item = (usize, &'static AtomicU16)> {
+    let end = OWNERS.end.load(Ordering::Acquire) as usize;
+    let all = OWNERS.slots.iter().enumerate().take(end);
+    all.filter(move |(_, owner)| usize::from(owner.load(Ordering::Relaxed)) == slot + 1)
+}
+
+/// The number of descriptors that the ULP in this slot has opened and not closed.
+pub(crate) fn count_of(slot: usize) -> usize {
+    opened(slot).count()
+}
+
 /// Closes the descriptors that the ULP in this slot has opened and not closed.
 ///
 /// An image deletes an entry before it closes the descriptor, and so does this: a number that the
 /// kernel may have given to the host in the meantime is never closed.
 pub(crate) fn close_all_of(slot: usize) {
-    let end = OWNERS.end.load(Ordering::Acquire) as usize;
-    for (descriptor, owner) in OWNERS.slots.iter().enumerate().take(end) {
-        if usize::from(owner.load(Ordering::Relaxed)) == slot + 1 {
-            owner.store(0, Ordering::Relaxed);
-            // SAFETY: the record shows that the ULP has opened the descriptor; it no longer runs.
-            unsafe { libc::close(descriptor as i32) };
-        }
+    for (descriptor, owner) in opened(slot) {
+        owner.store(0, Ordering::Relaxed);
+        // SAFETY: the record shows that the ULP has opened the descriptor; it no longer runs.
+        unsafe { libc::close(descriptor as i32) };
     }
 }
 

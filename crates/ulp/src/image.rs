@@ -56,8 +56,54 @@ pub struct Image {
     pub(crate) end: u64,
     /// Call frame information.
     pub(crate) tables: Tables,
-    /// The file's length and times when it was read.
-    was: Option<[i64; 4]>,
+    /// The file as it was when it was read.
+    pub(crate) identity: Option<Arc<ImageIdentity>>,
+}
+
+/// Which file a program is, and in which state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageIdentity {
+    /// The absolute path.
+    pub path: Vec<u8>,
+    /// Device, inode, length and times of the file.
+    pub stamp: FileStamp,
+    /// What the linker calculated of the contents (`--build-id`), if it did.
+    pub build_id: Option<Vec<u8>>,
+}
+
+/// What shows whether a file is another one, or was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStamp {
+    /// The file's device.
+    pub device: u64,
+    /// The file's number on its device.
+    pub inode: u64,
+    /// Size of the file, in bytes.
+    pub length: u64,
+    /// The time of the last change of the contents, in seconds and nanoseconds.
+    pub modified: [i64; 2],
+    /// The time of the last change of the contents or of what is known about them.
+    pub changed: [i64; 2],
+}
+
+impl ImageIdentity {
+    /// What differs between two files, if they are not the same program.
+    ///
+    /// A file with another name, on another device or host, is the same program if both files have
+    /// the same build id and length.
+    pub(crate) fn difference(&self, other: &Self) -> Option<&'static str> {
+        let (one, two) = (self.stamp, other.stamp);
+        if one.length != two.length {
+            return Some("length");
+        }
+        if self.build_id != other.build_id {
+            return Some("build id");
+        }
+        if [one.device, one.inode] == [two.device, two.inode] {
+            return (one != two).then_some("time of the last change");
+        }
+        self.build_id.is_none().then_some("file, which has no build id")
+    }
 }
 
 /// The reason why a file is not an image.
@@ -102,12 +148,16 @@ impl Image {
     pub fn open(path: &Path) -> Result<Self, NoImage> {
         let unreadable = |error| NoImage::File(path.into(), error);
         let mut file = File::open(path).map_err(unreadable)?;
-        let (mut bytes, was) = (Vec::new(), state(&file));
+        let (mut bytes, stamp) = (Vec::new(), FileStamp::of(&file));
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let unfit = |found: String| NoImage::Unfit { path: path.into(), found };
-        let ImageLayout { parts, entry, headers, dynamic, end } = read(&bytes).map_err(unfit)?;
+        let ImageLayout { parts, entry, headers, dynamic, end, build_id } =
+            read(&bytes).map_err(unfit)?;
         let whole_path = path.canonicalize().map_err(unreadable)?;
-        let whole_path = CString::new(whole_path.as_os_str().as_bytes()).unwrap_or_default().into();
+        let whole_path: Arc<CStr> =
+            CString::new(whole_path.as_os_str().as_bytes()).unwrap_or_default().into();
+        let path_bytes = whole_path.to_bytes().to_vec();
+        let identity = stamp.map(|stamp| ImageIdentity { path: path_bytes, stamp, build_id });
         let tables = Tables::of(&bytes);
         Ok(Self {
             path: path.into(),
@@ -119,7 +169,7 @@ impl Image {
             dynamic,
             end,
             tables,
-            was,
+            identity: identity.map(Arc::new),
         })
     }
 
@@ -127,7 +177,7 @@ impl Image {
     ///
     /// When a linker writes a new file under the same name, this one does not change.
     pub fn has_changed(&self) -> bool {
-        self.was.is_none() || state(&self.file) != self.was
+        self.identity.as_ref().is_none_or(|was| FileStamp::of(&self.file) != Some(was.stamp))
     }
 
     /// Reads the whole file.
@@ -142,10 +192,17 @@ impl Image {
     }
 }
 
-/// What shows that a file was changed.
-fn state(file: &File) -> Option<[i64; 4]> {
-    let data = file.metadata().ok()?;
-    Some([data.len() as i64, data.mtime(), data.mtime_nsec(), data.ctime_nsec()])
+impl FileStamp {
+    fn of(file: &File) -> Option<Self> {
+        let data = file.metadata().ok()?;
+        Some(Self {
+            device: data.dev(),
+            inode: data.ino(),
+            length: data.len(),
+            modified: [data.mtime(), data.mtime_nsec()],
+            changed: [data.ctime(), data.ctime_nsec()],
+        })
+    }
 }
 
 /// What is read from a file: see [`Image`].
@@ -155,6 +212,7 @@ struct ImageLayout {
     headers: (u64, u64),
     dynamic: u64,
     end: u64,
+    build_id: Option<Vec<u8>>,
 }
 
 /// Rounds up to a page.
@@ -219,7 +277,28 @@ fn read(bytes: &[u8]) -> Result<ImageLayout, String> {
         .iter()
         .find(|one| one.p_type(endian) == elf::PT_DYNAMIC)
         .map_or(0, |one| one.p_vaddr(endian));
-    Ok(ImageLayout { parts, entry, headers, dynamic, end })
+    let build_id = note(all, endian, bytes, b"GNU", elf::NT_GNU_BUILD_ID.0).map(<[u8]>::to_vec);
+    Ok(ImageLayout { parts, entry, headers, dynamic, end, build_id })
+}
+
+/// The contents of a note.
+fn note<'a>(
+    headers: &[ProgramHeader64<NativeEndian>],
+    endian: NativeEndian,
+    bytes: &'a [u8],
+    name: &[u8],
+    kind: u32,
+) -> Option<&'a [u8]> {
+    headers.iter().filter_map(|one| one.notes(endian, bytes).ok().flatten()).find_map(
+        |mut notes| {
+            while let Ok(Some(note)) = notes.next() {
+                if note.name() == name && note.n_type(endian).0 == kind {
+                    return Some(note.desc());
+                }
+            }
+            None
+        },
+    )
 }
 
 /// Returns an error unless the note of the runtime's archive has our version.
@@ -228,15 +307,8 @@ fn check_version(
     endian: NativeEndian,
     bytes: &[u8],
 ) -> Result<(), String> {
-    let mut notes = headers.iter().filter_map(|one| one.notes(endian, bytes).ok().flatten());
-    let version = notes.find_map(|mut notes| {
-        while let Ok(Some(note)) = notes.next() {
-            if note.name() == b"UPVM" && u64::from(note.n_type(endian).0) == NOTE {
-                return note.desc().try_into().ok().map(u32::from_ne_bytes);
-            }
-        }
-        None
-    });
+    let version = note(headers, endian, bytes, b"UPVM", NOTE as u32);
+    let version = version.and_then(|version| version.try_into().ok().map(u32::from_ne_bytes));
     match version {
         Some(version) if u64::from(version) == VERSION => Ok(()),
         Some(version) => Err(format!(

@@ -93,6 +93,8 @@ pub const TABLE_TIME: u64 = 74;
 pub const TABLE_PARENT: u64 = 75;
 /// The lowest address of the stack.
 pub const TABLE_STACK: u64 = 76;
+/// Number of the program's children that it has not waited for.
+pub const TABLE_CHILDREN: u64 = 77;
 /// Words that the library above keeps for each ULP where they are found at once: zeros at first,
 /// `LIBRARY_LINES` lines to the table's end.
 pub const TABLE_LIBRARY: u64 = 80;
@@ -109,6 +111,8 @@ pub const GS_NAMES: u64 = 56;
 pub const GS_ASSIGNED: u64 = 128;
 pub const GS_DOORS: u64 = 64;
 pub const DOORS: u64 = 8;
+/// Offset from GS of the signals that the worker's thread has blocked, as the kernel has them.
+pub const GS_MASK: u64 = 272;
 /// Offset of the last question in a context. Each question replaces it.
 pub const CONTEXT_WHAT: u64 = 16;
 /// What an image writes there when it reads its processor time. While it is there, no other ULP has

@@ -52,6 +52,7 @@ mod image;
 mod interrupts;
 mod layout;
 mod loading;
+mod moved;
 mod pid;
 mod shared;
 mod signals;
@@ -67,12 +68,16 @@ pub use backtrace::UlpFrame;
 pub use blocks::Block;
 pub use catching::NotCaught;
 pub use crash::Crash;
-pub use image::{Image, NoImage};
+pub use image::{FileStamp, Image, ImageIdentity, NoImage};
 pub use layout::{
     ASK_ASIDE, ASK_FOLDER, ASK_OWN, ASK_READY, ASK_SLEEP, ASK_TIMER, ASK_UMASK, ASK_YIELD,
     NOT_ASIDE,
 };
 pub use loading::{NotLoaded, UlpOptions};
+pub use moved::{
+    ArrivingUlp, NotArrived, NotTaken, PIECE, PageSum, ProcessNumber, UlpContext, UlpDescriptor,
+    UlpMapping, UlpPages, UlpPin, UlpState,
+};
 pub use shared::{NotShared, SharedImage};
 pub use signals::Signalled;
 pub use ulp::Ulp;

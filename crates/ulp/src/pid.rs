@@ -22,10 +22,15 @@ const RANGES: u32 = ((1 << 31) - FIRST) / RANGE;
 // There is a free number for each ULP, and many others are used before one is used again.
 const _: () = assert!(SLOTS * 2 < RANGE as usize);
 
-/// A number of this process's range, taken until it is dropped. It is kept as a whole, so that it
-/// does not depend on the process in which the ULP runs.
+/// A ULP's number. If it is of this process's range, it is taken until it is dropped. It is kept as
+/// a whole, so that it does not depend on the process in which the ULP runs.
 #[derive(Debug)]
-pub(crate) struct Pid(u32);
+pub(crate) struct Pid {
+    number: u32,
+    /// The place in the range; none if the ULP came with the number from another process, which
+    /// keeps it taken.
+    place: Option<u32>,
+}
 
 /// The lowest number of this process's range.
 fn lowest() -> u32 {
@@ -66,17 +71,25 @@ impl Pid {
     /// The next number that is free. Each ULP takes one number and one slot, so a number is always
     /// free.
     pub(crate) fn take() -> Self {
-        Self(lowest() + numbers().take())
+        let place = numbers().take();
+        Self { number: lowest() + place, place: Some(place) }
+    }
+
+    /// A number that a ULP has brought. Returns `None` if no ULP could have it.
+    pub(crate) fn brought(number: u32) -> Option<Self> {
+        (FIRST..1 << 31).contains(&number).then_some(Self { number, place: None })
     }
 
     pub(crate) fn number(&self) -> u32 {
-        self.0
+        self.number
     }
 }
 
 impl Drop for Pid {
     fn drop(&mut self) {
-        numbers().give((self.0 - FIRST) % RANGE);
+        if let Some(place) = self.place {
+            numbers().give(place);
+        }
     }
 }
 
@@ -90,6 +103,22 @@ mod tests {
         let most: u32 =
             std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse().unwrap();
         assert!(most <= FIRST, "the kernel gives numbers up to {most}");
+    }
+
+    #[test]
+    fn a_number_that_came_with_a_ulp_is_not_given_back_here() {
+        let is_taken = |pid: &Pid| {
+            let place = pid.place.unwrap() as usize;
+            numbers().taken[place / 64] >> (place % 64) & 1 == 1
+        };
+        let own = Pid::take();
+        let came = Pid::brought(own.number()).unwrap();
+        assert_eq!(came.number(), own.number());
+        drop(came);
+        assert!(is_taken(&own));
+        assert!(
+            [0, 1, FIRST - 1, 1 << 31, u32::MAX].into_iter().all(|one| Pid::brought(one).is_none())
+        );
     }
 
     #[test]

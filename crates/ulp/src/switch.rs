@@ -24,8 +24,8 @@
 
 use crate::interrupts::{assign, thread_time};
 use crate::layout::{
-    CONTEXT_WHAT, DOORS, GS_ASSIGNED, GS_CATCHES, GS_CURRENT, GS_DOORS, GS_NAMES, GS_TABLE, SLOT,
-    TABLE_CAUGHT, TABLE_HEAP_END, TABLE_INTERRUPTED, TIMED,
+    CONTEXT_WHAT, DOORS, GS_ASSIGNED, GS_CATCHES, GS_CURRENT, GS_DOORS, GS_MASK, GS_NAMES,
+    GS_TABLE, SLOT, TABLE_CAUGHT, TABLE_HEAP_END, TABLE_INTERRUPTED, TIMED,
 };
 use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
@@ -100,6 +100,8 @@ pub(crate) struct Host {
     /// Registers of the ULP that crashed or was interrupted last, in the kernel's order (`gregs`,
     /// without the segment registers).
     pub(crate) registers: [u64; REGISTERS],
+    /// The signals that the thread has blocked, as the kernel has them.
+    pub(crate) mask: u64,
 }
 
 /// Addresses of shared functions, in whole lines.
@@ -114,6 +116,8 @@ const _: () = assert!(
         && offset_of!(Host, current) as u64 == GS_CURRENT
         && offset_of!(Host, assigned) as u64 == GS_ASSIGNED
         && offset_of!(Host, names) as u64 == GS_NAMES
+        && offset_of!(Host, mask) as u64 == GS_MASK
+        && offset_of!(libc::ucontext_t, uc_sigmask) == 296
 );
 
 impl Host {
@@ -141,6 +145,7 @@ impl Host {
             names: 0,
             doors,
             registers: [0; REGISTERS],
+            mask: 0,
         }
     }
 }
@@ -360,7 +365,7 @@ pub(crate) fn is_in_call(address: u64) -> bool {
 /// Offset of the registers in what the kernel passes to a handler (`ucontext_t`, `gregs`), their
 /// number, and the offsets of some of them.
 const GREGS: usize = 40;
-const REGISTERS: usize = 17;
+pub(crate) const REGISTERS: usize = 17;
 const STACK_FLAGS: usize =
     offset_of!(libc::ucontext_t, uc_stack) + offset_of!(libc::stack_t, ss_flags);
 const RSP: usize = GREGS + 8 * libc::REG_RSP as usize;

@@ -4,7 +4,7 @@ use crate::aside::{Aside, AsideCall, WORDS};
 use crate::backtrace::{self, KernelRegisters, UlpFrame};
 use crate::debug::{self, DebugRegistration};
 use crate::descriptors;
-use crate::image::{Image, ImageSegment, room, up};
+use crate::image::{Image, ImageIdentity, ImageSegment, room, up};
 use crate::layout::{
     AUXILIARY, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, TABLE_CALL, TABLE_CLOCK, TABLE_CODE,
     TABLE_CODE_END, TABLE_COUNT, TABLE_FILES, TABLE_FILES_RANGE, TABLE_GATE, TABLE_HEAP,
@@ -21,7 +21,7 @@ use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_void};
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::{fmt, ptr};
@@ -36,7 +36,7 @@ const STANDARD: [u64; 2] = [2 << 33 | 1 << 32 | 1 << 1 | 1, 3 << 1 | 1];
 ///
 /// Dropping it ends it silently: none of its code runs any more, and its memory is given back.
 pub struct Ulp {
-    slot: ManuallyDrop<UlpMemory>,
+    pub(crate) slot: ManuallyDrop<UlpMemory>,
     context: Box<UnsafeCell<Context>>,
     /// Boxed, since it is seldom used; so is `rest`.
     pub(crate) ended: Option<Box<StopReason>>,
@@ -46,11 +46,13 @@ pub struct Ulp {
 /// What a switch does not need.
 #[derive(Default)]
 pub(crate) struct Rest {
-    pid: Option<Pid>,
+    pub(crate) pid: Option<Pid>,
+    /// The file that the ULP's program is mapped from, once all of the ULP is there.
+    pub(crate) image: Option<Arc<ImageIdentity>>,
     /// Set once the whole ULP is mapped.
-    known: Option<DebugRegistration>,
+    pub(crate) known: Option<DebugRegistration>,
     /// A call of the ULP's that a helper runs, or has run.
-    call: Option<Arc<AsideCall>>,
+    pub(crate) call: Option<Arc<AsideCall>>,
     /// The registers when the ULP crashed, or was interrupted last.
     pub(crate) registers: Option<KernelRegisters>,
 }
@@ -132,18 +134,29 @@ impl Ulp {
         if image.has_changed() {
             return Err(NotLoaded::Changed(image.path.clone()));
         }
-        debug::tell_of_ends();
-        // What is mapped so far is unmapped when this is dropped.
-        let slot = ManuallyDrop::new(UlpMemory(slot));
-        let mut new = Self { slot, context: Box::default(), ended: None, rest: Box::default() };
+        let mut new = Self::empty(slot);
         new.rest.pid = Some(Pid::take());
-        new.context.get_mut().table = new.slot.table();
         new.map(image)?;
-        new.rest.known = DebugRegistration::new(&image.whole_path, new.base(), image.dynamic);
+        new.register(image);
+        new.rest.image.clone_from(&image.identity);
         let sp = new.fill(image, args, environment);
         new.context.get_mut().sp = sp;
         new.set_parent(std::process::id());
         Ok(new)
+    }
+
+    /// A ULP with nothing in its slot yet. What is mapped there is unmapped when this is dropped.
+    pub(crate) fn empty(slot: UlpSlot) -> Self {
+        debug::tell_of_ends();
+        let slot = ManuallyDrop::new(UlpMemory(slot));
+        let mut new = Self { slot, context: Box::default(), ended: None, rest: Box::default() };
+        new.context.get_mut().table = new.slot.table();
+        new
+    }
+
+    /// Registers a ULP that is mapped with debuggers.
+    pub(crate) fn register(&mut self, image: &Image) {
+        self.rest.known = DebugRegistration::new(&image.whole_path, self.base(), image.dynamic);
     }
 
     /// The number of the ULP's slot.
@@ -318,14 +331,27 @@ impl Ulp {
     /// That is where no function of the library is under way, which could be half done. Returns
     /// `false` where `image`, the ULP's own, does not tell.
     pub fn is_in_own_code(&self, image: &Image) -> bool {
-        let library = self.word(TABLE_CODE)..self.word(TABLE_CODE_END);
+        let library = self.library();
+        let registers = self.rest.registers.as_ref();
+        registers
+            .and_then(|registers| self.calls(registers, image, backtrace::DEEPEST))
+            .is_some_and(|all| !all.iter().any(|address| library.contains(address)))
+    }
+
+    /// The range of the library's code.
+    pub(crate) fn library(&self) -> Range<u64> {
+        self.word(TABLE_CODE)..self.word(TABLE_CODE_END)
+    }
+
+    /// The addresses of the calls under way, if there are at most `most` and all are known.
+    pub(crate) fn calls(
+        &self,
+        registers: &KernelRegisters,
+        image: &Image,
+        most: usize,
+    ) -> Option<Vec<u64>> {
         let memory = self.slot.start()..self.slot.end();
-        let all = self
-            .rest
-            .registers
-            .as_ref()
-            .and_then(|registers| backtrace::addresses(registers, image, self.base(), memory));
-        all.is_some_and(|all| !all.iter().any(|address| library.contains(address)))
+        backtrace::addresses(registers, image, self.base(), memory, most)
     }
 
     fn map(&self, image: &Image) -> Result<(), NotLoaded> {
@@ -374,21 +400,31 @@ impl Ulp {
         Ok(())
     }
 
-    /// Writes the table.
-    fn fill_table(&self, image: &Image) {
-        let table = [
+    /// Writes the words of the table that are this process's.
+    pub(crate) fn fill_process(&mut self) {
+        let words = [
             (TABLE_GATE, switch::gate as *const () as u64),
             (TABLE_PID, self.process().into()),
-            (TABLE_HEAP, self.slot.middle() + image.end + self.slot.lines()),
-            (TABLE_HEAP_END, self.slot.heap_end()),
             (TABLE_PROCESS, u64::from(std::process::id())),
+            (TABLE_OWNERS, descriptors::owners()),
             (TABLE_CLOCK, crate::clock::address()),
             (TABLE_CALL, switch::call as *const () as u64),
+        ];
+        for (at, word) in words {
+            self.set_word(at, word);
+        }
+    }
+
+    /// Writes the table.
+    fn fill_table(&mut self, image: &Image) {
+        self.fill_process();
+        let table = [
+            (TABLE_HEAP, self.slot.middle() + image.end + self.slot.lines()),
+            (TABLE_HEAP_END, self.slot.heap_end()),
             (TABLE_STACK, self.slot.stack()),
             (TABLE_FILES, STANDARD[0]),
             (TABLE_FILES + 1, STANDARD[1]),
             (TABLE_FILES_RANGE, 3 << 32 | 3),
-            (TABLE_OWNERS, descriptors::owners()),
         ];
         for (at, value) in table {
             put(self.table() + at * 8, value);
@@ -397,7 +433,7 @@ impl Ulp {
 
     /// Writes the table, and what the kernel would have written on the stack. Returns the stack
     /// pointer.
-    fn fill(&self, image: &Image, args: &[CString], environment: &[CString]) -> u64 {
+    fn fill(&mut self, image: &Image, args: &[CString], environment: &[CString]) -> u64 {
         let start = self.slot.middle();
         self.fill_table(image);
         let mut top = self.table();
@@ -470,7 +506,7 @@ impl Ulp {
 }
 
 /// Maps zeros that take memory only where they are touched.
-fn anonymous(at: u64, length: u64) -> rustix::io::Result<()> {
+pub(crate) fn anonymous(at: u64, length: u64) -> rustix::io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: nothing is mapped there, or the kernel refuses; the slot is this ULP's.

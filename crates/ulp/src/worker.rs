@@ -140,7 +140,10 @@ impl Worker {
         // SAFETY: the host is this thread's; `drop` stops the catching before it frees the host.
         let catching = unsafe { Catching::begin(host.as_ptr()) };
         IS_WORKER.set(true);
-        Ok(Self { host, mask: mask(), _stack: stack, catching, interrupts: None, names: None })
+        let mask = mask();
+        let mut new = Self { host, mask, _stack: stack, catching, interrupts: None, names: None };
+        new.note_mask();
+        Ok(new)
     }
 
     /// Why system calls that programs make themselves are not caught here, if they are not.
@@ -185,8 +188,17 @@ impl Worker {
         let assigned = unsafe { &(*self.host.as_ptr()).assigned };
         assigned.fetch_max(thread_time(), Ordering::Relaxed);
         self.interrupts = Some(Interrupts::begin(time)?);
-        self.mask = mask();
+        self.note_mask();
         Ok(())
+    }
+
+    /// Notes which signals the thread has blocked.
+    fn note_mask(&mut self) {
+        self.mask = mask();
+        // SAFETY: the kernel's mask is the first word of libc's, which is longer.
+        let word = unsafe { (&raw const self.mask).cast::<u64>().read() };
+        // SAFETY: the host is this thread's, and no ULP runs.
+        unsafe { (*self.host.as_ptr()).mask = word };
     }
 
     /// Runs a ULP until it asks for something, is interrupted, or ends.

@@ -353,6 +353,23 @@ fn a_program_without_the_archive_is_none_and_bent_ones_harm_nobody() {
 }
 
 #[test]
+fn a_slot_in_which_something_is_mapped_already_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = Image::open(&compile(folder.path(), "own")).unwrap();
+    let slot = UlpSlot::take_this(300).unwrap();
+    // Within the stack, which is mapped last.
+    let foreign = slot.start() + (10 << 20);
+    // SAFETY: nothing is mapped there, or the kernel refuses.
+    let mapped = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        libc::mmap(foreign as *mut _, 4096, libc::PROT_READ, flags, -1, 0)
+    };
+    assert_eq!(mapped as u64, foreign);
+    let said = Ulp::load_at(slot, &image, &words(&["own", "1"]), &[]).unwrap_err().to_string();
+    assert!(said.contains("no memory for the stack of task 300"), "{said}");
+}
+
+#[test]
 fn arguments_that_are_too_long_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let image = Image::open(&compile(folder.path(), "own")).unwrap();
