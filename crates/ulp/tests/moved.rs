@@ -315,7 +315,7 @@ fn what_keeps_a_program_from_moving_is_said_while_it_lasts() {
 }
 
 #[test]
-fn a_descriptor_without_a_number_is_only_in_the_librarys_code() {
+fn a_descriptor_without_a_number_is_only_in_code_of_the_library() {
     let folder = tempfile::tempdir().unwrap();
     let nm = Command::new("nm").arg(compile(folder.path(), "moves")).output().unwrap();
     let symbols = String::from_utf8(nm.stdout).unwrap();
