@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use upcall_os::process::{self, Bounds};
+use upcall_ulp::arena::ArenaNumber;
 
 /// Pins this thread to its process's own CPU, chosen by rank among the CPUs that it may use. Two
 /// processes that wait for each other on one CPU are ten times as slow as on two, and the kernel
@@ -33,22 +34,28 @@ const LOOK: Duration = Duration::from_micros(200);
 pub(crate) struct Others {
     name: String,
     children: Vec<Child>,
+    /// The numbers of their arenas, which no other process may have while they live.
+    arenas: Vec<ArenaNumber>,
 }
 
 impl Others {
     pub(crate) fn start(start: &Start) -> Result<Self, NotRun> {
         let name = format!("pvm.{}", std::process::id());
         let program = std::env::current_exe().map_err(NotRun::Process)?;
-        let mut others = Self { name, children: Vec::new() };
+        let mut others = Self { name, children: Vec::new(), arenas: Vec::new() };
         for rank in 1..start.processes {
+            let no_arena = || std::io::Error::other("all addresses for messages are taken");
+            let arena = ArenaNumber::take().ok_or_else(no_arena).map_err(NotRun::Process)?;
             let mut command = Command::new(&program);
             command
                 .args(["pvm-member", &others.name])
                 .args([rank, start.processes].map(|number| number.to_string()))
+                .arg(arena.number().to_string())
                 .args(&start.folders);
             // The child ends whenever this process ends, even while it is in a system call for a
             // task and receives no messages.
             process::bind(&mut command, Bounds::default());
+            others.arenas.push(arena);
             others.children.push(command.spawn().map_err(NotRun::Process)?);
         }
         Ok(others)
@@ -75,7 +82,7 @@ impl Drop for Others {
     }
 }
 
-/// Runs one of the other processes: `pvm-member NAME RANK SIZE [FOLDER …]`, which
+/// Runs one of the other processes: `pvm-member NAME RANK SIZE ARENA [FOLDER …]`, which
 /// [`run`](crate::run) starts. Returns when the machine is over. The thread can do nothing else
 /// then.
 ///
@@ -84,13 +91,14 @@ impl Drop for Others {
 pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let wrong = || {
         NotRun::Process(std::io::Error::other(
-            "pvm-member NAME RANK SIZE [FOLDER …] is for the command itself",
+            "pvm-member NAME RANK SIZE ARENA [FOLDER …] is for the command itself",
         ))
     };
-    let [name, rank, size, folders @ ..] = args else { return Err(wrong()) };
+    let [name, rank, size, arena, folders @ ..] = args else { return Err(wrong()) };
     let (Ok(rank), Ok(size)) = (rank.parse::<u32>(), size.parse()) else { return Err(wrong()) };
+    let arena = arena.parse().ok().and_then(ArenaNumber::take_this).ok_or_else(wrong)?;
     let link = MachineLink::join(name, rank as usize, size).map_err(NotRun::Join)?;
-    let worker = crate::worker()?;
+    let worker = crate::worker(Some(arena))?;
     settle(rank as usize);
     let folders = folders.iter().map(PathBuf::from).collect();
     // With a link this process is never stuck, because others may send something.
