@@ -61,16 +61,20 @@ impl Program {
 /// What a task has seen of its process.
 #[derive(Debug)]
 struct Seen {
+    /// The soft limit of the stack, in bytes.
+    stack: String,
     /// Where mappings begin.
     mappings: Vec<u64>,
 }
 
 impl Seen {
     fn new(text: &str) -> Self {
+        let limit = text.lines().find_map(|line| line.strip_prefix("Max stack size")).unwrap();
+        let stack = limit.split_whitespace().next().unwrap().to_owned();
         let start = |line: &str| u64::from_str_radix(line.split_once('-')?.0, 16).ok();
         let mappings = text.lines().filter_map(start).collect::<Vec<_>>();
         assert!(mappings.len() > 10, "{text}");
-        Self { mappings }
+        Self { stack, mappings }
     }
 
     fn between(&self, start: u64, end: u64) -> impl Iterator<Item = u64> {
@@ -84,13 +88,34 @@ impl Seen {
 }
 
 #[test]
+fn a_large_limit_of_the_stack_is_lowered_so_that_nothing_else_comes_among_these_addresses() {
+    let program = Program::new();
+    let set = format!("ulimit -s $0 2>/dev/null || exit {NO_LIMIT}; exec \"$@\"");
+    for (limit, lower) in
+        [("unlimited", "8388608"), ("120000000000", "68719476736"), ("16384", "16777216")]
+    {
+        let Some(seen) = program.seen(&["sh", "-c", &set, limit], &["-n", "3"], &[]) else {
+            eprintln!("skipped: this shell cannot set the limit of the stack to {limit}");
+            continue;
+        };
+        assert_eq!(seen.len(), 3);
+        for one in seen {
+            assert_eq!(one.stack, lower, "{limit}");
+            assert_eq!(one.between(END, 40 << 40).count(), 0, "{limit}: {one:x?}");
+            assert_eq!(one.arenas(), BTreeSet::from([0]));
+        }
+    }
+}
+
+#[test]
 fn slots_and_arenas_are_free_under_other_layouts_of_addresses() {
     let program = Program::new();
-    for layout in [&[][..], &["-L"], &["-R"], &["-R", "-L"]] {
-        let before = if layout.is_empty() { vec![] } else { [&["setarch"], layout].concat() };
-        if !layout.is_empty() && Command::new("setarch").arg("-V").output().is_err() {
-            eprintln!("skipped: there is no setarch (util-linux)");
-            return;
+    for layout in [&["-L"][..], &["-R"], &["-R", "-L"]] {
+        let before = [&["setarch"], layout].concat();
+        let tried = Command::new("setarch").args(layout).arg("true").status();
+        if !tried.is_ok_and(|tried| tried.success()) {
+            eprintln!("skipped: {before:?} does not work here");
+            continue;
         }
         let seen = program.seen(&before, &["-n", "3"], &[]).unwrap();
         assert!(seen.len() == 3 && seen.iter().all(|one| one.arenas() == BTreeSet::from([0])));
