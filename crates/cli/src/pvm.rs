@@ -233,7 +233,7 @@ pub fn run(args: PvmArgs) -> CommandResult {
         && let Err(error) = upcall_pvm::make_room()
     {
         // The machine refuses to run if that matters.
-        crate::output::report(&format_args!(
+        crate::output::report(format_args!(
             "a limit of the stack above 64 GiB leaves tasks less room, and was not lowered: {error}"
         ));
     }

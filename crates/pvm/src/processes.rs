@@ -90,8 +90,8 @@ impl Drop for Others {
     }
 }
 
-/// Runs one of the other processes: `pvm-member NAME RANK SIZE STACK MEMORY ARENA [FOLDER …]`, which
-/// [`run`](crate::run) starts. Returns when the machine is over. The thread can do nothing else
+/// Runs one of the other processes, which [`run`](crate::run) starts: `pvm-member NAME RANK SIZE
+/// STACK MEMORY ARENA [FOLDER …]`. Returns when the machine is over. The thread can do nothing else
 /// then.
 ///
 /// # Errors
