@@ -228,7 +228,16 @@ pub fn member(args: &[std::ffi::OsString]) -> CommandResult {
 }
 
 pub fn run(args: PvmArgs) -> CommandResult {
-    match args.suite.unwrap_or(PvmCommand::Console(args.console)) {
+    let command = args.suite.unwrap_or(PvmCommand::Console(args.console));
+    if matches!(command, PvmCommand::Run(_) | PvmCommand::Console(_))
+        && let Err(error) = upcall_pvm::make_room()
+    {
+        // The machine refuses to run if that matters.
+        crate::output::report(format_args!(
+            "a limit of the stack above 64 GiB leaves tasks less room, and was not lowered: {error}"
+        ));
+    }
+    match command {
         PvmCommand::Run(run) => {
             let mut words = run.program.into_iter();
             let start = Start {

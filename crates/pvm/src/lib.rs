@@ -28,6 +28,7 @@ mod processes;
 mod programs;
 mod remote;
 mod report;
+mod room;
 mod services;
 mod shown;
 mod sizes;
@@ -41,6 +42,7 @@ mod wire;
 pub use asking::{MachineRequestError, halt, kill, machines, memory, signal, tid};
 pub use machine::TaskPlacement;
 pub use processes::run_member;
+pub use room::make_room;
 pub use shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
 pub use sizes::{BadTaskSize, MemorySize, StackSize};
 pub use start::{NotRun, Start};
@@ -63,6 +65,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use stream::{STDERR, STDOUT};
 use upcall_os::lock::KernelMutex;
+use upcall_ulp::arena::ArenaNumber;
 use upcall_ulp::{SharedImage, Worker};
 
 /// Runs a machine, with this process as its first, until all of its tasks have ended or one halts
@@ -108,8 +111,11 @@ fn text(word: &OsStr) -> String {
 const LOOKS: Duration = Duration::from_millis(10);
 
 /// The worker that runs the tasks of this process, with the functions that they share.
-fn worker() -> Result<Worker, NotRun> {
-    let mut worker = Worker::begin().map_err(NotRun::Worker)?;
+///
+/// `arena`: the number of the process's arena, in all processes but the first.
+fn worker(arena: Option<ArenaNumber>) -> Result<Worker, NotRun> {
+    let worker = arena.map_or_else(Worker::begin, Worker::begin_in);
+    let mut worker = worker.map_err(NotRun::Worker)?;
     // Loaded once per process, which may run several machines.
     static SHARED: KernelMutex<Option<SharedImage>> = KernelMutex::new(None);
     let mut shared = SHARED.lock();
@@ -142,7 +148,7 @@ fn run_with(
     if link.is_some() {
         processes::settle(0);
     }
-    let worker = worker()?;
+    let worker = worker(None)?;
     if let Some(reason) = worker.not_caught() {
         report_line!("upcall pvm: {reason}");
     }

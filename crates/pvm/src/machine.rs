@@ -10,6 +10,7 @@ use crate::tid::{MOST_PROCESSES, THIS_HOST, Tid};
 use crate::wire::Packet;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use upcall_message::Rank;
+use upcall_ulp::arena::ArenaNumber;
 use upcall_ulp::slot::SLOTS;
 
 /// Slots of addresses. Each task has a slot that no other task of the machine has in any process,
@@ -116,6 +117,9 @@ pub(crate) struct Machine {
     requests: HashMap<u64, SpawnRequest>,
     last: u64,
     slots: Slots,
+    /// Arenas that other processes have been given since they started. No process has one of them
+    /// again, even if its process has ended.
+    pub(crate) arenas: Vec<ArenaNumber>,
     place: TaskPlacement,
     /// For `Interleave` and `List`: number of tasks placed. For `Block`: the first process of the
     /// next block.

@@ -206,6 +206,7 @@ impl Node {
                 self.hear();
             } else {
                 turns = 0;
+                self.keep_arena_free();
                 self.look_outside(false);
                 self.hear_of_ends();
             }

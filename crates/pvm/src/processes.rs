@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use upcall_os::process::{self, Bounds};
+use upcall_ulp::arena::ArenaNumber;
 
 /// Pins this thread to its process's own CPU, chosen by rank among the CPUs that it may use. Two
 /// processes that wait for each other on one CPU are ten times as slow as on two, and the kernel
@@ -36,23 +37,29 @@ const LOOK: Duration = Duration::from_micros(200);
 pub(crate) struct Others {
     name: String,
     children: Vec<Child>,
+    /// The numbers of their arenas, which no other process may have while they live.
+    arenas: Vec<ArenaNumber>,
 }
 
 impl Others {
     pub(crate) fn start(start: &Start, sizes: TaskSizes) -> Result<Self, NotRun> {
         let name = format!("pvm.{}", std::process::id());
         let program = std::env::current_exe().map_err(NotRun::Process)?;
-        let mut others = Self { name, children: Vec::new() };
+        let mut others = Self { name, children: Vec::new(), arenas: Vec::new() };
         for rank in 1..start.processes {
+            let no_arena = || std::io::Error::other("all addresses for messages are taken");
+            let arena = ArenaNumber::take().ok_or_else(no_arena).map_err(NotRun::Process)?;
             let mut command = Command::new(&program);
             command
                 .args(["pvm-member", &others.name])
                 .args([rank, start.processes].map(|number| number.to_string()))
                 .args([sizes.stack.to_string(), sizes.memory.to_string()])
+                .arg(arena.number().to_string())
                 .args(&start.folders);
             // The child ends whenever this process ends, even while it is in a system call for a
             // task and receives no messages.
             process::bind(&mut command, Bounds::default());
+            others.arenas.push(arena);
             others.children.push(command.spawn().map_err(NotRun::Process)?);
         }
         Ok(others)
@@ -83,8 +90,8 @@ impl Drop for Others {
     }
 }
 
-/// Runs one of the other processes: `pvm-member NAME RANK SIZE STACK MEMORY [FOLDER …]`, which
-/// [`run`](crate::run) starts. Returns when the machine is over. The thread can do nothing else
+/// Runs one of the other processes, which [`run`](crate::run) starts: `pvm-member NAME RANK SIZE
+/// STACK MEMORY ARENA [FOLDER …]`. Returns when the machine is over. The thread can do nothing else
 /// then.
 ///
 /// # Errors
@@ -92,14 +99,15 @@ impl Drop for Others {
 pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let wrong = || {
         NotRun::Process(std::io::Error::other(
-            "pvm-member NAME RANK SIZE STACK MEMORY [FOLDER …] is for the command itself",
+            "pvm-member NAME RANK SIZE STACK MEMORY ARENA [FOLDER …] is for the command itself",
         ))
     };
-    let [name, rank, size, stack, memory, folders @ ..] = args else { return Err(wrong()) };
+    let [name, rank, size, stack, memory, arena, folders @ ..] = args else { return Err(wrong()) };
     let (Ok(rank), Ok(size)) = (rank.parse::<u32>(), size.parse()) else { return Err(wrong()) };
     let (Ok(stack), Ok(memory)) = (stack.parse(), memory.parse()) else { return Err(wrong()) };
+    let arena = arena.parse().ok().and_then(ArenaNumber::take_this).ok_or_else(wrong)?;
     let link = MachineLink::join(name, rank as usize, size).map_err(NotRun::Join)?;
-    let worker = crate::worker()?;
+    let worker = crate::worker(Some(arena))?;
     settle(rank as usize);
     let folders = folders.iter().map(PathBuf::from).collect();
     let places = TaskPlaces::new(rank, size).map_err(NotRun::Places)?;

@@ -93,6 +93,10 @@ pub(crate) enum ControlMessage {
     Look { number: u64 },
     /// The answer to [`Look`](Self::Look).
     Seen { number: u64, tasks: Vec<crate::shown::ShownTask> },
+    /// To the first process: another arena for blocks is needed soon.
+    NeedsArena,
+    /// The answer to [`NeedsArena`](Self::NeedsArena): the arena's number.
+    Arena { number: u32 },
 }
 
 /// Counts of one process, or of all together. Messages to and from ended processes are left out;

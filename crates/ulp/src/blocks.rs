@@ -5,18 +5,20 @@
 //!
 //! ```text
 //! ┌──────────┬──────────┬─────────────────────────┐
-//! │ holders  │ capacity │ data …                  │   64 bytes, 128, 256, … in all
+//! │ holders  │  unused  │ data …                  │   64 bytes, 128, 256, … in all
 //! └──────────┴──────────┴─────────────────────────┘
 //! ```
 //! A ULP reads `holders` by itself, 16 bytes before the data: 1 means that it is the only holder.
+//! All else about a block is in the host's own memory: a ULP could overwrite what lies here.
 //! Blocks belong to one worker's thread, as do the ULPs that run there, so no count is atomic.
-//! Blocks without a holder are kept for reuse, up to [`KEPT`] bytes, since the pages of a fresh one
-//! come from the kernel one by one.
+//! They lie in [arenas](crate::arena). Blocks without a holder are kept for reuse, up to [`KEPT`]
+//! bytes, since the pages of a fresh one come from the kernel one by one.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use crate::arena;
 use std::cell::{Cell, RefCell};
-use std::ptr::{self, NonNull};
-use std::slice;
+use std::marker::PhantomData;
+use std::num::NonZeroU64;
+use std::{mem, ptr, slice};
 
 /// Bytes before the data.
 const HEAD: usize = 16;
@@ -26,27 +28,38 @@ const KEPT: usize = 64 << 20;
 
 /// One holder's share of a block; see the module comment.
 #[derive(Debug)]
-pub struct Block(NonNull<BlockHeader>);
+pub struct Block {
+    /// The block's address and, in the bits that are 0 there, the logarithm of its size.
+    word: NonZeroU64,
+    /// A block stays on its thread.
+    _thread: PhantomData<*mut BlockHeader>,
+}
 
 #[repr(C)]
 struct BlockHeader {
     holders: u64,
-    capacity: u64,
+    unused: u64,
 }
 
-const _: () = assert!(size_of::<BlockHeader>() == HEAD);
+const _: () = assert!(size_of::<BlockHeader>() == HEAD && size_of::<Option<Block>>() == 8);
+// A logarithm of a size fits into the low bits of an address.
+const _: () = assert!((arena::MOST as usize) < LEAST);
 
-/// Blocks without a holder, by the logarithm of their size.
+/// Addresses of blocks without a holder, by the logarithm of their size.
 struct BlockPool {
-    free: [Vec<NonNull<BlockHeader>>; usize::BITS as usize],
+    free: [Vec<u64>; arena::MOST as usize + 1],
     bytes: usize,
+}
+
+impl BlockPool {
+    const fn new() -> Self {
+        Self { free: [const { Vec::new() }; arena::MOST as usize + 1], bytes: 0 }
+    }
 }
 
 thread_local! {
     static LENT: Cell<u32> = const { Cell::new(0) };
-    static POOL: RefCell<BlockPool> = const {
-        RefCell::new(BlockPool { free: [const { Vec::new() }; usize::BITS as usize], bytes: 0 })
-    };
+    static POOL: RefCell<BlockPool> = const { RefCell::new(BlockPool::new()) };
 }
 
 impl Block {
@@ -55,19 +68,22 @@ impl Block {
     /// Returns `None` if there is no memory.
     pub fn new(bytes: usize) -> Option<Self> {
         let size = bytes.checked_add(HEAD)?.max(LEAST).checked_next_power_of_two()?;
+        let power = size.trailing_zeros();
         let kept = POOL.with_borrow_mut(|pool| {
-            let kept = pool.free[size.trailing_zeros() as usize].pop();
+            let kept = pool.free.get_mut(power as usize)?.pop();
             pool.bytes -= if kept.is_some() { size } else { 0 };
-            kept
-        });
-        let head = match kept {
-            Some(head) => head,
-            // SAFETY: the size is not 0.
-            None => NonNull::new(unsafe { alloc_zeroed(layout(size)?) })?.cast(),
-        };
+            Some(kept)
+        })?;
+        let address = kept.or_else(|| arena::take(power)).or_else(|| {
+            // What is kept in other sizes may be what is missing.
+            drop(POOL.replace(BlockPool::new()));
+            arena::take(power)
+        })?;
+        let word = NonZeroU64::new(address | u64::from(power))?;
+        let block = Self { word, _thread: PhantomData };
         // SAFETY: the memory is long enough, aligned, and not otherwise in use.
-        unsafe { head.write(BlockHeader { holders: 1, capacity: (size - HEAD) as u64 }) };
-        Some(Self(head))
+        unsafe { block.head().write(BlockHeader { holders: 1, unused: 0 }) };
+        Some(block)
     }
 
     /// Allocates a block that holds these bytes. Returns `None` if there is no memory.
@@ -86,7 +102,7 @@ impl Block {
     pub fn written(bytes: usize, copy: impl FnOnce(&mut [u8]) -> Option<()>) -> Option<Self> {
         let block = Self::new(bytes)?;
         // SAFETY: the block has that many bytes, all of which were written once, if only by the
-        // allocator; and it is not in use yet.
+        // kernel; and it is not in use yet.
         copy(unsafe { slice::from_raw_parts_mut(block.address() as *mut u8, bytes) })?;
         Some(block)
     }
@@ -119,26 +135,34 @@ impl Block {
 
     /// Address of the data.
     pub fn address(&self) -> u64 {
-        self.0.as_ptr() as u64 + HEAD as u64
+        self.head() as u64 + HEAD as u64
     }
 
     /// Number of bytes that the block has room for.
     pub fn capacity(&self) -> usize {
-        // SAFETY: the block lives as long as it is held, and no ULP runs while the host does.
-        unsafe { (*self.0.as_ptr()).capacity as usize }
+        (1 << self.power()) - HEAD
     }
 
     /// Number of holders.
     pub fn holders(&self) -> u64 {
-        // SAFETY: as above.
-        unsafe { (*self.0.as_ptr()).holders }
+        // SAFETY: the block lives as long as it is held, and no ULP runs while the host does.
+        unsafe { (*self.head()).holders }
     }
 
     fn hold(&self, more: i64) -> u64 {
         let holders = self.holders().wrapping_add_signed(more);
         // SAFETY: as in `holders`.
-        unsafe { (*self.0.as_ptr()).holders = holders };
+        unsafe { (*self.head()).holders = holders };
         holders
+    }
+
+    fn head(&self) -> *mut BlockHeader {
+        (self.word.get() & !(LEAST as u64 - 1)) as *mut BlockHeader
+    }
+
+    /// Logarithm of the block's size in bytes.
+    fn power(&self) -> usize {
+        self.word.get() as usize % LEAST
     }
 }
 
@@ -146,7 +170,7 @@ impl Block {
 impl Clone for Block {
     fn clone(&self) -> Self {
         self.hold(1);
-        Self(self.0)
+        Self { word: self.word, _thread: PhantomData }
     }
 }
 
@@ -155,26 +179,27 @@ impl Drop for Block {
         if self.hold(-1) > 0 {
             return;
         }
-        let size = self.capacity() + HEAD;
+        let (address, power) = (self.head() as u64, self.power());
         let kept = POOL.try_with(|pool| {
             let Ok(mut pool) = pool.try_borrow_mut() else { return false };
-            let keep = pool.bytes + size <= KEPT;
+            let bytes = pool.bytes + (1 << power);
+            let keep = bytes <= KEPT && pool.free[power].try_reserve(1).is_ok();
             if keep {
-                pool.bytes += size;
-                pool.free[size.trailing_zeros() as usize].push(self.0);
+                pool.bytes = bytes;
+                pool.free[power].push(address);
             }
             keep
         });
         if !kept.unwrap_or(false) {
-            free(self.0, size);
+            arena::give(address, power as u32);
         }
     }
 }
 
 impl Drop for BlockPool {
     fn drop(&mut self) {
-        for (power, free_ones) in self.free.iter_mut().enumerate() {
-            free_ones.drain(..).for_each(|head| free(head, 1 << power));
+        for (power, free) in self.free.iter_mut().enumerate() {
+            mem::take(free).into_iter().for_each(|address| arena::give(address, power as u32));
         }
     }
 }
@@ -199,17 +224,6 @@ impl Drop for UlpPause {
 #[inline]
 pub(crate) fn assert_none_is_lent() {
     assert!(LENT.get() == 0, "a ULP is run while the bytes of a block are lent");
-}
-
-fn layout(size: usize) -> Option<Layout> {
-    Layout::from_size_align(size, LEAST).ok()
-}
-
-fn free(head: NonNull<BlockHeader>, size: usize) {
-    if let Some(layout) = layout(size) {
-        // SAFETY: the memory was allocated with this layout, and has no holder.
-        unsafe { dealloc(head.as_ptr().cast(), layout) };
-    }
 }
 
 #[cfg(test)]

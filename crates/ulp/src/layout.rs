@@ -1,14 +1,21 @@
 // The layout that the host and the images share. The crate includes it, and build.rs makes a C
 // header of it.
 
-/// Address of the first slot. The range from 1 to 15 TiB is free under all limits and personalities
-/// of the kernel.
+/// Address of the first slot. The kernel puts no mapping of its own choice at 1 to 20 TiB, unless a
+/// large limit of the stack leaves it no other room ([`arena`](crate::arena)).
 pub const FIRST: u64 = 1 << 40;
 /// End of the last slot.
 pub const LAST: u64 = 15 << 40;
 /// Size and alignment of a slot, in bytes.
 pub const SLOT: u64 = 1 << 30;
 pub const PAGE: u64 = 4096;
+
+/// Address of the first arena. Arenas have the blocks of messages, and begin where slots end.
+pub const ARENAS: u64 = 15 << 40;
+/// Size and alignment of an arena, in bytes.
+pub const ARENA: u64 = 16 << 30;
+/// Maximum number of arenas of a machine.
+pub const ARENA_COUNT: u64 = 256;
 
 /// The entry of the auxiliary vector from which an image learns that it runs in a slot.
 pub const AUXILIARY: u64 = 0x5550;

@@ -36,6 +36,7 @@ compile_error!(
      loader"
 );
 
+pub mod arena;
 mod aside;
 mod backtrace;
 mod blocks;

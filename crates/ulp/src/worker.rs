@@ -1,5 +1,6 @@
 //! The kernel thread that runs ULPs, one at a time.
 
+use crate::arena::{self, ArenaNumber, NoArena};
 use crate::backtrace::KernelRegisters;
 use crate::catching::{Catching, NotCaught};
 use crate::crash::{self, Crash};
@@ -47,6 +48,8 @@ pub enum NoWorker {
     Already,
     /// The kernel refused something that is needed.
     Kernel(io::Error),
+    /// There are no addresses for messages.
+    Arena(NoArena),
 }
 
 impl fmt::Display for NoWorker {
@@ -63,6 +66,7 @@ impl fmt::Display for NoWorker {
                 f,
                 "crashes of user-level processes cannot be told apart from the host's: {error}"
             ),
+            Self::Arena(error) => error.fmt(f),
         }
     }
 }
@@ -120,9 +124,23 @@ impl Worker {
     /// that has run ULPs cannot be joined: use the process's first thread, or another thread that
     /// lasts as long as the process.
     ///
+    /// Messages get addresses in arena 0, unless the process has an arena already.
+    ///
     /// # Errors
     /// See [`NoWorker`].
     pub fn begin() -> Result<Self, NoWorker> {
+        Self::begin_with(None)
+    }
+
+    /// As [`begin`](Self::begin), in a process whose messages get addresses in this arena.
+    ///
+    /// # Errors
+    /// See [`NoWorker`].
+    pub fn begin_in(number: ArenaNumber) -> Result<Self, NoWorker> {
+        Self::begin_with(Some(number))
+    }
+
+    fn begin_with(number: Option<ArenaNumber>) -> Result<Self, NoWorker> {
         // SAFETY: reads a value that the kernel has given.
         if unsafe { libc::getauxval(libc::AT_HWCAP2) } & FSGSBASE == 0 {
             return Err(NoWorker::NoFs);
@@ -130,6 +148,7 @@ impl Worker {
         if IS_WORKER.get() {
             return Err(NoWorker::Already);
         }
+        arena::begin(number).map_err(NoWorker::Arena)?;
         let stack = crash::Stack::new().map_err(NoWorker::Kernel)?;
         crash::handle().map_err(NoWorker::Kernel)?;
         // SAFETY: checked above.

@@ -13,6 +13,7 @@ use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader};
 use std::path::Path;
 use upcall_message::{Rank, SendError};
+use upcall_ulp::arena::{self, ArenaNumber};
 
 /// Flags of `pvm_tasks` for waiting and for running tasks.
 const WAITS: i32 = 2;
@@ -171,6 +172,13 @@ impl Node {
         }
     }
 
+    /// Asks for another arena in time. To be called after blocks were made.
+    pub(super) fn keep_arena_free(&mut self) {
+        if arena::wants_more() {
+            self.tell_first(ControlMessage::NeedsArena);
+        }
+    }
+
     /// In the first process: answers a question of the console, or of a task in any process.
     pub(super) fn answer(&mut self, tid: Tid, code: i32, packet: Packet) {
         let packet = packet.as_bytes().to_vec();
@@ -229,6 +237,9 @@ impl Node {
             ControlMessage::Look { number } => {
                 self.tell_first(ControlMessage::Seen { number, tasks: self.seen() })
             }
+            ControlMessage::Arena { number } => {
+                ArenaNumber::take_this(number).into_iter().for_each(add_arena);
+            }
             control => self.heard_by_first(from, control),
         }
     }
@@ -261,6 +272,15 @@ impl Node {
                 if let Some(started) = started {
                     self.all_started(started);
                 }
+            }
+            ControlMessage::NeedsArena => {
+                let Some(arena) = ArenaNumber::take() else { return };
+                if from == self.places.rank() {
+                    return add_arena(arena);
+                }
+                let number = arena.number();
+                machine.arenas.push(arena);
+                self.tell(from, ControlMessage::Arena { number });
             }
             ControlMessage::Left { tid } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects))
@@ -440,5 +460,12 @@ impl Node {
         for started in started {
             self.all_started(started);
         }
+    }
+}
+
+/// Adds an arena to those of this process.
+fn add_arena(arena: ArenaNumber) {
+    if let Err(error) = arena::add(arena) {
+        report_line!("upcall pvm: {error}");
     }
 }

@@ -30,6 +30,7 @@ impl Node {
                     Some(block) => answer_block(task, block),
                     None => task.ulp.answer(error::NO_MEM.into()),
                 }
+                self.keep_arena_free();
                 NextTask::Same
             }
             ops::ASK_SHARE => {
