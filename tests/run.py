@@ -5,9 +5,9 @@ usage: tests/run.py [--only STAGE[,STAGE]] [--repeat N] [--filter TEXT] [--json 
 
 Stages, in this order (`--list` prints them):
   unit     every test binary of the workspace, one after the other
-  docs     the examples in the documentation comments
+  docs     the examples in the documentation comments, last of what has the lowest priority
   book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py)
-  soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60), beside docs and book
+  soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60), beside the book
   models   the lock-free protocols under loom: all interleavings with at most two preemptions, or as
            many as a model asks for
   lint     rustfmt, clippy, the prose of comments and documents (tests/prose.py), whether each
@@ -19,8 +19,8 @@ Stages, in this order (`--list` prints them):
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
 
 One failure hides nothing: a stage runs to its end, and so do the stages after it. The models, the
-lints, the packages and the tests that only compute run with the lowest priority beside the other
-tests, which wait for each other most of the time.
+lints, the packages, the examples and the tests that only compute run with the lowest priority
+beside the other tests, which wait for each other most of the time.
 Where the tests are built, clippy checks the code as it compiles it (its driver is a compiler). A
 test binary that prints nothing for STALL seconds is killed, and the tests that it had not finished
 are reported as hanging.
@@ -428,7 +428,7 @@ def unit(report: Report, options, environment: dict[str, str], binaries, compute
 
 def docs(report: Report, wrapper: dict[str, str] | None) -> None:
     command = [CARGO, "test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]
-    report.add(run_command("examples in documentation", command, wrapper))
+    report.add(run_command("examples in documentation", command, wrapper, low=True))
 
 
 # Number of preemptions, for models that do not set another one. `make models` has 3.
@@ -633,6 +633,8 @@ def main() -> int:
             package(report)
         if is_last and "models" in stages:
             models(report, environment)
+        if is_last and "docs" in stages:
+            docs(report, wrapper)
 
     binaries: list = []
     if "unit" in stages:
@@ -659,8 +661,6 @@ def main() -> int:
         soaking = threading.Thread(target=soak, args=(report,), daemon=True)
         if is_last and "soak" in stages:
             soaking.start()
-        if is_last and "docs" in stages:
-            docs(report, wrapper)
         if is_last and "book" in stages:
             report.add(run_command("tutorials", [sys.executable, "tests/book.py", "--run"]))
         if soaking.ident:
