@@ -223,7 +223,7 @@ impl Stream {
 }
 
 impl StreamState {
-    /// Records that so many bytes of the first piece are written.
+    /// Records that `count` bytes of the first piece are written.
     fn written(&mut self, count: usize) {
         self.progress += 1;
         self.bytes -= count;

@@ -50,7 +50,8 @@ static inline long upvm_result(long result)
  * does affects its own descriptors. */
 extern char upvm_in_child;
 
-/* Returns 1 if the program's numbers are its own: not in a child, nor without a host. */
+/* Returns 1 if the program runs as a task, with descriptors, memory and limits of its own. Without
+ * a host, and in a child that is not another program yet, it has those of the process. */
 static inline int upvm_is_virtual(void)
 {
     return upvm_table() && !upvm_in_child;

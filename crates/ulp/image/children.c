@@ -176,7 +176,7 @@ static long waited(pid_t which, int *status, int options, struct rusage *used)
 
 pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
 {
-    if (!upvm_table() || upvm_in_child)
+    if (!upvm_is_virtual())
         return upvm_returns(upvm_call(SYS_wait4, which, (long)status, options, (long)used));
     struct rusage its;
     int its_status = 0;

@@ -132,7 +132,7 @@ int kill(pid_t process, int number)
         return upvm_returns(-EINVAL);
     if (upvm_is_own(process))
         return upvm_returns(upvm_raise(number));
-    if (upvm_table() && !upvm_in_child) {
+    if (upvm_is_virtual()) {
         if (is_own_group(process))
             return upvm_returns(upvm_raise(number));
         /* The call is for all processes but its own, among them the host. */

@@ -19,11 +19,6 @@ static char has_files, has_time;
 /* Nanoseconds of processor time at which SIGXCPU comes next; 0: never. */
 static uint64_t warns_at;
 
-static int is_alone(void)
-{
-    return !upvm_table() || upvm_in_child;
-}
-
 static long kernels(int which, struct rlimit *limit)
 {
     return upvm_call(SYS_prlimit64, 0, which, 0, (long)limit);
@@ -138,7 +133,7 @@ void upvm_check_time(uint64_t *table)
 int prlimit64(pid_t process, __rlimit_resource_t which, const struct rlimit64 *new,
               struct rlimit64 *old)
 {
-    if (is_alone() || (process && !upvm_is_own(process)))
+    if (!upvm_is_virtual() || (process && !upvm_is_own(process)))
         return upvm_returns(upvm_call(SYS_prlimit64, process, which, (long)new, (long)old));
     struct rlimit before;
     long error = present(which, &before);
@@ -162,7 +157,7 @@ int setrlimit64(__rlimit_resource_t which, const struct rlimit64 *limit)
 /* The kernel's result is 20 less the priority. */
 int getpriority(__priority_which_t which, id_t who)
 {
-    int own = which == PRIO_PROCESS && !is_alone() && upvm_is_own(who);
+    int own = which == PRIO_PROCESS && upvm_is_virtual() && upvm_is_own(who);
     long found = upvm_call(SYS_getpriority, which, own ? 0 : who, 0, 0);
     return found < 0 ? upvm_returns(found) : 20 - found;
 }
@@ -179,9 +174,9 @@ static long be_as_nice(int priority, const char *name)
 int setpriority(__priority_which_t which, id_t who, int priority)
 {
     int own = who == 0 || upvm_is_own(who);
-    if (!is_alone() && which == PRIO_PROCESS && own)
+    if (upvm_is_virtual() && which == PRIO_PROCESS && own)
         return upvm_returns(be_as_nice(priority, "setpriority"));
-    if (!is_alone() && (which == PRIO_PGRP || which == PRIO_USER))
+    if (upvm_is_virtual() && (which == PRIO_PGRP || which == PRIO_USER))
         return upvm_returns(not_permitted("setpriority", "it would change other processes, too"));
     return upvm_returns(upvm_call(SYS_setpriority, which, who, priority, 0));
 }
@@ -191,7 +186,7 @@ int nice(int more)
     int now = getpriority(PRIO_PROCESS, 0), next;
     if (__builtin_add_overflow(now, more, &next))
         next = more;
-    long done = is_alone() ? upvm_call(SYS_setpriority, PRIO_PROCESS, 0, next, 0)
+    long done = !upvm_is_virtual() ? upvm_call(SYS_setpriority, PRIO_PROCESS, 0, next, 0)
                            : be_as_nice(next, "nice");
     if (done == -EACCES)
         done = -EPERM;

@@ -17,12 +17,6 @@
 /* Size of huge pages, unless a map names another. */
 #define HUGE (2ul << 20)
 
-/* A child that is not another program yet has the kernel choose, as an image without a host. */
-static int is_plain(void)
-{
-    return !upvm_table() || upvm_in_child;
-}
-
 /* Returns 1 if these addresses are for the heap and for maps. */
 static int is_own(uintptr_t start, uintptr_t end)
 {
@@ -107,7 +101,7 @@ static long map_at(uintptr_t at, size_t length, uintptr_t whole, int protection,
 static long map(uintptr_t at, size_t length, int protection, int flags, int descriptor,
                 off_t offset)
 {
-    if (is_plain())
+    if (!upvm_is_virtual())
         return upvm_call6(SYS_mmap, at, length, protection, flags, descriptor, offset);
     int fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE);
     if (!(flags & MAP_ANONYMOUS))
@@ -149,7 +143,7 @@ void *mmap(void *at, size_t length, int protection, int flags, int descriptor, o
 
 static long unmap(uintptr_t at, size_t length)
 {
-    if (is_plain())
+    if (!upvm_is_virtual())
         return upvm_call(SYS_munmap, at, length, 0, 0);
     if (at % UPVM_PAGE || !length || length > upvm_limit())
         return -EINVAL;
@@ -229,7 +223,7 @@ static long resize(struct move this)
 
 static long remap(struct move this)
 {
-    if (is_plain())
+    if (!upvm_is_virtual())
         return upvm_call6(SYS_mremap, this.from, this.length, this.more, this.flags, this.to, 0);
     int is_fixed = this.flags & MREMAP_FIXED, stays = this.flags & MREMAP_DONTUNMAP;
     if (this.flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) || !this.more ||
@@ -295,7 +289,7 @@ int madvise(void *at, size_t length, int advice)
 
 static long attach(int segment, uintptr_t at, int flags)
 {
-    if (is_plain())
+    if (!upvm_is_virtual())
         return upvm_call(SYS_shmat, segment, at, flags, 0);
     struct shmid_ds about;
     long result = upvm_call(SYS_shmctl, segment, IPC_STAT, (long)&about, 0);
@@ -330,10 +324,10 @@ void *shmat(int segment, const void *at, int flags)
 
 int shmdt(const void *at)
 {
-    if (!is_plain() && !is_own((uintptr_t)at, (uintptr_t)at))
+    if (upvm_is_virtual() && !is_own((uintptr_t)at, (uintptr_t)at))
         return upvm_returns(-EINVAL);
     long result = upvm_call(SYS_shmdt, (long)at, 0, 0, 0);
-    if (!result && !is_plain()) {
+    if (!result && upvm_is_virtual()) {
         uintptr_t end = upvm_attached((uintptr_t)at);
         if (end)
             done((uintptr_t)at, end, 0);

@@ -77,9 +77,8 @@ static long aside(long number, long *words, int which)
     return upvm_aside_again(number, words[0], words[1], words[2], words[3], words[4], words[5]);
 }
 
-/* The highest number of which it is known whether it was told. */
+/* The highest number whose refusals are reported only once. */
 #define MOST 511
-
 
 /* One line for each number: programs try again and again. */
 static long refused(long number, const char *name, const char *why)
@@ -103,7 +102,7 @@ static long refused(long number, const char *name, const char *why)
 
 static long by_number(long number, long *words)
 {
-    if (!upvm_table() || upvm_in_child)
+    if (!upvm_is_virtual())
         return passed(number, words, NONE);
     switch (number) {
 #define PASSED(number, name, which) case number: return passed(number, words, which);

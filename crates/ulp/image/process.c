@@ -24,7 +24,7 @@ pid_t getpid(void)
 /* A program is one thread, whose number is the process's. */
 pid_t gettid(void)
 {
-    return upvm_table() && !upvm_in_child ? getpid() : (pid_t)upvm_call(SYS_gettid, 0, 0, 0, 0);
+    return upvm_is_virtual() ? getpid() : (pid_t)upvm_call(SYS_gettid, 0, 0, 0, 0);
 }
 
 /* The number that the host chooses: the same wherever the program runs. */
@@ -119,7 +119,7 @@ int prctl(int what, ...)
     for (int word = 0; word < 4; word++)
         words[word] = va_arg(all, unsigned long);
     va_end(all);
-    if (!upvm_table() || upvm_in_child || is_harmless(what, words[0]))
+    if (!upvm_is_virtual() || is_harmless(what, words[0]))
         return upvm_returns(upvm_call6(SYS_prctl, what, words[0], words[1], words[2], words[3], 0));
     switch (what) {
     case PR_SET_NAME:

@@ -86,11 +86,6 @@ void upvm_interrupt_time(void)
         upvm_used();
 }
 
-static int is_alone(void)
-{
-    return !upvm_table() || upvm_in_child;
-}
-
 /* As in the kernel: the number of the process or thread, negated, above three bits. The lowest two
  * say what is counted; with both of them set it is no such clock. */
 static int counts_processor(clockid_t clock)
@@ -100,7 +95,7 @@ static int counts_processor(clockid_t clock)
 
 int upvm_is_own_time(clockid_t clock)
 {
-    if (is_alone())
+    if (!upvm_is_virtual())
         return 0;
     if (clock >= 0)
         return clock == CLOCK_PROCESS_CPUTIME_ID || clock == CLOCK_THREAD_CPUTIME_ID;
@@ -119,7 +114,7 @@ int clock_getres(clockid_t clock, struct timespec *time)
 
 int clock_getcpuclockid(pid_t process, clockid_t *clock)
 {
-    if (!is_alone() && (process == 0 || upvm_is_own(process))) {
+    if (upvm_is_virtual() && (process == 0 || upvm_is_own(process))) {
         *clock = CLOCK_PROCESS_CPUTIME_ID;
         return 0;
     }
@@ -169,7 +164,7 @@ void upvm_child_used(const struct rusage *its)
  * known apart from those of other programs. */
 int getrusage(__rusage_who_t who, struct rusage *used)
 {
-    if (is_alone())
+    if (!upvm_is_virtual())
         return upvm_returns(upvm_call(SYS_getrusage, who, (long)used, 0, 0));
     switch ((int)who) {
     case RUSAGE_SELF:
@@ -192,7 +187,7 @@ static clock_t ticks_of(const struct timeval *time)
 /* The result is a time since some moment, which may look like an error of the kernel's. */
 clock_t times(struct tms *used)
 {
-    if (is_alone())
+    if (!upvm_is_virtual())
         return upvm_call(SYS_times, (long)used, 0, 0, 0);
     if (used)
         *used = (struct tms){.tms_utime = ticks(upvm_used()),

@@ -164,7 +164,7 @@ static long read_one(int descriptor, void *to, size_t count, long offset)
 ssize_t read(int descriptor, void *to, size_t count)
 {
     int real = upvm_real(descriptor);
-    if (!upvm_table() || upvm_in_child)
+    if (!upvm_is_virtual())
         return upvm_returns(upvm_call(SYS_read, real, (long)to, count, 0));
     return upvm_returns(read_one(real, to, count, -1));
 }
@@ -265,7 +265,7 @@ static int is_looked_at(int descriptor)
  * at once, and pipes have room. */
 ssize_t write(int descriptor, const void *bytes, size_t count)
 {
-    if (!upvm_table() || upvm_in_child)
+    if (!upvm_is_virtual())
         return upvm_returns(upvm_call(SYS_write, descriptor, (long)bytes, count, 0));
     if (is_looked_at(descriptor)) {
         long written = upvm_writes(descriptor, bytes, count);
@@ -319,7 +319,7 @@ ssize_t writev(int descriptor, const struct iovec *parts, int count)
 
 void upvm_report(const char *line, unsigned long length)
 {
-    if (upvm_table() && !upvm_in_child && upvm_reports &&
+    if (upvm_is_virtual() && upvm_reports &&
         upvm_real(STDERR_FILENO) == STDERR_FILENO && upvm_reports(line, length) >= 0)
         return;
     int real = upvm_real(STDERR_FILENO);
