@@ -21,8 +21,9 @@ pub struct Usage {
     pub spares: usize,
 }
 
-/// Descriptors of a spare processor: its poll set and its doorbell.
-const OF_A_SPARE: usize = 2;
+/// Number of descriptors of a spare processor: its poll set, its timer, its doorbell, and the
+/// doorbell of its lanes.
+pub const OF_A_SPARE: usize = 4;
 
 impl Usage {
     /// The resources of the process `pid`.

@@ -7,7 +7,7 @@ use upcall_tests::interfaces::latch;
 use upcall_tests::party::Party;
 use upcall_tests::place::eventually;
 use upcall_tests::speech::{Hold, Request};
-use upcall_tests::usage::{Usage, come_to_rest};
+use upcall_tests::usage::{OF_A_SPARE, Usage, come_to_rest};
 
 /// Makes calls that must be served beside handlers that block.
 fn goes_on(client: &mut Party) {
@@ -36,6 +36,28 @@ fn a_client_whose_handlers_block_leaves_processors_for_others() {
         expect(&mut second, "holds-ended", 30);
         goes_on(&mut third);
     }
+}
+
+/// Tests that compare a server's descriptors rely on this number.
+#[test]
+fn each_spare_processor_has_the_same_descriptors() {
+    let _alone = alone();
+    let place = place();
+    let server = place.serve("latch blocks latch");
+    let mut client = bound(&place, "latch");
+    goes_on(&mut client);
+    let before = Usage::of(server.pid());
+    assert_eq!(before.spares, 0, "a server whose handlers have not blocked");
+    client.ask("hold 3").expect_ok("calls");
+    eventually("spare processors with their descriptors", || {
+        let now = Usage::of(server.pid());
+        // A descriptor may be open while the server works on a request.
+        let all = before.descriptors + now.spares * OF_A_SPARE;
+        let has_all = now.spares > 1 && (all..=all + 1).contains(&now.descriptors);
+        has_all.then_some(()).ok_or_else(|| format!("{now:?} after {before:?}"))
+    });
+    client.ask("let-out 3").expect_ok("letting all out");
+    expect(&mut client, "holds-ended", 3);
 }
 
 /// No thread runs while handlers block and no call waits, nor after all handlers have returned.
