@@ -5,7 +5,7 @@
 //! everything that concerns other tasks. The node's worker runs the tasks of one process one after
 //! the other.
 //!
-//! Not supported yet: other hosts, migration.
+//! Not supported yet: other hosts.
 #![forbid(unsafe_code)]
 
 mod asking;
@@ -23,6 +23,7 @@ mod node;
 #[allow(dead_code, reason = "some are for libpvm3 alone")]
 mod ops;
 mod output;
+mod packed;
 mod places;
 mod processes;
 mod programs;

@@ -25,7 +25,7 @@ use upcall_message::Rank;
 /// Maximum time that the other processes may take to report what their tasks do.
 const LONGEST: Duration = Duration::from_secs(1);
 /// The number of the node's own timers. No task has it.
-const NOBODY: u32 = 0;
+pub(super) const NOBODY: u32 = 0;
 
 /// The console and the requests of the first process; see the module.
 pub(crate) struct NodeControl {
@@ -383,7 +383,12 @@ impl Node {
             slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
         };
-        self.tasks.iter().flatten().map(|task| seen(task)).collect()
+        let seated = self.tasks.iter().flatten().map(|task| seen(task));
+        let leaving = self.moving.leaving().map(|task| ShownTask {
+            doing: TaskActivity::Moves,
+            ..seen(task)
+        });
+        seated.chain(leaving).collect()
     }
 }
 
