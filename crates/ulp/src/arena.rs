@@ -17,12 +17,14 @@
 //! A machine with `vm.mmap_rnd_bits` of 32 may have it anywhere above 5.3 TiB. So [`begin`] refuses
 //! where such mappings could come into slots and arenas.
 
+mod foreign;
 mod mapped;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 use crate::layout::{ARENA, ARENA_COUNT, ARENAS, FIRST};
+use foreign::ForeignArena;
 use mapped::{Kernel, MappedArena};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -123,22 +125,42 @@ impl fmt::Display for NoArena {
 
 impl std::error::Error for NoArena {}
 
+/// The reason why a block cannot have a certain address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotPlaced {
+    /// Another block or mapping is there, or in a part of it.
+    InUse,
+    /// There is no memory, or none to keep account of it.
+    NoMemory,
+}
+
 /// The arenas of this process. Blocks come from the first arena with room.
 struct Arenas {
     all: Vec<(ArenaNumber, MappedArena<Kernel>)>,
+    /// Arenas of other processes, in which this process has copies of blocks.
+    foreign: Vec<ForeignArena>,
     /// Whether [`wants_more`] has returned `true` since the last arena was added.
     asked: bool,
 }
 
-static ARENAS_HERE: Mutex<Arenas> = Mutex::new(Arenas { all: Vec::new(), asked: false });
+static ARENAS_HERE: Mutex<Arenas> =
+    Mutex::new(Arenas { all: Vec::new(), foreign: Vec::new(), asked: false });
 
 fn arenas() -> MutexGuard<'static, Arenas> {
     ARENAS_HERE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Arenas {
+    /// The arena of this process's own that an address is in.
+    fn own(&mut self, address: u64) -> Option<&mut MappedArena<Kernel>> {
+        self.all.iter_mut().map(|(_, arena)| arena).find(|arena| arena.contains(address))
+    }
+
     fn add(&mut self, number: ArenaNumber) -> Result<(), NoArena> {
         let refused = |error| NoArena::Kernel { number: number.0, error };
+        if self.foreign.iter().any(|foreign| foreign.number() == number.0) {
+            return Err(refused(Errno::EXIST.into()));
+        }
         self.all.try_reserve(1).map_err(|_| refused(Errno::NOMEM.into()))?;
         let mut arena = MappedArena::new(number.0, Kernel).map_err(refused)?;
         arena.begin().map_err(|error| refused(error.into()))?;
@@ -213,8 +235,47 @@ pub(crate) fn take(size: u32) -> Option<u64> {
 
 /// Gives back what [`take`] has returned for this size.
 pub(crate) fn give(address: u64, size: u32) {
-    let mut arenas = arenas();
-    if let Some((_, arena)) = arenas.all.iter_mut().find(|(_, arena)| arena.contains(address)) {
+    if let Some(arena) = arenas().own(address) {
         arena.give(address, size);
     }
+}
+
+/// Returns `true` if the address is in an arena of this process's own.
+pub(crate) fn is_own(address: u64) -> bool {
+    arenas().own(address).is_some()
+}
+
+/// The first words of the block of 2^`size` bytes that is taken at exactly this address.
+///
+/// Returns `None` if there is no such block in an arena of this process's own. The caller may name
+/// any address. The block may be one of another thread.
+pub(crate) fn first_words(address: u64, size: u32) -> Option<[u64; 2]> {
+    let mut arenas = arenas();
+    let is_block = arenas.own(address)?.has(address, size);
+    // SAFETY: a block is mapped as long as it is taken, and no other thread gives it back while
+    // this one has the lock. If another thread writes the words, any value of them will do.
+    is_block.then(|| unsafe { (address as *const [u64; 2]).read_volatile() })
+}
+
+/// Drops the contents of a block that stays taken, if the block has pages of its own.
+pub(crate) fn empty(address: u64, size: u32) {
+    if let Some(arena) = arenas().own(address) {
+        arena.empty(address, size);
+    }
+}
+
+/// Takes exactly this memory in an arena of another process.
+///
+/// The address is a multiple of 2^`size`. No block is in an arena of this process's own.
+pub(crate) fn take_foreign(address: u64, size: u32) -> Result<(), NotPlaced> {
+    let mut arenas = arenas();
+    if arenas.own(address).is_some() {
+        return Err(NotPlaced::InUse);
+    }
+    foreign::take(&mut arenas.foreign, address, size)
+}
+
+/// Gives back what [`take_foreign`] has taken. The arena goes with its last block.
+pub(crate) fn give_foreign(address: u64, size: u32) {
+    foreign::give(&mut arenas().foreign, address, size);
 }

@@ -4,21 +4,25 @@
 //! (UPVM; V6 here: a message that is sent is not copied).
 //!
 //! ```text
-//! ┌──────────┬──────────┬─────────────────────────┐
-//! │ holders  │  unused  │ data …                  │   64 bytes, 128, 256, … in all
-//! └──────────┴──────────┴─────────────────────────┘
+//! ┌─────────┬──────┬──────────┬───────────────────┐
+//! │ holders │ afar │  thread  │ data …            │   64 bytes, 128, 256, … in all
+//! └─────────┴──────┴──────────┴───────────────────┘
 //! ```
-//! A ULP reads `holders` by itself, 16 bytes before the data: 1 means that it is the only holder.
-//! All else about a block is in the host's own memory: a ULP could overwrite what lies here.
+//! A ULP reads `holders` and `afar` by itself, as one word 16 bytes before the data: 1 means that
+//! it is the only holder, and that no other process has a [copy](twins). All else about a block is
+//! in the host's own memory: a ULP could overwrite what lies here.
 //! Blocks belong to one worker's thread, as do the ULPs that run there, so no count is atomic.
 //! They lie in [arenas](crate::arena). Blocks without a holder are kept for reuse, up to [`KEPT`]
 //! bytes, since the pages of a fresh one come from the kernel one by one.
+
+pub mod twins;
 
 use crate::arena;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::{mem, ptr, slice};
+use twins::Unheld;
 
 /// Bytes before the data.
 const HEAD: usize = 16;
@@ -37,8 +41,12 @@ pub struct Block {
 
 #[repr(C)]
 struct BlockHeader {
-    holders: u64,
-    unused: u64,
+    /// Number of holders in this process.
+    holders: u32,
+    /// 1 if another process may have a copy, so that no ULP writes.
+    afar: u32,
+    /// [`thread`] of the holders.
+    thread: u64,
 }
 
 const _: () = assert!(size_of::<BlockHeader>() == HEAD && size_of::<Option<Block>>() == 8);
@@ -62,6 +70,11 @@ thread_local! {
     static POOL: RefCell<BlockPool> = const { RefCell::new(BlockPool::new()) };
 }
 
+/// A number that no other thread has at this time.
+fn thread() -> u64 {
+    LENT.with(|lent| ptr::from_ref(lent) as u64)
+}
+
 impl Block {
     /// Allocates a block for at least `bytes` bytes, whose contents are unspecified.
     ///
@@ -80,10 +93,19 @@ impl Block {
             arena::take(power)
         })?;
         let word = NonZeroU64::new(address | u64::from(power))?;
-        let block = Self { word, _thread: PhantomData };
         // SAFETY: the memory is long enough, aligned, and not otherwise in use.
-        unsafe { block.head().write(BlockHeader { holders: 1, unused: 0 }) };
-        Some(block)
+        Some(unsafe { Self::begin(word) })
+    }
+
+    /// Makes a block with one holder of memory that is taken.
+    ///
+    /// # Safety
+    /// The memory at the word's address has the word's size, and belongs to this block alone.
+    unsafe fn begin(word: NonZeroU64) -> Self {
+        let block = Self { word, _thread: PhantomData };
+        // SAFETY: the memory is this block's.
+        unsafe { block.head().write(BlockHeader { holders: 1, afar: 0, thread: thread() }) };
+        block
     }
 
     /// Allocates a block that holds these bytes. Returns `None` if there is no memory.
@@ -143,14 +165,16 @@ impl Block {
         (1 << self.power()) - HEAD
     }
 
-    /// Number of holders.
-    pub fn holders(&self) -> u64 {
+    /// Number of holders in this process.
+    pub fn holders(&self) -> u32 {
         // SAFETY: the block lives as long as it is held, and no ULP runs while the host does.
         unsafe { (*self.head()).holders }
     }
 
-    fn hold(&self, more: i64) -> u64 {
-        let holders = self.holders().wrapping_add_signed(more);
+    /// Adds to the number of holders. A number at its maximum stays, and so the block does.
+    fn hold(&self, more: i32) -> u32 {
+        let before = self.holders();
+        let holders = if before == u32::MAX { before } else { before.wrapping_add_signed(more) };
         // SAFETY: as in `holders`.
         unsafe { (*self.head()).holders = holders };
         holders
@@ -176,23 +200,26 @@ impl Clone for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if self.hold(-1) > 0 {
-            return;
+        if self.hold(-1) == 0 && twins::unheld(self.name()) == Unheld::Free {
+            free(self.head() as u64, self.power());
         }
-        let (address, power) = (self.head() as u64, self.power());
-        let kept = POOL.try_with(|pool| {
-            let Ok(mut pool) = pool.try_borrow_mut() else { return false };
-            let bytes = pool.bytes + (1 << power);
-            let keep = bytes <= KEPT && pool.free[power].try_reserve(1).is_ok();
-            if keep {
-                pool.bytes = bytes;
-                pool.free[power].push(address);
-            }
-            keep
-        });
-        if !kept.unwrap_or(false) {
-            arena::give(address, power as u32);
+    }
+}
+
+/// Keeps a block without a holder for reuse, or gives it back to its arena.
+fn free(address: u64, power: usize) {
+    let kept = POOL.try_with(|pool| {
+        let Ok(mut pool) = pool.try_borrow_mut() else { return false };
+        let bytes = pool.bytes + (1 << power);
+        let keep = bytes <= KEPT && pool.free[power].try_reserve(1).is_ok();
+        if keep {
+            pool.bytes = bytes;
+            pool.free[power].push(address);
         }
+        keep
+    });
+    if !kept.unwrap_or(false) {
+        arena::give(address, power as u32);
     }
 }
 

@@ -66,7 +66,7 @@ mod worker;
 
 pub use aside::Aside;
 pub use backtrace::UlpFrame;
-pub use blocks::Block;
+pub use blocks::{Block, twins};
 pub use catching::NotCaught;
 pub use crash::Crash;
 pub use image::{FileStamp, Image, ImageIdentity, NoImage};

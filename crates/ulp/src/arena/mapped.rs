@@ -4,6 +4,7 @@
 //! one to the kernel, so most arenas are one or two mappings. What becomes free goes back: a whole
 //! granule is unmapped, and the pages of a whole span are dropped.
 
+use super::NotPlaced;
 use super::tree::{SPAN, Tree, WHOLE};
 use crate::layout::{ARENA, ARENAS};
 use rustix::io::Errno;
@@ -71,6 +72,45 @@ impl<M: ArenaMemory> MappedArena<M> {
         }
     }
 
+    /// Takes exactly this memory, a multiple of its size.
+    pub(super) fn take_this(&mut self, address: u64, size: u32) -> Result<(), NotPlaced> {
+        let at = address - self.start;
+        if !self.tree.fits_at(at, size) {
+            return Err(NotPlaced::InUse);
+        }
+        self.map(at, size).map_err(|error| match error {
+            Errno::EXIST => NotPlaced::InUse,
+            _ => NotPlaced::NoMemory,
+        })?;
+        self.tree.take_this(at, size).inspect_err(|_| self.clear(at, size))
+    }
+
+    /// Returns `true` if exactly this memory is taken as one block.
+    ///
+    /// The place of another mapping is no block.
+    pub(super) fn has(&self, address: u64, size: u32) -> bool {
+        let at = address - self.start;
+        at.is_multiple_of(1 << size)
+            && self.tree.has(at, size)
+            && self.run(granules_of(at, size), false).is_none()
+    }
+
+    /// Drops the contents of a block that stays taken, if it has whole spans.
+    pub(super) fn empty(&mut self, address: u64, size: u32) {
+        if size >= SPAN && self.has(address, size) {
+            self.memory.empty(self.around(address - self.start, size));
+        }
+    }
+
+    /// Unmaps all. Returns `false` if something is taken, or the kernel keeps a part mapped.
+    pub(super) fn end(&mut self) -> bool {
+        let is_free = self.tree.is_free(0, WHOLE);
+        if is_free {
+            self.unmap(0, WHOLE);
+        }
+        is_free && self.run(0..GRANULES, true).is_none()
+    }
+
     /// Frees what [`take`](Self::take) has returned for this size.
     ///
     /// Returns `false`, and changes nothing, if no such memory is taken.
@@ -79,13 +119,18 @@ impl<M: ArenaMemory> MappedArena<M> {
         if !at.is_multiple_of(1 << size) || !self.tree.give(at, size) {
             return false;
         }
+        self.clear(at, size);
+        true
+    }
+
+    /// Unmaps the granules around a free place, or drops its spans, as far as they are free.
+    fn clear(&mut self, at: u64, size: u32) {
         let (granules, spans) = (size.max(GRANULE), size.max(SPAN));
         if self.tree.is_free(at, granules) {
             self.unmap(at, granules);
         } else if self.tree.is_free(at, spans) {
             self.memory.empty(self.around(at, spans));
         }
-        true
     }
 
     /// Maps what is not mapped yet of the granules around a place, or nothing more.

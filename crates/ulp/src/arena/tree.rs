@@ -12,6 +12,7 @@
 //! itself. So zeros stand for memory that is wholly free. A node that is taken as one block has no
 //! free place, and its children are zeros. By that the tree refuses to free what is not taken.
 
+use super::NotPlaced;
 use crate::layout::ARENA;
 use std::io;
 use std::ptr::NonNull;
@@ -69,41 +70,74 @@ impl Tree {
     /// Returns `None` if there is no room, or no memory for the tree of a span.
     pub(super) fn take(&mut self, size: u32) -> Option<u64> {
         let at = self.spot(size)?;
+        self.put(at, size)?;
+        Some(at)
+    }
+
+    /// Takes exactly this place, a multiple of its size.
+    pub(super) fn take_this(&mut self, at: u64, size: u32) -> Result<(), NotPlaced> {
+        if self.fits_at(at, size) {
+            self.put(at, size).ok_or(NotPlaced::NoMemory)
+        } else {
+            Err(NotPlaced::InUse)
+        }
+    }
+
+    /// Takes a free place. Returns `None` if there is no memory for the tree of a span.
+    fn put(&mut self, at: u64, size: u32) -> Option<()> {
         if size >= SPAN {
             set(self.nodes.get_mut(), node_of(at, size, WHOLE), full(size));
-            return Some(at);
+            return Some(());
         }
         let span = self.open((at >> SPAN) as usize)?;
         let left = set(span, node_of(at % (1 << SPAN), size, SPAN), full(size));
         set(self.nodes.get_mut(), node_of(at, SPAN, WHOLE), left);
-        Some(at)
+        Some(())
     }
 
     /// Frees a block. Returns `false` if there is none of this size there.
     pub(super) fn give(&mut self, at: u64, size: u32) -> bool {
-        let number = (at >> SPAN) as usize;
-        let (top, span) = (self.nodes.get_mut(), self.spans.get_mut(number));
-        if size >= SPAN {
-            let node = node_of(at, size, WHOLE);
-            let is_open = size == SPAN && span.is_some_and(|span| span.is_some());
-            let taken = is_taken(top, node, size) && !is_open;
-            if taken {
-                set(top, node, 0);
-            }
-            return taken;
-        }
-        let Some(known) = span else { return false };
-        let Some(span) = known else { return false };
-        let node = node_of(at % (1 << SPAN), size, SPAN);
-        if !is_taken(&span[..], node, size) {
+        if !self.has(at, size) {
             return false;
         }
-        let left = set(&mut span[..], node, 0);
+        let top = self.nodes.get_mut();
+        if size >= SPAN {
+            set(top, node_of(at, size, WHOLE), 0);
+            return true;
+        }
+        let Some(known) = self.spans.get_mut((at >> SPAN) as usize) else { return false };
+        let Some(span) = known else { return false };
+        let left = set(&mut span[..], node_of(at % (1 << SPAN), size, SPAN), 0);
         set(top, node_of(at, SPAN, WHOLE), left);
         if left == 0 {
             *known = None;
         }
         true
+    }
+
+    /// Returns `true` if exactly this place, a multiple of its size, is taken as one block.
+    pub(super) fn has(&self, at: u64, size: u32) -> bool {
+        match self.span(at) {
+            Some(span) if size < SPAN => {
+                is_taken(span, node_of(at % (1 << SPAN), size, SPAN), size)
+            }
+            Some(_) if size == SPAN => false,
+            _ => size >= SPAN && is_taken(self.nodes.get(), node_of(at, size, WHOLE), size),
+        }
+    }
+
+    /// Returns `true` if nothing of this place, a multiple of its size, is taken.
+    pub(super) fn fits_at(&self, at: u64, size: u32) -> bool {
+        match self.span(at) {
+            Some(span) if size < SPAN => fits_in(span, at % (1 << SPAN), size, SPAN),
+            _ => fits_in(self.nodes.get(), at, size.max(SPAN), WHOLE),
+        }
+    }
+
+    /// The tree of the span that an offset lies in, if smaller blocks use that span.
+    fn span(&self, at: u64) -> Option<&[u8]> {
+        let span = self.spans.get((at >> SPAN) as usize)?.as_deref()?;
+        Some(&span[..])
     }
 
     /// Returns `true` if the place of this size around `at`, a span or more, is wholly free.
@@ -158,6 +192,13 @@ fn find(nodes: &[u8], whole: u32, wanted: u32) -> (usize, u32) {
         node += usize::from(!fits(nodes[node], size, wanted));
     }
     (node, size)
+}
+
+/// Returns `true` if the tree over `whole` has nothing taken in this place.
+fn fits_in(nodes: &[u8], at: u64, size: u32, whole: u32) -> bool {
+    // Below a block, all bytes are zeros too.
+    let is_in_block = |above: u32| is_taken(nodes, node_of(at, above, whole), above);
+    nodes[node_of(at, size, whole)] == 0 && !(size + 1..=whole).any(is_in_block)
 }
 
 /// Sets a node's byte, and those above it. Returns the root's.
