@@ -40,7 +40,7 @@ mod tid;
 pub mod tools;
 mod wire;
 
-pub use asking::{MachineRequestError, halt, kill, machines, memory, signal, tid};
+pub use asking::{MachineRequestError, halt, kill, machines, memory, move_task, signal, tid};
 pub use machine::TaskPlacement;
 pub use processes::run_member;
 pub use room::make_room;

@@ -216,6 +216,7 @@ impl Node {
                 self.look_outside(false);
                 self.hear_of_ends();
                 self.end_late_moves();
+                self.shuffle();
             }
             self.attend_desk();
             if self.moving.is_at_work() {
@@ -236,6 +237,7 @@ impl Node {
                     None => {
                         self.give_blocks_back();
                         self.end_late_moves();
+                        self.shuffle();
                         self.look_outside(true);
                     }
                 },

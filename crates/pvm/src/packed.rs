@@ -198,9 +198,9 @@ pub(crate) fn pack(
     let pages = task.ulp.pages(&ulp)?;
     let (mut blocks, mut handles) = (Vec::<Block>::new(), Vec::new());
     for held in task.held.slots() {
-        let known = |block: &Block| blocks.iter().position(|one| one.name() == block.name());
         handles.push(held.map(|block| {
-            known(block).unwrap_or_else(|| {
+            let known = blocks.iter().position(|one| one.name() == block.name());
+            known.unwrap_or_else(|| {
                 blocks.push(block.clone());
                 blocks.len() - 1
             }) as u32
@@ -217,11 +217,7 @@ pub(crate) fn pack(
         if others {
             block.share_afar();
         }
-        SentBlock {
-            name: block.name(),
-            owner: owner_of(block),
-            is_shared: block.is_shared_afar(),
-        }
+        SentBlock { name: block.name(), owner: owner_of(block), is_shared: block.is_shared_afar() }
     });
     let sent = sent.collect::<Vec<_>>();
     let page_parts = pages.calls(PIECE);
@@ -435,7 +431,8 @@ impl ArrivingTask {
     /// The reason why the task cannot run here.
     pub(crate) fn finish(self, tid: Tid) -> Result<Task, Refusal> {
         let Self { packed, image, ulp, blocks, inbox, message, sum } = self;
-        let is_whole = |one: &ArrivingBlock| one.next.is_none_or(|next| next == one.block.capacity());
+        let is_whole =
+            |one: &ArrivingBlock| one.next.is_none_or(|next| next == one.block.capacity());
         let sum = sum.filter(|_| message.is_empty() && blocks.iter().all(is_whole));
         let ulp = ulp.finish(sum.ok_or(Refusal::Damaged)?).map_err(|why| refusal(&why))?;
         let mut slots = Vec::new();

@@ -190,8 +190,7 @@ fn read_parcel(arrived: &Arrived<'_, '_>) -> Option<Stamped> {
         _ => Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)),
     };
     let length = if block.is_some() { length } else { 0 };
-    let message =
-        TaskMessage { source, destination, tag, context, encoding, wait, block, length };
+    let message = TaskMessage { source, destination, tag, context, encoding, wait, block, length };
     Some(Stamped { stamp, came: RemoteArrival::Message(arrived.from(), message) })
 }
 

@@ -5,6 +5,7 @@
 //! without those that do not answer.
 
 use super::Node;
+use super::moving::MoveAsker;
 use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
@@ -271,6 +272,12 @@ impl Node {
                     Err(why) => MachineReply::Refused(why.into()),
                 }
             }
+            MachineRequest::Move { tid, rank } => {
+                let asker = MoveAsker::Visitor(visitor);
+                // No task has a number that is none.
+                let tid = Tid::of(tid).unwrap_or(CONSOLE);
+                return self.move_task(asker, tid, rank as Rank);
+            }
         };
         visitor.answer(&answer);
     }
@@ -384,10 +391,10 @@ impl Node {
             stays: task::is_spared(&task.options),
         };
         let seated = self.tasks.iter().flatten().map(|task| seen(task));
-        let leaving = self.moving.leaving().map(|task| ShownTask {
-            doing: TaskActivity::Moves,
-            ..seen(task)
-        });
+        let leaving = self
+            .moving
+            .leaving()
+            .map(|task| ShownTask { doing: TaskActivity::Moves, ..seen(task) });
         seated.chain(leaving).collect()
     }
 }

@@ -3,8 +3,8 @@
 use super::{Node, SIGTERM, TaskEnd};
 use crate::error;
 use crate::machine::{Machine, Started};
-use crate::packed::PackedHead;
 use crate::ops;
+use crate::packed::PackedHead;
 use crate::places::{TaskLocation, TaskPlaces};
 use crate::remote::{ControlMessage, MachineLink, RemoteArrival, Stamped, TaskSpec};
 use crate::report::report_line;

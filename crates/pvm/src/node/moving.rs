@@ -27,8 +27,10 @@
 
 mod errands;
 mod packing;
+mod trials;
 
 pub(super) use self::errands::MoveAsker;
+use self::trials::MoveTrials;
 use super::Node;
 use crate::moves::{
     KeptMessage, MoveEffect, MoveLimits, MoveMessage, Moves, Pin, TakenMessages, TaskPlace,
@@ -74,6 +76,7 @@ pub(super) struct NodeMoves {
     askers: HashMap<u64, MoveAsker>,
     /// The number of the last request.
     last: u64,
+    trials: MoveTrials,
 }
 
 /// A task that does not run until a move is decided.
@@ -100,6 +103,7 @@ impl NodeMoves {
             numbers: HashMap::new(),
             askers: HashMap::new(),
             last: 0,
+            trials: MoveTrials::of_environment(rank),
         }
     }
 
@@ -170,6 +174,7 @@ impl Node {
         loop {
             self.moving.carries_out = true;
             while let Some(effect) = self.moving.effects.pop_front() {
+                self.moving.trials.before(&effect);
                 self.carry_out(effect);
             }
             self.moving.carries_out = false;
@@ -441,7 +446,9 @@ impl Node {
                 let count = brought.late.len() + brought.carried.len();
                 let packed = postcard::from_bytes(&contents).ok();
                 self.moving.taken = packed.filter(|_| count == messages as usize);
-                self.drive(|moves, effects| moves.take(from, (tid, epoch, parts), brought, effects));
+                self.drive(|moves, effects| {
+                    moves.take(from, (tid, epoch, parts), brought, effects)
+                });
                 self.moving.taken = None;
             }
         }

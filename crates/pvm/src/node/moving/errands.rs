@@ -18,6 +18,8 @@ pub(in crate::node) enum MoveAsker {
     Visitor(Visitor),
     /// The console, or a task (`upvm_migrate`), whose question waits for the answer.
     Asks(Tid),
+    /// The machine itself.
+    Nobody,
 }
 
 impl Node {
@@ -74,7 +76,7 @@ impl Node {
                 let code = result.map_or_else(code_of, |_| error::OK);
                 self.answer(asker, code, Packet::default());
             }
-            None => {}
+            Some(MoveAsker::Nobody) | None => {}
         }
     }
 }
