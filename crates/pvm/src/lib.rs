@@ -44,7 +44,7 @@ pub use asking::{MachineRequestError, halt, kill, machines, memory, move_task, s
 pub use machine::TaskPlacement;
 pub use processes::run_member;
 pub use room::make_room;
-pub use shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
+pub use shown::{MoveCost, ShownMachine, ShownTask, TaskActivity, WantedMessage};
 pub use sizes::{BadTaskSize, MemorySize, StackSize};
 pub use start::{NotRun, Start};
 pub use tid::{MOST_PROCESSES, Tid};

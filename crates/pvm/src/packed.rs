@@ -102,6 +102,8 @@ pub(crate) struct PackedTask {
     output: Output,
     child_output: Output,
     options: Vec<(i32, i32)>,
+    /// When the task was stopped, by the kernel's clock.
+    pub(crate) stopped: Duration,
     pub(crate) blocks: Vec<SentBlock>,
     /// Indices into `blocks`, by handle.
     handles: Vec<Option<u32>>,
@@ -243,6 +245,7 @@ pub(crate) fn pack(
         output: task.output.clone(),
         child_output: task.child_output.clone(),
         options: task.options.clone(),
+        stopped: Duration::ZERO,
         blocks: sent,
         handles,
     };
@@ -317,6 +320,8 @@ pub(crate) struct ArrivingTask {
     /// What has arrived of the next message.
     message: Vec<u8>,
     sum: Option<PageSum>,
+    /// Number of bytes that have arrived.
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -358,8 +363,8 @@ impl PackedTask {
                 Adopted::Empty(block) => ArrivingBlock { block, next: Some(0) },
             });
         }
-        let (inbox, message, sum) = (VecDeque::new(), Vec::new(), None);
-        Ok(ArrivingTask { packed: self, image, ulp, blocks, inbox, message, sum })
+        let (inbox, message, sum, bytes) = (VecDeque::new(), Vec::new(), None, 0);
+        Ok(ArrivingTask { packed: self, image, ulp, blocks, inbox, message, sum, bytes })
     }
 }
 
@@ -367,6 +372,11 @@ impl ArrivingTask {
     /// The task's own folder, if it has one.
     pub(crate) fn folder(&self) -> Option<&PackedFolder> {
         self.packed.folder.as_ref()
+    }
+
+    /// When the task was stopped, by the kernel's clock, and the number of bytes that have arrived.
+    pub(crate) fn since(&self) -> (Duration, u64) {
+        (self.packed.stopped, self.bytes)
     }
 
     /// The blocks of which this process has copies now.
@@ -379,6 +389,7 @@ impl ArrivingTask {
     /// # Errors
     /// The reason why the task cannot run here.
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        self.bytes += bytes.len() as u64;
         let (head, contents) = postcard::take_from_bytes(bytes).map_err(|_| Refusal::Damaged)?;
         match head {
             PartHead::Pages(runs) => self.fill_pages(&runs, contents),
@@ -430,7 +441,7 @@ impl ArrivingTask {
     /// # Errors
     /// The reason why the task cannot run here.
     pub(crate) fn finish(self, tid: Tid) -> Result<Task, Refusal> {
-        let Self { packed, image, ulp, blocks, inbox, message, sum } = self;
+        let Self { packed, image, ulp, blocks, inbox, message, sum, .. } = self;
         let is_whole =
             |one: &ArrivingBlock| one.next.is_none_or(|next| next == one.block.capacity());
         let sum = sum.filter(|_| message.is_empty() && blocks.iter().all(is_whole));

@@ -315,6 +315,7 @@ impl Node {
                 machine.arenas.push(arena);
                 self.tell(from, ControlMessage::Arena { number });
             }
+            ControlMessage::Arrived { tid, cost } => self.note_cost(tid, cost),
             ControlMessage::Left { tid } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects))
             }

@@ -38,10 +38,11 @@ use crate::moves::{
 use crate::packed::{ArrivingTask, PackedHead, PackedParts, PackedTask};
 use crate::places::TaskLocation;
 use crate::remote::ControlMessage;
+use crate::shown::MoveCost;
 use crate::task::{Task, TaskMessage, TaskState};
 use crate::tid::Tid;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall_message::Rank;
 use upcall_ulp::{NotTaken, ProcessNumber, UlpPin};
 
@@ -73,7 +74,9 @@ pub(super) struct NodeMoves {
     /// Process numbers of tasks that have left.
     numbers: HashMap<Tid, ProcessNumber>,
     /// Who has asked for each open move, in the first process.
-    askers: HashMap<u64, MoveAsker>,
+    askers: HashMap<u64, (MoveAsker, Instant)>,
+    /// What the moves have cost that are not over, as the new processes have reported.
+    costs: HashMap<Tid, MoveCost>,
     /// The number of the last request.
     last: u64,
     trials: MoveTrials,
@@ -84,6 +87,8 @@ struct StoppedTask {
     task: Box<Task>,
     /// What is sent of it, if it leaves.
     leaves: Option<Box<(PackedTask, PackedParts)>>,
+    /// When it was stopped, by the clock that all processes have, and the bytes that were sent.
+    since: (Duration, u64),
 }
 
 impl NodeMoves {
@@ -102,6 +107,7 @@ impl NodeMoves {
             brought: BTreeMap::new(),
             numbers: HashMap::new(),
             askers: HashMap::new(),
+            costs: HashMap::new(),
             last: 0,
             trials: MoveTrials::of_environment(rank),
         }
@@ -128,6 +134,12 @@ impl NodeMoves {
         let leaves = |one: &&StoppedTask| one.leaves.is_some();
         self.stopped.values().filter(leaves).map(|one| &*one.task)
     }
+}
+
+/// The time of the kernel's clock, which all processes share.
+fn now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// What keeps a task in its process, as far as that is known without its ULP's state.
@@ -339,6 +351,7 @@ impl Node {
     }
 
     fn stop(&mut self, tid: Tid, seat: u32, is_interrupted: bool) -> StopTry {
+        let stopped = now();
         // An interrupted task may have unread letters.
         self.read_letters(seat);
         let Some(task) = self.tasks[seat as usize].as_deref_mut() else { return StopTry::Later };
@@ -356,14 +369,16 @@ impl Node {
             }
             Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
         };
-        let Some((packed, parts)) = self.pack(seat, state) else {
+        let Some((mut packed, parts)) = self.pack(seat, state) else {
             return StopTry::Pinned(Pin::Descriptor);
         };
+        packed.stopped = stopped;
         let count = parts.count();
         let Some(task) = self.unseat(seat) else { return StopTry::Later };
         self.moving.seats.remove(&tid);
         let leaves = Some(Box::new((packed, parts)));
-        self.moving.stopped.insert(tid, StoppedTask { task, leaves });
+        let stopped = StoppedTask { task, leaves, since: (stopped, 0) };
+        self.moving.stopped.insert(tid, stopped);
         self.drive(|moves, effects| moves.frozen(tid, count, effects));
         StopTry::Stopped
     }
@@ -384,7 +399,16 @@ impl Node {
     fn run_again(&mut self, tid: Tid) {
         // A task that has not stopped yet need not.
         self.moving.stopping.retain(|(one, _)| *one != tid);
-        let Some(StoppedTask { task, .. }) = self.moving.stopped.remove(&tid) else { return };
+        let Some(StoppedTask { task, leaves, since: (stopped, bytes) }) =
+            self.moving.stopped.remove(&tid)
+        else {
+            return;
+        };
+        if leaves.is_none() {
+            let (pause, total) = (now().saturating_sub(stopped), Duration::ZERO);
+            let cost = MoveCost { pause, total, bytes };
+            self.tell_first(ControlMessage::Arrived { tid, cost });
+        }
         let seat = self.sit(task);
         self.moving.seats.insert(tid, seat);
         let Some(task) = self.tasks[seat as usize].as_deref() else { return };
@@ -407,7 +431,7 @@ impl Node {
     fn free(&mut self, tid: Tid) {
         self.moving.stopping.retain(|(one, _)| *one != tid);
         self.moving.arriving.remove(&tid);
-        if let Some(StoppedTask { task, leaves }) = self.moving.stopped.remove(&tid)
+        if let Some(StoppedTask { task, leaves, .. }) = self.moving.stopped.remove(&tid)
             && leaves.is_some()
         {
             let Task { ulp, .. } = *task;

@@ -7,6 +7,7 @@ use crate::error;
 use crate::moves::{MoveLimits, NotMoved};
 use crate::node::control::NOBODY;
 use crate::remote::ControlMessage;
+use crate::shown::MoveCost;
 use crate::tid::Tid;
 use crate::wire::Packet;
 use std::time::Instant;
@@ -38,8 +39,9 @@ impl Node {
     pub(in crate::node) fn move_task(&mut self, asker: MoveAsker, tid: Tid, to: Rank) {
         self.moving.last += 1;
         let (number, now) = (self.moving.last, self.moving.since.elapsed());
-        self.moving.askers.insert(number, asker);
-        self.at(Instant::now() + MoveLimits::default().within, NOBODY);
+        let begun = Instant::now();
+        self.moving.askers.insert(number, (asker, begun));
+        self.at(begun + MoveLimits::default().within, NOBODY);
         self.drive(|moves, effects| moves.request(number, tid, to, now, effects));
     }
 
@@ -64,19 +66,29 @@ impl Node {
         }
     }
 
+    /// Notes what a move has cost, until it is over.
+    pub(in crate::node) fn note_cost(&mut self, tid: Tid, cost: MoveCost) {
+        if self.moving.moves.is_moving(tid) {
+            self.moving.costs.insert(tid, cost);
+        }
+    }
+
     /// Answers the one who has asked for a move.
     pub(super) fn report_move(&mut self, number: u64, tid: Tid, result: Result<Rank, NotMoved>) {
-        match self.moving.askers.remove(&number) {
-            Some(MoveAsker::Visitor(visitor)) => visitor.answer(&match result {
-                Ok(_) => MachineReply::Done(1),
+        let mut cost = self.moving.costs.remove(&tid).unwrap_or_default();
+        let Some((asker, begun)) = self.moving.askers.remove(&number) else { return };
+        cost.total = begun.elapsed();
+        match asker {
+            MoveAsker::Visitor(visitor) => visitor.answer(&match result {
+                Ok(_) => MachineReply::Moved(cost),
                 Err(NotMoved::NoTask) => MachineReply::Done(0),
                 Err(why) => MachineReply::Refused(format!("{tid} was not moved: {why}")),
             }),
-            Some(MoveAsker::Asks(asker)) => {
+            MoveAsker::Asks(asker) => {
                 let code = result.map_or_else(code_of, |_| error::OK);
                 self.answer(asker, code, Packet::default());
             }
-            Some(MoveAsker::Nobody) | None => {}
+            MoveAsker::Nobody => {}
         }
     }
 }

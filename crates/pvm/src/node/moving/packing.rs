@@ -59,7 +59,8 @@ impl Node {
 
     /// Sends the next part of a stopped task.
     pub(super) fn send_part(&mut self, to: Rank, (tid, epoch, at): (Tid, u64, u32)) {
-        let Some(StoppedTask { task, leaves: Some(leaves) }) = self.moving.stopped.get_mut(&tid)
+        let Some(StoppedTask { task, leaves: Some(leaves), .. }) =
+            self.moving.stopped.get_mut(&tid)
         else {
             return;
         };
@@ -103,7 +104,7 @@ impl Node {
     pub(super) fn finish(&mut self, tid: Tid) {
         // It was refused before.
         let Some(task) = self.moving.arriving.remove(&tid) else { return };
-        let folder = task.folder().cloned();
+        let (folder, since) = (task.folder().cloned(), task.since());
         let whole = task.finish(tid).and_then(|mut task| {
             if let Some(folder) = folder {
                 task.folder = Some(self.same_folder(&folder)?);
@@ -115,7 +116,7 @@ impl Node {
                 if task.umask.is_some() {
                     self.learn_umask();
                 }
-                let stopped = StoppedTask { task: Box::new(task), leaves: None };
+                let stopped = StoppedTask { task: Box::new(task), leaves: None, since };
                 self.moving.stopped.insert(tid, stopped);
                 self.drive(|moves, effects| moves.ready(tid, effects));
                 self.learn_rank(tid);
