@@ -17,13 +17,15 @@
 //! the addresses of its hollow blocks taken. No function here blocks.
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 use super::{Block, BlockHeader, LEAST, LENT, free, thread};
 use crate::arena::{self, NotPlaced};
 use crate::layout::{ARENA, ARENA_COUNT, ARENAS};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::{fmt, mem, ptr};
@@ -221,8 +223,8 @@ struct BlockTwins {
     lent: HashMap<BlockName, LentBlock>,
     /// Owners of the blocks here that are in arenas of other processes.
     foreign: HashMap<BlockName, u32>,
-    /// Owners of such blocks that are no longer here, and have not been reported.
-    returned: HashMap<BlockName, u32>,
+    /// Such blocks that are no longer here, and have not been reported to their owners.
+    returned: HashSet<(u32, BlockName)>,
 }
 
 thread_local! {
@@ -281,9 +283,7 @@ impl BlockTwins {
         })?;
         self.foreign.insert(name, owner);
         // What the owner has not been told did not happen.
-        if self.returned.get(&name) == Some(&owner) {
-            self.returned.remove(&name);
-        }
+        self.returned.remove(&(owner, name));
         // SAFETY: the memory was taken just now.
         Ok(Adopted::Empty(unsafe { Block::begin(word) }))
     }
@@ -317,7 +317,7 @@ impl BlockTwins {
         arena::give_foreign(name.address, name.size);
         // Without memory for the report, the owner keeps the address, which does no harm.
         if self.returned.try_reserve(1).is_ok() {
-            self.returned.insert(name, owner);
+            self.returned.insert((owner, name));
         }
         self.count();
         Unheld::Stays
@@ -405,7 +405,7 @@ pub fn process_ended(process: u32) {
 /// again before this call is not among them. They are in order.
 pub fn take_returned() -> Vec<(u32, BlockName)> {
     let returned = with_twins(|twins| mem::take(&mut twins.returned));
-    let mut returned = returned.into_iter().map(|(name, owner)| (owner, name)).collect::<Vec<_>>();
+    let mut returned = returned.into_iter().collect::<Vec<_>>();
     returned.sort_unstable();
     returned
 }
