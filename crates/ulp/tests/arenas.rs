@@ -233,6 +233,7 @@ fn be_second() -> ! {
             "adopt" => match Block::adopt(name, 1) {
                 Ok(Adopted::Empty(block)) => {
                     block.fill(0, &block.address().to_le_bytes()).unwrap();
+                    block.filled();
                     blocks.push(block);
                     "empty".to_owned()
                 }

@@ -3,7 +3,7 @@
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const ROUNDS: usize = 4000;
+const ROUNDS: usize = 2000;
 
 /// Numbers below a limit that look random, the same ones for each seed.
 fn dice(mut state: u64) -> impl FnMut(usize) -> usize {
@@ -21,6 +21,8 @@ struct Expected {
     processes: BTreeSet<u32>,
     owner: u32,
     is_shared: bool,
+    /// Whether all contents are there.
+    is_filled: bool,
 }
 
 impl Expected {
@@ -42,26 +44,29 @@ impl Expected {
     fn returned(&mut self, process: u32) {
         if self.processes.remove(&process) && self.processes.is_empty() {
             self.is_shared = false;
+            // The block is like any other of this process.
+            self.is_filled = true;
         }
     }
 
     fn adopt(&mut self, name: BlockName, owner: u32) {
-        let block = match Block::adopt(name, owner) {
-            Ok(Adopted::Here(block)) => {
-                assert!(!self.holders.is_empty());
-                self.is_shared = true;
-                block
-            }
-            Ok(Adopted::Empty(block)) => {
-                assert!(self.holders.is_empty());
-                self.is_shared = false;
+        let is_held = !self.holders.is_empty();
+        self.is_filled &= is_held;
+        self.is_shared = is_held;
+        self.holders.push(match Block::adopt(name, owner) {
+            Ok(Adopted::Here(block)) if self.is_filled => block,
+            Ok(Adopted::Empty(block)) if !self.is_filled => {
                 // What is written here is all that is in this block.
                 block.fill(0, &name.address.to_le_bytes()).unwrap();
                 block
             }
-            Err(error) => panic!("{name:x?}: {error}"),
-        };
-        self.holders.push(block);
+            other => panic!("{name:x?}: {other:?}"),
+        });
+    }
+
+    fn filled(&mut self) {
+        self.holders.iter().for_each(Block::filled);
+        self.is_filled |= !self.holders.is_empty();
     }
 
     fn check(&self, name: BlockName) {
@@ -83,14 +88,16 @@ fn own_blocks_are_as_a_model_of_them_says() {
                 let block = Block::new([8, 100, 70_000][dice(3)]).unwrap();
                 block.fill(0, &block.name().address.to_le_bytes()).unwrap();
                 let name = block.name();
-                let before =
-                    all.insert(name, Expected { holders: vec![block], ..Expected::default() });
+                let before = all.insert(
+                    name,
+                    Expected { holders: vec![block], is_filled: true, ..Expected::default() },
+                );
                 assert!(before.is_none(), "{name:x?} is in use");
             }
             let name = *all.keys().nth(dice(all.len())).unwrap();
             let one = all.get_mut(&name).unwrap();
             let process = dice(4) as u32;
-            match dice(8) {
+            match dice(9) {
                 0..2 => one.drop_one(),
                 2 => one.clone_one(),
                 3 => {
@@ -111,6 +118,7 @@ fn own_blocks_are_as_a_model_of_them_says() {
                     assert_eq!(Block::adopt(name, 9).unwrap_err(), NotAdopted::NotLent);
                 }
                 6 => one.adopt(name, 9),
+                7 => one.filled(),
                 _ => {
                     one.is_shared |= !one.holders.is_empty();
                     one.holders.iter().for_each(Block::share_afar);
@@ -158,10 +166,10 @@ fn twins_are_as_a_model_of_them_says() {
                         continue;
                     };
                     let one = all.get_mut(&name).unwrap();
-                    if dice(3) == 0 {
-                        one.clone_one()
-                    } else {
-                        one.drop_one()
+                    match dice(4) {
+                        0 => one.clone_one(),
+                        1 => one.filled(),
+                        _ => one.drop_one(),
                     }
                     if one.holders.is_empty() {
                         returned.insert((one.owner, name));

@@ -37,6 +37,14 @@ fn empty(name: BlockName, owner: u32) -> Block {
     }
 }
 
+/// As [`empty`], with all contents.
+#[track_caller]
+fn whole(name: BlockName, owner: u32) -> Block {
+    let block = empty(name, owner);
+    block.filled();
+    block
+}
+
 #[track_caller]
 fn here(name: BlockName, owner: u32) -> Block {
     match Block::adopt(name, owner) {
@@ -119,6 +127,7 @@ fn a_hollow_block_has_no_contents_and_comes_back_to_its_address() {
             assert_eq!(block.read(bytes), Some(vec![0; bytes]));
         }
         block.fill(bytes - 3, b"end").unwrap();
+        block.filled();
         // Process 1 has a copy too, so this one may come again.
         assert_eq!(here(name, 9).read(bytes).unwrap().last_chunk(), Some(b"end"));
         assert_eq!(block.holders(), 1);
@@ -155,7 +164,7 @@ fn holders_may_write_again_when_the_last_other_process_has_returned_the_block() 
 #[test]
 fn a_twin_is_reported_to_its_owner_when_it_has_no_holder_and_its_arena_ends_with_the_last_one() {
     let names = [name(arena_at(220), 6), name(arena_at(220) + (1 << 30), 21)];
-    let [first, second] = names.map(|name| empty(name, 5));
+    let [first, second] = names.map(|name| whole(name, 5));
     assert_eq!(mappings(220), 2);
     first.fill(0, b"one").unwrap();
     let again = here(names[0], 5);
@@ -200,14 +209,42 @@ fn only_a_block_with_one_holder_is_filled_and_only_within_its_bounds() {
         assert_eq!(block.fill(offset, &vec![3; bytes]), Err(NotFilled::Bounds));
     }
     assert_eq!(block.lent(4, |_| block.fill(0, &[4])), Some(Err(NotFilled::Held)));
-    let other = block.clone();
-    assert_eq!(block.fill(0, &[4]), Err(NotFilled::Held));
-    drop(other);
     block.share_afar();
     block.fill(0, &[5]).unwrap();
     let [mut all, end] = [vec![1; 110], vec![2; 2]];
     all[0] = 5;
     assert_eq!(block.read(112), Some([all, end].concat()));
+    // Other blocks than twins.
+    let own = Block::of(&[1; SMALL]).unwrap();
+    own.fill(1, &[2]).unwrap();
+    let other = own.clone();
+    assert_eq!(own.fill(2, &[3]), Err(NotFilled::Held));
+    assert_eq!(other.read(3), Some(vec![1, 2, 1]));
+}
+
+#[test]
+fn who_adopts_a_block_while_it_is_filled_fills_it_too() {
+    let own = lent(SMALL, false).name();
+    for name in [name(arena_at(227), 6), own] {
+        let first = empty(name, 1);
+        first.fill(0, b"con").unwrap();
+        let Ok(Adopted::Empty(second)) = Block::adopt(name, 1) else { panic!("filled") };
+        assert_eq!((second.holders(), second.is_shared_afar()), (2, true));
+        second.fill(0, b"cont").unwrap();
+        // The first one is never completed.
+        drop(first);
+        let Ok(Adopted::Empty(third)) = Block::adopt(name, 1) else { panic!("filled") };
+        second.fill(4, b"ents").unwrap();
+        second.filled();
+        let fourth = here(name, 1);
+        // What comes late is the same.
+        third.fill(0, b"****").unwrap();
+        assert_eq!(third.fill(SMALL, b"*"), Err(NotFilled::Bounds));
+        third.filled();
+        assert_eq!(fourth.read(8).as_deref(), Some(&b"contents"[..]));
+    }
+    returned_from(own, 1);
+    assert_eq!(KNOWN.get(), 0);
 }
 
 /// Names that are none, whatever there is.
