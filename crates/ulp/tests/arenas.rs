@@ -185,7 +185,7 @@ const SECOND: &str = "ULP_SECOND";
 /// Name of the test that has two processes.
 const TWO: &str = "a_block_is_at_one_address_in_two_processes";
 
-/// A process with arena 2, which does what it is told.
+/// A process with arena 2, which executes commands.
 struct Second {
     child: Child,
     said: BufReader<ChildStdout>,
@@ -204,7 +204,7 @@ impl Second {
         Self { child, said }
     }
 
-    /// Has this done with a block, and returns the answer.
+    /// Sends a command about a block, and returns the answer.
     fn ask(&mut self, what: &str, name: BlockName) -> String {
         let BlockName { address, size } = name;
         writeln!(self.child.stdin.as_ref().unwrap(), "{what} {address} {size}").unwrap();

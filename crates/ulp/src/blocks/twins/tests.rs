@@ -247,7 +247,7 @@ fn who_adopts_a_block_while_it_is_filled_fills_it_too() {
     assert_eq!(KNOWN.get(), 0);
 }
 
-/// Names that are none, whatever there is.
+/// Names that no block can have.
 fn no_names() -> Vec<BlockName> {
     let (first, end) = (arena_at(0), arena_at(ARENA_COUNT));
     let sizes = [0, 5, 34, 35, 63, 64, u32::MAX].map(|size| name(arena_at(230), size));
