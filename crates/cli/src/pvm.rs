@@ -32,6 +32,7 @@ enum PvmCommand {
     Ps(PvmPsArgs),
     Kill(PvmKillArgs),
     Sig(PvmSignalArgs),
+    Move(PvmMoveArgs),
     Halt(PvmHaltArgs),
 }
 
@@ -123,7 +124,7 @@ Examples:
 
 const PS_JSON: &str = "\
 JSON keys: machine, processes, console, and tasks with tid, number, parent, program, state (starts,
-runs, polls, receives, asks, sleeps, awaits, waits or silent), doing, from, tag, messages, blocks,
+runs, polls, receives, asks, sleeps, awaits, waits, moves or silent), doing, from, tag, messages, blocks,
 block_bytes, resident_kib, own_kib (without shared text), rank, process and pid. Null means unknown
 or none.";
 
@@ -150,6 +151,26 @@ struct PvmSignalArgs {
     /// The task's id, as `upcall pvm ps` shows it.
     #[arg(value_name = "TID")]
     task: String,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Moves a task to another process of its machine, and returns when it runs there.
+///
+/// The task keeps its id, its memory and its messages, and does not notice. A task stays where it
+/// is while a helper makes a system call for it, or while it has children, open files or mapped
+/// files; the error says so.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  upcall pvm move t40002 1\n  upcall pvm move t40002 0 --machine 4711"
+)]
+struct PvmMoveArgs {
+    /// The task's id, as `upcall pvm ps` shows it.
+    #[arg(value_name = "TID")]
+    task: String,
+    /// The rank of the process, from 0, as `upcall pvm ps` shows it after the process's number.
+    #[arg(value_name = "RANK", value_parser = clap::value_parser!(u32).range(..MOST_PROCESSES as i64))]
+    rank: u32,
     #[command(flatten)]
     which: Which,
 }
@@ -261,6 +282,10 @@ pub fn run(args: PvmArgs) -> CommandResult {
         }
         PvmCommand::Sig(PvmSignalArgs { number, task, which }) => {
             upcall_pvm::signal(which.machine, tid(&task)?, number)?;
+            Ok(Exit::Done)
+        }
+        PvmCommand::Move(PvmMoveArgs { task, rank, which }) => {
+            upcall_pvm::move_task(which.machine, tid(&task)?, rank)?;
             Ok(Exit::Done)
         }
         PvmCommand::Halt(PvmHaltArgs { which }) => {

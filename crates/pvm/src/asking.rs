@@ -152,9 +152,13 @@ impl MachineConnection {
 
     /// Waits for a reply. `None`: the other side has closed the connection.
     fn hear(&self) -> Result<Option<MachineReply>, MachineRequestError> {
-        let machine = self.machine;
         // This is long enough for a machine that has to be halted by force.
-        let received = self.connection.receive_within(Duration::ZERO, PATIENCE);
+        self.hear_within(PATIENCE)
+    }
+
+    fn hear_within(&self, time: Duration) -> Result<Option<MachineReply>, MachineRequestError> {
+        let machine = self.machine;
+        let received = self.connection.receive_within(Duration::ZERO, time);
         match received.map_err(|error| MachineRequestError::Connection { machine, error })? {
             Received::Message(message) => match unpack(&message.bytes) {
                 Ok(MachineReply::Refused(reason)) | Err(reason) => {
@@ -278,6 +282,26 @@ pub fn kill(machine: Option<u32>, tid: Option<Tid>) -> Result<usize, MachineRequ
 pub fn signal(machine: Option<u32>, tid: Tid, number: i32) -> Result<(), MachineRequestError> {
     for_one(with(tid, machine)?, tid, MachineRequest::Signal { tid: tid.number(), number })
         .map(drop)
+}
+
+/// Moves a task to the process of this rank, and returns when it runs there.
+///
+/// Waits for at most 10 s. The task goes on, where it was or in the other process, whatever the
+/// result.
+///
+/// # Errors
+/// [`MachineRequestError::Refused`] with the reason if the task was not moved, and others.
+pub fn move_task(machine: Option<u32>, tid: Tid, rank: u32) -> Result<(), MachineRequestError> {
+    let (machine, socket) = with(tid, machine)?;
+    let ask = MachineRequest::Move { tid: tid.number(), rank };
+    // A move takes at most 5 s.
+    match MachineConnection::begin(machine, &socket, ask)?.hear_within(2 * PATIENCE)? {
+        Some(MachineReply::Done(1)) => Ok(()),
+        Some(MachineReply::Done(_)) => {
+            Err(MachineRequestError::NoTask { tid, machines: vec![machine] })
+        }
+        _ => Err(MachineRequestError::Gone { machine }),
+    }
 }
 
 fn for_one(

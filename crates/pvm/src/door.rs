@@ -26,7 +26,7 @@ use upcall_os::socket::{Connection, Listener, Received};
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Version of the protocol below.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Keys in the poll set. Connections have keys from `GUESTS`.
 const LISTENER: u64 = 0;
 const END: u64 = 1;
@@ -49,6 +49,11 @@ pub(crate) enum MachineRequest {
     Signal {
         tid: i32,
         number: i32,
+    },
+    /// Moves a task to the process of this rank.
+    Move {
+        tid: i32,
+        rank: u32,
     },
     Halt,
 }
@@ -274,6 +279,7 @@ mod tests {
             MachineRequest::Kill(None),
             MachineRequest::Kill(Some(0x40002)),
             MachineRequest::Signal { tid: 0x40002, number: 10 },
+            MachineRequest::Move { tid: 0x40002, rank: 1 },
             MachineRequest::Halt,
         ] {
             assert_eq!(asked(&question(ask)), Ok(ask));

@@ -5,7 +5,7 @@
 //! everything that concerns other tasks. The node's worker runs the tasks of one process one after
 //! the other.
 //!
-//! Not supported yet: other hosts, migration.
+//! Not supported yet: other hosts.
 #![forbid(unsafe_code)]
 
 mod asking;
@@ -23,6 +23,7 @@ mod node;
 #[allow(dead_code, reason = "some are for libpvm3 alone")]
 mod ops;
 mod output;
+mod packed;
 mod places;
 mod processes;
 mod programs;
@@ -39,7 +40,7 @@ mod tid;
 pub mod tools;
 mod wire;
 
-pub use asking::{MachineRequestError, halt, kill, machines, memory, signal, tid};
+pub use asking::{MachineRequestError, halt, kill, machines, memory, move_task, signal, tid};
 pub use machine::TaskPlacement;
 pub use processes::run_member;
 pub use room::make_room;

@@ -348,6 +348,13 @@ impl Machine {
         }
     }
 
+    /// Records that a task runs in this process from now on.
+    pub(crate) fn moved(&mut self, tid: Tid, rank: Rank) {
+        if let Some(entry) = self.tasks.get_mut(&tid) {
+            entry.rank = rank;
+        }
+    }
+
     /// Records that a task that had left has enrolled again.
     pub(crate) fn entered(&mut self, tid: Tid) {
         if let Some(entry) = self.tasks.get_mut(&tid) {

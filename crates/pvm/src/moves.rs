@@ -293,6 +293,11 @@ impl<M: Clone, E> Moves<M, E> {
         self.run_own(effects);
     }
 
+    /// Returns `true` if [`turn`](Self::turn) has something to send.
+    pub fn has_unsent(&self) -> bool {
+        self.leaving.has_unsent()
+    }
+
     /// Sends at most this many parts. Other tasks run between two calls.
     pub fn turn(&mut self, budget: usize, effects: &mut Vec<MoveEffect<M, E>>) {
         let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };

@@ -14,6 +14,7 @@
 
 mod control;
 mod elsewhere;
+mod moving;
 mod outside;
 mod question;
 mod seats;
@@ -22,6 +23,7 @@ mod stuck;
 mod system;
 
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
+use self::moving::NodeMoves;
 use self::outside::NodeUmask;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
@@ -112,6 +114,8 @@ pub(crate) struct Node {
     /// Nothing has arrived from other processes for a while.
     quiet: bool,
     watch: stuck::Watch,
+    /// Tasks that leave or enter this process.
+    moving: NodeMoves,
     /// Messages that arrived while there was no room to send. They are handled before all others.
     backlog: VecDeque<Stamped>,
     programs: Programs,
@@ -152,6 +156,7 @@ impl Node {
         let mut worker = worker;
         worker.show(places.words());
         let first = places.rank();
+        let size = link.as_ref().map_or(1, MachineLink::size);
         Self {
             worker,
             places,
@@ -174,6 +179,7 @@ impl Node {
             looked: Instant::now(),
             quiet: false,
             watch: stuck::Watch::new(),
+            moving: NodeMoves::new(first, size),
             backlog: VecDeque::new(),
             programs,
             sizes: TaskSizes::default(),
@@ -209,20 +215,31 @@ impl Node {
                 self.keep_arena_free();
                 self.look_outside(false);
                 self.hear_of_ends();
+                self.end_late_moves();
+                self.shuffle();
             }
             self.attend_desk();
+            if self.moving.is_at_work() {
+                self.work_at_moves();
+            }
             if self.halted || self.machine.as_ref().is_some_and(Machine::is_over) && !self.is_open()
             {
                 break None;
             }
             match self.first() {
                 Some(index) => self.turn(index),
+                None if self.has_unsent() => {}
                 None if self.link.is_none() && self.all_wait() => {
                     break Some(self.all_seen(self.seen(), &[]));
                 }
                 None => match self.watch.stuck() {
                     Some(tasks) => break Some(tasks),
-                    None => self.look_outside(true),
+                    None => {
+                        self.give_blocks_back();
+                        self.end_late_moves();
+                        self.shuffle();
+                        self.look_outside(true);
+                    }
                 },
             }
         };
@@ -251,6 +268,7 @@ impl Node {
             else {
                 return;
             };
+            task.runs = task.runs.wrapping_add(1);
             let stopped = self.worker.resume(&mut task.ulp);
             if !matches!(stopped, StopReason::Interrupted) {
                 self.read_letters(index);
@@ -432,6 +450,7 @@ impl Node {
         };
         self.live -= 1;
         self.places.ended(task.tid);
+        self.end_moves_of(task.tid);
         match task.state {
             // The call's result is discarded.
             TaskState::Aside => self.aside_calls -= 1,

@@ -8,6 +8,7 @@
 //! 0              where the name was given (if that is here: no task has it)
 //! 1 << 31 | s    here, in seat s
 //! 1 << 30 | r    in process r (if that is this one: the task has ended, and the name is not free)
+//! 1 << 29        it moves: its messages are kept, or are late ([`moves`](crate::moves))
 //! 1 << 28        the console, which is no task, in the first process
 //! ```
 //!
@@ -35,6 +36,7 @@ use upcall_ulp::NameWords;
 
 const HERE: u32 = 1 << NAME_HERE;
 const THERE: u32 = 1 << 30;
+const HELD: u32 = 1 << 29;
 const CONSOLE: u32 = 1 << 28;
 
 /// Where the receiver of a message is.
@@ -44,6 +46,8 @@ pub(crate) enum TaskLocation {
     Seat(u32),
     /// In another process.
     There(Rank),
+    /// The receiver moves. The message is kept.
+    Held,
     /// It is the console, which this process has.
     Console,
     /// Nowhere.
@@ -111,6 +115,7 @@ impl TaskPlaces {
         match self.word(tid) {
             0 => there(tid.birth()),
             CONSOLE => TaskLocation::Console,
+            HELD => TaskLocation::Held,
             word if word & HERE != 0 => TaskLocation::Seat(word & !HERE),
             word => there(word & !THERE),
         }
@@ -159,6 +164,17 @@ impl TaskPlaces {
         if self.seat(tid.number()).is_none() || rank != self.rank() {
             self.set(tid, THERE | rank as u32);
         }
+    }
+
+    /// Records that messages for a task are kept until it is decided where the task goes on.
+    pub(crate) fn held(&mut self, tid: Tid) {
+        self.epochs.entry(tid).or_insert(0);
+        self.set(tid, HELD);
+    }
+
+    /// Records that a task that was [`held`](Self::held) is in another process, or has ended here.
+    pub(crate) fn moved(&mut self, tid: Tid, rank: Rank) {
+        self.set(tid, THERE | rank as u32);
     }
 
     /// Handles the announcement that a task has ended about whose place there was one.

@@ -2,8 +2,8 @@
 //! each other messages for tasks in other processes.
 //!
 //! A message to a task in another process is one message of the group: a header of four words, and
-//! the block's contents, copied into memory that the two processes share. Everything else is rare,
-//! and is a [`ControlMessage`].
+//! the block's contents, copied into memory that the two processes share. Everything else is rare:
+//! a [`ControlMessage`], or something of a task that moves ([`packed`](crate::packed)).
 //!
 //! # Order
 //! Both kinds use the same pair of members, so they arrive in the order in which they were sent: a
@@ -17,7 +17,9 @@
 //! The first process (rank 0) keeps the state of the whole machine. When another process dies, its
 //! tasks have ended. When the first one dies, the others end.
 
+use crate::moves::MoveMessage;
 use crate::output::Catcher;
+use crate::packed::{PackedHead, SentBlock};
 use crate::task::TaskMessage;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
@@ -97,6 +99,12 @@ pub(crate) enum ControlMessage {
     NeedsArena,
     /// The answer to [`NeedsArena`](Self::NeedsArena): the arena's number.
     Arena { number: u32 },
+    /// A message about a move ([`moves`](crate::moves)).
+    Move(MoveMessage),
+    /// To the owner of these blocks: the process that says this has copies of them.
+    HasBlocks { blocks: Vec<SentBlock> },
+    /// To the owner of these blocks: the process that says this has no copies of them any more.
+    HadBlocks { blocks: Vec<SentBlock> },
 }
 
 /// Counts of one process, or of all together. Messages to and from ended processes are left out;
@@ -126,9 +134,11 @@ pub(crate) struct Stamped {
 /// The content of a [`Stamped`] message.
 #[derive(Debug)]
 pub(crate) enum RemoteArrival {
-    Message(TaskMessage),
+    Message(Rank, TaskMessage),
     /// Boxed, so that moving a task's message does not move space for this one.
     Control(Rank, Box<ControlMessage>),
+    /// Something of a task that moves.
+    Packed(Rank, Box<(PackedHead, Vec<u8>)>),
 }
 
 /// A task's message with its Lamport time, as the group carries it.
@@ -139,6 +149,7 @@ const HEADER: usize = 4;
 /// Numbers of the message kinds, in the order of their registration.
 const PARCEL: u16 = 0;
 const CONTROL: u16 = 1;
+const PACKED: u16 = 2;
 
 impl Payload for Parcel {
     type Owned = ();
@@ -179,17 +190,8 @@ fn read_parcel(arrived: &Arrived<'_, '_>) -> Option<Stamped> {
         _ => Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)),
     };
     let length = if block.is_some() { length } else { 0 };
-    let came = RemoteArrival::Message(TaskMessage {
-        source,
-        destination,
-        tag,
-        context,
-        encoding,
-        wait,
-        block,
-        length,
-    });
-    Some(Stamped { stamp, came })
+    let message = TaskMessage { source, destination, tag, context, encoding, wait, block, length };
+    Some(Stamped { stamp, came: RemoteArrival::Message(arrived.from(), message) })
 }
 
 fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
@@ -198,11 +200,22 @@ fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
     Some(Stamped { stamp: u64::from_ne_bytes(*stamp), came })
 }
 
+fn read_packed(from: Rank, bytes: &[u8]) -> Option<Stamped> {
+    let (stamp, bytes) = bytes.split_first_chunk()?;
+    let (head, rest) = postcard::take_from_bytes(bytes).ok()?;
+    let mut contents = Vec::new();
+    contents.try_reserve_exact(rest.len()).ok()?;
+    contents.extend_from_slice(rest);
+    let came = RemoteArrival::Packed(from, Box::new((head, contents)));
+    Some(Stamped { stamp: u64::from_ne_bytes(*stamp), came })
+}
+
 /// This process's membership in the group of its machine's processes.
 pub(crate) struct MachineLink {
     group: Group,
     parcel: Kind<Parcel>,
     control: Kind<[u8]>,
+    packed: Kind<[u8]>,
     /// Lamport time: the latest of all messages sent and received.
     stamp: Cell<u64>,
     /// Whether each process has a CPU to itself, as far as this process knows.
@@ -237,8 +250,8 @@ impl MachineLink {
     /// Joins the group. Blocks until all processes have joined.
     pub(crate) fn join(name: &str, rank: Rank, size: usize) -> Result<Self, JoinError> {
         let mut handlers = Handlers::new();
-        let (parcel, control) =
-            (handlers.kind::<Parcel>("message"), handlers.kind::<[u8]>("control"));
+        let parcel = handlers.kind::<Parcel>("message");
+        let (control, packed) = (handlers.kind::<[u8]>("control"), handlers.kind::<[u8]>("moved"));
         // Without upcalls, messages are taken only when the node asks for them.
         let group = GroupBuilder::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -248,6 +261,7 @@ impl MachineLink {
             group,
             parcel,
             control,
+            packed,
             is_alone: size <= processors,
             lost: RefCell::default(),
             counts,
@@ -262,14 +276,15 @@ impl MachineLink {
         self.group.process(rank).map_or(0, |pid| pid as i32)
     }
 
-    /// Sends a message. Waits for at most [`PATIENCE`] if there is no room. Returns the message
-    /// with the error if it was not sent.
+    /// Sends a message; one that was kept with the time of its sending. Waits for at most
+    /// [`PATIENCE`] if there is no room. Returns the message with the error if it was not sent.
     pub(crate) fn send(
         &self,
         to: Rank,
         message: TaskMessage,
+        stamp: Option<u64>,
     ) -> Result<(), (SendError, TaskMessage)> {
-        let parcel = Parcel(message, self.stamp());
+        let parcel = Parcel(message, stamp.unwrap_or_else(|| self.stamp()));
         match self.group.send_within(to, self.parcel, &parcel, PATIENCE) {
             Ok(()) => {
                 count(&self.counts[to].sent);
@@ -291,6 +306,26 @@ impl MachineLink {
         Ok(())
     }
 
+    /// Sends something of a task that moves, in the same way.
+    pub(crate) fn pack(
+        &self,
+        to: Rank,
+        head: &PackedHead,
+        contents: &[u8],
+    ) -> Result<(), SendError> {
+        let bytes = self.stamp().to_ne_bytes().to_vec();
+        let Ok(mut bytes) = postcard::to_extend(head, bytes) else { return Ok(()) };
+        bytes.extend_from_slice(contents);
+        self.group.send_within(to, self.packed, &bytes[..], PATIENCE)?;
+        count(&self.counts[to].sent);
+        Ok(())
+    }
+
+    /// The Lamport time of this process.
+    pub(crate) fn time(&self) -> u64 {
+        self.stamp.get()
+    }
+
     /// Advances the clock past all messages of a process that has ended and whose last messages
     /// were lost. Later messages are ordered after them.
     pub(crate) fn leap(&self) {
@@ -298,7 +333,7 @@ impl MachineLink {
     }
 
     /// The time of the next message to be sent.
-    fn stamp(&self) -> u64 {
+    pub(crate) fn stamp(&self) -> u64 {
         self.stamp.set(self.stamp.get() + 1);
         self.stamp.get()
     }
@@ -332,6 +367,7 @@ impl MachineLink {
         match arrived.kind() {
             PARCEL => read_parcel(arrived),
             CONTROL => read_control(arrived.from(), &arrived.get(self.control)?),
+            PACKED => read_packed(arrived.from(), &arrived.get(self.packed)?),
             _ => None,
         }
     }

@@ -70,6 +70,8 @@ pub enum TaskActivity {
     Pauses,
     /// It is in a system call on a helper thread.
     Aside,
+    /// It is stopped, and moves to another process.
+    Moves,
     /// Its process does not answer: it is stopped, or in a system call for one of its tasks.
     Silent,
 }
@@ -96,6 +98,7 @@ impl TaskActivity {
             Self::Awaits(_) => "awaits",
             Self::Pauses => "pauses",
             Self::Aside => "aside",
+            Self::Moves => "moves",
             Self::Silent => "silent",
         }
     }
@@ -124,6 +127,7 @@ impl fmt::Display for TaskActivity {
             Self::Awaits(descriptor) => write!(f, "waits for descriptor {descriptor}"),
             Self::Pauses => f.write_str("waits for a signal"),
             Self::Aside => f.write_str("is in a system call"),
+            Self::Moves => f.write_str("moves to another process"),
             Self::Silent => f.write_str(
                 "unknown: its process is stopped, or in a system call for one of its tasks",
             ),

@@ -2,6 +2,7 @@
 
 use crate::output::Output;
 use crate::tid::Tid;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ pub(crate) struct TaskMessage {
 }
 
 /// The message that a task waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Want {
     /// The sender. -1: any.
     pub(crate) from: i32,
@@ -77,7 +78,22 @@ impl BlockTable {
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Block> {
-        self.few.iter().chain(&self.more).flatten()
+        self.slots().flatten()
+    }
+
+    /// The block of each handle, from 1.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Option<&Block>> {
+        self.few.iter().chain(&self.more).map(Option::as_ref)
+    }
+
+    /// The table with these blocks.
+    pub(crate) fn of(slots: Vec<Option<Block>>) -> Self {
+        let mut slots = slots.into_iter();
+        let few = std::array::from_fn(|_| slots.next().flatten());
+        let more = slots.collect::<Vec<_>>();
+        let free = more.iter().enumerate().filter(|(_, slot)| slot.is_none());
+        let free = free.map(|(at, _)| at as u32).collect();
+        Self { few, more, free }
     }
 
     pub(crate) fn release(&mut self, handle: u32) {
@@ -119,6 +135,8 @@ pub(crate) struct Task {
     pub(crate) state: TaskState,
     /// Identifies its entry in the run queue. Entries with another number are stale.
     pub(crate) ticket: u32,
+    /// Number of times that it was resumed, modulo 2^32.
+    pub(crate) runs: u32,
     pub(crate) tid: Tid,
     /// Whether it has left the machine (`pvm_exit`) and only computes.
     pub(crate) left: bool,

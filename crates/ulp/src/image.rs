@@ -6,6 +6,7 @@ use crate::slot::{self, FILES_BYTES, GAP};
 use object::NativeEndian;
 use object::elf::{self, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
+use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::fs::File;
@@ -61,7 +62,7 @@ pub struct Image {
 }
 
 /// Which file a program is, and in which state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageIdentity {
     /// The absolute path.
     pub path: Vec<u8>,
@@ -72,7 +73,7 @@ pub struct ImageIdentity {
 }
 
 /// What shows whether a file is another one, or was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStamp {
     /// The file's device.
     pub device: u64,

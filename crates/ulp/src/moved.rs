@@ -42,6 +42,7 @@ use crate::shared::SharedImage;
 use crate::slot::UlpSlot;
 use crate::switch::{self, ARGS, Context, REGISTERS};
 use crate::ulp::Ulp;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -62,7 +63,7 @@ const SAVED: usize = 9;
 const SEARCHED: u64 = 8 << 20;
 
 /// A ULP's state without the contents of its memory; see the module comment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UlpState {
     /// Versions of this state and of the layout that the image was linked for.
     pub versions: [u64; 2],
@@ -88,7 +89,7 @@ pub struct UlpState {
 }
 
 /// Where a ULP waits, and what for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UlpContext {
     /// The stack pointer.
     pub sp: u64,
@@ -101,7 +102,7 @@ pub struct UlpContext {
 }
 
 /// A mapping in a ULP's slot, which is always private.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UlpMapping {
     /// The first address.
     pub start: u64,
@@ -124,7 +125,7 @@ impl UlpMapping {
 }
 
 /// A descriptor of a ULP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UlpDescriptor {
     /// The program's number for it.
     pub number: i32,
@@ -239,6 +240,15 @@ impl Ulp {
             Err(NotTaken::Pinned(pin)) => Ok(Some(pin)),
             Err(NotTaken::Kernel(error)) => Err(error),
         }
+    }
+
+    /// What belongs to the ULP and keeps it here, apart from where its code is now.
+    ///
+    /// Makes no system call.
+    pub fn belongings(&self) -> Option<UlpPin> {
+        // SAFETY: the ULP does not run, so nothing else uses its context.
+        let Context { sp, what, args, reply, .. } = unsafe { &*self.context() };
+        self.check_owned(&UlpContext { sp: *sp, what: *what, args: *args, reply: *reply }).err()
     }
 
     /// Takes the ULP's state. `image` is the ULP's own.

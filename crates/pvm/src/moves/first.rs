@@ -38,8 +38,8 @@ pub(super) const MOST_ERRANDS: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 struct Located {
     rank: Rank,
-    /// Whether it has been moved, and other processes know that.
-    has_moved: bool,
+    /// Whether there was a request to move it, so that other processes may know of it.
+    has_been_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl<E> Deciding<E> {
     }
 
     pub(super) fn began(&mut self, tid: Tid, rank: Rank) {
-        self.tasks.insert(tid, Located { rank, has_moved: false });
+        self.tasks.insert(tid, Located { rank, has_been_asked: false });
     }
 
     pub(super) fn rank(&self, tid: Tid) -> Option<Rank> {
@@ -105,7 +105,7 @@ impl<E> Deciding<E> {
         peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) -> Result<(), NotMoved> {
-        let task = self.tasks.get(&tid).ok_or(NotMoved::NoTask)?;
+        let task = self.tasks.get_mut(&tid).ok_or(NotMoved::NoTask)?;
         if to >= peers.size || peers.lost.contains(to) {
             return Err(NotMoved::NoProcess);
         }
@@ -119,6 +119,7 @@ impl<E> Deciding<E> {
             return Err(NotMoved::TooMany);
         }
         self.last += 1;
+        task.has_been_asked = true;
         let (from, epoch) = (task.rank, self.last);
         let (phase, errands) = (MovePhase::Asked, Vec::new());
         self.open.insert(tid, OpenMove { asker, from, to, epoch, ends, phase, errands });
@@ -165,7 +166,7 @@ impl<E> Deciding<E> {
             return;
         }
         if let Some(task) = self.tasks.get_mut(&tid) {
-            *task = Located { rank: from, has_moved: true };
+            task.rank = from;
         }
         self.settle(tid, from, peers, out);
     }
@@ -272,7 +273,7 @@ impl<E> Deciding<E> {
             let result = Err(NotMoved::Ended);
             out.push(MoveEffect::Report { asker: *asker, tid, result });
         }
-        if task.has_moved || open.is_some() {
+        if task.has_been_asked {
             peers.living().for_each(|to| out.tell(to, MoveMessage::Gone { tid }));
         }
     }

@@ -224,6 +224,11 @@ impl<M: Clone> Leaving<M> {
         }
     }
 
+    /// Returns `true` if a part of a task is to be sent.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.tasks.values().any(LeavingTask::has_unsent)
+    }
+
     /// Handles a message for the task. Returns the epoch if the limit applies to the message.
     pub(super) fn arrived<E>(
         &mut self,

@@ -125,6 +125,10 @@ pub enum Pin {
     Lock,
     /// The task has a descriptor that cannot move.
     Descriptor,
+    /// The task has mapped a file or shared memory, or has too many mappings.
+    Mapping,
+    /// The program's file was changed.
+    Program,
     /// The task asked not to be moved.
     Wish,
 }
@@ -138,6 +142,8 @@ pub enum Refusal {
     Program,
     /// There are too few descriptors.
     Descriptors,
+    /// The task's folder is another one there, or cannot be entered.
+    Folder,
     /// The state did not arrive as it was sent.
     Damaged,
 }
@@ -182,6 +188,8 @@ impl fmt::Display for Pin {
             Self::Children => "it has child processes",
             Self::Lock => "it holds a lock of a file",
             Self::Descriptor => "it has a descriptor that cannot move",
+            Self::Mapping => "it has mapped a file or shared memory",
+            Self::Program => "its program's file was changed",
             Self::Wish => "it has asked not to be moved",
         })
     }
@@ -193,6 +201,7 @@ impl fmt::Display for Refusal {
             Self::Memory => "there is no memory for it",
             Self::Program => "its program has another version there",
             Self::Descriptors => "there are too few descriptors",
+            Self::Folder => "its folder cannot be entered there",
             Self::Damaged => "its state did not arrive whole",
         })
     }

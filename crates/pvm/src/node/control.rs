@@ -5,6 +5,7 @@
 //! without those that do not answer.
 
 use super::Node;
+use super::moving::MoveAsker;
 use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
@@ -25,7 +26,7 @@ use upcall_message::Rank;
 /// Maximum time that the other processes may take to report what their tasks do.
 const LONGEST: Duration = Duration::from_secs(1);
 /// The number of the node's own timers. No task has it.
-const NOBODY: u32 = 0;
+pub(super) const NOBODY: u32 = 0;
 
 /// The console and the requests of the first process; see the module.
 pub(crate) struct NodeControl {
@@ -271,6 +272,12 @@ impl Node {
                     Err(why) => MachineReply::Refused(why.into()),
                 }
             }
+            MachineRequest::Move { tid, rank } => {
+                let asker = MoveAsker::Visitor(visitor);
+                // No task has a number that is none.
+                let tid = Tid::of(tid).unwrap_or(CONSOLE);
+                return self.move_task(asker, tid, rank as Rank);
+            }
         };
         visitor.answer(&answer);
     }
@@ -383,7 +390,12 @@ impl Node {
             slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
         };
-        self.tasks.iter().flatten().map(|task| seen(task)).collect()
+        let seated = self.tasks.iter().flatten().map(|task| seen(task));
+        let leaving = self
+            .moving
+            .leaving()
+            .map(|task| ShownTask { doing: TaskActivity::Moves, ..seen(task) });
+        seated.chain(leaving).collect()
     }
 }
 

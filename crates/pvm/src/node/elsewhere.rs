@@ -4,6 +4,7 @@ use super::{Node, SIGTERM, TaskEnd};
 use crate::error;
 use crate::machine::{Machine, Started};
 use crate::ops;
+use crate::packed::PackedHead;
 use crate::places::{TaskLocation, TaskPlaces};
 use crate::remote::{ControlMessage, MachineLink, RemoteArrival, Stamped, TaskSpec};
 use crate::report::report_line;
@@ -47,41 +48,60 @@ impl Node {
         while !self.backlog.is_empty() {
             let mut earlier = std::mem::take(&mut self.backlog);
             earlier.make_contiguous().sort_by_key(|one| one.stamp);
-            earlier.into_iter().for_each(|one| self.came(one.came));
+            earlier.into_iter().for_each(|one| self.came(one));
         }
         let Some(link) = &self.link else { return };
         if let Some(first) = next(link) {
             match link.next() {
-                None => self.came(first.came),
+                None => self.came(first),
                 Some(second) => {
                     let mut all = vec![first, second];
                     all.extend(std::iter::from_fn(|| link.next()).take(FLOOD));
                     all.sort_by_key(|one| one.stamp);
-                    all.into_iter().for_each(|one| self.came(one.came));
+                    all.into_iter().for_each(|one| self.came(one));
                 }
             }
         }
         while let Some(rank) = self.link.as_ref().and_then(|link| link.lost()) {
+            self.hear_the_last();
             self.lost(rank);
         }
     }
 
-    fn came(&mut self, came: RemoteArrival) {
+    /// Handles what has arrived, before the end of a process is handled that may have sent some of
+    /// it.
+    fn hear_the_last(&mut self) {
+        let link = self.link.iter();
+        let mut all = link.flat_map(|link| std::iter::from_fn(|| link.take())).collect::<Vec<_>>();
+        all.sort_by_key(|one| one.stamp);
+        all.into_iter().for_each(|one| self.came(one));
+    }
+
+    fn came(&mut self, Stamped { stamp, came }: Stamped) {
         match came {
-            RemoteArrival::Message(message) => self.arrived(message),
+            RemoteArrival::Message(from, message) => self.arrived(from, stamp, message),
             RemoteArrival::Control(from, control) => self.heard(from, *control),
+            RemoteArrival::Packed(from, packed) => self.packed(from, packed.0, packed.1),
         }
     }
 
-    /// Delivers a message from another process. If the receiver is not here, it has ended: no
-    /// process passes messages on.
-    fn arrived(&mut self, message: TaskMessage) {
+    /// Delivers a message from another process.
+    fn arrived(&mut self, from: Rank, stamp: u64, message: TaskMessage) {
         match self.places.seat(message.destination) {
             Some(seat) => self.deliver_here(seat, message),
-            None if Tid::of(message.destination).is_some_and(|tid| self.is_console(tid)) => {
-                self.deliver_to_console(&message)
-            }
-            None => {}
+            None => self.arrived_for_none(from, stamp, message),
+        }
+    }
+
+    /// Handles a message from another process whose receiver has no seat here. If the receiver does
+    /// not move, it has ended: no process passes messages on.
+    #[cold]
+    fn arrived_for_none(&mut self, from: Rank, stamp: u64, message: TaskMessage) {
+        let Some(to) = Tid::of(message.destination) else { return };
+        match self.places.place(to) {
+            TaskLocation::Console => self.deliver_to_console(&message),
+            TaskLocation::Held => self.arrived_late(from, stamp, to, message),
+            TaskLocation::Seat(_) | TaskLocation::There(_) | TaskLocation::Ended => {}
         }
     }
 
@@ -90,15 +110,23 @@ impl Node {
     pub(super) fn deliver_elsewhere(&mut self, message: TaskMessage) {
         let Some(to) = Tid::of(message.destination) else { return };
         match self.places.place(to) {
-            TaskLocation::There(rank) => self.send_there(rank, to, message),
+            TaskLocation::There(rank) => self.send_there(rank, to, message, None),
+            TaskLocation::Held => self.keep(to, message),
             TaskLocation::Console => self.deliver_to_console(&message),
             TaskLocation::Seat(_) | TaskLocation::Ended => {}
         }
     }
 
-    fn send_there(&mut self, rank: Rank, to: Tid, mut message: TaskMessage) {
+    /// Sends a message to a task's process. One that was kept has the time of its sending.
+    pub(super) fn send_there(
+        &mut self,
+        rank: Rank,
+        to: Tid,
+        mut message: TaskMessage,
+        stamp: Option<u64>,
+    ) {
         while let Some(link) = self.link.as_ref().filter(|link| rank < link.size()) {
-            match link.send(rank, message) {
+            match link.send(rank, message, stamp) {
                 Ok(()) => return,
                 Err((error, unsent)) => {
                     message = unsent;
@@ -117,6 +145,14 @@ impl Node {
         while let Some(link) = &self.link
             && let Err(error) = link.tell(rank, control)
             && self.makes_room(&error, "a request to the machine, or a reply,")
+        {}
+    }
+
+    /// Sends something of a task that moves.
+    pub(super) fn pack_there(&mut self, rank: Rank, head: &PackedHead, contents: &[u8]) {
+        while let Some(link) = &self.link
+            && let Err(error) = link.pack(rank, head, contents)
+            && self.makes_room(&error, "a part of a task that moves")
         {}
     }
 
@@ -165,13 +201,6 @@ impl Node {
         }
     }
 
-    /// In the first process: sends a control message to the process of a task that has not ended.
-    fn tell_process_of(&mut self, tid: Tid, control: ControlMessage) {
-        if let Some(rank) = self.machine.as_ref().and_then(|machine| machine.rank(tid)) {
-            self.tell(rank, control);
-        }
-    }
-
     /// Asks for another arena in time. To be called after blocks were made.
     pub(super) fn keep_arena_free(&mut self) {
         if arena::wants_more() {
@@ -189,8 +218,11 @@ impl Node {
         self.tell_process_of(tid, ControlMessage::Answer { tid: tid.number(), code, packet });
     }
 
-    fn heard(&mut self, from: Rank, control: ControlMessage) {
+    pub(super) fn heard(&mut self, from: Rank, control: ControlMessage) {
         match control {
+            ControlMessage::Move(message) => self.heard_move(from, message),
+            ControlMessage::HasBlocks { blocks } => self.lend_blocks(from, &blocks),
+            ControlMessage::HadBlocks { blocks } => self.take_blocks_back(from, &blocks),
             ControlMessage::Answer { tid, code, packet } => {
                 if let Some(seat) = self.seat(tid) {
                     self.reply(seat, code, &Packet::default().bytes(&packet));
@@ -267,6 +299,7 @@ impl Node {
             ControlMessage::Started { request, all, name } => {
                 let tids = all.iter().flatten().copied().filter_map(Tid::of).collect::<Vec<_>>();
                 let started = machine.started(request, from, all, &name);
+                tids.iter().for_each(|tid| self.begin_moves_of(*tid, from));
                 // Before any of the tasks runs, each process knows where they are.
                 self.announce(from, &tids);
                 if let Some(started) = started {
@@ -292,9 +325,9 @@ impl Node {
                 Tid::of(tid).into_iter().for_each(|tid| machine.spare(tid, is_spared))
             }
             ControlMessage::Ended { tid, status, catcher } => {
-                Tid::of(tid)
-                    .into_iter()
-                    .for_each(|tid| machine.ended(tid, status, catcher, &mut effects));
+                let Some(tid) = Tid::of(tid) else { return };
+                machine.ended(tid, status, catcher, &mut effects);
+                self.ended_moves_of(tid);
             }
             _ => {}
         }
@@ -447,6 +480,7 @@ impl Node {
     fn lost(&mut self, rank: Rank) {
         self.count_anew();
         self.link.iter().for_each(MachineLink::leap);
+        self.lose_moves(rank);
         let Some(machine) = &mut self.machine else {
             // Without the first process there is no machine.
             self.halted |= rank == 0;

@@ -297,6 +297,15 @@ impl Node {
         task.ulp.answer(task.umask.replace(mask).unwrap_or(node.original).into());
     }
 
+    /// Reads the process's umask, before a task with its own enters the process.
+    pub(super) fn learn_umask(&mut self) {
+        self.umask.get_or_insert_with(|| {
+            let present = set_umask(0o077);
+            set_umask(present);
+            NodeUmask { original: present, present }
+        });
+    }
+
     /// Gives the process this task's umask.
     pub(super) fn go_to_umask(&mut self, index: u32) {
         let Some(task) = self.tasks.get(index as usize).and_then(Option::as_deref) else { return };

@@ -4,7 +4,7 @@ use super::Node;
 use crate::ops::OUTPUT_NEW;
 use crate::output::OutputTarget;
 use crate::task::Task;
-use crate::tid::HOST;
+use crate::tid::{HOST, Tid};
 use crate::wire::Packet;
 use upcall_ulp::slot::SLOTS;
 
@@ -41,15 +41,23 @@ impl Node {
                 &Packet::default().int(task.tid.number()).int(OUTPUT_NEW as i32),
             );
         }
+        let tid = task.tid;
+        let seat = self.sit(Box::new(task));
+        self.places.arrived(tid, seat);
+    }
+
+    /// Gives a task a seat.
+    pub(super) fn sit(&mut self, task: Box<Task>) -> u32 {
         let seat = self.free_seat();
-        self.places.arrived(task.tid, seat as u32);
-        self.tasks[seat] = Some(Box::new(task));
+        self.tasks[seat] = Some(task);
         self.live += 1;
+        seat as u32
     }
 
     /// The seat of the task with this number. `None`: this process has no such task.
     pub(super) fn seat(&self, number: i32) -> Option<u32> {
-        let seat = self.places.seat(number)?;
+        let held = || self.moving.seat(Tid::of(number)?);
+        let seat = self.places.seat(number).or_else(held)?;
         let task = self.tasks.get(seat as usize)?.as_deref()?;
         (task.tid.number() == number).then_some(seat)
     }

@@ -18,6 +18,9 @@ impl Node {
         self.look_outside(false);
         self.hear_of_ends();
         self.attend_desk();
+        if self.moving.is_at_work() {
+            self.stop_tasks(Some(index));
+        }
         let Some(task) = self.tasks[index as usize].as_deref_mut().filter(|_| !self.halted) else {
             return false;
         };

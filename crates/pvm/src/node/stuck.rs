@@ -80,6 +80,7 @@ impl Node {
             && self.awaiting.is_empty()
             && self.aside_calls == 0
             && self.backlog.is_empty()
+            && self.moving.is_quiet()
             && !self.is_open()
             && self.tasks.iter().flatten().all(|task| waits(task))
     }

@@ -62,6 +62,7 @@ impl Node {
             ulp,
             state: TaskState::Starts,
             ticket: 0,
+            runs: 0,
             tid,
             held: Default::default(),
             inbox: VecDeque::new(),

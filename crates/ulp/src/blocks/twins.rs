@@ -24,6 +24,7 @@ mod tests;
 use super::{Block, BlockHeader, LEAST, LENT, free, thread};
 use crate::arena::{self, NotPlaced};
 use crate::layout::{ARENA, ARENA_COUNT, ARENAS};
+use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
@@ -31,7 +32,7 @@ use std::num::NonZeroU64;
 use std::{fmt, mem, ptr};
 
 /// The name of a block, which is the same for all of its copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlockName {
     /// The block's address, which is 16 bytes before its data.
     pub address: u64,
@@ -438,6 +439,11 @@ pub fn returned_from(name: BlockName, process: u32) {
 /// Notes that `process` has ended: it has no copies any more, as with [`returned_from`].
 pub fn process_ended(process: u32) {
     with_twins(|twins| twins.lent.retain(|name, lent| lent.remove(*name, process)));
+}
+
+/// The owner of a block that this thread holds. Returns `None` if its arena is this process's own.
+pub fn owner(name: BlockName) -> Option<u32> {
+    with_twins(|twins| twins.foreign.get(&name).map(|twin| twin.owner))
 }
 
 /// Takes the blocks of other processes without a holder here, each with its owner.

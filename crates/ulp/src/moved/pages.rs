@@ -3,6 +3,7 @@
 use super::UlpMapping;
 use crate::layout::PAGE;
 use crate::ulp::Ulp;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -15,7 +16,7 @@ pub const PIECE: usize = 64 << 10;
 const ENTRIES: usize = 8 << 10;
 
 /// A checksum over all pieces, in any order. It finds damage, and is none against forgery.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageSum {
     /// Number of pieces.
     pub pieces: u64,
@@ -87,6 +88,22 @@ impl UlpPages {
     /// Maximum number of bytes that are still to be sent.
     pub fn left(&self) -> u64 {
         self.left.iter().map(|one| one.end - one.start).sum()
+    }
+
+    /// Number of calls of [`send`](Self::send) with this budget until there are no more pieces.
+    pub fn calls(&self, budget: usize) -> usize {
+        let (mut calls, mut used) = (0, budget);
+        for one in &self.left {
+            let mut left = (one.end - one.start) as usize;
+            while left > 0 {
+                if used >= budget {
+                    (calls, used) = (calls + 1, 0);
+                }
+                used += left.min(PIECE);
+                left -= left.min(PIECE);
+            }
+        }
+        calls
     }
 
     /// The sum of all pieces so far.

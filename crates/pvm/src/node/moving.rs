@@ -1,0 +1,473 @@
+//! Moves of tasks: this process's driver of the state machine ([`moves`](crate::moves)).
+//!
+//! The state machine decides, and this carries out its effects: all of them, in their order, before
+//! anything else is handled. What the driver answers while it carries out an effect comes before
+//! the later effects. Errands for tasks of this process (answers, signals, ends) come after them,
+//! since services may send messages because of an errand.
+//!
+//! # Where a task is
+//! ```text
+//! Node::tasks         in a seat: it runs, or waits         also while its messages are kept
+//! NodeMoves::stopped  without a seat: it leaves, or is     until it is decided where it runs
+//!                     whole here and may enter
+//! NodeMoves::arriving its contents arrive                  until it is whole
+//! ```
+//! A stopped task has no seat, so no timer, signal or entry of the queue finds it. If it goes on
+//! here, it takes a seat as a task does that enters.
+//!
+//! # Where a task stops
+//! At a gate, or where an interrupt has found it in its own code. A task that is asked to stop
+//! elsewhere runs on, and is tried again after it has run ([`Node::stop_tasks`]). It is tried where
+//! no question is half answered: between two turns, and at an interrupt.
+//!
+//! # What else moves
+//! Timers move as the time that is left. The folder moves by its path, and must be the same folder
+//! there. The process number stays taken in the process that has given it, until the task has
+//! ended.
+
+mod errands;
+mod packing;
+mod trials;
+
+pub(super) use self::errands::MoveAsker;
+use self::trials::MoveTrials;
+use super::Node;
+use crate::moves::{
+    KeptMessage, MoveEffect, MoveLimits, MoveMessage, Moves, Pin, TakenMessages, TaskPlace,
+};
+use crate::packed::{ArrivingTask, PackedHead, PackedParts, PackedTask};
+use crate::places::TaskLocation;
+use crate::remote::ControlMessage;
+use crate::task::{Task, TaskMessage, TaskState};
+use crate::tid::Tid;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Instant;
+use upcall_message::Rank;
+use upcall_ulp::{NotTaken, ProcessNumber, UlpPin};
+
+/// Maximum number of parts of tasks that are sent between two turns.
+const PARTS: usize = 16;
+
+type Effect = MoveEffect<TaskMessage, ControlMessage>;
+
+/// What a process has of the tasks that leave or enter it; see the module.
+pub(super) struct NodeMoves {
+    moves: Moves<TaskMessage, ControlMessage>,
+    /// The origin of the state machine's times.
+    since: Instant,
+    /// Effects that are still to be carried out.
+    effects: VecDeque<Effect>,
+    carries_out: bool,
+    /// Errands for tasks of this process, to be done after all effects.
+    errands: VecDeque<ControlMessage>,
+    /// The seats of tasks here whose messages are kept.
+    seats: HashMap<Tid, u32>,
+    /// Tasks that are to stop, and how often each had run when it was tried last.
+    stopping: Vec<(Tid, Option<u32>)>,
+    stopped: HashMap<Tid, StoppedTask>,
+    /// What has arrived for the effect [`MoveEffect::Prepare`].
+    taken: Option<PackedTask>,
+    arriving: HashMap<Tid, Box<ArrivingTask>>,
+    /// Messages that move with a task, before the task itself has arrived.
+    brought: BTreeMap<(Rank, Tid, u64), TakenMessages<TaskMessage>>,
+    /// Process numbers of tasks that have left.
+    numbers: HashMap<Tid, ProcessNumber>,
+    /// Who has asked for each open move, in the first process.
+    askers: HashMap<u64, MoveAsker>,
+    /// The number of the last request.
+    last: u64,
+    trials: MoveTrials,
+}
+
+/// A task that does not run until a move is decided.
+struct StoppedTask {
+    task: Box<Task>,
+    /// What is sent of it, if it leaves.
+    leaves: Option<Box<(PackedTask, PackedParts)>>,
+}
+
+impl NodeMoves {
+    pub(super) fn new(rank: Rank, size: usize) -> Self {
+        Self {
+            moves: Moves::new(rank, size, MoveLimits::default()),
+            since: Instant::now(),
+            effects: VecDeque::new(),
+            carries_out: false,
+            errands: VecDeque::new(),
+            seats: HashMap::new(),
+            stopping: Vec::new(),
+            stopped: HashMap::new(),
+            taken: None,
+            arriving: HashMap::new(),
+            brought: BTreeMap::new(),
+            numbers: HashMap::new(),
+            askers: HashMap::new(),
+            last: 0,
+            trials: MoveTrials::of_environment(rank),
+        }
+    }
+
+    /// The seat of a task here whose messages are kept.
+    pub(super) fn seat(&self, tid: Tid) -> Option<u32> {
+        self.seats.get(&tid).copied()
+    }
+
+    /// Returns `true` if this process takes part in no move.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.moves.is_quiet()
+    }
+
+    /// Returns `true` if something is to be done between two turns.
+    #[inline]
+    pub(super) fn is_at_work(&self) -> bool {
+        !self.stopping.is_empty() || !self.stopped.is_empty()
+    }
+
+    /// The tasks that leave, and have stopped.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = &Task> {
+        let leaves = |one: &&StoppedTask| one.leaves.is_some();
+        self.stopped.values().filter(leaves).map(|one| &*one.task)
+    }
+}
+
+/// What keeps a task in its process, as far as that is known without its ULP's state.
+pub(super) fn pin(task: &Task) -> Option<Pin> {
+    match task.state {
+        TaskState::Starts => Some(Pin::Starts),
+        TaskState::Aside => Some(Pin::Call),
+        _ if task.descriptor.is_some() => Some(Pin::Descriptor),
+        _ => task.ulp.belongings().as_ref().and_then(pin_of),
+    }
+}
+
+/// The reason why the task stays. `None`: it can leave after it has run on.
+fn pin_of(pin: &UlpPin) -> Option<Pin> {
+    Some(match pin {
+        UlpPin::Ended => Pin::Ended,
+        UlpPin::NeverRan | UlpPin::Inside | UlpPin::Asks => return None,
+        UlpPin::Aside => Pin::Call,
+        UlpPin::Children(_) => Pin::Children,
+        UlpPin::Descriptors(_) | UlpPin::Waits(_) => Pin::Descriptor,
+        UlpPin::Maps { .. } | UlpPin::Mappings(_) => Pin::Mapping,
+        UlpPin::Program(_) => Pin::Program,
+    })
+}
+
+impl Node {
+    /// Passes an input to the state machine, and carries out what it wants.
+    fn drive<T>(
+        &mut self,
+        input: impl FnOnce(&mut Moves<TaskMessage, ControlMessage>, &mut Vec<Effect>) -> T,
+    ) -> T {
+        let mut effects = Vec::new();
+        let result = input(&mut self.moving.moves, &mut effects);
+        for effect in effects.into_iter().rev() {
+            self.moving.effects.push_front(effect);
+        }
+        if !self.moving.carries_out {
+            self.carry_out_all();
+        }
+        result
+    }
+
+    fn carry_out_all(&mut self) {
+        loop {
+            self.moving.carries_out = true;
+            while let Some(effect) = self.moving.effects.pop_front() {
+                self.moving.trials.before(&effect);
+                self.carry_out(effect);
+            }
+            self.moving.carries_out = false;
+            let Some(errand) = self.moving.errands.pop_front() else { return };
+            self.heard(self.places.rank(), errand);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            MoveEffect::Tell { to, message } => self.tell(to, ControlMessage::Move(message)),
+            MoveEffect::Send { to, tid, kept } => self.send_kept(to, tid, kept),
+            MoveEffect::Resend { tid, kept } => self.send_again(tid, kept),
+            MoveEffect::Errand { to, errand, .. } if to == self.places.rank() => {
+                self.moving.errands.push_back(errand);
+            }
+            MoveEffect::Errand { to, errand, .. } => self.tell(to, errand),
+            MoveEffect::Place { tid, place } => self.place(tid, place),
+            MoveEffect::Deliver { tid, message } => {
+                if let Some(seat) = self.seat(tid.number()) {
+                    self.deliver_here(seat, message);
+                }
+            }
+            MoveEffect::MayLeave { tid } => self.may_leave(tid),
+            MoveEffect::Freeze { tid } => self.moving.stopping.push((tid, None)),
+            MoveEffect::Take { to, tid, epoch, parts, messages } => {
+                self.send_task(to, (tid, epoch, parts), messages);
+            }
+            MoveEffect::SendPart { to, tid, epoch, at } => self.send_part(to, (tid, epoch, at)),
+            MoveEffect::Run { tid } => self.run_again(tid),
+            MoveEffect::Free { tid } => self.free(tid),
+            MoveEffect::Prepare { tid } => self.prepare(tid),
+            MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, &bytes),
+            MoveEffect::Finish { tid } => self.finish(tid),
+            MoveEffect::Report { asker, tid, result } => self.report_move(asker, tid, result),
+        }
+    }
+
+    /// Records where a task is.
+    fn place(&mut self, tid: Tid, place: TaskPlace) {
+        let own = self.places.rank();
+        match place {
+            TaskPlace::Held => {
+                let seat = self.places.seat(tid.number());
+                self.moving.seats.extend(seat.map(|seat| (tid, seat)));
+                self.places.held(tid);
+            }
+            TaskPlace::In(rank) => match self.moving.seats.remove(&tid).filter(|_| rank == own) {
+                Some(seat) => self.places.arrived(tid, seat),
+                None => self.places.moved(tid, rank),
+            },
+            TaskPlace::Ended => {
+                self.moving.seats.remove(&tid);
+                self.moving.numbers.remove(&tid);
+                self.places.gone(tid);
+            }
+        }
+    }
+
+    /// Handles a message of another process about a move.
+    pub(super) fn heard_move(&mut self, from: Rank, message: MoveMessage) {
+        let ready = match message {
+            MoveMessage::Ready { tid, .. } => Some(tid),
+            _ => None,
+        };
+        self.drive(|moves, effects| moves.heard(from, message, effects));
+        ready.into_iter().for_each(|tid| self.learn_rank(tid));
+    }
+
+    /// In the first process: learns where a task runs after a move may have been decided.
+    fn learn_rank(&mut self, tid: Tid) {
+        let rank = self.moving.moves.rank(tid);
+        if let (Some(machine), Some(rank)) = (&mut self.machine, rank) {
+            machine.moved(tid, rank);
+        }
+    }
+
+    /// Keeps a message that a task here, or the machine, sends to a task that moves.
+    #[cold]
+    pub(super) fn keep(&mut self, to: Tid, message: TaskMessage) {
+        let Some(link) = &self.link else { return };
+        let kept = self.kept(self.places.rank(), link.stamp(), message);
+        // If the task has ended, the message is lost, as with PVM.
+        let _ = self.drive(|moves, effects| moves.keep(to, kept, effects));
+    }
+
+    /// Handles a message of another process for a task that moves.
+    #[cold]
+    pub(super) fn arrived_late(&mut self, from: Rank, stamp: u64, to: Tid, message: TaskMessage) {
+        let kept = self.kept(from, stamp, message);
+        let _ = self.drive(|moves, effects| moves.arrived(to, kept, effects));
+    }
+
+    fn kept(&self, from: Rank, stamp: u64, message: TaskMessage) -> KeptMessage<TaskMessage> {
+        let (source, length) = (Tid::of(message.source), message.length);
+        KeptMessage { stamp, from, source, length, message }
+    }
+
+    /// Sends a message that was kept.
+    fn send_kept(&mut self, to: Rank, tid: Tid, kept: KeptMessage<TaskMessage>) {
+        self.send_there(to, tid, kept.message, Some(kept.stamp));
+    }
+
+    /// Sends a message that a task has brought along, as if it was sent here.
+    fn send_again(&mut self, tid: Tid, kept: KeptMessage<TaskMessage>) {
+        match self.places.place(tid) {
+            TaskLocation::Seat(seat) => self.deliver_here(seat, kept.message),
+            TaskLocation::There(rank) => self.send_kept(rank, tid, kept),
+            TaskLocation::Held => {
+                let _ = self.drive(|moves, effects| moves.keep(tid, kept, effects));
+            }
+            TaskLocation::Console | TaskLocation::Ended => {}
+        }
+    }
+
+    /// Lets the task leave, unless it is pinned.
+    fn may_leave(&mut self, tid: Tid) {
+        let now = self.link.as_ref().map_or(0, |link| link.time());
+        let task = self.seat(tid.number()).and_then(|seat| self.tasks[seat as usize].as_deref());
+        let pin = task.map_or(Some(Pin::Ended), pin);
+        self.drive(|moves, effects| match pin {
+            Some(why) => moves.stays(tid, why, effects),
+            None => moves.begin(tid, now, effects),
+        });
+    }
+
+    /// Stops the tasks that are to stop and can, and sends some parts of those that have. To be
+    /// called between two turns.
+    #[cold]
+    pub(super) fn work_at_moves(&mut self) {
+        self.stop_tasks(None);
+        if self.moving.moves.has_unsent() {
+            self.drive(|moves, effects| moves.turn(PARTS, effects));
+        }
+    }
+
+    /// Returns `true` if there is more to send.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.moving.moves.has_unsent()
+    }
+
+    /// Stops the tasks that are to stop, and can. `interrupted` is the seat of the task that is
+    /// interrupted now.
+    pub(super) fn stop_tasks(&mut self, interrupted: Option<u32>) {
+        for (tid, tried) in std::mem::take(&mut self.moving.stopping) {
+            let Some(seat) = self.seat(tid.number()) else { continue };
+            let Some(task) = self.tasks[seat as usize].as_deref() else { continue };
+            let runs = task.runs;
+            // The task is where it was.
+            if tried == Some(runs) && interrupted != Some(seat) {
+                self.moving.stopping.push((tid, tried));
+                continue;
+            }
+            match self.stop(tid, seat, interrupted == Some(seat)) {
+                StopTry::Stopped => {}
+                StopTry::Later => self.moving.stopping.push((tid, Some(runs))),
+                StopTry::Pinned(why) => {
+                    self.drive(|moves, effects| moves.stays(tid, why, effects));
+                }
+            }
+        }
+    }
+
+    fn stop(&mut self, tid: Tid, seat: u32, is_interrupted: bool) -> StopTry {
+        // An interrupted task may have unread letters.
+        self.read_letters(seat);
+        let Some(task) = self.tasks[seat as usize].as_deref_mut() else { return StopTry::Later };
+        if let Some(why) = pin(task) {
+            return StopTry::Pinned(why);
+        }
+        if is_interrupted {
+            let handles = task.ulp.handles() && task.ulp.is_in_own_code(&task.image);
+            task.ulp.answer(handles.into());
+        }
+        let state = match task.ulp.state(&task.image) {
+            Ok(state) => state,
+            Err(NotTaken::Pinned(why)) => {
+                return pin_of(&why).map_or(StopTry::Later, StopTry::Pinned);
+            }
+            Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
+        };
+        let Some((packed, parts)) = self.pack(seat, state) else {
+            return StopTry::Pinned(Pin::Descriptor);
+        };
+        let count = parts.count();
+        let Some(task) = self.unseat(seat) else { return StopTry::Later };
+        self.moving.seats.remove(&tid);
+        let leaves = Some(Box::new((packed, parts)));
+        self.moving.stopped.insert(tid, StoppedTask { task, leaves });
+        self.drive(|moves, effects| moves.frozen(tid, count, effects));
+        StopTry::Stopped
+    }
+
+    /// Takes a task out of its seat.
+    fn unseat(&mut self, seat: u32) -> Option<Box<Task>> {
+        let task = self.tasks.get_mut(seat as usize)?.take()?;
+        self.live -= 1;
+        self.awaiting.retain(|one| *one != seat);
+        // Another task may get this seat.
+        if self.folder_of == seat && task.folder.is_some() {
+            self.go_home();
+        }
+        Some(task)
+    }
+
+    /// Lets a stopped task run here, in a new seat.
+    fn run_again(&mut self, tid: Tid) {
+        // A task that has not stopped yet need not.
+        self.moving.stopping.retain(|(one, _)| *one != tid);
+        let Some(StoppedTask { task, .. }) = self.moving.stopped.remove(&tid) else { return };
+        let seat = self.sit(task);
+        self.moving.seats.insert(tid, seat);
+        let Some(task) = self.tasks[seat as usize].as_deref() else { return };
+        let (state, alarm) = (task.state, task.alarm);
+        match state {
+            TaskState::Runs | TaskState::Polls(_) => self.enqueue(seat),
+            TaskState::Receives(_, until) | TaskState::Sleeps(until) => {
+                until.into_iter().for_each(|until| self.at(until, seat));
+            }
+            TaskState::Awaits(.., until) => {
+                self.awaiting.push(seat);
+                until.into_iter().for_each(|until| self.at(until, seat));
+            }
+            TaskState::Asks(_) | TaskState::Starts | TaskState::Aside => {}
+        }
+        alarm.into_iter().for_each(|(when, _)| self.at(when, seat));
+    }
+
+    /// Frees what is here of a task that runs elsewhere, or has ended.
+    fn free(&mut self, tid: Tid) {
+        self.moving.stopping.retain(|(one, _)| *one != tid);
+        self.moving.arriving.remove(&tid);
+        if let Some(StoppedTask { task, leaves }) = self.moving.stopped.remove(&tid)
+            && leaves.is_some()
+        {
+            let Task { ulp, .. } = *task;
+            self.moving.numbers.insert(tid, ulp.leave());
+        }
+    }
+
+    /// Records the end of a task of this process, for moves.
+    pub(super) fn end_moves_of(&mut self, tid: Tid) {
+        self.moving.seats.remove(&tid);
+        self.moving.stopping.retain(|(one, _)| *one != tid);
+        self.moving.moves.ended_here(tid);
+    }
+
+    /// Handles what another process has sent of a task that moves.
+    pub(super) fn packed(&mut self, from: Rank, head: PackedHead, contents: Vec<u8>) {
+        match head {
+            PackedHead::Part { tid, epoch, at, sum } => self.drive(|moves, effects| {
+                moves.part(from, (tid, epoch, at), sum, contents, effects);
+            }),
+            PackedHead::Message { tid, epoch, receiver, stamp, from: first, source, head } => {
+                // Without memory the task is refused, because a message is missing.
+                let Some(message) = head.with(&contents) else { return };
+                let length = message.length;
+                let kept = KeptMessage { stamp, from: first, source, length, message };
+                let none = || TakenMessages { late: Vec::new(), carried: Vec::new() };
+                let brought = self.moving.brought.entry((from, tid, epoch)).or_insert_with(none);
+                match receiver {
+                    None => brought.late.push(kept),
+                    Some(receiver) => brought.carried.push((receiver, kept)),
+                }
+            }
+            PackedHead::Task { tid, epoch, parts, messages } => {
+                let none = TakenMessages { late: Vec::new(), carried: Vec::new() };
+                let brought = self.moving.brought.remove(&(from, tid, epoch)).unwrap_or(none);
+                let count = brought.late.len() + brought.carried.len();
+                let packed = postcard::from_bytes(&contents).ok();
+                self.moving.taken = packed.filter(|_| count == messages as usize);
+                self.drive(|moves, effects| {
+                    moves.take(from, (tid, epoch, parts), brought, effects)
+                });
+                self.moving.taken = None;
+            }
+        }
+    }
+
+    /// Handles the end of a process. In the first process, its tasks have ended with it.
+    pub(super) fn lose_moves(&mut self, rank: Rank) {
+        self.moving.brought.retain(|(from, ..), _| *from != rank);
+        if let Ok(process) = u32::try_from(rank) {
+            upcall_ulp::twins::process_ended(process);
+        }
+        self.drive(|moves, effects| moves.lost(rank, effects));
+    }
+}
+
+/// What has come of stopping a task.
+enum StopTry {
+    Stopped,
+    /// It is to be tried again after the task has run.
+    Later,
+    Pinned(Pin),
+}

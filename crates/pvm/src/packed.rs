@@ -1,0 +1,488 @@
+//! A task as it is sent to another process of the machine.
+//!
+//! The process that a task leaves sends, each as one message of the group:
+//!
+//! ```text
+//! the messages that move along     PackedHead::Message   one for each
+//! all but contents                 PackedHead::Task      a PackedTask
+//! the contents, in parts           PackedHead::Part      pages, blocks, the inbox, and the end
+//! ```
+//! Blocks that the task holds are at the same addresses in the new process
+//! (`upcall_ulp::twins`), since the task knows them. It does not know those of its inbox, so their
+//! contents go into new blocks.
+//!
+//! What arrives is checked before it is used. A task can write over its process's memory, so the
+//! process may send anything.
+
+use crate::moves::{KeptMessage, Refusal};
+use crate::output::Output;
+use crate::task::{BlockTable, Task, TaskMessage, TaskState, Want};
+use crate::tid::Tid;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use std::{io, mem};
+use upcall_message::Rank;
+use upcall_ulp::twins::{Adopted, BlockName};
+use upcall_ulp::{ArrivingUlp, Block, Image, NotArrived, PIECE, PageSum, Ulp, UlpPages, UlpState};
+
+/// What comes before the contents of each message about a task that moves.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum PackedHead {
+    /// A [`PackedTask`] follows, and then this number of parts. This number of messages move with
+    /// it.
+    Task { tid: Tid, epoch: u64, parts: u32, messages: u32 },
+    /// A message that moves with the task follows.
+    Message {
+        tid: Tid,
+        epoch: u64,
+        /// The receiver, if the task itself has sent the message.
+        receiver: Option<Tid>,
+        stamp: u64,
+        from: Rank,
+        source: Option<Tid>,
+        head: MessageHead,
+    },
+    /// A part of the contents follows.
+    Part { tid: Tid, epoch: u64, at: u32, sum: u64 },
+}
+
+/// A message without its contents.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct MessageHead {
+    source: i32,
+    destination: i32,
+    tag: i32,
+    context: i32,
+    encoding: i32,
+    wait: i32,
+}
+
+impl MessageHead {
+    pub(crate) fn of(message: &TaskMessage) -> Self {
+        let TaskMessage { source, destination, tag, context, encoding, wait, .. } = *message;
+        Self { source, destination, tag, context, encoding, wait }
+    }
+
+    /// The message with these contents. `None`: there is no memory.
+    pub(crate) fn with(self, contents: &[u8]) -> Option<TaskMessage> {
+        let Self { source, destination, tag, context, encoding, wait } = self;
+        let length = contents.len();
+        let block = if length > 0 { Some(Block::of(contents)?) } else { None };
+        Some(TaskMessage { source, destination, tag, context, encoding, wait, block, length })
+    }
+}
+
+/// A block that a task holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SentBlock {
+    pub(crate) name: BlockName,
+    /// The process whose arena the block is in.
+    pub(crate) owner: Rank,
+    /// Whether the old process keeps a copy, so that no holder may write.
+    pub(crate) is_shared: bool,
+}
+
+/// A task without contents of memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PackedTask {
+    ulp: UlpState,
+    program: OsString,
+    state: PackedState,
+    left: bool,
+    /// The time until the next SIGALRM, and the period after that.
+    alarm: Option<(Duration, Duration)>,
+    pub(crate) folder: Option<PackedFolder>,
+    pub(crate) umask: Option<u32>,
+    parent: i32,
+    siblings: Vec<Tid>,
+    context: i32,
+    output: Output,
+    child_output: Output,
+    options: Vec<(i32, i32)>,
+    pub(crate) blocks: Vec<SentBlock>,
+    /// Indices into `blocks`, by handle.
+    handles: Vec<Option<u32>>,
+}
+
+/// A folder, which must be the same one in the new process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PackedFolder {
+    pub(crate) path: OsString,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+/// What a task does, with times from now on.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum PackedState {
+    Runs,
+    Polls(Want),
+    Receives(Want, Option<Duration>),
+    Asks(u64),
+    Sleeps(Option<Duration>),
+    Awaits(i32, u16, Option<Duration>),
+}
+
+impl PackedState {
+    /// `None`: the task does something with which it cannot move.
+    fn of(state: TaskState, now: Instant) -> Option<Self> {
+        let left = |until: Option<Instant>| until.map(|until| until.saturating_duration_since(now));
+        Some(match state {
+            TaskState::Starts | TaskState::Aside => return None,
+            TaskState::Runs => Self::Runs,
+            TaskState::Polls(want) => Self::Polls(want),
+            TaskState::Receives(want, until) => Self::Receives(want, left(until)),
+            TaskState::Asks(op) => Self::Asks(op),
+            TaskState::Sleeps(until) => Self::Sleeps(left(until)),
+            TaskState::Awaits(descriptor, events, until) => {
+                Self::Awaits(descriptor, events, left(until))
+            }
+        })
+    }
+
+    fn at(self, now: Instant) -> TaskState {
+        let until = |left: Option<Duration>| left.and_then(|left| now.checked_add(left));
+        match self {
+            Self::Runs => TaskState::Runs,
+            Self::Polls(want) => TaskState::Polls(want),
+            Self::Receives(want, left) => TaskState::Receives(want, until(left)),
+            Self::Asks(op) => TaskState::Asks(op),
+            Self::Sleeps(left) => TaskState::Sleeps(until(left)),
+            Self::Awaits(descriptor, events, left) => {
+                TaskState::Awaits(descriptor, events, until(left))
+            }
+        }
+    }
+}
+
+/// What comes before the contents of a part.
+#[derive(Debug, Serialize, Deserialize)]
+enum PartHead {
+    /// Pages: the address and the length of each run.
+    Pages(Vec<(u64, u32)>),
+    /// A piece of this block's contents.
+    Block { which: u32, offset: u64 },
+    /// A piece of the next message in the inbox.
+    Message { head: MessageHead, length: u64, offset: u64 },
+    /// There are no more: the sum of all pages.
+    End(PageSum),
+}
+
+/// What is still to be sent of a stopped task's contents.
+#[derive(Debug)]
+pub(crate) struct PackedParts {
+    pages: UlpPages,
+    page_parts: usize,
+    /// The task's blocks, each with its index and the offset of the next piece.
+    blocks: VecDeque<(u32, Block, usize)>,
+    /// The next message of the inbox, and the offset of its next piece.
+    message: (usize, usize),
+    count: u32,
+}
+
+/// Packs a stopped task, whose ULP has this state.
+///
+/// Blocks that others here hold, too, are shared from now on. `owner_of` names the process in whose
+/// arena a block is. Returns `None` if the task does something with which it cannot move.
+pub(crate) fn pack(
+    task: &Task,
+    ulp: UlpState,
+    folder: Option<PackedFolder>,
+    owner_of: impl Fn(&Block) -> Rank,
+) -> io::Result<Option<(PackedTask, PackedParts)>> {
+    let now = Instant::now();
+    let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
+    let pages = task.ulp.pages(&ulp)?;
+    let (mut blocks, mut handles) = (Vec::<Block>::new(), Vec::new());
+    for held in task.held.slots() {
+        handles.push(held.map(|block| {
+            let known = blocks.iter().position(|one| one.name() == block.name());
+            known.unwrap_or_else(|| {
+                blocks.push(block.clone());
+                blocks.len() - 1
+            }) as u32
+        }));
+    }
+    let in_inbox = |block: &Block| {
+        let blocks = task.inbox.iter().filter_map(|message| message.block.as_ref());
+        blocks.filter(|one| one.name() == block.name()).count()
+    };
+    let sent = blocks.iter().enumerate().map(|(at, block)| {
+        let own = handles.iter().filter(|handle| **handle == Some(at as u32)).count();
+        // One holder is this function.
+        let others = block.holders() as usize > own + in_inbox(block) + 1;
+        if others {
+            block.share_afar();
+        }
+        SentBlock { name: block.name(), owner: owner_of(block), is_shared: block.is_shared_afar() }
+    });
+    let sent = sent.collect::<Vec<_>>();
+    let page_parts = pages.calls(PIECE);
+    let pieces = |length: usize| length.div_ceil(PIECE).max(1);
+    let count = page_parts
+        + blocks.iter().map(|block| pieces(block.capacity())).sum::<usize>()
+        + task.inbox.iter().map(|message| pieces(message.length)).sum::<usize>()
+        + 1;
+    let blocks = blocks.into_iter().enumerate().map(|(at, block)| (at as u32, block, 0)).collect();
+    let count = u32::try_from(count).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let parts = PackedParts { pages, page_parts, blocks, message: (0, 0), count };
+    let packed = PackedTask {
+        ulp,
+        program: task.program.clone().into(),
+        state,
+        left: task.left,
+        alarm: task.alarm.map(|(when, again)| (when.saturating_duration_since(now), again)),
+        folder,
+        umask: task.umask,
+        parent: task.parent,
+        siblings: task.siblings.clone(),
+        context: task.context,
+        output: task.output.clone(),
+        child_output: task.child_output.clone(),
+        options: task.options.clone(),
+        blocks: sent,
+        handles,
+    };
+    Ok(Some((packed, parts)))
+}
+
+impl PackedParts {
+    /// Number of all parts.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The next part.
+    ///
+    /// # Errors
+    /// The task's memory cannot be read.
+    pub(crate) fn next(&mut self, task: &Task) -> io::Result<Vec<u8>> {
+        if self.page_parts > 0 {
+            self.page_parts -= 1;
+            let (mut runs, mut contents) = (Vec::new(), Vec::new());
+            self.pages.send(&task.ulp, PIECE, |address, bytes| {
+                runs.push((address, bytes.len() as u32));
+                contents.extend_from_slice(bytes);
+                Ok(())
+            })?;
+            return Ok(part(&PartHead::Pages(runs), &contents));
+        }
+        if let Some((which, block, offset)) = self.blocks.front_mut() {
+            let (from, capacity) = (*offset, block.capacity());
+            let end = capacity.min(from + PIECE);
+            let head = PartHead::Block { which: *which, offset: from as u64 };
+            let part = block.lent(capacity, |bytes| part(&head, &bytes[from..end]));
+            *offset = end;
+            if end == capacity {
+                self.blocks.pop_front();
+            }
+            return part.ok_or_else(|| io::ErrorKind::InvalidData.into());
+        }
+        let (at, from) = self.message;
+        let Some(message) = task.inbox.get(at) else {
+            return Ok(part(&PartHead::End(self.pages.sum()), &[]));
+        };
+        let end = message.length.min(from + PIECE);
+        self.message = if end == message.length { (at + 1, 0) } else { (at, end) };
+        let (length, offset) = (message.length as u64, from as u64);
+        let head = PartHead::Message { head: MessageHead::of(message), length, offset };
+        match &message.block {
+            None => Ok(part(&head, &[])),
+            Some(block) => block
+                .lent(message.length, |bytes| part(&head, &bytes[from..end]))
+                .ok_or_else(|| io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// A part: its head, and then its contents.
+fn part(head: &PartHead, contents: &[u8]) -> Vec<u8> {
+    // For this type this fails only without memory, and then the part is not taken.
+    let mut bytes = postcard::to_stdvec(head).unwrap_or_default();
+    bytes.extend_from_slice(contents);
+    bytes
+}
+
+/// A task whose contents arrive.
+#[derive(Debug)]
+pub(crate) struct ArrivingTask {
+    packed: PackedTask,
+    image: Rc<Image>,
+    ulp: ArrivingUlp,
+    blocks: Vec<ArrivingBlock>,
+    inbox: VecDeque<TaskMessage>,
+    /// What has arrived of the next message.
+    message: Vec<u8>,
+    sum: Option<PageSum>,
+}
+
+#[derive(Debug)]
+struct ArrivingBlock {
+    block: Block,
+    /// The offset of the next piece. `None`: the contents were here already.
+    next: Option<usize>,
+}
+
+/// The reason to refuse a task whose ULP did not arrive.
+fn refusal(why: &NotArrived) -> Refusal {
+    match why {
+        NotArrived::Version { .. } | NotArrived::OtherProgram { .. } => Refusal::Program,
+        NotArrived::Slot(_) | NotArrived::Memory { .. } => Refusal::Memory,
+        NotArrived::Descriptors(_) => Refusal::Descriptors,
+        NotArrived::Unfit { .. } | NotArrived::Incomplete { .. } => Refusal::Damaged,
+    }
+}
+
+impl PackedTask {
+    /// The path of the task's program.
+    pub(crate) fn program(&self) -> &OsString {
+        &self.program
+    }
+
+    /// Begins to make the task here. `image` is its program.
+    ///
+    /// # Errors
+    /// The reason why the task cannot run here.
+    pub(crate) fn arrive(self, image: Rc<Image>) -> Result<ArrivingTask, Refusal> {
+        let ulp = Ulp::arrive(&image, &self.ulp).map_err(|why| refusal(&why))?;
+        let mut blocks = Vec::new();
+        blocks.try_reserve(self.blocks.len()).map_err(|_| Refusal::Memory)?;
+        for sent in &self.blocks {
+            let owner = u32::try_from(sent.owner).map_err(|_| Refusal::Damaged)?;
+            let adopted = Block::adopt(sent.name, owner).map_err(|_| Refusal::Memory)?;
+            blocks.push(match adopted {
+                Adopted::Here(block) => ArrivingBlock { block, next: None },
+                Adopted::Empty(block) => ArrivingBlock { block, next: Some(0) },
+            });
+        }
+        let (inbox, message, sum) = (VecDeque::new(), Vec::new(), None);
+        Ok(ArrivingTask { packed: self, image, ulp, blocks, inbox, message, sum })
+    }
+}
+
+impl ArrivingTask {
+    /// The task's own folder, if it has one.
+    pub(crate) fn folder(&self) -> Option<&PackedFolder> {
+        self.packed.folder.as_ref()
+    }
+
+    /// The blocks of which this process has copies now.
+    pub(crate) fn blocks(&self) -> &[SentBlock] {
+        &self.packed.blocks
+    }
+
+    /// Takes the next part.
+    ///
+    /// # Errors
+    /// The reason why the task cannot run here.
+    pub(crate) fn fill(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        let (head, contents) = postcard::take_from_bytes(bytes).map_err(|_| Refusal::Damaged)?;
+        match head {
+            PartHead::Pages(runs) => self.fill_pages(&runs, contents),
+            PartHead::Block { which, offset } => self.fill_block(which, offset, contents),
+            PartHead::Message { head, length, offset } => {
+                let (length, offset) = (length as usize, offset as usize);
+                let left = length.checked_sub(offset).ok_or(Refusal::Damaged)?;
+                if offset != self.message.len() || contents.len() > left {
+                    return Err(Refusal::Damaged);
+                }
+                self.message.try_reserve(contents.len()).map_err(|_| Refusal::Memory)?;
+                self.message.extend_from_slice(contents);
+                if self.message.len() == length {
+                    let whole = head.with(&mem::take(&mut self.message));
+                    self.inbox.push_back(whole.ok_or(Refusal::Memory)?);
+                }
+                Ok(())
+            }
+            PartHead::End(sum) => {
+                self.sum = Some(sum);
+                Ok(())
+            }
+        }
+    }
+
+    fn fill_pages(&mut self, runs: &[(u64, u32)], contents: &[u8]) -> Result<(), Refusal> {
+        let mut left = contents;
+        for (address, length) in runs {
+            let run = left.split_at_checked(*length as usize);
+            let (run, rest) = run.ok_or(Refusal::Damaged)?;
+            self.ulp.fill(*address, run).map_err(|why| refusal(&why))?;
+            left = rest;
+        }
+        Ok(())
+    }
+
+    fn fill_block(&mut self, which: u32, offset: u64, contents: &[u8]) -> Result<(), Refusal> {
+        let one = self.blocks.get_mut(which as usize).ok_or(Refusal::Damaged)?;
+        let Some(next) = &mut one.next else { return Ok(()) };
+        if *next as u64 != offset || one.block.fill(*next, contents).is_err() {
+            return Err(Refusal::Damaged);
+        }
+        *next += contents.len();
+        Ok(())
+    }
+
+    /// Makes the task, which can run then.
+    ///
+    /// # Errors
+    /// The reason why the task cannot run here.
+    pub(crate) fn finish(self, tid: Tid) -> Result<Task, Refusal> {
+        let Self { packed, image, ulp, blocks, inbox, message, sum } = self;
+        let is_whole =
+            |one: &ArrivingBlock| one.next.is_none_or(|next| next == one.block.capacity());
+        let sum = sum.filter(|_| message.is_empty() && blocks.iter().all(is_whole));
+        let ulp = ulp.finish(sum.ok_or(Refusal::Damaged)?).map_err(|why| refusal(&why))?;
+        let mut slots = Vec::new();
+        slots.try_reserve(packed.handles.len()).map_err(|_| Refusal::Memory)?;
+        for handle in &packed.handles {
+            let block = handle.map(|at| blocks.get(at as usize).ok_or(Refusal::Damaged));
+            slots.push(block.transpose()?.map(|one| one.block.clone()));
+        }
+        for (one, sent) in blocks.iter().zip(&packed.blocks) {
+            if sent.is_shared {
+                one.block.share_afar();
+            }
+        }
+        let now = Instant::now();
+        let alarm = |(left, again)| Some((now.checked_add(left)?, again));
+        Ok(Task {
+            ulp,
+            state: packed.state.at(now),
+            ticket: 0,
+            runs: 0,
+            tid,
+            held: BlockTable::of(slots),
+            inbox,
+            left: packed.left,
+            descriptor: None,
+            alarm: packed.alarm.and_then(alarm),
+            folder: None,
+            umask: packed.umask,
+            parent: packed.parent,
+            siblings: packed.siblings,
+            context: packed.context,
+            program: packed.program.into(),
+            image,
+            output: packed.output,
+            child_output: packed.child_output,
+            options: packed.options,
+        })
+    }
+}
+
+/// The head and the contents of a message that moves with a task.
+pub(crate) fn kept_head(
+    (tid, epoch): (Tid, u64),
+    receiver: Option<Tid>,
+    kept: &KeptMessage<TaskMessage>,
+) -> (PackedHead, Vec<u8>) {
+    let KeptMessage { stamp, from, source, message, .. } = kept;
+    let head = MessageHead::of(message);
+    let contents = message.block.as_ref().and_then(|block| block.read(message.length));
+    let (stamp, from, source) = (*stamp, *from, *source);
+    let head = PackedHead::Message { tid, epoch, receiver, stamp, from, source, head };
+    (head, contents.unwrap_or_default())
+}
