@@ -38,6 +38,7 @@ mod stream;
 mod task;
 mod tid;
 pub mod tools;
+mod transit;
 mod wire;
 
 pub use asking::{MachineRequestError, halt, kill, machines, memory, move_task, signal, tid};

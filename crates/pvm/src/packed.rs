@@ -311,7 +311,7 @@ fn part(head: &PartHead, contents: &[u8]) -> Vec<u8> {
 
 /// A task whose contents arrive.
 #[derive(Debug)]
-pub(crate) struct ArrivingTask {
+pub(crate) struct FillingTask {
     packed: PackedTask,
     image: Rc<Image>,
     ulp: ArrivingUlp,
@@ -351,7 +351,7 @@ impl PackedTask {
     ///
     /// # Errors
     /// The reason why the task cannot run here.
-    pub(crate) fn arrive(self, image: Rc<Image>) -> Result<ArrivingTask, Refusal> {
+    pub(crate) fn arrive(self, image: Rc<Image>) -> Result<FillingTask, Refusal> {
         let ulp = Ulp::arrive(&image, &self.ulp).map_err(|why| refusal(&why))?;
         let mut blocks = Vec::new();
         blocks.try_reserve(self.blocks.len()).map_err(|_| Refusal::Memory)?;
@@ -364,11 +364,11 @@ impl PackedTask {
             });
         }
         let (inbox, message, sum, bytes) = (VecDeque::new(), Vec::new(), None, 0);
-        Ok(ArrivingTask { packed: self, image, ulp, blocks, inbox, message, sum, bytes })
+        Ok(FillingTask { packed: self, image, ulp, blocks, inbox, message, sum, bytes })
     }
 }
 
-impl ArrivingTask {
+impl FillingTask {
     /// The task's own folder, if it has one.
     pub(crate) fn folder(&self) -> Option<&PackedFolder> {
         self.packed.folder.as_ref()
@@ -453,6 +453,7 @@ impl ArrivingTask {
             slots.push(block.transpose()?.map(|one| one.block.clone()));
         }
         for (one, sent) in blocks.iter().zip(&packed.blocks) {
+            one.block.filled();
             if sent.is_shared {
                 one.block.share_afar();
             }

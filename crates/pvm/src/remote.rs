@@ -105,8 +105,11 @@ pub(crate) enum ControlMessage {
     Move(MoveMessage),
     /// To the first process: a task has entered this process.
     Arrived { tid: Tid, cost: MoveCost },
-    /// To the owner of these blocks: the process that says this has copies of them.
-    HasBlocks { blocks: Vec<SentBlock> },
+    /// To the owner of these blocks: the process that says this has copies of them, since a task
+    /// enters it.
+    HasBlocks { tid: Tid, epoch: u64, blocks: Vec<SentBlock> },
+    /// The answer to [`HasBlocks`](Self::HasBlocks): whether the addresses stay taken.
+    LendsBlocks { tid: Tid, epoch: u64, all: bool },
     /// To the owner of these blocks: the process that says this has no copies of them any more.
     HadBlocks { blocks: Vec<SentBlock> },
 }

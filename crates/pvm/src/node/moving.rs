@@ -8,9 +8,9 @@
 //! # Where a task is
 //! ```text
 //! Node::tasks         in a seat: it runs, or waits         also while its messages are kept
-//! NodeMoves::stopped  without a seat: it leaves, or is     until it is decided where it runs
+//! Transit::stopped  without a seat: it leaves, or is     until it is decided where it runs
 //!                     whole here and may enter
-//! NodeMoves::arriving its contents arrive                  until it is whole
+//! Transit::arriving its contents arrive                  until it is whole
 //! ```
 //! A stopped task has no seat, so no timer, signal or entry of the queue finds it. If it goes on
 //! here, it takes a seat as a task does that enters.
@@ -27,114 +27,22 @@
 
 mod errands;
 mod packing;
-mod trials;
 
-pub(super) use self::errands::MoveAsker;
-use self::trials::MoveTrials;
 use super::Node;
-use crate::moves::{
-    KeptMessage, MoveEffect, MoveLimits, MoveMessage, Moves, Pin, TakenMessages, TaskPlace,
-};
-use crate::packed::{ArrivingTask, PackedHead, PackedParts, PackedTask};
+use crate::moves::{KeptMessage, MoveEffect, MoveMessage, Moves, Pin, TakenMessages, TaskPlace};
+use crate::packed::PackedHead;
 use crate::places::TaskLocation;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
 use crate::task::{Task, TaskMessage, TaskState};
 use crate::tid::Tid;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use crate::transit::{NodeEffect, StoppedTask};
+use std::time::Duration;
 use upcall_message::Rank;
-use upcall_ulp::{NotTaken, ProcessNumber, UlpPin};
+use upcall_ulp::{NotTaken, UlpPin};
 
 /// Maximum number of parts of tasks that are sent between two turns.
 const PARTS: usize = 16;
-
-type Effect = MoveEffect<TaskMessage, ControlMessage>;
-
-/// What a process has of the tasks that leave or enter it; see the module.
-pub(super) struct NodeMoves {
-    moves: Moves<TaskMessage, ControlMessage>,
-    /// The origin of the state machine's times.
-    since: Instant,
-    /// Effects that are still to be carried out.
-    effects: VecDeque<Effect>,
-    carries_out: bool,
-    /// Errands for tasks of this process, to be done after all effects.
-    errands: VecDeque<ControlMessage>,
-    /// The seats of tasks here whose messages are kept.
-    seats: HashMap<Tid, u32>,
-    /// Tasks that are to stop, and how often each had run when it was tried last.
-    stopping: Vec<(Tid, Option<u32>)>,
-    stopped: HashMap<Tid, StoppedTask>,
-    /// What has arrived for the effect [`MoveEffect::Prepare`].
-    taken: Option<PackedTask>,
-    arriving: HashMap<Tid, Box<ArrivingTask>>,
-    /// Messages that move with a task, before the task itself has arrived.
-    brought: BTreeMap<(Rank, Tid, u64), TakenMessages<TaskMessage>>,
-    /// Process numbers of tasks that have left.
-    numbers: HashMap<Tid, ProcessNumber>,
-    /// Who has asked for each open move, in the first process.
-    askers: HashMap<u64, (MoveAsker, Instant)>,
-    /// What the moves have cost that are not over, as the new processes have reported.
-    costs: HashMap<Tid, MoveCost>,
-    /// The number of the last request.
-    last: u64,
-    trials: MoveTrials,
-}
-
-/// A task that does not run until a move is decided.
-struct StoppedTask {
-    task: Box<Task>,
-    /// What is sent of it, if it leaves.
-    leaves: Option<Box<(PackedTask, PackedParts)>>,
-    /// When it was stopped, by the clock that all processes have, and the bytes that were sent.
-    since: (Duration, u64),
-}
-
-impl NodeMoves {
-    pub(super) fn new(rank: Rank, size: usize) -> Self {
-        Self {
-            moves: Moves::new(rank, size, MoveLimits::default()),
-            since: Instant::now(),
-            effects: VecDeque::new(),
-            carries_out: false,
-            errands: VecDeque::new(),
-            seats: HashMap::new(),
-            stopping: Vec::new(),
-            stopped: HashMap::new(),
-            taken: None,
-            arriving: HashMap::new(),
-            brought: BTreeMap::new(),
-            numbers: HashMap::new(),
-            askers: HashMap::new(),
-            costs: HashMap::new(),
-            last: 0,
-            trials: MoveTrials::of_environment(rank),
-        }
-    }
-
-    /// The seat of a task here whose messages are kept.
-    pub(super) fn seat(&self, tid: Tid) -> Option<u32> {
-        self.seats.get(&tid).copied()
-    }
-
-    /// Returns `true` if this process takes part in no move.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.moves.is_quiet()
-    }
-
-    /// Returns `true` if something is to be done between two turns.
-    #[inline]
-    pub(super) fn is_at_work(&self) -> bool {
-        !self.stopping.is_empty() || !self.stopped.is_empty()
-    }
-
-    /// The tasks that leave, and have stopped.
-    pub(super) fn leaving(&self) -> impl Iterator<Item = &Task> {
-        let leaves = |one: &&StoppedTask| one.leaves.is_some();
-        self.stopped.values().filter(leaves).map(|one| &*one.task)
-    }
-}
 
 /// The time of the kernel's clock, which all processes share.
 fn now() -> Duration {
@@ -169,7 +77,7 @@ impl Node {
     /// Passes an input to the state machine, and carries out what it wants.
     fn drive<T>(
         &mut self,
-        input: impl FnOnce(&mut Moves<TaskMessage, ControlMessage>, &mut Vec<Effect>) -> T,
+        input: impl FnOnce(&mut Moves<TaskMessage, ControlMessage>, &mut Vec<NodeEffect>) -> T,
     ) -> T {
         let mut effects = Vec::new();
         let result = input(&mut self.moving.moves, &mut effects);
@@ -195,7 +103,7 @@ impl Node {
         }
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn carry_out(&mut self, effect: NodeEffect) {
         match effect {
             MoveEffect::Tell { to, message } => self.tell(to, ControlMessage::Move(message)),
             MoveEffect::Send { to, tid, kept } => self.send_kept(to, tid, kept),
@@ -220,7 +128,7 @@ impl Node {
             MoveEffect::Free { tid } => self.free(tid),
             MoveEffect::Prepare { tid } => self.prepare(tid),
             MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, &bytes),
-            MoveEffect::Finish { tid } => self.finish(tid),
+            MoveEffect::Finish { tid } => self.is_whole(tid),
             MoveEffect::Report { asker, tid, result } => self.report_move(asker, tid, result),
         }
     }
@@ -469,7 +377,8 @@ impl Node {
                 let brought = self.moving.brought.remove(&(from, tid, epoch)).unwrap_or(none);
                 let count = brought.late.len() + brought.carried.len();
                 let packed = postcard::from_bytes(&contents).ok();
-                self.moving.taken = packed.filter(|_| count == messages as usize);
+                let packed = packed.filter(|_| count == messages as usize);
+                self.moving.taken = packed.map(|packed| (epoch, packed));
                 self.drive(|moves, effects| {
                     moves.take(from, (tid, epoch, parts), brought, effects)
                 });
@@ -485,6 +394,10 @@ impl Node {
             upcall_ulp::twins::process_ended(process);
         }
         self.drive(|moves, effects| moves.lost(rank, effects));
+        // Nobody else has blocks in the arenas of a process that has ended.
+        for tid in self.moving.arriving.keys().copied().collect::<Vec<_>>() {
+            self.has_lent(tid, rank);
+        }
     }
 }
 
