@@ -88,11 +88,12 @@ fn only_messages_of_tasks_that_end_with_their_process_are_lost() {
             let fault = format!("{}:{moment}:kill:{count}", 1 + at % 2);
             let shuffled = Shuffled { interval: 1_000, fault: Some(&fault), limit: 120 };
             let seed = seed().to_string();
-            let done = shuffled.run(&options, &program, &["1000000", &seed, "kills"]);
+            let done = shuffled.run(&options, &program, &["30000", &seed, "kills"]);
             let said = said(&done);
             let went_on = said.matches("ok: ").count();
             let failed = said.contains("FAILED") || said.contains("panicked");
-            assert!(!failed && (1..9).contains(&went_on), "{fault}: {said}");
+            // The moment may not come, or the process may have no task then.
+            assert!(!failed && (1..=9).contains(&went_on), "{fault}: {said}");
         }
     }
 }
