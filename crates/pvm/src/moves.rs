@@ -303,6 +303,11 @@ impl<M: Clone, E> Moves<M, E> {
         self.leaving.has_unsent()
     }
 
+    /// The process that a task is to enter, if it is about to leave this one.
+    pub fn target(&self, tid: Tid) -> Option<Rank> {
+        self.leaving.target(tid)
+    }
+
     /// Sends at most this many parts. Other tasks run between two calls.
     pub fn turn(&mut self, budget: usize, effects: &mut Vec<MoveEffect<M, E>>) {
         let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };

@@ -110,6 +110,8 @@ pub(crate) enum ControlMessage {
     HasBlocks { tid: Tid, epoch: u64, blocks: Vec<SentBlock> },
     /// The answer to [`HasBlocks`](Self::HasBlocks): whether the addresses stay taken.
     LendsBlocks { tid: Tid, epoch: u64, all: bool },
+    /// To the process that a task leaves: send its contents, which cannot be read there.
+    SendContents { tid: Tid, epoch: u64 },
     /// To the owner of these blocks: the process that says this has no copies of them any more.
     HadBlocks { blocks: Vec<SentBlock> },
 }

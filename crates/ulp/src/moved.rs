@@ -8,6 +8,7 @@
 //! Ulp::pinned   nothing of it is elsewhere
 //! Ulp::state    context, mappings, program  ──► Ulp::arrive          checks, maps
 //! Ulp::pages    contents, 64 KiB at a time  ──► ArrivingUlp::fill    checks, writes
+//!               (or their addresses         ──► ArrivingUlp::pull    reads them there)
 //!               PageSum of the contents     ──► ArrivingUlp::finish  own words, protection
 //! Ulp::leave    memory goes, number stays       Worker::resume
 //! ```
@@ -29,9 +30,11 @@
 mod arriving;
 mod mappings;
 mod pages;
+mod pulling;
 
 pub use arriving::{ArrivingUlp, NotArrived};
 pub use pages::{PIECE, PageSum, UlpPages};
+pub use pulling::{PageRun, allow_readers};
 
 use crate::backtrace::KernelRegisters;
 use crate::descriptors;

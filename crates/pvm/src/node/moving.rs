@@ -8,9 +8,9 @@
 //! # Where a task is
 //! ```text
 //! Node::tasks         in a seat: it runs, or waits         also while its messages are kept
-//! Transit::stopped  without a seat: it leaves, or is     until it is decided where it runs
+//! Transit::stopped    without a seat: it leaves, or is     until it is decided where it runs
 //!                     whole here and may enter
-//! Transit::arriving its contents arrive                  until it is whole
+//! Transit::arriving   its contents arrive                  until it is whole
 //! ```
 //! A stopped task has no seat, so no timer, signal or entry of the queue finds it. If it goes on
 //! here, it takes a seat as a task does that enters.
@@ -127,8 +127,8 @@ impl Node {
             MoveEffect::Run { tid } => self.run_again(tid),
             MoveEffect::Free { tid } => self.free(tid),
             MoveEffect::Prepare { tid } => self.prepare(tid),
-            MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, &bytes),
-            MoveEffect::Finish { tid } => self.is_whole(tid),
+            MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, None, &bytes),
+            MoveEffect::Finish { tid } => self.finish(tid),
             MoveEffect::Report { asker, tid, result } => self.report_move(asker, tid, result),
         }
     }
@@ -277,7 +277,8 @@ impl Node {
             }
             Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
         };
-        let Some((mut packed, parts)) = self.pack(seat, state) else {
+        let to = self.moving.moves.target(tid).unwrap_or(self.places.rank());
+        let Some((mut packed, parts)) = self.pack(seat, state, to) else {
             return StopTry::Pinned(Pin::Descriptor);
         };
         packed.stopped = stopped;
@@ -360,6 +361,7 @@ impl Node {
             PackedHead::Part { tid, epoch, at, sum } => self.drive(|moves, effects| {
                 moves.part(from, (tid, epoch, at), sum, contents, effects);
             }),
+            PackedHead::Contents { tid, epoch } => self.fill(tid, Some(epoch), &contents),
             PackedHead::Message { tid, epoch, receiver, stamp, from: first, source, head } => {
                 // Without memory the task is refused, because a message is missing.
                 let Some(message) = head.with(&contents) else { return };
@@ -378,7 +380,7 @@ impl Node {
                 let count = brought.late.len() + brought.carried.len();
                 let packed = postcard::from_bytes(&contents).ok();
                 let packed = packed.filter(|_| count == messages as usize);
-                self.moving.taken = packed.map(|packed| (epoch, packed));
+                self.moving.taken = packed.map(|packed| (epoch, from, packed));
                 self.drive(|moves, effects| {
                     moves.take(from, (tid, epoch, parts), brought, effects)
                 });

@@ -104,7 +104,7 @@ impl fmt::Display for NotArrived {
 
 impl std::error::Error for NotArrived {}
 
-fn unfit(field: &'static str, value: u64) -> NotArrived {
+pub(super) fn unfit(field: &'static str, value: u64) -> NotArrived {
     NotArrived::Unfit { field, value }
 }
 
@@ -112,7 +112,7 @@ fn unfit(field: &'static str, value: u64) -> NotArrived {
 pub struct ArrivingUlp {
     ulp: Ulp,
     image: Option<Arc<ImageIdentity>>,
-    state: UlpState,
+    pub(super) state: UlpState,
     memory: File,
     sum: PageSum,
 }
@@ -279,7 +279,7 @@ impl ArrivingUlp {
 }
 
 /// The mapping that contains these bytes.
-fn find(mappings: &[UlpMapping], address: u64, length: u64) -> Option<&UlpMapping> {
+pub(super) fn find(mappings: &[UlpMapping], address: u64, length: u64) -> Option<&UlpMapping> {
     let end = address.checked_add(length)?;
     let after = mappings.partition_point(|one| one.start <= address);
     mappings.get(after.checked_sub(1)?).filter(|one| end <= one.end)

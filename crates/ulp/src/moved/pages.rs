@@ -1,6 +1,6 @@
 //! The contents of a ULP's memory that a fresh mapping would not have.
 
-use super::UlpMapping;
+use super::{PageRun, UlpMapping};
 use crate::layout::PAGE;
 use crate::ulp::Ulp;
 use serde::{Deserialize, Serialize};
@@ -83,6 +83,11 @@ impl UlpPages {
             }
         }
         Ok(Self { slot, memory, left, buffer: Vec::new(), sum: PageSum::default() })
+    }
+
+    /// The pages that are still to be sent.
+    pub fn runs(&self) -> Vec<PageRun> {
+        self.left.iter().map(|one| PageRun { start: one.start, end: one.end }).collect()
     }
 
     /// Maximum number of bytes that are still to be sent.

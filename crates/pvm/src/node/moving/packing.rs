@@ -3,7 +3,8 @@
 use super::super::Node;
 use crate::moves::{self, Refusal, TakenMessages};
 use crate::packed::{
-    FillingTask, PackedFolder, PackedHead, PackedParts, PackedTask, SentBlock, kept_head, pack,
+    FillingTask, NotFilled, PackedFolder, PackedHead, PackedParts, PackedTask, SentBlock,
+    kept_head, pack,
 };
 use crate::remote::ControlMessage;
 use crate::task::TaskMessage;
@@ -27,13 +28,23 @@ impl Node {
     }
 
     /// Packs the task in this seat. `None`: its folder cannot be named, or its memory not be read.
-    pub(super) fn pack(&self, seat: u32, state: UlpState) -> Option<(PackedTask, PackedParts)> {
+    pub(super) fn pack(
+        &mut self,
+        seat: u32,
+        state: UlpState,
+        to: Rank,
+    ) -> Option<(PackedTask, PackedParts)> {
+        let are_read = self.moving.trials.allows_reading() && !self.moving.unreadable.contains(to);
+        if are_read && !std::mem::replace(&mut self.moving.allows_readers, true) {
+            // The other processes are the first one's children.
+            upcall_ulp::allow_readers(self.first_process);
+        }
         let task = self.tasks[seat as usize].as_deref()?;
         let folder = match &task.folder {
             Some(folder) => Some(packed_folder(folder)?),
             None => None,
         };
-        pack(task, state, folder, |block| self.owner(block)).ok().flatten()
+        pack(task, state, folder, |block| self.owner(block), are_read).ok().flatten()
     }
 
     /// Sends a stopped task without its contents.
@@ -74,12 +85,12 @@ impl Node {
     /// Makes room for a task that has arrived.
     pub(super) fn prepare(&mut self, tid: Tid) {
         match self.arriving_task() {
-            Ok((epoch, task)) => {
+            Ok((epoch, from, task)) => {
                 let own = self.places.rank();
                 let others = task.blocks().iter().filter(|block| block.owner != own).copied();
                 let has = |blocks| ControlMessage::HasBlocks { tid, epoch, blocks };
                 let owners = self.tell_owners(others.collect(), has);
-                let entering = EnteringTask { epoch, task, owners, is_whole: false };
+                let entering = EnteringTask { epoch, from, task, owners };
                 self.moving.arriving.insert(tid, Box::new(entering));
                 self.lost_owners(tid);
             }
@@ -95,37 +106,60 @@ impl Node {
         }
     }
 
-    fn arriving_task(&mut self) -> Result<(u64, FillingTask), Refusal> {
-        let (epoch, packed) = self.moving.taken.take().ok_or(Refusal::Damaged)?;
+    fn arriving_task(&mut self) -> Result<(u64, Rank, FillingTask), Refusal> {
+        let (epoch, from, packed) = self.moving.taken.take().ok_or(Refusal::Damaged)?;
         // The owners hear of what is given back before they hear of what is taken.
         self.give_blocks_back();
         self.go_home();
         let image = self.programs.image(packed.program()).map_err(|_| Refusal::Program)?;
-        Ok((epoch, packed.arrive(image)?))
+        Ok((epoch, from, packed.arrive(image)?))
     }
 
-    pub(super) fn fill(&mut self, tid: Tid, bytes: &[u8]) {
-        let entering = self.moving.arriving.get_mut(&tid);
-        if let Some(Err(why)) = entering.map(|entering| entering.task.fill(bytes)) {
-            self.refuse(tid, why);
+    /// Fills in a part of a task. With an epoch, this process has asked for it.
+    pub(super) fn fill(&mut self, tid: Tid, epoch: Option<u64>, bytes: &[u8]) {
+        let Some(entering) = self.moving.arriving.get_mut(&tid) else { return };
+        if epoch.is_some_and(|epoch| entering.epoch != epoch) {
+            return;
+        }
+        let (from, epoch) = (entering.from, entering.epoch);
+        let process = self.link.as_ref().map_or(0, |link| link.process(from)).cast_unsigned();
+        match entering.task.fill(process, bytes) {
+            Ok(()) if entering.task.is_whole() => self.finish(tid),
+            Ok(()) => {}
+            Err(NotFilled::Refused(why)) => self.refuse(tid, why),
+            Err(NotFilled::Unreadable) => {
+                self.tell(from, ControlMessage::SendContents { tid, epoch });
+            }
         }
     }
 
-    /// Handles that all parts of a task are here.
-    pub(super) fn is_whole(&mut self, tid: Tid) {
-        // It may have been refused before.
-        if let Some(entering) = self.moving.arriving.get_mut(&tid) {
-            entering.is_whole = true;
+    /// Sends the contents of a stopped task to a process that cannot read this one's memory.
+    pub(in crate::node) fn send_contents(&mut self, to: Rank, tid: Tid, epoch: u64) {
+        self.moving.unreadable.insert(to);
+        loop {
+            let Some(StoppedTask { task, leaves: Some(leaves), .. }) =
+                self.moving.stopped.get_mut(&tid)
+            else {
+                return;
+            };
+            leaves.1.send_contents();
+            let is_last = leaves.1.is_at_end(task);
+            // An empty part is refused.
+            let part = leaves.1.next(task).unwrap_or_default();
+            self.pack_there(to, &PackedHead::Contents { tid, epoch }, &part);
+            if is_last || part.is_empty() {
+                return;
+            }
         }
-        self.finish(tid);
     }
 
-    /// Completes a task that is whole, if the owners of its blocks keep the addresses taken.
+    /// Completes a task if it is whole, and if the owners of its blocks keep the addresses taken.
     ///
     /// Until then the old process must not give its copies back, and it does not before the
     /// commit. So at each time an owner knows of a copy.
-    fn finish(&mut self, tid: Tid) {
-        let is_ready = |entering: &EnteringTask| entering.is_whole && entering.owners.is_empty();
+    pub(super) fn finish(&mut self, tid: Tid) {
+        let is_ready =
+            |entering: &EnteringTask| entering.task.is_whole() && entering.owners.is_empty();
         if !self.moving.arriving.get(&tid).is_some_and(|entering| is_ready(entering)) {
             return;
         }
