@@ -53,6 +53,8 @@ pub(crate) enum PackedHead {
     },
     /// A part of the contents follows.
     Part { tid: Tid, epoch: u64, at: u32, sum: u64 },
+    /// An [`EarlyTask`] follows: the task still runs.
+    Early { tid: Tid, epoch: u64 },
     /// A part follows that the new process has asked for, since it cannot read the old one's memory.
     Contents { tid: Tid, epoch: u64 },
 }
@@ -116,9 +118,23 @@ pub(crate) struct PackedTask {
     options: Vec<(i32, i32)>,
     /// When the task was stopped, by the kernel's clock.
     pub(crate) stopped: Duration,
+    /// Whether the new process has a copy from before the stop ([`EarlyTask`]). The pages are then
+    /// those that the task has written since.
+    pub(crate) has_copy: bool,
+    /// Pages of that copy that are not there any more.
+    gone: Vec<PageRun>,
     pub(crate) blocks: Vec<SentBlock>,
     /// Indices into `blocks`, by handle.
     handles: Vec<Option<u32>>,
+}
+
+/// Pages of a task that has not stopped yet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct EarlyTask {
+    /// The ULP, in the first round.
+    pub(crate) ulp: Option<UlpState>,
+    pub(crate) program: OsString,
+    pub(crate) pages: Vec<PageRun>,
 }
 
 /// A folder, which must be the same one in the new process.
@@ -205,7 +221,7 @@ pub(crate) struct PackedParts {
 const MOST_RUNS: usize = 16 << 10;
 
 /// Packs a stopped task, whose ULP has this state. `are_read` says that the new process reads the
-/// contents itself.
+/// contents itself. `copied` are the pages that a copy does not have, and those that it has to drop.
 ///
 /// Blocks that others here hold, too, are shared from now on. `owner_of` names the process in whose
 /// arena a block is. Returns `None` if the task does something with which it cannot move.
@@ -215,10 +231,15 @@ pub(crate) fn pack(
     folder: Option<PackedFolder>,
     owner_of: impl Fn(&Block) -> Rank,
     are_read: bool,
+    copied: Option<(UlpPages, Vec<PageRun>)>,
 ) -> io::Result<Option<(PackedTask, PackedParts)>> {
     let now = Instant::now();
     let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
-    let pages = task.ulp.pages(&ulp)?;
+    let has_copy = copied.is_some();
+    let (pages, gone) = match copied {
+        Some(copied) => copied,
+        None => (task.ulp.pages(&ulp)?, Vec::new()),
+    };
     let (mut blocks, mut handles) = (Vec::<Block>::new(), Vec::new());
     for held in task.held.slots() {
         handles.push(held.map(|block| {
@@ -269,6 +290,8 @@ pub(crate) fn pack(
         child_output: task.child_output.clone(),
         options: task.options.clone(),
         stopped: Duration::ZERO,
+        has_copy,
+        gone,
         blocks: sent,
         handles,
     };
@@ -386,6 +409,12 @@ impl From<Refusal> for NotFilled {
     }
 }
 
+/// Returns `true` if the kernel does not let this process read the other one's memory.
+pub(crate) fn is_unreadable(why: &NotArrived) -> bool {
+    let NotArrived::Memory { error, .. } = why else { return false };
+    matches!(not_read(error), NotFilled::Unreadable)
+}
+
 /// What a failed attempt to read another process's memory means.
 fn not_read(error: &io::Error) -> NotFilled {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
@@ -418,12 +447,25 @@ impl PackedTask {
         &self.program
     }
 
-    /// Begins to make the task here. `image` is its program.
+    /// Begins to make the task here. `image` is its program, and `copy` what was copied before it
+    /// stopped.
     ///
     /// # Errors
     /// The reason why the task cannot run here.
-    pub(crate) fn arrive(self, image: Rc<Image>) -> Result<FillingTask, Refusal> {
-        let ulp = Ulp::arrive(&image, &self.ulp).map_err(|why| refusal(&why))?;
+    pub(crate) fn arrive(
+        self,
+        image: Rc<Image>,
+        copy: Option<ArrivingUlp>,
+    ) -> Result<FillingTask, Refusal> {
+        let ulp = match copy {
+            Some(mut ulp) => {
+                ulp.update(&image, &self.ulp).map_err(|why| refusal(&why))?;
+                ulp.empty(&self.gone).map_err(|why| refusal(&why))?;
+                ulp
+            }
+            None if self.has_copy => return Err(Refusal::Damaged),
+            None => Ulp::arrive(&image, &self.ulp).map_err(|why| refusal(&why))?,
+        };
         let mut blocks = Vec::new();
         blocks.try_reserve(self.blocks.len()).map_err(|_| Refusal::Memory)?;
         for sent in &self.blocks {

@@ -11,9 +11,10 @@ use crate::shown::MoveCost;
 use crate::task::{Task, TaskMessage};
 use crate::tid::Tid;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
-use upcall_ulp::ProcessNumber;
+use upcall_ulp::{ArrivingUlp, Image, PageRun, ProcessNumber, UlpWrites};
 
 /// An effect of the state machine, with this crate's messages and errands.
 pub(crate) type NodeEffect = MoveEffect<TaskMessage, ControlMessage>;
@@ -48,6 +49,10 @@ pub(crate) struct Transit {
     pub(crate) arriving: HashMap<Tid, Box<EnteringTask>>,
     /// Messages that move with a task, before the task itself has arrived.
     pub(crate) brought: BTreeMap<(Rank, Tid, u64), TakenMessages<TaskMessage>>,
+    /// Tasks here whose memory is copied before they leave.
+    pub(crate) watched: HashMap<Tid, WatchedTask>,
+    /// Copies of tasks that still run elsewhere.
+    pub(crate) copies: HashMap<Tid, EarlyCopy>,
     /// Processes that cannot read this one's memory.
     pub(crate) unreadable: RankSet,
     /// Whether this process has allowed that where it has to.
@@ -61,6 +66,30 @@ pub(crate) struct Transit {
     /// The number of the last request.
     pub(crate) last: u64,
     pub(crate) trials: MoveTrials,
+}
+
+/// A task here whose memory is copied before it leaves.
+pub(crate) struct WatchedTask {
+    pub(crate) epoch: u64,
+    pub(crate) to: Rank,
+    pub(crate) writes: UlpWrites,
+    pub(crate) round: u32,
+    /// Number of bytes that were written in the last round.
+    pub(crate) length: u64,
+    /// Pages of the last round, which are copied after the stop.
+    pub(crate) left: Vec<PageRun>,
+}
+
+/// The copy of a task that still runs elsewhere.
+pub(crate) struct EarlyCopy {
+    pub(crate) epoch: u64,
+    pub(crate) from: Rank,
+    pub(crate) ulp: ArrivingUlp,
+    pub(crate) image: Rc<Image>,
+    /// Pages that are to be read.
+    pub(crate) left: VecDeque<PageRun>,
+    /// Number of bytes since the first process has heard of it.
+    pub(crate) unsigned: u64,
 }
 
 /// A task whose contents arrive.
@@ -97,6 +126,8 @@ impl Transit {
             taken: None,
             arriving: HashMap::new(),
             brought: BTreeMap::new(),
+            watched: HashMap::new(),
+            copies: HashMap::new(),
             unreadable: RankSet::default(),
             allows_readers: false,
             numbers: HashMap::new(),
@@ -114,13 +145,18 @@ impl Transit {
 
     /// Returns `true` if this process takes part in no move.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.moves.is_quiet()
+        self.moves.is_quiet() && self.copies.is_empty()
     }
 
     /// Returns `true` if something is to be done between two turns.
     #[inline]
     pub(crate) fn is_at_work(&self) -> bool {
-        !self.stopping.is_empty() || !self.stopped.is_empty()
+        !self.stopping.is_empty() || !self.stopped.is_empty() || !self.copies.is_empty()
+    }
+
+    /// Returns `true` if there is something to send or to read at once.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.moves.has_unsent() || self.copies.values().any(|copy| !copy.left.is_empty())
     }
 
     /// The tasks that leave, and have stopped.

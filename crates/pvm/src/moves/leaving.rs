@@ -224,9 +224,9 @@ impl<M: Clone> Leaving<M> {
         }
     }
 
-    /// The process that a task is to enter.
-    pub(super) fn target(&self, tid: Tid) -> Option<Rank> {
-        self.tasks.get(&tid).map(|task| task.to)
+    /// The epoch of a task's move, and the process that it is to enter.
+    pub(super) fn target(&self, tid: Tid) -> Option<(u64, Rank)> {
+        self.tasks.get(&tid).map(|task| (task.epoch, task.to))
     }
 
     /// Returns `true` if a part of a task is to be sent.

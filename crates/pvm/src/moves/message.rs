@@ -18,6 +18,13 @@ pub enum MoveMessage {
         /// The new process.
         to: Rank,
     },
+    /// New to first: before the move begins, it copies memory of the task, which takes time.
+    Copies {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
     /// Old to first: messages for the task that arrive from now on are late.
     Begun {
         /// The task.

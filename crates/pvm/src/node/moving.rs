@@ -25,6 +25,7 @@
 //! there. The process number stays taken in the process that has given it, until the task has
 //! ended.
 
+mod early;
 mod errands;
 mod packing;
 
@@ -136,6 +137,11 @@ impl Node {
     /// Records where a task is.
     fn place(&mut self, tid: Tid, place: TaskPlace) {
         let own = self.places.rank();
+        if place != TaskPlace::Held {
+            // The move is decided, or the task has ended.
+            self.drop_watch(tid);
+            self.moving.copies.remove(&tid);
+        }
         match place {
             TaskPlace::Held => {
                 let seat = self.places.seat(tid.number());
@@ -210,30 +216,15 @@ impl Node {
         }
     }
 
-    /// Lets the task leave, unless it is pinned.
-    fn may_leave(&mut self, tid: Tid) {
-        let now = self.link.as_ref().map_or(0, |link| link.time());
-        let task = self.seat(tid.number()).and_then(|seat| self.tasks[seat as usize].as_deref());
-        let pin = task.map_or(Some(Pin::Ended), pin);
-        self.drive(|moves, effects| match pin {
-            Some(why) => moves.stays(tid, why, effects),
-            None => moves.begin(tid, now, effects),
-        });
-    }
-
     /// Stops the tasks that are to stop and can, and sends some parts of those that have. To be
     /// called between two turns.
     #[cold]
     pub(super) fn work_at_moves(&mut self) {
         self.stop_tasks(None);
+        self.read_early_pages();
         if self.moving.moves.has_unsent() {
             self.drive(|moves, effects| moves.turn(PARTS, effects));
         }
-    }
-
-    /// Returns `true` if there is more to send.
-    pub(super) fn has_unsent(&self) -> bool {
-        self.moving.moves.has_unsent()
     }
 
     /// Stops the tasks that are to stop, and can. `interrupted` is the seat of the task that is
@@ -277,8 +268,7 @@ impl Node {
             }
             Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
         };
-        let to = self.moving.moves.target(tid).unwrap_or(self.places.rank());
-        let Some((mut packed, parts)) = self.pack(seat, state, to) else {
+        let Some((mut packed, parts)) = self.pack(tid, seat, state) else {
             return StopTry::Pinned(Pin::Descriptor);
         };
         packed.stopped = stopped;
@@ -306,6 +296,7 @@ impl Node {
 
     /// Lets a stopped task run here, in a new seat.
     fn run_again(&mut self, tid: Tid) {
+        self.drop_watch(tid);
         // A task that has not stopped yet need not.
         self.moving.stopping.retain(|(one, _)| *one != tid);
         let Some(StoppedTask { task, leaves, since: (stopped, bytes) }) =
@@ -353,6 +344,7 @@ impl Node {
         self.moving.seats.remove(&tid);
         self.moving.stopping.retain(|(one, _)| *one != tid);
         self.moving.moves.ended_here(tid);
+        self.drop_watch(tid);
     }
 
     /// Handles what another process has sent of a task that moves.
@@ -361,6 +353,7 @@ impl Node {
             PackedHead::Part { tid, epoch, at, sum } => self.drive(|moves, effects| {
                 moves.part(from, (tid, epoch, at), sum, contents, effects);
             }),
+            PackedHead::Early { tid, epoch } => self.early(from, (tid, epoch), &contents),
             PackedHead::Contents { tid, epoch } => self.fill(tid, Some(epoch), &contents),
             PackedHead::Message { tid, epoch, receiver, stamp, from: first, source, head } => {
                 // Without memory the task is refused, because a message is missing.
@@ -392,6 +385,8 @@ impl Node {
     /// Handles the end of a process. In the first process, its tasks have ended with it.
     pub(super) fn lose_moves(&mut self, rank: Rank) {
         self.moving.brought.retain(|(from, ..), _| *from != rank);
+        self.moving.copies.retain(|_, copy| copy.from != rank);
+        self.moving.watched.retain(|_, watched| watched.to != rank);
         if let Ok(process) = u32::try_from(rank) {
             upcall_ulp::twins::process_ended(process);
         }

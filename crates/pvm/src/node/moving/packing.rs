@@ -9,10 +9,10 @@ use crate::packed::{
 use crate::remote::ControlMessage;
 use crate::task::TaskMessage;
 use crate::tid::Tid;
-use crate::transit::{EnteringTask, StoppedTask};
+use crate::transit::{EnteringTask, StoppedTask, WatchedTask};
 use std::os::fd::{AsRawFd, OwnedFd};
 use upcall_message::Rank;
-use upcall_ulp::{Block, UlpState, twins};
+use upcall_ulp::{Block, PageRun, UlpPages, UlpState, twins};
 
 /// Names a folder by its path, and by what it is.
 fn packed_folder(folder: &OwnedFd) -> Option<PackedFolder> {
@@ -30,21 +30,46 @@ impl Node {
     /// Packs the task in this seat. `None`: its folder cannot be named, or its memory not be read.
     pub(super) fn pack(
         &mut self,
+        tid: Tid,
         seat: u32,
         state: UlpState,
-        to: Rank,
     ) -> Option<(PackedTask, PackedParts)> {
-        let are_read = self.moving.trials.allows_reading() && !self.moving.unreadable.contains(to);
-        if are_read && !std::mem::replace(&mut self.moving.allows_readers, true) {
-            // The other processes are the first one's children.
-            upcall_ulp::allow_readers(self.first_process);
-        }
+        let (_, to) = self.moving.moves.leaving(tid)?;
+        let are_read = self.can_read(to);
+        let copied = self.copied(tid, seat, &state);
         let task = self.tasks[seat as usize].as_deref()?;
         let folder = match &task.folder {
             Some(folder) => Some(packed_folder(folder)?),
             None => None,
         };
-        pack(task, state, folder, |block| self.owner(block), are_read).ok().flatten()
+        pack(task, state, folder, |block| self.owner(block), are_read, copied).ok().flatten()
+    }
+
+    /// The pages that the new process's copy of a task does not have, and those that it has to
+    /// drop. `None`: there is no copy.
+    fn copied(
+        &mut self,
+        tid: Tid,
+        seat: u32,
+        state: &UlpState,
+    ) -> Option<(UlpPages, Vec<PageRun>)> {
+        let WatchedTask { epoch, to, writes, left, .. } = self.moving.watched.remove(&tid)?;
+        let task = self.tasks[seat as usize].as_deref()?;
+        let copied = writes.finish(&task.ulp, state, &left).ok();
+        if copied.is_none() {
+            self.tell(to, ControlMessage::DropPages { tid, epoch });
+        }
+        copied
+    }
+
+    /// Returns `true` if another process can read this one's memory, as far as is known.
+    pub(super) fn can_read(&mut self, to: Rank) -> bool {
+        let can = self.moving.trials.allows_reading() && !self.moving.unreadable.contains(to);
+        if can && !std::mem::replace(&mut self.moving.allows_readers, true) {
+            // The other processes are the first one's children.
+            upcall_ulp::allow_readers(self.first_process);
+        }
+        can
     }
 
     /// Sends a stopped task without its contents.
@@ -84,7 +109,7 @@ impl Node {
 
     /// Makes room for a task that has arrived.
     pub(super) fn prepare(&mut self, tid: Tid) {
-        match self.arriving_task() {
+        match self.arriving_task(tid) {
             Ok((epoch, from, task)) => {
                 let own = self.places.rank();
                 let others = task.blocks().iter().filter(|block| block.owner != own).copied();
@@ -106,13 +131,21 @@ impl Node {
         }
     }
 
-    fn arriving_task(&mut self) -> Result<(u64, Rank, FillingTask), Refusal> {
+    fn arriving_task(&mut self, tid: Tid) -> Result<(u64, Rank, FillingTask), Refusal> {
         let (epoch, from, packed) = self.moving.taken.take().ok_or(Refusal::Damaged)?;
         // The owners hear of what is given back before they hear of what is taken.
         self.give_blocks_back();
         self.go_home();
-        let image = self.programs.image(packed.program()).map_err(|_| Refusal::Program)?;
-        Ok((epoch, from, packed.arrive(image)?))
+        let copy = self.moving.copies.remove(&tid);
+        let copy = copy.filter(|copy| packed.has_copy && copy.epoch == epoch);
+        let (image, copy) = match copy {
+            Some(copy) => (copy.image, Some(copy.ulp)),
+            None => {
+                let image = self.programs.image(packed.program());
+                (image.map_err(|_| Refusal::Program)?, None)
+            }
+        };
+        Ok((epoch, from, packed.arrive(image, copy)?))
     }
 
     /// Fills in a part of a task. With an epoch, this process has asked for it.
