@@ -19,6 +19,7 @@ use crate::output::Output;
 use crate::task::{BlockTable, Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::rc::Rc;
@@ -321,9 +322,36 @@ pub(crate) struct ArrivingTask {
 
 #[derive(Debug)]
 struct ArrivingBlock {
-    block: Block,
+    block: Rc<FillingBlock>,
     /// The offset of the next piece. `None`: the contents were here already.
     next: Option<usize>,
+}
+
+/// A block whose contents arrive, perhaps with several tasks at a time.
+///
+/// The tasks hold it as one, since only a block with one holder can be filled. Their pieces have
+/// the same contents: a block of several tasks is not written to.
+#[derive(Debug)]
+pub(crate) struct FillingBlock {
+    block: Block,
+    /// Number of bytes that are there, from the first.
+    filled: Cell<usize>,
+}
+
+impl FillingBlock {
+    fn is_whole(&self) -> bool {
+        self.filled.get() == self.block.capacity()
+    }
+
+    /// Takes a piece, of which some may be there.
+    fn fill(&self, offset: usize, contents: &[u8]) -> Result<(), Refusal> {
+        let end = offset.checked_add(contents.len()).ok_or(Refusal::Damaged)?;
+        if end > self.filled.get() {
+            self.block.fill(offset, contents).map_err(|_| Refusal::Damaged)?;
+            self.filled.set(end);
+        }
+        Ok(())
+    }
 }
 
 /// The reason to refuse a task whose ULP did not arrive.
@@ -342,21 +370,33 @@ impl PackedTask {
         &self.program
     }
 
-    /// Begins to make the task here. `image` is its program.
+    /// Begins to make the task here. `image` is its program, and `filling` finds a block whose
+    /// contents arrive with another task.
     ///
     /// # Errors
     /// The reason why the task cannot run here.
-    pub(crate) fn arrive(self, image: Rc<Image>) -> Result<ArrivingTask, Refusal> {
+    pub(crate) fn arrive(
+        self,
+        image: Rc<Image>,
+        filling: impl Fn(&SentBlock) -> Option<Rc<FillingBlock>>,
+    ) -> Result<ArrivingTask, Refusal> {
         let ulp = Ulp::arrive(&image, &self.ulp).map_err(|why| refusal(&why))?;
         let mut blocks = Vec::new();
         blocks.try_reserve(self.blocks.len()).map_err(|_| Refusal::Memory)?;
         for sent in &self.blocks {
+            if let Some(block) = filling(sent) {
+                blocks.push(ArrivingBlock { block, next: Some(0) });
+                continue;
+            }
             let owner = u32::try_from(sent.owner).map_err(|_| Refusal::Damaged)?;
             let adopted = Block::adopt(sent.name, owner).map_err(|_| Refusal::Memory)?;
-            blocks.push(match adopted {
-                Adopted::Here(block) => ArrivingBlock { block, next: None },
-                Adopted::Empty(block) => ArrivingBlock { block, next: Some(0) },
-            });
+            let (block, next) = match adopted {
+                Adopted::Here(block) => (block, None),
+                Adopted::Empty(block) => (block, Some(0)),
+            };
+            let filled = Cell::new(next.unwrap_or(block.capacity()));
+            let block = Rc::new(FillingBlock { block, filled });
+            blocks.push(ArrivingBlock { block, next });
         }
         let (inbox, message, sum) = (VecDeque::new(), Vec::new(), None);
         Ok(ArrivingTask { packed: self, image, ulp, blocks, inbox, message, sum })
@@ -367,6 +407,13 @@ impl ArrivingTask {
     /// The task's own folder, if it has one.
     pub(crate) fn folder(&self) -> Option<&PackedFolder> {
         self.packed.folder.as_ref()
+    }
+
+    /// The block of this name, if its contents still arrive.
+    pub(crate) fn filling(&self, sent: &SentBlock) -> Option<Rc<FillingBlock>> {
+        let mut all = self.packed.blocks.iter().zip(&self.blocks);
+        let (_, found) = all.find(|(own, _)| (own.name, own.owner) == (sent.name, sent.owner))?;
+        (!found.block.is_whole()).then(|| found.block.clone())
     }
 
     /// The blocks of which this process has copies now.
@@ -418,9 +465,10 @@ impl ArrivingTask {
     fn fill_block(&mut self, which: u32, offset: u64, contents: &[u8]) -> Result<(), Refusal> {
         let one = self.blocks.get_mut(which as usize).ok_or(Refusal::Damaged)?;
         let Some(next) = &mut one.next else { return Ok(()) };
-        if *next as u64 != offset || one.block.fill(*next, contents).is_err() {
+        if *next as u64 != offset {
             return Err(Refusal::Damaged);
         }
+        one.block.fill(*next, contents)?;
         *next += contents.len();
         Ok(())
     }
@@ -432,18 +480,18 @@ impl ArrivingTask {
     pub(crate) fn finish(self, tid: Tid) -> Result<Task, Refusal> {
         let Self { packed, image, ulp, blocks, inbox, message, sum } = self;
         let is_whole =
-            |one: &ArrivingBlock| one.next.is_none_or(|next| next == one.block.capacity());
+            |one: &ArrivingBlock| one.next.is_none_or(|next| next == one.block.block.capacity());
         let sum = sum.filter(|_| message.is_empty() && blocks.iter().all(is_whole));
         let ulp = ulp.finish(sum.ok_or(Refusal::Damaged)?).map_err(|why| refusal(&why))?;
         let mut slots = Vec::new();
         slots.try_reserve(packed.handles.len()).map_err(|_| Refusal::Memory)?;
         for handle in &packed.handles {
             let block = handle.map(|at| blocks.get(at as usize).ok_or(Refusal::Damaged));
-            slots.push(block.transpose()?.map(|one| one.block.clone()));
+            slots.push(block.transpose()?.map(|one| one.block.block.clone()));
         }
         for (one, sent) in blocks.iter().zip(&packed.blocks) {
             if sent.is_shared {
-                one.block.share_afar();
+                one.block.block.share_afar();
             }
         }
         let now = Instant::now();

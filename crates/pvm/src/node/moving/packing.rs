@@ -89,7 +89,8 @@ impl Node {
         self.give_blocks_back();
         self.go_home();
         let image = self.programs.image(packed.program()).map_err(|_| Refusal::Program)?;
-        packed.arrive(image)
+        packed
+            .arrive(image, |sent| self.moving.arriving.values().find_map(|task| task.filling(sent)))
     }
 
     pub(super) fn fill(&mut self, tid: Tid, bytes: &[u8]) {
