@@ -76,11 +76,14 @@ impl UlpPages {
         for one in mappings {
             let is_anonymous = one.offset.is_none();
             let all = PageRange { start: one.start, end: one.end, is_anonymous };
+            // The other process takes no piece of two mappings, so ranges of two never join.
+            let mut own = VecDeque::new();
             match &map {
-                Some(map) if scan(map, all, &mut left).is_ok() => {}
-                Some(map) => add_own(map, all, &mut left)?,
-                None => left.push_back(all),
+                Some(map) if scan(map, all, &mut own).is_ok() => {}
+                Some(map) => add_own(map, all, &mut own)?,
+                None => own.push_back(all),
             }
+            left.append(&mut own);
         }
         Ok(Self { slot, memory, left, buffer: Vec::new(), sum: PageSum::default() })
     }
@@ -393,6 +396,25 @@ mod tests {
             add_own(&none, all, &mut read).unwrap_err().kind(),
             io::ErrorKind::UnexpectedEof
         );
+    }
+
+    #[test]
+    fn no_piece_is_of_two_mappings() {
+        let memory = vec![1_u8; 10 * PAGE as usize];
+        let start = (memory.as_ptr().addr() as u64).next_multiple_of(PAGE);
+        let (middle, end) = (start + 3 * PAGE, start + 5 * PAGE);
+        let mapping = |start, end, protection| UlpMapping { start, end, protection, offset: None };
+        let mappings = [mapping(start, middle, 3), mapping(middle, end, 1)];
+        for map in [File::open("/proc/self/pagemap").ok(), None] {
+            let mut pages = UlpPages::new(0, &mappings, map).unwrap();
+            let mut all = Vec::new();
+            let mut keep = |at, bytes: &[u8]| {
+                all.push((at, bytes.len() as u64));
+                Ok(())
+            };
+            while !pages.send_some(1, &mut keep).unwrap() {}
+            assert_eq!(all, [(start, middle - start), (middle, end - middle)]);
+        }
     }
 
     #[test]
