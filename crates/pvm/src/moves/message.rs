@@ -138,6 +138,8 @@ pub enum Pin {
     Program,
     /// The task asked not to be moved.
     Wish,
+    /// The task waits while a function of its library is half done, as in a handler of signals.
+    Inside,
 }
 
 /// The reason why a process does not take a task.
@@ -198,6 +200,7 @@ impl fmt::Display for Pin {
             Self::Mapping => "it has mapped a file or shared memory",
             Self::Program => "its program's file was changed",
             Self::Wish => "it has asked not to be moved",
+            Self::Inside => "it waits while a function of its library is half done",
         })
     }
 }

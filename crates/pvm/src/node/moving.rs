@@ -264,7 +264,10 @@ impl Node {
         let state = match task.ulp.state(&task.image) {
             Ok(state) => state,
             Err(NotTaken::Pinned(why)) => {
-                return pin_of(&why).map_or(StopTry::Later, StopTry::Pinned);
+                // What wakes a task that waits may be kept until it has moved.
+                let waits = !matches!(task.state, TaskState::Runs | TaskState::Polls(_));
+                let pin = pin_of(&why).or(waits.then_some(Pin::Inside));
+                return pin.map_or(StopTry::Later, StopTry::Pinned);
             }
             Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
         };
@@ -335,7 +338,8 @@ impl Node {
             && leaves.is_some()
         {
             let Task { ulp, .. } = *task;
-            self.moving.numbers.insert(tid, ulp.leave());
+            // The first number that a task leaves here may be this process's own.
+            self.moving.numbers.entry(tid).or_insert(ulp.leave());
         }
     }
 
