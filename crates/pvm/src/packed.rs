@@ -102,6 +102,7 @@ pub(crate) struct PackedTask {
     output: Output,
     child_output: Output,
     options: Vec<(i32, i32)>,
+    is_pinned: bool,
     pub(crate) blocks: Vec<SentBlock>,
     /// Indices into `blocks`, by handle.
     handles: Vec<Option<u32>>,
@@ -243,6 +244,7 @@ pub(crate) fn pack(
         output: task.output.clone(),
         child_output: task.child_output.clone(),
         options: task.options.clone(),
+        is_pinned: task.is_pinned,
         blocks: sent,
         handles,
     };
@@ -469,6 +471,7 @@ impl ArrivingTask {
             output: packed.output,
             child_output: packed.child_output,
             options: packed.options,
+            is_pinned: packed.is_pinned,
         })
     }
 }
