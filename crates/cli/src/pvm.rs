@@ -287,7 +287,13 @@ pub fn run(args: PvmArgs) -> CommandResult {
             Ok(Exit::Done)
         }
         PvmCommand::Move(PvmMoveArgs { task, rank, which }) => {
-            upcall_pvm::move_task(which.machine, tid(&task)?, rank)?;
+            let cost = upcall_pvm::move_task(which.machine, tid(&task)?, rank)?;
+            println(format_args!(
+                "{task} runs in process {rank}: it paused for {} us of {}, with {} sent",
+                cost.pause.as_micros(),
+                cost.total.as_micros(),
+                crate::output::size(cost.bytes)
+            ))?;
             Ok(Exit::Done)
         }
         PvmCommand::Halt(PvmHaltArgs { which }) => {

@@ -1,7 +1,7 @@
 //! Requests to machines from another shell: to show their tasks, to end tasks, to halt.
 
 use crate::door::{MachineReply, MachineRequest, PATIENCE, question, unpack};
-use crate::shown::ShownMachine;
+use crate::shown::{MoveCost, ShownMachine};
 use crate::tid::Tid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -291,12 +291,16 @@ pub fn signal(machine: Option<u32>, tid: Tid, number: i32) -> Result<(), Machine
 ///
 /// # Errors
 /// [`MachineRequestError::Refused`] with the reason if the task was not moved, and others.
-pub fn move_task(machine: Option<u32>, tid: Tid, rank: u32) -> Result<(), MachineRequestError> {
+pub fn move_task(
+    machine: Option<u32>,
+    tid: Tid,
+    rank: u32,
+) -> Result<MoveCost, MachineRequestError> {
     let (machine, socket) = with(tid, machine)?;
     let ask = MachineRequest::Move { tid: tid.number(), rank };
     // A move takes at most 5 s.
     match MachineConnection::begin(machine, &socket, ask)?.hear_within(2 * PATIENCE)? {
-        Some(MachineReply::Done(1)) => Ok(()),
+        Some(MachineReply::Moved(cost)) => Ok(cost),
         Some(MachineReply::Done(_)) => {
             Err(MachineRequestError::NoTask { tid, machines: vec![machine] })
         }

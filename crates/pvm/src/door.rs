@@ -8,7 +8,7 @@
 
 use crate::calls::{NodeCall, NodeCaller};
 use crate::report::report_line;
-use crate::shown::{ShownMachine, ShownTask};
+use crate::shown::{MoveCost, ShownMachine, ShownTask};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,8 @@ pub(crate) enum MachineReply {
     Shown(ShownMachine),
     /// Number of tasks for which the request was carried out.
     Done(usize),
+    /// The task was moved.
+    Moved(MoveCost),
     /// The machine ends, and closes the connection when it has ended.
     Ends,
     Refused(String),

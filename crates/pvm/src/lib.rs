@@ -38,6 +38,7 @@ mod stream;
 mod task;
 mod tid;
 pub mod tools;
+mod transit;
 mod wire;
 
 pub use asking::{MachineRequestError, halt, kill, machines, memory, move_task, signal, tid};
@@ -45,7 +46,7 @@ pub use machine::TaskPlacement;
 pub use moves::Pin as TaskPin;
 pub use processes::run_member;
 pub use room::make_room;
-pub use shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
+pub use shown::{MoveCost, ShownMachine, ShownTask, TaskActivity, WantedMessage};
 pub use sizes::{BadTaskSize, MemorySize, StackSize};
 pub use start::{NotRun, Start};
 pub use tid::{MOST_PROCESSES, Tid};

@@ -133,6 +133,11 @@ impl<M: Clone, E> Moves<M, E> {
         self.first.as_ref().map_or(0, Deciding::open)
     }
 
+    /// Returns `true` if a move of this task is not over.
+    pub fn is_moving(&self, tid: Tid) -> bool {
+        self.first.as_ref().is_some_and(|first| first.is_open(tid))
+    }
+
     /// The time at which to call [`tick`](Self::tick).
     pub fn next_end(&self) -> Option<Duration> {
         self.first.as_ref()?.next_end()

@@ -23,7 +23,6 @@ mod stuck;
 mod system;
 
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
-use self::moving::NodeMoves;
 use self::outside::NodeUmask;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
@@ -37,6 +36,7 @@ use crate::shown::ShownTask;
 use crate::sizes::TaskSizes;
 use crate::task::{Task, TaskMessage, TaskState};
 use crate::tid::Tid;
+use crate::transit::Transit;
 use crate::wire::Packet;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -115,7 +115,7 @@ pub(crate) struct Node {
     quiet: bool,
     watch: stuck::Watch,
     /// Tasks that leave or enter this process.
-    moving: NodeMoves,
+    moving: Transit,
     /// Messages that arrived while there was no room to send. They are handled before all others.
     backlog: VecDeque<Stamped>,
     programs: Programs,
@@ -179,7 +179,7 @@ impl Node {
             looked: Instant::now(),
             quiet: false,
             watch: stuck::Watch::new(),
-            moving: NodeMoves::new(first, size),
+            moving: Transit::new(first, size),
             backlog: VecDeque::new(),
             programs,
             sizes: TaskSizes::default(),

@@ -103,6 +103,8 @@ pub(crate) struct PackedTask {
     child_output: Output,
     options: Vec<(i32, i32)>,
     is_pinned: bool,
+    /// When the task was stopped, by the kernel's clock.
+    pub(crate) stopped: Duration,
     pub(crate) blocks: Vec<SentBlock>,
     /// Indices into `blocks`, by handle.
     handles: Vec<Option<u32>>,
@@ -245,6 +247,7 @@ pub(crate) fn pack(
         child_output: task.child_output.clone(),
         options: task.options.clone(),
         is_pinned: task.is_pinned,
+        stopped: Duration::ZERO,
         blocks: sent,
         handles,
     };
@@ -310,7 +313,7 @@ fn part(head: &PartHead, contents: &[u8]) -> Vec<u8> {
 
 /// A task whose contents arrive.
 #[derive(Debug)]
-pub(crate) struct ArrivingTask {
+pub(crate) struct FillingTask {
     packed: PackedTask,
     image: Rc<Image>,
     ulp: ArrivingUlp,
@@ -319,6 +322,8 @@ pub(crate) struct ArrivingTask {
     /// What has arrived of the next message.
     message: Vec<u8>,
     sum: Option<PageSum>,
+    /// Number of bytes that have arrived.
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -348,7 +353,7 @@ impl PackedTask {
     ///
     /// # Errors
     /// The reason why the task cannot run here.
-    pub(crate) fn arrive(self, image: Rc<Image>) -> Result<ArrivingTask, Refusal> {
+    pub(crate) fn arrive(self, image: Rc<Image>) -> Result<FillingTask, Refusal> {
         let ulp = Ulp::arrive(&image, &self.ulp).map_err(|why| refusal(&why))?;
         let mut blocks = Vec::new();
         blocks.try_reserve(self.blocks.len()).map_err(|_| Refusal::Memory)?;
@@ -360,15 +365,20 @@ impl PackedTask {
                 Adopted::Empty(block) => ArrivingBlock { block, next: Some(0) },
             });
         }
-        let (inbox, message, sum) = (VecDeque::new(), Vec::new(), None);
-        Ok(ArrivingTask { packed: self, image, ulp, blocks, inbox, message, sum })
+        let (inbox, message, sum, bytes) = (VecDeque::new(), Vec::new(), None, 0);
+        Ok(FillingTask { packed: self, image, ulp, blocks, inbox, message, sum, bytes })
     }
 }
 
-impl ArrivingTask {
+impl FillingTask {
     /// The task's own folder, if it has one.
     pub(crate) fn folder(&self) -> Option<&PackedFolder> {
         self.packed.folder.as_ref()
+    }
+
+    /// When the task was stopped, by the kernel's clock, and the number of bytes that have arrived.
+    pub(crate) fn since(&self) -> (Duration, u64) {
+        (self.packed.stopped, self.bytes)
     }
 
     /// The blocks of which this process has copies now.
@@ -381,6 +391,7 @@ impl ArrivingTask {
     /// # Errors
     /// The reason why the task cannot run here.
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        self.bytes += bytes.len() as u64;
         let (head, contents) = postcard::take_from_bytes(bytes).map_err(|_| Refusal::Damaged)?;
         match head {
             PartHead::Pages(runs) => self.fill_pages(&runs, contents),
@@ -432,7 +443,7 @@ impl ArrivingTask {
     /// # Errors
     /// The reason why the task cannot run here.
     pub(crate) fn finish(self, tid: Tid) -> Result<Task, Refusal> {
-        let Self { packed, image, ulp, blocks, inbox, message, sum } = self;
+        let Self { packed, image, ulp, blocks, inbox, message, sum, .. } = self;
         let is_whole =
             |one: &ArrivingBlock| one.next.is_none_or(|next| next == one.block.capacity());
         let sum = sum.filter(|_| message.is_empty() && blocks.iter().all(is_whole));
@@ -444,6 +455,7 @@ impl ArrivingTask {
             slots.push(block.transpose()?.map(|one| one.block.clone()));
         }
         for (one, sent) in blocks.iter().zip(&packed.blocks) {
+            one.block.filled();
             if sent.is_shared {
                 one.block.share_afar();
             }

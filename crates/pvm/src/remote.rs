@@ -20,7 +20,9 @@
 use crate::moves::MoveMessage;
 use crate::output::Catcher;
 use crate::packed::{PackedHead, SentBlock};
+use crate::shown::MoveCost;
 use crate::task::TaskMessage;
+use crate::tid::Tid;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
@@ -101,8 +103,13 @@ pub(crate) enum ControlMessage {
     Arena { number: u32 },
     /// A message about a move ([`moves`](crate::moves)).
     Move(MoveMessage),
-    /// To the owner of these blocks: the process that says this has copies of them.
-    HasBlocks { blocks: Vec<SentBlock> },
+    /// To the first process: a task has entered this process.
+    Arrived { tid: Tid, cost: MoveCost },
+    /// To the owner of these blocks: the process that says this has copies of them, since a task
+    /// enters it.
+    HasBlocks { tid: Tid, epoch: u64, blocks: Vec<SentBlock> },
+    /// The answer to [`HasBlocks`](Self::HasBlocks): whether the addresses stay taken.
+    LendsBlocks { tid: Tid, epoch: u64, all: bool },
     /// To the owner of these blocks: the process that says this has no copies of them any more.
     HadBlocks { blocks: Vec<SentBlock> },
 }

@@ -19,6 +19,18 @@ pub struct ShownMachine {
     pub tasks: Vec<ShownTask>,
 }
 
+/// What a move of a task has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveCost {
+    /// The time for which the task did not run, from its stop in the old process until the new one
+    /// let it run.
+    pub pause: Duration,
+    /// The time from the request until nothing of the task was under way any more.
+    pub total: Duration,
+    /// Number of bytes that were sent: memory, message blocks and messages.
+    pub bytes: u64,
+}
+
 /// A task of a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShownTask {

@@ -88,6 +88,11 @@ impl<E> Deciding<E> {
         self.open.len()
     }
 
+    /// Returns `true` if a move of this task is not over.
+    pub(super) fn is_open(&self, tid: Tid) -> bool {
+        self.open.contains_key(&tid)
+    }
+
     /// The time at which the first move is aborted.
     pub(super) fn next_end(&self) -> Option<Duration> {
         let unsettled = |open: &&OpenMove<E>| !matches!(open.phase, MovePhase::Settled { .. });

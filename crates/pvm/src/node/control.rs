@@ -5,7 +5,7 @@
 //! without those that do not answer.
 
 use super::Node;
-use super::moving::{self, MoveAsker};
+use super::seats::NOBODY;
 use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
@@ -17,6 +17,7 @@ use crate::shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
 use crate::stream::STDOUT;
 use crate::task::{self, Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
+use crate::transit::MoveAsker;
 use crate::wire::Packet;
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -25,8 +26,6 @@ use upcall_message::Rank;
 
 /// Maximum time that the other processes may take to report what their tasks do.
 const LONGEST: Duration = Duration::from_secs(1);
-/// The number of the node's own timers. No task has it.
-pub(super) const NOBODY: u32 = 0;
 
 /// The console and the requests of the first process; see the module.
 pub(crate) struct NodeControl {
@@ -389,7 +388,7 @@ impl Node {
             slot: Some(task.ulp.slot()),
             slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
-            pinned: moving::pin(task),
+            pinned: task.pinned(),
         };
         let seated = self.tasks.iter().flatten().map(|task| seen(task));
         let leaving = self

@@ -221,7 +221,12 @@ impl Node {
     pub(super) fn heard(&mut self, from: Rank, control: ControlMessage) {
         match control {
             ControlMessage::Move(message) => self.heard_move(from, message),
-            ControlMessage::HasBlocks { blocks } => self.lend_blocks(from, &blocks),
+            ControlMessage::HasBlocks { tid, epoch, blocks } => {
+                self.lend_blocks(from, (tid, epoch), &blocks);
+            }
+            ControlMessage::LendsBlocks { tid, epoch, all } => {
+                self.blocks_are_lent(from, (tid, epoch), all);
+            }
             ControlMessage::HadBlocks { blocks } => self.take_blocks_back(from, &blocks),
             ControlMessage::Answer { tid, code, packet } => {
                 if let Some(seat) = self.seat(tid) {
@@ -319,6 +324,7 @@ impl Node {
                 machine.arenas.push(arena);
                 self.tell(from, ControlMessage::Arena { number });
             }
+            ControlMessage::Arrived { tid, cost } => self.note_cost(tid, cost),
             ControlMessage::Left { tid } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects))
             }

@@ -8,9 +8,9 @@
 //! # Where a task is
 //! ```text
 //! Node::tasks         in a seat: it runs, or waits         also while its messages are kept
-//! NodeMoves::stopped  without a seat: it leaves, or is     until it is decided where it runs
+//! Transit::stopped  without a seat: it leaves, or is     until it is decided where it runs
 //!                     whole here and may enter
-//! NodeMoves::arriving its contents arrive                  until it is whole
+//! Transit::arriving its contents arrive                  until it is whole
 //! ```
 //! A stopped task has no seat, so no timer, signal or entry of the queue finds it. If it goes on
 //! here, it takes a seat as a task does that enters.
@@ -27,138 +27,34 @@
 
 mod errands;
 mod packing;
-mod trials;
 
-pub(super) use self::errands::MoveAsker;
-use self::trials::MoveTrials;
 use super::Node;
-use crate::moves::{
-    KeptMessage, MoveEffect, MoveLimits, MoveMessage, Moves, Pin, TakenMessages, TaskPlace,
-};
-use crate::packed::{ArrivingTask, PackedHead, PackedParts, PackedTask};
+use crate::moves::{KeptMessage, MoveEffect, MoveMessage, Moves, Pin, TakenMessages, TaskPlace};
+use crate::packed::PackedHead;
 use crate::places::TaskLocation;
 use crate::remote::ControlMessage;
-use crate::task::{Task, TaskMessage, TaskState};
+use crate::shown::MoveCost;
+use crate::task::{Task, TaskMessage, TaskState, pin_of};
 use crate::tid::Tid;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::Instant;
+use crate::transit::{NodeEffect, StoppedTask};
+use std::time::Duration;
 use upcall_message::Rank;
-use upcall_ulp::{NotTaken, ProcessNumber, UlpPin};
+use upcall_ulp::NotTaken;
 
 /// Maximum number of parts of tasks that are sent between two turns.
 const PARTS: usize = 16;
 
-type Effect = MoveEffect<TaskMessage, ControlMessage>;
-
-/// What a process has of the tasks that leave or enter it; see the module.
-pub(super) struct NodeMoves {
-    moves: Moves<TaskMessage, ControlMessage>,
-    /// The origin of the state machine's times.
-    since: Instant,
-    /// Effects that are still to be carried out.
-    effects: VecDeque<Effect>,
-    carries_out: bool,
-    /// Errands for tasks of this process, to be done after all effects.
-    errands: VecDeque<ControlMessage>,
-    /// The seats of tasks here whose messages are kept.
-    seats: HashMap<Tid, u32>,
-    /// Tasks that are to stop, and how often each had run when it was tried last.
-    stopping: Vec<(Tid, Option<u32>)>,
-    stopped: HashMap<Tid, StoppedTask>,
-    /// What has arrived for the effect [`MoveEffect::Prepare`].
-    taken: Option<PackedTask>,
-    arriving: HashMap<Tid, Box<ArrivingTask>>,
-    /// Messages that move with a task, before the task itself has arrived.
-    brought: BTreeMap<(Rank, Tid, u64), TakenMessages<TaskMessage>>,
-    /// Process numbers of tasks that have left.
-    numbers: HashMap<Tid, ProcessNumber>,
-    /// Who has asked for each open move, in the first process.
-    askers: HashMap<u64, MoveAsker>,
-    /// The number of the last request.
-    last: u64,
-    trials: MoveTrials,
-}
-
-/// A task that does not run until a move is decided.
-struct StoppedTask {
-    task: Box<Task>,
-    /// What is sent of it, if it leaves.
-    leaves: Option<Box<(PackedTask, PackedParts)>>,
-}
-
-impl NodeMoves {
-    pub(super) fn new(rank: Rank, size: usize) -> Self {
-        Self {
-            moves: Moves::new(rank, size, MoveLimits::default()),
-            since: Instant::now(),
-            effects: VecDeque::new(),
-            carries_out: false,
-            errands: VecDeque::new(),
-            seats: HashMap::new(),
-            stopping: Vec::new(),
-            stopped: HashMap::new(),
-            taken: None,
-            arriving: HashMap::new(),
-            brought: BTreeMap::new(),
-            numbers: HashMap::new(),
-            askers: HashMap::new(),
-            last: 0,
-            trials: MoveTrials::of_environment(rank),
-        }
-    }
-
-    /// The seat of a task here whose messages are kept.
-    pub(super) fn seat(&self, tid: Tid) -> Option<u32> {
-        self.seats.get(&tid).copied()
-    }
-
-    /// Returns `true` if this process takes part in no move.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.moves.is_quiet()
-    }
-
-    /// Returns `true` if something is to be done between two turns.
-    #[inline]
-    pub(super) fn is_at_work(&self) -> bool {
-        !self.stopping.is_empty() || !self.stopped.is_empty()
-    }
-
-    /// The tasks that leave, and have stopped.
-    pub(super) fn leaving(&self) -> impl Iterator<Item = &Task> {
-        let leaves = |one: &&StoppedTask| one.leaves.is_some();
-        self.stopped.values().filter(leaves).map(|one| &*one.task)
-    }
-}
-
-/// What keeps a task in its process, as far as that is known without its ULP's state.
-pub(super) fn pin(task: &Task) -> Option<Pin> {
-    match task.state {
-        _ if task.is_pinned => Some(Pin::Wish),
-        TaskState::Starts => Some(Pin::Starts),
-        TaskState::Aside => Some(Pin::Call),
-        _ if task.descriptor.is_some() => Some(Pin::Descriptor),
-        _ => task.ulp.belongings().as_ref().and_then(pin_of),
-    }
-}
-
-/// The reason why the task stays. `None`: it can leave after it has run on.
-fn pin_of(pin: &UlpPin) -> Option<Pin> {
-    Some(match pin {
-        UlpPin::Ended => Pin::Ended,
-        UlpPin::NeverRan | UlpPin::Inside | UlpPin::Asks => return None,
-        UlpPin::Aside => Pin::Call,
-        UlpPin::Children(_) => Pin::Children,
-        UlpPin::Descriptors(_) | UlpPin::Waits(_) => Pin::Descriptor,
-        UlpPin::Maps { .. } | UlpPin::Mappings(_) => Pin::Mapping,
-        UlpPin::Program(_) => Pin::Program,
-    })
+/// The time of the kernel's clock, which all processes share.
+fn now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 impl Node {
     /// Passes an input to the state machine, and carries out what it wants.
     fn drive<T>(
         &mut self,
-        input: impl FnOnce(&mut Moves<TaskMessage, ControlMessage>, &mut Vec<Effect>) -> T,
+        input: impl FnOnce(&mut Moves<TaskMessage, ControlMessage>, &mut Vec<NodeEffect>) -> T,
     ) -> T {
         let mut effects = Vec::new();
         let result = input(&mut self.moving.moves, &mut effects);
@@ -184,7 +80,7 @@ impl Node {
         }
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn carry_out(&mut self, effect: NodeEffect) {
         match effect {
             MoveEffect::Tell { to, message } => self.tell(to, ControlMessage::Move(message)),
             MoveEffect::Send { to, tid, kept } => self.send_kept(to, tid, kept),
@@ -209,7 +105,7 @@ impl Node {
             MoveEffect::Free { tid } => self.free(tid),
             MoveEffect::Prepare { tid } => self.prepare(tid),
             MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, &bytes),
-            MoveEffect::Finish { tid } => self.finish(tid),
+            MoveEffect::Finish { tid } => self.is_whole(tid),
             MoveEffect::Report { asker, tid, result } => self.report_move(asker, tid, result),
         }
     }
@@ -295,7 +191,7 @@ impl Node {
     fn may_leave(&mut self, tid: Tid) {
         let now = self.link.as_ref().map_or(0, |link| link.time());
         let task = self.seat(tid.number()).and_then(|seat| self.tasks[seat as usize].as_deref());
-        let pin = task.map_or(Some(Pin::Ended), pin);
+        let pin = task.map_or(Some(Pin::Ended), Task::pinned);
         self.drive(|moves, effects| match pin {
             Some(why) => moves.stays(tid, why, effects),
             None => moves.begin(tid, now, effects),
@@ -340,10 +236,11 @@ impl Node {
     }
 
     fn stop(&mut self, tid: Tid, seat: u32, is_interrupted: bool) -> StopTry {
+        let stopped = now();
         // An interrupted task may have unread letters.
         self.read_letters(seat);
         let Some(task) = self.tasks[seat as usize].as_deref_mut() else { return StopTry::Later };
-        if let Some(why) = pin(task) {
+        if let Some(why) = task.pinned() {
             return StopTry::Pinned(why);
         }
         if is_interrupted {
@@ -357,14 +254,16 @@ impl Node {
             }
             Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
         };
-        let Some((packed, parts)) = self.pack(seat, state) else {
+        let Some((mut packed, parts)) = self.pack(seat, state) else {
             return StopTry::Pinned(Pin::Descriptor);
         };
+        packed.stopped = stopped;
         let count = parts.count();
         let Some(task) = self.unseat(seat) else { return StopTry::Later };
         self.moving.seats.remove(&tid);
         let leaves = Some(Box::new((packed, parts)));
-        self.moving.stopped.insert(tid, StoppedTask { task, leaves });
+        let stopped = StoppedTask { task, leaves, since: (stopped, 0) };
+        self.moving.stopped.insert(tid, stopped);
         self.drive(|moves, effects| moves.frozen(tid, count, effects));
         StopTry::Stopped
     }
@@ -385,7 +284,16 @@ impl Node {
     fn run_again(&mut self, tid: Tid) {
         // A task that has not stopped yet need not.
         self.moving.stopping.retain(|(one, _)| *one != tid);
-        let Some(StoppedTask { task, .. }) = self.moving.stopped.remove(&tid) else { return };
+        let Some(StoppedTask { task, leaves, since: (stopped, bytes) }) =
+            self.moving.stopped.remove(&tid)
+        else {
+            return;
+        };
+        if leaves.is_none() {
+            let (pause, total) = (now().saturating_sub(stopped), Duration::ZERO);
+            let cost = MoveCost { pause, total, bytes };
+            self.tell_first(ControlMessage::Arrived { tid, cost });
+        }
         let seat = self.sit(task);
         self.moving.seats.insert(tid, seat);
         let Some(task) = self.tasks[seat as usize].as_deref() else { return };
@@ -408,7 +316,7 @@ impl Node {
     fn free(&mut self, tid: Tid) {
         self.moving.stopping.retain(|(one, _)| *one != tid);
         self.moving.arriving.remove(&tid);
-        if let Some(StoppedTask { task, leaves }) = self.moving.stopped.remove(&tid)
+        if let Some(StoppedTask { task, leaves, .. }) = self.moving.stopped.remove(&tid)
             && leaves.is_some()
         {
             let Task { ulp, .. } = *task;
@@ -446,7 +354,8 @@ impl Node {
                 let brought = self.moving.brought.remove(&(from, tid, epoch)).unwrap_or(none);
                 let count = brought.late.len() + brought.carried.len();
                 let packed = postcard::from_bytes(&contents).ok();
-                self.moving.taken = packed.filter(|_| count == messages as usize);
+                let packed = packed.filter(|_| count == messages as usize);
+                self.moving.taken = packed.map(|packed| (epoch, packed));
                 self.drive(|moves, effects| {
                     moves.take(from, (tid, epoch, parts), brought, effects)
                 });
@@ -462,6 +371,10 @@ impl Node {
             upcall_ulp::twins::process_ended(process);
         }
         self.drive(|moves, effects| moves.lost(rank, effects));
+        // Nobody else has blocks in the arenas of a process that has ended.
+        for tid in self.moving.arriving.keys().copied().collect::<Vec<_>>() {
+            self.has_lent(tid, rank);
+        }
     }
 }
 

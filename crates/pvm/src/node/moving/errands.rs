@@ -2,25 +2,18 @@
 //! tasks that move.
 
 use super::super::Node;
-use crate::door::{MachineReply, Visitor};
+use crate::door::MachineReply;
 use crate::error;
+use crate::machine::Machine;
 use crate::moves::{MoveLimits, NotMoved};
-use crate::node::control::NOBODY;
+use crate::node::seats::NOBODY;
 use crate::remote::ControlMessage;
+use crate::shown::MoveCost;
 use crate::tid::Tid;
+use crate::transit::MoveAsker;
 use crate::wire::{Packet, PacketReader};
 use std::time::Instant;
 use upcall_message::Rank;
-
-/// Who has asked for a move.
-pub(in crate::node) enum MoveAsker {
-    /// Another shell.
-    Visitor(Visitor),
-    /// The console, or a task (`upvm_migrate`), whose question waits for the answer.
-    Asks(Tid),
-    /// The machine itself.
-    Nobody,
-}
 
 impl Node {
     /// In the first process: records that a task has begun in a process.
@@ -38,8 +31,9 @@ impl Node {
     pub(in crate::node) fn move_task(&mut self, asker: MoveAsker, tid: Tid, to: Rank) {
         self.moving.last += 1;
         let (number, now) = (self.moving.last, self.moving.since.elapsed());
-        self.moving.askers.insert(number, asker);
-        self.at(Instant::now() + MoveLimits::default().within, NOBODY);
+        let begun = Instant::now();
+        self.moving.askers.insert(number, (asker, begun));
+        self.at(begun + MoveLimits::default().within, NOBODY);
         self.drive(|moves, effects| moves.request(number, tid, to, now, effects));
     }
 
@@ -52,6 +46,18 @@ impl Node {
         match tid.zip(rank) {
             Some((tid, rank)) => self.move_task(MoveAsker::Asks(asker), tid, rank),
             None => self.answer(asker, error::BAD_PARAM, Packet::default()),
+        }
+    }
+
+    /// In the first process: asks for the next move at random, if a test wants one now.
+    pub(in crate::node) fn shuffle(&mut self) {
+        let Some(([task, process], next)) = self.moving.trials.next_move() else { return };
+        self.at(next, NOBODY);
+        let size = self.link.as_ref().map_or(1, |link| link.size());
+        let tids = self.machine.iter().flat_map(Machine::all).map(|(tid, _)| tid);
+        let tids = tids.collect::<Vec<_>>();
+        if let Some(tid) = tids.get(task % tids.len().max(1)) {
+            self.move_task(MoveAsker::Nobody, *tid, process % size);
         }
     }
 
@@ -76,22 +82,32 @@ impl Node {
         }
     }
 
+    /// Notes what a move has cost, until it is over.
+    pub(in crate::node) fn note_cost(&mut self, tid: Tid, cost: MoveCost) {
+        if self.moving.moves.is_moving(tid) {
+            self.moving.costs.insert(tid, cost);
+        }
+    }
+
     /// Answers the one who has asked for a move.
     pub(super) fn report_move(&mut self, number: u64, tid: Tid, result: Result<Rank, NotMoved>) {
-        match self.moving.askers.remove(&number) {
-            Some(MoveAsker::Visitor(visitor)) => visitor.answer(&match result {
-                Ok(_) => MachineReply::Done(1),
+        let mut cost = self.moving.costs.remove(&tid).unwrap_or_default();
+        let Some((asker, begun)) = self.moving.askers.remove(&number) else { return };
+        cost.total = begun.elapsed();
+        match asker {
+            MoveAsker::Visitor(visitor) => visitor.answer(&match result {
+                Ok(_) => MachineReply::Moved(cost),
                 Err(NotMoved::NoTask) => MachineReply::Done(0),
                 Err(why) => MachineReply::Refused(not_moved(tid, why)),
             }),
-            Some(MoveAsker::Asks(asker)) => {
+            MoveAsker::Asks(asker) => {
                 let (code, packet) = match result {
                     Ok(_) => (error::OK, Packet::default()),
                     Err(why) => (code_of(why), Packet::default().text(&not_moved(tid, why))),
                 };
                 self.answer(asker, code, packet);
             }
-            Some(MoveAsker::Nobody) | None => {}
+            MoveAsker::Nobody => {}
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Sends tasks to other processes, and makes those that arrive.
 
 use super::super::Node;
-use super::StoppedTask;
 use crate::moves::{self, Refusal, TakenMessages};
 use crate::packed::{
-    ArrivingTask, PackedFolder, PackedHead, PackedParts, PackedTask, SentBlock, kept_head, pack,
+    FillingTask, PackedFolder, PackedHead, PackedParts, PackedTask, SentBlock, kept_head, pack,
 };
 use crate::remote::ControlMessage;
 use crate::task::TaskMessage;
 use crate::tid::Tid;
+use crate::transit::{EnteringTask, StoppedTask};
 use std::os::fd::{AsRawFd, OwnedFd};
 use upcall_message::Rank;
 use upcall_ulp::{Block, UlpState, twins};
@@ -59,7 +59,8 @@ impl Node {
 
     /// Sends the next part of a stopped task.
     pub(super) fn send_part(&mut self, to: Rank, (tid, epoch, at): (Tid, u64, u32)) {
-        let Some(StoppedTask { task, leaves: Some(leaves) }) = self.moving.stopped.get_mut(&tid)
+        let Some(StoppedTask { task, leaves: Some(leaves), .. }) =
+            self.moving.stopped.get_mut(&tid)
         else {
             return;
         };
@@ -73,37 +74,64 @@ impl Node {
     /// Makes room for a task that has arrived.
     pub(super) fn prepare(&mut self, tid: Tid) {
         match self.arriving_task() {
-            Ok(task) => {
+            Ok((epoch, task)) => {
                 let own = self.places.rank();
                 let others = task.blocks().iter().filter(|block| block.owner != own).copied();
-                self.tell_owners(others.collect(), |blocks| ControlMessage::HasBlocks { blocks });
-                self.moving.arriving.insert(tid, Box::new(task));
+                let has = |blocks| ControlMessage::HasBlocks { tid, epoch, blocks };
+                let owners = self.tell_owners(others.collect(), has);
+                let entering = EnteringTask { epoch, task, owners, is_whole: false };
+                self.moving.arriving.insert(tid, Box::new(entering));
+                self.lost_owners(tid);
             }
             Err(why) => self.refuse(tid, why),
         }
     }
 
-    fn arriving_task(&mut self) -> Result<ArrivingTask, Refusal> {
-        let packed = self.moving.taken.take().ok_or(Refusal::Damaged)?;
+    /// Owners that have ended need not answer.
+    fn lost_owners(&mut self, tid: Tid) {
+        let entering = self.moving.arriving.get_mut(&tid);
+        if let (Some(entering), Some(link)) = (entering, &self.link) {
+            entering.owners.retain(|owner| *owner < link.size() && !link.is_lost(*owner));
+        }
+    }
+
+    fn arriving_task(&mut self) -> Result<(u64, FillingTask), Refusal> {
+        let (epoch, packed) = self.moving.taken.take().ok_or(Refusal::Damaged)?;
         // The owners hear of what is given back before they hear of what is taken.
         self.give_blocks_back();
         self.go_home();
         let image = self.programs.image(packed.program()).map_err(|_| Refusal::Program)?;
-        packed.arrive(image)
+        Ok((epoch, packed.arrive(image)?))
     }
 
     pub(super) fn fill(&mut self, tid: Tid, bytes: &[u8]) {
-        let task = self.moving.arriving.get_mut(&tid);
-        if let Some(Err(why)) = task.map(|task| task.fill(bytes)) {
+        let entering = self.moving.arriving.get_mut(&tid);
+        if let Some(Err(why)) = entering.map(|entering| entering.task.fill(bytes)) {
             self.refuse(tid, why);
         }
     }
 
-    /// Completes a task whose parts are all here.
-    pub(super) fn finish(&mut self, tid: Tid) {
-        // It was refused before.
-        let Some(task) = self.moving.arriving.remove(&tid) else { return };
-        let folder = task.folder().cloned();
+    /// Handles that all parts of a task are here.
+    pub(super) fn is_whole(&mut self, tid: Tid) {
+        // It may have been refused before.
+        if let Some(entering) = self.moving.arriving.get_mut(&tid) {
+            entering.is_whole = true;
+        }
+        self.finish(tid);
+    }
+
+    /// Completes a task that is whole, if the owners of its blocks keep the addresses taken.
+    ///
+    /// Until then the old process must not give its copies back, and it does not before the
+    /// commit. So at each time an owner knows of a copy.
+    fn finish(&mut self, tid: Tid) {
+        let is_ready = |entering: &EnteringTask| entering.is_whole && entering.owners.is_empty();
+        if !self.moving.arriving.get(&tid).is_some_and(|entering| is_ready(entering)) {
+            return;
+        }
+        let Some(entering) = self.moving.arriving.remove(&tid) else { return };
+        let task = entering.task;
+        let (folder, since) = (task.folder().cloned(), task.since());
         let whole = task.finish(tid).and_then(|mut task| {
             if let Some(folder) = folder {
                 task.folder = Some(self.same_folder(&folder)?);
@@ -115,7 +143,7 @@ impl Node {
                 if task.umask.is_some() {
                     self.learn_umask();
                 }
-                let stopped = StoppedTask { task: Box::new(task), leaves: None };
+                let stopped = StoppedTask { task: Box::new(task), leaves: None, since };
                 self.moving.stopped.insert(tid, stopped);
                 self.drive(|moves, effects| moves.ready(tid, effects));
                 self.learn_rank(tid);
@@ -148,24 +176,58 @@ impl Node {
         self.tell_owners(back.collect(), |blocks| ControlMessage::HadBlocks { blocks });
     }
 
-    /// Sends each owner a message about its blocks.
+    /// Sends each owner a message about its blocks, and returns the owners.
     fn tell_owners(
         &mut self,
         mut blocks: Vec<SentBlock>,
         message: impl Fn(Vec<SentBlock>) -> ControlMessage,
-    ) {
+    ) -> Vec<Rank> {
         blocks.sort_by_key(|block| block.owner);
+        let mut owners = Vec::new();
         for blocks in blocks.chunk_by(|one, other| one.owner == other.owner) {
-            self.tell(blocks[0].owner, message(blocks.to_vec()));
+            owners.push(blocks[0].owner);
+            // An owner that never was is the machine of a checkpoint.
+            if self.link.as_ref().is_some_and(|link| blocks[0].owner < link.size()) {
+                self.tell(blocks[0].owner, message(blocks.to_vec()));
+            }
         }
+        owners
     }
 
     /// Handles that another process has copies of blocks of this one.
-    pub(in crate::node) fn lend_blocks(&mut self, to: Rank, blocks: &[SentBlock]) {
-        for block in blocks {
-            // A block that is none of this process's is not lent.
-            let _ = twins::held_afar(block.name, to as u32, block.is_shared);
+    pub(in crate::node) fn lend_blocks(
+        &mut self,
+        to: Rank,
+        (tid, epoch): (Tid, u64),
+        blocks: &[SentBlock],
+    ) {
+        let lent = blocks
+            .iter()
+            .map(|block| twins::held_afar(block.name, to as u32, block.is_shared).is_ok());
+        let all = lent.fold(true, |all, one| all & one);
+        self.tell(to, ControlMessage::LendsBlocks { tid, epoch, all });
+    }
+
+    /// Handles an owner's answer.
+    pub(in crate::node) fn blocks_are_lent(
+        &mut self,
+        owner: Rank,
+        (tid, epoch): (Tid, u64),
+        all: bool,
+    ) {
+        match self.moving.arriving.get(&tid) {
+            Some(entering) if entering.epoch == epoch && all => self.has_lent(tid, owner),
+            Some(entering) if entering.epoch == epoch => self.refuse(tid, Refusal::Damaged),
+            _ => {}
         }
+    }
+
+    /// Notes that an owner's answer is not missing any more.
+    pub(super) fn has_lent(&mut self, tid: Tid, owner: Rank) {
+        if let Some(entering) = self.moving.arriving.get_mut(&tid) {
+            entering.owners.retain(|one| *one != owner);
+        }
+        self.finish(tid);
     }
 
     /// Handles that another process has no copies of these blocks any more.
