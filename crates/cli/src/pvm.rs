@@ -60,7 +60,8 @@ Examples:
 
 Commands of the console:
   conf   ps -a   ps -s   spawn -3 -> ./worker 100   kill t40002   sig 15 t40002
-  migrate t40002 1   jobs   names   reset   alias x kill   setenv NAME VALUE   export NAME   halt   quit";
+  migrate t40002 1   jobs   names   reset   alias x kill   setenv NAME VALUE   export NAME
+  halt   quit";
 
 /// The shape of a machine.
 #[derive(clap::Args)]
@@ -107,9 +108,9 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 /// Lists the machines of this user, and what each of their tasks does.
 ///
 /// A task is in the queue (it runs when its turn comes), waits for a message, at a barrier or for a
-/// descriptor, or sleeps. DOES also says why a task could not move to another process of its machine
-/// now, if there is one. HELD is the memory of its messages, RESIDENT the memory at its addresses,
-/// of which tasks of one program share the program's text.
+/// descriptor, or sleeps. If the machine has several processes, DOES also says why a task could not
+/// move to another one now. HELD is the memory of its messages, RESIDENT the memory at its
+/// addresses, of which tasks of one program share the program's text.
 #[derive(clap::Args)]
 #[command(after_help = PS_EXAMPLES, after_long_help = format!("{PS_EXAMPLES}\n\n{PS_JSON}"))]
 struct PvmPsArgs {
@@ -125,8 +126,8 @@ Examples:
 
 const PS_JSON: &str = "\
 JSON keys: machine, processes, console, and tasks with tid, number, parent, program, state (starts,
-runs, polls, receives, asks, sleeps, awaits, waits, moves or silent), doing, pinned (why the task
-could not move to another process now), from, tag, messages, blocks, block_bytes, resident_kib,
+runs, polls, receives, asks, sleeps, awaits, pauses, aside, moves or silent), doing, pinned (why the
+task could not move to another process now), from, tag, messages, blocks, block_bytes, resident_kib,
 own_kib (without shared text), rank, process and pid. Null means unknown or none.";
 
 /// Ends a task, or all tasks of a machine.

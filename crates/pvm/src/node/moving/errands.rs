@@ -1,4 +1,4 @@
-//! The first process's side of moves: who asks for them, and how answers, signals and ends find
+//! The first process's side of moves: requests for them, and how answers, signals and ends find
 //! tasks that move.
 
 use super::super::Node;
