@@ -116,6 +116,7 @@ pub(crate) struct PackedTask {
     output: Output,
     child_output: Output,
     options: Vec<(i32, i32)>,
+    is_pinned: bool,
     /// When the task was stopped, by the kernel's clock.
     pub(crate) stopped: Duration,
     /// Whether the new process has a copy from before the stop ([`EarlyTask`]). The pages are then
@@ -289,6 +290,7 @@ pub(crate) fn pack(
         output: task.output.clone(),
         child_output: task.child_output.clone(),
         options: task.options.clone(),
+        is_pinned: task.is_pinned,
         stopped: Duration::ZERO,
         has_copy,
         gone,
@@ -638,6 +640,7 @@ impl FillingTask {
             output: packed.output,
             child_output: packed.child_output,
             options: packed.options,
+            is_pinned: packed.is_pinned,
         })
     }
 }

@@ -35,12 +35,12 @@ use crate::packed::PackedHead;
 use crate::places::TaskLocation;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
-use crate::task::{Task, TaskMessage, TaskState};
+use crate::task::{Task, TaskMessage, TaskState, pin_of};
 use crate::tid::Tid;
 use crate::transit::{NodeEffect, StoppedTask};
 use std::time::Duration;
 use upcall_message::Rank;
-use upcall_ulp::{NotTaken, UlpPin};
+use upcall_ulp::NotTaken;
 
 /// Maximum number of parts of tasks that are sent between two turns.
 const PARTS: usize = 16;
@@ -49,29 +49,6 @@ const PARTS: usize = 16;
 fn now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-/// What keeps a task in its process, as far as that is known without its ULP's state.
-pub(super) fn pin(task: &Task) -> Option<Pin> {
-    match task.state {
-        TaskState::Starts => Some(Pin::Starts),
-        TaskState::Aside => Some(Pin::Call),
-        _ if task.descriptor.is_some() => Some(Pin::Descriptor),
-        _ => task.ulp.belongings().as_ref().and_then(pin_of),
-    }
-}
-
-/// The reason why the task stays. `None`: it can leave after it has run on.
-fn pin_of(pin: &UlpPin) -> Option<Pin> {
-    Some(match pin {
-        UlpPin::Ended => Pin::Ended,
-        UlpPin::NeverRan | UlpPin::Inside | UlpPin::Asks => return None,
-        UlpPin::Aside => Pin::Call,
-        UlpPin::Children(_) => Pin::Children,
-        UlpPin::Descriptors(_) | UlpPin::Waits(_) => Pin::Descriptor,
-        UlpPin::Maps { .. } | UlpPin::Mappings(_) => Pin::Mapping,
-        UlpPin::Program(_) => Pin::Program,
-    })
 }
 
 impl Node {
@@ -254,7 +231,7 @@ impl Node {
         // An interrupted task may have unread letters.
         self.read_letters(seat);
         let Some(task) = self.tasks[seat as usize].as_deref_mut() else { return StopTry::Later };
-        if let Some(why) = pin(task) {
+        if let Some(why) = task.pinned() {
             return StopTry::Pinned(why);
         }
         if is_interrupted {

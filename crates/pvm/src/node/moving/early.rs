@@ -19,10 +19,10 @@
 //! that one has ended, or when it hears where the task goes on.
 
 use super::super::Node;
-use super::pin;
 use crate::moves::{MoveMessage, Pin, Refusal};
 use crate::packed::{EarlyTask, PackedHead};
 use crate::remote::{ControlMessage, PagesRead};
+use crate::task::Task;
 use crate::tid::Tid;
 use crate::transit::{EarlyCopy, WatchedTask};
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ impl Node {
     /// Lets the task leave, unless it is pinned. A large one is copied first.
     pub(super) fn may_leave(&mut self, tid: Tid) {
         let task = self.seat(tid.number()).and_then(|seat| self.tasks[seat as usize].as_deref());
-        match task.map_or(Some(Pin::Ended), pin) {
+        match task.map_or(Some(Pin::Ended), Task::pinned) {
             Some(why) => self.drive(|moves, effects| moves.stays(tid, why, effects)),
             None if self.copies_early(tid) => {}
             None => self.begin_move(tid),
