@@ -388,6 +388,7 @@ impl Node {
             slot: Some(task.ulp.slot()),
             slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
+            pinned: task.pinned(),
         };
         let seated = self.tasks.iter().flatten().map(|task| seen(task));
         let leaving = self
@@ -469,6 +470,7 @@ fn untold(tid: Tid, rank: Rank, doing: TaskActivity) -> ShownTask {
         slot: None,
         slots: 0,
         stays: false,
+        pinned: None,
     }
 }
 

@@ -227,6 +227,9 @@ impl Node {
             ControlMessage::LendsBlocks { tid, epoch, all } => {
                 self.blocks_are_lent(from, (tid, epoch), all);
             }
+            ControlMessage::HasPages { tid, epoch, result } => self.has_pages(tid, epoch, result),
+            ControlMessage::DropPages { tid, epoch } => self.drop_pages(tid, epoch),
+            ControlMessage::SendContents { tid, epoch } => self.send_contents(from, tid, epoch),
             ControlMessage::HadBlocks { blocks } => self.take_blocks_back(from, &blocks),
             ControlMessage::Answer { tid, code, packet } => {
                 if let Some(seat) = self.seat(tid) {
@@ -286,6 +289,10 @@ impl Node {
         let Some(machine) = &mut self.machine else { return };
         let mut effects = Vec::new();
         match control {
+            ControlMessage::Ask { tid, op: ops::OP_MIGRATE, question } => {
+                // The state machine answers.
+                Tid::of(tid).into_iter().for_each(|tid| self.migrate(tid, &question))
+            }
             ControlMessage::Ask { tid, op, question } => {
                 let Some(tid) = Tid::of(tid) else { return };
                 if let Some((code, packet)) = self.ask_machine(tid, op, &question) {

@@ -8,9 +8,9 @@
 //! # Where a task is
 //! ```text
 //! Node::tasks         in a seat: it runs, or waits         also while its messages are kept
-//! Transit::stopped  without a seat: it leaves, or is     until it is decided where it runs
+//! Transit::stopped    without a seat: it leaves, or is     until it is decided where it runs
 //!                     whole here and may enter
-//! Transit::arriving its contents arrive                  until it is whole
+//! Transit::arriving   its contents arrive                  until it is whole
 //! ```
 //! A stopped task has no seat, so no timer, signal or entry of the queue finds it. If it goes on
 //! here, it takes a seat as a task does that enters.
@@ -25,6 +25,7 @@
 //! there. The process number stays taken in the process that has given it, until the task has
 //! ended.
 
+mod early;
 mod errands;
 mod packing;
 
@@ -34,12 +35,12 @@ use crate::packed::PackedHead;
 use crate::places::TaskLocation;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
-use crate::task::{Task, TaskMessage, TaskState};
+use crate::task::{Task, TaskMessage, TaskState, pin_of};
 use crate::tid::Tid;
 use crate::transit::{NodeEffect, StoppedTask};
 use std::time::Duration;
 use upcall_message::Rank;
-use upcall_ulp::{NotTaken, UlpPin};
+use upcall_ulp::NotTaken;
 
 /// Maximum number of parts of tasks that are sent between two turns.
 const PARTS: usize = 16;
@@ -48,29 +49,6 @@ const PARTS: usize = 16;
 fn now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-/// What keeps a task in its process, as far as that is known without its ULP's state.
-pub(super) fn pin(task: &Task) -> Option<Pin> {
-    match task.state {
-        TaskState::Starts => Some(Pin::Starts),
-        TaskState::Aside => Some(Pin::Call),
-        _ if task.descriptor.is_some() => Some(Pin::Descriptor),
-        _ => task.ulp.belongings().as_ref().and_then(pin_of),
-    }
-}
-
-/// The reason why the task stays. `None`: it can leave after it has run on.
-fn pin_of(pin: &UlpPin) -> Option<Pin> {
-    Some(match pin {
-        UlpPin::Ended => Pin::Ended,
-        UlpPin::NeverRan | UlpPin::Inside | UlpPin::Asks => return None,
-        UlpPin::Aside => Pin::Call,
-        UlpPin::Children(_) => Pin::Children,
-        UlpPin::Descriptors(_) | UlpPin::Waits(_) => Pin::Descriptor,
-        UlpPin::Maps { .. } | UlpPin::Mappings(_) => Pin::Mapping,
-        UlpPin::Program(_) => Pin::Program,
-    })
 }
 
 impl Node {
@@ -127,8 +105,8 @@ impl Node {
             MoveEffect::Run { tid } => self.run_again(tid),
             MoveEffect::Free { tid } => self.free(tid),
             MoveEffect::Prepare { tid } => self.prepare(tid),
-            MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, &bytes),
-            MoveEffect::Finish { tid } => self.is_whole(tid),
+            MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, None, &bytes),
+            MoveEffect::Finish { tid } => self.finish(tid),
             MoveEffect::Report { asker, tid, result } => self.report_move(asker, tid, result),
         }
     }
@@ -136,6 +114,11 @@ impl Node {
     /// Records where a task is.
     fn place(&mut self, tid: Tid, place: TaskPlace) {
         let own = self.places.rank();
+        if place != TaskPlace::Held {
+            // The move is decided, or the task has ended.
+            self.drop_watch(tid);
+            self.moving.copies.remove(&tid);
+        }
         match place {
             TaskPlace::Held => {
                 let seat = self.places.seat(tid.number());
@@ -210,30 +193,15 @@ impl Node {
         }
     }
 
-    /// Lets the task leave, unless it is pinned.
-    fn may_leave(&mut self, tid: Tid) {
-        let now = self.link.as_ref().map_or(0, |link| link.time());
-        let task = self.seat(tid.number()).and_then(|seat| self.tasks[seat as usize].as_deref());
-        let pin = task.map_or(Some(Pin::Ended), pin);
-        self.drive(|moves, effects| match pin {
-            Some(why) => moves.stays(tid, why, effects),
-            None => moves.begin(tid, now, effects),
-        });
-    }
-
     /// Stops the tasks that are to stop and can, and sends some parts of those that have. To be
     /// called between two turns.
     #[cold]
     pub(super) fn work_at_moves(&mut self) {
         self.stop_tasks(None);
+        self.read_early_pages();
         if self.moving.moves.has_unsent() {
             self.drive(|moves, effects| moves.turn(PARTS, effects));
         }
-    }
-
-    /// Returns `true` if there is more to send.
-    pub(super) fn has_unsent(&self) -> bool {
-        self.moving.moves.has_unsent()
     }
 
     /// Stops the tasks that are to stop, and can. `interrupted` is the seat of the task that is
@@ -263,7 +231,7 @@ impl Node {
         // An interrupted task may have unread letters.
         self.read_letters(seat);
         let Some(task) = self.tasks[seat as usize].as_deref_mut() else { return StopTry::Later };
-        if let Some(why) = pin(task) {
+        if let Some(why) = task.pinned() {
             return StopTry::Pinned(why);
         }
         if is_interrupted {
@@ -280,7 +248,7 @@ impl Node {
             }
             Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
         };
-        let Some((mut packed, parts)) = self.pack(seat, state) else {
+        let Some((mut packed, parts)) = self.pack(tid, seat, state) else {
             return StopTry::Pinned(Pin::Descriptor);
         };
         packed.stopped = stopped;
@@ -308,6 +276,7 @@ impl Node {
 
     /// Lets a stopped task run here, in a new seat.
     fn run_again(&mut self, tid: Tid) {
+        self.drop_watch(tid);
         // A task that has not stopped yet need not.
         self.moving.stopping.retain(|(one, _)| *one != tid);
         let Some(StoppedTask { task, leaves, since: (stopped, bytes) }) =
@@ -356,6 +325,7 @@ impl Node {
         self.moving.seats.remove(&tid);
         self.moving.stopping.retain(|(one, _)| *one != tid);
         self.moving.moves.ended_here(tid);
+        self.drop_watch(tid);
     }
 
     /// Handles what another process has sent of a task that moves.
@@ -364,6 +334,8 @@ impl Node {
             PackedHead::Part { tid, epoch, at, sum } => self.drive(|moves, effects| {
                 moves.part(from, (tid, epoch, at), sum, contents, effects);
             }),
+            PackedHead::Early { tid, epoch } => self.early(from, (tid, epoch), &contents),
+            PackedHead::Contents { tid, epoch } => self.fill(tid, Some(epoch), &contents),
             PackedHead::Message { tid, epoch, receiver, stamp, from: first, source, head } => {
                 // Without memory the task is refused, because a message is missing.
                 let Some(message) = head.with(&contents) else { return };
@@ -382,7 +354,7 @@ impl Node {
                 let count = brought.late.len() + brought.carried.len();
                 let packed = postcard::from_bytes(&contents).ok();
                 let packed = packed.filter(|_| count == messages as usize);
-                self.moving.taken = packed.map(|packed| (epoch, packed));
+                self.moving.taken = packed.map(|packed| (epoch, from, packed));
                 self.drive(|moves, effects| {
                     moves.take(from, (tid, epoch, parts), brought, effects)
                 });
@@ -394,6 +366,8 @@ impl Node {
     /// Handles the end of a process. In the first process, its tasks have ended with it.
     pub(super) fn lose_moves(&mut self, rank: Rank) {
         self.moving.brought.retain(|(from, ..), _| *from != rank);
+        self.moving.copies.retain(|_, copy| copy.from != rank);
+        self.moving.watched.retain(|_, watched| watched.to != rank);
         if let Ok(process) = u32::try_from(rank) {
             upcall_ulp::twins::process_ended(process);
         }
