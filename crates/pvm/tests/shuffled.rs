@@ -99,6 +99,21 @@ fn only_messages_of_tasks_that_end_with_their_process_are_lost() {
 }
 
 #[test]
+fn kills_signals_and_messages_for_tasks_that_move_come_in_their_order() {
+    let programs = Programs::new();
+    let place = programs.0.path().join("place");
+    std::fs::write(&place, "0\n1\n2\n2\n").unwrap();
+    let place = format!("--place={}", place.display());
+    let program = programs.compiled("images/ordered.c");
+    let shuffled = Shuffled { interval: 1_000, fault: None, limit: 60 };
+    let done = shuffled.run(&["-n", "4", "--procs", "3", &place], &program, &[]);
+    let said = said(&done);
+    // The status of the task that was killed.
+    assert_eq!(done.status.code(), Some(128 + 15), "{said}");
+    assert!(said.contains("the order is right"), "{said}");
+}
+
+#[test]
 fn tasks_that_move_keep_the_process_numbers_that_they_seed_by() {
     let programs = Programs::new();
     let program = programs.compiled("images/seeds.c");
