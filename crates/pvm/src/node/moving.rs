@@ -39,6 +39,7 @@ use crate::shown::MoveCost;
 use crate::task::{Task, TaskMessage, TaskState, pin_of};
 use crate::tid::Tid;
 use crate::transit::{NodeEffect, StoppedTask};
+use std::cmp::Reverse;
 use std::time::Duration;
 use upcall_message::Rank;
 use upcall_ulp::NotTaken;
@@ -274,6 +275,8 @@ impl Node {
         let task = self.tasks.get_mut(seat as usize)?.take()?;
         self.live -= 1;
         self.awaiting.retain(|one| *one != seat);
+        // A task may come and go many times before its timers are due.
+        self.timers.retain(|Reverse((_, of))| *of != seat);
         // Another task may get this seat.
         if self.folder_of == seat && task.folder.is_some() {
             self.go_home();
