@@ -259,7 +259,7 @@ fn what_keeps_a_program_from_moving_is_said_while_it_lasts() {
     let (input, mut writer) = std::io::pipe().unwrap();
     // SAFETY: replaces the standard input, which nothing here uses.
     assert_eq!(unsafe { libc::dup2(input.as_raw_fd(), 0) }, 0);
-    for how in ["d", "m", "s", "n", "c", "w", "h", "g"] {
+    for how in ["m", "s", "n", "c", "w", "h", "g"] {
         let mut ulp = Ulp::load(&image, &words(&["pinned", how]), &[]).unwrap();
         assert_eq!(pin(&ulp), Some(UlpPin::NeverRan));
         asks(&mut worker, &mut ulp);
@@ -275,7 +275,6 @@ fn what_keeps_a_program_from_moving_is_said_while_it_lasts() {
         let found = pin(&ulp).unwrap_or_else(|| panic!("{how} can move"));
         assert!(how != "w" || what == ASK_READY);
         let fits = match how {
-            "d" => found == UlpPin::Descriptors(1),
             "m" | "s" => matches!(&found, UlpPin::Maps { name, .. } if name.starts_with('/')),
             "n" => matches!(found, UlpPin::Mappings(count) if count > 1024),
             "c" => found == UlpPin::Children(1),
