@@ -172,7 +172,10 @@ struct PvmMoveArgs {
     #[arg(value_name = "TID")]
     task: String,
     /// The rank of the process, from 0, as `upcall pvm ps` shows it after the process's number.
-    #[arg(value_name = "RANK", value_parser = clap::value_parser!(u32).range(..MOST_PROCESSES as i64))]
+    #[arg(
+        value_name = "RANK",
+        value_parser = clap::value_parser!(u32).range(..i64::from(MOST_PROCESSES))
+    )]
     rank: u32,
     #[command(flatten)]
     which: Which,
