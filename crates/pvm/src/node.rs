@@ -228,7 +228,7 @@ impl Node {
             }
             match self.first() {
                 Some(index) => self.turn(index),
-                None if self.has_unsent() => {}
+                None if self.moving.is_busy() => {}
                 None if self.link.is_none() && self.all_wait() => {
                     break Some(self.all_seen(self.seen(), &[]));
                 }

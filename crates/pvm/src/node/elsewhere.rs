@@ -227,6 +227,9 @@ impl Node {
             ControlMessage::LendsBlocks { tid, epoch, all } => {
                 self.blocks_are_lent(from, (tid, epoch), all);
             }
+            ControlMessage::HasPages { tid, epoch, result } => self.has_pages(tid, epoch, result),
+            ControlMessage::DropPages { tid, epoch } => self.drop_pages(tid, epoch),
+            ControlMessage::SendContents { tid, epoch } => self.send_contents(from, tid, epoch),
             ControlMessage::HadBlocks { blocks } => self.take_blocks_back(from, &blocks),
             ControlMessage::Answer { tid, code, packet } => {
                 if let Some(seat) = self.seat(tid) {

@@ -8,9 +8,9 @@
 //! # Where a task is
 //! ```text
 //! Node::tasks         in a seat: it runs, or waits         also while its messages are kept
-//! Transit::stopped  without a seat: it leaves, or is     until it is decided where it runs
+//! Transit::stopped    without a seat: it leaves, or is     until it is decided where it runs
 //!                     whole here and may enter
-//! Transit::arriving its contents arrive                  until it is whole
+//! Transit::arriving   its contents arrive                  until it is whole
 //! ```
 //! A stopped task has no seat, so no timer, signal or entry of the queue finds it. If it goes on
 //! here, it takes a seat as a task does that enters.
@@ -25,6 +25,7 @@
 //! there. The process number stays taken in the process that has given it, until the task has
 //! ended.
 
+mod early;
 mod errands;
 mod packing;
 
@@ -104,8 +105,8 @@ impl Node {
             MoveEffect::Run { tid } => self.run_again(tid),
             MoveEffect::Free { tid } => self.free(tid),
             MoveEffect::Prepare { tid } => self.prepare(tid),
-            MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, &bytes),
-            MoveEffect::Finish { tid } => self.is_whole(tid),
+            MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, None, &bytes),
+            MoveEffect::Finish { tid } => self.finish(tid),
             MoveEffect::Report { asker, tid, result } => self.report_move(asker, tid, result),
         }
     }
@@ -113,6 +114,11 @@ impl Node {
     /// Records where a task is.
     fn place(&mut self, tid: Tid, place: TaskPlace) {
         let own = self.places.rank();
+        if place != TaskPlace::Held {
+            // The move is decided, or the task has ended.
+            self.drop_watch(tid);
+            self.moving.copies.remove(&tid);
+        }
         match place {
             TaskPlace::Held => {
                 let seat = self.places.seat(tid.number());
@@ -187,30 +193,15 @@ impl Node {
         }
     }
 
-    /// Lets the task leave, unless it is pinned.
-    fn may_leave(&mut self, tid: Tid) {
-        let now = self.link.as_ref().map_or(0, |link| link.time());
-        let task = self.seat(tid.number()).and_then(|seat| self.tasks[seat as usize].as_deref());
-        let pin = task.map_or(Some(Pin::Ended), Task::pinned);
-        self.drive(|moves, effects| match pin {
-            Some(why) => moves.stays(tid, why, effects),
-            None => moves.begin(tid, now, effects),
-        });
-    }
-
     /// Stops the tasks that are to stop and can, and sends some parts of those that have. To be
     /// called between two turns.
     #[cold]
     pub(super) fn work_at_moves(&mut self) {
         self.stop_tasks(None);
+        self.read_early_pages();
         if self.moving.moves.has_unsent() {
             self.drive(|moves, effects| moves.turn(PARTS, effects));
         }
-    }
-
-    /// Returns `true` if there is more to send.
-    pub(super) fn has_unsent(&self) -> bool {
-        self.moving.moves.has_unsent()
     }
 
     /// Stops the tasks that are to stop, and can. `interrupted` is the seat of the task that is
@@ -250,11 +241,14 @@ impl Node {
         let state = match task.ulp.state(&task.image) {
             Ok(state) => state,
             Err(NotTaken::Pinned(why)) => {
-                return pin_of(&why).map_or(StopTry::Later, StopTry::Pinned);
+                // What wakes a task that waits may be kept until it has moved.
+                let waits = !matches!(task.state, TaskState::Runs | TaskState::Polls(_));
+                let pin = pin_of(&why).or(waits.then_some(Pin::Inside));
+                return pin.map_or(StopTry::Later, StopTry::Pinned);
             }
             Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
         };
-        let Some((mut packed, parts)) = self.pack(seat, state) else {
+        let Some((mut packed, parts)) = self.pack(tid, seat, state) else {
             return StopTry::Pinned(Pin::Descriptor);
         };
         packed.stopped = stopped;
@@ -282,6 +276,7 @@ impl Node {
 
     /// Lets a stopped task run here, in a new seat.
     fn run_again(&mut self, tid: Tid) {
+        self.drop_watch(tid);
         // A task that has not stopped yet need not.
         self.moving.stopping.retain(|(one, _)| *one != tid);
         let Some(StoppedTask { task, leaves, since: (stopped, bytes) }) =
@@ -320,7 +315,8 @@ impl Node {
             && leaves.is_some()
         {
             let Task { ulp, .. } = *task;
-            self.moving.numbers.insert(tid, ulp.leave());
+            // The first number that a task leaves here may be this process's own.
+            self.moving.numbers.entry(tid).or_insert(ulp.leave());
         }
     }
 
@@ -329,6 +325,7 @@ impl Node {
         self.moving.seats.remove(&tid);
         self.moving.stopping.retain(|(one, _)| *one != tid);
         self.moving.moves.ended_here(tid);
+        self.drop_watch(tid);
     }
 
     /// Handles what another process has sent of a task that moves.
@@ -337,6 +334,8 @@ impl Node {
             PackedHead::Part { tid, epoch, at, sum } => self.drive(|moves, effects| {
                 moves.part(from, (tid, epoch, at), sum, contents, effects);
             }),
+            PackedHead::Early { tid, epoch } => self.early(from, (tid, epoch), &contents),
+            PackedHead::Contents { tid, epoch } => self.fill(tid, Some(epoch), &contents),
             PackedHead::Message { tid, epoch, receiver, stamp, from: first, source, head } => {
                 // Without memory the task is refused, because a message is missing.
                 let Some(message) = head.with(&contents) else { return };
@@ -355,7 +354,7 @@ impl Node {
                 let count = brought.late.len() + brought.carried.len();
                 let packed = postcard::from_bytes(&contents).ok();
                 let packed = packed.filter(|_| count == messages as usize);
-                self.moving.taken = packed.map(|packed| (epoch, packed));
+                self.moving.taken = packed.map(|packed| (epoch, from, packed));
                 self.drive(|moves, effects| {
                     moves.take(from, (tid, epoch, parts), brought, effects)
                 });
@@ -367,6 +366,8 @@ impl Node {
     /// Handles the end of a process. In the first process, its tasks have ended with it.
     pub(super) fn lose_moves(&mut self, rank: Rank) {
         self.moving.brought.retain(|(from, ..), _| *from != rank);
+        self.moving.copies.retain(|_, copy| copy.from != rank);
+        self.moving.watched.retain(|_, watched| watched.to != rank);
         if let Ok(process) = u32::try_from(rank) {
             upcall_ulp::twins::process_ended(process);
         }

@@ -128,6 +128,8 @@ pub enum NotFilled {
     Held,
     /// The block is smaller.
     Bounds,
+    /// Another holder has [filled](Block::filled) the block.
+    Filled,
 }
 
 impl fmt::Display for NotFilled {
@@ -135,6 +137,7 @@ impl fmt::Display for NotFilled {
         f.write_str(match self {
             Self::Held => "the block has several holders, or is being read",
             Self::Bounds => "the block is too small for these bytes",
+            Self::Filled => "the block has its contents",
         })
     }
 }
@@ -196,23 +199,33 @@ impl Block {
     /// # Errors
     /// See [`NotFilled`]. Nothing has changed then.
     pub fn fill(&self, offset: usize, bytes: &[u8]) -> Result<(), NotFilled> {
-        let end = offset.checked_add(bytes.len()).filter(|end| *end <= self.capacity());
-        end.ok_or(NotFilled::Bounds)?;
-        if LENT.get() > 0 {
-            return Err(NotFilled::Held);
-        }
-        if self.holders() != 1 {
-            match with_twins(|twins| twins.state(self.name()).copied()) {
-                Some(TwinState::Filled) => return Ok(()),
-                Some(TwinState::Filling) => {}
-                Some(TwinState::Hollow) | None => return Err(NotFilled::Held),
-            }
+        match self.check_fill(offset, bytes.len()) {
+            Ok(()) => {}
+            Err(NotFilled::Filled) => return Ok(()),
+            Err(error) => return Err(error),
         }
         let to = (self.address() + offset as u64) as *mut u8;
         // SAFETY: the block has room for the bytes, and they are not the block's own, since no
         // block's bytes are lent. No ULP runs while the host does.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
+    }
+
+    /// Returns an error if these bytes must not be written.
+    pub(crate) fn check_fill(&self, offset: usize, length: usize) -> Result<(), NotFilled> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.capacity());
+        end.ok_or(NotFilled::Bounds)?;
+        if LENT.get() > 0 {
+            return Err(NotFilled::Held);
+        }
+        if self.holders() == 1 {
+            return Ok(());
+        }
+        match with_twins(|twins| twins.state(self.name()).copied()) {
+            Some(TwinState::Filled) => Err(NotFilled::Filled),
+            Some(TwinState::Filling) => Ok(()),
+            Some(TwinState::Hollow) | None => Err(NotFilled::Held),
+        }
     }
 
     /// Notes that all contents are filled in, so that [`Adopted::Here`] is true of this block.

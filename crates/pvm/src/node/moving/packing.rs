@@ -3,15 +3,16 @@
 use super::super::Node;
 use crate::moves::{self, Refusal, TakenMessages};
 use crate::packed::{
-    FillingTask, PackedFolder, PackedHead, PackedParts, PackedTask, SentBlock, kept_head, pack,
+    FillingTask, NotFilled, PackedFolder, PackedHead, PackedParts, PackedTask, SentBlock,
+    kept_head, pack,
 };
 use crate::remote::ControlMessage;
 use crate::task::TaskMessage;
 use crate::tid::Tid;
-use crate::transit::{EnteringTask, StoppedTask};
+use crate::transit::{EnteringTask, StoppedTask, WatchedTask};
 use std::os::fd::{AsRawFd, OwnedFd};
 use upcall_message::Rank;
-use upcall_ulp::{Block, UlpState, twins};
+use upcall_ulp::{Block, PageRun, UlpPages, UlpState, twins};
 
 /// Names a folder by its path, and by what it is.
 fn packed_folder(folder: &OwnedFd) -> Option<PackedFolder> {
@@ -27,13 +28,48 @@ impl Node {
     }
 
     /// Packs the task in this seat. `None`: its folder cannot be named, or its memory not be read.
-    pub(super) fn pack(&self, seat: u32, state: UlpState) -> Option<(PackedTask, PackedParts)> {
+    pub(super) fn pack(
+        &mut self,
+        tid: Tid,
+        seat: u32,
+        state: UlpState,
+    ) -> Option<(PackedTask, PackedParts)> {
+        let (_, to) = self.moving.moves.leaving(tid)?;
+        let are_read = self.can_read(to);
+        let copied = self.copied(tid, seat, &state);
         let task = self.tasks[seat as usize].as_deref()?;
         let folder = match &task.folder {
             Some(folder) => Some(packed_folder(folder)?),
             None => None,
         };
-        pack(task, state, folder, |block| self.owner(block)).ok().flatten()
+        pack(task, state, folder, |block| self.owner(block), are_read, copied).ok().flatten()
+    }
+
+    /// The pages that the new process's copy of a task does not have, and those that it has to
+    /// drop. `None`: there is no copy.
+    fn copied(
+        &mut self,
+        tid: Tid,
+        seat: u32,
+        state: &UlpState,
+    ) -> Option<(UlpPages, Vec<PageRun>)> {
+        let WatchedTask { epoch, to, writes, left, .. } = self.moving.watched.remove(&tid)?;
+        let task = self.tasks[seat as usize].as_deref()?;
+        let copied = writes.finish(&task.ulp, state, &left).ok();
+        if copied.is_none() {
+            self.tell(to, ControlMessage::DropPages { tid, epoch });
+        }
+        copied
+    }
+
+    /// Returns `true` if another process can read this one's memory, as far as is known.
+    pub(super) fn can_read(&mut self, to: Rank) -> bool {
+        let can = self.moving.trials.allows_reading() && !self.moving.unreadable.contains(to);
+        if can && !std::mem::replace(&mut self.moving.allows_readers, true) {
+            // The other processes are the first one's children.
+            upcall_ulp::allow_readers(self.first_process);
+        }
+        can
     }
 
     /// Sends a stopped task without its contents.
@@ -73,13 +109,13 @@ impl Node {
 
     /// Makes room for a task that has arrived.
     pub(super) fn prepare(&mut self, tid: Tid) {
-        match self.arriving_task() {
-            Ok((epoch, task)) => {
+        match self.arriving_task(tid) {
+            Ok((epoch, from, task)) => {
                 let own = self.places.rank();
                 let others = task.blocks().iter().filter(|block| block.owner != own).copied();
                 let has = |blocks| ControlMessage::HasBlocks { tid, epoch, blocks };
                 let owners = self.tell_owners(others.collect(), has);
-                let entering = EnteringTask { epoch, task, owners, is_whole: false };
+                let entering = EnteringTask { epoch, from, task, owners };
                 self.moving.arriving.insert(tid, Box::new(entering));
                 self.lost_owners(tid);
             }
@@ -95,37 +131,68 @@ impl Node {
         }
     }
 
-    fn arriving_task(&mut self) -> Result<(u64, FillingTask), Refusal> {
-        let (epoch, packed) = self.moving.taken.take().ok_or(Refusal::Damaged)?;
+    fn arriving_task(&mut self, tid: Tid) -> Result<(u64, Rank, FillingTask), Refusal> {
+        let (epoch, from, packed) = self.moving.taken.take().ok_or(Refusal::Damaged)?;
         // The owners hear of what is given back before they hear of what is taken.
         self.give_blocks_back();
         self.go_home();
-        let image = self.programs.image(packed.program()).map_err(|_| Refusal::Program)?;
-        Ok((epoch, packed.arrive(image)?))
+        let copy = self.moving.copies.remove(&tid);
+        let copy = copy.filter(|copy| packed.has_copy && copy.epoch == epoch);
+        let (image, copy) = match copy {
+            Some(copy) => (copy.image, Some(copy.ulp)),
+            None => {
+                let image = self.programs.image(packed.program());
+                (image.map_err(|_| Refusal::Program)?, None)
+            }
+        };
+        Ok((epoch, from, packed.arrive(image, copy)?))
     }
 
-    pub(super) fn fill(&mut self, tid: Tid, bytes: &[u8]) {
-        let entering = self.moving.arriving.get_mut(&tid);
-        if let Some(Err(why)) = entering.map(|entering| entering.task.fill(bytes)) {
-            self.refuse(tid, why);
+    /// Fills in a part of a task. With an epoch, this process has asked for it.
+    pub(super) fn fill(&mut self, tid: Tid, epoch: Option<u64>, bytes: &[u8]) {
+        let Some(entering) = self.moving.arriving.get_mut(&tid) else { return };
+        if epoch.is_some_and(|epoch| entering.epoch != epoch) {
+            return;
+        }
+        let (from, epoch) = (entering.from, entering.epoch);
+        let process = self.link.as_ref().map_or(0, |link| link.process(from)).cast_unsigned();
+        match entering.task.fill(process, bytes) {
+            Ok(()) if entering.task.is_whole() => self.finish(tid),
+            Ok(()) => {}
+            Err(NotFilled::Refused(why)) => self.refuse(tid, why),
+            Err(NotFilled::Unreadable) => {
+                self.tell(from, ControlMessage::SendContents { tid, epoch });
+            }
         }
     }
 
-    /// Handles that all parts of a task are here.
-    pub(super) fn is_whole(&mut self, tid: Tid) {
-        // It may have been refused before.
-        if let Some(entering) = self.moving.arriving.get_mut(&tid) {
-            entering.is_whole = true;
+    /// Sends the contents of a stopped task to a process that cannot read this one's memory.
+    pub(in crate::node) fn send_contents(&mut self, to: Rank, tid: Tid, epoch: u64) {
+        self.moving.unreadable.insert(to);
+        loop {
+            let Some(StoppedTask { task, leaves: Some(leaves), .. }) =
+                self.moving.stopped.get_mut(&tid)
+            else {
+                return;
+            };
+            leaves.1.send_contents();
+            let is_last = leaves.1.is_at_end(task);
+            // An empty part is refused.
+            let part = leaves.1.next(task).unwrap_or_default();
+            self.pack_there(to, &PackedHead::Contents { tid, epoch }, &part);
+            if is_last || part.is_empty() {
+                return;
+            }
         }
-        self.finish(tid);
     }
 
-    /// Completes a task that is whole, if the owners of its blocks keep the addresses taken.
+    /// Completes a task if it is whole, and if the owners of its blocks keep the addresses taken.
     ///
     /// Until then the old process must not give its copies back, and it does not before the
     /// commit. So at each time an owner knows of a copy.
-    fn finish(&mut self, tid: Tid) {
-        let is_ready = |entering: &EnteringTask| entering.is_whole && entering.owners.is_empty();
+    pub(super) fn finish(&mut self, tid: Tid) {
+        let is_ready =
+            |entering: &EnteringTask| entering.task.is_whole() && entering.owners.is_empty();
         if !self.moving.arriving.get(&tid).is_some_and(|entering| is_ready(entering)) {
             return;
         }

@@ -1,0 +1,116 @@
+//! Moves at random, and faults, for tests: in builds with debug assertions only.
+//!
+//! - `UPCALL_PVM_SHUFFLE=MICROSECONDS[,SEED]`: the first process asks for a move of some task to
+//!   some process at these intervals.
+//! - `UPCALL_PVM_FAULT=RANK:LABEL:kill|stop[:COUNT]`: the process of this rank kills or stops
+//!   itself when it is to carry out an effect of this name, for the COUNT-th time (1 by default).
+//!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), and of messages in `Tell`.
+//! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another's.
+
+use super::NodeEffect;
+use crate::moves::MoveEffect;
+use crate::report::report_line;
+use rustix::process::{Signal, getpid, kill_process};
+use std::time::{Duration, Instant};
+use upcall_message::Rank;
+
+/// What a test wants of this process.
+#[derive(Debug, Default)]
+pub(crate) struct MoveTrials {
+    shuffle: Option<Shuffle>,
+    fault: Option<Fault>,
+    /// Whether the contents of tasks are sent, as if no process could read another one's memory.
+    sends_contents: bool,
+}
+
+#[derive(Debug)]
+struct Shuffle {
+    every: Duration,
+    next: Instant,
+    /// The state of a linear congruential generator.
+    random: u64,
+}
+
+#[derive(Debug)]
+struct Fault {
+    label: String,
+    signal: Signal,
+    /// Number of effects until the fault.
+    left: u32,
+}
+
+impl MoveTrials {
+    pub(crate) fn of_environment(rank: Rank) -> Self {
+        if !cfg!(debug_assertions) {
+            return Self::default();
+        }
+        let value = |name: &str| std::env::var(name).ok();
+        let shuffle = value("UPCALL_PVM_SHUFFLE").filter(|_| rank == 0).and_then(|value| {
+            let (every, seed) = value.split_once(',').unwrap_or((&value, "1"));
+            let every = Duration::from_micros(every.parse().ok()?);
+            Some(Shuffle { every, next: Instant::now() + every, random: seed.parse().ok()? })
+        });
+        let fault = value("UPCALL_PVM_FAULT").and_then(|value| {
+            let words = value.split(':').collect::<Vec<_>>();
+            let [at, label, what, rest @ ..] = &words[..] else { return None };
+            let signal = if *what == "kill" { Signal::KILL } else { Signal::STOP };
+            let left = rest.first().map_or(Some(1), |count| count.parse().ok())?;
+            let is_here = at.parse() == Ok(rank);
+            is_here.then(|| Fault { label: (*label).to_owned(), signal, left })
+        });
+        let sends_contents = value("UPCALL_PVM_CONTENTS").is_some_and(|value| value == "sent");
+        Self { shuffle, fault, sends_contents }
+    }
+
+    /// Returns `false` if a test wants the contents of tasks to be sent.
+    pub(crate) fn allows_reading(&self) -> bool {
+        !self.sends_contents
+    }
+
+    /// Kills or stops this process if this is the effect at which a test wants that.
+    #[inline]
+    pub(crate) fn before(&mut self, effect: &NodeEffect) {
+        if let Some(fault) = &mut self.fault {
+            fault.before(effect);
+        }
+    }
+}
+
+impl Fault {
+    fn before(&mut self, effect: &NodeEffect) {
+        let shown = match effect {
+            MoveEffect::Tell { message, .. } => format!("{message:?}"),
+            effect => format!("{effect:?}"),
+        };
+        if shown.split(' ').next() != Some(&self.label) {
+            return;
+        }
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            report_line!("upcall pvm: {:?} at {}", self.signal, self.label);
+            let _ = kill_process(getpid(), self.signal);
+            self.left = u32::MAX;
+        }
+    }
+}
+
+impl MoveTrials {
+    /// Two random numbers, for a task and a process, if it is time for a move at random, and when
+    /// it is time for the next one.
+    pub(crate) fn next_move(&mut self) -> Option<([usize; 2], Instant)> {
+        let (shuffle, now) = (self.shuffle.as_mut()?, Instant::now());
+        if now < shuffle.next {
+            return None;
+        }
+        shuffle.next = now + shuffle.every;
+        Some(([(); 2].map(|()| shuffle.random()), shuffle.next))
+    }
+}
+
+impl Shuffle {
+    fn random(&mut self) -> usize {
+        const FACTOR: u64 = 6_364_136_223_846_793_005;
+        self.random = self.random.wrapping_mul(FACTOR).wrapping_add(1);
+        (self.random >> 33) as usize
+    }
+}
