@@ -273,6 +273,9 @@ pub(crate) fn pack(
         + 1;
     let blocks = blocks.into_iter().enumerate().map(|(at, block)| (at as u32, block, 0)).collect();
     let are_read = are_read && pages.runs().len() <= MOST_RUNS;
+    if !are_read && !ulp.descriptors.is_empty() {
+        return Ok(None);
+    }
     let count = if are_read { Some(1) } else { u32::try_from(count).ok() };
     let count = count.ok_or(io::ErrorKind::OutOfMemory)?;
     let parts = PackedParts { are_read, pages, page_parts, blocks, message: (0, 0), count };
@@ -522,6 +525,10 @@ impl FillingTask {
         self.ulp.pull(process, pages).map_err(|why| match &why {
             NotArrived::Memory { error, .. } => not_read(error),
             why => refusal(why).into(),
+        })?;
+        self.ulp.take_descriptors(process).map_err(|error| match not_read(&error) {
+            NotFilled::Refused(_) => Refusal::Descriptors.into(),
+            why => why,
         })?;
         for one in self.blocks.iter_mut().filter(|one| one.next.is_some()) {
             one.block.pull(process).map_err(|error| not_read(&error))?;

@@ -25,9 +25,12 @@
 //! - What arrives is not trusted until it has been checked. Wrong contents harm only the ULP.
 //!   After it was resumed, its code can do what each ULP's code can.
 //!
-//! Not here: descriptors, message blocks, and the data that the library above has of a ULP.
+//! - Descriptors are duplicated from the first process ([`ArrivingUlp::take_descriptors`]).
+//!
+//! Not here: message blocks, and the data that the library above has of a ULP.
 
 mod arriving;
+mod files;
 mod mappings;
 mod pages;
 mod pulling;
@@ -88,8 +91,7 @@ pub struct UlpState {
     pub registers: Option<[u64; REGISTERS]>,
     /// What is mapped in the slot, in ascending order.
     pub mappings: Vec<UlpMapping>,
-    /// Descriptors. The caller passes the descriptors themselves. There are none so far, since a
-    /// ULP with descriptors does not move.
+    /// The descriptors that the ULP has opened ([`ArrivingUlp::take_descriptors`]).
     pub descriptors: Vec<UlpDescriptor>,
 }
 
@@ -136,6 +138,8 @@ pub struct UlpDescriptor {
     pub number: i32,
     /// Whether children inherit it.
     pub inherited: bool,
+    /// The first process's number.
+    pub real: i32,
 }
 
 /// The reason why a ULP cannot move now.
@@ -149,7 +153,7 @@ pub enum UlpPin {
     Aside,
     /// The number of children that the ULP has not waited for.
     Children(u64),
-    /// The number of descriptors that the ULP has opened.
+    /// The number of descriptors that the ULP has opened, which are not those in its table.
     Descriptors(usize),
     /// The ULP waits for this descriptor of the process's, which it or its library has opened.
     Waits(i32),
@@ -179,7 +183,9 @@ impl fmt::Display for UlpPin {
             Self::Ended => f.write_str("it has ended"),
             Self::Aside => f.write_str("a system call of its own is under way"),
             Self::Children(count) => write!(f, "it has {count} children"),
-            Self::Descriptors(count) => write!(f, "it has {count} open files"),
+            Self::Descriptors(count) => {
+                write!(f, "it has {count} open files, and its table names others")
+            }
             Self::Waits(descriptor) => write!(f, "it waits for descriptor {descriptor}"),
             Self::Maps { start, name } => write!(f, "it has mapped {name} at {start:#x}"),
             Self::Mappings(count) => {
@@ -277,8 +283,10 @@ impl Ulp {
         let same = same.ok_or_else(|| UlpPin::Program(image.path.clone()))?;
         let slot = self.slot.start()..self.slot.start() + self.slot.size();
         let mappings = mappings::within(slot, self.base())?.map_err(NotTaken::Pinned)?;
+        let mut descriptors = Vec::new();
         if is_final {
             let memory = File::open("/proc/self/mem")?;
+            descriptors = self.opened(&memory)?;
             self.check_place(image, &context, &memory)?;
             self.check_stack(&context, &mappings, &memory)?;
         }
@@ -292,7 +300,7 @@ impl Ulp {
             context,
             registers: self.rest.registers.as_ref().map(|registers| registers.0),
             mappings,
-            descriptors: Vec::new(),
+            descriptors,
         })
     }
 
@@ -328,7 +336,7 @@ impl Ulp {
             _ if self.rest.call.is_some() => Err(UlpPin::Aside),
             _ if children > 0 => Err(UlpPin::Children(children)),
             Some(descriptor) => Err(UlpPin::Waits(descriptor)),
-            None if opened > 0 => Err(UlpPin::Descriptors(opened)),
+            None if opened > 0 && !files::is_between_calls(context.what) => Err(UlpPin::Inside),
             None => Ok(()),
         }
     }
