@@ -217,7 +217,7 @@ impl ArrivingUlp {
             let length =
                 length.filter(|_| start.is_multiple_of(PAGE)).ok_or(unfit("pages", start))?;
             let found = find(&self.state.mappings, start, length);
-            if !found.is_some_and(|one| one.offset.is_none()) {
+            if found.is_none_or(|one| one.offset.is_some()) {
                 return Err(unfit("pages", start));
             }
             let failed =
