@@ -1,8 +1,7 @@
 //! A ULP that comes from another process: what is checked, and how its memory is made again.
 
-use super::{
-    MOST_MAPPINGS, PIECE, PageRun, PageSum, SAVED, UlpMapping, UlpState, VERSIONS, slot_of, words,
-};
+use super::pages::{PIECE, PageSum};
+use super::state::{MOST_MAPPINGS, PageRun, SAVED, UlpMapping, UlpState, VERSIONS, words};
 use crate::backtrace::KernelRegisters;
 use crate::image::{Image, ImageIdentity, up};
 use crate::layout::{
@@ -404,4 +403,10 @@ fn protect(one: &UlpMapping) -> rustix::io::Result<()> {
     // SAFETY: the mapping is the ULP's, which does not run yet, and the host uses only what stays
     // writable.
     unsafe { mprotect(one.start as *mut c_void, (one.end - one.start) as usize, flags) }
+}
+
+/// The slots that a state is for, if they exist and are free.
+fn slot_of(state: &UlpState) -> Option<UlpSlot> {
+    let (first, count) = (usize::try_from(state.slot).ok()?, usize::try_from(state.slots).ok()?);
+    UlpSlot::take_these(first, count)
 }

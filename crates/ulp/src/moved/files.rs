@@ -10,7 +10,7 @@
 //! something, sleeps, or was interrupted in its own code.
 
 use super::arriving::{ArrivingUlp, NotArrived, unfit};
-use super::{UlpDescriptor, UlpPin, words};
+use super::state::{UlpDescriptor, UlpPin, words};
 use crate::descriptors;
 use crate::layout::{
     ASK_INTERRUPTED, ASK_OWN, ASK_SLEEP, FILES, NEAR_FILES, TABLE_FILES, TABLE_FILES_RANGE,
