@@ -86,7 +86,7 @@ impl Machine {
         fs::write(self.file(name), "").unwrap();
     }
 
-    /// Waits for a line with this text, from the last one that was waited for on.
+    /// Waits for the next line with this text. Lines before it are skipped.
     pub fn line(&mut self, what: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(LONG);
