@@ -274,6 +274,8 @@ impl Node {
         let task = self.tasks.get_mut(seat as usize)?.take()?;
         self.live -= 1;
         self.awaiting.retain(|one| *one != seat);
+        // A task may come and go many times before its timers are due.
+        self.timers.retain(|Reverse((_, of))| *of != seat);
         // Another task may get this seat.
         if self.folder_of == seat && task.folder.is_some() {
             self.go_home();
