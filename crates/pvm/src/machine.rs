@@ -141,6 +141,11 @@ impl Machine {
         self
     }
 
+    /// Returns `true` if each task has a process of its own.
+    pub(crate) fn keeps_apart(&self) -> bool {
+        self.place == TaskPlacement::Alone
+    }
+
     /// Returns `true` if there are no tasks and none are being started.
     pub(crate) fn is_over(&self) -> bool {
         self.tasks.is_empty() && self.requests.is_empty()

@@ -12,6 +12,7 @@ use crate::shown::MoveCost;
 use crate::tid::Tid;
 use crate::transit::MoveAsker;
 use crate::wire::{Packet, PacketReader};
+use std::cmp::Reverse;
 use std::time::Instant;
 use upcall_message::Rank;
 
@@ -33,6 +34,9 @@ impl Node {
         let (number, now) = (self.moving.last, self.moving.since.elapsed());
         let begun = Instant::now();
         self.moving.askers.insert(number, (asker, begun));
+        if self.machine.as_ref().is_some_and(Machine::keeps_apart) {
+            return self.report_move(number, tid, Err(NotMoved::Apart));
+        }
         self.at(begun + MoveLimits::default().within, NOBODY);
         self.drive(|moves, effects| moves.request(number, tid, to, now, effects));
     }
@@ -96,6 +100,8 @@ impl Node {
         let mut cost = self.moving.costs.remove(&tid).unwrap_or_default();
         let Some((asker, begun)) = self.moving.askers.remove(&number) else { return };
         cost.total = begun.elapsed();
+        let end = begun + MoveLimits::default().within;
+        self.timers.retain(|Reverse(timer)| *timer != (end, NOBODY));
         match asker {
             MoveAsker::Visitor(visitor) => visitor.answer(&match result {
                 Ok(_) => MachineReply::Moved(cost),
@@ -126,7 +132,7 @@ fn code_of(why: NotMoved) -> i32 {
         NotMoved::NoTask | NotMoved::Ended | NotMoved::Killed => error::NO_TASK,
         NotMoved::NoProcess => error::NO_HOST,
         NotMoved::Lost => error::HOST_FAIL,
-        NotMoved::Pinned(_) => error::DENIED,
+        NotMoved::Pinned(_) | NotMoved::Apart => error::DENIED,
         NotMoved::UnderWay
         | NotMoved::TooMany
         | NotMoved::Refused(_)
