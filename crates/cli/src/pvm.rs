@@ -107,7 +107,8 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 /// Lists the machines of this user, and what each of their tasks does.
 ///
 /// A task is in the queue (it runs when its turn comes), waits for a message, at a barrier or for a
-/// descriptor, or sleeps. HELD is the memory of its messages, RESIDENT the memory at its addresses,
+/// descriptor, or sleeps. DOES also says why a task could not move to another process of its machine
+/// now, if there is one. HELD is the memory of its messages, RESIDENT the memory at its addresses,
 /// of which tasks of one program share the program's text.
 #[derive(clap::Args)]
 #[command(after_help = PS_EXAMPLES, after_long_help = format!("{PS_EXAMPLES}\n\n{PS_JSON}"))]
@@ -124,9 +125,9 @@ Examples:
 
 const PS_JSON: &str = "\
 JSON keys: machine, processes, console, and tasks with tid, number, parent, program, state (starts,
-runs, polls, receives, asks, sleeps, awaits, waits, moves or silent), doing, from, tag, messages, blocks,
-block_bytes, resident_kib, own_kib (without shared text), rank, process and pid. Null means unknown
-or none.";
+runs, polls, receives, asks, sleeps, awaits, waits, moves or silent), doing, pinned (why the task
+could not move to another process now), from, tag, messages, blocks, block_bytes, resident_kib,
+own_kib (without shared text), rank, process and pid. Null means unknown or none.";
 
 /// Ends a task, or all tasks of a machine.
 #[derive(clap::Args)]

@@ -42,6 +42,7 @@ mod wire;
 
 pub use asking::{MachineRequestError, halt, kill, machines, memory, move_task, signal, tid};
 pub use machine::TaskPlacement;
+pub use moves::Pin as TaskPin;
 pub use processes::run_member;
 pub use room::make_room;
 pub use shown::{MoveCost, ShownMachine, ShownTask, TaskActivity, WantedMessage};

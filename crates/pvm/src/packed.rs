@@ -104,6 +104,7 @@ pub(crate) struct PackedTask {
     options: Vec<(i32, i32)>,
     /// When the task was stopped, by the kernel's clock.
     pub(crate) stopped: Duration,
+    is_pinned: bool,
     pub(crate) blocks: Vec<SentBlock>,
     /// Indices into `blocks`, by handle.
     handles: Vec<Option<u32>>,
@@ -246,6 +247,7 @@ pub(crate) fn pack(
         child_output: task.child_output.clone(),
         options: task.options.clone(),
         stopped: Duration::ZERO,
+        is_pinned: task.is_pinned,
         blocks: sent,
         handles,
     };
@@ -480,6 +482,7 @@ impl ArrivingTask {
             output: packed.output,
             child_output: packed.child_output,
             options: packed.options,
+            is_pinned: packed.is_pinned,
         })
     }
 }

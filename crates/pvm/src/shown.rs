@@ -1,5 +1,6 @@
 //! The state of a machine as it is shown on its console or in another shell.
 
+use crate::moves::Pin;
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -59,6 +60,8 @@ pub struct ShownTask {
     pub slots: usize,
     /// Whether a reset spares it.
     pub stays: bool,
+    /// The reason why it could not move to another process now, as far as `ps` knows.
+    pub pinned: Option<Pin>,
 }
 
 /// What a task does.

@@ -163,6 +163,8 @@ pub(crate) struct Task {
     /// Options that the host only stores, by number: its own and its children's trace options, and
     /// whether a reset spares it.
     pub(crate) options: Vec<(i32, i32)>,
+    /// Whether the task has asked to stay in its process (`upvm_pin`).
+    pub(crate) is_pinned: bool,
 }
 
 /// The option of a task that a reset spares (`PvmNoReset`).

@@ -212,8 +212,9 @@ impl<E> Deciding<E> {
             return;
         }
         let (asker, from) = (open.asker, open.from);
-        out.push(MoveEffect::Report { asker, tid, result: Err(why) });
         self.settle(tid, from, peers, out);
+        // After the decision: the answer to a task that has asked for its own move follows it.
+        out.push(MoveEffect::Report { asker, tid, result: Err(why) });
     }
 
     /// Announces the process in which a task runs. See the module.

@@ -5,7 +5,7 @@
 //! without those that do not answer.
 
 use super::Node;
-use super::moving::MoveAsker;
+use super::moving::{self, MoveAsker};
 use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
@@ -389,6 +389,7 @@ impl Node {
             slot: Some(task.ulp.slot()),
             slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
+            pinned: moving::pin(task),
         };
         let seated = self.tasks.iter().flatten().map(|task| seen(task));
         let leaving = self
@@ -470,6 +471,7 @@ fn untold(tid: Tid, rank: Rank, doing: TaskActivity) -> ShownTask {
         slot: None,
         slots: 0,
         stays: false,
+        pinned: None,
     }
 }
 

@@ -281,6 +281,10 @@ impl Node {
         let Some(machine) = &mut self.machine else { return };
         let mut effects = Vec::new();
         match control {
+            ControlMessage::Ask { tid, op: ops::OP_MIGRATE, question } => {
+                // The state machine answers.
+                Tid::of(tid).into_iter().for_each(|tid| self.migrate(tid, &question))
+            }
             ControlMessage::Ask { tid, op, question } => {
                 let Some(tid) = Tid::of(tid) else { return };
                 if let Some((code, packet)) = self.ask_machine(tid, op, &question) {

@@ -145,6 +145,7 @@ fn now() -> Duration {
 /// What keeps a task in its process, as far as that is known without its ULP's state.
 pub(super) fn pin(task: &Task) -> Option<Pin> {
     match task.state {
+        _ if task.is_pinned => Some(Pin::Wish),
         TaskState::Starts => Some(Pin::Starts),
         TaskState::Aside => Some(Pin::Call),
         _ if task.descriptor.is_some() => Some(Pin::Descriptor),

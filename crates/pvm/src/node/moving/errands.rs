@@ -9,7 +9,7 @@ use crate::node::control::NOBODY;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
 use crate::tid::Tid;
-use crate::wire::Packet;
+use crate::wire::{Packet, PacketReader};
 use std::time::Instant;
 use upcall_message::Rank;
 
@@ -43,6 +43,18 @@ impl Node {
         self.moving.askers.insert(number, (asker, begun));
         self.at(begun + MoveLimits::default().within, NOBODY);
         self.drive(|moves, effects| moves.request(number, tid, to, now, effects));
+    }
+
+    /// In the first process: moves a task for the console or a task, as `upvm_migrate` demands.
+    pub(in crate::node) fn migrate(&mut self, asker: Tid, question: &[u8]) {
+        let mut question = PacketReader::new(question);
+        let (number, rank) = (question.int(), question.int());
+        let rank = rank.and_then(|rank| Rank::try_from(rank).ok());
+        let tid = number.and_then(|number| if number == 0 { Some(asker) } else { Tid::of(number) });
+        match tid.zip(rank) {
+            Some((tid, rank)) => self.move_task(MoveAsker::Asks(asker), tid, rank),
+            None => self.answer(asker, error::BAD_PARAM, Packet::default()),
+        }
     }
 
     /// In the first process: aborts the moves that have taken too long.
@@ -82,15 +94,23 @@ impl Node {
             MoveAsker::Visitor(visitor) => visitor.answer(&match result {
                 Ok(_) => MachineReply::Moved(cost),
                 Err(NotMoved::NoTask) => MachineReply::Done(0),
-                Err(why) => MachineReply::Refused(format!("{tid} was not moved: {why}")),
+                Err(why) => MachineReply::Refused(not_moved(tid, why)),
             }),
             MoveAsker::Asks(asker) => {
-                let code = result.map_or_else(code_of, |_| error::OK);
-                self.answer(asker, code, Packet::default());
+                let (code, packet) = match result {
+                    Ok(_) => (error::OK, Packet::default()),
+                    Err(why) => (code_of(why), Packet::default().text(&not_moved(tid, why))),
+                };
+                self.answer(asker, code, packet);
             }
             MoveAsker::Nobody => {}
         }
     }
+}
+
+/// The reason in words.
+fn not_moved(tid: Tid, why: NotMoved) -> String {
+    format!("{tid} was not moved: {why}")
 }
 
 /// PVM's error for a task that asks.
