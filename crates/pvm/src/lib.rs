@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod asking;
+mod balance;
 mod calls;
 pub mod compiler;
 mod console;
