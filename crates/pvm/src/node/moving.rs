@@ -73,8 +73,8 @@ pub(super) struct NodeMoves {
     brought: BTreeMap<(Rank, Tid, u64), TakenMessages<TaskMessage>>,
     /// Process numbers of tasks that have left.
     numbers: HashMap<Tid, ProcessNumber>,
-    /// Who has asked for each open move, in the first process.
-    askers: HashMap<u64, (MoveAsker, Instant)>,
+    /// Each open move, in the first process: who has asked for it, when, and where the task was.
+    askers: HashMap<u64, (MoveAsker, Instant, Option<Rank>)>,
     /// What the moves have cost that are not over, as the new processes have reported.
     costs: HashMap<Tid, MoveCost>,
     /// The number of the last request.
@@ -116,6 +116,11 @@ impl NodeMoves {
     /// The seat of a task here whose messages are kept.
     pub(super) fn seat(&self, tid: Tid) -> Option<u32> {
         self.seats.get(&tid).copied()
+    }
+
+    /// In the first process: returns `true` if a move of this task is not over.
+    pub(super) fn is_moving(&self, tid: Tid) -> bool {
+        self.moves.is_moving(tid)
     }
 
     /// Returns `true` if this process takes part in no move.

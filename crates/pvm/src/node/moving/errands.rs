@@ -19,7 +19,9 @@ pub(in crate::node) enum MoveAsker {
     Visitor(Visitor),
     /// The console, or a task (`upvm_migrate`), whose question waits for the answer.
     Asks(Tid),
-    /// The machine itself.
+    /// The machine itself, to balance.
+    Balancer,
+    /// Nobody, in tests.
     Nobody,
 }
 
@@ -32,6 +34,7 @@ impl Node {
     /// In the first process: records that a task has ended.
     pub(in crate::node) fn ended_moves_of(&mut self, tid: Tid) {
         self.drive(|moves, effects| moves.ended(tid, effects));
+        self.unbalance(tid);
     }
 
     /// In the first process: moves a task to another process. The asker is answered when the task
@@ -40,7 +43,8 @@ impl Node {
         self.moving.last += 1;
         let (number, now) = (self.moving.last, self.moving.since.elapsed());
         let begun = Instant::now();
-        self.moving.askers.insert(number, (asker, begun));
+        let from = self.moving.moves.rank(tid);
+        self.moving.askers.insert(number, (asker, begun, from));
         self.at(begun + MoveLimits::default().within, NOBODY);
         self.drive(|moves, effects| moves.request(number, tid, to, now, effects));
     }
@@ -88,8 +92,11 @@ impl Node {
     /// Answers the one who has asked for a move.
     pub(super) fn report_move(&mut self, number: u64, tid: Tid, result: Result<Rank, NotMoved>) {
         let mut cost = self.moving.costs.remove(&tid).unwrap_or_default();
-        let Some((asker, begun)) = self.moving.askers.remove(&number) else { return };
+        let Some((asker, begun, from)) = self.moving.askers.remove(&number) else { return };
         cost.total = begun.elapsed();
+        if let (Ok(rank), Some(from)) = (result, from) {
+            self.note_move(tid, from, rank, cost);
+        }
         match asker {
             MoveAsker::Visitor(visitor) => visitor.answer(&match result {
                 Ok(_) => MachineReply::Moved(cost),
@@ -103,6 +110,7 @@ impl Node {
                 };
                 self.answer(asker, code, packet);
             }
+            MoveAsker::Balancer => self.balanced(tid, result),
             MoveAsker::Nobody => {}
         }
     }
