@@ -391,10 +391,14 @@ fn used(machine: &MachineUse) -> CommandResult {
         1 => "1 task has moved".into(),
         more => format!("{more} tasks have moved"),
     };
-    println(format_args!("tasks run in {ranks}: {moved}"))?;
+    let processes = if ranks.contains(',') { "processes" } else { "process" };
+    println(format_args!("tasks run in {processes} {ranks}; {moved}"))?;
     for task in &machine.stay {
         let program = crate::output::cell(&task.program);
-        report_in_time(format_args!("{} ({program}) stays in {}: {}", task.tid, task.rank, task.why));
+        report_in_time(format_args!(
+            "{} ({program}) stays in process {}: {}",
+            task.tid, task.rank, task.why
+        ));
     }
     match machine.staying - machine.stay.len().min(machine.staying) {
         0 => {}

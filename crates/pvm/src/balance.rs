@@ -38,7 +38,7 @@ use upcall_message::Rank;
 pub(crate) const WHOLE: u64 = 1_000_000;
 
 /// Tolerance: a process with less than this many millionths above the mean is left alone.
-const LEAST: u64 = WHOLE / 20;
+const LEAST: u64 = WHOLE * 3 / 100;
 
 /// Whether a process may have tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,9 +227,8 @@ impl LoadView {
     /// Plans moves away from processes that are not in use: the heaviest tasks first, each to the
     /// least loaded process.
     fn evacuate(&self, sums: &mut LoadSums) -> Vec<PlannedMove> {
-        let leaves = |task: &&TaskLoad| {
-            task.freedom != TaskFreedom::Fixed && sums.load(task.rank).is_none()
-        };
+        let leaves =
+            |task: &&TaskLoad| task.freedom != TaskFreedom::Fixed && sums.load(task.rank).is_none();
         let mut tasks = self.tasks.iter().filter(leaves).collect::<Vec<_>>();
         tasks.sort_by_key(|task| (std::cmp::Reverse(task.load), task.tid));
         let mut plan = Vec::new();

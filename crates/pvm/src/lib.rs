@@ -165,8 +165,7 @@ fn run_with(
     let machine = Machine::new(start.place.clone()).with_places(sizes.places());
     let places = TaskPlaces::new(0, start.processes).map_err(NotRun::Places)?;
     let programs = Programs::new(start.folders.clone());
-    let node =
-        Node::new(worker, programs, Some(machine), link, places).with_sizes(sizes);
+    let node = Node::new(worker, programs, Some(machine), link, places).with_sizes(sizes);
     let mut node = node.with_balance(start.balance_plan()).at_desk(desk);
     if start.copies > 0 {
         let args = start.args.iter().map(|word| CString::new(word.as_bytes()));

@@ -24,8 +24,8 @@ mod stuck;
 mod system;
 
 pub(crate) use self::balancing::{BalancePlan, MeasuredLoads};
-pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
 use self::balancing::{LoadMeter, NodeBalancing, PairTraffic};
+pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
 use self::moving::NodeMoves;
 use self::outside::NodeUmask;
 use crate::machine::Machine;

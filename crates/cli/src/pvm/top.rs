@@ -142,9 +142,11 @@ impl MachineLoad {
             // Rounded to tenths, since it is measured in steps.
             Some((used * 1000.0 / time.as_secs_f64().max(0.001)).round() / 10.0)
         };
-        let times = before.tasks.iter().map(|task| (task.tid, task.time)).collect::<BTreeMap<_, _>>();
-        let of_task =
-            |task: &ShownTask| TaskLoadRow::of(task, load(times.get(&task.tid).copied(), task.time));
+        let times =
+            before.tasks.iter().map(|task| (task.tid, task.time)).collect::<BTreeMap<_, _>>();
+        let of_task = |task: &ShownTask| {
+            TaskLoadRow::of(task, load(times.get(&task.tid).copied(), task.time))
+        };
         let process = |member: &upcall_pvm::ShownProcess| {
             let known = before.members.iter().find(|one| one.rank == member.rank);
             let known = known.and_then(|one| one.time);

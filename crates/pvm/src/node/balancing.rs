@@ -25,7 +25,9 @@ pub(super) use self::meter::{LoadMeter, PairTraffic};
 use super::Node;
 use super::control::NOBODY;
 use super::moving::MoveAsker;
-use crate::balance::{BalancerKind, LoadView, PlannedMove, ProcessUse, TaskFreedom, TaskLoad, WHOLE};
+use crate::balance::{
+    BalancerKind, LoadView, PlannedMove, ProcessUse, TaskFreedom, TaskLoad, WHOLE,
+};
 use crate::door::{MachineReply, ProcessChange, Visitor};
 use crate::machine::{Machine, TaskEntry};
 use crate::moves::{NotMoved, Pin};

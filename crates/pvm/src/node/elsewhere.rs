@@ -295,9 +295,7 @@ impl Node {
                     machine.ask(tid, op, &question, &mut effects);
                 }
             }
-            ControlMessage::Seen { number, time, tasks } => {
-                self.seen_by(from, number, time, tasks)
-            }
+            ControlMessage::Seen { number, time, tasks } => self.seen_by(from, number, time, tasks),
             ControlMessage::Measured { loads } => self.measured_by(from, loads),
             ControlMessage::Wakes => self.woken(),
             ControlMessage::Counted { question, count, tasks } => {

@@ -101,8 +101,7 @@ impl TableShape {
     fn table(&self, room: u16, rows: impl Iterator<Item = [String; 7]>) -> Table<'static> {
         let is_text = |column: usize| self.texts.contains(&column);
         let all = [0, 1, 2, 3, 4, 5, 6];
-        let columns =
-            fitting(room, &self.widths, self.importance.iter().copied(), &all, is_text);
+        let columns = fitting(room, &self.widths, self.importance.iter().copied(), &all, is_text);
         let cell = |column: usize, text: String| {
             let line = Line::from(text);
             Cell::from(if is_text(column) { line.left_aligned() } else { line.right_aligned() })
@@ -111,7 +110,9 @@ impl TableShape {
         let header = columns.iter().map(|(at, _)| cell(*at, self.heads[*at].into()).style(strong));
         let header = Row::new(header.collect::<Vec<_>>());
         let row = |cells: [String; 7]| {
-            Row::new(columns.iter().map(|(at, _)| cell(*at, cells[*at].clone())).collect::<Vec<_>>())
+            Row::new(
+                columns.iter().map(|(at, _)| cell(*at, cells[*at].clone())).collect::<Vec<_>>(),
+            )
         };
         let rows = rows.map(row).collect::<Vec<_>>();
         let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));

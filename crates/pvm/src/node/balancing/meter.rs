@@ -4,6 +4,10 @@
 //! A task that could have run in a whole period, and has not, needs more processor than there is:
 //! its load is a whole one. Bytes between tasks are counted only if the balancer wants them.
 //!
+//! The time for which the worker waited for its processor, because the kernel ran other programs
+//! there, is no part of the period. Otherwise a process with a busy neighbour would seem to have
+//! less to do.
+//!
 //! A process whose tasks have used no processor *rests*. It says so when a task is next found
 //! computing ([`ControlMessage::Wakes`]). So nobody measures an idle machine.
 
@@ -42,7 +46,7 @@ pub(crate) struct MeasuredLoads {
 pub(in crate::node) struct LoadMeter {
     /// Processor time of each task at the start of the period, and how often it had run.
     before: HashMap<Tid, (Duration, u32)>,
-    since: Option<Instant>,
+    since: Option<(Instant, Duration)>,
     /// Whether the first process waits for [`ControlMessage::Wakes`].
     rests: bool,
 }
@@ -79,14 +83,24 @@ fn load(used: Duration, period: Duration) -> u64 {
     u64::try_from(load).unwrap_or(WHOLE).min(WHOLE)
 }
 
+/// The time for which this thread has waited for a processor so far; 0 if the kernel does not tell.
+fn waited() -> Duration {
+    // Time on a processor, time of waiting for one, and number of turns (the kernel's sched-stats.rst).
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+    Duration::from_nanos(waited.unwrap_or(0))
+}
+
 impl Node {
     /// Handles the first process's question: reports the loads since the last one.
     pub(in crate::node) fn measure(&mut self, with_bytes: bool) {
         if with_bytes && self.traffic.is_none() {
             self.traffic = Some(Box::default());
         }
-        let now = Instant::now();
-        let period = self.meter.since.replace(now).map(|since| now - since);
+        let (now, waited) = (Instant::now(), waited());
+        let period = self.meter.since.replace((now, waited)).map(|(since, waited_before)| {
+            (now - since).saturating_sub(waited.saturating_sub(waited_before))
+        });
         let before = std::mem::take(&mut self.meter.before);
         let (mut loads, mut after) = (MeasuredLoads::default(), HashMap::new());
         for task in self.tasks.iter().flatten() {
@@ -122,7 +136,7 @@ impl Node {
     fn begin_period(&mut self) {
         let time = |task: &Task| (task.tid, (task.ulp.processor_time(), task.runs));
         self.meter.before = self.tasks.iter().flatten().map(|task| time(task)).collect();
-        (self.meter.since, self.meter.rests) = (Some(Instant::now()), false);
+        (self.meter.since, self.meter.rests) = (Some((Instant::now(), waited())), false);
         self.tell_first(ControlMessage::Wakes);
     }
 }
