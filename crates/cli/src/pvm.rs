@@ -52,7 +52,7 @@ enum PvmCommand {
 ///
 /// Unlike PVM's console, this console has its machine in its own process: `quit`, and the end of
 /// the input, let the remaining tasks go on, and the machine ends with the last of them. `halt`
-/// ends it at once. From another shell, use upcall pvm ps, kill, sig and halt.
+/// ends it at once. From another shell, use upcall pvm ps, kill, sig, move and halt.
 #[derive(clap::Args)]
 #[command(after_help = CONSOLE_EXAMPLES)]
 struct PvmConsoleArgs {
@@ -67,7 +67,8 @@ Examples:
 
 Commands of the console:
   conf   ps -a   ps -s   spawn -3 -> ./worker 100   kill t40002   sig 15 t40002
-  jobs   names   reset   alias x kill   setenv NAME VALUE   export NAME   halt   quit";
+  migrate t40002 1   jobs   names   reset   alias x kill   setenv NAME VALUE   export NAME
+  halt   quit";
 
 /// The shape of a machine.
 #[derive(clap::Args)]
@@ -144,9 +145,9 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 /// Lists the machines of this user, and what each of their tasks does.
 ///
 /// A task is in the queue (it runs when its turn comes), waits for a message, at a barrier or for a
-/// descriptor, or sleeps. DOES also says why a task could not move to another process of its machine
-/// now, if there is one. HELD is the memory of its messages, RESIDENT the memory at its addresses,
-/// of which tasks of one program share the program's text.
+/// descriptor, or sleeps. If the machine has several processes, DOES also says why a task could not
+/// move to another one now. HELD is the memory of its messages, RESIDENT the memory at its
+/// addresses, of which tasks of one program share the program's text.
 #[derive(clap::Args)]
 #[command(after_help = PS_EXAMPLES, after_long_help = format!("{PS_EXAMPLES}\n\n{PS_JSON}"))]
 struct PvmPsArgs {
@@ -162,8 +163,8 @@ Examples:
 
 const PS_JSON: &str = "\
 JSON keys: machine, processes, console, and tasks with tid, number, parent, program, state (starts,
-runs, polls, receives, asks, sleeps, awaits, waits, moves or silent), doing, pinned (why the task
-could not move to another process now), from, tag, messages, blocks, block_bytes, resident_kib,
+runs, polls, receives, asks, sleeps, awaits, pauses, aside, moves or silent), doing, pinned (why the
+task could not move to another process now), from, tag, messages, blocks, block_bytes, resident_kib,
 own_kib (without shared text), rank, process and pid. Null means unknown or none.";
 
 /// Ends a task, or all tasks of a machine.
@@ -196,11 +197,12 @@ struct PvmSignalArgs {
 /// Moves a task to another process of its machine, and returns when it runs there.
 ///
 /// The task keeps its id, its memory and its messages, and does not notice. A task stays where it
-/// is while a helper makes a system call for it, or while it has children, open files or mapped
-/// files; the error says so.
+/// is if it has asked for that, while a helper makes a system call for it, or while it has
+/// children, open files or mapped files. Then the error says so, and so does `upcall pvm ps`. Tasks
+/// move within one machine on one host (docs/reference/moving.md).
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  upcall pvm move t40002 1\n  upcall pvm move t40002 0 --machine 4711"
+    after_help = "Examples:\n  upcall pvm move t40002 1\n  upcall pvm move t40002 1 --machine 4711"
 )]
 struct PvmMoveArgs {
     /// The task's id, as `upcall pvm ps` shows it.

@@ -39,6 +39,7 @@ mod stream;
 mod task;
 mod tid;
 pub mod tools;
+mod transit;
 mod wire;
 
 pub use asking::{

@@ -193,7 +193,8 @@ impl<M: Clone, E> Moves<M, E> {
 
     /// Aborts the moves that have taken too long.
     pub fn tick(&mut self, now: Duration, effects: &mut Vec<MoveEffect<M, E>>) {
-        self.decide(effects, |first, peers, out| first.tick(now, peers, out));
+        let within = self.limits.within;
+        self.decide(effects, |first, peers, out| first.tick(now, within, peers, out));
         self.run_own(effects);
     }
 
@@ -301,6 +302,12 @@ impl<M: Clone, E> Moves<M, E> {
     /// Returns `true` if [`turn`](Self::turn) has something to send.
     pub fn has_unsent(&self) -> bool {
         self.leaving.has_unsent()
+    }
+
+    /// The epoch of a task's move, and the process that it is to enter, if it is about to leave
+    /// this one.
+    pub fn leaving(&self, tid: Tid) -> Option<(u64, Rank)> {
+        self.leaving.target(tid)
     }
 
     /// Sends at most this many parts. Other tasks run between two calls.
@@ -490,6 +497,7 @@ fn handle_first<M, E>(
 ) {
     match message {
         MoveMessage::Begun { tid, epoch } => first.begun((from, tid, epoch), peers, out),
+        MoveMessage::Copies { tid, epoch } => first.copies(tid, epoch),
         MoveMessage::Stays { tid, epoch, why } => first.stays((from, tid, epoch, why), peers, out),
         MoveMessage::Ready { tid, epoch } => first.ready((from, tid, epoch), peers, out),
         MoveMessage::Refused { tid, epoch, why } => {

@@ -26,7 +26,6 @@ mod system;
 pub(crate) use self::balancing::{BalancePlan, MeasuredLoads};
 use self::balancing::{LoadMeter, NodeBalancing, PairTraffic};
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
-use self::moving::NodeMoves;
 use self::outside::NodeUmask;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
@@ -40,6 +39,7 @@ use crate::shown::ShownTask;
 use crate::sizes::TaskSizes;
 use crate::task::{Task, TaskMessage, TaskState};
 use crate::tid::Tid;
+use crate::transit::Transit;
 use crate::wire::Packet;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -118,7 +118,7 @@ pub(crate) struct Node {
     quiet: bool,
     watch: stuck::Watch,
     /// Tasks that leave or enter this process.
-    moving: NodeMoves,
+    moving: Transit,
     /// Loads of the tasks here, if the machine balances.
     meter: LoadMeter,
     /// Counts bytes between tasks, if the balancer wants that.
@@ -188,7 +188,7 @@ impl Node {
             looked: Instant::now(),
             quiet: false,
             watch: stuck::Watch::new(),
-            moving: NodeMoves::new(first, size),
+            moving: Transit::new(first, size),
             meter: LoadMeter::default(),
             traffic: None,
             balancing: None,
@@ -241,7 +241,7 @@ impl Node {
             }
             match self.first() {
                 Some(index) => self.turn(index),
-                None if self.has_unsent() => {}
+                None if self.moving.is_busy() => {}
                 None if self.link.is_none() && self.all_wait() => {
                     break Some(self.all_seen(self.seen(), &[]));
                 }

@@ -36,7 +36,7 @@ struct Machine<'a> {
 
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
-        for child in &mut self.child {
+        if let Some(child) = &mut self.child {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -61,6 +61,28 @@ fn public_programs_print_what_they_print_under_the_real_pvm() {
     comparison.end();
 }
 
+#[test]
+#[ignore = "runs all programs several times"]
+fn experiment() {
+    let Some(mut comparison) = Comparison::of(table()) else { return };
+    let number =
+        |name: &str, default: u64| std::env::var(name).map_or(default, |v| v.parse().unwrap());
+    let moving = ours::RandomMoves {
+        processes: number("P", 2) as usize,
+        interval: number("I", 2000) as u32,
+        seed: number("S", 1),
+    };
+    let tools = ours::tools();
+    comparison.compile("ours", |program, sources, folder| {
+        ours::compile(&tools, program, sources, folder)
+    });
+    comparison.run([
+        ("ours", &|case, folder| ours::run(&tools, case, folder)),
+        ("ours", &|case, folder| ours::run_moved(&tools, &moving, case, folder)),
+    ]);
+    comparison.end();
+}
+
 /// Checks an assumption of the comparison.
 #[test]
 #[ignore = "tests only the real PVM"]

@@ -107,7 +107,7 @@ impl Session {
         said.iter().map(|said| said.lines().nth(1).unwrap().to_owned()).collect()
     }
 
-    /// Types a line, and then one that is echoed. Returns what was printed in between.
+    /// Types a line, and then an `echo`. Returns what was printed in between.
     fn line(&mut self, line: &str) -> String {
         writeln!(self.stdin, "{line}\necho done").unwrap();
         let lines = self.lines.by_ref().map(Result::unwrap);

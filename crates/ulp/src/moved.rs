@@ -8,6 +8,7 @@
 //! Ulp::pinned   nothing of it is elsewhere
 //! Ulp::state    context, mappings, program  ──► Ulp::arrive          checks, maps
 //! Ulp::pages    contents, 64 KiB at a time  ──► ArrivingUlp::fill    checks, writes
+//!               (or their addresses         ──► ArrivingUlp::pull    reads them there)
 //!               PageSum of the contents     ──► ArrivingUlp::finish  own words, protection
 //! Ulp::leave    memory goes, number stays       Worker::resume
 //! ```
@@ -29,9 +30,13 @@
 mod arriving;
 mod mappings;
 mod pages;
+mod pulling;
+mod watching;
 
 pub use arriving::{ArrivingUlp, NotArrived};
 pub use pages::{PIECE, PageSum, UlpPages};
+pub use pulling::{PageRun, allow_readers};
+pub use watching::UlpWrites;
 
 use crate::backtrace::KernelRegisters;
 use crate::descriptors;
@@ -258,6 +263,11 @@ impl Ulp {
     /// # Errors
     /// See [`NotTaken`].
     pub fn state(&self, image: &Image) -> Result<UlpState, NotTaken> {
+        self.take_state(image, true)
+    }
+
+    /// With `is_final`, the ULP must be where it can be resumed.
+    fn take_state(&self, image: &Image, is_final: bool) -> Result<UlpState, NotTaken> {
         // SAFETY: the ULP does not run, so nothing else uses its context.
         let Context { sp, what, args, reply, .. } = unsafe { &*self.context() };
         let context = UlpContext { sp: *sp, what: *what, args: *args, reply: *reply };
@@ -267,9 +277,11 @@ impl Ulp {
         let same = same.ok_or_else(|| UlpPin::Program(image.path.clone()))?;
         let slot = self.slot.start()..self.slot.start() + self.slot.size();
         let mappings = mappings::within(slot, self.base())?.map_err(NotTaken::Pinned)?;
-        let memory = File::open("/proc/self/mem")?;
-        self.check_place(image, &context, &memory)?;
-        self.check_stack(&context, &mappings, &memory)?;
+        if is_final {
+            let memory = File::open("/proc/self/mem")?;
+            self.check_place(image, &context, &memory)?;
+            self.check_stack(&context, &mappings, &memory)?;
+        }
         Ok(UlpState {
             versions: VERSIONS,
             slot: self.slot() as u64,
@@ -282,6 +294,14 @@ impl Ulp {
             mappings,
             descriptors: Vec::new(),
         })
+    }
+
+    /// As [`state`](Self::state), wherever the ULP is: to prepare for it, and not to resume it.
+    ///
+    /// # Errors
+    /// See [`NotTaken`].
+    pub fn outline(&self, image: &Image) -> Result<UlpState, NotTaken> {
+        self.take_state(image, false)
     }
 
     /// What of the ULP's memory is to be sent with its state.

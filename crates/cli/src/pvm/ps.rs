@@ -23,7 +23,7 @@ struct TaskRow {
     number: i32,
     parent: Option<String>,
     program: String,
-    /// starts, runs, polls, receives, asks, sleeps, awaits, waits, moves or silent.
+    /// starts, runs, polls, receives, asks, sleeps, awaits, pauses, aside, moves or silent.
     state: &'static str,
     /// In words.
     doing: String,

@@ -224,6 +224,11 @@ impl<M: Clone> Leaving<M> {
         }
     }
 
+    /// The epoch of a task's move, and the process that it is to enter.
+    pub(super) fn target(&self, tid: Tid) -> Option<(u64, Rank)> {
+        self.tasks.get(&tid).map(|task| (task.epoch, task.to))
+    }
+
     /// Returns `true` if a part of a task is to be sent.
     pub(super) fn has_unsent(&self) -> bool {
         self.tasks.values().any(LeavingTask::has_unsent)

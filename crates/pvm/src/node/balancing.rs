@@ -23,8 +23,7 @@ mod processors;
 pub(crate) use self::meter::MeasuredLoads;
 pub(super) use self::meter::{LoadMeter, PairTraffic};
 use super::Node;
-use super::control::NOBODY;
-use super::moving::MoveAsker;
+use super::seats::NOBODY;
 use crate::balance::{
     BalancerKind, LoadView, PlannedMove, ProcessUse, TaskFreedom, TaskLoad, WHOLE,
 };
@@ -34,6 +33,7 @@ use crate::moves::{NotMoved, Pin};
 use crate::remote::{ControlMessage, MachineLink};
 use crate::shown::{MachineUse, MoveCost, ProcessState, ShownProcess, StayingTask};
 use crate::tid::Tid;
+use crate::transit::MoveAsker;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
@@ -124,6 +124,10 @@ pub(super) struct NodeBalancing {
     open: HashSet<Tid>,
     /// Number of tasks that have moved in this round.
     moved: usize,
+    /// How this round spreads tasks, if a command has asked for it.
+    spread: Option<Spread>,
+    /// Whether a task has stayed in this round that may move very soon.
+    is_partial: bool,
     /// The reason why a task stayed when it was last to move.
     refusals: HashMap<Tid, NotMoved>,
     /// Commands that have changed which processes are in use, and wait for the tasks to be there.
@@ -164,6 +168,8 @@ impl NodeBalancing {
             queue: VecDeque::new(),
             open: HashSet::new(),
             moved: 0,
+            spread: None,
+            is_partial: false,
             refusals: HashMap::new(),
             visitors: Vec::new(),
             served: 0,
@@ -372,6 +378,7 @@ impl Node {
             _ => view.plan(balancing.plan.balancer),
         };
         (balancing.queue, balancing.moved) = (plan.into(), 0);
+        (balancing.spread, balancing.is_partial) = (spread, false);
         (balancing.phase, balancing.next) = (RoundPhase::Moves, None);
         self.ask_for_moves();
     }
@@ -409,7 +416,10 @@ impl Node {
                 balancing.refusals.remove(&tid);
             }
             Err(NotMoved::NoTask | NotMoved::Ended | NotMoved::Killed) => {}
-            Err(why) => _ = balancing.refusals.insert(tid, why),
+            Err(why) => {
+                balancing.is_partial |= is_transient(Some(&why));
+                balancing.refusals.insert(tid, why);
+            }
         }
         if let Some(known) = balancing.loads.get_mut(&tid) {
             known.settles = SETTLES;
@@ -447,12 +457,14 @@ impl Node {
         let Some(balancing) = &self.balancing else { return };
         let left = self.left();
         let soon = left.iter().any(|(tid, _)| is_transient(balancing.refusals.get(tid)));
-        let (is_left, is_soon) = (!left.is_empty(), balancing.again.is_some() || soon);
-        let waits = !balancing.visitors.is_empty();
+        let is_left = !left.is_empty();
         let Some(balancing) = &mut self.balancing else { return };
+        let waits = !balancing.visitors.is_empty();
+        let is_soon = soon || balancing.is_partial || balancing.again.is_some();
         if waits && is_soon && balancing.tries < TRIES {
             balancing.tries += 1;
-            balancing.again.get_or_insert(Spread::No);
+            let spread = balancing.spread.unwrap_or(Spread::No);
+            balancing.again.get_or_insert(spread);
             return self.ends_in(RoundPhase::Waits, AGAIN);
         }
         if waits {

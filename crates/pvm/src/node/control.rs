@@ -6,7 +6,7 @@
 
 use super::Node;
 use super::balancing;
-use super::moving::{self, MoveAsker};
+use super::seats::NOBODY;
 use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
@@ -18,6 +18,7 @@ use crate::shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
 use crate::stream::STDOUT;
 use crate::task::{self, Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
+use crate::transit::MoveAsker;
 use crate::wire::Packet;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IsTerminal;
@@ -26,8 +27,6 @@ use upcall_message::Rank;
 
 /// Maximum time that the other processes may take to report what their tasks do.
 const LONGEST: Duration = Duration::from_secs(1);
-/// The number of the node's own timers. No task has it.
-pub(super) const NOBODY: u32 = 0;
 
 /// The console and the requests of the first process; see the module.
 pub(crate) struct NodeControl {
@@ -407,7 +406,7 @@ impl Node {
             pause: None,
             slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
-            pinned: moving::pin(task),
+            pinned: task.pinned(),
         };
         let seated = self.tasks.iter().flatten().map(|task| seen(task));
         let leaving = self

@@ -221,7 +221,15 @@ impl Node {
     pub(super) fn heard(&mut self, from: Rank, control: ControlMessage) {
         match control {
             ControlMessage::Move(message) => self.heard_move(from, message),
-            ControlMessage::HasBlocks { blocks } => self.lend_blocks(from, &blocks),
+            ControlMessage::HasBlocks { tid, epoch, blocks } => {
+                self.lend_blocks(from, (tid, epoch), &blocks);
+            }
+            ControlMessage::LendsBlocks { tid, epoch, all } => {
+                self.blocks_are_lent(from, (tid, epoch), all);
+            }
+            ControlMessage::HasPages { tid, epoch, result } => self.has_pages(tid, epoch, result),
+            ControlMessage::DropPages { tid, epoch } => self.drop_pages(tid, epoch),
+            ControlMessage::SendContents { tid, epoch } => self.send_contents(from, tid, epoch),
             ControlMessage::HadBlocks { blocks } => self.take_blocks_back(from, &blocks),
             ControlMessage::Answer { tid, code, packet } => {
                 if let Some(seat) = self.seat(tid) {

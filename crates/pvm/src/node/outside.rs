@@ -88,6 +88,7 @@ impl Node {
         let until =
             self.timers.peek().map(|Reverse((when, _))| when.saturating_duration_since(now));
         let asked = wait && self.desk.is_some();
+        let moves = wait && !self.moving.is_quiet();
         match (&self.link, until) {
             _ if (calls && wait)
                 || (!self.awaiting.is_empty() && (wait || now >= self.looked + BETWEEN)) =>
@@ -98,7 +99,7 @@ impl Node {
             // With a desk, the wait must include its descriptor. At first, a short wait for the
             // link alone reacts faster to other processes.
             (Some(link), _) if asked && !self.quiet => {
-                self.quiet = !link.wait(Some(until.unwrap_or(SOON).min(SOON)))
+                self.quiet = !link.wait(Some(until.unwrap_or(SOON).min(SOON)), moves);
             }
             _ if asked => {
                 self.quiet = false;
@@ -111,7 +112,7 @@ impl Node {
                     self.ask_whether_all_wait();
                 }
             }
-            (Some(link), _) if wait => _ = link.wait(until),
+            (Some(link), _) if wait => _ = link.wait(until, moves),
             (None, Some(until)) if wait => std::thread::sleep(until),
             _ => {}
         }

@@ -15,6 +15,15 @@ pub struct Tools {
     pub compilers: PathBuf,
 }
 
+/// Random moves of all tasks of a machine.
+pub struct RandomMoves {
+    /// Number of processes of the machine.
+    pub processes: usize,
+    /// Interval between two moves, in microseconds.
+    pub interval: u32,
+    pub seed: u64,
+}
+
 /// Finds the tools.
 pub fn tools() -> Tools {
     let upcall = command::upcall();
@@ -49,9 +58,43 @@ pub fn compile(
 
 /// Runs a case.
 pub fn run(tools: &Tools, case: &Case, folder: &Path) -> Outcome {
+    run_with(tools, &[], &[], case, folder)
+}
+
+/// Runs a case in a machine of several processes, while its tasks move at random.
+pub fn run_moved(tools: &Tools, moving: &RandomMoves, case: &Case, folder: &Path) -> Outcome {
+    let RandomMoves { processes, interval, seed } = moving;
+    let shuffle = format!("UPCALL_PVM_SHUFFLE={interval},{seed}");
+    // Outputs are compared in the order of the tasks' numbers, which depends on the places.
+    let place = if case.any {
+        "--place=interleave".to_owned()
+    } else {
+        let file = folder.join("place");
+        fs::write(&file, "0\n".repeat(64)).expect("a file of places");
+        format!("--place={}", file.display())
+    };
+    let begun = std::time::Instant::now();
+    let outcome =
+        run_with(tools, &[&shuffle], &[&format!("--procs={processes}"), &place], case, folder);
+    eprintln!("{} {:?}", case.name, begun.elapsed());
+    outcome
+}
+
+fn run_with(
+    tools: &Tools,
+    variables: &[&str],
+    options: &[&str],
+    case: &Case,
+    folder: &Path,
+) -> Outcome {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new(&tools.upcall);
-    command.args(["pvm", "run"]).current_dir(folder);
+    let mut command = Command::new("env");
+    command
+        .args(variables)
+        .arg(&tools.upcall)
+        .args(["pvm", "run"])
+        .args(options)
+        .current_dir(folder);
     if let Some(copies) = case.copies {
         command.args(["-n", &copies.to_string()]);
     }

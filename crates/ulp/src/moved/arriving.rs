@@ -1,6 +1,8 @@
 //! A ULP that comes from another process: what is checked, and how its memory is made again.
 
-use super::{MOST_MAPPINGS, PIECE, PageSum, SAVED, UlpMapping, UlpState, VERSIONS, slot_of, words};
+use super::{
+    MOST_MAPPINGS, PIECE, PageRun, PageSum, SAVED, UlpMapping, UlpState, VERSIONS, slot_of, words,
+};
 use crate::backtrace::KernelRegisters;
 use crate::image::{Image, ImageIdentity, up};
 use crate::layout::{
@@ -11,7 +13,7 @@ use crate::pid::Pid;
 use crate::slot::{LEAST_STACK, MOST_STACK, SLOTS, UlpSlot};
 use crate::switch::CRASHED;
 use crate::ulp::{Ulp, anonymous};
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect};
 use std::ffi::{OsString, c_void};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -104,7 +106,7 @@ impl fmt::Display for NotArrived {
 
 impl std::error::Error for NotArrived {}
 
-fn unfit(field: &'static str, value: u64) -> NotArrived {
+pub(super) fn unfit(field: &'static str, value: u64) -> NotArrived {
     NotArrived::Unfit { field, value }
 }
 
@@ -112,7 +114,7 @@ fn unfit(field: &'static str, value: u64) -> NotArrived {
 pub struct ArrivingUlp {
     ulp: Ulp,
     image: Option<Arc<ImageIdentity>>,
-    state: UlpState,
+    pub(super) state: UlpState,
     memory: File,
     sum: PageSum,
 }
@@ -184,6 +186,43 @@ impl ArrivingUlp {
             .write_all_at(bytes, address)
             .map_err(|error| NotArrived::Memory { at: address, error })?;
         self.sum.add(address, bytes);
+        Ok(())
+    }
+
+    /// Takes the state in which the ULP has stopped, after pages of an [`outline`](Ulp::outline)
+    /// have arrived.
+    ///
+    /// # Errors
+    /// The state has other mappings, or another program or slot.
+    pub fn update(&mut self, image: &Image, state: &UlpState) -> Result<(), NotArrived> {
+        check(&self.ulp.slot, image, state)?;
+        if state.mappings != self.state.mappings || state.process != self.state.process {
+            return Err(unfit("mappings", state.slot));
+        }
+        self.state = state.clone();
+        Ok(())
+    }
+
+    /// Empties pages of anonymous memory, which become zeros.
+    ///
+    /// # Errors
+    /// A range is not within anonymous memory of the ULP, or is no number of whole pages; or the
+    /// kernel refuses.
+    pub fn empty(&mut self, runs: &[PageRun]) -> Result<(), NotArrived> {
+        for PageRun { start, end } in runs.iter().copied() {
+            let length = end.checked_sub(start).filter(|length| length.is_multiple_of(PAGE));
+            let length =
+                length.filter(|_| start.is_multiple_of(PAGE)).ok_or(unfit("pages", start))?;
+            let found = find(&self.state.mappings, start, length);
+            if !found.is_some_and(|one| one.offset.is_none()) {
+                return Err(unfit("pages", start));
+            }
+            let failed =
+                |error: rustix::io::Errno| NotArrived::Memory { at: start, error: error.into() };
+            // SAFETY: this is the ULP's own memory, and the ULP does not run.
+            unsafe { madvise(start as *mut c_void, length as usize, Advice::LinuxDontNeed) }
+                .map_err(failed)?;
+        }
         Ok(())
     }
 
@@ -279,7 +318,7 @@ impl ArrivingUlp {
 }
 
 /// The mapping that contains these bytes.
-fn find(mappings: &[UlpMapping], address: u64, length: u64) -> Option<&UlpMapping> {
+pub(super) fn find(mappings: &[UlpMapping], address: u64, length: u64) -> Option<&UlpMapping> {
     let end = address.checked_add(length)?;
     let after = mappings.partition_point(|one| one.start <= address);
     mappings.get(after.checked_sub(1)?).filter(|one| end <= one.end)

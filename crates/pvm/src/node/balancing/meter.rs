@@ -11,7 +11,7 @@
 //! A process whose tasks have used no processor *rests*. It says so when a task is next found
 //! computing ([`ControlMessage::Wakes`]). So nobody measures an idle machine.
 
-use super::super::{Node, moving};
+use super::super::Node;
 use crate::balance::WHOLE;
 use crate::remote::ControlMessage;
 use crate::task::{Task, TaskMessage, TaskState};
@@ -114,7 +114,7 @@ impl Node {
                 None => 0,
             };
             if load > 0 {
-                let is_pinned = moving::pin(task).is_some();
+                let is_pinned = task.pinned().is_some();
                 loads.tasks.push(MeasuredTask { tid: task.tid, load, is_pinned });
             }
         }

@@ -1,29 +1,19 @@
-//! The first process's side of moves: who asks for them, and how answers, signals and ends find
+//! The first process's side of moves: requests for them, and how answers, signals and ends find
 //! tasks that move.
 
 use super::super::Node;
-use crate::door::{MachineReply, Visitor};
+use crate::door::MachineReply;
 use crate::error;
+use crate::machine::Machine;
 use crate::moves::{MoveLimits, NotMoved};
-use crate::node::control::NOBODY;
+use crate::node::seats::NOBODY;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
 use crate::tid::Tid;
+use crate::transit::MoveAsker;
 use crate::wire::{Packet, PacketReader};
 use std::time::Instant;
 use upcall_message::Rank;
-
-/// Who has asked for a move.
-pub(in crate::node) enum MoveAsker {
-    /// Another shell.
-    Visitor(Visitor),
-    /// The console, or a task (`upvm_migrate`), whose question waits for the answer.
-    Asks(Tid),
-    /// The machine itself, to balance.
-    Balancer,
-    /// Nobody, in tests.
-    Nobody,
-}
 
 impl Node {
     /// In the first process: records that a task has begun in a process.
@@ -58,6 +48,18 @@ impl Node {
         match tid.zip(rank) {
             Some((tid, rank)) => self.move_task(MoveAsker::Asks(asker), tid, rank),
             None => self.answer(asker, error::BAD_PARAM, Packet::default()),
+        }
+    }
+
+    /// In the first process: asks for the next move at random, if a test wants one now.
+    pub(in crate::node) fn shuffle(&mut self) {
+        let Some(([task, process], next)) = self.moving.trials.next_move() else { return };
+        self.at(next, NOBODY);
+        let size = self.link.as_ref().map_or(1, |link| link.size());
+        let tids = self.machine.iter().flat_map(Machine::all).map(|(tid, _)| tid);
+        let tids = tids.collect::<Vec<_>>();
+        if let Some(tid) = tids.get(task % tids.len().max(1)) {
+            self.move_task(MoveAsker::Nobody, *tid, process % size);
         }
     }
 
