@@ -618,3 +618,52 @@ pub(super) fn own_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::balancing::meter::MeasuredTask;
+
+    fn balancing(least: usize) -> NodeBalancing {
+        let balancer = Some(BalancerKind::Refine);
+        NodeBalancing::new(BalancePlan { balancer, least, is_alone: false })
+    }
+
+    #[test]
+    fn the_first_processes_are_used_that_are_neither_evacuated_nor_ended() {
+        let mut balancing = balancing(2);
+        assert_eq!(balancing.used(4), [0, 1]);
+        balancing.evacuated.insert(0);
+        assert_eq!(balancing.used(4), [1, 2]);
+        balancing.ended.insert(2);
+        assert_eq!(balancing.used(4), [1, 3]);
+        assert_eq!(balancing.used(2), [1]);
+    }
+
+    #[test]
+    fn loads_are_averaged_and_those_of_tasks_that_have_moved_are_kept() {
+        let mut balancing = balancing(2);
+        let (one, other) = (Tid::new(0, 1), Tid::new(0, 2));
+        let mut measured = |balancing: &mut NodeBalancing, loads: &[(Tid, u64)]| {
+            balancing.begin_measuring();
+            let task = |(tid, load): &(Tid, u64)| MeasuredTask {
+                tid: *tid,
+                load: *load,
+                is_pinned: false,
+            };
+            let (tasks, bytes) = (loads.iter().map(task).collect(), Vec::new());
+            // A process may report anything. What is no task of its own does not count.
+            balancing.measured(MeasuredLoads { tasks, bytes }, |tid| tid != other);
+            balancing.loads.get(&one).map(|known| known.load)
+        };
+        assert_eq!(measured(&mut balancing, &[(one, u64::MAX), (other, 7)]), Some(WHOLE));
+        assert_eq!(measured(&mut balancing, &[(one, WHOLE / 2)]), Some(WHOLE * 3 / 4));
+        assert_eq!(balancing.loads.len(), 1);
+        balancing.loads.get_mut(&one).unwrap().settles = SETTLES;
+        assert_eq!(measured(&mut balancing, &[]), Some(WHOLE * 3 / 4));
+        assert_eq!(measured(&mut balancing, &[]), Some(WHOLE * 3 / 8));
+        // In the end an idle task is forgotten.
+        let left = (0..20).filter_map(|_| measured(&mut balancing, &[])).count();
+        assert!(left < 12 && balancing.loads.is_empty());
+    }
+}

@@ -85,7 +85,7 @@ fn load(used: Duration, period: Duration) -> u64 {
 
 /// The time for which this thread has waited for a processor so far; 0 if the kernel does not tell.
 fn waited() -> Duration {
-    // Time on a processor, time of waiting for one, and number of turns (the kernel's sched-stats.rst).
+    // Time on a processor, time of waiting for one, number of turns: the kernel's sched-stats.rst.
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let waited = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
     Duration::from_nanos(waited.unwrap_or(0))
@@ -114,7 +114,8 @@ impl Node {
                 None => 0,
             };
             if load > 0 {
-                let is_pinned = task.pinned().is_some();
+                // A task that has never run can move only once it has.
+                let is_pinned = runs == 0 || task.pinned().is_some();
                 loads.tasks.push(MeasuredTask { tid: task.tid, load, is_pinned });
             }
         }
