@@ -24,11 +24,14 @@
 //! A load is the part of a processor that a task needs, in millionths ([`WHOLE`] is one processor).
 
 mod greedy;
+pub(crate) mod meter;
 mod refine;
+pub(crate) mod rounds;
 #[cfg(test)]
 mod tests;
 
 use crate::tid::Tid;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -89,6 +92,35 @@ pub(crate) struct LoadView {
 pub(crate) struct PlannedMove {
     pub(crate) tid: Tid,
     pub(crate) to: Rank,
+}
+
+/// What a task has used in a period.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct MeasuredTask {
+    pub(crate) tid: Tid,
+    /// In millionths of a processor.
+    pub(crate) load: u64,
+    pub(crate) is_pinned: bool,
+}
+
+/// What the tasks of a process have used in a period.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct MeasuredLoads {
+    /// Tasks with a load. The others have none.
+    pub(crate) tasks: Vec<MeasuredTask>,
+    /// Bytes that tasks have sent to others, the lower number first.
+    pub(crate) bytes: Vec<((Tid, Tid), u64)>,
+}
+
+/// What a machine may do with its processes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BalancePlan {
+    /// `None`: tasks move only when they are told to.
+    pub(crate) balancer: Option<BalancerKind>,
+    /// Number of processes that are used at first, and the least number.
+    pub(crate) least: usize,
+    /// Whether each task has a process of its own.
+    pub(crate) is_alone: bool,
 }
 
 /// A way of balancing.

@@ -23,10 +23,10 @@ mod signal;
 mod stuck;
 mod system;
 
-pub(crate) use self::balancing::{BalancePlan, MeasuredLoads};
-use self::balancing::{LoadMeter, NodeBalancing, PairTraffic};
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
 use self::outside::NodeUmask;
+use crate::balance::meter::{LoadMeter, PairTraffic};
+use crate::balance::rounds::BalancingRounds;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
 use crate::output::OutputTarget;
@@ -124,7 +124,7 @@ pub(crate) struct Node {
     /// Counts bytes between tasks, if the balancer wants that.
     traffic: Option<Box<PairTraffic>>,
     /// Only in the first process of several.
-    balancing: Option<Box<NodeBalancing>>,
+    balancing: Option<Box<BalancingRounds>>,
     /// Messages that arrived while there was no room to send. They are handled before all others.
     backlog: VecDeque<Stamped>,
     programs: Programs,

@@ -101,7 +101,7 @@ pub(crate) enum ControlMessage {
     /// From the first process: what have your tasks used since the last such question?
     Measure { with_bytes: bool },
     /// The answer to [`Measure`](Self::Measure).
-    Measured { loads: crate::node::MeasuredLoads },
+    Measured { loads: crate::balance::MeasuredLoads },
     /// To the first process: a task computes here, and none did before.
     Wakes,
     /// To the first process: another arena for blocks is needed soon.

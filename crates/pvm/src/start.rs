@@ -1,9 +1,8 @@
 //! What a machine starts with, and why it did not run.
 
-use crate::balance::BalancerKind;
+use crate::balance::{BalancePlan, BalancerKind};
 use crate::error;
 use crate::machine::TaskPlacement;
-use crate::node::BalancePlan;
 use crate::sizes::{BadTaskSize, MemorySize, StackSize};
 use std::fmt;
 use std::path::PathBuf;

@@ -20,13 +20,10 @@
 mod meter;
 mod processors;
 
-pub(crate) use self::meter::MeasuredLoads;
-pub(super) use self::meter::{LoadMeter, PairTraffic};
 use super::Node;
 use super::seats::NOBODY;
-use crate::balance::{
-    BalancerKind, LoadView, PlannedMove, ProcessUse, TaskFreedom, TaskLoad, WHOLE,
-};
+use crate::balance::rounds::{BalancingRounds, PERIOD, RoundPhase, SETTLES, Spread};
+use crate::balance::{BalancePlan, MeasuredLoads, PlannedMove};
 use crate::door::{MachineReply, ProcessChange, Visitor};
 use crate::machine::{Machine, TaskEntry};
 use crate::moves::{NotMoved, Pin};
@@ -34,24 +31,16 @@ use crate::remote::{ControlMessage, MachineLink};
 use crate::shown::{MachineUse, MoveCost, ProcessState, ShownProcess, StayingTask};
 use crate::tid::Tid;
 use crate::transit::MoveAsker;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
 
-/// Time from one round to the next, if there was something to be gained.
-const PERIOD: Duration = Duration::from_millis(250);
 /// The longest time between rounds.
 const LONGEST: Duration = Duration::from_secs(2);
 /// Maximum time that processes may take to report loads.
 const ANSWERS: Duration = Duration::from_secs(1);
 /// Maximum number of moves at a time.
 const TOGETHER: usize = 16;
-/// What a move costs beside its pause: the processor time of the messages about it.
-const OVERHEAD: Duration = Duration::from_millis(1);
-/// The pause that is expected before any task has moved.
-const PAUSE: Duration = Duration::from_millis(2);
-/// Number of rounds for which a task that has moved, or has refused to, is left alone.
-const SETTLES: u32 = 4;
 /// Time after which a task is asked again that could not leave an evacuated process just then.
 const AGAIN: Duration = Duration::from_millis(50);
 /// Maximum number of such rounds for one command.
@@ -59,201 +48,8 @@ const TRIES: u32 = 40;
 /// Number of rounds in which a machine that does not balance tries to evacuate tasks that stay, with
 /// twice the time before each.
 const RETRIES: u32 = 7;
-/// Loads below this are forgotten, in millionths of a processor.
-const LITTLE: u64 = 1000;
 /// Maximum number of staying tasks that a reply names.
 const NAMED: usize = 100;
-
-/// What a machine may do with its processes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BalancePlan {
-    /// `None`: tasks move only when they are told to.
-    pub(crate) balancer: Option<BalancerKind>,
-    /// Number of processes that are used at first, and the least number.
-    pub(crate) least: usize,
-    /// Whether each task has a process of its own.
-    pub(crate) is_alone: bool,
-}
-
-/// What the first process knows of a task's load.
-#[derive(Clone, Copy, Debug, Default)]
-struct KnownLoad {
-    load: u64,
-    is_pinned: bool,
-    /// Number of rounds for which the task is left alone.
-    settles: u32,
-    /// Whether it has moved since the last round, so that no process has measured it since.
-    is_fresh: bool,
-}
-
-/// The moves of a task so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct TaskMoves {
-    count: u32,
-    pause: Duration,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RoundPhase {
-    Rests,
-    Waits,
-    Measures,
-    Moves,
-}
-
-/// The balancing of a machine; see the module.
-pub(super) struct NodeBalancing {
-    plan: BalancePlan,
-    /// Number of processes in use, unless fewer are left.
-    number: usize,
-    evacuated: BTreeSet<Rank>,
-    ended: BTreeSet<Rank>,
-    /// Number of processors when they were last counted.
-    processors: Option<usize>,
-    phase: RoundPhase,
-    /// The time at which the phase ends, unless something else ends it.
-    next: Option<Instant>,
-    period: Duration,
-    /// Processes that have not reported loads.
-    missing: BTreeSet<Rank>,
-    loads: HashMap<Tid, KnownLoad>,
-    bytes: BTreeMap<(Tid, Tid), u64>,
-    /// Whether any process has reported a load in this round.
-    is_busy: bool,
-    queue: VecDeque<PlannedMove>,
-    open: HashSet<Tid>,
-    /// Number of tasks that have moved in this round.
-    moved: usize,
-    /// How this round spreads tasks, if a command has asked for it.
-    spread: Option<Spread>,
-    /// Whether a task has stayed in this round that may move very soon.
-    is_partial: bool,
-    /// The reason why a task stayed when it was last to move.
-    refusals: HashMap<Tid, NotMoved>,
-    /// Commands that have changed which processes are in use, and wait for the tasks to be there.
-    visitors: Vec<Visitor>,
-    /// Number of tasks that have moved for the visitors.
-    served: usize,
-    /// Number of rounds that have tried to evacuate the tasks that stay.
-    tries: u32,
-    /// Whether another round follows at once, and whether tasks are spread by their number in it.
-    again: Option<Spread>,
-    moves: HashMap<Tid, TaskMoves>,
-    /// Number of tasks that have entered and left each process.
-    traffic: BTreeMap<Rank, (u64, u64)>,
-}
-
-/// Whether a round spreads tasks by their number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spread {
-    No,
-    ByNumber,
-}
-
-impl NodeBalancing {
-    fn new(plan: BalancePlan) -> Self {
-        Self {
-            plan,
-            number: plan.least,
-            evacuated: BTreeSet::new(),
-            ended: BTreeSet::new(),
-            processors: None,
-            phase: RoundPhase::Rests,
-            next: None,
-            period: PERIOD,
-            missing: BTreeSet::new(),
-            loads: HashMap::new(),
-            bytes: BTreeMap::new(),
-            is_busy: false,
-            queue: VecDeque::new(),
-            open: HashSet::new(),
-            moved: 0,
-            spread: None,
-            is_partial: false,
-            refusals: HashMap::new(),
-            visitors: Vec::new(),
-            served: 0,
-            tries: 0,
-            again: None,
-            moves: HashMap::new(),
-            traffic: BTreeMap::new(),
-        }
-    }
-
-    /// The processes in use.
-    fn used(&self, size: usize) -> Vec<Rank> {
-        let left = (0..size).filter(|rank| !self.evacuated.contains(rank));
-        left.filter(|rank| !self.ended.contains(rank)).take(self.number).collect()
-    }
-
-    /// The machine, as a balancer sees it.
-    fn view<'a>(
-        &self,
-        size: usize,
-        tasks: impl Iterator<Item = (Tid, &'a TaskEntry)>,
-        is_moving: impl Fn(Tid) -> bool,
-    ) -> LoadView {
-        let mut processes = vec![ProcessUse::Evacuated; size];
-        self.used(size).into_iter().for_each(|rank| processes[rank] = ProcessUse::InUse);
-        let pauses = self.moves.values().map(|moves| moves.pause);
-        let mean = match u32::try_from(self.moves.len()) {
-            Ok(0) | Err(_) => PAUSE,
-            Ok(count) => pauses.fold(Duration::ZERO, Duration::saturating_add) / count,
-        };
-        let task = |(tid, entry): (Tid, &TaskEntry)| {
-            let known = self.loads.get(&tid).copied().unwrap_or_default();
-            let pause = self.moves.get(&tid).map_or(mean, |moves| moves.pause);
-            let freedom = match known {
-                _ if is_moving(tid) => TaskFreedom::Fixed,
-                // A task that was pinned may not be any more. Only an evacuation tries.
-                KnownLoad { is_pinned: true, .. } | KnownLoad { settles: 1.., .. } => {
-                    TaskFreedom::Settling
-                }
-                _ => TaskFreedom::Free,
-            };
-            let cost = pause.saturating_add(OVERHEAD);
-            TaskLoad { tid, rank: entry.rank, load: known.load, freedom, cost }
-        };
-        let tasks = tasks.filter(|(_, entry)| !self.ended.contains(&entry.rank));
-        let (tasks, bytes) = (tasks.map(task).collect(), self.bytes.clone());
-        LoadView { processes, tasks, bytes, period: self.period }
-    }
-
-    /// Forgets half of what is known of the loads. What is measured now becomes the other half.
-    fn begin_measuring(&mut self) {
-        for known in self.loads.values_mut() {
-            known.is_fresh = known.settles == SETTLES;
-            known.settles = known.settles.saturating_sub(1);
-            known.load = if known.is_fresh { known.load } else { known.load / 2 };
-        }
-        self.loads.retain(|_, known| known.load >= LITTLE || known.settles > 0);
-        self.bytes.clear();
-        self.is_busy = false;
-    }
-
-    /// Takes in what a process has measured of its tasks.
-    fn measured(&mut self, loads: MeasuredLoads, is_there: impl Fn(Tid) -> bool) {
-        self.is_busy |= !loads.tasks.is_empty();
-        for task in loads.tasks.into_iter().filter(|task| is_there(task.tid)) {
-            let (load, is_pinned) = (task.load.min(WHOLE), task.is_pinned);
-            match self.loads.get_mut(&task.tid) {
-                None => {
-                    let known = KnownLoad { load, is_pinned, ..KnownLoad::default() };
-                    self.loads.insert(task.tid, known);
-                }
-                Some(known) if known.is_fresh => {}
-                Some(known) => {
-                    known.load = known.load.saturating_add(load / 2).min(WHOLE);
-                    known.is_pinned = is_pinned;
-                }
-            }
-        }
-        for (pair, bytes) in loads.bytes {
-            let sum = self.bytes.entry(pair).or_default();
-            *sum = sum.saturating_add(bytes);
-        }
-    }
-}
 
 /// Returns `true` if a task that stays for this reason may be able to move very soon.
 fn is_transient(why: Option<&NotMoved>) -> bool {
@@ -274,7 +70,7 @@ impl Node {
     /// The node, whose tasks are balanced. In a machine of several processes, in its first one.
     pub(crate) fn with_balance(mut self, plan: BalancePlan) -> Self {
         if self.link.is_some() && self.machine.is_some() {
-            let mut balancing = NodeBalancing::new(plan);
+            let mut balancing = BalancingRounds::new(plan);
             if plan.balancer.is_some() {
                 (balancing.phase, balancing.next) = (RoundPhase::Waits, Some(Instant::now()));
             }
@@ -395,7 +191,7 @@ impl Node {
                 self.move_task(MoveAsker::Balancer, tid, to);
             }
         }
-        let is_over = |balancing: &NodeBalancing| {
+        let is_over = |balancing: &BalancingRounds| {
             balancing.phase == RoundPhase::Moves
                 && balancing.open.is_empty()
                 && balancing.queue.is_empty()
@@ -610,60 +406,5 @@ impl Node {
             ShownProcess { rank, process, state, time, entered, left }
         };
         (0..size).map(member).collect()
-    }
-}
-
-/// Processor time of this thread.
-pub(super) fn own_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::balancing::meter::MeasuredTask;
-
-    fn balancing(least: usize) -> NodeBalancing {
-        let balancer = Some(BalancerKind::Refine);
-        NodeBalancing::new(BalancePlan { balancer, least, is_alone: false })
-    }
-
-    #[test]
-    fn the_first_processes_are_used_that_are_neither_evacuated_nor_ended() {
-        let mut balancing = balancing(2);
-        assert_eq!(balancing.used(4), [0, 1]);
-        balancing.evacuated.insert(0);
-        assert_eq!(balancing.used(4), [1, 2]);
-        balancing.ended.insert(2);
-        assert_eq!(balancing.used(4), [1, 3]);
-        assert_eq!(balancing.used(2), [1]);
-    }
-
-    #[test]
-    fn loads_are_averaged_and_those_of_tasks_that_have_moved_are_kept() {
-        let mut balancing = balancing(2);
-        let (one, other) = (Tid::new(0, 1), Tid::new(0, 2));
-        let mut measured = |balancing: &mut NodeBalancing, loads: &[(Tid, u64)]| {
-            balancing.begin_measuring();
-            let task = |(tid, load): &(Tid, u64)| MeasuredTask {
-                tid: *tid,
-                load: *load,
-                is_pinned: false,
-            };
-            let (tasks, bytes) = (loads.iter().map(task).collect(), Vec::new());
-            // A process may report anything. What is no task of its own does not count.
-            balancing.measured(MeasuredLoads { tasks, bytes }, |tid| tid != other);
-            balancing.loads.get(&one).map(|known| known.load)
-        };
-        assert_eq!(measured(&mut balancing, &[(one, u64::MAX), (other, 7)]), Some(WHOLE));
-        assert_eq!(measured(&mut balancing, &[(one, WHOLE / 2)]), Some(WHOLE * 3 / 4));
-        assert_eq!(balancing.loads.len(), 1);
-        balancing.loads.get_mut(&one).unwrap().settles = SETTLES;
-        assert_eq!(measured(&mut balancing, &[]), Some(WHOLE * 3 / 4));
-        assert_eq!(measured(&mut balancing, &[]), Some(WHOLE * 3 / 8));
-        // In the end an idle task is forgotten.
-        let left = (0..20).filter_map(|_| measured(&mut balancing, &[])).count();
-        assert!(left < 12 && balancing.loads.is_empty());
     }
 }

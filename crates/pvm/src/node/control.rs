@@ -5,8 +5,8 @@
 //! without those that do not answer.
 
 use super::Node;
-use super::balancing;
 use super::seats::NOBODY;
+use crate::balance::meter::own_time;
 use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
@@ -303,7 +303,7 @@ impl Node {
             visitor,
             missing: (1..processes).collect(),
             tasks,
-            times: BTreeMap::from([(0, balancing::own_time())]),
+            times: BTreeMap::from([(0, own_time())]),
             until,
         });
         self.tell_all(&ControlMessage::Look { number });

@@ -1,6 +1,7 @@
 //! Exchange with the machine's other processes, and the first process's work for all of them.
 
-use super::{Node, SIGTERM, TaskEnd, balancing};
+use super::{Node, SIGTERM, TaskEnd};
+use crate::balance::meter::own_time;
 use crate::error;
 use crate::machine::{Machine, Started};
 use crate::ops;
@@ -276,7 +277,7 @@ impl Node {
             ControlMessage::Count { question } => self.tell_count(question),
             ControlMessage::Measure { with_bytes } => self.measure(with_bytes),
             ControlMessage::Look { number } => {
-                let (time, tasks) = (balancing::own_time(), self.seen());
+                let (time, tasks) = (own_time(), self.seen());
                 self.tell_first(ControlMessage::Seen { number, time, tasks })
             }
             ControlMessage::Arena { number } => {
