@@ -80,7 +80,7 @@ struct MachineArgs {
         short, long, value_name = "P|LEAST-MOST", default_value = "1", value_parser = processes
     )]
     procs: ProcessRange,
-    /// Move tasks from processes with much to do to others: all of them anew, the heaviest first
+    /// Move tasks from processes with much to do to others: all from scratch, the heaviest first
     /// (greedy), from overloaded processes alone (refine), or of these rather the tasks that
     /// exchange messages with the other process (comm). Without this option tasks stay.
     #[arg(long, value_name = "greedy|refine|comm", value_parser = balancer)]
@@ -239,8 +239,8 @@ Examples:
 
 /// Changes the number of processes in which tasks run, and returns when they have moved.
 ///
-/// The machine has as many processes as it was started with (`--procs`). The first ones that are
-/// not evacuated have tasks; the others wait, and use no processor.
+/// The machine has as many processes as it was started with (`--procs`). The lowest ranks have
+/// tasks, without the evacuated ones; the other processes wait, and use no processor.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  upcall pvm procs 1\n  upcall pvm procs 2 --machine 4711")]
 struct PvmProcsArgs {

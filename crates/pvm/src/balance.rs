@@ -10,9 +10,9 @@
 //!
 //! | name | what it does |
 //! |---|---|
-//! | `greedy` | distributes all tasks anew, the heaviest first, each to the least loaded process |
+//! | `greedy` | distributes all tasks from scratch, the heaviest first, each to the least loaded process |
 //! | `refine` | moves tasks away from processes with more than their share, one after the other |
-//! | `comm` | as `refine`, but among tasks that help alike takes one that talks to the other process |
+//! | `comm` | as `refine`, but prefers tasks that exchange messages with the other process |
 //!
 //! # What each plan keeps to
 //! - Tasks that are pinned, or that are moving, stay.
@@ -115,7 +115,7 @@ pub(crate) struct MeasuredLoads {
 /// What a machine may do with its processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BalancePlan {
-    /// `None`: tasks move only when they are told to.
+    /// `None`: tasks move only on command.
     pub(crate) balancer: Option<BalancerKind>,
     /// Number of processes that are used at first, and the least number.
     pub(crate) least: usize,
@@ -133,7 +133,7 @@ pub(crate) trait Balancer: Sync {
 /// The names of the ways of balancing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BalancerKind {
-    /// Distributes all tasks anew, the heaviest first, each to the least loaded process.
+    /// Distributes all tasks from scratch, the heaviest first, to the least loaded processes.
     Greedy,
     /// Moves tasks from overloaded processes to others, until all are within a tolerance.
     Refine,
@@ -272,7 +272,7 @@ impl LoadView {
         plan
     }
 
-    /// Plans moves after which all processes in use have as many tasks, whatever their loads are.
+    /// Plans moves after which all processes in use have equally many tasks, of any load.
     /// For machines that do not balance, when they get more processes.
     pub(crate) fn spread(&self) -> Vec<PlannedMove> {
         let mut even = self.clone();

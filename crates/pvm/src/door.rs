@@ -47,7 +47,7 @@ pub enum ProcessChange {
     Evacuate(u32),
     /// The process of this rank may have tasks again.
     Readmit(u32),
-    /// So many processes are to have tasks.
+    /// This number of processes are to have tasks.
     Number(u32),
 }
 

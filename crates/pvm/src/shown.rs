@@ -15,7 +15,7 @@ pub struct ShownMachine {
     pub processes: usize,
     /// These processes.
     pub members: Vec<ShownProcess>,
-    /// The name of its balancer. `None`: tasks move only when they are told to.
+    /// The name of its balancer. `None`: tasks move only on command.
     pub balancer: Option<String>,
     /// Whether its console is open.
     pub console: bool,
@@ -59,9 +59,9 @@ pub struct ShownProcess {
     pub state: ProcessState,
     /// Processor time of the thread that runs its tasks. `None`: it has not answered.
     pub time: Option<Duration>,
-    /// Number of tasks that have come from other processes.
+    /// Number of tasks that have entered from other processes.
     pub entered: u64,
-    /// Number of tasks that have gone to other processes.
+    /// Number of tasks that have left for other processes.
     pub left: u64,
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum MoveAsker {
     Asks(Tid),
     /// The machine itself, to balance.
     Balancer,
-    /// Nobody, in tests.
+    /// A test, which reads no answer.
     Nobody,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Transit {
     pub(crate) allows_readers: bool,
     /// Process numbers of tasks that have left.
     pub(crate) numbers: HashMap<Tid, ProcessNumber>,
-    /// Each open move, in the first process: who has asked for it, when, and where the task was.
+    /// Each open move, in the first process: its asker, its start, and the process of the task.
     pub(crate) askers: HashMap<u64, (MoveAsker, Instant, Option<Rank>)>,
     /// What the moves have cost that are not over, as the new processes have reported.
     pub(crate) costs: HashMap<Tid, MoveCost>,

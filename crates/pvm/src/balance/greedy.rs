@@ -1,4 +1,4 @@
-//! Distributes all tasks anew: the heaviest first, each to the process that has least so far.
+//! Distributes all tasks from scratch: the heaviest first, each to the least loaded process.
 //!
 //! A task stays in its process if that is not much more loaded than the least loaded one. The
 //! result counts only if the largest load becomes smaller by more than the tolerance, and if that
@@ -21,26 +21,26 @@ impl Balancer for Greedy {
         };
         let mut free = view.tasks.iter().filter(|task| is_free(task)).collect::<Vec<_>>();
         free.sort_by_key(|task| (Reverse(task.load), task.tid));
-        let mut anew = sums.clone();
-        free.iter().for_each(|task| anew.take(task));
+        let mut after = sums.clone();
+        free.iter().for_each(|task| after.take(task));
         let near = (sums.mean() / 10).max(LEAST);
         let (mut plan, mut cost) = (Vec::new(), Duration::ZERO);
         for task in free {
-            let Some(least) = anew.least() else { break };
-            let load = |rank| anew.load(rank).unwrap_or(u64::MAX);
+            let Some(least) = after.least() else { break };
+            let load = |rank| after.load(rank).unwrap_or(u64::MAX);
             let stays = load(task.rank) <= load(least).saturating_add(near.min(task.load / 2));
             let to = if stays { task.rank } else { least };
-            anew.add(to, task.load);
+            after.add(to, task.load);
             if to != task.rank {
                 plan.push(PlannedMove { tid: task.tid, to });
                 cost += task.cost;
             }
         }
-        let gain = sums.most().saturating_sub(anew.most());
+        let gain = sums.most().saturating_sub(after.most());
         if gain <= LEAST || !view.is_worth(gain, cost) {
             return Vec::new();
         }
-        *sums = anew;
+        *sums = after;
         plan
     }
 }

@@ -88,7 +88,7 @@ fn among_tasks_that_help_alike_the_one_that_talks_to_the_other_process_moves() {
     let mut view = view(&[&[30, 30, 30], &[10]]);
     view.bytes = BTreeMap::from([((tid(1), tid(3)), 1000), ((tid(0), tid(2)), 1000)]);
     assert_eq!(view.plan(Some(BalancerKind::Comm)), [PlannedMove { tid: tid(1), to: 1 }]);
-    // With bytes that stay within the process, nobody else is torn away either.
+    // Tasks that exchange bytes within their process stay together.
     view.bytes = BTreeMap::from([((tid(0), tid(1)), 1000)]);
     assert_eq!(view.plan(Some(BalancerKind::Comm)), [PlannedMove { tid: tid(2), to: 1 }]);
 }

@@ -223,7 +223,7 @@ impl Node {
         self.ask_for_moves();
     }
 
-    /// Notes a move, whoever has asked for it.
+    /// Notes a move for any asker.
     pub(super) fn note_move(&mut self, tid: Tid, from: Rank, to: Rank, cost: MoveCost) {
         let Some(balancing) = &mut self.balancing else { return };
         let moves = balancing.moves.entry(tid).or_default();
