@@ -244,8 +244,9 @@ impl Ulp {
         }
     }
 
-    /// Processor time of the ULP so far, as its worker's [interrupts](crate::Worker::interrupt_every)
-    /// have found it: right on average. A ULP that moves takes it along.
+    /// Processor time of the ULP so far, as its worker's interrupts have found it
+    /// ([`Worker::interrupt_every`](crate::Worker::interrupt_every)): right on average. A ULP that
+    /// moves takes it along.
     ///
     /// The ULP may write the word that has it.
     pub fn processor_time(&self) -> Duration {

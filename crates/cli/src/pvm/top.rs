@@ -47,8 +47,8 @@ Examples:
 
 const JSON: &str = "\
 JSON keys: machine, balancer, processes with rank, process, state (in use, spare, evacuated or
-ended), tasks, load_percent, entered and left, and tasks with tid, program, rank, load_percent, doing,
-pinned (the reason why the task stays), moves and pause_us. Null means unknown or none.";
+ended), tasks, load_percent, entered and left, and tasks with tid, program, rank, load_percent,
+doing, pinned (the reason why the task stays), moves and pause_us. Null means unknown or none.";
 
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessLoadRow {

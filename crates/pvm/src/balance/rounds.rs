@@ -1,5 +1,5 @@
-//! What the first process of a machine keeps for balancing: loads, the phase of the round, and which
-//! processes are in use. The node asks and moves (`node/balancing.rs`).
+//! What the first process of a machine keeps for balancing: loads, the phase of the round, and the
+//! processes in use. The node asks and moves (`node/balancing.rs`).
 
 use super::WHOLE;
 use super::{BalancePlan, LoadView, MeasuredLoads, PlannedMove, ProcessUse, TaskFreedom, TaskLoad};

@@ -45,8 +45,8 @@ const TOGETHER: usize = 16;
 const AGAIN: Duration = Duration::from_millis(50);
 /// Maximum number of such rounds for one command.
 const TRIES: u32 = 40;
-/// Number of rounds in which a machine that does not balance tries to evacuate tasks that stay, with
-/// twice the time before each.
+/// Number of rounds in which a machine that does not balance tries again to evacuate tasks that
+/// stay. The time before each is twice the last one.
 const RETRIES: u32 = 7;
 /// Maximum number of staying tasks that a reply names.
 const NAMED: usize = 100;
