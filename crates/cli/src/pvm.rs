@@ -1,11 +1,15 @@
 //! `upcall pvm`: PVM programs as user-level processes.
 
 mod ps;
+mod top;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::output::{println, report_in_time};
 use std::path::PathBuf;
-use upcall_pvm::{MOST_PROCESSES, MemorySize, NotRun, StackSize, Start, TaskPlacement};
+use upcall_pvm::{
+    BalancerKind, MOST_PROCESSES, MachineUse, MemorySize, NotRun, ProcessChange, StackSize, Start,
+    TaskPlacement,
+};
 
 /// Runs PVM programs, many tasks in one process (docs/reference/pvm.md).
 ///
@@ -33,6 +37,9 @@ enum PvmCommand {
     Kill(PvmKillArgs),
     Sig(PvmSignalArgs),
     Move(PvmMoveArgs),
+    Evacuate(PvmEvacuateArgs),
+    Procs(PvmProcsArgs),
+    Top(top::PvmTopArgs),
     Halt(PvmHaltArgs),
 }
 
@@ -66,12 +73,18 @@ Commands of the console:
 /// The shape of a machine.
 #[derive(clap::Args)]
 struct MachineArgs {
-    /// Number of processes in which tasks run, at most one for each processor.
+    /// Number of processes in which tasks run, at most one for each processor. With a range such
+    /// as 1-4, the last number of processes start, and the first number have tasks until that is
+    /// changed: by `upcall pvm procs`, or with --balance by the number of processors.
     #[arg(
-        short, long, value_name = "P", default_value_t = 1,
-        value_parser = |text: &str| number(text, MOST_PROCESSES)
+        short, long, value_name = "P|LEAST-MOST", default_value = "1", value_parser = processes
     )]
-    procs: u32,
+    procs: ProcessRange,
+    /// Move tasks from processes with much to do to others: all from scratch, the heaviest first
+    /// (greedy), from overloaded processes alone (refine), or of these rather the tasks that
+    /// exchange messages with the other process (comm). Without this option tasks stay.
+    #[arg(long, value_name = "greedy|refine|comm", value_parser = balancer)]
+    balance: Option<BalancerKind>,
     /// Which task runs in which process: neighbours together (block), neighbours apart
     /// (interleave), or as a file says, which has the number of a process, from 0, for each task.
     #[arg(
@@ -82,7 +95,7 @@ struct MachineArgs {
     /// default, up to 255).
     #[arg(
         long, value_name = "MOST", num_args = 0..=1, require_equals = true,
-        default_missing_value = "32", conflicts_with_all = ["procs", "place"],
+        default_missing_value = "32", conflicts_with_all = ["procs", "place", "balance"],
         value_parser = |text: &str| number(text, MOST_PROCESSES - 1)
     )]
     as_processes: Option<u32>,
@@ -97,6 +110,30 @@ struct MachineArgs {
     /// Folder in which programs are looked for after the spawning program's; may be repeated.
     #[arg(long, value_name = "FOLDER")]
     path: Vec<PathBuf>,
+}
+
+/// A number of processes that may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProcessRange {
+    least: u32,
+    most: u32,
+}
+
+/// Reads a number of processes, or a range.
+fn processes(text: &str) -> Result<ProcessRange, String> {
+    let one = |text: &str| number(text, MOST_PROCESSES);
+    let (least, most) = match text.split_once('-') {
+        Some((least, most)) => (one(least)?, one(most)?),
+        None => (one(text)?, one(text)?),
+    };
+    match least <= most {
+        true => Ok(ProcessRange { least, most }),
+        false => Err("give the smaller number first".into()),
+    }
+}
+
+fn balancer(text: &str) -> Result<BalancerKind, String> {
+    BalancerKind::of(text).ok_or_else(|| "give greedy, refine or comm".into())
 }
 
 /// Reads a number of processes.
@@ -177,6 +214,42 @@ struct PvmMoveArgs {
         value_parser = clap::value_parser!(u32).range(..i64::from(MOST_PROCESSES))
     )]
     rank: u32,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Moves all tasks out of a process, and returns when they run elsewhere.
+///
+/// The process gets no tasks until `--undo`. Tasks that cannot move stay there; the command names
+/// them with the reasons, and ends with 1. The machine tries them again later.
+#[derive(clap::Args)]
+#[command(after_help = EVACUATE_EXAMPLES)]
+struct PvmEvacuateArgs {
+    /// The rank of the process, from 0, as `upcall pvm top` shows it.
+    #[arg(value_name = "RANK", value_parser = clap::value_parser!(u32).range(..MOST_PROCESSES as i64))]
+    rank: u32,
+    /// Let the process have tasks again.
+    #[arg(long)]
+    undo: bool,
+    #[command(flatten)]
+    which: Which,
+}
+
+const EVACUATE_EXAMPLES: &str = "\
+Examples:
+  upcall pvm evacuate 1
+  upcall pvm evacuate 1 --undo";
+
+/// Changes the number of processes in which tasks run, and returns when they have moved.
+///
+/// The machine has as many processes as it was started with (`--procs`). The lowest ranks have
+/// tasks, without the evacuated ones; the other processes wait, and use no processor.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  upcall pvm procs 1\n  upcall pvm procs 2 --machine 4711")]
+struct PvmProcsArgs {
+    /// Number of processes.
+    #[arg(value_name = "N", value_parser = |text: &str| number(text, MOST_PROCESSES))]
+    number: u32,
     #[command(flatten)]
     which: Which,
 }
@@ -300,11 +373,43 @@ pub fn run(args: PvmArgs) -> CommandResult {
             ))?;
             Ok(Exit::Done)
         }
+        PvmCommand::Evacuate(PvmEvacuateArgs { rank, undo, which }) => {
+            let change =
+                if undo { ProcessChange::Readmit(rank) } else { ProcessChange::Evacuate(rank) };
+            used(&upcall_pvm::change_use(which.machine, change)?)
+        }
+        PvmCommand::Procs(PvmProcsArgs { number, which }) => {
+            used(&upcall_pvm::change_use(which.machine, ProcessChange::Number(number))?)
+        }
+        PvmCommand::Top(args) => top::run(&args),
         PvmCommand::Halt(PvmHaltArgs { which }) => {
             upcall_pvm::halt(which.machine)?;
             Ok(Exit::Done)
         }
     }
+}
+
+/// Reports which processes are in use, and the tasks that stay in others.
+fn used(machine: &MachineUse) -> CommandResult {
+    let ranks = machine.used.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let moved = match machine.moved {
+        1 => "1 task has moved".into(),
+        more => format!("{more} tasks have moved"),
+    };
+    let processes = if ranks.contains(',') { "processes" } else { "process" };
+    println(format_args!("tasks run in {processes} {ranks}; {moved}"))?;
+    for task in &machine.stay {
+        let program = crate::output::cell(&task.program);
+        report_in_time(format_args!(
+            "{} ({program}) stays in process {}: {}",
+            task.tid, task.rank, task.why
+        ));
+    }
+    match machine.staying - machine.stay.len().min(machine.staying) {
+        0 => {}
+        more => report_in_time(format_args!("and {more} more stay")),
+    }
+    Ok(if machine.staying == 0 { Exit::Done } else { Exit::Failed })
 }
 
 fn tid(text: &str) -> Result<upcall_pvm::Tid, CommandError> {
@@ -332,12 +437,12 @@ fn ended(status: Result<i32, NotRun>) -> CommandResult {
 /// The start of a machine without tasks.
 fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
     if let TaskPlacement::List(list) = &shape.place
-        && let Some(rank) = list.iter().find(|rank| **rank >= shape.procs as usize)
+        && let Some(rank) = list.iter().find(|rank| **rank >= shape.procs.most as usize)
     {
         return Err(CommandError::usage(format_args!(
             "--place names process {rank}, and there are {} (0 to {}): use --procs",
-            shape.procs,
-            shape.procs - 1
+            shape.procs.most,
+            shape.procs.most - 1
         )));
     }
     Ok(Start {
@@ -346,7 +451,9 @@ fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
         copies: 0,
         folders: shape.path,
         // The first process has no tasks.
-        processes: shape.as_processes.map_or(shape.procs, |most| most + 1) as usize,
+        processes: shape.as_processes.map_or(shape.procs.most, |most| most + 1) as usize,
+        least: shape.procs.least as usize,
+        balancer: shape.balance,
         place: if shape.as_processes.is_some() { TaskPlacement::Alone } else { shape.place },
         stack: shape.stack,
         memory: shape.memory,

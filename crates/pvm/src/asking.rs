@@ -1,7 +1,7 @@
 //! Requests to machines from another shell: to show their tasks, to end tasks, to halt.
 
-use crate::door::{MachineReply, MachineRequest, PATIENCE, question, unpack};
-use crate::shown::{MoveCost, ShownMachine};
+use crate::door::{MachineReply, MachineRequest, PATIENCE, ProcessChange, question, unpack};
+use crate::shown::{MachineUse, MoveCost, ShownMachine};
 use crate::tid::Tid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -311,6 +311,40 @@ pub fn move_task(
         }
         _ => Err(MachineRequestError::Gone { machine }),
     }
+}
+
+/// Changes which processes of a machine are in use, and returns when its tasks have moved there.
+///
+/// Waits for at most a minute. The moves go on after that.
+///
+/// # Errors
+/// [`MachineRequestError::Refused`] if the change is not possible, and others.
+pub fn change_use(
+    machine: Option<u32>,
+    change: ProcessChange,
+) -> Result<MachineUse, MachineRequestError> {
+    const LONGEST: Duration = Duration::from_secs(60);
+    let what = match change {
+        ProcessChange::Evacuate(_) | ProcessChange::Readmit(_) => "evacuate",
+        ProcessChange::Number(_) => "procs",
+    };
+    let (machine, socket) = only(machine, what)?;
+    let asking = MachineConnection::begin(machine, &socket, MachineRequest::Use(change))?;
+    match asking.hear_within(LONGEST)? {
+        Some(MachineReply::Used(used)) => Ok(used),
+        _ => Err(MachineRequestError::Gone { machine }),
+    }
+}
+
+/// Shows a machine: the one with this number, or the only one.
+///
+/// Blocks for at most 5 s if the machine does not answer.
+///
+/// # Errors
+/// See [`MachineRequestError`].
+pub fn shown(machine: Option<u32>) -> Result<ShownMachine, MachineRequestError> {
+    let (machine, socket) = only(machine, "top")?;
+    look(machine, &socket)
 }
 
 fn for_one(

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod asking;
+mod balance;
 mod calls;
 pub mod compiler;
 mod console;
@@ -41,12 +42,19 @@ pub mod tools;
 mod transit;
 mod wire;
 
-pub use asking::{MachineRequestError, halt, kill, machines, memory, move_task, signal, tid};
+pub use asking::{
+    MachineRequestError, change_use, halt, kill, machines, memory, move_task, shown, signal, tid,
+};
+pub use balance::BalancerKind;
+pub use door::ProcessChange;
 pub use machine::TaskPlacement;
 pub use moves::Pin as TaskPin;
 pub use processes::run_member;
 pub use room::make_room;
-pub use shown::{MoveCost, ShownMachine, ShownTask, TaskActivity, WantedMessage};
+pub use shown::{
+    MachineUse, MoveCost, ProcessState, ShownMachine, ShownProcess, ShownTask, StayingTask,
+    TaskActivity, WantedMessage,
+};
 pub use sizes::{BadTaskSize, MemorySize, StackSize};
 pub use start::{NotRun, Start};
 pub use tid::{MOST_PROCESSES, Tid};
@@ -158,8 +166,8 @@ fn run_with(
     let machine = Machine::new(start.place.clone()).with_places(sizes.places());
     let places = TaskPlaces::new(0, start.processes).map_err(NotRun::Places)?;
     let programs = Programs::new(start.folders.clone());
-    let mut node =
-        Node::new(worker, programs, Some(machine), link, places).with_sizes(sizes).at_desk(desk);
+    let node = Node::new(worker, programs, Some(machine), link, places).with_sizes(sizes);
+    let mut node = node.with_balance(start.balance_plan()).at_desk(desk);
     if start.copies > 0 {
         let args = start.args.iter().map(|word| CString::new(word.as_bytes()));
         let args = args

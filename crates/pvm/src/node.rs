@@ -12,6 +12,7 @@
 //! gets it in its table at once, and can run. Otherwise the message waits in the receiver's inbox,
 //! in order of arrival. Its contents are never touched.
 
+mod balancing;
 mod control;
 mod elsewhere;
 mod moving;
@@ -24,6 +25,8 @@ mod system;
 
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
 use self::outside::NodeUmask;
+use crate::balance::meter::{LoadMeter, PairTraffic};
+use crate::balance::rounds::BalancingRounds;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
 use crate::output::OutputTarget;
@@ -116,6 +119,12 @@ pub(crate) struct Node {
     watch: stuck::Watch,
     /// Tasks that leave or enter this process.
     moving: Transit,
+    /// Loads of the tasks here, if the machine balances.
+    meter: LoadMeter,
+    /// Counts bytes between tasks, if the balancer wants that.
+    traffic: Option<Box<PairTraffic>>,
+    /// Only in the first process of several.
+    balancing: Option<Box<BalancingRounds>>,
     /// Messages that arrived while there was no room to send. They are handled before all others.
     backlog: VecDeque<Stamped>,
     programs: Programs,
@@ -180,6 +189,9 @@ impl Node {
             quiet: false,
             watch: stuck::Watch::new(),
             moving: Transit::new(first, size),
+            meter: LoadMeter::default(),
+            traffic: None,
+            balancing: None,
             backlog: VecDeque::new(),
             programs,
             sizes: TaskSizes::default(),
@@ -217,6 +229,7 @@ impl Node {
                 self.hear_of_ends();
                 self.end_late_moves();
                 self.shuffle();
+                self.balance();
             }
             self.attend_desk();
             if self.moving.is_at_work() {
@@ -238,6 +251,7 @@ impl Node {
                         self.give_blocks_back();
                         self.end_late_moves();
                         self.shuffle();
+                        self.balance();
                         self.look_outside(true);
                     }
                 },
@@ -349,6 +363,9 @@ impl Node {
                         block,
                         length: (fourth as usize).min(most),
                     };
+                    if let Some(traffic) = &mut self.traffic {
+                        traffic.count(&message);
+                    }
                     self.deliver(message);
                 }
                 _ => {}

@@ -96,7 +96,14 @@ pub(crate) enum ControlMessage {
     /// From the first process: what do the process's tasks do?
     Look { number: u64 },
     /// The answer to [`Look`](Self::Look).
-    Seen { number: u64, tasks: Vec<crate::shown::ShownTask> },
+    /// `time` is the processor time of its worker.
+    Seen { number: u64, time: Duration, tasks: Vec<crate::shown::ShownTask> },
+    /// From the first process: what have your tasks used since the last such question?
+    Measure { with_bytes: bool },
+    /// The answer to [`Measure`](Self::Measure).
+    Measured { loads: crate::balance::MeasuredLoads },
+    /// To the first process: a task computes here, and none did before.
+    Wakes,
     /// To the first process: another arena for blocks is needed soon.
     NeedsArena,
     /// The answer to [`NeedsArena`](Self::NeedsArena): the arena's number.

@@ -1,5 +1,6 @@
 //! What a machine starts with, and why it did not run.
 
+use crate::balance::{BalancePlan, BalancerKind};
 use crate::error;
 use crate::machine::TaskPlacement;
 use crate::sizes::{BadTaskSize, MemorySize, StackSize};
@@ -19,8 +20,13 @@ pub struct Start {
     pub copies: usize,
     /// Folders that are searched first for programs.
     pub folders: Vec<PathBuf>,
-    /// Number of processes in which tasks run, including this one.
+    /// Number of processes in which tasks can run, including this one.
     pub processes: usize,
+    /// Number of these in which tasks run at first, and the least number that the machine uses by
+    /// itself. At most `processes` count.
+    pub least: usize,
+    /// How tasks are moved between processes. `None`: only on command.
+    pub balancer: Option<BalancerKind>,
     /// How the tasks are distributed over the processes.
     pub place: TaskPlacement,
     /// Size of each task's stack. `None`: what `UPVM_STACK` says, or else the limit of this
@@ -28,6 +34,16 @@ pub struct Start {
     pub stack: Option<StackSize>,
     /// Size of each task's memory. `None`: what `UPVM_MEMORY` says, or else 1 GiB.
     pub memory: Option<MemorySize>,
+}
+
+impl Start {
+    /// What the machine may do with its processes.
+    pub(crate) fn balance_plan(&self) -> BalancePlan {
+        let is_alone = self.place == TaskPlacement::Alone;
+        let least = if is_alone { self.processes } else { self.least.clamp(1, self.processes) };
+        let balancer = self.balancer.filter(|_| !is_alone);
+        BalancePlan { balancer, least, is_alone }
+    }
 }
 
 /// Why a machine did not run, or not to its end.

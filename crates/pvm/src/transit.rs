@@ -25,7 +25,9 @@ pub(crate) enum MoveAsker {
     Visitor(Visitor),
     /// The console, or a task (`upvm_migrate`), whose question waits for the answer.
     Asks(Tid),
-    /// The machine itself.
+    /// The machine itself, to balance.
+    Balancer,
+    /// A test, which reads no answer.
     Nobody,
 }
 
@@ -61,8 +63,8 @@ pub(crate) struct Transit {
     pub(crate) allows_readers: bool,
     /// Process numbers of tasks that have left.
     pub(crate) numbers: HashMap<Tid, ProcessNumber>,
-    /// Who has asked for each open move, in the first process.
-    pub(crate) askers: HashMap<u64, (MoveAsker, Instant)>,
+    /// Each open move, in the first process: its asker, its start, and the process of the task.
+    pub(crate) askers: HashMap<u64, (MoveAsker, Instant, Option<Rank>)>,
     /// What the moves have cost that are not over, as the new processes have reported.
     pub(crate) costs: HashMap<Tid, MoveCost>,
     /// The number of the last request.
@@ -159,6 +161,11 @@ impl Transit {
         let moves = &self.moves;
         let go = self.waiting.extract_if(.., |(tid, _)| !moves.waits(*tid));
         self.errands.extend(go.map(|(_, errand)| errand));
+    }
+
+    /// In the first process: returns `true` if a move of this task is not over.
+    pub(crate) fn is_moving(&self, tid: Tid) -> bool {
+        self.moves.is_moving(tid)
     }
 
     /// Returns `true` if this process takes part in no move.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::shown::TaskActivity;
+use std::time::Duration;
 
 /// Records what the console asks of the machine.
 #[derive(Default)]
@@ -258,6 +259,9 @@ fn tasks_are_ended_one_by_one_by_their_parent_and_all_but_those_that_stay() {
         slots: 0,
         stays,
         pinned: None,
+        time: Duration::ZERO,
+        moves: 0,
+        pause: None,
     };
     let all = [seen(A, true), seen(B, false)];
     session.line("ps -s");

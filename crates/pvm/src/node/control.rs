@@ -6,6 +6,7 @@
 
 use super::Node;
 use super::seats::NOBODY;
+use crate::balance::meter::own_time;
 use crate::calls::{Input, NodeCall, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
@@ -19,7 +20,7 @@ use crate::task::{self, Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
 use crate::transit::MoveAsker;
 use crate::wire::Packet;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
@@ -54,6 +55,8 @@ struct TaskSurvey {
     visitor: Option<Visitor>,
     missing: Vec<Rank>,
     tasks: Vec<ShownTask>,
+    /// Processor time of the processes that have reported.
+    times: BTreeMap<Rank, Duration>,
     until: Instant,
 }
 
@@ -271,6 +274,7 @@ impl Node {
                     Err(why) => MachineReply::Refused(why.into()),
                 }
             }
+            MachineRequest::Use(change) => return self.change_use(change, visitor),
             MachineRequest::Move { tid, rank } => {
                 let asker = MoveAsker::Visitor(visitor);
                 // No task has a number that is none.
@@ -299,6 +303,7 @@ impl Node {
             visitor,
             missing: (1..processes).collect(),
             tasks,
+            times: BTreeMap::from([(0, own_time())]),
             until,
         });
         self.tell_all(&ControlMessage::Look { number });
@@ -306,10 +311,17 @@ impl Node {
     }
 
     /// Adds the report of another process to a survey.
-    pub(super) fn seen_by(&mut self, from: Rank, number: u64, tasks: Vec<ShownTask>) {
+    pub(super) fn seen_by(
+        &mut self,
+        from: Rank,
+        number: u64,
+        time: Duration,
+        tasks: Vec<ShownTask>,
+    ) {
         let looks = self.desk.iter_mut().flat_map(|desk| &mut desk.looks);
         for look in looks.filter(|look| look.number == number) {
             look.missing.retain(|rank| *rank != from);
+            look.times.insert(from, time);
             look.tasks.extend(tasks.iter().cloned());
         }
     }
@@ -331,6 +343,8 @@ impl Node {
                     visitor.show(ShownMachine {
                         process: std::process::id(),
                         processes,
+                        members: self.members(&look.times),
+                        balancer: self.balancer(),
                         console,
                         tasks,
                     });
@@ -358,6 +372,7 @@ impl Node {
                 if silent.contains(&rank) { TaskActivity::Silent } else { TaskActivity::Starts };
             let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, rank, doing));
             task.program.clone_from(&entry.program);
+            (task.moves, task.pause) = self.moves_of(tid);
             (task.parent, task.process) =
                 (Tid::of(entry.parent), self.process(rank).cast_unsigned());
             if let (TaskActivity::Asks(what), Some(words)) = (&mut task.doing, machine.waits(tid)) {
@@ -368,7 +383,7 @@ impl Node {
         machine.all().map(whole).collect()
     }
 
-    fn process(&self, rank: Rank) -> i32 {
+    pub(super) fn process(&self, rank: Rank) -> i32 {
         self.link.as_ref().map_or(std::process::id() as i32, |link| link.process(rank))
     }
 
@@ -386,6 +401,9 @@ impl Node {
             process: std::process::id(),
             pid: task.ulp.process(),
             slot: Some(task.ulp.slot()),
+            time: task.ulp.processor_time(),
+            moves: 0,
+            pause: None,
             slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
             pinned: task.pinned(),
@@ -468,6 +486,9 @@ fn untold(tid: Tid, rank: Rank, doing: TaskActivity) -> ShownTask {
         process: 0,
         pid: 0,
         slot: None,
+        time: Duration::ZERO,
+        moves: 0,
+        pause: None,
         slots: 0,
         stays: false,
         pinned: None,

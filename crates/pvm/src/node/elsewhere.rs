@@ -1,6 +1,7 @@
 //! Exchange with the machine's other processes, and the first process's work for all of them.
 
 use super::{Node, SIGTERM, TaskEnd};
+use crate::balance::meter::own_time;
 use crate::error;
 use crate::machine::{Machine, Started};
 use crate::ops;
@@ -281,8 +282,10 @@ impl Node {
             }
             ControlMessage::Halt => self.halted = true,
             ControlMessage::Count { question } => self.tell_count(question),
+            ControlMessage::Measure { with_bytes } => self.measure(with_bytes),
             ControlMessage::Look { number } => {
-                self.tell_first(ControlMessage::Seen { number, tasks: self.seen() })
+                let (time, tasks) = (own_time(), self.seen());
+                self.tell_first(ControlMessage::Seen { number, time, tasks })
             }
             ControlMessage::Arena { number } => {
                 ArenaNumber::take_this(number).into_iter().for_each(add_arena);
@@ -308,7 +311,9 @@ impl Node {
                     machine.ask(tid, op, &question, &mut effects);
                 }
             }
-            ControlMessage::Seen { number, tasks } => self.seen_by(from, number, tasks),
+            ControlMessage::Seen { number, time, tasks } => self.seen_by(from, number, time, tasks),
+            ControlMessage::Measured { loads } => self.measured_by(from, loads),
+            ControlMessage::Wakes => self.woken(),
             ControlMessage::Counted { question, count, tasks } => {
                 self.counted_by(from, question, count, tasks)
             }
@@ -514,6 +519,7 @@ impl Node {
         for started in started {
             self.all_started(started);
         }
+        self.lose_process(rank);
     }
 }
 

@@ -25,6 +25,7 @@ impl Node {
     /// In the first process: records that a task has ended.
     pub(in crate::node) fn ended_moves_of(&mut self, tid: Tid) {
         self.drive(|moves, effects| moves.ended(tid, effects));
+        self.unbalance(tid);
     }
 
     /// In the first process: moves a task to another process. The asker is answered when the task
@@ -33,7 +34,8 @@ impl Node {
         self.moving.last += 1;
         let (number, now) = (self.moving.last, self.moving.since.elapsed());
         let begun = Instant::now();
-        self.moving.askers.insert(number, (asker, begun));
+        let from = self.moving.moves.rank(tid);
+        self.moving.askers.insert(number, (asker, begun, from));
         if self.machine.as_ref().is_some_and(Machine::keeps_apart) {
             return self.report_move(number, tid, Err(NotMoved::Apart));
         }
@@ -98,10 +100,13 @@ impl Node {
     /// Answers the one who has asked for a move.
     pub(super) fn report_move(&mut self, number: u64, tid: Tid, result: Result<Rank, NotMoved>) {
         let mut cost = self.moving.costs.remove(&tid).unwrap_or_default();
-        let Some((asker, begun)) = self.moving.askers.remove(&number) else { return };
+        let Some((asker, begun, from)) = self.moving.askers.remove(&number) else { return };
         cost.total = begun.elapsed();
         let end = begun + MoveLimits::default().within;
         self.timers.retain(|Reverse(timer)| *timer != (end, NOBODY));
+        if let (Ok(rank), Some(from)) = (result, from) {
+            self.note_move(tid, from, rank, cost);
+        }
         match asker {
             MoveAsker::Visitor(visitor) => visitor.answer(&match result {
                 Ok(_) => MachineReply::Moved(cost),
@@ -115,6 +120,7 @@ impl Node {
                 };
                 self.answer(asker, code, packet);
             }
+            MoveAsker::Balancer => self.balanced(tid, result),
             MoveAsker::Nobody => {}
         }
     }
