@@ -136,8 +136,8 @@ static double given(struct movers movers) {
     return each;
 }
 
-// Measures a message to a task that moves each 10 ms, and as `alone_ns` to one that stays as long
-// in one process as in the other. The sender is in one of them.
+// Measures a message to a task that moves each 10 ms. `alone_ns` is a message to a task that stays,
+// for as long in the sender's process as in the other.
 static void moving(struct movers movers, int me, const char *text) {
     enum { MOST_PHASES = 1000, PHASE = 100, EVERY_MS = 10 };
     static double moves[MOST_PHASES], stays[MOST_PHASES];

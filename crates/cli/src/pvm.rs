@@ -226,7 +226,10 @@ struct PvmMoveArgs {
 #[command(after_help = EVACUATE_EXAMPLES)]
 struct PvmEvacuateArgs {
     /// The rank of the process, from 0, as `upcall pvm top` shows it.
-    #[arg(value_name = "RANK", value_parser = clap::value_parser!(u32).range(..MOST_PROCESSES as i64))]
+    #[arg(
+        value_name = "RANK",
+        value_parser = clap::value_parser!(u32).range(..MOST_PROCESSES as i64)
+    )]
     rank: u32,
     /// Let the process have tasks again.
     #[arg(long)]

@@ -55,7 +55,8 @@ pub(crate) enum PackedHead {
     Part { tid: Tid, epoch: u64, at: u32, sum: u64 },
     /// An [`EarlyTask`] follows: the task still runs.
     Early { tid: Tid, epoch: u64 },
-    /// A part follows that the new process has asked for, since it cannot read the old one's memory.
+    /// A part follows that the new process has asked for, since it cannot read the old process's
+    /// memory.
     Contents { tid: Tid, epoch: u64 },
 }
 
@@ -222,7 +223,8 @@ pub(crate) struct PackedParts {
 const MOST_RUNS: usize = 16 << 10;
 
 /// Packs a stopped task, whose ULP has this state. `are_read` says that the new process reads the
-/// contents itself. `copied` are the pages that a copy does not have, and those that it has to drop.
+/// contents itself. `copied` are the pages that a copy does not have, and the pages that it has to
+/// drop.
 ///
 /// Blocks that others here hold, too, are shared from now on. `owner_of` names the process in whose
 /// arena a block is. Returns `None` if the task does something with which it cannot move.

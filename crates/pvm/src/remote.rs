@@ -127,7 +127,7 @@ pub(crate) enum ControlMessage {
     HadBlocks { blocks: Vec<SentBlock> },
 }
 
-/// What has come of reading pages of a task in another process.
+/// The result of reading pages of a task in another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PagesRead {
     /// All are here.
@@ -309,7 +309,7 @@ impl MachineLink {
         self.group.process(rank).map_or(0, |pid| pid as i32)
     }
 
-    /// Sends a message; one that was kept with the time of its sending. Waits for at most
+    /// Sends a message. A kept message has the time of its sending. Waits for at most
     /// [`PATIENCE`] if there is no room. Returns the message with the error if it was not sent.
     pub(crate) fn send(
         &self,

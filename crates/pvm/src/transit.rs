@@ -19,7 +19,7 @@ use upcall_ulp::{ArrivingUlp, Image, PageRun, ProcessNumber, UlpWrites};
 /// An effect of the state machine, with this crate's messages and errands.
 pub(crate) type NodeEffect = MoveEffect<TaskMessage, ControlMessage>;
 
-/// Who has asked for a move.
+/// The asker of a move.
 pub(crate) enum MoveAsker {
     /// Another shell.
     Visitor(Visitor),

@@ -359,8 +359,8 @@ impl Node {
                 Ok(Spread::ByNumber)
             }
             ProcessChange::Number(_) => Err(format!(
-                "it has {size} processes: give a number from 1 to {size}, or start it with a larger \
-                 --procs"
+                "it has {size} processes: give a number from 1 to {size}, or start it with a \
+                 larger --procs"
             )),
         }
     }

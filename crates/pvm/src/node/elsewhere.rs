@@ -124,7 +124,7 @@ impl Node {
         }
     }
 
-    /// Sends a message to a task's process. One that was kept has the time of its sending.
+    /// Sends a message to a task's process. A kept message has the time of its sending.
     pub(super) fn send_there(
         &mut self,
         rank: Rank,

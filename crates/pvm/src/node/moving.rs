@@ -382,14 +382,14 @@ impl Node {
             upcall_ulp::twins::process_ended(process);
         }
         self.drive(|moves, effects| moves.lost(rank, effects));
-        // Nobody else has blocks in the arenas of a process that has ended.
+        // Blocks in the arenas of a process that has ended stay taken here.
         for tid in self.moving.arriving.keys().copied().collect::<Vec<_>>() {
             self.has_lent(tid, rank);
         }
     }
 }
 
-/// What has come of stopping a task.
+/// The result of trying to stop a task.
 enum StopTry {
     Stopped,
     /// It is to be tried again after the task has run.

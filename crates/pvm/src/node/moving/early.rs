@@ -10,8 +10,8 @@
 //!       few are left: the move begins
 //!       the task stops: Task, with those written since, and those that have gone
 //! ```
-//! The task runs all the time. The new process may read a page while it is written; then the page is
-//! among those of the next round. That ends when few pages are left, when there are not fewer than
+//! The task runs all the time. The new process may read a page while it is written. Then the page
+//! is among those of the next round. That ends when few pages are left, when there are not fewer than
 //! before, or after [`ROUNDS`] rounds. If something cannot be done, the move begins at once, and
 //! the task stops for all of its pages.
 //!

@@ -133,7 +133,7 @@ impl Node {
 
     fn arriving_task(&mut self, tid: Tid) -> Result<(u64, Rank, FillingTask), Refusal> {
         let (epoch, from, packed) = self.moving.taken.take().ok_or(Refusal::Damaged)?;
-        // The owners hear of what is given back before they hear of what is taken.
+        // The messages about blocks given back arrive before those about blocks taken.
         self.give_blocks_back();
         self.go_home();
         let copy = self.moving.copies.remove(&tid);
@@ -233,7 +233,7 @@ impl Node {
         self.drive(|moves, effects| moves.refuse(tid, why, effects));
     }
 
-    /// Tells the owners of blocks that nobody here holds any more.
+    /// Reports blocks without a holder in this process to their owners.
     pub(in crate::node) fn give_blocks_back(&mut self) {
         let back = twins::take_returned().into_iter().map(|(owner, name)| SentBlock {
             name,
