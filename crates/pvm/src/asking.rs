@@ -291,7 +291,7 @@ pub fn signal(machine: Option<u32>, tid: Tid, number: i32) -> Result<(), Machine
 
 /// Moves a task to the process of this rank, and returns when it runs there.
 ///
-/// Waits for at most 300 s. With each result the task goes on, where it was or in the other process.
+/// Waits for at most 300 s. In each case the task goes on, where it was or in the other process.
 ///
 /// # Errors
 /// [`MachineRequestError::Refused`] with the reason if the task was not moved, and others.

@@ -10,7 +10,7 @@
 //!
 //! | name | what it does |
 //! |---|---|
-//! | `greedy` | distributes all tasks anew, the heaviest first, each to the least loaded process |
+//! | `greedy` | distributes all tasks, the heaviest first, each to the least loaded process |
 //! | `refine` | moves tasks away from processes with more than their share, one after the other |
 //! | `comm` | as `refine`, but prefers tasks that exchange messages with the other process |
 //!

@@ -1,4 +1,4 @@
-//! What moves of a task: memory that is written meanwhile, and open files.
+//! What moves of a task: memory that it writes during the move, and open files.
 #![cfg(debug_assertions)]
 
 mod command;

@@ -160,7 +160,8 @@ impl Ulp {
         })
     }
 
-    /// As [`state`](Self::state), wherever the ULP is: to prepare for it, and not to resume it.
+    /// As [`state`](Self::state) at any place in the code: to prepare for the ULP, and not to
+    /// resume it.
     ///
     /// # Errors
     /// See [`NotTaken`].

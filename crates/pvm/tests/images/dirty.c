@@ -1,7 +1,7 @@
 /* Tasks that write to large memory while the last task moves them: dirty MIB MOVES PROCESSES.
  *
  * Each has an array from mmap and one from malloc, changes words at random, and keeps their sums.
- * Pages go and come back as zeros, and the second array is made anew. */
+ * Pages go and come back as zeros, and the second array is replaced. */
 #define _GNU_SOURCE
 #include <pvm3.h>
 #include <stdint.h>

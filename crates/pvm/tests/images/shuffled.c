@@ -1,10 +1,10 @@
-/* Many messages between tasks that move, each of them checked: none is lost or doubled, those of two
- * tasks keep their order, and a message comes after all those that have caused it.
+/* Many messages between tasks that move, each of them checked. None is lost or doubled, those of
+ * two tasks keep their order, and a message arrives after all messages that have caused it.
  *
  * Usage: shuffled MESSAGES SEED [kills]. Each task starts some chains of messages, and passes each
  * message of a chain on to a task that it chooses at random. With a message goes what its sender
- * knows of the number of messages that each task has sent to each other one. So a receiver knows how
- * many messages of each task must have come before.
+ * knows of the number of messages that each task has sent to each other one. So a receiver knows
+ * how many messages of each task must have arrived before.
  *
  * With `kills` some tasks may end with their process, and the others stop then. Messages of tasks
  * that have ended so may be missing, and no others. */

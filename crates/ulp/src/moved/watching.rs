@@ -179,7 +179,7 @@ fn without(all: &[PageRun], some: &[PageRun]) -> Vec<PageRun> {
                 left.push(PageRun { start, end: one.start });
             }
             start = start.max(one.end);
-            // One that goes on may also cover pages of the next run.
+            // A range that is longer may also cover pages of the next run.
             if one.end > run.end {
                 break;
             }

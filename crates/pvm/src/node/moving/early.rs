@@ -11,7 +11,7 @@
 //!       the task stops: Task, with those written since, and those that have gone
 //! ```
 //! The task runs all the time. The new process may read a page while it is written. Then the page
-//! is among those of the next round. That ends when few pages are left, when there are not fewer than
+//! is among those of the next round. That ends when few pages are left, when there are as many as
 //! before, or after [`ROUNDS`] rounds. If something cannot be done, the move begins at once, and
 //! the task stops for all of its pages.
 //!
