@@ -197,9 +197,9 @@ struct PvmSignalArgs {
 /// Moves a task to another process of its machine, and returns when it runs there.
 ///
 /// The task keeps its id, its memory and its messages, and does not notice. A task stays where it
-/// is if it has asked for that, while a helper makes a system call for it, or while it has
-/// children, open files or mapped files. Then the error says so, and so does `upcall pvm ps`. Tasks
-/// move within one machine on one host (docs/reference/moving.md).
+/// is if it has asked for that, while it waits for a file or socket or a helper makes a system call
+/// for it, or while it has children or mapped files. Then the error says so, and so does
+/// `upcall pvm ps`. Tasks move within one machine on one host (docs/reference/moving.md).
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall pvm move t40002 1\n  upcall pvm move t40002 1 --machine 4711"
@@ -209,7 +209,10 @@ struct PvmMoveArgs {
     #[arg(value_name = "TID")]
     task: String,
     /// The rank of the process, from 0, as `upcall pvm ps` shows it after the process's number.
-    #[arg(value_name = "RANK", value_parser = clap::value_parser!(u32).range(..MOST_PROCESSES as i64))]
+    #[arg(
+        value_name = "RANK",
+        value_parser = clap::value_parser!(u32).range(..i64::from(MOST_PROCESSES))
+    )]
     rank: u32,
     #[command(flatten)]
     which: Which,

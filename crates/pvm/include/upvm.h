@@ -18,7 +18,8 @@ extern "C" {
 #endif
 
 /* Moves a task to the process of this rank, from 0. Tid 0 is the caller. Waits until the task runs
- * there, or is refused, for at most about 5 s. The task goes on in either case.
+ * there, or is refused: at most about 5 s, and longer for a large task. The task goes on in either
+ * case.
  *
  * Returns 0 also if the task is there already. PvmNoTask: there is no such task, or it has ended.
  * PvmNoHost: there is no such process. PvmDenied: something keeps the task in its process, and the

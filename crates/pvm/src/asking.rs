@@ -11,6 +11,9 @@ use upcall_directory::names;
 use upcall_os::socket::{Connection, Received};
 use upcall_ulp::slot::UlpSlot;
 
+/// Maximum time that a move may take, for the one who asks for it.
+const MOVES: Duration = Duration::from_secs(300);
+
 /// Why a request to a machine failed.
 #[non_exhaustive]
 pub enum MachineRequestError {
@@ -51,6 +54,8 @@ pub enum MachineRequestError {
     Silent {
         /// The machine.
         machine: u32,
+        /// The time that was waited.
+        within: Duration,
     },
     /// The machine refuses the request.
     Refused {
@@ -103,12 +108,12 @@ impl fmt::Display for MachineRequestError {
             }
             Self::Folder(error) => error.fmt(f),
             Self::Gone { machine } => write!(f, "machine {machine} has just ended"),
-            Self::Silent { machine } => write!(
+            Self::Silent { machine, within } => write!(
                 f,
                 "machine {machine} did not reply within {} s: it is stopped, or in a system call \
                  for one of its tasks; try again, or end it by `upcall pvm halt --machine \
                  {machine}`",
-                PATIENCE.as_secs()
+                within.as_secs()
             ),
             Self::Refused { machine, reason } => write!(f, "machine {machine} refuses: {reason}"),
             Self::Connection { machine, error } => write!(f, "asking machine {machine}: {error}"),
@@ -118,7 +123,7 @@ impl fmt::Display for MachineRequestError {
 
 upcall_os::error_debug!(MachineRequestError {
     None { folder }, NoMachine { machine, others }, Which { what, machines },
-    NoTask { tid, machines }, Folder(error), Gone { machine }, Silent { machine },
+    NoTask { tid, machines }, Folder(error), Gone { machine }, Silent { machine, within },
     Refused { machine, reason }, Connection { machine, error },
 });
 
@@ -167,7 +172,7 @@ impl MachineConnection {
                 Ok(answer) => Ok(Some(answer)),
             },
             Received::Closed => Ok(None),
-            Received::Nothing => Err(MachineRequestError::Silent { machine }),
+            Received::Nothing => Err(MachineRequestError::Silent { machine, within: time }),
         }
     }
 }
@@ -286,7 +291,7 @@ pub fn signal(machine: Option<u32>, tid: Tid, number: i32) -> Result<(), Machine
 
 /// Moves a task to the process of this rank, and returns when it runs there.
 ///
-/// Waits for at most 10 s. The task goes on, where it was or in the other process, whatever the
+/// Waits for at most 300 s. The task goes on, where it was or in the other process, whatever the
 /// result.
 ///
 /// # Errors
@@ -298,8 +303,8 @@ pub fn move_task(
 ) -> Result<MoveCost, MachineRequestError> {
     let (machine, socket) = with(tid, machine)?;
     let ask = MachineRequest::Move { tid: tid.number(), rank };
-    // A move takes at most 5 s.
-    match MachineConnection::begin(machine, &socket, ask)?.hear_within(2 * PATIENCE)? {
+    // A large task is copied before it stops, which takes time.
+    match MachineConnection::begin(machine, &socket, ask)?.hear_within(MOVES)? {
         Some(MachineReply::Moved(cost)) => Ok(cost),
         Some(MachineReply::Done(_)) => {
             Err(MachineRequestError::NoTask { tid, machines: vec![machine] })

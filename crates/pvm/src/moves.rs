@@ -257,6 +257,19 @@ impl<M: Clone, E> Moves<M, E> {
         result
     }
 
+    /// Records that an errand for a task of this process has arrived, with this Lamport time. Then
+    /// the errand is carried out, unless it must wait ([`waits`](Self::waits)).
+    pub fn errand_came(&mut self, tid: Tid, stamp: u64, effects: &mut Vec<MoveEffect<M, E>>) {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        self.leaving.errand_came(tid, stamp, out);
+    }
+
+    /// Returns `true` if messages for a task of this process wait until others have marked. Errands
+    /// that arrive meanwhile must wait, too, because they may have been caused by those messages.
+    pub fn waits(&self, tid: Tid) -> bool {
+        self.arriving.waits(tid) || self.leaving.waits(tid, &self.peers)
+    }
+
     /// Records that a task of this process has ended here. The first process is notified by the
     /// driver, and calls [`ended`](Self::ended).
     pub fn ended_here(&mut self, tid: Tid) {

@@ -273,6 +273,9 @@ pub(crate) fn pack(
         + 1;
     let blocks = blocks.into_iter().enumerate().map(|(at, block)| (at as u32, block, 0)).collect();
     let are_read = are_read && pages.runs().len() <= MOST_RUNS;
+    if !are_read && !ulp.descriptors.is_empty() {
+        return Ok(None);
+    }
     let count = if are_read { Some(1) } else { u32::try_from(count).ok() };
     let count = count.ok_or(io::ErrorKind::OutOfMemory)?;
     let parts = PackedParts { are_read, pages, page_parts, blocks, message: (0, 0), count };
@@ -398,14 +401,14 @@ pub(crate) struct FillingTask {
 
 /// The reason why a part was not taken.
 #[derive(Debug)]
-pub(crate) enum NotFilled {
+pub(crate) enum FillError {
     /// The task cannot run here.
     Refused(Refusal),
     /// The kernel does not let this process read the other one's memory.
     Unreadable,
 }
 
-impl From<Refusal> for NotFilled {
+impl From<Refusal> for FillError {
     fn from(why: Refusal) -> Self {
         Self::Refused(why)
     }
@@ -414,13 +417,13 @@ impl From<Refusal> for NotFilled {
 /// Returns `true` if the kernel does not let this process read the other one's memory.
 pub(crate) fn is_unreadable(why: &NotArrived) -> bool {
     let NotArrived::Memory { error, .. } = why else { return false };
-    matches!(not_read(error), NotFilled::Unreadable)
+    matches!(not_read(error), FillError::Unreadable)
 }
 
 /// What a failed attempt to read another process's memory means.
-fn not_read(error: &io::Error) -> NotFilled {
+fn not_read(error: &io::Error) -> FillError {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-        Some(rustix::io::Errno::PERM | rustix::io::Errno::NOSYS) => NotFilled::Unreadable,
+        Some(rustix::io::Errno::PERM | rustix::io::Errno::NOSYS) => FillError::Unreadable,
         _ if error.kind() == io::ErrorKind::OutOfMemory => Refusal::Memory.into(),
         _ => Refusal::Damaged.into(),
     }
@@ -502,8 +505,8 @@ impl FillingTask {
     /// Takes the next part, from this process.
     ///
     /// # Errors
-    /// See [`NotFilled`]. Nothing of the part was taken.
-    pub(crate) fn fill(&mut self, process: u32, bytes: &[u8]) -> Result<(), NotFilled> {
+    /// See [`FillError`]. Nothing of the part was taken.
+    pub(crate) fn fill(&mut self, process: u32, bytes: &[u8]) -> Result<(), FillError> {
         self.bytes += bytes.len() as u64;
         let (head, contents) = postcard::take_from_bytes(bytes).map_err(|_| Refusal::Damaged)?;
         match head {
@@ -518,10 +521,14 @@ impl FillingTask {
         process: u32,
         pages: &[PageRun],
         inbox: &[(MessageHead, u64, u64)],
-    ) -> Result<(), NotFilled> {
+    ) -> Result<(), FillError> {
         self.ulp.pull(process, pages).map_err(|why| match &why {
             NotArrived::Memory { error, .. } => not_read(error),
             why => refusal(why).into(),
+        })?;
+        self.ulp.take_descriptors(process).map_err(|error| match not_read(&error) {
+            FillError::Refused(_) => Refusal::Descriptors.into(),
+            why => why,
         })?;
         for one in self.blocks.iter_mut().filter(|one| one.next.is_some()) {
             one.block.pull(process).map_err(|error| not_read(&error))?;

@@ -41,6 +41,8 @@ pub(crate) struct Transit {
     pub(crate) carries_out: bool,
     /// Errands for tasks of this process, to be done after all effects.
     pub(crate) errands: VecDeque<ControlMessage>,
+    /// Errands for tasks of this process whose messages wait for the marks of a move.
+    pub(crate) waiting: Vec<(Tid, ControlMessage)>,
     /// The seats of tasks here whose messages are kept.
     pub(crate) seats: HashMap<Tid, u32>,
     /// Tasks that are to stop, and how often each had run when it was tried last.
@@ -122,6 +124,7 @@ impl Transit {
             effects: VecDeque::new(),
             carries_out: false,
             errands: VecDeque::new(),
+            waiting: Vec::new(),
             seats: HashMap::new(),
             stopping: Vec::new(),
             stopped: HashMap::new(),
@@ -150,6 +153,21 @@ impl Transit {
         self.moves.is_moving(tid)
     }
 
+    /// Returns the control message, unless it is an errand that must wait for messages.
+    pub(crate) fn after_messages(&mut self, control: ControlMessage) -> Option<ControlMessage> {
+        let tid = errand_for(&control).filter(|tid| self.moves.waits(*tid));
+        let Some(tid) = tid else { return Some(control) };
+        self.waiting.push((tid, control));
+        None
+    }
+
+    /// Lets the errands go on that need not wait any more.
+    pub(crate) fn let_errands_go(&mut self) {
+        let moves = &self.moves;
+        let go = self.waiting.extract_if(.., |(tid, _)| !moves.waits(*tid));
+        self.errands.extend(go.map(|(_, errand)| errand));
+    }
+
     /// Returns `true` if this process takes part in no move.
     pub(crate) fn is_quiet(&self) -> bool {
         self.moves.is_quiet() && self.copies.is_empty()
@@ -170,5 +188,15 @@ impl Transit {
     pub(crate) fn leaving(&self) -> impl Iterator<Item = &Task> {
         let leaves = |one: &&StoppedTask| one.leaves.is_some();
         self.stopped.values().filter(leaves).map(|one| &*one.task)
+    }
+}
+
+/// The task that an errand is for. `None`: the control message is no errand.
+pub(crate) fn errand_for(control: &ControlMessage) -> Option<Tid> {
+    match control {
+        ControlMessage::Answer { tid, .. }
+        | ControlMessage::Kill { tid }
+        | ControlMessage::Signal { tid, .. } => Tid::of(*tid),
+        _ => None,
     }
 }

@@ -120,7 +120,7 @@ const PINS: [(&str, Option<&str>); 4] = [
     ("waits", None),
     ("wish", Some("it has asked not to be moved")),
     ("child", Some("it has child processes")),
-    ("file", Some("it has a descriptor that cannot move")),
+    ("descriptor", Some("it has a descriptor that cannot move")),
 ];
 
 #[test]

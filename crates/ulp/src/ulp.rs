@@ -309,7 +309,7 @@ impl Ulp {
 
     /// Address of the table.
     #[inline]
-    fn table(&self) -> u64 {
+    pub(crate) fn table(&self) -> u64 {
         // SAFETY: the ULP does not run, so nothing else uses its context.
         unsafe { (*self.context()).table }
     }

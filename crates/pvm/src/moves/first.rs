@@ -18,8 +18,9 @@
 //! **One move at a time.** The next move of a task begins when the last one is over. Then no
 //! process keeps anything of it, and no mark of it is under way.
 //!
-//! Errands (answers, signals, the end) go from the first process to the task's process. While a
-//! task moves they wait here, and follow the decision to the process that it names.
+//! Errands (answers, signals, the end) go from the first process to the task's process. Once a move
+//! is announced they wait here, and follow the decision to the process that it names. Before that
+//! they must not wait: messages that they have caused still go to the old process.
 
 use super::message::{MoveEffect, MoveMessage, NotMoved, Pin, Refusal};
 use super::roles::{Peers, RoleOutput};
@@ -262,7 +263,7 @@ impl<E> Deciding<E> {
         out: &mut RoleOutput<'_, M, E>,
     ) {
         match self.open.get_mut(&tid) {
-            Some(open) if !matches!(open.phase, MovePhase::Settled { .. }) => {
+            Some(open) if open.phase == MovePhase::Announced => {
                 open.errands.push(errand);
                 if open.errands.len() > MOST_ERRANDS {
                     self.abort(tid, NotMoved::Full, peers, out);

@@ -12,6 +12,7 @@ use crate::report::report_line;
 use crate::services::Effect;
 use crate::task::{TaskMessage, TaskState};
 use crate::tid::Tid;
+use crate::transit::errand_for;
 use crate::wire::{Packet, PacketReader};
 use std::path::Path;
 use upcall_message::{Rank, SendError};
@@ -81,7 +82,12 @@ impl Node {
     fn came(&mut self, Stamped { stamp, came }: Stamped) {
         match came {
             RemoteArrival::Message(from, message) => self.arrived(from, stamp, message),
-            RemoteArrival::Control(from, control) => self.heard(from, *control),
+            RemoteArrival::Control(from, control) => {
+                if let Some(tid) = errand_for(&control) {
+                    self.errand_came(tid, stamp);
+                }
+                self.heard(from, *control);
+            }
             RemoteArrival::Packed(from, packed) => self.packed(from, packed.0, packed.1),
         }
     }
@@ -220,6 +226,7 @@ impl Node {
     }
 
     pub(super) fn heard(&mut self, from: Rank, control: ControlMessage) {
+        let Some(control) = self.moving.after_messages(control) else { return };
         match control {
             ControlMessage::Move(message) => self.heard_move(from, message),
             ControlMessage::HasBlocks { tid, epoch, blocks } => {

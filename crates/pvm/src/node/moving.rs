@@ -3,7 +3,8 @@
 //! The state machine decides, and this carries out its effects: all of them, in their order, before
 //! anything else is handled. What the driver answers while it carries out an effect comes before
 //! the later effects. Errands for tasks of this process (answers, signals, ends) come after them,
-//! since services may send messages because of an errand.
+//! since services may send messages because of an errand. An errand also waits while messages for
+//! its task wait for marks: those may have caused it.
 //!
 //! # Where a task is
 //! ```text
@@ -76,6 +77,7 @@ impl Node {
                 self.carry_out(effect);
             }
             self.moving.carries_out = false;
+            self.moving.let_errands_go();
             let Some(errand) = self.moving.errands.pop_front() else { return };
             self.heard(self.places.rank(), errand);
         }
@@ -145,6 +147,11 @@ impl Node {
         };
         self.drive(|moves, effects| moves.heard(from, message, effects));
         ready.into_iter().for_each(|tid| self.learn_rank(tid));
+    }
+
+    /// Records that the first process has sent an errand for a task.
+    pub(super) fn errand_came(&mut self, tid: Tid, stamp: u64) {
+        self.drive(|moves, effects| moves.errand_came(tid, stamp, effects));
     }
 
     /// In the first process: learns where a task runs after a move may have been decided.
@@ -267,6 +274,8 @@ impl Node {
         let task = self.tasks.get_mut(seat as usize)?.take()?;
         self.live -= 1;
         self.awaiting.retain(|one| *one != seat);
+        // A task may come and go many times before its timers are due.
+        self.timers.retain(|Reverse((_, of))| *of != seat);
         // Another task may get this seat.
         if self.folder_of == seat && task.folder.is_some() {
             self.go_home();

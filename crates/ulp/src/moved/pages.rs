@@ -1,6 +1,6 @@
 //! The contents of a ULP's memory that a fresh mapping would not have.
 
-use super::{PageRun, UlpMapping};
+use super::state::{PageRun, UlpMapping};
 use crate::layout::PAGE;
 use crate::ulp::Ulp;
 use serde::{Deserialize, Serialize};

@@ -6,22 +6,13 @@
 //! read ([`allow_readers`]). Where it is refused, the contents have to be sent.
 
 use super::arriving::{ArrivingUlp, NotArrived, find, unfit};
+use super::state::PageRun;
 use crate::blocks::{Block, twins::NotFilled};
 use crate::layout::PAGE;
-use serde::{Deserialize, Serialize};
 use std::io;
 
 /// Maximum number of ranges for one call of the kernel (`UIO_MAXIOV`).
 const RANGES: usize = 1024;
-
-/// Pages of a ULP, by their addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PageRun {
-    /// The first address.
-    pub start: u64,
-    /// The end.
-    pub end: u64,
-}
 
 /// Allows the process with this number and its descendants to read this process's memory, where
 /// Yama would allow that only to parents.

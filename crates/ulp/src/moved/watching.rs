@@ -9,8 +9,8 @@
 //! Watched is anonymous memory. The pages of the program's file that the ULP has written are few,
 //! and are always copied after the stop.
 
-use super::pages::{PageScan, own_pages};
-use super::{PageRun, UlpMapping, UlpPages, UlpState};
+use super::pages::{PageScan, UlpPages, own_pages};
+use super::state::{PageRun, UlpMapping, UlpState};
 use crate::ulp::Ulp;
 use std::fs::File;
 use std::io;

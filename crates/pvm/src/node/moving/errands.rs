@@ -68,6 +68,8 @@ impl Node {
         let now = self.moving.since.elapsed();
         if self.moving.moves.next_end().is_some_and(|end| end <= now) {
             self.drive(|moves, effects| moves.tick(now, effects));
+            let next = self.moving.moves.next_end().map(|end| self.moving.since + end);
+            next.into_iter().for_each(|next| self.at(next, NOBODY));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::super::Node;
 use crate::moves::{self, Refusal, TakenMessages};
 use crate::packed::{
-    FillingTask, NotFilled, PackedFolder, PackedHead, PackedParts, PackedTask, SentBlock,
+    FillError, FillingTask, PackedFolder, PackedHead, PackedParts, PackedTask, SentBlock,
     kept_head, pack,
 };
 use crate::remote::ControlMessage;
@@ -159,8 +159,8 @@ impl Node {
         match entering.task.fill(process, bytes) {
             Ok(()) if entering.task.is_whole() => self.finish(tid),
             Ok(()) => {}
-            Err(NotFilled::Refused(why)) => self.refuse(tid, why),
-            Err(NotFilled::Unreadable) => {
+            Err(FillError::Refused(why)) => self.refuse(tid, why),
+            Err(FillError::Unreadable) => {
                 self.tell(from, ControlMessage::SendContents { tid, epoch });
             }
         }

@@ -1,6 +1,6 @@
-/* A block that several tasks hold, in one process and in others: whoever packs again changes
- * nothing for the others, wherever each of them has been. Task 0 directs, task 1 has cast the
- * block, and the others have received it. */
+/* A block that several tasks hold, in one process and in others. A task that packs again changes
+ * nothing for the others, also after moves. Task 0 directs, task 1 has cast the block, and the
+ * others have received it. */
 
 #include "moves.h"
 

@@ -1,6 +1,6 @@
 /* What a task keeps when it is moved to and fro. Task 0 directs and moves, task 1 is moved and
  * checks all that it has, and task 2 is its partner in another process. The director is in a third
- * one, since it must run while the subject computes. */
+ * one, since it must run while the subject computes. With an argument the subject is large, too. */
 
 #include "moves.h"
 #include <signal.h>
@@ -399,7 +399,7 @@ static void moves(int count)
         move();
 }
 
-static void direct(void)
+static void direct(int has_large)
 {
     int value = 0;
     processes[0] = process_of(subject);
@@ -419,11 +419,13 @@ static void direct(void)
         done();
     }
     send_int(partner, ORDER, 4);
-    tell(LARGE, 0);
-    done();
-    moves(2);
-    tell(LARGE, 0);
-    done();
+    if (has_large) {
+        tell(LARGE, 0);
+        done();
+        moves(2);
+        tell(LARGE, 0);
+        done();
+    }
     move_during(SLEEP);
     move_during(LIMITED);
     tell(COMPUTE, 0);
@@ -480,13 +482,13 @@ int main(int argc, char **argv)
     int *all;
     me = pvm_mytid();
     program = argv[0];
-    if (argc > 1)
+    if (argc > 1 && !strcmp(argv[1], "child"))
         return child();
     if (pvm_siblings(&all) != 3)
         return 2;
     director = all[0], subject = all[1], partner = all[2];
     if (me == director)
-        direct();
+        direct(argc > 1);
     else if (me == subject)
         be_subject();
     else

@@ -35,7 +35,7 @@ __attribute__((unused)) static void move_to(int tid, int rank)
     char command[512], text[512] = "";
     snprintf(command, sizeof command, "\"$UPCALL\" pvm move t%x %d --machine %d 2>&1", tid, rank,
              (int)getppid());
-    for (int try = 0; try < 20; try++) {
+    for (int try = 0; try < 200; try++) {
         FILE *from = popen(command, "r");
         text[from ? fread(text, 1, sizeof text - 1, from) : 0] = 0;
         if ((from && pclose(from) == 0) || (try > 0 && strstr(text, "in that process already")))

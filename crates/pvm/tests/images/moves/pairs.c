@@ -1,5 +1,6 @@
-/* Tasks that exchange numbered messages, each with each, until one of them is signalled. Processes
- * are killed or stopped meanwhile. What a task has sent has arrived when its last message has. */
+/* Tasks that exchange numbered messages, each with each, until one of them is signalled. Some
+ * processes are killed or stopped at that time. All that a task has sent has arrived when its last
+ * message has. */
 
 #include "moves.h"
 #include <signal.h>
