@@ -148,6 +148,11 @@ impl Machine {
         self.used = Some(ranks).filter(|ranks| !ranks.is_empty());
     }
 
+    /// Returns `true` if each task has a process of its own.
+    pub(crate) fn keeps_apart(&self) -> bool {
+        self.place == TaskPlacement::Alone
+    }
+
     /// Returns `true` if there are no tasks and none are being started.
     pub(crate) fn is_over(&self) -> bool {
         self.tasks.is_empty() && self.requests.is_empty()

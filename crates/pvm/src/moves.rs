@@ -265,7 +265,7 @@ impl<M: Clone, E> Moves<M, E> {
     }
 
     /// Returns `true` if messages for a task of this process wait until others have marked. Errands
-    /// that arrive meanwhile must wait, too, because they may have been caused by those messages.
+    /// for the task must then wait, too, because those messages may have caused them.
     pub fn waits(&self, tid: Tid) -> bool {
         self.arriving.waits(tid) || self.leaving.waits(tid, &self.peers)
     }

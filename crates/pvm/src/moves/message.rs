@@ -186,6 +186,8 @@ pub enum NotMoved {
     Full,
     /// The move was cancelled.
     Cancelled,
+    /// Each task of the machine has a process of its own.
+    Apart,
 }
 
 impl fmt::Display for Pin {
@@ -232,6 +234,7 @@ impl fmt::Display for NotMoved {
             Self::Killed => f.write_str("the task is being killed"),
             Self::TimedOut => f.write_str("a process did not answer in time; the task goes on"),
             Self::Full => f.write_str("too many messages for the task waited; the task goes on"),
+            Self::Apart => f.write_str("--as-processes gives each task a process of its own"),
             Self::Cancelled => f.write_str("the move was cancelled; the task goes on"),
         }
     }

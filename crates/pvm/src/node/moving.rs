@@ -39,6 +39,7 @@ use crate::shown::MoveCost;
 use crate::task::{Task, TaskMessage, TaskState, pin_of};
 use crate::tid::Tid;
 use crate::transit::{NodeEffect, StoppedTask};
+use std::cmp::Reverse;
 use std::time::Duration;
 use upcall_message::Rank;
 use upcall_ulp::NotTaken;

@@ -12,6 +12,7 @@ use crate::shown::MoveCost;
 use crate::tid::Tid;
 use crate::transit::MoveAsker;
 use crate::wire::{Packet, PacketReader};
+use std::cmp::Reverse;
 use std::time::Instant;
 use upcall_message::Rank;
 
@@ -35,6 +36,9 @@ impl Node {
         let begun = Instant::now();
         let from = self.moving.moves.rank(tid);
         self.moving.askers.insert(number, (asker, begun, from));
+        if self.machine.as_ref().is_some_and(Machine::keeps_apart) {
+            return self.report_move(number, tid, Err(NotMoved::Apart));
+        }
         self.at(begun + MoveLimits::default().within, NOBODY);
         self.drive(|moves, effects| moves.request(number, tid, to, now, effects));
     }
@@ -101,6 +105,8 @@ impl Node {
         if let (Ok(rank), Some(from)) = (result, from) {
             self.note_move(tid, from, rank, cost);
         }
+        let end = begun + MoveLimits::default().within;
+        self.timers.retain(|Reverse(timer)| *timer != (end, NOBODY));
         match asker {
             MoveAsker::Visitor(visitor) => visitor.answer(&match result {
                 Ok(_) => MachineReply::Moved(cost),
@@ -132,7 +138,7 @@ fn code_of(why: NotMoved) -> i32 {
         NotMoved::NoTask | NotMoved::Ended | NotMoved::Killed => error::NO_TASK,
         NotMoved::NoProcess => error::NO_HOST,
         NotMoved::Lost => error::HOST_FAIL,
-        NotMoved::Pinned(_) => error::DENIED,
+        NotMoved::Pinned(_) | NotMoved::Apart => error::DENIED,
         NotMoved::UnderWay
         | NotMoved::TooMany
         | NotMoved::Refused(_)
