@@ -143,14 +143,14 @@ impl Machine {
         self
     }
 
-    /// Returns `true` if each task has a process of its own.
-    pub(crate) fn keeps_apart(&self) -> bool {
-        self.place == TaskPlacement::Alone
-    }
-
     /// From now on, tasks start only in these processes, unless none is named.
     pub(crate) fn start_only_in(&mut self, ranks: Vec<Rank>) {
         self.used = Some(ranks).filter(|ranks| !ranks.is_empty());
+    }
+
+    /// Returns `true` if each task has a process of its own.
+    pub(crate) fn keeps_apart(&self) -> bool {
+        self.place == TaskPlacement::Alone
     }
 
     /// Returns `true` if there are no tasks and none are being started.

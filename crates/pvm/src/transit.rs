@@ -148,6 +148,11 @@ impl Transit {
         self.seats.get(&tid).copied()
     }
 
+    /// In the first process: returns `true` if a move of this task is not over.
+    pub(crate) fn is_moving(&self, tid: Tid) -> bool {
+        self.moves.is_moving(tid)
+    }
+
     /// Returns the control message, unless it is an errand that must wait for messages.
     pub(crate) fn after_messages(&mut self, control: ControlMessage) -> Option<ControlMessage> {
         let tid = errand_for(&control).filter(|tid| self.moves.waits(*tid));
@@ -161,11 +166,6 @@ impl Transit {
         let moves = &self.moves;
         let go = self.waiting.extract_if(.., |(tid, _)| !moves.waits(*tid));
         self.errands.extend(go.map(|(_, errand)| errand));
-    }
-
-    /// In the first process: returns `true` if a move of this task is not over.
-    pub(crate) fn is_moving(&self, tid: Tid) -> bool {
-        self.moves.is_moving(tid)
     }
 
     /// Returns `true` if this process takes part in no move.

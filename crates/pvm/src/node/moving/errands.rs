@@ -102,11 +102,11 @@ impl Node {
         let mut cost = self.moving.costs.remove(&tid).unwrap_or_default();
         let Some((asker, begun, from)) = self.moving.askers.remove(&number) else { return };
         cost.total = begun.elapsed();
-        let end = begun + MoveLimits::default().within;
-        self.timers.retain(|Reverse(timer)| *timer != (end, NOBODY));
         if let (Ok(rank), Some(from)) = (result, from) {
             self.note_move(tid, from, rank, cost);
         }
+        let end = begun + MoveLimits::default().within;
+        self.timers.retain(|Reverse(timer)| *timer != (end, NOBODY));
         match asker {
             MoveAsker::Visitor(visitor) => visitor.answer(&match result {
                 Ok(_) => MachineReply::Moved(cost),
