@@ -32,6 +32,7 @@ use upcall_message::Rank;
 use upcall_ulp::twins::{Adopted, BlockName};
 use upcall_ulp::{
     ArrivingUlp, Block, Image, NotArrived, PIECE, PageRun, PageSum, Ulp, UlpPages, UlpState,
+    UlpWrites,
 };
 
 /// What comes before the contents of each message about a task that moves.
@@ -217,14 +218,25 @@ pub(crate) struct PackedParts {
     /// The next message of the inbox, and the offset of its next piece.
     message: (usize, usize),
     count: u32,
+    /// The watch ends after the move, since its end takes time.
+    _writes: Option<UlpWrites>,
+}
+
+/// What a copy of a task lacks that was made before the stop.
+#[derive(Debug)]
+pub(crate) struct CopiedPages {
+    /// The pages that it does not have.
+    pub(crate) pages: UlpPages,
+    /// The pages that it has to drop.
+    pub(crate) gone: Vec<PageRun>,
+    pub(crate) writes: UlpWrites,
 }
 
 /// Maximum number of ranges of pages that are named in one message.
 const MOST_RUNS: usize = 16 << 10;
 
 /// Packs a stopped task, whose ULP has this state. `are_read` says that the new process reads the
-/// contents itself. `copied` are the pages that a copy does not have, and the pages that it has to
-/// drop.
+/// contents itself.
 ///
 /// Blocks that others here hold, too, are shared from now on. `owner_of` names the process in whose
 /// arena a block is. Returns `None` if the task does something with which it cannot move.
@@ -234,14 +246,14 @@ pub(crate) fn pack(
     folder: Option<PackedFolder>,
     owner_of: impl Fn(&Block) -> Rank,
     are_read: bool,
-    copied: Option<(UlpPages, Vec<PageRun>)>,
+    copied: Option<CopiedPages>,
 ) -> io::Result<Option<(PackedTask, PackedParts)>> {
     let now = Instant::now();
     let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
     let has_copy = copied.is_some();
-    let (pages, gone) = match copied {
-        Some(copied) => copied,
-        None => (task.ulp.pages(&ulp)?, Vec::new()),
+    let (pages, gone, writes) = match copied {
+        Some(CopiedPages { pages, gone, writes }) => (pages, gone, Some(writes)),
+        None => (task.ulp.pages(&ulp)?, Vec::new(), None),
     };
     let (mut blocks, mut handles) = (Vec::<Block>::new(), Vec::new());
     for held in task.held.slots() {
@@ -280,7 +292,15 @@ pub(crate) fn pack(
     }
     let count = if are_read { Some(1) } else { u32::try_from(count).ok() };
     let count = count.ok_or(io::ErrorKind::OutOfMemory)?;
-    let parts = PackedParts { are_read, pages, page_parts, blocks, message: (0, 0), count };
+    let parts = PackedParts {
+        are_read,
+        pages,
+        page_parts,
+        blocks,
+        message: (0, 0),
+        count,
+        _writes: writes,
+    };
     let packed = PackedTask {
         ulp,
         program: task.program.clone().into(),

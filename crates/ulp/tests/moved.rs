@@ -245,7 +245,8 @@ fn pages_that_a_program_writes_are_found_while_it_runs() {
     assert!(has(&left, 5) && has(&left, 9) && !has(&left, 0) && !has(&left, 6), "{left:?}");
     assert!(has(&gone, 0) && bytes(&gone) == 4096, "{gone:?}");
     // Pages do not show whether mappings are others than before.
-    let writes = ulp.watch(&state).unwrap();
+    drop(writes);
+    let mut writes = ulp.watch(&state).unwrap();
     let mut other = state.clone();
     other.mappings.pop();
     assert!(writes.finish(&ulp, &other, &[]).is_err());

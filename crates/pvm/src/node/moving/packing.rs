@@ -3,8 +3,8 @@
 use super::super::Node;
 use crate::moves::{self, Refusal, TakenMessages};
 use crate::packed::{
-    FillError, FillingTask, PackedFolder, PackedHead, PackedParts, PackedTask, SentBlock,
-    kept_head, pack,
+    CopiedPages, FillError, FillingTask, PackedFolder, PackedHead, PackedParts, PackedTask,
+    SentBlock, kept_head, pack,
 };
 use crate::remote::ControlMessage;
 use crate::task::TaskMessage;
@@ -12,7 +12,7 @@ use crate::tid::Tid;
 use crate::transit::{EnteringTask, StoppedTask, WatchedTask};
 use std::os::fd::{AsRawFd, OwnedFd};
 use upcall_message::Rank;
-use upcall_ulp::{Block, PageRun, UlpPages, UlpState, twins};
+use upcall_ulp::{Block, UlpState, twins};
 
 /// Names a folder by its path, and by what it is.
 fn packed_folder(folder: &OwnedFd) -> Option<PackedFolder> {
@@ -45,21 +45,17 @@ impl Node {
         pack(task, state, folder, |block| self.owner(block), are_read, copied).ok().flatten()
     }
 
-    /// The pages that the new process's copy of a task does not have, and those that it has to
-    /// drop. `None`: there is no copy.
-    fn copied(
-        &mut self,
-        tid: Tid,
-        seat: u32,
-        state: &UlpState,
-    ) -> Option<(UlpPages, Vec<PageRun>)> {
-        let WatchedTask { epoch, to, writes, left, .. } = self.moving.watched.remove(&tid)?;
+    /// What the new process's copy of a task lacks. `None`: there is no copy.
+    fn copied(&mut self, tid: Tid, seat: u32, state: &UlpState) -> Option<CopiedPages> {
+        let WatchedTask { epoch, to, mut writes, left, .. } = self.moving.watched.remove(&tid)?;
         let task = self.tasks[seat as usize].as_deref()?;
-        let copied = writes.finish(&task.ulp, state, &left).ok();
-        if copied.is_none() {
-            self.tell(to, ControlMessage::DropPages { tid, epoch });
+        match writes.finish(&task.ulp, state, &left) {
+            Ok((pages, gone)) => Some(CopiedPages { pages, gone, writes }),
+            Err(_) => {
+                self.tell(to, ControlMessage::DropPages { tid, epoch });
+                None
+            }
         }
-        copied
     }
 
     /// Returns `true` if another process can read this one's memory, as far as is known.
