@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_message::{
     Event, Group, GroupBuilder, Handlers, JoinError, Kind, Message as Arrived, Payload, Rank,
     SendError, Writer,
@@ -272,8 +272,8 @@ fn count(cell: &Cell<u64>) {
 
 /// Number of polls before a wait blocks.
 const LOOKS: u32 = 300;
-/// The same while a task moves: some hundred microseconds.
-const MOVE_LOOKS: u32 = 10_000;
+/// Maximum time for which a wait polls while a task moves.
+const MOVE_LOOK: Duration = Duration::from_millis(1);
 
 /// Maximum time that a send waits for room before arrived messages are taken. The receiver may
 /// itself wait for room here.
@@ -462,12 +462,17 @@ impl MachineLink {
     /// arrives in that time, and blocking costs more than everything else about a message. While a
     /// task moves, which is then stopped for as long as that takes, it polls for longer.
     pub(crate) fn wait(&self, within: Option<Duration>, moves: bool) -> bool {
-        let looks = if moves { MOVE_LOOKS } else { LOOKS };
-        for _ in 0..if self.is_alone { looks } else { 0 } {
-            if self.group.available() {
-                return true;
+        let begun = moves.then(Instant::now);
+        while self.is_alone {
+            for _ in 0..LOOKS {
+                if self.group.available() {
+                    return true;
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
+            if begun.is_none_or(|begun| begun.elapsed() > MOVE_LOOK) {
+                break;
+            }
         }
         self.group.wait(within)
     }

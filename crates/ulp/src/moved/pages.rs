@@ -216,6 +216,8 @@ impl PageScan {
     const FILE: u64 = 1 << 2;
     const PRESENT: u64 = 1 << 3;
     const SWAPPED: u64 = 1 << 4;
+    /// The page was written since it was protected.
+    pub(super) const WRITTEN: u64 = 1 << 1;
 
     /// The pages of a mapping that are neither absent nor the file's.
     fn own(all: PageRun) -> Self {
@@ -232,39 +234,51 @@ impl PageScan {
     /// The pages of watched memory that were written since they were protected. Protects them
     /// again.
     pub(super) fn written(all: PageRun) -> Self {
-        const WRITTEN: u64 = 1 << 1;
         const PROTECT: u64 = 1 << 0;
-        Self { flags: PROTECT, all_of: WRITTEN, inverted: 0, ..Self::own(all) }
+        Self { flags: PROTECT, all_of: Self::WRITTEN, inverted: 0, ..Self::own(all) }
     }
 
-    /// Adds the pages to `found`, in one call for each few hundred ranges. Nothing is read for
-    /// absent pages.
+    /// All pages of watched memory that are neither absent nor the file's. Those that were written
+    /// since they were protected are told apart from the others.
+    pub(super) fn own_and_written(all: PageRun) -> Self {
+        Self { returned: Self::WRITTEN, ..Self::own(all) }
+    }
+
+    /// Adds the pages to `found`. See [`each`](Self::each).
     ///
     /// # Errors
-    /// The kernel does not know the call, or refuses. Nothing has been added then.
-    pub(super) fn run(mut self, map: &File, found: &mut Vec<PageRun>) -> io::Result<()> {
+    /// As with [`each`](Self::each). Nothing has been added then.
+    pub(super) fn run(self, map: &File, found: &mut Vec<PageRun>) -> io::Result<()> {
+        let before = found.len();
+        let add = |run: PageRun, _| match found[before..].last_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => found.push(run),
+        };
+        self.each(map, add).inspect_err(|_| found.truncate(before))
+    }
+
+    /// Passes the pages to `add`, in ascending order, with what is returned of their kind. There is
+    /// one call of the kernel for each few hundred ranges, and nothing is read for absent pages.
+    ///
+    /// # Errors
+    /// The kernel does not know the call, or refuses.
+    pub(super) fn each(mut self, map: &File, mut add: impl FnMut(PageRun, u64)) -> io::Result<()> {
         const PAGEMAP_SCAN: u64 = 0xC060_6610;
         const ROOM: usize = 256;
         let mut ranges = [[0_u64; 3]; ROOM];
-        let before = found.len();
         self.size = size_of::<Self>() as u64;
         (self.found, self.room) = (ranges.as_mut_ptr().addr() as u64, ROOM as u64);
-        self.returned = Self::PRESENT;
+        self.returned = if self.returned == 0 { Self::PRESENT } else { self.returned };
         while self.start < self.end {
             ranges.as_mut_ptr().expose_provenance();
             // SAFETY: the kernel writes at most `room` entries to `ranges`, and the end to `self`,
             // both of which are local variables.
             let count = unsafe { libc::ioctl(map.as_raw_fd(), PAGEMAP_SCAN, &raw mut self) };
             if count < 0 || self.walk_end <= self.start {
-                found.truncate(before);
                 return Err(io::Error::last_os_error());
             }
-            let new = ranges[..count as usize].iter();
-            for [start, end, _] in new.copied() {
-                match found[before..].last_mut() {
-                    Some(last) if last.end == start => last.end = end,
-                    _ => found.push(PageRun { start, end }),
-                }
+            for [start, end, kind] in ranges[..count as usize].iter().copied() {
+                add(PageRun { start, end }, kind);
             }
             self.start = self.walk_end;
         }

@@ -9,7 +9,7 @@
 //! Watched is anonymous memory. The pages of the program's file that the ULP has written are few,
 //! and are always copied after the stop.
 
-use super::pages::{PageScan, UlpPages, own_pages};
+use super::pages::{PageScan, UlpPages};
 use super::state::{PageRun, UlpMapping, UlpState};
 use crate::ulp::Ulp;
 use std::fs::File;
@@ -128,13 +128,19 @@ impl UlpWrites {
         if self.mappings != state.mappings {
             return Err(io::Error::other("the ULP has other mappings than before"));
         }
-        let found = self.found.clone();
-        let written = self.written()?;
-        let mut present = Vec::new();
+        let (mut written, mut present) = (Vec::new(), Vec::<PageRun>::new());
         for one in &self.watched {
-            own_pages(&self.map, *one, &mut present)?;
+            PageScan::own_and_written(*one).each(&self.map, |run, kind| {
+                if kind & PageScan::WRITTEN != 0 {
+                    written.push(run);
+                }
+                match present.last_mut() {
+                    Some(last) if last.end == run.start => last.end = run.end,
+                    _ => present.push(run),
+                }
+            })?;
         }
-        let gone = without(&found, &present);
+        let gone = without(&self.found, &present);
         let of_file = state.mappings.iter().filter(|one| one.offset.is_some());
         let of_file = of_file.copied().collect::<Vec<_>>();
         let map = File::open("/proc/self/pagemap").ok();
