@@ -8,7 +8,7 @@
 
 use crate::calls::{NodeCall, NodeCaller};
 use crate::report::report_line;
-use crate::shown::{MoveCost, ShownMachine, ShownTask};
+use crate::shown::{MoveCost, SavedCost, ShownMachine, ShownTask};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 const PART: usize = 200;
 
 /// A request to a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MachineRequest {
     Show,
     /// Ends a task, or all.
@@ -56,6 +56,10 @@ pub(crate) enum MachineRequest {
         rank: u32,
     },
     Halt,
+    /// Saves the machine in the file with this absolute path.
+    Checkpoint {
+        path: Vec<u8>,
+    },
 }
 
 /// A machine's reply.
@@ -69,6 +73,13 @@ pub(crate) enum MachineReply {
     Done(usize),
     /// The task was moved.
     Moved(MoveCost),
+    /// A checkpoint is being written, which takes longer: so far, and the number of all tasks.
+    Saves {
+        cost: SavedCost,
+        all: u32,
+    },
+    /// The checkpoint is written.
+    Saved(SavedCost),
     /// The machine ends, and closes the connection when it has ended.
     Ends,
     Refused(String),
@@ -80,7 +91,7 @@ struct RequestHeader {
     version: u32,
 }
 
-pub(crate) fn question(ask: MachineRequest) -> Vec<u8> {
+pub(crate) fn question(ask: &MachineRequest) -> Vec<u8> {
     pack(&(RequestHeader { version: VERSION }, ask))
 }
 
@@ -283,8 +294,9 @@ mod tests {
             MachineRequest::Signal { tid: 0x40002, number: 10 },
             MachineRequest::Move { tid: 0x40002, rank: 1 },
             MachineRequest::Halt,
+            MachineRequest::Checkpoint { path: b"/tmp/a\xFF".into() },
         ] {
-            assert_eq!(asked(&question(ask)), Ok(ask));
+            assert_eq!(asked(&question(&ask)), Ok(ask));
         }
         let other =
             asked(&pack(&(RequestHeader { version: 7 }, MachineRequest::Halt))).unwrap_err();

@@ -15,7 +15,7 @@
 //! process may send anything.
 
 use crate::moves::{KeptMessage, Refusal};
-use crate::output::Output;
+use crate::output::{Output, OutputTarget};
 use crate::task::{BlockTable, Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,12 @@ use std::time::{Duration, Instant};
 use std::{io, mem};
 use upcall_message::Rank;
 use upcall_ulp::twins::{Adopted, BlockName};
-use upcall_ulp::{ArrivingUlp, Block, Image, NotArrived, PIECE, PageSum, Ulp, UlpPages, UlpState};
+use upcall_ulp::{
+    ArrivingUlp, Block, Image, ImageIdentity, NotArrived, PIECE, PageSum, Ulp, UlpPages, UlpState,
+};
+
+/// The owner of blocks of a machine that was checkpointed: no process has this rank.
+pub(crate) const NO_OWNER: Rank = u32::MAX as Rank;
 
 /// What comes before the contents of each message about a task that moves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,6 +52,19 @@ pub(crate) enum PackedHead {
     },
     /// A part of the contents follows.
     Part { tid: Tid, epoch: u64, at: u32, sum: u64 },
+    /// For or from a checkpoint: a [`PackedTask`] follows, and then this number of parts.
+    Saved { tid: Tid, parts: u32 },
+    /// For or from a checkpoint: a part of the contents follows.
+    SavedPart { tid: Tid, at: u32, sum: u64 },
+}
+
+/// Why a task is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PackedFor {
+    /// It leaves, and blocks with other holders here are shared from now on.
+    Move,
+    /// It goes on, and nothing about it changes here.
+    Checkpoint,
 }
 
 /// A message without its contents.
@@ -187,12 +205,12 @@ pub(crate) struct PackedParts {
 
 /// Packs a stopped task, whose ULP has this state.
 ///
-/// Blocks that others here hold, too, are shared from now on. `owner_of` names the process in whose
-/// arena a block is. Returns `None` if the task does something with which it cannot move.
+/// `owner_of` names the process in whose arena a block is. Returns `None` if the task does something with which it cannot move.
 pub(crate) fn pack(
     task: &Task,
     ulp: UlpState,
     folder: Option<PackedFolder>,
+    why: PackedFor,
     owner_of: impl Fn(&Block) -> Rank,
 ) -> io::Result<Option<(PackedTask, PackedParts)>> {
     let now = Instant::now();
@@ -216,10 +234,11 @@ pub(crate) fn pack(
         let own = handles.iter().filter(|handle| **handle == Some(at as u32)).count();
         // One holder is this function.
         let others = block.holders() as usize > own + in_inbox(block) + 1;
-        if others {
+        if others && why == PackedFor::Move {
             block.share_afar();
         }
-        SentBlock { name: block.name(), owner: owner_of(block), is_shared: block.is_shared_afar() }
+        let is_shared = others || block.is_shared_afar();
+        SentBlock { name: block.name(), owner: owner_of(block), is_shared }
     });
     let sent = sent.collect::<Vec<_>>();
     let page_parts = pages.calls(PIECE);
@@ -345,6 +364,23 @@ impl PackedTask {
     /// The path of the task's program.
     pub(crate) fn program(&self) -> &OsString {
         &self.program
+    }
+
+    /// The program's file, and in which state it was.
+    pub(crate) fn image(&self) -> &ImageIdentity {
+        &self.ulp.image
+    }
+
+    /// The task as it goes on in another machine, from a checkpoint. Its blocks have no owner
+    /// there, and the `console` does not catch its output.
+    pub(crate) fn in_another_machine(mut self, console: Tid) -> Self {
+        self.blocks.iter_mut().for_each(|block| block.owner = NO_OWNER);
+        for output in [&mut self.output, &mut self.child_output] {
+            if output.to == OutputTarget::Task(console) {
+                *output = Output::log();
+            }
+        }
+        self
     }
 
     /// Begins to make the task here. `image` is its program.

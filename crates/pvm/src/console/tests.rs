@@ -11,6 +11,7 @@ struct Machine {
     asked: Vec<(u64, Packet)>,
     looks: usize,
     killed: Vec<Tid>,
+    saved: Vec<String>,
     signals: Vec<(Tid, i32)>,
     forgotten: Vec<Option<String>>,
     halted: bool,
@@ -27,6 +28,10 @@ impl Controls for Machine {
 
     fn look(&mut self) {
         self.looks += 1;
+    }
+
+    fn checkpoint(&mut self, path: &str) {
+        self.saved.push(path.to_owned());
     }
 
     fn kill(&mut self, tid: Tid) {

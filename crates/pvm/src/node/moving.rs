@@ -35,7 +35,7 @@ use super::Node;
 use crate::moves::{
     KeptMessage, MoveEffect, MoveLimits, MoveMessage, Moves, Pin, TakenMessages, TaskPlace,
 };
-use crate::packed::{ArrivingTask, PackedHead, PackedParts, PackedTask};
+use crate::packed::{ArrivingTask, PackedFor, PackedHead, PackedParts, PackedTask};
 use crate::places::TaskLocation;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
@@ -127,6 +127,22 @@ impl NodeMoves {
     #[inline]
     pub(super) fn is_at_work(&self) -> bool {
         !self.stopping.is_empty() || !self.stopped.is_empty()
+    }
+
+    /// Kills or stops this process if this is the step of a checkpoint at which a test wants that.
+    #[inline]
+    pub(super) fn before_step(&mut self, step: &dyn std::fmt::Debug) {
+        self.trials.before_step(step);
+    }
+
+    /// Number of moves that are not over, in the first process.
+    pub(super) fn open(&self) -> usize {
+        self.moves.open()
+    }
+
+    /// The time since this process began.
+    pub(super) fn time(&self) -> Duration {
+        self.since.elapsed()
     }
 
     /// The tasks that leave, and have stopped.
@@ -369,7 +385,7 @@ impl Node {
             }
             Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
         };
-        let Some((mut packed, parts)) = self.pack(seat, state) else {
+        let Some((mut packed, parts)) = self.pack(seat, state, PackedFor::Move) else {
             return StopTry::Pinned(Pin::Descriptor);
         };
         packed.stopped = stopped;
@@ -411,6 +427,11 @@ impl Node {
         }
         let seat = self.sit(task);
         self.moving.seats.insert(tid, seat);
+        self.schedule(seat);
+    }
+
+    /// Lets a task that has taken a seat run or wait, as its state says.
+    pub(super) fn schedule(&mut self, seat: u32) {
         let Some(task) = self.tasks[seat as usize].as_deref() else { return };
         let (state, alarm) = (task.state, task.alarm);
         match state {
@@ -474,6 +495,10 @@ impl Node {
                     moves.take(from, (tid, epoch, parts), brought, effects)
                 });
                 self.moving.taken = None;
+            }
+            PackedHead::Saved { tid, parts } => self.saved_task(from, tid, parts, contents),
+            PackedHead::SavedPart { tid, at, sum } => {
+                self.saved_part(from, (tid, at, sum), contents);
             }
         }
     }

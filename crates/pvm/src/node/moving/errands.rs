@@ -37,12 +37,26 @@ impl Node {
     /// In the first process: moves a task to another process. The asker is answered when the task
     /// runs there, or stays.
     pub(in crate::node) fn move_task(&mut self, asker: MoveAsker, tid: Tid, to: Rank) {
+        if self.defers() {
+            // A checkpoint waits for all moves, and moves do not wait.
+            return self.refuse_move(asker, tid);
+        }
         self.moving.last += 1;
         let (number, now) = (self.moving.last, self.moving.since.elapsed());
         let begun = Instant::now();
         self.moving.askers.insert(number, (asker, begun));
         self.at(begun + MoveLimits::default().within, NOBODY);
         self.drive(|moves, effects| moves.request(number, tid, to, now, effects));
+    }
+
+    fn refuse_move(&mut self, asker: MoveAsker, tid: Tid) {
+        match asker {
+            MoveAsker::Visitor(visitor) => visitor.answer(&MachineReply::Refused(format!(
+                "{tid} was not moved: a checkpoint is being written; try again"
+            ))),
+            MoveAsker::Asks(asker) => self.answer(asker, error::OUT_OF_RES, Packet::default()),
+            MoveAsker::Nobody => {}
+        }
     }
 
     /// In the first process: aborts the moves that have taken too long.

@@ -4,7 +4,8 @@ use super::super::Node;
 use super::StoppedTask;
 use crate::moves::{self, Refusal, TakenMessages};
 use crate::packed::{
-    ArrivingTask, PackedFolder, PackedHead, PackedParts, PackedTask, SentBlock, kept_head, pack,
+    ArrivingTask, PackedFolder, PackedFor, PackedHead, PackedParts, PackedTask, SentBlock,
+    kept_head, pack,
 };
 use crate::remote::ControlMessage;
 use crate::task::TaskMessage;
@@ -27,13 +28,18 @@ impl Node {
     }
 
     /// Packs the task in this seat. `None`: its folder cannot be named, or its memory not be read.
-    pub(super) fn pack(&self, seat: u32, state: UlpState) -> Option<(PackedTask, PackedParts)> {
+    pub(in crate::node) fn pack(
+        &self,
+        seat: u32,
+        state: UlpState,
+        why: PackedFor,
+    ) -> Option<(PackedTask, PackedParts)> {
         let task = self.tasks[seat as usize].as_deref()?;
         let folder = match &task.folder {
             Some(folder) => Some(packed_folder(folder)?),
             None => None,
         };
-        pack(task, state, folder, |block| self.owner(block)).ok().flatten()
+        pack(task, state, folder, why, |block| self.owner(block)).ok().flatten()
     }
 
     /// Sends a stopped task without its contents.
@@ -155,6 +161,9 @@ impl Node {
         mut blocks: Vec<SentBlock>,
         message: impl Fn(Vec<SentBlock>) -> ControlMessage,
     ) {
+        // Blocks of a machine that was checkpointed have no owner.
+        let size = self.link.as_ref().map_or(0, |link| link.size());
+        blocks.retain(|block| block.owner < size);
         blocks.sort_by_key(|block| block.owner);
         for blocks in blocks.chunk_by(|one, other| one.owner == other.owner) {
             self.tell(blocks[0].owner, message(blocks.to_vec()));
