@@ -53,16 +53,28 @@ static double median(double *samples, int count) {
     return part_of(samples, count, 0.5);
 }
 
-// Prints the line without its end.
-static void report(const char *mode, int number, double *samples, int count) {
+static double mean(const double *samples, int count) {
     double sum = 0;
     int k;
     for (k = 0; k < count; k++) sum += samples[k];
+    return sum / count;
+}
+
+// Prints the line of a case with this mean, without the line's end.
+static void report_as(const char *mode, const char *number, double *samples, int count,
+                      double mean_ns) {
     qsort(samples, count, sizeof *samples, compare);
-    printf("{\"case\":\"%s-%d\",\"p50_ns\":%.1f,\"p99_ns\":%.1f,\"p999_ns\":%.1f,"
+    printf("{\"case\":\"%s-%s\",\"p50_ns\":%.1f,\"p99_ns\":%.1f,\"p999_ns\":%.1f,"
            "\"mean_ns\":%.1f,\"count\":%d",
            mode, number, part_of(samples, count, 0.5), part_of(samples, count, 0.99),
-           part_of(samples, count, 0.999), sum / count, count);
+           part_of(samples, count, 0.999), mean_ns, count);
+}
+
+// Prints the line without its end.
+static void report(const char *mode, int number, double *samples, int count) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", number);
+    report_as(mode, text, samples, count, mean(samples, count));
 }
 
 // Computes the size of a batch and the number of batches, from the time of one operation.
@@ -347,12 +359,13 @@ static void confine(const char *list, int place) {
 
 // The part of the command line that both programs share.
 struct asked {
-    const char *mode, *cpus;
+    const char *mode, *text, *cpus;
     int number, direct;
 };
 
 static struct asked parse(int argc, char **argv) {
-    struct asked asked = {argc > 1 ? argv[1] : "", NULL, argc > 2 ? atoi(argv[2]) : -1, 0};
+    struct asked asked = {argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "", NULL,
+                          argc > 2 ? atoi(argv[2]) : -1, 0};
     int k;
     for (k = 3; k < argc; k++) {
         if (!strcmp(argv[k], "--seconds") && k + 1 < argc) measured_seconds = atof(argv[++k]);
@@ -366,6 +379,8 @@ static struct asked parse(int argc, char **argv) {
 // Returns true if the mode exists and its number is valid.
 static int sensible(struct asked asked, int tasks) {
     if (!strcmp(asked.mode, "one-way")) return asked.number >= 0 && tasks == 2;
+    if (!strcmp(asked.mode, "move")) return asked.number > 0;
+    if (!strcmp(asked.mode, "moving")) return !strcmp(asked.text, "messages");
     if (!strcmp(asked.mode, "ring")) return tasks > 1;
     if (!strcmp(asked.mode, "laplace")) return tasks > 0 && tasks <= N;
     return 0;

@@ -5,6 +5,9 @@
 #include <pvm3.h>
 
 #include "modes.h"
+#ifdef UPVM
+#include "moves.h"
+#endif
 
 enum { MOST = 1 << 14, TIDS = 1, DATA = 2, READY = 3, ENDED = 4, WAKEN = 5 };
 
@@ -112,6 +115,24 @@ static void idle(char **argv, int count) {
     pvm_mcast(tids, count, WAKEN);
 }
 
+// The modes in which tasks move, which PVM does not have. Returns 0 for another mode.
+static int moved(struct asked asked, int me) {
+#ifdef UPVM
+    struct movers movers = {tids, DATA, ENDED};
+    if (!strcmp(asked.mode, "move")) return move(movers, me, asked.text), 1;
+    if (!strcmp(asked.mode, "moving")) return moving(movers, me, asked.text), 1;
+#else
+    (void)asked, (void)me;
+#endif
+    return 0;
+}
+
+// Number of tasks of a mode.
+static int tasks_of(struct asked asked) {
+    if (!strcmp(asked.mode, "one-way") || !strcmp(asked.mode, "move")) return 2;
+    return !strcmp(asked.mode, "moving") ? 3 : asked.number;
+}
+
 static void started(int parent) {
     pvm_initsend(PvmDataRaw);
     pvm_send(parent, READY);
@@ -125,10 +146,10 @@ int main(int argc, char **argv) {
     own = pvm_mytid();
     if (own < 0) return 1;
     parent = pvm_parent();
-    tasks = !strcmp(asked.mode, "one-way") ? 2 : asked.number;
+    tasks = tasks_of(asked);
     if (tasks > MOST || (starts ? asked.number < 1 : !sensible(asked, tasks))) {
         fprintf(stderr, "usage: pvm_bench one-way BYTES | ring TASKS | laplace TASKS | "
-                        "start COUNT | idle COUNT\n"
+                        "start COUNT | idle COUNT | move SIZE | moving messages\n"
                         "           [--seconds S] [--direct] [--cpus LIST]\n");
         pvm_exit();
         return 2;
@@ -155,7 +176,7 @@ int main(int argc, char **argv) {
         while (tids[me] != own) me++;
     }
     if (asked.cpus) confine(asked.cpus, me);
-    perform(asked, me, tasks);
+    if (!moved(asked, me)) perform(asked, me, tasks);
     pvm_exit();
     return 0;
 }

@@ -104,6 +104,15 @@ pub(super) fn all(records: &[Record]) -> Vec<Aim> {
         6.0,
         true,
     );
+    for (size, aim) in [("100k", 100.0), ("1m", 300.0), ("64m", 2_000.0), ("1g", 5_000.0)] {
+        let pause = two("upcall-2", Case::Move(size)).map(|record| record.p50_ns / 1e3);
+        bar(format!("pause of a task of {size} that moves, µs"), pause, aim, false);
+    }
+    let total = two("upcall-2", Case::Move("100k")).map(|record| record.mean_ns / 1e3);
+    bar("move of a task of 100k, from request to answer, µs".into(), total, 150.0, false);
+    let kept = two("upcall-2", Case::MovingMessages)
+        .and_then(|record| Some(record.alone_ns? / record.p50_ns * 100.0));
+    bar("messages to a task that moves each 10 ms, percent".into(), kept, 95.0, true);
     let idle = at(records, "upcall", Placement::OneCore, Case::Idle(1000));
     bar(
         "KiB of a task that waits".into(),

@@ -24,6 +24,9 @@ pub const STARTS: [usize; 2] = [1, 100];
 /// Numbers of waiting tasks in the cases `idle-N`.
 pub const IDLES: [usize; 2] = [24, 1000];
 
+/// Sizes of the task in the cases `move-N`.
+pub const MOVES: [&str; 4] = ["100k", "1m", "64m", "1g"];
+
 /// A case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
@@ -48,6 +51,11 @@ pub enum Case {
     Start(usize),
     /// Processor time and memory of this number of tasks that wait for a message.
     Idle(usize),
+    /// The pause of a task of this size that moves between two processes; the mean is the time from
+    /// the request to the answer.
+    Move(&'static str),
+    /// A message to a task that moves each 10 ms.
+    MovingMessages,
 }
 
 impl Case {
@@ -61,7 +69,8 @@ impl Case {
             .chain(BYTES.map(Case::OneWay))
             .chain(RINGS.map(Case::Ring));
         let tasks = STARTS.map(Case::Start).into_iter().chain(IDLES.map(Case::Idle));
-        switches.chain(messages).chain(LAPLACES.map(Case::Laplace)).chain(tasks)
+        let moves = MOVES.map(Case::Move).into_iter().chain([Case::MovingMessages]);
+        switches.chain(messages).chain(LAPLACES.map(Case::Laplace)).chain(tasks).chain(moves)
     }
 
     /// The name in records and on the command line.
@@ -76,6 +85,8 @@ impl Case {
             Case::Laplace(tasks) => format!("laplace-{tasks}"),
             Case::Start(tasks) => format!("start-{tasks}"),
             Case::Idle(tasks) => format!("idle-{tasks}"),
+            Case::Move(size) => format!("move-{size}"),
+            Case::MovingMessages => "moving-messages".to_owned(),
         }
     }
 
@@ -94,6 +105,8 @@ impl Case {
             Case::ProcedureCall | Case::SwitchProcess | Case::Switch(_) | Case::CallOneWay => {
                 return None;
             }
+            Case::Move(size) => return Some(["move".to_owned(), size.to_owned()]),
+            Case::MovingMessages => return Some(["moving", "messages"].map(str::to_owned)),
             Case::OneWay(bytes) => ("one-way", bytes),
             Case::Ring(tasks) => ("ring", tasks),
             Case::Laplace(tasks) => ("laplace", tasks),

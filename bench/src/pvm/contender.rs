@@ -97,6 +97,8 @@ impl Contender {
             (How::Limit, _) => matches!(case, Case::ProcedureCall | Case::SwitchProcess),
             (How::Call, _) => case == Case::CallOneWay,
             (_, Case::ProcedureCall | Case::SwitchProcess | Case::CallOneWay) => false,
+            (How::Upcall2 { interleave: false }, Case::Move(_) | Case::MovingMessages) => true,
+            (_, Case::Move(_) | Case::MovingMessages) => false,
             (How::Upcall, _) => true,
             (_, Case::Switch(_)) => false,
             (How::Upcall2 { interleave: true }, _) => matches!(case, Case::Ring(_)),
@@ -139,7 +141,7 @@ mod tests {
     fn who_has_which_case() {
         assert_eq!(of("limit", OneCore), ["procedure-call", "switch-process"]);
         assert_eq!(of("upcall", TwoCores), ["call-one-way"]);
-        assert_eq!(of("upcall", OneCore).len(), Case::all().count() - 3);
+        assert_eq!(of("upcall", OneCore).len(), Case::all().count() - 8);
         assert!(of("upcall-2-interleave", TwoCores).iter().all(|case| case.starts_with("ring-")));
         assert_eq!(
             of("upcall-2", TwoCores).iter().filter(|case| case.starts_with("laplace-")).count(),

@@ -9,10 +9,11 @@ use crate::built::{self, Need, PeersError, works};
 use crate::error::RunError;
 
 /// The sources, by their paths below the root of the project: they include each other.
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
     ("bench/pvm/pvm_bench.c", include_str!("../../pvm/pvm_bench.c")),
     ("bench/pvm/mpi_bench.c", include_str!("../../pvm/mpi_bench.c")),
     ("bench/pvm/modes.h", include_str!("../../pvm/modes.h")),
+    ("bench/pvm/moves.h", include_str!("../../pvm/moves.h")),
     (
         "crates/pvm/tests/programs/block.h",
         include_str!("../../../crates/pvm/tests/programs/block.h"),

@@ -202,6 +202,8 @@ impl Turns<'_> {
                     "--place",
                     if interleave { "interleave" } else { "block" },
                 ]);
+                // The largest task does not fit into the memory of others.
+                command.args((case == Case::Move("1g")).then_some("--memory=2G"));
                 command.arg(self.programs.program(contender.how)).args(words);
                 command
             }

@@ -2,17 +2,26 @@
 //! and each figure that has an aim.
 
 use super::bars;
-use super::case::{BYTES, Case, IDLES, LAPLACES, RINGS, STARTS, SWITCHES, mflops};
+use super::case::{BYTES, Case, IDLES, LAPLACES, MOVES, RINGS, STARTS, SWITCHES, mflops};
 use super::contender::{Contender, OURS, PEERS};
 use super::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_6, FIGURE_7, SEQUENTIAL, hop_ns};
-use crate::case::Placement;
+use crate::case::Placement::{self, TwoCores};
 use crate::record::Record;
 use crate::report::Report;
 use crate::table::{Kind, Table, aims, figure, hundredths, ratio, thousands};
 
 /// The names of the tables.
-pub(super) const TABLES: [&str; 8] =
-    ["figure-2", "figure-3", "figure-3-bare", "figure-5", "figure-7", "start", "idle", "aims"];
+pub(super) const TABLES: [&str; 9] = [
+    "figure-2",
+    "figure-3",
+    "figure-3-bare",
+    "figure-5",
+    "figure-7",
+    "start",
+    "idle",
+    "moves",
+    "aims",
+];
 
 /// Makes the tables with figures of `report`.
 pub(super) fn tables(report: &Report) -> Vec<Table> {
@@ -25,6 +34,7 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
         laplace(records),
         start(records),
         idle(records),
+        moves(records),
         aims("aims", "what is aimed at", None, &bars::all(records)),
     ];
     all.into_iter().flatten().collect()
@@ -234,6 +244,20 @@ fn idle(records: &[Record]) -> Option<Table> {
             let figures = [tasks.to_string(), figure(Some(record.p50_ns / 1e3)), figure(kib)];
             table.row(Kind::of(one.name), [&name], figures);
         }
+    }
+    table.if_any()
+}
+
+fn moves(records: &[Record]) -> Option<Table> {
+    let title = "a task that moves between two processes, µs by its memory";
+    let mut table = Table::new("moves", title).names([""]).figures(MOVES);
+    let found = MOVES.map(|size| at(records, "upcall-2", TwoCores, Case::Move(size)));
+    let row =
+        |of: fn(&Record) -> f64| found.map(|record| figure(record.map(|record| of(record) / 1e3)));
+    if found.iter().any(Option::is_some) {
+        table.row(Kind::Ours, ["pause, median"], row(|record| record.p50_ns));
+        table.row(Kind::Ours, ["pause, 99 %"], row(|record| record.p99_ns));
+        table.row(Kind::Ours, ["from request to answer, mean"], row(|record| record.mean_ns));
     }
     table.if_any()
 }

@@ -17,7 +17,7 @@ const fn variable(name: &'static str, read_by: &'static str, meaning: &'static s
     Variable { name, read_by, meaning }
 }
 
-pub const VARIABLES: [Variable; 26] = [
+pub const VARIABLES: [Variable; 28] = [
     variable(
         "UPCALL_DIR",
         "all programs",
@@ -95,6 +95,16 @@ pub const VARIABLES: [Variable; 26] = [
         "UPCALL_PVM_NAMES",
         "tests",
         "`lent`: processes name tasks from each other's numbers; other builds ignore it",
+    ),
+    variable(
+        "UPCALL_PVM_SHUFFLE",
+        "tests",
+        "microseconds between random moves of tasks, and a seed (500,7); other builds ignore it",
+    ),
+    variable(
+        "UPCALL_PVM_FAULT",
+        "tests",
+        "step of a move at which a process ends or stops (1:Take:kill); other builds ignore it",
     ),
 ];
 

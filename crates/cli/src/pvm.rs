@@ -1,6 +1,7 @@
 //! `upcall pvm`: PVM programs as user-level processes.
 
 mod ps;
+mod top;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::output::{println, report_in_time};
@@ -8,8 +9,8 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use upcall_pvm::{
-    MOST_PROCESSES, MemorySize, NotRun, PeriodicCheckpoint, SavedCost, StackSize, Start,
-    TaskPlacement,
+    BalancerKind, MOST_PROCESSES, MachineUse, MemorySize, NotRun, PeriodicCheckpoint,
+    ProcessChange, SavedCost, StackSize, Start, TaskPlacement,
 };
 
 /// Runs PVM programs, many tasks in one process (docs/reference/pvm.md).
@@ -40,6 +41,9 @@ enum PvmCommand {
     Move(PvmMoveArgs),
     Checkpoint(PvmCheckpointArgs),
     Restart(PvmRestartArgs),
+    Evacuate(PvmEvacuateArgs),
+    Procs(PvmProcsArgs),
+    Top(top::PvmTopArgs),
     Halt(PvmHaltArgs),
 }
 
@@ -52,7 +56,7 @@ enum PvmCommand {
 ///
 /// Unlike PVM's console, this console has its machine in its own process: `quit`, and the end of
 /// the input, let the remaining tasks go on, and the machine ends with the last of them. `halt`
-/// ends it at once. From another shell, use upcall pvm ps, kill, sig and halt.
+/// ends it at once. From another shell, use upcall pvm ps, kill, sig, move and halt.
 #[derive(clap::Args)]
 #[command(after_help = CONSOLE_EXAMPLES)]
 struct PvmConsoleArgs {
@@ -67,17 +71,24 @@ Examples:
 
 Commands of the console:
   conf   ps -a   ps -s   spawn -3 -> ./worker 100   kill t40002   sig 15 t40002
-  jobs   names   reset   alias x kill   setenv NAME VALUE   export NAME   halt   quit";
+  migrate t40002 1   jobs   names   reset   alias x kill   setenv NAME VALUE   export NAME
+  halt   quit";
 
 /// The shape of a machine.
 #[derive(clap::Args)]
 struct MachineArgs {
-    /// Number of processes in which tasks run, at most one for each processor.
+    /// Number of processes in which tasks run, at most one for each processor. With a range such
+    /// as 1-4, the last number of processes start, and the first number have tasks until that is
+    /// changed: by `upcall pvm procs`, or with --balance by the number of processors.
     #[arg(
-        short, long, value_name = "P", default_value_t = 1,
-        value_parser = |text: &str| number(text, MOST_PROCESSES)
+        short, long, value_name = "P|LEAST-MOST", default_value = "1", value_parser = processes
     )]
-    procs: u32,
+    procs: ProcessRange,
+    /// Move tasks from processes with much to do to others: all from scratch, the heaviest first
+    /// (greedy), from overloaded processes alone (refine), or of these rather the tasks that
+    /// exchange messages with the other process (comm). Without this option tasks stay.
+    #[arg(long, value_name = "greedy|refine|comm", value_parser = balancer)]
+    balance: Option<BalancerKind>,
     /// Which task runs in which process: neighbours together (block), neighbours apart
     /// (interleave), or as a file says, which has the number of a process, from 0, for each task.
     #[arg(
@@ -88,7 +99,7 @@ struct MachineArgs {
     /// default, up to 255).
     #[arg(
         long, value_name = "MOST", num_args = 0..=1, require_equals = true,
-        default_missing_value = "32", conflicts_with_all = ["procs", "place"],
+        default_missing_value = "32", conflicts_with_all = ["procs", "place", "balance"],
         value_parser = |text: &str| number(text, MOST_PROCESSES - 1)
     )]
     as_processes: Option<u32>,
@@ -105,6 +116,30 @@ struct MachineArgs {
     path: Vec<PathBuf>,
 }
 
+/// A number of processes that may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProcessRange {
+    least: u32,
+    most: u32,
+}
+
+/// Reads a number of processes, or a range.
+fn processes(text: &str) -> Result<ProcessRange, String> {
+    let one = |text: &str| number(text, MOST_PROCESSES);
+    let (least, most) = match text.split_once('-') {
+        Some((least, most)) => (one(least)?, one(most)?),
+        None => (one(text)?, one(text)?),
+    };
+    match least <= most {
+        true => Ok(ProcessRange { least, most }),
+        false => Err("give the smaller number first".into()),
+    }
+}
+
+fn balancer(text: &str) -> Result<BalancerKind, String> {
+    BalancerKind::of(text).ok_or_else(|| "give greedy, refine or comm".into())
+}
+
 /// Reads a number of processes.
 fn number(text: &str, most: u32) -> Result<u32, String> {
     let given = text.parse().ok().filter(|given| (1..=most).contains(given));
@@ -114,8 +149,9 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 /// Lists the machines of this user, and what each of their tasks does.
 ///
 /// A task is in the queue (it runs when its turn comes), waits for a message, at a barrier or for a
-/// descriptor, or sleeps. HELD is the memory of its messages, RESIDENT the memory at its addresses,
-/// of which tasks of one program share the program's text.
+/// descriptor, or sleeps. If the machine has several processes, DOES also says why a task could not
+/// move to another one now. HELD is the memory of its messages, RESIDENT the memory at its
+/// addresses, of which tasks of one program share the program's text.
 #[derive(clap::Args)]
 #[command(after_help = PS_EXAMPLES, after_long_help = format!("{PS_EXAMPLES}\n\n{PS_JSON}"))]
 struct PvmPsArgs {
@@ -131,9 +167,9 @@ Examples:
 
 const PS_JSON: &str = "\
 JSON keys: machine, processes, console, and tasks with tid, number, parent, program, state (starts,
-runs, polls, receives, asks, sleeps, awaits, waits, moves or silent), doing, from, tag, messages, blocks,
-block_bytes, resident_kib, own_kib (without shared text), rank, process and pid. Null means unknown
-or none.";
+runs, polls, receives, asks, sleeps, awaits, pauses, aside, moves or silent), doing, pinned (why the
+task could not move to another process now), from, tag, messages, blocks, block_bytes, resident_kib,
+own_kib (without shared text), rank, process and pid. Null means unknown or none.";
 
 /// Ends a task, or all tasks of a machine.
 #[derive(clap::Args)]
@@ -165,18 +201,22 @@ struct PvmSignalArgs {
 /// Moves a task to another process of its machine, and returns when it runs there.
 ///
 /// The task keeps its id, its memory and its messages, and does not notice. A task stays where it
-/// is while a helper makes a system call for it, or while it has children, open files or mapped
-/// files; the error says so.
+/// is if it has asked for that, while it waits for a file or socket or a helper makes a system call
+/// for it, or while it has children or mapped files. Then the error says so, and so does
+/// `upcall pvm ps`. Tasks move within one machine on one host (docs/reference/moving.md).
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  upcall pvm move t40002 1\n  upcall pvm move t40002 0 --machine 4711"
+    after_help = "Examples:\n  upcall pvm move t40002 1\n  upcall pvm move t40002 1 --machine 4711"
 )]
 struct PvmMoveArgs {
     /// The task's id, as `upcall pvm ps` shows it.
     #[arg(value_name = "TID")]
     task: String,
     /// The rank of the process, from 0, as `upcall pvm ps` shows it after the process's number.
-    #[arg(value_name = "RANK", value_parser = clap::value_parser!(u32).range(..MOST_PROCESSES as i64))]
+    #[arg(
+        value_name = "RANK",
+        value_parser = clap::value_parser!(u32).range(..i64::from(MOST_PROCESSES))
+    )]
     rank: u32,
     #[command(flatten)]
     which: Which,
@@ -195,6 +235,26 @@ struct PvmCheckpointArgs {
     /// The file.
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Moves all tasks out of a process, and returns when they run elsewhere.
+///
+/// The process gets no tasks until `--undo`. Tasks that cannot move stay there; the command names
+/// them with the reasons, and ends with 1. The machine tries them again later.
+#[derive(clap::Args)]
+#[command(after_help = EVACUATE_EXAMPLES)]
+struct PvmEvacuateArgs {
+    /// The rank of the process, from 0, as `upcall pvm top` shows it.
+    #[arg(
+        value_name = "RANK",
+        value_parser = clap::value_parser!(u32).range(..MOST_PROCESSES as i64)
+    )]
+    rank: u32,
+    /// Let the process have tasks again.
+    #[arg(long)]
+    undo: bool,
     #[command(flatten)]
     which: Which,
 }
@@ -243,6 +303,25 @@ impl PeriodicArgs {
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=1e9).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "give a number of seconds from 0.1".into())
+}
+
+const EVACUATE_EXAMPLES: &str = "\
+Examples:
+  upcall pvm evacuate 1
+  upcall pvm evacuate 1 --undo";
+
+/// Changes the number of processes in which tasks run, and returns when they have moved.
+///
+/// The machine has as many processes as it was started with (`--procs`). The lowest ranks have
+/// tasks, without the evacuated ones; the other processes wait, and use no processor.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  upcall pvm procs 1\n  upcall pvm procs 2 --machine 4711")]
+struct PvmProcsArgs {
+    /// Number of processes.
+    #[arg(value_name = "N", value_parser = |text: &str| number(text, MOST_PROCESSES))]
+    number: u32,
+    #[command(flatten)]
+    which: Which,
 }
 
 /// Ends a machine with all its tasks, and returns when it has ended.
@@ -373,6 +452,15 @@ pub fn run(args: PvmArgs) -> CommandResult {
             let procs = procs.map(|procs| procs as usize);
             ended(upcall_pvm::restart(&file, procs, periodic.checkpoints()))
         }
+        PvmCommand::Evacuate(PvmEvacuateArgs { rank, undo, which }) => {
+            let change =
+                if undo { ProcessChange::Readmit(rank) } else { ProcessChange::Evacuate(rank) };
+            used(&upcall_pvm::change_use(which.machine, change)?)
+        }
+        PvmCommand::Procs(PvmProcsArgs { number, which }) => {
+            used(&upcall_pvm::change_use(which.machine, ProcessChange::Number(number))?)
+        }
+        PvmCommand::Top(args) => top::run(&args),
         PvmCommand::Halt(PvmHaltArgs { which }) => {
             upcall_pvm::halt(which.machine)?;
             Ok(Exit::Done)
@@ -408,6 +496,29 @@ fn checkpoint(file: &Path, which: &Which) -> CommandResult {
     Ok(Exit::Done)
 }
 
+/// Reports which processes are in use, and the tasks that stay in others.
+fn used(machine: &MachineUse) -> CommandResult {
+    let ranks = machine.used.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let moved = match machine.moved {
+        1 => "1 task has moved".into(),
+        more => format!("{more} tasks have moved"),
+    };
+    let processes = if ranks.contains(',') { "processes" } else { "process" };
+    println(format_args!("tasks run in {processes} {ranks}; {moved}"))?;
+    for task in &machine.stay {
+        let program = crate::output::cell(&task.program);
+        report_in_time(format_args!(
+            "{} ({program}) stays in process {}: {}",
+            task.tid, task.rank, task.why
+        ));
+    }
+    match machine.staying - machine.stay.len().min(machine.staying) {
+        0 => {}
+        more => report_in_time(format_args!("and {more} more stay")),
+    }
+    Ok(if machine.staying == 0 { Exit::Done } else { Exit::Failed })
+}
+
 fn tid(text: &str) -> Result<upcall_pvm::Tid, CommandError> {
     upcall_pvm::tid(text).ok_or_else(|| {
         CommandError::usage(format_args!(
@@ -433,12 +544,12 @@ fn ended(status: Result<i32, NotRun>) -> CommandResult {
 /// The start of a machine without tasks.
 fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
     if let TaskPlacement::List(list) = &shape.place
-        && let Some(rank) = list.iter().find(|rank| **rank >= shape.procs as usize)
+        && let Some(rank) = list.iter().find(|rank| **rank >= shape.procs.most as usize)
     {
         return Err(CommandError::usage(format_args!(
             "--place names process {rank}, and there are {} (0 to {}): use --procs",
-            shape.procs,
-            shape.procs - 1
+            shape.procs.most,
+            shape.procs.most - 1
         )));
     }
     Ok(Start {
@@ -447,7 +558,9 @@ fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
         copies: 0,
         folders: shape.path,
         // The first process has no tasks.
-        processes: shape.as_processes.map_or(shape.procs, |most| most + 1) as usize,
+        processes: shape.as_processes.map_or(shape.procs.most, |most| most + 1) as usize,
+        least: shape.procs.least as usize,
+        balancer: shape.balance,
         place: if shape.as_processes.is_some() { TaskPlacement::Alone } else { shape.place },
         stack: shape.stack,
         checkpoint: None,

@@ -5,7 +5,7 @@
 //! asks new servers for that memory, and members and homes for nothing.
 
 mod help;
-mod layout;
+pub mod layout;
 mod objects;
 mod order;
 mod screen;

@@ -16,6 +16,8 @@ fn main() -> ExitCode {
         copies: copies.parse().unwrap_or(1),
         folders: Vec::new(),
         processes: processes.parse().unwrap_or(1),
+        least: processes.parse().unwrap_or(1),
+        balancer: None,
         place: TaskPlacement::default(),
         stack: None,
         memory: None,

@@ -66,6 +66,11 @@ int pvm_perror(char *message)
 
 int upvm_done(const char *function, int code)
 {
+    return upvm_done_since(function, code, "");
+}
+
+int upvm_done_since(const char *function, int code, const char *why)
+{
     /* Runs the handlers of signals that arrived during the call, which may have taken long. No
      * state is half changed any more. */
     upvm_signals(upvm_here());
@@ -73,7 +78,8 @@ int upvm_done(const char *function, int code)
         return code;
     pvm_errno = code;
     if (upvm_auto_err)
-        fprintf(stderr, "libpvm [t%x]: %s(): %s\n", upvm_self(), function, pvm_strerror());
+        fprintf(stderr, "libpvm [t%x]: %s(): %s\n", upvm_self(), function,
+                *why ? why : pvm_strerror());
     if (upvm_auto_err == 2)
         exit(code);
     if (upvm_auto_err == 3)

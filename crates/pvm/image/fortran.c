@@ -1,6 +1,6 @@
 /* The Fortran interface. Arguments are passed by address, and the last one receives what the C
  * function returns. The lengths of string arguments follow, as gfortran passes them. Strings have
- * no terminating 0, and are padded with blanks.
+ * no terminating 0, and are padded with blanks. receivef.c has pvmfrecv and pvmfnrecv.
  *
  * pvmfgetminfo, pvmfsetminfo, pvmfpkmesg, pvmfpkmesgbody and pvmfupkmesg are in PVM's manual, but
  * not in its library. */
@@ -136,8 +136,6 @@ ROUTINE(unpack, (int *type, void *data, int *count, int *stride, int *info), TYP
 /* Sending and receiving. */
 ROUTINE(send, (int *tid, int *tag, int *info), *info = pvm_send(*tid, *tag))
 ROUTINE(mcast, (int *count, int *tids, int *tag, int *info), *info = pvm_mcast(tids, *count, *tag))
-ROUTINE(recv, (int *tid, int *tag, int *buffer), *buffer = pvm_recv(*tid, *tag))
-ROUTINE(nrecv, (int *tid, int *tag, int *buffer), *buffer = pvm_nrecv(*tid, *tag))
 ROUTINE(probe, (int *tid, int *tag, int *buffer), *buffer = pvm_probe(*tid, *tag))
 ROUTINE(psend, (int *tid, int *tag, void *data, int *count, int *type, int *info),
         *info = pvm_psend(*tid, *tag, data, *count, *type))

@@ -273,6 +273,8 @@ int upvm_captured(struct upvm_buffer *buffer);
 /* Ends a function of the interface. A negative code is stored in pvm_errno, reported as PvmAutoErr
  * demands, and returned. Any other value is only returned. */
 int upvm_done(const char *function, int code);
+/* The same, with a reason in words for the report. An empty one: PVM's text for the code. */
+int upvm_done_since(const char *function, int code, const char *why);
 
 /* This task's tid. Enrols the task if it is not enrolled. */
 int upvm_enroll(void);

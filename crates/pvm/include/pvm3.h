@@ -23,6 +23,9 @@
 
 #include <sys/time.h>
 
+/* Upcall's library has more than PVM's: upvm.h. */
+#define UPVM 1
+
 #define PVM_VER "3.4.6"
 #define PVM_MAJOR_VERSION 3
 #define PVM_MINOR_VERSION 4

@@ -1,7 +1,7 @@
 //! Requests to machines from another shell: to show their tasks, to end tasks, to halt.
 
-use crate::door::{MachineReply, MachineRequest, PATIENCE, question, unpack};
-use crate::shown::{MoveCost, SavedCost, ShownMachine};
+use crate::door::{MachineReply, MachineRequest, PATIENCE, ProcessChange, question, unpack};
+use crate::shown::{MachineUse, MoveCost, SavedCost, ShownMachine};
 use crate::tid::Tid;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
@@ -11,6 +11,9 @@ use std::{fmt, fs, io};
 use upcall_directory::names;
 use upcall_os::socket::{Connection, Received};
 use upcall_ulp::slot::UlpSlot;
+
+/// Maximum time that a move may take, for the one who asks for it.
+const MOVES: Duration = Duration::from_secs(300);
 
 /// Why a request to a machine failed.
 #[non_exhaustive]
@@ -52,6 +55,8 @@ pub enum MachineRequestError {
     Silent {
         /// The machine.
         machine: u32,
+        /// The time that was waited.
+        within: Duration,
     },
     /// The machine refuses the request.
     Refused {
@@ -104,12 +109,12 @@ impl fmt::Display for MachineRequestError {
             }
             Self::Folder(error) => error.fmt(f),
             Self::Gone { machine } => write!(f, "machine {machine} has just ended"),
-            Self::Silent { machine } => write!(
+            Self::Silent { machine, within } => write!(
                 f,
                 "machine {machine} did not reply within {} s: it is stopped, or in a system call \
                  for one of its tasks; try again, or end it by `upcall pvm halt --machine \
                  {machine}`",
-                PATIENCE.as_secs()
+                within.as_secs()
             ),
             Self::Refused { machine, reason } => write!(f, "machine {machine} refuses: {reason}"),
             Self::Connection { machine, error } => write!(f, "asking machine {machine}: {error}"),
@@ -119,7 +124,7 @@ impl fmt::Display for MachineRequestError {
 
 upcall_os::error_debug!(MachineRequestError {
     None { folder }, NoMachine { machine, others }, Which { what, machines },
-    NoTask { tid, machines }, Folder(error), Gone { machine }, Silent { machine },
+    NoTask { tid, machines }, Folder(error), Gone { machine }, Silent { machine, within },
     Refused { machine, reason }, Connection { machine, error },
 });
 
@@ -168,7 +173,7 @@ impl MachineConnection {
                 Ok(answer) => Ok(Some(answer)),
             },
             Received::Closed => Ok(None),
-            Received::Nothing => Err(MachineRequestError::Silent { machine }),
+            Received::Nothing => Err(MachineRequestError::Silent { machine, within: time }),
         }
     }
 }
@@ -287,8 +292,7 @@ pub fn signal(machine: Option<u32>, tid: Tid, number: i32) -> Result<(), Machine
 
 /// Moves a task to the process of this rank, and returns when it runs there.
 ///
-/// Waits for at most 10 s. The task goes on, where it was or in the other process, whatever the
-/// result.
+/// Waits for at most 300 s. In each case the task goes on, where it was or in the other process.
 ///
 /// # Errors
 /// [`MachineRequestError::Refused`] with the reason if the task was not moved, and others.
@@ -299,8 +303,8 @@ pub fn move_task(
 ) -> Result<MoveCost, MachineRequestError> {
     let (machine, socket) = with(tid, machine)?;
     let ask = MachineRequest::Move { tid: tid.number(), rank };
-    // A move takes at most 5 s.
-    match MachineConnection::begin(machine, &socket, ask)?.hear_within(2 * PATIENCE)? {
+    // A large task is copied before it stops, which takes time.
+    match MachineConnection::begin(machine, &socket, ask)?.hear_within(MOVES)? {
         Some(MachineReply::Moved(cost)) => Ok(cost),
         Some(MachineReply::Done(_)) => {
             Err(MachineRequestError::NoTask { tid, machines: vec![machine] })
@@ -336,6 +340,40 @@ pub fn checkpoint(
             _ => return Err(MachineRequestError::Gone { machine }),
         }
     }
+}
+
+/// Changes which processes of a machine are in use, and returns when its tasks have moved there.
+///
+/// Waits for at most a minute. The moves go on after that.
+///
+/// # Errors
+/// [`MachineRequestError::Refused`] if the change is not possible, and others.
+pub fn change_use(
+    machine: Option<u32>,
+    change: ProcessChange,
+) -> Result<MachineUse, MachineRequestError> {
+    const LONGEST: Duration = Duration::from_secs(60);
+    let what = match change {
+        ProcessChange::Evacuate(_) | ProcessChange::Readmit(_) => "evacuate",
+        ProcessChange::Number(_) => "procs",
+    };
+    let (machine, socket) = only(machine, what)?;
+    let asking = MachineConnection::begin(machine, &socket, MachineRequest::Use(change))?;
+    match asking.hear_within(LONGEST)? {
+        Some(MachineReply::Used(used)) => Ok(used),
+        _ => Err(MachineRequestError::Gone { machine }),
+    }
+}
+
+/// Shows a machine: the one with this number, or the only one.
+///
+/// Blocks for at most 5 s if the machine does not answer.
+///
+/// # Errors
+/// See [`MachineRequestError`].
+pub fn shown(machine: Option<u32>) -> Result<ShownMachine, MachineRequestError> {
+    let (machine, socket) = only(machine, "top")?;
+    look(machine, &socket)
 }
 
 fn for_one(

@@ -17,7 +17,9 @@ mod options;
 mod spawning;
 
 use crate::error;
-use crate::ops::{OP_MAILBOX_INFO, OP_MAILBOX_PUT, OUTPUT_CONTEXT, OUTPUT_END, OUTPUT_NEW};
+use crate::ops::{
+    OP_MAILBOX_INFO, OP_MAILBOX_PUT, OP_MIGRATE, OUTPUT_CONTEXT, OUTPUT_END, OUTPUT_NEW,
+};
 use crate::output::{Output, OutputTarget};
 use crate::remote::TaskSpec;
 use crate::shown::{self, ShownTask};
@@ -72,6 +74,7 @@ enum ConsoleWait {
     Started { job: Option<i32> },
     Names,
     Put,
+    Moved,
     Look(SurveyPurpose),
     Checkpoint,
 }
@@ -214,6 +217,7 @@ impl Console {
             ("jobs", []) => self.jobs(None),
             ("jobs", [long]) if long == "-l" => self.jobs(Some(&controls.tasks())),
             ("kill", [_, ..]) => self.kill(args, controls),
+            ("migrate", [task, rank]) => self.migrate(task, rank, controls),
             ("mstat", [_, ..]) => {
                 for name in args {
                     let status =
@@ -453,6 +457,19 @@ impl Console {
         }
     }
 
+    fn migrate(&mut self, task: &str, rank: &str, controls: &mut dyn Controls) {
+        let Some(rank) = rank.parse::<i32>().ok().filter(|rank| *rank >= 0) else {
+            return self.say(format!(
+                "migrate: {rank:?} is not the rank of a process: give a number from 0, as \
+                 `upcall pvm ps` shows it after the process's number"
+            ));
+        };
+        if let Some(tid) = self.a_task(task, &controls.tasks()) {
+            let question = Packet::default().ints([tid.number(), rank]);
+            self.ask(ConsoleWait::Moved, OP_MIGRATE, question, controls);
+        }
+    }
+
     fn put(&mut self, name: &str, flags: i32, text: &str, controls: &mut dyn Controls) {
         // Packs the text as `pvm_pkstr` does with PvmDataDefault: the length in network order,
         // padded to multiples of 4 bytes.
@@ -589,6 +606,12 @@ impl Console {
                         ));
                     }
                     self.say("");
+                }
+            }
+            Some(ConsoleWait::Moved) => {
+                // Without a text the task was moved.
+                if let Some(why) = reader.text() {
+                    self.say(format!("migrate: {}", wire::shown(&why)));
                 }
             }
             Some(ConsoleWait::Put) if code < 0 => self.say(format!("put: {}", shown::error(code))),

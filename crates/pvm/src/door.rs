@@ -8,7 +8,7 @@
 
 use crate::calls::{NodeCall, NodeCaller};
 use crate::report::report_line;
-use crate::shown::{MoveCost, SavedCost, ShownMachine, ShownTask};
+use crate::shown::{MachineUse, MoveCost, SavedCost, ShownMachine, ShownTask};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum number of tasks in one part of a reply.
 const PART: usize = 200;
 
+/// A change of which processes of a machine are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProcessChange {
+    /// The process of this rank is to have no tasks.
+    Evacuate(u32),
+    /// The process of this rank may have tasks again.
+    Readmit(u32),
+    /// This number of processes are to have tasks.
+    Number(u32),
+}
+
 /// A request to a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MachineRequest {
@@ -55,6 +66,8 @@ pub(crate) enum MachineRequest {
         tid: i32,
         rank: u32,
     },
+    /// Changes which processes are in use.
+    Use(ProcessChange),
     Halt,
     /// Saves the machine in the file with this absolute path.
     Checkpoint {
@@ -80,6 +93,8 @@ pub(crate) enum MachineReply {
     },
     /// The checkpoint is written.
     Saved(SavedCost),
+    /// The tasks are in the processes in use, but for those that stay.
+    Used(MachineUse),
     /// The machine ends, and closes the connection when it has ended.
     Ends,
     Refused(String),
@@ -293,6 +308,7 @@ mod tests {
             MachineRequest::Kill(Some(0x40002)),
             MachineRequest::Signal { tid: 0x40002, number: 10 },
             MachineRequest::Move { tid: 0x40002, rank: 1 },
+            MachineRequest::Use(ProcessChange::Evacuate(1)),
             MachineRequest::Halt,
             MachineRequest::Checkpoint { path: b"/tmp/a\xFF".into() },
         ] {

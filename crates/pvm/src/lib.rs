@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod asking;
+mod balance;
 mod calls;
 mod checkpoint;
 pub mod compiler;
@@ -40,16 +41,24 @@ mod stream;
 mod task;
 mod tid;
 pub mod tools;
+mod transit;
 mod wire;
 
 pub use asking::{
-    MachineRequestError, checkpoint, halt, kill, machines, memory, move_task, signal, tid,
+    MachineRequestError, change_use, checkpoint, halt, kill, machines, memory, move_task, shown,
+    signal, tid,
 };
+pub use balance::BalancerKind;
 pub use checkpoint::CheckpointError;
+pub use door::ProcessChange;
 pub use machine::TaskPlacement;
+pub use moves::Pin as TaskPin;
 pub use processes::run_member;
 pub use room::make_room;
-pub use shown::{MoveCost, SavedCost, ShownMachine, ShownTask, TaskActivity, WantedMessage};
+pub use shown::{
+    MachineUse, MoveCost, ProcessState, SavedCost, ShownMachine, ShownProcess, ShownTask,
+    StayingTask, TaskActivity, WantedMessage,
+};
 pub use sizes::{BadTaskSize, MemorySize, StackSize};
 pub use start::{NotRun, PeriodicCheckpoint, Start};
 pub use tid::{MOST_PROCESSES, Tid};
@@ -184,6 +193,8 @@ pub fn restart(
         stack: Some(head.stack.parse().map_err(NotRun::Size)?),
         memory: Some(head.memory.parse().map_err(NotRun::Size)?),
         checkpoint: periodic,
+        least: processes.unwrap_or(head.processes.clamp(1, MOST_PROCESSES) as usize),
+        balancer: None,
     };
     run_with(&start, Some(restart), || Ok(NodeControl::new(NodeCalls::new()?, None)))
 }
@@ -280,6 +291,7 @@ fn run_with(
     });
     let mut node = Node::new(worker, programs, Some(machine), link, places)
         .with_sizes(sizes)
+        .with_balance(start.balance_plan())
         .with_start(head_of(start, sizes), start.checkpoint.clone())
         .with_spawns(spawns)
         .at_desk(desk);

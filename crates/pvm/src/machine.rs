@@ -124,6 +124,8 @@ pub(crate) struct Machine {
     /// again, even if its process has ended.
     pub(crate) arenas: Vec<ArenaNumber>,
     place: TaskPlacement,
+    /// The processes in which tasks start. `None`: all.
+    used: Option<Vec<Rank>>,
     /// For `Interleave` and `List`: number of tasks placed. For `Block`: the first process of the
     /// next block.
     placed: usize,
@@ -144,6 +146,16 @@ impl Machine {
         self
     }
 
+    /// From now on, tasks start only in these processes, unless none is named.
+    pub(crate) fn start_only_in(&mut self, ranks: Vec<Rank>) {
+        self.used = Some(ranks).filter(|ranks| !ranks.is_empty());
+    }
+
+    /// Returns `true` if each task has a process of its own.
+    pub(crate) fn keeps_apart(&self) -> bool {
+        self.place == TaskPlacement::Alone
+    }
+
     /// Returns `true` if there are no tasks and none are being started.
     pub(crate) fn is_over(&self) -> bool {
         self.tasks.is_empty() && self.requests.is_empty()
@@ -159,12 +171,15 @@ impl Machine {
     ) -> (u64, Vec<(Rank, Vec<u32>)>) {
         let placed = self.placed;
         let mut free = self.free(processes).into_iter();
+        let used = self.used.clone().unwrap_or_else(|| (0..processes).collect());
+        let processes = used.len();
         let order = (0..count).map(|at| match &self.place {
             TaskPlacement::Alone => free.next().unwrap_or(NOWHERE),
-            TaskPlacement::Block => (placed + at * processes / count) % processes,
-            TaskPlacement::Interleave => (placed + at) % processes,
+            TaskPlacement::Block => used[(placed + at * processes / count) % processes],
+            TaskPlacement::Interleave => used[(placed + at) % processes],
             TaskPlacement::List(list) => {
-                list.get((placed + at) % list.len().max(1)).map_or(0, |rank| rank % processes)
+                let rank = list.get((placed + at) % list.len().max(1)).copied().unwrap_or(0);
+                if used.contains(&rank) { rank } else { used[rank % processes] }
             }
         });
         let mut order = order.collect::<Vec<_>>();

@@ -193,7 +193,8 @@ impl<M: Clone, E> Moves<M, E> {
 
     /// Aborts the moves that have taken too long.
     pub fn tick(&mut self, now: Duration, effects: &mut Vec<MoveEffect<M, E>>) {
-        self.decide(effects, |first, peers, out| first.tick(now, peers, out));
+        let within = self.limits.within;
+        self.decide(effects, |first, peers, out| first.tick(now, within, peers, out));
         self.run_own(effects);
     }
 
@@ -256,6 +257,19 @@ impl<M: Clone, E> Moves<M, E> {
         result
     }
 
+    /// Records that an errand for a task of this process has arrived, with this Lamport time. Then
+    /// the errand is carried out, unless it must wait ([`waits`](Self::waits)).
+    pub fn errand_came(&mut self, tid: Tid, stamp: u64, effects: &mut Vec<MoveEffect<M, E>>) {
+        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
+        self.leaving.errand_came(tid, stamp, out);
+    }
+
+    /// Returns `true` if messages for a task of this process wait until others have marked. Errands
+    /// for the task must then wait, too, because those messages may have caused them.
+    pub fn waits(&self, tid: Tid) -> bool {
+        self.arriving.waits(tid) || self.leaving.waits(tid, &self.peers)
+    }
+
     /// Records that a task of this process has ended here. The first process is notified by the
     /// driver, and calls [`ended`](Self::ended).
     pub fn ended_here(&mut self, tid: Tid) {
@@ -301,6 +315,12 @@ impl<M: Clone, E> Moves<M, E> {
     /// Returns `true` if [`turn`](Self::turn) has something to send.
     pub fn has_unsent(&self) -> bool {
         self.leaving.has_unsent()
+    }
+
+    /// The epoch of a task's move, and the process that it is to enter, if it is about to leave
+    /// this one.
+    pub fn leaving(&self, tid: Tid) -> Option<(u64, Rank)> {
+        self.leaving.target(tid)
     }
 
     /// Sends at most this many parts. Other tasks run between two calls.
@@ -490,6 +510,7 @@ fn handle_first<M, E>(
 ) {
     match message {
         MoveMessage::Begun { tid, epoch } => first.begun((from, tid, epoch), peers, out),
+        MoveMessage::Copies { tid, epoch } => first.copies(tid, epoch),
         MoveMessage::Stays { tid, epoch, why } => first.stays((from, tid, epoch, why), peers, out),
         MoveMessage::Ready { tid, epoch } => first.ready((from, tid, epoch), peers, out),
         MoveMessage::Refused { tid, epoch, why } => {

@@ -12,6 +12,7 @@
 //! gets it in its table at once, and can run. Otherwise the message waits in the receiver's inbox,
 //! in order of arrival. Its contents are never touched.
 
+mod balancing;
 mod control;
 mod elsewhere;
 mod moving;
@@ -24,9 +25,10 @@ mod stuck;
 mod system;
 
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
-use self::moving::NodeMoves;
 use self::outside::NodeUmask;
 use self::saving::state::NodeSaving;
+use crate::balance::meter::{LoadMeter, PairTraffic};
+use crate::balance::rounds::BalancingRounds;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
 use crate::output::OutputTarget;
@@ -39,6 +41,7 @@ use crate::shown::ShownTask;
 use crate::sizes::TaskSizes;
 use crate::task::{Task, TaskMessage, TaskState};
 use crate::tid::Tid;
+use crate::transit::Transit;
 use crate::wire::Packet;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -117,9 +120,15 @@ pub(crate) struct Node {
     quiet: bool,
     watch: stuck::Watch,
     /// Tasks that leave or enter this process.
-    moving: NodeMoves,
+    moving: Transit,
     /// Checkpoints.
     saving: NodeSaving,
+    /// Loads of the tasks here, if the machine balances.
+    meter: LoadMeter,
+    /// Counts bytes between tasks, if the balancer wants that.
+    traffic: Option<Box<PairTraffic>>,
+    /// Only in the first process of several.
+    balancing: Option<Box<BalancingRounds>>,
     /// Messages that arrived while there was no room to send. They are handled before all others.
     backlog: VecDeque<Stamped>,
     programs: Programs,
@@ -183,8 +192,11 @@ impl Node {
             looked: Instant::now(),
             quiet: false,
             watch: stuck::Watch::new(),
-            moving: NodeMoves::new(first, size),
+            moving: Transit::new(first, size),
             saving: NodeSaving::default(),
+            meter: LoadMeter::default(),
+            traffic: None,
+            balancing: None,
             backlog: VecDeque::new(),
             programs,
             sizes: TaskSizes::default(),
@@ -223,6 +235,7 @@ impl Node {
                 self.end_late_moves();
                 self.shuffle();
                 self.save_periodically();
+                self.balance();
             }
             self.attend_desk();
             if self.moving.is_at_work() {
@@ -237,7 +250,7 @@ impl Node {
             }
             match self.first() {
                 Some(index) => self.turn(index),
-                None if self.has_unsent() || self.saving.has_unsaved() => {}
+                None if self.moving.is_busy() || self.saving.has_unsaved() => {}
                 None if self.link.is_none() && self.all_wait() => {
                     break Some(self.all_seen(self.seen(), &[]));
                 }
@@ -248,6 +261,7 @@ impl Node {
                         self.end_late_moves();
                         self.shuffle();
                         self.save_periodically();
+                        self.balance();
                         self.look_outside(true);
                     }
                 },
@@ -364,6 +378,9 @@ impl Node {
                         block,
                         length: (fourth as usize).min(most),
                     };
+                    if let Some(traffic) = &mut self.traffic {
+                        traffic.count(&message);
+                    }
                     self.deliver(message);
                 }
                 _ => {}

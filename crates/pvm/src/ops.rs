@@ -97,6 +97,13 @@ pub const OP_DESCRIPTOR: u64 = 15;
 pub const OP_OUTPUT_KIND: u64 = 18;
 pub const OP_NO_RESETS: u64 = 17;
 pub const OP_NOTIFY: u64 = 16;
+/// Moves a task (0: the caller) to the process of a rank. The answer comes when the move is over: a
+/// code, and the reason in words if the task was not moved.
+pub const OP_MIGRATE: u64 = 24;
+/// Sets whether the calling task is to stay in its process. The answer is the former value.
+pub const OP_PIN: u64 = 25;
+/// The rank of the process in which the calling task runs.
+pub const OP_PROCESS: u64 = 26;
 pub const OP_CONTEXT_NEW: u64 = 20;
 pub const OP_CONTEXT_FREE: u64 = 21;
 pub const OP_GROUP_JOIN: u64 = 32;
@@ -128,6 +135,7 @@ pub fn name(op: u64) -> &'static str {
         OP_GROUP_BARRIER => "others at a barrier of a group",
         OP_GROUP_FREEZE => "others to join a group that is to be frozen",
         OP_MAILBOX_GET => "an entry of a mailbox",
+        OP_MIGRATE => "the end of a move",
         _ => "the machine",
     }
 }

@@ -7,6 +7,10 @@
 //! all but contents                 PackedHead::Task      a PackedTask
 //! the contents, in parts           PackedHead::Part      pages, blocks, the inbox, and the end
 //! ```
+//! On one machine there is one part, which says where the contents are. The new process reads them
+//! from the old one's memory (`upcall_ulp::ArrivingUlp::pull`). Where the kernel refuses that, it
+//! asks for the contents (`PackedHead::Contents`), and the old process sends them from then on.
+//!
 //! Blocks that the task holds are at the same addresses in the new process
 //! (`upcall_ulp::twins`), since the task knows them. It does not know those of its inbox, so their
 //! contents go into new blocks.
@@ -27,7 +31,8 @@ use std::{io, mem};
 use upcall_message::Rank;
 use upcall_ulp::twins::{Adopted, BlockName};
 use upcall_ulp::{
-    ArrivingUlp, Block, Image, ImageIdentity, NotArrived, PIECE, PageSum, Ulp, UlpPages, UlpState,
+    ArrivingUlp, Block, Image, ImageIdentity, NotArrived, PIECE, PageRun, PageSum, Ulp, UlpPages,
+    UlpState,
 };
 
 /// The owner of blocks of a machine that was checkpointed: no process has this rank.
@@ -52,17 +57,27 @@ pub(crate) enum PackedHead {
     },
     /// A part of the contents follows.
     Part { tid: Tid, epoch: u64, at: u32, sum: u64 },
+    /// An [`EarlyTask`] follows: the task still runs.
+    Early { tid: Tid, epoch: u64 },
+    /// A part follows that the new process has asked for, since it cannot read the old process's
+    /// memory.
+    Contents { tid: Tid, epoch: u64 },
     /// For or from a checkpoint: a [`PackedTask`] follows, and then this number of parts.
     Saved { tid: Tid, parts: u32 },
     /// For or from a checkpoint: a part of the contents follows.
     SavedPart { tid: Tid, at: u32, sum: u64 },
 }
 
-/// Why a task is packed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason why a task is packed.
+#[derive(Debug)]
 pub(crate) enum PackedFor {
     /// It leaves, and blocks with other holders here are shared from now on.
-    Move,
+    Move {
+        /// Whether the new process reads the contents itself.
+        are_read: bool,
+        /// The pages that a copy does not have, and the pages that it has to drop.
+        copied: Option<(UlpPages, Vec<PageRun>)>,
+    },
     /// It goes on, and nothing about it changes here.
     Checkpoint,
 }
@@ -86,10 +101,14 @@ impl MessageHead {
 
     /// The message with these contents. `None`: there is no memory.
     pub(crate) fn with(self, contents: &[u8]) -> Option<TaskMessage> {
+        let block = if contents.is_empty() { None } else { Some(Block::of(contents)?) };
+        Some(self.with_block(block, contents.len()))
+    }
+
+    /// The message whose contents are in this block.
+    fn with_block(self, block: Option<Block>, length: usize) -> TaskMessage {
         let Self { source, destination, tag, context, encoding, wait } = self;
-        let length = contents.len();
-        let block = if length > 0 { Some(Block::of(contents)?) } else { None };
-        Some(TaskMessage { source, destination, tag, context, encoding, wait, block, length })
+        TaskMessage { source, destination, tag, context, encoding, wait, block, length }
     }
 }
 
@@ -120,11 +139,26 @@ pub(crate) struct PackedTask {
     output: Output,
     child_output: Output,
     options: Vec<(i32, i32)>,
+    is_pinned: bool,
     /// When the task was stopped, by the kernel's clock.
     pub(crate) stopped: Duration,
+    /// Whether the new process has a copy from before the stop ([`EarlyTask`]). The pages are then
+    /// those that the task has written since.
+    pub(crate) has_copy: bool,
+    /// Pages of that copy that are not there any more.
+    gone: Vec<PageRun>,
     pub(crate) blocks: Vec<SentBlock>,
     /// Indices into `blocks`, by handle.
     handles: Vec<Option<u32>>,
+}
+
+/// Pages of a task that has not stopped yet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct EarlyTask {
+    /// The ULP, in the first round.
+    pub(crate) ulp: Option<UlpState>,
+    pub(crate) program: OsString,
+    pub(crate) pages: Vec<PageRun>,
 }
 
 /// A folder, which must be the same one in the new process.
@@ -181,6 +215,8 @@ impl PackedState {
 /// What comes before the contents of a part.
 #[derive(Debug, Serialize, Deserialize)]
 enum PartHead {
+    /// All contents are in the old process's memory: the pages, the blocks, and the inbox.
+    There { pages: Vec<PageRun>, inbox: Vec<(MessageHead, u64, u64)> },
     /// Pages: the address and the length of each run.
     Pages(Vec<(u64, u32)>),
     /// A piece of this block's contents.
@@ -194,6 +230,8 @@ enum PartHead {
 /// What is still to be sent of a stopped task's contents.
 #[derive(Debug)]
 pub(crate) struct PackedParts {
+    /// Whether the new process reads the contents itself.
+    are_read: bool,
     pages: UlpPages,
     page_parts: usize,
     /// The task's blocks, each with its index and the offset of the next piece.
@@ -203,19 +241,31 @@ pub(crate) struct PackedParts {
     count: u32,
 }
 
+/// Maximum number of ranges of pages that are named in one message.
+const MOST_RUNS: usize = 16 << 10;
+
 /// Packs a stopped task, whose ULP has this state.
 ///
-/// `owner_of` names the process in whose arena a block is. Returns `None` if the task does something with which it cannot move.
+/// `owner_of` names the process in whose
+/// arena a block is. Returns `None` if the task does something with which it cannot move.
 pub(crate) fn pack(
     task: &Task,
     ulp: UlpState,
     folder: Option<PackedFolder>,
-    why: PackedFor,
     owner_of: impl Fn(&Block) -> Rank,
+    why: PackedFor,
 ) -> io::Result<Option<(PackedTask, PackedParts)>> {
     let now = Instant::now();
     let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
-    let pages = task.ulp.pages(&ulp)?;
+    let (are_read, copied, leaves) = match why {
+        PackedFor::Move { are_read, copied } => (are_read, copied, true),
+        PackedFor::Checkpoint => (false, None, false),
+    };
+    let has_copy = copied.is_some();
+    let (pages, gone) = match copied {
+        Some(copied) => copied,
+        None => (task.ulp.pages(&ulp)?, Vec::new()),
+    };
     let (mut blocks, mut handles) = (Vec::<Block>::new(), Vec::new());
     for held in task.held.slots() {
         handles.push(held.map(|block| {
@@ -234,7 +284,7 @@ pub(crate) fn pack(
         let own = handles.iter().filter(|handle| **handle == Some(at as u32)).count();
         // One holder is this function.
         let others = block.holders() as usize > own + in_inbox(block) + 1;
-        if others && why == PackedFor::Move {
+        if others && leaves {
             block.share_afar();
         }
         let is_shared = others || block.is_shared_afar();
@@ -248,8 +298,13 @@ pub(crate) fn pack(
         + task.inbox.iter().map(|message| pieces(message.length)).sum::<usize>()
         + 1;
     let blocks = blocks.into_iter().enumerate().map(|(at, block)| (at as u32, block, 0)).collect();
-    let count = u32::try_from(count).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let parts = PackedParts { pages, page_parts, blocks, message: (0, 0), count };
+    let are_read = are_read && pages.runs().len() <= MOST_RUNS;
+    if !are_read && !ulp.descriptors.is_empty() {
+        return Ok(None);
+    }
+    let count = if are_read { Some(1) } else { u32::try_from(count).ok() };
+    let count = count.ok_or(io::ErrorKind::OutOfMemory)?;
+    let parts = PackedParts { are_read, pages, page_parts, blocks, message: (0, 0), count };
     let packed = PackedTask {
         ulp,
         program: task.program.clone().into(),
@@ -264,7 +319,10 @@ pub(crate) fn pack(
         output: task.output.clone(),
         child_output: task.child_output.clone(),
         options: task.options.clone(),
+        is_pinned: task.is_pinned,
         stopped: Duration::ZERO,
+        has_copy,
+        gone,
         blocks: sent,
         handles,
     };
@@ -277,11 +335,34 @@ impl PackedParts {
         self.count
     }
 
+    /// From now on, parts have the contents themselves.
+    pub(crate) fn send_contents(&mut self) {
+        self.are_read = false;
+    }
+
+    /// Returns `true` if there is nothing after the next part.
+    pub(crate) fn is_at_end(&self, task: &Task) -> bool {
+        let has_messages = self.message.0 < task.inbox.len();
+        self.are_read || self.page_parts == 0 && self.blocks.is_empty() && !has_messages
+    }
+
+    /// Where the contents are.
+    fn there(&self, task: &Task) -> PartHead {
+        let at = |message: &TaskMessage| {
+            let address = message.block.as_ref().map_or(0, Block::address);
+            (MessageHead::of(message), address, message.length as u64)
+        };
+        PartHead::There { pages: self.pages.runs(), inbox: task.inbox.iter().map(at).collect() }
+    }
+
     /// The next part.
     ///
     /// # Errors
     /// The task's memory cannot be read.
     pub(crate) fn next(&mut self, task: &Task) -> io::Result<Vec<u8>> {
+        if self.are_read {
+            return Ok(part(&self.there(task), &[]));
+        }
         if self.page_parts > 0 {
             self.page_parts -= 1;
             let (mut runs, mut contents) = (Vec::new(), Vec::new());
@@ -330,7 +411,7 @@ fn part(head: &PartHead, contents: &[u8]) -> Vec<u8> {
 
 /// A task whose contents arrive.
 #[derive(Debug)]
-pub(crate) struct ArrivingTask {
+pub(crate) struct FillingTask {
     packed: PackedTask,
     image: Rc<Image>,
     ulp: ArrivingUlp,
@@ -338,9 +419,40 @@ pub(crate) struct ArrivingTask {
     inbox: VecDeque<TaskMessage>,
     /// What has arrived of the next message.
     message: Vec<u8>,
+    /// The sum of all pages that were sent, once all contents are here.
     sum: Option<PageSum>,
     /// Number of bytes that have arrived.
     bytes: u64,
+}
+
+/// The reason why a part was not taken.
+#[derive(Debug)]
+pub(crate) enum FillError {
+    /// The task cannot run here.
+    Refused(Refusal),
+    /// The kernel does not let this process read the other one's memory.
+    Unreadable,
+}
+
+impl From<Refusal> for FillError {
+    fn from(why: Refusal) -> Self {
+        Self::Refused(why)
+    }
+}
+
+/// Returns `true` if the kernel does not let this process read the other one's memory.
+pub(crate) fn is_unreadable(why: &NotArrived) -> bool {
+    let NotArrived::Memory { error, .. } = why else { return false };
+    matches!(not_read(error), FillError::Unreadable)
+}
+
+/// What a failed attempt to read another process's memory means.
+fn not_read(error: &io::Error) -> FillError {
+    match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::PERM | rustix::io::Errno::NOSYS) => FillError::Unreadable,
+        _ if error.kind() == io::ErrorKind::OutOfMemory => Refusal::Memory.into(),
+        _ => Refusal::Damaged.into(),
+    }
 }
 
 #[derive(Debug)]
@@ -366,6 +478,11 @@ impl PackedTask {
         &self.program
     }
 
+    /// Returns `true` if the task has files.
+    pub(crate) fn has_files(&self) -> bool {
+        !self.ulp.descriptors.is_empty()
+    }
+
     /// The program's file, and in which state it was.
     pub(crate) fn image(&self) -> &ImageIdentity {
         &self.ulp.image
@@ -383,12 +500,25 @@ impl PackedTask {
         self
     }
 
-    /// Begins to make the task here. `image` is its program.
+    /// Begins to make the task here. `image` is its program, and `copy` what was copied before it
+    /// stopped.
     ///
     /// # Errors
     /// The reason why the task cannot run here.
-    pub(crate) fn arrive(self, image: Rc<Image>) -> Result<ArrivingTask, Refusal> {
-        let ulp = Ulp::arrive(&image, &self.ulp).map_err(|why| refusal(&why))?;
+    pub(crate) fn arrive(
+        self,
+        image: Rc<Image>,
+        copy: Option<ArrivingUlp>,
+    ) -> Result<FillingTask, Refusal> {
+        let ulp = match copy {
+            Some(mut ulp) => {
+                ulp.update(&image, &self.ulp).map_err(|why| refusal(&why))?;
+                ulp.empty(&self.gone).map_err(|why| refusal(&why))?;
+                ulp
+            }
+            None if self.has_copy => return Err(Refusal::Damaged),
+            None => Ulp::arrive(&image, &self.ulp).map_err(|why| refusal(&why))?,
+        };
         let mut blocks = Vec::new();
         blocks.try_reserve(self.blocks.len()).map_err(|_| Refusal::Memory)?;
         for sent in &self.blocks {
@@ -400,11 +530,11 @@ impl PackedTask {
             });
         }
         let (inbox, message, sum, bytes) = (VecDeque::new(), Vec::new(), None, 0);
-        Ok(ArrivingTask { packed: self, image, ulp, blocks, inbox, message, sum, bytes })
+        Ok(FillingTask { packed: self, image, ulp, blocks, inbox, message, sum, bytes })
     }
 }
 
-impl ArrivingTask {
+impl FillingTask {
     /// The task's own folder, if it has one.
     pub(crate) fn folder(&self) -> Option<&PackedFolder> {
         self.packed.folder.as_ref()
@@ -420,14 +550,74 @@ impl ArrivingTask {
         &self.packed.blocks
     }
 
-    /// Takes the next part.
+    /// Takes the next part of a checkpoint, which has the contents themselves.
     ///
     /// # Errors
     /// The reason why the task cannot run here.
-    pub(crate) fn fill(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn fill_saved(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        let (head, contents) = postcard::take_from_bytes(bytes).map_err(|_| Refusal::Damaged)?;
+        match head {
+            PartHead::There { .. } => Err(Refusal::Damaged),
+            head => self.fill_contents(head, contents),
+        }
+    }
+
+    /// Takes the next part, from this process.
+    ///
+    /// # Errors
+    /// See [`FillError`]. Nothing of the part was taken.
+    pub(crate) fn fill(&mut self, process: u32, bytes: &[u8]) -> Result<(), FillError> {
         self.bytes += bytes.len() as u64;
         let (head, contents) = postcard::take_from_bytes(bytes).map_err(|_| Refusal::Damaged)?;
         match head {
+            PartHead::There { pages, inbox } => self.read(process, &pages, &inbox),
+            head => Ok(self.fill_contents(head, contents)?),
+        }
+    }
+
+    /// Reads all contents from the old process's memory.
+    fn read(
+        &mut self,
+        process: u32,
+        pages: &[PageRun],
+        inbox: &[(MessageHead, u64, u64)],
+    ) -> Result<(), FillError> {
+        self.ulp.pull(process, pages).map_err(|why| match &why {
+            NotArrived::Memory { error, .. } => not_read(error),
+            why => refusal(why).into(),
+        })?;
+        self.ulp.take_descriptors(process).map_err(|error| match not_read(&error) {
+            FillError::Refused(_) => Refusal::Descriptors.into(),
+            why => why,
+        })?;
+        for one in self.blocks.iter_mut().filter(|one| one.next.is_some()) {
+            one.block.pull(process).map_err(|error| not_read(&error))?;
+            one.next = Some(one.block.capacity());
+            self.bytes += one.block.capacity() as u64;
+        }
+        for (head, address, length) in inbox {
+            let block = match *length as usize {
+                0 => None,
+                length => Some(
+                    Block::pulled(process, *address, length).map_err(|error| not_read(&error))?,
+                ),
+            };
+            self.inbox.push_back(head.with_block(block, *length as usize));
+            self.bytes += length;
+        }
+        self.bytes += pages.iter().map(|run| run.end - run.start).sum::<u64>();
+        self.sum = Some(PageSum::default());
+        Ok(())
+    }
+
+    /// Returns `true` if all contents are here.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.sum.is_some()
+    }
+
+    fn fill_contents(&mut self, head: PartHead, contents: &[u8]) -> Result<(), Refusal> {
+        match head {
+            PartHead::There { .. } => Err(Refusal::Damaged),
             PartHead::Pages(runs) => self.fill_pages(&runs, contents),
             PartHead::Block { which, offset } => self.fill_block(which, offset, contents),
             PartHead::Message { head, length, offset } => {
@@ -489,6 +679,7 @@ impl ArrivingTask {
             slots.push(block.transpose()?.map(|one| one.block.clone()));
         }
         for (one, sent) in blocks.iter().zip(&packed.blocks) {
+            one.block.filled();
             if sent.is_shared {
                 one.block.share_afar();
             }
@@ -516,6 +707,7 @@ impl ArrivingTask {
             output: packed.output,
             child_output: packed.child_output,
             options: packed.options,
+            is_pinned: packed.is_pinned,
         })
     }
 }

@@ -97,7 +97,14 @@ pub(crate) enum ControlMessage {
     /// From the first process: what do the process's tasks do?
     Look { number: u64 },
     /// The answer to [`Look`](Self::Look).
-    Seen { number: u64, tasks: Vec<crate::shown::ShownTask> },
+    /// `time` is the processor time of its worker.
+    Seen { number: u64, time: Duration, tasks: Vec<crate::shown::ShownTask> },
+    /// From the first process: what have your tasks used since the last such question?
+    Measure { with_bytes: bool },
+    /// The answer to [`Measure`](Self::Measure).
+    Measured { loads: crate::balance::MeasuredLoads },
+    /// To the first process: a task computes here, and none did before.
+    Wakes,
     /// To the first process: another arena for blocks is needed soon.
     NeedsArena,
     /// The answer to [`NeedsArena`](Self::NeedsArena): the arena's number.
@@ -114,10 +121,30 @@ pub(crate) enum ControlMessage {
     NextName { name: u32 },
     /// To the first process: this task of a checkpoint is whole, or the reason why it is not.
     Restored { tid: Tid, refused: Option<Refusal> },
-    /// To the owner of these blocks: the process that says this has copies of them.
-    HasBlocks { blocks: Vec<SentBlock> },
+    /// To the owner of these blocks: the process that says this has copies of them, since a task
+    /// enters it.
+    HasBlocks { tid: Tid, epoch: u64, blocks: Vec<SentBlock> },
+    /// The answer to [`HasBlocks`](Self::HasBlocks): whether the addresses stay taken.
+    LendsBlocks { tid: Tid, epoch: u64, all: bool },
+    /// To the process that a task leaves: the pages of the last round have been read, or cannot be.
+    HasPages { tid: Tid, epoch: u64, result: PagesRead },
+    /// To the process that a task was to enter: it does not, or with all of its pages.
+    DropPages { tid: Tid, epoch: u64 },
+    /// To the process that a task leaves: send its contents, which cannot be read there.
+    SendContents { tid: Tid, epoch: u64 },
     /// To the owner of these blocks: the process that says this has no copies of them any more.
     HadBlocks { blocks: Vec<SentBlock> },
+}
+
+/// The result of reading pages of a task in another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum PagesRead {
+    /// All are here.
+    All,
+    /// The task does not fit in here, or its pages do not exist.
+    Refused,
+    /// The kernel does not let this process read the other one's memory.
+    Unreadable,
 }
 
 /// Counts of one process, or of all together. Messages to and from ended processes are left out;
@@ -260,6 +287,8 @@ fn count(cell: &Cell<u64>) {
 
 /// Number of polls before a wait blocks.
 const LOOKS: u32 = 300;
+/// The same while a task moves: some hundred microseconds.
+const MOVE_LOOKS: u32 = 10_000;
 
 /// Maximum time that a send waits for room before arrived messages are taken. The receiver may
 /// itself wait for room here.
@@ -295,7 +324,7 @@ impl MachineLink {
         self.group.process(rank).map_or(0, |pid| pid as i32)
     }
 
-    /// Sends a message; one that was kept with the time of its sending. Waits for at most
+    /// Sends a message. A kept message has the time of its sending. Waits for at most
     /// [`PATIENCE`] if there is no room. Returns the message with the error if it was not sent.
     pub(crate) fn send(
         &self,
@@ -445,9 +474,11 @@ impl MachineLink {
     /// Waits until a message has arrived, for at most `within`. Returns `true` if one has.
     ///
     /// If each process has a CPU, polls for some microseconds first: the next message of a chain
-    /// arrives in that time, and blocking costs more than everything else about a message.
-    pub(crate) fn wait(&self, within: Option<Duration>) -> bool {
-        for _ in 0..if self.is_alone { LOOKS } else { 0 } {
+    /// arrives in that time, and blocking costs more than everything else about a message. While a
+    /// task moves, which is then stopped for as long as that takes, it polls for longer.
+    pub(crate) fn wait(&self, within: Option<Duration>, moves: bool) -> bool {
+        let looks = if moves { MOVE_LOOKS } else { LOOKS };
+        for _ in 0..if self.is_alone { looks } else { 0 } {
             if self.group.available() {
                 return true;
             }

@@ -1,5 +1,6 @@
 //! The state of a machine as it is shown on its console or in another shell.
 
+use crate::moves::Pin;
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,10 +13,82 @@ pub struct ShownMachine {
     pub process: u32,
     /// Number of processes in which its tasks run.
     pub processes: usize,
+    /// These processes.
+    pub members: Vec<ShownProcess>,
+    /// The name of its balancer. `None`: tasks move only on command.
+    pub balancer: Option<String>,
     /// Whether its console is open.
     pub console: bool,
     /// Its tasks.
     pub tasks: Vec<ShownTask>,
+}
+
+/// Whether a process has tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProcessState {
+    /// It takes tasks.
+    InUse,
+    /// It takes none for now, because fewer processes are in use.
+    Spare,
+    /// It was evacuated: it takes none, and has only those that cannot move.
+    Evacuated,
+    /// It has ended.
+    Ended,
+}
+
+impl ProcessState {
+    /// One word or two, for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::InUse => "in use",
+            Self::Spare => "spare",
+            Self::Evacuated => "evacuated",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// A process of a machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShownProcess {
+    /// Its rank.
+    pub rank: usize,
+    /// Its process id.
+    pub process: u32,
+    /// Whether it has tasks.
+    pub state: ProcessState,
+    /// Processor time of the thread that runs its tasks. `None`: it has not answered.
+    pub time: Option<Duration>,
+    /// Number of tasks that have entered from other processes.
+    pub entered: u64,
+    /// Number of tasks that have left for other processes.
+    pub left: u64,
+}
+
+/// A task that stays in a process that is not to have any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StayingTask {
+    /// The task.
+    pub tid: Tid,
+    /// Its program, without the folder.
+    pub program: String,
+    /// The rank of its process.
+    pub rank: usize,
+    /// The reason.
+    pub why: String,
+}
+
+/// Which processes of a machine are in use after a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineUse {
+    /// The ranks of the processes in use.
+    pub used: Vec<usize>,
+    /// Number of tasks that have moved.
+    pub moved: usize,
+    /// Number of tasks that stay in other processes.
+    pub staying: usize,
+    /// The first of them.
+    pub stay: Vec<StayingTask>,
 }
 
 /// What a move of a task has cost.
@@ -77,10 +150,18 @@ pub struct ShownTask {
     pub pid: u32,
     /// Its slot in that process, which identifies its memory.
     pub slot: Option<usize>,
+    /// Its processor time so far.
+    pub time: Duration,
+    /// Number of times that it has moved to another process.
+    pub moves: u32,
+    /// The time for which its last move has stopped it.
+    pub pause: Option<Duration>,
     /// Number of its slots.
     pub slots: usize,
     /// Whether a reset spares it.
     pub stays: bool,
+    /// The reason why it could not move to another process now, as far as `ps` knows.
+    pub pinned: Option<Pin>,
 }
 
 /// What a task does.

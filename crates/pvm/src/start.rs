@@ -1,5 +1,6 @@
 //! What a machine starts with, and why it did not run.
 
+use crate::balance::{BalancePlan, BalancerKind};
 use crate::checkpoint::CheckpointError;
 use crate::error;
 use crate::machine::TaskPlacement;
@@ -21,8 +22,13 @@ pub struct Start {
     pub copies: usize,
     /// Folders that are searched first for programs.
     pub folders: Vec<PathBuf>,
-    /// Number of processes in which tasks run, including this one.
+    /// Number of processes in which tasks can run, including this one.
     pub processes: usize,
+    /// Number of these in which tasks run at first, and the least number that the machine uses by
+    /// itself. At most `processes` count.
+    pub least: usize,
+    /// How tasks are moved between processes. `None`: only on command.
+    pub balancer: Option<BalancerKind>,
     /// How the tasks are distributed over the processes.
     pub place: TaskPlacement,
     /// Size of each task's stack. `None`: what `UPVM_STACK` says, or else the limit of this
@@ -41,6 +47,16 @@ pub struct PeriodicCheckpoint {
     pub file: PathBuf,
     /// The time from one checkpoint to the next.
     pub every: Duration,
+}
+
+impl Start {
+    /// What the machine may do with its processes.
+    pub(crate) fn balance_plan(&self) -> BalancePlan {
+        let is_alone = self.place == TaskPlacement::Alone;
+        let least = if is_alone { self.processes } else { self.least.clamp(1, self.processes) };
+        let balancer = self.balancer.filter(|_| !is_alone);
+        BalancePlan { balancer, least, is_alone }
+    }
 }
 
 /// Why a machine did not run, or not to its end.

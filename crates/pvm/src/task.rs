@@ -1,5 +1,6 @@
 //! A task: a ULP with a tid, the blocks that it holds, and the messages that wait for it.
 
+use crate::moves::Pin;
 use crate::output::Output;
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use upcall_ulp::{Block, Image, Ulp};
+use upcall_ulp::{Block, Image, Ulp, UlpPin};
 
 /// A message under way. The sender may still hold the block; the first holder that writes takes a
 /// new one (UPVM).
@@ -163,6 +164,8 @@ pub(crate) struct Task {
     /// Options that the host only stores, by number: its own and its children's trace options, and
     /// whether a reset spares it.
     pub(crate) options: Vec<(i32, i32)>,
+    /// Whether the task has asked to stay in its process (`upvm_pin`).
+    pub(crate) is_pinned: bool,
 }
 
 /// The option of a task that a reset spares (`PvmNoReset`).
@@ -182,6 +185,32 @@ impl Task {
         self.options.retain(|(one, _)| *one != which);
         self.options.push((which, value));
     }
+
+    /// What keeps the task in its process, as far as that is known without its ULP's state.
+    ///
+    /// Makes no system call.
+    pub(crate) fn pinned(&self) -> Option<Pin> {
+        match self.state {
+            _ if self.is_pinned => Some(Pin::Wish),
+            TaskState::Starts => Some(Pin::Starts),
+            TaskState::Aside => Some(Pin::Call),
+            _ if self.descriptor.is_some() => Some(Pin::Descriptor),
+            _ => self.ulp.belongings().as_ref().and_then(pin_of),
+        }
+    }
+}
+
+/// The reason why a task stays. `None`: it can leave after it has run on.
+pub(crate) fn pin_of(pin: &UlpPin) -> Option<Pin> {
+    Some(match pin {
+        UlpPin::Ended => Pin::Ended,
+        UlpPin::NeverRan | UlpPin::Inside | UlpPin::Asks => return None,
+        UlpPin::Aside => Pin::Call,
+        UlpPin::Children(_) => Pin::Children,
+        UlpPin::Descriptors(_) | UlpPin::Waits(_) => Pin::Descriptor,
+        UlpPin::Maps { .. } | UlpPin::Mappings(_) => Pin::Mapping,
+        UlpPin::Program(_) => Pin::Program,
+    })
 }
 
 const _: () = assert!(std::mem::offset_of!(Task, held) == 128);

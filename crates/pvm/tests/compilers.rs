@@ -59,8 +59,8 @@ fn other_languages_have_theirs() {
             env!("CARGO_BIN_EXE_upvmcxx"),
             "g++",
             "a.cpp",
-            "#include <iostream>\n#include \"pvm3.h\"\n\
-             int main() { std::cout << pvm_version() << \"\\n\"; }\n",
+            "#include <iostream>\n#include \"pvm3.h\"\n#include \"upvm.h\"\n\
+             int main() { std::cout << pvm_version() << upvm_process() << \"\\n\"; }\n",
         ),
         (
             env!("CARGO_BIN_EXE_upvmf77"),
@@ -185,4 +185,22 @@ fn what_all_tasks_share_calls_nothing() {
             && !said.contains("\tcall"),
         "{said}"
     );
+}
+
+/// The original PVM has neither the header nor its functions.
+#[test]
+fn a_program_that_moves_is_one_for_the_original_pvm_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("both.c");
+    let text = "#include <pvm3.h>\n#ifdef UPVM\n#include <upvm.h>\n#endif\nint main(void)\n{\n\
+        #ifdef UPVM\n    upvm_migrate(0, !upvm_process());\n#endif\n    return pvm_exit();\n}\n";
+    fs::write(&source, text).unwrap();
+    let program = folder.path().join("both");
+    ok(upvmcc().arg(&source).arg("-o").arg(&program));
+    let symbols = ok(Command::new("nm").arg(&program)).stdout;
+    assert!(String::from_utf8_lossy(&symbols).contains("upvm_migrate"));
+    if !Path::new("/usr/include/pvm3.h").exists() {
+        return eprintln!("skipped: no pvm-dev here");
+    }
+    ok(Command::new("gcc").args(["-Wall", "-Werror", "-fsyntax-only"]).arg(&source));
 }

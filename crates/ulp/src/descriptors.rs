@@ -8,6 +8,7 @@
 //! descriptors above a number that the host never reaches would take two for each.
 
 use crate::layout::FILES;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::Duration;
@@ -71,6 +72,23 @@ pub(crate) fn count_of(slot: usize) -> usize {
     opened(slot).count()
 }
 
+/// Returns `true` if the ULP in this slot has opened this descriptor and not closed it.
+pub(crate) fn is_of(descriptor: i32, slot: usize) -> bool {
+    let owner = usize::try_from(descriptor).ok().and_then(|at| OWNERS.slots.get(at));
+    owner.is_some_and(|owner| usize::from(owner.load(Ordering::Relaxed)) == slot + 1)
+}
+
+/// Gives a descriptor of the process to the ULP in this slot, as if it had opened it.
+///
+/// Returns `None`, and closes it, if its number is too high.
+pub(crate) fn give(descriptor: OwnedFd, slot: usize) -> Option<i32> {
+    let number = descriptor.as_raw_fd();
+    let owner = OWNERS.slots.get(usize::try_from(number).ok()?)?;
+    OWNERS.end.fetch_max(number as u32 + 1, Ordering::Release);
+    owner.store(u16::try_from(slot + 1).ok()?, Ordering::Release);
+    Some(descriptor.into_raw_fd())
+}
+
 /// Closes the descriptors that the ULP in this slot has opened and not closed.
 ///
 /// An image deletes an entry before it closes the descriptor, and so does this: a number that the
@@ -87,7 +105,6 @@ pub(crate) fn close_all_of(slot: usize) {
 mod tests {
     use super::*;
     use std::io::{Write, pipe};
-    use std::os::fd::AsRawFd;
 
     #[test]
     fn who_has_something_is_ready_and_so_is_what_is_nothing() {

@@ -76,8 +76,8 @@ pub use layout::{
 };
 pub use loading::{NotLoaded, UlpOptions};
 pub use moved::{
-    ArrivingUlp, NotArrived, NotTaken, PIECE, PageSum, ProcessNumber, UlpContext, UlpDescriptor,
-    UlpMapping, UlpPages, UlpPin, UlpState,
+    ArrivingUlp, NotArrived, NotTaken, PIECE, PageRun, PageSum, ProcessNumber, UlpContext,
+    UlpDescriptor, UlpMapping, UlpPages, UlpPin, UlpState, UlpWrites, allow_readers,
 };
 pub use shared::{NotShared, SharedImage};
 pub use signals::Signalled;

@@ -8,6 +8,7 @@
 //! Ulp::pinned   nothing of it is elsewhere
 //! Ulp::state    context, mappings, program  ──► Ulp::arrive          checks, maps
 //! Ulp::pages    contents, 64 KiB at a time  ──► ArrivingUlp::fill    checks, writes
+//!               (or their addresses         ──► ArrivingUlp::pull    reads them there)
 //!               PageSum of the contents     ──► ArrivingUlp::finish  own words, protection
 //! Ulp::leave    memory goes, number stays       Worker::resume
 //! ```
@@ -23,174 +24,35 @@
 //!   by a process that starts later.
 //! - What arrives is not trusted until it has been checked. Wrong contents harm only the ULP.
 //!   After it was resumed, its code can do what each ULP's code can.
+//! - Descriptors are duplicated from the first process ([`ArrivingUlp::take_descriptors`]).
 //!
-//! Not here: descriptors, message blocks, and the data that the library above has of a ULP.
+//! Not here: message blocks, and the data that the library above has of a ULP.
 
 mod arriving;
+mod files;
 mod mappings;
 mod pages;
+mod pulling;
+mod state;
+mod watching;
 
 pub use arriving::{ArrivingUlp, NotArrived};
 pub use pages::{PIECE, PageSum, UlpPages};
+pub use pulling::allow_readers;
+pub use state::{PageRun, UlpContext, UlpDescriptor, UlpMapping, UlpPin, UlpState};
+pub use watching::UlpWrites;
 
+use self::state::{DEEPEST, SAVED, SEARCHED, VERSIONS, words};
 use crate::backtrace::KernelRegisters;
 use crate::descriptors;
 use crate::image::{Image, ImageIdentity};
-use crate::layout::{ASK_EXIT, ASK_INTERRUPTED, ASK_READY, SLOT, TABLE_CHILDREN, VERSION};
+use crate::layout::{ASK_EXIT, ASK_INTERRUPTED, ASK_READY, SLOT, TABLE_CHILDREN};
 use crate::pid::Pid;
 use crate::shared::SharedImage;
-use crate::slot::UlpSlot;
-use crate::switch::{self, ARGS, Context, REGISTERS};
+use crate::switch::{self, Context, REGISTERS};
 use crate::ulp::Ulp;
-use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::{fmt, io};
-
-/// Version of [`UlpState`], to be raised when it changes.
-const STATE_VERSION: u64 = 1;
-/// Versions of the state and of the images' layout.
-const VERSIONS: [u64; 2] = [STATE_VERSION, VERSION];
-/// Maximum number of mappings of a ULP that moves.
-const MOST_MAPPINGS: usize = 1024;
-/// Maximum number of calls under way in a ULP that moves.
-const DEEPEST: usize = 1 << 16;
-/// Number of words that a waiting ULP has on its stack: control words, FS, six registers, and the
-/// address where it goes on.
-const SAVED: usize = 9;
-/// Maximum size of the part of a stack that is searched, in bytes.
-const SEARCHED: u64 = 8 << 20;
-
-/// A ULP's state without the contents of its memory; see the module comment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UlpState {
-    /// Versions of this state and of the layout that the image was linked for.
-    pub versions: [u64; 2],
-    /// Number of the slot, or of the first of several.
-    pub slot: u64,
-    /// Number of slots that the ULP has.
-    pub slots: u64,
-    /// The program.
-    pub image: ImageIdentity,
-    /// The number that `getpid` returns.
-    pub process: u32,
-    /// Size of the stack, in bytes.
-    pub stack: u64,
-    /// Where the ULP waits.
-    pub context: UlpContext,
-    /// The registers when the ULP was interrupted last, in the kernel's order.
-    pub registers: Option<[u64; REGISTERS]>,
-    /// What is mapped in the slot, in ascending order.
-    pub mappings: Vec<UlpMapping>,
-    /// Descriptors. The caller passes the descriptors themselves. There are none so far, since a
-    /// ULP with descriptors does not move.
-    pub descriptors: Vec<UlpDescriptor>,
-}
-
-impl UlpState {
-    /// The versions of the states that this process makes and takes.
-    pub const VERSIONS: [u64; 2] = VERSIONS;
-}
-
-/// Where a ULP waits, and what for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UlpContext {
-    /// The stack pointer.
-    pub sp: u64,
-    /// The question.
-    pub what: u64,
-    /// The question's arguments.
-    pub args: [u64; ARGS],
-    /// The answer, if the ULP has one already.
-    pub reply: u64,
-}
-
-/// A mapping in a ULP's slot, which is always private.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UlpMapping {
-    /// The first address.
-    pub start: u64,
-    /// The end.
-    pub end: u64,
-    /// What is allowed there: the sum of [`READ`](Self::READ), [`WRITE`](Self::WRITE) and
-    /// [`EXECUTE`](Self::EXECUTE).
-    pub protection: u8,
-    /// Offset in the program's file; none for anonymous memory.
-    pub offset: Option<u64>,
-}
-
-impl UlpMapping {
-    /// The memory can be read.
-    pub const READ: u8 = 1;
-    /// The memory can be written to.
-    pub const WRITE: u8 = 2;
-    /// The memory can be executed.
-    pub const EXECUTE: u8 = 4;
-}
-
-/// A descriptor of a ULP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UlpDescriptor {
-    /// The program's number for it.
-    pub number: i32,
-    /// Whether children inherit it.
-    pub inherited: bool,
-}
-
-/// The reason why a ULP cannot move now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UlpPin {
-    /// None of its code has run yet: it can be loaded elsewhere instead.
-    NeverRan,
-    /// The ULP has ended.
-    Ended,
-    /// A helper makes a system call for it.
-    Aside,
-    /// The number of children that the ULP has not waited for.
-    Children(u64),
-    /// The number of descriptors that the ULP has opened.
-    Descriptors(usize),
-    /// The ULP waits for this descriptor of the process's, which it or its library has opened.
-    Waits(i32),
-    /// The ULP has mapped a file or shared memory.
-    Maps {
-        /// Address of the mapping.
-        start: u64,
-        /// The file, as the kernel names it.
-        name: String,
-    },
-    /// The number of the ULP's mappings is above the maximum.
-    Mappings(usize),
-    /// The ULP was interrupted in a function of its library, or in a handler of signals during
-    /// such a function, or the calls under way are not known.
-    Inside,
-    /// An address of the process is in the ULP's registers or on its stack, since the ULP is about
-    /// to ask something.
-    Asks,
-    /// The program's file was changed, or is not the ULP's.
-    Program(PathBuf),
-}
-
-impl fmt::Display for UlpPin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NeverRan => f.write_str("it has not begun"),
-            Self::Ended => f.write_str("it has ended"),
-            Self::Aside => f.write_str("a system call of its own is under way"),
-            Self::Children(count) => write!(f, "it has {count} children"),
-            Self::Descriptors(count) => write!(f, "it has {count} open files"),
-            Self::Waits(descriptor) => write!(f, "it waits for descriptor {descriptor}"),
-            Self::Maps { start, name } => write!(f, "it has mapped {name} at {start:#x}"),
-            Self::Mappings(count) => {
-                write!(f, "it has {count} mappings of memory, and {MOST_MAPPINGS} is the most")
-            }
-            Self::Inside => f.write_str("a function of its library is under way"),
-            Self::Asks => f.write_str("it is about to ask its process for something"),
-            Self::Program(path) => write!(f, "its program {} was changed", path.display()),
-        }
-    }
-}
 
 /// The reason why a ULP's state was not taken.
 #[derive(Debug)]
@@ -263,6 +125,11 @@ impl Ulp {
     /// # Errors
     /// See [`NotTaken`].
     pub fn state(&self, image: &Image) -> Result<UlpState, NotTaken> {
+        self.take_state(image, true)
+    }
+
+    /// With `is_final`, the ULP must be where it can be resumed.
+    fn take_state(&self, image: &Image, is_final: bool) -> Result<UlpState, NotTaken> {
         // SAFETY: the ULP does not run, so nothing else uses its context.
         let Context { sp, what, args, reply, .. } = unsafe { &*self.context() };
         let context = UlpContext { sp: *sp, what: *what, args: *args, reply: *reply };
@@ -272,9 +139,13 @@ impl Ulp {
         let same = same.ok_or_else(|| UlpPin::Program(image.path.clone()))?;
         let slot = self.slot.start()..self.slot.start() + self.slot.size();
         let mappings = mappings::within(slot, self.base())?.map_err(NotTaken::Pinned)?;
-        let memory = File::open("/proc/self/mem")?;
-        self.check_place(image, &context, &memory)?;
-        self.check_stack(&context, &mappings, &memory)?;
+        let mut descriptors = Vec::new();
+        if is_final {
+            let memory = File::open("/proc/self/mem")?;
+            descriptors = self.opened(&memory)?;
+            self.check_place(image, &context, &memory)?;
+            self.check_stack(&context, &mappings, &memory)?;
+        }
         Ok(UlpState {
             versions: VERSIONS,
             slot: self.slot() as u64,
@@ -285,8 +156,17 @@ impl Ulp {
             context,
             registers: self.rest.registers.as_ref().map(|registers| registers.0),
             mappings,
-            descriptors: Vec::new(),
+            descriptors,
         })
+    }
+
+    /// As [`state`](Self::state) at any place in the code: to prepare for the ULP, and not to
+    /// resume it.
+    ///
+    /// # Errors
+    /// See [`NotTaken`].
+    pub fn outline(&self, image: &Image) -> Result<UlpState, NotTaken> {
+        self.take_state(image, false)
     }
 
     /// What of the ULP's memory is to be sent with its state.
@@ -313,7 +193,7 @@ impl Ulp {
             _ if self.rest.call.is_some() => Err(UlpPin::Aside),
             _ if children > 0 => Err(UlpPin::Children(children)),
             Some(descriptor) => Err(UlpPin::Waits(descriptor)),
-            None if opened > 0 => Err(UlpPin::Descriptors(opened)),
+            None if opened > 0 && !files::is_between_calls(context.what) => Err(UlpPin::Inside),
             None => Ok(()),
         }
     }
@@ -389,17 +269,4 @@ impl Ulp {
         let found = words(memory, context.sp, count)?.iter().any(is_hosts);
         if found { Err(UlpPin::Asks.into()) } else { Ok(()) }
     }
-}
-
-/// Reads words of this process's memory.
-fn words(memory: &File, at: u64, count: usize) -> io::Result<Vec<u64>> {
-    let mut bytes = vec![0; count * 8];
-    memory.read_exact_at(&mut bytes, at)?;
-    Ok(bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect())
-}
-
-/// The slots that a state is for, if they exist and are free.
-fn slot_of(state: &UlpState) -> Option<UlpSlot> {
-    let (first, count) = (usize::try_from(state.slot).ok()?, usize::try_from(state.slots).ok()?);
-    UlpSlot::take_these(first, count)
 }

@@ -9,7 +9,7 @@ use crate::layout::{
     AUXILIARY, LETTER_WORDS, LETTERS, LINE, PAGE, REPLY_WORDS, TABLE_CALL, TABLE_CLOCK, TABLE_CODE,
     TABLE_CODE_END, TABLE_COUNT, TABLE_FILES, TABLE_FILES_RANGE, TABLE_GATE, TABLE_HEAP,
     TABLE_HEAP_END, TABLE_LETTERS, TABLE_LIBRARY, TABLE_OWNERS, TABLE_PARENT, TABLE_PID,
-    TABLE_PROCESS, TABLE_REPLY, TABLE_STACK, TABLE_TASK,
+    TABLE_PROCESS, TABLE_REPLY, TABLE_STACK, TABLE_TASK, TABLE_TIME,
 };
 use crate::loading::{NotLoaded, UlpOptions};
 use crate::pid::Pid;
@@ -24,6 +24,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, Range};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fmt, ptr};
 
 /// Part of the stack that arguments and environment may take. The rest is for the program.
@@ -243,6 +244,15 @@ impl Ulp {
         }
     }
 
+    /// Processor time of the ULP so far, as its worker's interrupts have found it
+    /// ([`Worker::interrupt_every`](crate::Worker::interrupt_every)): right on average. A ULP that
+    /// moves takes it along.
+    ///
+    /// The ULP may write the word that has it.
+    pub fn processor_time(&self) -> Duration {
+        Duration::from_nanos(self.word(TABLE_TIME))
+    }
+
     /// Reads a word of the table.
     pub(crate) fn word(&self, at: u64) -> u64 {
         // SAFETY: the address is in the ULP's table, which is mapped as long as the ULP lives; and
@@ -299,7 +309,7 @@ impl Ulp {
 
     /// Address of the table.
     #[inline]
-    fn table(&self) -> u64 {
+    pub(crate) fn table(&self) -> u64 {
         // SAFETY: the ULP does not run, so nothing else uses its context.
         unsafe { (*self.context()).table }
     }

@@ -3,8 +3,11 @@
 mod common;
 
 use common::{apart, over};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::{fs, thread};
 use upcall_ulp::arena::{self, ArenaNumber};
+use upcall_ulp::twins::{self, Adopted, BlockName};
 use upcall_ulp::{Block, Worker};
 
 /// Address and size of the arenas, as in `layout.rs`.
@@ -174,5 +177,143 @@ fn memory_of_blocks_that_nobody_holds_goes_back_to_the_kernel() {
     .unwrap();
     let left = kib("RssAnon").saturating_sub(before);
     assert!(left < 88 << 10, "{left} KiB are left");
+    over(folder)
+}
+
+/// The variable that makes this program the second process of a test.
+const SECOND: &str = "ULP_SECOND";
+/// Name of the test that has two processes.
+const TWO: &str = "a_block_is_at_one_address_in_two_processes";
+
+/// A process with arena 2, which executes commands.
+struct Second {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Second {
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", TWO, "--nocapture", "--test-threads=1"])
+            .env(SECOND, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        Self { child, said }
+    }
+
+    /// Sends a command about a block, and returns the answer.
+    fn ask(&mut self, what: &str, name: BlockName) -> String {
+        let BlockName { address, size } = name;
+        writeln!(self.child.stdin.as_ref().unwrap(), "{what} {address} {size}").unwrap();
+        // The test harness writes to standard output too.
+        loop {
+            let mut line = String::new();
+            assert!(self.said.read_line(&mut line).unwrap() > 0, "the second process has ended");
+            if let Some((_, answer)) = line.split_once("answer: ") {
+                break answer.trim_end().to_owned();
+            }
+        }
+    }
+}
+
+/// Runs the second process until standard input ends.
+fn be_second() -> ! {
+    let _worker = Worker::begin_in(ArenaNumber::take_this(2).unwrap()).unwrap();
+    let mut blocks = Vec::new();
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words = line.split(' ').collect::<Vec<_>>();
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        let name = BlockName { address: number(1), size: number(2) as u32 };
+        let at = blocks.iter().position(|block: &Block| block.name() == name);
+        let answer = match words[0] {
+            "adopt" => match Block::adopt(name, 1) {
+                Ok(Adopted::Empty(block)) => {
+                    block.fill(0, &block.address().to_le_bytes()).unwrap();
+                    block.filled();
+                    blocks.push(block);
+                    "empty".to_owned()
+                }
+                Ok(Adopted::Here(block)) => {
+                    blocks.push(block);
+                    "here".to_owned()
+                }
+                Err(error) => error.to_string(),
+            },
+            "read" => {
+                let bytes = blocks[at.unwrap()].read(8).unwrap();
+                u64::from_le_bytes(bytes.try_into().unwrap()).to_string()
+            }
+            "drop" => {
+                drop(blocks.swap_remove(at.unwrap()));
+                format!("{:?}", twins::take_returned())
+            }
+            "new" => {
+                let block = Block::new(100_000).unwrap();
+                twins::held_afar(block.name(), 1, true).unwrap();
+                let address = block.name().address;
+                blocks.push(block);
+                address.to_string()
+            }
+            "returned" => {
+                twins::returned_from(name, 1);
+                blocks[at.unwrap()].is_shared_afar().to_string()
+            }
+            other => panic!("{other}"),
+        };
+        println!("answer: {answer}");
+    }
+    std::process::exit(0)
+}
+
+#[test]
+fn a_block_is_at_one_address_in_two_processes() {
+    let Some(folder) = apart(TWO) else { return };
+    if std::env::var_os(SECOND).is_some() {
+        drop(folder);
+        be_second();
+    }
+    let _worker = Worker::begin_in(ArenaNumber::take_this(1).unwrap()).unwrap();
+    let mut second = Second::start();
+    // A block goes there and comes back.
+    let block = Block::new(100).unwrap();
+    let (name, address) = (block.name(), block.address());
+    twins::held_afar(name, 2, false).unwrap();
+    assert_eq!(second.ask("adopt", name), "empty");
+    drop(block);
+    assert_eq!(second.ask("read", name), address.to_string());
+    assert_ne!(Block::new(100).unwrap().name(), name);
+    let Ok(Adopted::Empty(block)) = Block::adopt(name, 2) else { panic!("not hollow") };
+    assert_eq!((block.address(), block.holders()), (address, 1));
+    // While both have it, the contents are not sent again.
+    block.share_afar();
+    assert_eq!(second.ask("adopt", name), "here");
+    assert_eq!(second.ask("drop", name), "[]");
+    assert_eq!(second.ask("drop", name), format!("{:?}", [(1, name)]));
+    twins::returned_from(name, 2);
+    assert!(!block.is_shared_afar());
+    // A block of the second process comes here, and goes.
+    let address = second.ask("new", name).parse().unwrap();
+    let theirs = BlockName { address, size: 17 };
+    assert_eq!((address - FIRST) / ARENA, 2);
+    let Ok(Adopted::Empty(twin)) = Block::adopt(theirs, 2) else { panic!("no twin") };
+    let error = arena::add(ArenaNumber::take_this(2).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("0xf0800000000") && error.contains("exists"), "{error}");
+    assert!(!twins::has_returned());
+    drop(twin);
+    assert_eq!(twins::take_returned(), [(2, theirs)]);
+    assert_eq!(second.ask("returned", theirs), "false");
+    // What a process has when it is killed is free then.
+    twins::held_afar(name, 2, true).unwrap();
+    assert_eq!(second.ask("adopt", name), "empty");
+    drop(block);
+    second.child.kill().unwrap();
+    second.child.wait().unwrap();
+    assert_ne!(Block::new(100).unwrap().name(), name);
+    twins::process_ended(2);
+    assert_eq!(Block::new(100).unwrap().name(), name);
     over(folder)
 }

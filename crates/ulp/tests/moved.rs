@@ -20,7 +20,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 use upcall_ulp::slot::{STACK, UlpSlot};
 use upcall_ulp::{
-    ASK_OWN, ASK_READY, ASK_SLEEP, Aside, Image, NotArrived, NotTaken, PageSum, Signalled,
+    ASK_OWN, ASK_READY, ASK_SLEEP, Aside, Image, NotArrived, NotTaken, PageRun, PageSum, Signalled,
     StopReason, Ulp, UlpMapping, UlpOptions, UlpPin, UlpRequest, Worker,
 };
 
@@ -202,6 +202,58 @@ fn a_program_that_computes_moves_where_it_is_interrupted() {
     over(folder)
 }
 
+/// Where the kernel cannot watch, large ULPs stop for as long as all of their memory takes.
+#[test]
+fn pages_that_a_program_writes_are_found_while_it_runs() {
+    let test = "pages_that_a_program_writes_are_found_while_it_runs";
+    let Some(folder) = apart(test) else { return };
+    let image = Image::open(&compile(folder.path(), "writes")).unwrap();
+    let mut worker = Worker::begin().unwrap();
+    let mut ulp = Ulp::load(&image, &words(&["writes"]), &[]).unwrap();
+    let mut next = |ulp: &mut Ulp| match worker.resume(ulp) {
+        StopReason::Asks(UlpRequest { what: ASK_OWN, args }) => args[0],
+        stopped => panic!("{stopped:?}"),
+    };
+    let start = next(&mut ulp);
+    let state = ulp.outline(&image).unwrap();
+    let mut writes = match ulp.watch(&state) {
+        Ok(writes) => writes,
+        Err(error) => {
+            eprintln!("SKIPPED: the kernel does not watch writes: {error}");
+            over(folder)
+        }
+    };
+    let has = |runs: &[PageRun], page: u64| {
+        let at = start + page * 4096;
+        runs.iter().any(|run| (run.start..run.end).contains(&at))
+    };
+    let bytes = |runs: &[PageRun]| runs.iter().map(|run| run.end - run.start).sum::<u64>();
+    let all = writes.written().unwrap();
+    assert!((0..1024).all(|page| has(&all, page)));
+    let mut change = |ulp: &mut Ulp, at: i64| {
+        ulp.answer(at);
+        next(ulp);
+    };
+    change(&mut ulp, 5 * 4096);
+    let some = writes.written().unwrap();
+    assert!(has(&some, 5) && !has(&some, 6) && bytes(&some) < bytes(&all) / 2, "{some:?}");
+    change(&mut ulp, 9 * 4096);
+    change(&mut ulp, 1 << 30);
+    let state = ulp.state(&image).unwrap();
+    let (pages, gone) = writes.finish(&ulp, &state, &some).unwrap();
+    let left = pages.runs();
+    assert!(has(&left, 5) && has(&left, 9) && !has(&left, 0) && !has(&left, 6), "{left:?}");
+    assert!(has(&gone, 0) && bytes(&gone) == 4096, "{gone:?}");
+    // Pages do not show whether mappings are others than before.
+    let writes = ulp.watch(&state).unwrap();
+    let mut other = state.clone();
+    other.mappings.pop();
+    assert!(writes.finish(&ulp, &other, &[]).is_err());
+    change(&mut ulp, 7 * 4096);
+    drop(ulp);
+    over(folder)
+}
+
 #[test]
 fn a_program_goes_on_from_a_file_after_its_first_process_has_ended() {
     const NAME: &str = "a_program_goes_on_from_a_file_after_its_first_process_has_ended";
@@ -259,7 +311,7 @@ fn what_keeps_a_program_from_moving_is_said_while_it_lasts() {
     let (input, mut writer) = std::io::pipe().unwrap();
     // SAFETY: replaces the standard input, which nothing here uses.
     assert_eq!(unsafe { libc::dup2(input.as_raw_fd(), 0) }, 0);
-    for how in ["d", "m", "s", "n", "c", "w", "h", "g"] {
+    for how in ["m", "s", "n", "c", "w", "h", "g"] {
         let mut ulp = Ulp::load(&image, &words(&["pinned", how]), &[]).unwrap();
         assert_eq!(pin(&ulp), Some(UlpPin::NeverRan));
         asks(&mut worker, &mut ulp);
@@ -275,7 +327,6 @@ fn what_keeps_a_program_from_moving_is_said_while_it_lasts() {
         let found = pin(&ulp).unwrap_or_else(|| panic!("{how} can move"));
         assert!(how != "w" || what == ASK_READY);
         let fits = match how {
-            "d" => found == UlpPin::Descriptors(1),
             "m" | "s" => matches!(&found, UlpPin::Maps { name, .. } if name.starts_with('/')),
             "n" => matches!(found, UlpPin::Mappings(count) if count > 1024),
             "c" => found == UlpPin::Children(1),

@@ -6,7 +6,7 @@ use crate::output::{
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
-use upcall_pvm::{ShownMachine, ShownTask};
+use upcall_pvm::{ShownMachine, ShownTask, TaskPin};
 
 #[derive(Serialize)]
 struct MachineRow {
@@ -23,10 +23,15 @@ struct TaskRow {
     number: i32,
     parent: Option<String>,
     program: String,
-    /// starts, runs, polls, receives, asks, sleeps, awaits, waits, moves or silent.
+    /// starts, runs, polls, receives, asks, sleeps, awaits, pauses, aside, moves or silent.
     state: &'static str,
     /// In words.
     doing: String,
+    /// Why the task could not move to another process now, as far as that is known.
+    pinned: Option<String>,
+    /// Whether `doing` says that, too.
+    #[serde(skip)]
+    is_pin_shown: bool,
     /// Sender and tag of the message for which the task waits.
     from: Option<String>,
     tag: Option<i32>,
@@ -58,6 +63,8 @@ impl TaskRow {
             program: task.program,
             state: task.doing.word(),
             doing: task.doing.to_string(),
+            pinned: task.pinned.map(|pin| pin.to_string()),
+            is_pin_shown: matches!(task.pinned, Some(TaskPin::Starts | TaskPin::Call)),
             from: wanted.and_then(|wanted| wanted.from).map(|tid| tid.to_string()),
             tag: wanted.and_then(|wanted| wanted.tag),
             messages: task.messages,
@@ -107,6 +114,13 @@ fn table(machine: &MachineRow) -> String {
         (counted(machine.tasks.len(), "task"), counted(machine.processes, "process"));
     let mut out =
         format!("{STRONG}machine {}{STRONG:#}: {tasks} in {processes}{console}\n", machine.machine);
+    let does = |row: &TaskRow| match &row.pinned {
+        // With one process there is no other to move to.
+        Some(why) if machine.processes > 1 && !row.is_pin_shown => {
+            format!("{}; stays here: {why}", row.doing)
+        }
+        _ => row.doing.clone(),
+    };
     let cells = |row: &TaskRow| {
         [
             row.tid.clone(),
@@ -116,7 +130,7 @@ fn table(machine: &MachineRow) -> String {
             size(row.block_bytes),
             row.resident_kib.map_or_else(|| "-".into(), |kib| size(kib << 10)),
             cell(&row.program),
-            row.doing.clone(),
+            does(row),
         ]
     };
     let rows = machine.tasks.iter().map(cells).collect::<Vec<_>>();

@@ -121,7 +121,7 @@ impl Scene {
         let is_job = ["stop", "cont", "kill", "ls"]
             .iter()
             .any(|command| example.starts_with(&format!("upcall job {command}")));
-        let is_machine = ["ps", "kill", "sig", "halt"]
+        let is_machine = ["ps", "kill", "sig", "move", "halt"]
             .iter()
             .any(|command| example.starts_with(&format!("upcall pvm {command}")));
         if is_job {
@@ -131,7 +131,7 @@ impl Scene {
             });
             Some(Helper { process: job, is_machine: false })
         } else if is_machine && self.compilers.is_some() {
-            let machine = start("upcall pvm run -n 2 ./hello stay");
+            let machine = start("upcall pvm run -n 4 --procs 2 ./hello stay");
             until("the tasks sleep", || {
                 self.place.json(&["pvm", "ps", "--json"])[0]["tasks"][1]["state"] == "sleeps"
             });

@@ -17,7 +17,7 @@ const fn command(
     ConsoleCommand { name, does, syntax, more }
 }
 
-pub(super) const COMMANDS: [ConsoleCommand; 30] = [
+pub(super) const COMMANDS: [ConsoleCommand; 31] = [
     command(
         "add",
         "Add hosts to virtual machine",
@@ -56,6 +56,12 @@ pub(super) const COMMANDS: [ConsoleCommand; 30] = [
         "Terminate tasks",
         "kill [-c] tid ...",
         "Options:  -c   kill children of tid\n",
+    ),
+    command(
+        "migrate",
+        "Move a task to another process (not in PVM)",
+        "migrate tid rank",
+        "The next command is read when the task runs there, or stays.\n",
     ),
     command("mstat", "Show status of hosts", "mstat name ...", ""),
     command("names", "List message mailbox names", "names [pattern]", ""),

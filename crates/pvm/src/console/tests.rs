@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::shown::TaskActivity;
+use std::time::Duration;
 
 /// Records what the console asks of the machine.
 #[derive(Default)]
@@ -262,6 +263,10 @@ fn tasks_are_ended_one_by_one_by_their_parent_and_all_but_those_that_stay() {
         slot: None,
         slots: 0,
         stays,
+        pinned: None,
+        time: Duration::ZERO,
+        moves: 0,
+        pause: None,
     };
     let all = [seen(A, true), seen(B, false)];
     session.line("ps -s");
@@ -277,6 +282,32 @@ fn tasks_are_ended_one_by_one_by_their_parent_and_all_but_those_that_stay() {
     session.console.seen(&all, &mut session.machine);
     assert_eq!((session.machine.killed, session.machine.forgotten), (vec![B], vec![None]));
     assert_eq!(session.machine.looks, 2);
+}
+
+#[test]
+fn a_task_is_moved_or_the_reason_is_said() {
+    let mut session = Session::new();
+    assert_eq!(session.line("migrate t40002"), "migrate: wrong #args (help migrate)\n");
+    assert_eq!(session.line("migrate t40099 1"), "t40099: No such task\n");
+    assert_eq!(session.line("migrate t40001 1"), "t40001: that's me.\n");
+    for rank in ["-1", "x", "2147483648"] {
+        let said = session.line(&format!("migrate t40002 {rank}"));
+        assert!(said.starts_with(&format!("migrate: {rank:?} is not the rank")), "{said}");
+    }
+    assert!(session.machine.asked.is_empty() && session.console.is_ready());
+    let refusal = "t40002 was not moved: the task cannot leave its process: it has child processes";
+    let answers = [
+        (error::OK, Packet::default(), String::new()),
+        (error::DENIED, Packet::default().text(refusal), format!("migrate: {refusal}\n")),
+    ];
+    for (code, answer, said) in answers {
+        assert_eq!(session.line("migrate t40002 1"), "");
+        let question = Packet::default().ints([A.number(), 1]);
+        assert_eq!(session.machine.asked.pop(), Some((OP_MIGRATE, question)));
+        assert!(!session.console.is_ready());
+        assert_eq!(session.answered(code, answer), said);
+        assert!(session.console.is_ready());
+    }
 }
 
 #[test]

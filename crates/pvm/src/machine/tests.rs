@@ -125,3 +125,18 @@ fn what_several_processes_start_is_one_answer_in_its_order() {
     assert_eq!((lost, machine.worst), (vec![one], 137));
     assert_eq!(machine.list(0, |_| 7, |_| 4).0, 2);
 }
+
+#[test]
+fn tasks_start_only_in_processes_in_use() {
+    let places = |place: TaskPlacement, used: Vec<Rank>| {
+        let mut machine = Machine::new(place);
+        machine.start_only_in(used);
+        let (_, shares) = machine.request(None, TaskSpec::default(), 4, 3);
+        shares.into_iter().map(|(rank, slots)| (rank, slots.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(places(TaskPlacement::Block, vec![1]), [(1, 4)]);
+    assert_eq!(places(TaskPlacement::Interleave, vec![0, 2]), [(0, 2), (2, 2)]);
+    assert_eq!(places(TaskPlacement::List(vec![2, 1]), vec![0, 2]), [(2, 4)]);
+    // With none in use, all are.
+    assert_eq!(places(TaskPlacement::Interleave, vec![]).len(), 3);
+}

@@ -166,6 +166,11 @@ impl<M> Arriving<M> {
         self.finish(tid, peers, out);
     }
 
+    /// Returns `true` if messages for a task that runs here wait for marks.
+    pub(super) fn waits(&self, tid: Tid) -> bool {
+        self.tasks.get(&tid).is_some_and(|task| task.phase == ArrivingPhase::Merges)
+    }
+
     /// Keeps a message that arrives for the task, until all processes have marked.
     pub(super) fn arrived(&mut self, tid: Tid, kept: KeptMessage<M>) -> Result<(), KeptMessage<M>> {
         let Some(task) = self.tasks.get_mut(&tid) else { return Err(kept) };

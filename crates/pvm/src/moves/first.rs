@@ -18,8 +18,9 @@
 //! **One move at a time.** The next move of a task begins when the last one is over. Then no
 //! process keeps anything of it, and no mark of it is under way.
 //!
-//! Errands (answers, signals, the end) go from the first process to the task's process. While a
-//! task moves they wait here, and follow the decision to the process that it names.
+//! Errands (answers, signals, the end) go from the first process to the task's process. Once a move
+//! is announced they wait here, and follow the decision to the process that it names. Before that
+//! they must not wait: messages that they have caused still go to the old process.
 
 use super::message::{MoveEffect, MoveMessage, NotMoved, Pin, Refusal};
 use super::roles::{Peers, RoleOutput};
@@ -55,8 +56,8 @@ struct OpenMove<E> {
     from: Rank,
     to: Rank,
     epoch: u64,
-    /// The time of the abort.
-    ends: Duration,
+    /// The time of the abort. `None`: the time begins with the next [`tick`](Deciding::tick).
+    ends: Option<Duration>,
     phase: MovePhase,
     errands: Vec<E>,
 }
@@ -96,7 +97,7 @@ impl<E> Deciding<E> {
     /// The time at which the first move is aborted.
     pub(super) fn next_end(&self) -> Option<Duration> {
         let unsettled = |open: &&OpenMove<E>| !matches!(open.phase, MovePhase::Settled { .. });
-        self.open.values().filter(unsettled).map(|open| open.ends).min()
+        self.open.values().filter(unsettled).map(|open| open.ends.unwrap_or_default()).min()
     }
 
     /// Begins a move.
@@ -127,6 +128,7 @@ impl<E> Deciding<E> {
         task.has_been_asked = true;
         let (from, epoch) = (task.rank, self.last);
         let (phase, errands) = (MovePhase::Asked, Vec::new());
+        let ends = Some(ends);
         self.open.insert(tid, OpenMove { asker, from, to, epoch, ends, phase, errands });
         out.tell(from, MoveMessage::Move { tid, epoch, to });
         Ok(())
@@ -144,6 +146,13 @@ impl<E> Deciding<E> {
         }
         open.phase = MovePhase::Announced;
         peers.living().for_each(|to| out.tell(to, MoveMessage::Leaving { tid, epoch, from }));
+    }
+
+    /// Handles that the new process still copies memory of the task: the time begins again.
+    pub(super) fn copies(&mut self, tid: Tid, epoch: u64) {
+        if let Some(open) = self.current(tid, epoch).filter(|open| open.phase == MovePhase::Asked) {
+            open.ends = None;
+        }
     }
 
     /// Handles a refusal of the old process. Before it has begun, it keeps nothing.
@@ -212,8 +221,9 @@ impl<E> Deciding<E> {
             return;
         }
         let (asker, from) = (open.asker, open.from);
-        out.push(MoveEffect::Report { asker, tid, result: Err(why) });
         self.settle(tid, from, peers, out);
+        // After the decision: the answer to a task that has asked for its own move follows it.
+        out.push(MoveEffect::Report { asker, tid, result: Err(why) });
     }
 
     /// Announces the process in which a task runs. See the module.
@@ -253,7 +263,7 @@ impl<E> Deciding<E> {
         out: &mut RoleOutput<'_, M, E>,
     ) {
         match self.open.get_mut(&tid) {
-            Some(open) if !matches!(open.phase, MovePhase::Settled { .. }) => {
+            Some(open) if open.phase == MovePhase::Announced => {
                 open.errands.push(errand);
                 if open.errands.len() > MOST_ERRANDS {
                     self.abort(tid, NotMoved::Full, peers, out);
@@ -301,8 +311,15 @@ impl<E> Deciding<E> {
     }
 
     /// Aborts the moves that have taken too long.
-    pub(super) fn tick<M>(&mut self, now: Duration, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
-        let late = self.open.iter().filter(|(_, open)| open.ends <= now).map(|(tid, _)| *tid);
+    pub(super) fn tick<M>(
+        &mut self,
+        now: Duration,
+        within: Duration,
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        let is_late = |open: &mut OpenMove<E>| *open.ends.get_or_insert(now + within) <= now;
+        let late = self.open.iter_mut().filter_map(|(tid, open)| is_late(open).then_some(*tid));
         for tid in late.collect::<Vec<_>>() {
             self.abort(tid, NotMoved::TimedOut, peers, out);
         }

@@ -182,6 +182,18 @@ impl<M: Clone> Leaving<M> {
         }
     }
 
+    /// Delivers late messages that may have caused an errand, which has this stamp. Before the
+    /// announcement it raises the cut: the stamps of messages that are kept are above it.
+    pub(super) fn errand_came<E>(&mut self, tid: Tid, stamp: u64, out: &mut RoleOutput<'_, M, E>) {
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        if task.phase == LeavingPhase::Runs && !task.is_announced && stamp > task.cut {
+            task.cut = stamp;
+            let due = task.late.extract_if(.., |kept| kept.stamp <= stamp).collect::<Vec<_>>();
+            self.length -= due.iter().map(|kept| kept.length).sum::<usize>();
+            out.deliver_all(tid, due);
+        }
+    }
+
     /// The epoch of a task that is to stop.
     pub(super) fn freezing(&self, tid: Tid) -> Option<u64> {
         let task = self.tasks.get(&tid)?;
@@ -222,6 +234,11 @@ impl<M: Clone> Leaving<M> {
             }
             self.last = Some(tid);
         }
+    }
+
+    /// The epoch of a task's move, and the process that it is to enter.
+    pub(super) fn target(&self, tid: Tid) -> Option<(u64, Rank)> {
+        self.tasks.get(&tid).map(|task| (task.epoch, task.to))
     }
 
     /// Returns `true` if a part of a task is to be sent.
@@ -300,6 +317,12 @@ impl<M: Clone> Leaving<M> {
             out.place(tid, TaskPlace::In(peers.rank));
             out.tell(0, MoveMessage::Over { tid, epoch });
         }
+    }
+
+    /// Returns `true` if messages for a task that has stayed here wait for marks.
+    pub(super) fn waits(&self, tid: Tid, peers: &Peers) -> bool {
+        let waits = |task: &LeavingTask<M>| task.phase == LeavingPhase::Returned;
+        self.tasks.get(&tid).is_some_and(|task| waits(task) && task.must_wait(peers))
     }
 
     /// Handles the end of a process, which counts as both of its marks.

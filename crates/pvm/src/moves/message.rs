@@ -18,6 +18,13 @@ pub enum MoveMessage {
         /// The new process.
         to: Rank,
     },
+    /// New to first: before the move begins, it copies memory of the task, which takes time.
+    Copies {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
     /// Old to first: messages for the task that arrive from now on are late.
     Begun {
         /// The task.
@@ -131,6 +138,8 @@ pub enum Pin {
     Program,
     /// The task asked not to be moved.
     Wish,
+    /// The task waits while a function of its library is half done, as in a handler of signals.
+    Inside,
 }
 
 /// The reason why a process does not take a task.
@@ -175,8 +184,12 @@ pub enum NotMoved {
     TimedOut,
     /// Too many messages for the task were kept.
     Full,
+    /// A checkpoint of the machine is being written.
+    Saving,
     /// The move was cancelled.
     Cancelled,
+    /// Each task of the machine has a process of its own.
+    Apart,
 }
 
 impl fmt::Display for Pin {
@@ -191,6 +204,7 @@ impl fmt::Display for Pin {
             Self::Mapping => "it has mapped a file or shared memory",
             Self::Program => "its program's file was changed",
             Self::Wish => "it has asked not to be moved",
+            Self::Inside => "it waits while a function of its library is half done",
         })
     }
 }
@@ -218,10 +232,12 @@ impl fmt::Display for NotMoved {
             Self::Pinned(why) => write!(f, "the task cannot leave its process: {why}"),
             Self::Refused(why) => write!(f, "the other process does not take the task: {why}"),
             Self::Lost => f.write_str("the other process has ended; the task goes on"),
+            Self::Saving => f.write_str("a checkpoint is being written: try again later"),
             Self::Ended => f.write_str("the task has ended"),
             Self::Killed => f.write_str("the task is being killed"),
             Self::TimedOut => f.write_str("a process did not answer in time; the task goes on"),
             Self::Full => f.write_str("too many messages for the task waited; the task goes on"),
+            Self::Apart => f.write_str("--as-processes gives each task a process of its own"),
             Self::Cancelled => f.write_str("the move was cancelled; the task goes on"),
         }
     }
@@ -394,8 +410,18 @@ pub enum MoveEffect<M, E> {
 
 /// A sum over the bytes of a part, which differs if a byte does.
 pub fn sum(bytes: &[u8]) -> u64 {
-    bytes.chunks(8).fold(bytes.len() as u64, |sum, chunk| {
-        let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-    })
+    let mixed =
+        |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let (words, rest) = bytes.as_chunks();
+    let mut sum = bytes.len() as u64;
+    // A loop, since calls of closures take most of a move's time where nothing is optimised.
+    for word in words {
+        sum = mixed(sum, u64::from_le_bytes(*word));
+    }
+    if rest.is_empty() {
+        return sum;
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mixed(sum, u64::from_le_bytes(last))
 }

@@ -258,6 +258,8 @@ fn errands_wait_for_the_decision() {
     assert_eq!(machine.inbox(2, T), ["answer", "signal", "end"]);
     assert_eq!(machine.reports, [(1, Ok(2)), (2, Err(NotMoved::Killed))]);
     machine.ask(3, T, 0);
+    machine.step();
+    machine.step();
     let last = first::MOST_ERRANDS;
     for _ in 0..=last {
         machine.at(0, |moves, effects| moves.errand(T, "signal", effects));
@@ -266,6 +268,42 @@ fn errands_wait_for_the_decision() {
     assert_eq!(machine.inbox(2, T).len(), 3 + last + 1);
     assert_eq!(machine.reports[2], (3, Err(NotMoved::Full)));
     machine.assert_quiet(T, TaskPlace::In(2));
+}
+
+#[test]
+fn an_errand_comes_between_the_messages_before_and_after_it() {
+    let mut machine = TestMachine::new(4);
+    machine.all[0].is_stopped = true;
+    machine.all[3].clock = 100;
+    machine.ask(1, T, 2);
+    machine.step();
+    // The task's process has begun, and process 0 does not know that yet.
+    machine.send(3, T, 1);
+    while machine.step() {}
+    assert!(machine.inbox(1, T).is_empty());
+    machine.all[0].clock = machine.all[3].clock;
+    machine.at(0, |moves, effects| moves.errand(T, "signal", effects));
+    machine.all[3].clock = machine.all[0].clock;
+    while machine.step() {}
+    assert_eq!(machine.inbox(1, T), ["1", "signal"]);
+    machine.send(3, T, 2);
+    machine.all[0].is_stopped = false;
+    machine.run();
+    assert_eq!(machine.inbox(2, T), ["1", "signal", "2"]);
+    machine.assert_quiet(T, TaskPlace::In(2));
+}
+
+#[test]
+fn messages_that_wait_make_errands_wait() {
+    let mut machine = TestMachine::new(4);
+    machine.ask(1, T, 2);
+    while !machine.all[2].runs.contains_key(&T) {
+        assert!(!machine.all[2].moves.waits(T));
+        assert!(machine.step());
+    }
+    assert!(machine.all[2].moves.waits(T));
+    machine.run();
+    assert!(!machine.all[2].moves.waits(T));
 }
 
 #[test]

@@ -5,8 +5,9 @@
 //! without those that do not answer.
 
 use super::Node;
-use super::moving::MoveAsker;
 use super::saving::state::SaveAsker;
+use super::seats::NOBODY;
+use crate::balance::meter::own_time;
 use crate::calls::{Input, NodeCall, NodeCaller, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
@@ -18,8 +19,9 @@ use crate::shown::{ShownMachine, ShownTask, TaskActivity, WantedMessage};
 use crate::stream::STDOUT;
 use crate::task::{self, Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
+use crate::transit::MoveAsker;
 use crate::wire::Packet;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStringExt;
@@ -29,8 +31,6 @@ use upcall_message::Rank;
 
 /// Maximum time that the other processes may take to report what their tasks do.
 const LONGEST: Duration = Duration::from_secs(1);
-/// The number of the node's own timers. No task has it.
-pub(super) const NOBODY: u32 = 0;
 
 /// The console and the requests of the first process; see the module.
 pub(crate) struct NodeControl {
@@ -61,6 +61,8 @@ struct TaskSurvey {
     visitor: Option<Visitor>,
     missing: Vec<Rank>,
     tasks: Vec<ShownTask>,
+    /// Processor time of the processes that have reported.
+    times: BTreeMap<Rank, Duration>,
     until: Instant,
 }
 
@@ -304,6 +306,7 @@ impl Node {
                     Err(why) => MachineReply::Refused(why.into()),
                 }
             }
+            MachineRequest::Use(change) => return self.change_use(change, visitor),
             MachineRequest::Move { tid, rank } => {
                 let asker = MoveAsker::Visitor(visitor);
                 // No task has a number that is none.
@@ -336,6 +339,7 @@ impl Node {
             visitor,
             missing: (1..processes).collect(),
             tasks,
+            times: BTreeMap::from([(0, own_time())]),
             until,
         });
         self.tell_all(&ControlMessage::Look { number });
@@ -343,10 +347,17 @@ impl Node {
     }
 
     /// Adds the report of another process to a survey.
-    pub(super) fn seen_by(&mut self, from: Rank, number: u64, tasks: Vec<ShownTask>) {
+    pub(super) fn seen_by(
+        &mut self,
+        from: Rank,
+        number: u64,
+        time: Duration,
+        tasks: Vec<ShownTask>,
+    ) {
         let looks = self.desk.iter_mut().flat_map(|desk| &mut desk.looks);
         for look in looks.filter(|look| look.number == number) {
             look.missing.retain(|rank| *rank != from);
+            look.times.insert(from, time);
             look.tasks.extend(tasks.iter().cloned());
         }
     }
@@ -368,6 +379,8 @@ impl Node {
                     visitor.show(ShownMachine {
                         process: std::process::id(),
                         processes,
+                        members: self.members(&look.times),
+                        balancer: self.balancer(),
                         console,
                         tasks,
                     });
@@ -395,6 +408,7 @@ impl Node {
                 if silent.contains(&rank) { TaskActivity::Silent } else { TaskActivity::Starts };
             let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, rank, doing));
             task.program.clone_from(&entry.program);
+            (task.moves, task.pause) = self.moves_of(tid);
             (task.parent, task.process) =
                 (Tid::of(entry.parent), self.process(rank).cast_unsigned());
             if let (TaskActivity::Asks(what), Some(words)) = (&mut task.doing, machine.waits(tid)) {
@@ -405,7 +419,7 @@ impl Node {
         machine.all().map(whole).collect()
     }
 
-    fn process(&self, rank: Rank) -> i32 {
+    pub(super) fn process(&self, rank: Rank) -> i32 {
         self.link.as_ref().map_or(std::process::id() as i32, |link| link.process(rank))
     }
 
@@ -423,8 +437,12 @@ impl Node {
             process: std::process::id(),
             pid: task.ulp.process(),
             slot: Some(task.ulp.slot()),
+            time: task.ulp.processor_time(),
+            moves: 0,
+            pause: None,
             slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
+            pinned: task.pinned(),
         };
         let seated = self.tasks.iter().flatten().map(|task| seen(task));
         let leaving = self
@@ -511,8 +529,12 @@ fn untold(tid: Tid, rank: Rank, doing: TaskActivity) -> ShownTask {
         process: 0,
         pid: 0,
         slot: None,
+        time: Duration::ZERO,
+        moves: 0,
+        pause: None,
         slots: 0,
         stays: false,
+        pinned: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Exchange with the machine's other processes, and the first process's work for all of them.
 
 use super::{Node, SIGTERM, TaskEnd};
+use crate::balance::meter::own_time;
 use crate::error;
 use crate::machine::{Machine, Started};
 use crate::ops;
@@ -11,6 +12,7 @@ use crate::report::report_line;
 use crate::services::Effect;
 use crate::task::{TaskMessage, TaskState};
 use crate::tid::Tid;
+use crate::transit::errand_for;
 use crate::wire::{Packet, PacketReader};
 use std::path::Path;
 use upcall_message::{Rank, SendError};
@@ -80,7 +82,12 @@ impl Node {
     fn came(&mut self, Stamped { stamp, came }: Stamped) {
         match came {
             RemoteArrival::Message(from, message) => self.arrived(from, stamp, message),
-            RemoteArrival::Control(from, control) => self.heard(from, *control),
+            RemoteArrival::Control(from, control) => {
+                if let Some(tid) = errand_for(&control) {
+                    self.errand_came(tid, stamp);
+                }
+                self.heard(from, *control);
+            }
             RemoteArrival::Packed(from, packed) => self.packed(from, packed.0, packed.1),
         }
     }
@@ -117,7 +124,7 @@ impl Node {
         }
     }
 
-    /// Sends a message to a task's process. One that was kept has the time of its sending.
+    /// Sends a message to a task's process. A kept message has the time of its sending.
     pub(super) fn send_there(
         &mut self,
         rank: Rank,
@@ -219,13 +226,22 @@ impl Node {
     }
 
     pub(super) fn heard(&mut self, from: Rank, control: ControlMessage) {
+        let Some(control) = self.moving.after_messages(control) else { return };
         match control {
             ControlMessage::Move(message) => self.heard_move(from, message),
             ControlMessage::Hold { number, message } if from == 0 => {
                 self.told_to_hold(number, message);
             }
             ControlMessage::NextName { name } if from == 0 => self.places.set_next_name(name),
-            ControlMessage::HasBlocks { blocks } => self.lend_blocks(from, &blocks),
+            ControlMessage::HasBlocks { tid, epoch, blocks } => {
+                self.lend_blocks(from, (tid, epoch), &blocks);
+            }
+            ControlMessage::LendsBlocks { tid, epoch, all } => {
+                self.blocks_are_lent(from, (tid, epoch), all);
+            }
+            ControlMessage::HasPages { tid, epoch, result } => self.has_pages(tid, epoch, result),
+            ControlMessage::DropPages { tid, epoch } => self.drop_pages(tid, epoch),
+            ControlMessage::SendContents { tid, epoch } => self.send_contents(from, tid, epoch),
             ControlMessage::HadBlocks { blocks } => self.take_blocks_back(from, &blocks),
             ControlMessage::Answer { tid, code, packet } => {
                 if let Some(seat) = self.seat(tid) {
@@ -270,8 +286,10 @@ impl Node {
             }
             ControlMessage::Halt => self.halted = true,
             ControlMessage::Count { question } => self.tell_count(question),
+            ControlMessage::Measure { with_bytes } => self.measure(with_bytes),
             ControlMessage::Look { number } => {
-                self.tell_first(ControlMessage::Seen { number, tasks: self.seen() })
+                let (time, tasks) = (own_time(), self.seen());
+                self.tell_first(ControlMessage::Seen { number, time, tasks })
             }
             ControlMessage::Arena { number } => {
                 ArenaNumber::take_this(number).into_iter().for_each(add_arena);
@@ -285,6 +303,10 @@ impl Node {
         let Some(machine) = &mut self.machine else { return };
         let mut effects = Vec::new();
         match control {
+            ControlMessage::Ask { tid, op: ops::OP_MIGRATE, question } => {
+                // The state machine answers.
+                Tid::of(tid).into_iter().for_each(|tid| self.migrate(tid, &question))
+            }
             ControlMessage::Ask { tid, op, question } => {
                 let Some(tid) = Tid::of(tid) else { return };
                 if let Some((code, packet)) = self.ask_machine(tid, op, &question) {
@@ -293,7 +315,9 @@ impl Node {
                     machine.ask(tid, op, &question, &mut effects);
                 }
             }
-            ControlMessage::Seen { number, tasks } => self.seen_by(from, number, tasks),
+            ControlMessage::Seen { number, time, tasks } => self.seen_by(from, number, time, tasks),
+            ControlMessage::Measured { loads } => self.measured_by(from, loads),
+            ControlMessage::Wakes => self.woken(),
             ControlMessage::Counted { question, count, tasks } => {
                 self.counted_by(from, question, count, tasks)
             }
@@ -507,6 +531,7 @@ impl Node {
             self.all_started(started);
         }
         self.lose_hold(rank);
+        self.lose_process(rank);
     }
 }
 

@@ -3,14 +3,15 @@
 //! The state machine decides, and this carries out its effects: all of them, in their order, before
 //! anything else is handled. What the driver answers while it carries out an effect comes before
 //! the later effects. Errands for tasks of this process (answers, signals, ends) come after them,
-//! since services may send messages because of an errand.
+//! since services may send messages because of an errand. An errand also waits while messages for
+//! its task wait for marks: those may have caused it.
 //!
 //! # Where a task is
 //! ```text
 //! Node::tasks         in a seat: it runs, or waits         also while its messages are kept
-//! NodeMoves::stopped  without a seat: it leaves, or is     until it is decided where it runs
+//! Transit::stopped    without a seat: it leaves, or is     until it is decided where it runs
 //!                     whole here and may enter
-//! NodeMoves::arriving its contents arrive                  until it is whole
+//! Transit::arriving   its contents arrive                  until it is whole
 //! ```
 //! A stopped task has no seat, so no timer, signal or entry of the queue finds it. If it goes on
 //! here, it takes a seat as a task does that enters.
@@ -25,132 +26,26 @@
 //! there. The process number stays taken in the process that has given it, until the task has
 //! ended.
 
+mod early;
 mod errands;
 mod packing;
-mod trials;
 
-pub(super) use self::errands::MoveAsker;
-use self::trials::MoveTrials;
 use super::Node;
-use crate::moves::{
-    KeptMessage, MoveEffect, MoveLimits, MoveMessage, Moves, Pin, TakenMessages, TaskPlace,
-};
-use crate::packed::{ArrivingTask, PackedFor, PackedHead, PackedParts, PackedTask};
+use crate::moves::{KeptMessage, MoveEffect, MoveMessage, Moves, Pin, TakenMessages, TaskPlace};
+use crate::packed::PackedHead;
 use crate::places::TaskLocation;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
-use crate::task::{Task, TaskMessage, TaskState};
+use crate::task::{Task, TaskMessage, TaskState, pin_of};
 use crate::tid::Tid;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use crate::transit::{NodeEffect, StoppedTask};
+use std::cmp::Reverse;
+use std::time::Duration;
 use upcall_message::Rank;
-use upcall_ulp::{NotTaken, ProcessNumber, UlpPin};
+use upcall_ulp::NotTaken;
 
 /// Maximum number of parts of tasks that are sent between two turns.
 const PARTS: usize = 16;
-
-type Effect = MoveEffect<TaskMessage, ControlMessage>;
-
-/// What a process has of the tasks that leave or enter it; see the module.
-pub(super) struct NodeMoves {
-    moves: Moves<TaskMessage, ControlMessage>,
-    /// The origin of the state machine's times.
-    since: Instant,
-    /// Effects that are still to be carried out.
-    effects: VecDeque<Effect>,
-    carries_out: bool,
-    /// Errands for tasks of this process, to be done after all effects.
-    errands: VecDeque<ControlMessage>,
-    /// The seats of tasks here whose messages are kept.
-    seats: HashMap<Tid, u32>,
-    /// Tasks that are to stop, and how often each had run when it was tried last.
-    stopping: Vec<(Tid, Option<u32>)>,
-    stopped: HashMap<Tid, StoppedTask>,
-    /// What has arrived for the effect [`MoveEffect::Prepare`].
-    taken: Option<PackedTask>,
-    arriving: HashMap<Tid, Box<ArrivingTask>>,
-    /// Messages that move with a task, before the task itself has arrived.
-    brought: BTreeMap<(Rank, Tid, u64), TakenMessages<TaskMessage>>,
-    /// Process numbers of tasks that have left.
-    numbers: HashMap<Tid, ProcessNumber>,
-    /// Who has asked for each open move, in the first process.
-    askers: HashMap<u64, (MoveAsker, Instant)>,
-    /// What the moves have cost that are not over, as the new processes have reported.
-    costs: HashMap<Tid, MoveCost>,
-    /// The number of the last request.
-    last: u64,
-    trials: MoveTrials,
-}
-
-/// A task that does not run until a move is decided.
-struct StoppedTask {
-    task: Box<Task>,
-    /// What is sent of it, if it leaves.
-    leaves: Option<Box<(PackedTask, PackedParts)>>,
-    /// When it was stopped, by the clock that all processes have, and the bytes that were sent.
-    since: (Duration, u64),
-}
-
-impl NodeMoves {
-    pub(super) fn new(rank: Rank, size: usize) -> Self {
-        Self {
-            moves: Moves::new(rank, size, MoveLimits::default()),
-            since: Instant::now(),
-            effects: VecDeque::new(),
-            carries_out: false,
-            errands: VecDeque::new(),
-            seats: HashMap::new(),
-            stopping: Vec::new(),
-            stopped: HashMap::new(),
-            taken: None,
-            arriving: HashMap::new(),
-            brought: BTreeMap::new(),
-            numbers: HashMap::new(),
-            askers: HashMap::new(),
-            costs: HashMap::new(),
-            last: 0,
-            trials: MoveTrials::of_environment(rank),
-        }
-    }
-
-    /// The seat of a task here whose messages are kept.
-    pub(super) fn seat(&self, tid: Tid) -> Option<u32> {
-        self.seats.get(&tid).copied()
-    }
-
-    /// Returns `true` if this process takes part in no move.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.moves.is_quiet()
-    }
-
-    /// Returns `true` if something is to be done between two turns.
-    #[inline]
-    pub(super) fn is_at_work(&self) -> bool {
-        !self.stopping.is_empty() || !self.stopped.is_empty()
-    }
-
-    /// Kills or stops this process if this is the step of a checkpoint at which a test wants that.
-    #[inline]
-    pub(super) fn before_step(&mut self, step: &dyn std::fmt::Debug) {
-        self.trials.before_step(step);
-    }
-
-    /// Number of moves that are not over, in the first process.
-    pub(super) fn open(&self) -> usize {
-        self.moves.open()
-    }
-
-    /// The time since this process began.
-    pub(super) fn time(&self) -> Duration {
-        self.since.elapsed()
-    }
-
-    /// The tasks that leave, and have stopped.
-    pub(super) fn leaving(&self) -> impl Iterator<Item = &Task> {
-        let leaves = |one: &&StoppedTask| one.leaves.is_some();
-        self.stopped.values().filter(leaves).map(|one| &*one.task)
-    }
-}
 
 /// The time of the kernel's clock, which all processes share.
 fn now() -> Duration {
@@ -158,34 +53,11 @@ fn now() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// What keeps a task in its process, as far as that is known without its ULP's state.
-pub(super) fn pin(task: &Task) -> Option<Pin> {
-    match task.state {
-        TaskState::Starts => Some(Pin::Starts),
-        TaskState::Aside => Some(Pin::Call),
-        _ if task.descriptor.is_some() => Some(Pin::Descriptor),
-        _ => task.ulp.belongings().as_ref().and_then(pin_of),
-    }
-}
-
-/// The reason why the task stays. `None`: it can leave after it has run on.
-fn pin_of(pin: &UlpPin) -> Option<Pin> {
-    Some(match pin {
-        UlpPin::Ended => Pin::Ended,
-        UlpPin::NeverRan | UlpPin::Inside | UlpPin::Asks => return None,
-        UlpPin::Aside => Pin::Call,
-        UlpPin::Children(_) => Pin::Children,
-        UlpPin::Descriptors(_) | UlpPin::Waits(_) => Pin::Descriptor,
-        UlpPin::Maps { .. } | UlpPin::Mappings(_) => Pin::Mapping,
-        UlpPin::Program(_) => Pin::Program,
-    })
-}
-
 impl Node {
     /// Passes an input to the state machine, and carries out what it wants.
     fn drive<T>(
         &mut self,
-        input: impl FnOnce(&mut Moves<TaskMessage, ControlMessage>, &mut Vec<Effect>) -> T,
+        input: impl FnOnce(&mut Moves<TaskMessage, ControlMessage>, &mut Vec<NodeEffect>) -> T,
     ) -> T {
         let mut effects = Vec::new();
         let result = input(&mut self.moving.moves, &mut effects);
@@ -206,12 +78,13 @@ impl Node {
                 self.carry_out(effect);
             }
             self.moving.carries_out = false;
+            self.moving.let_errands_go();
             let Some(errand) = self.moving.errands.pop_front() else { return };
             self.heard(self.places.rank(), errand);
         }
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn carry_out(&mut self, effect: NodeEffect) {
         match effect {
             MoveEffect::Tell { to, message } => self.tell(to, ControlMessage::Move(message)),
             MoveEffect::Send { to, tid, kept } => self.send_kept(to, tid, kept),
@@ -235,7 +108,7 @@ impl Node {
             MoveEffect::Run { tid } => self.run_again(tid),
             MoveEffect::Free { tid } => self.free(tid),
             MoveEffect::Prepare { tid } => self.prepare(tid),
-            MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, &bytes),
+            MoveEffect::Fill { tid, bytes, .. } => self.fill(tid, None, &bytes),
             MoveEffect::Finish { tid } => self.finish(tid),
             MoveEffect::Report { asker, tid, result } => self.report_move(asker, tid, result),
         }
@@ -244,6 +117,11 @@ impl Node {
     /// Records where a task is.
     fn place(&mut self, tid: Tid, place: TaskPlace) {
         let own = self.places.rank();
+        if place != TaskPlace::Held {
+            // The move is decided, or the task has ended.
+            self.drop_watch(tid);
+            self.moving.copies.remove(&tid);
+        }
         match place {
             TaskPlace::Held => {
                 let seat = self.places.seat(tid.number());
@@ -270,6 +148,11 @@ impl Node {
         };
         self.drive(|moves, effects| moves.heard(from, message, effects));
         ready.into_iter().for_each(|tid| self.learn_rank(tid));
+    }
+
+    /// Records that the first process has sent an errand for a task.
+    pub(super) fn errand_came(&mut self, tid: Tid, stamp: u64) {
+        self.drive(|moves, effects| moves.errand_came(tid, stamp, effects));
     }
 
     /// In the first process: learns where a task runs after a move may have been decided.
@@ -318,30 +201,15 @@ impl Node {
         }
     }
 
-    /// Lets the task leave, unless it is pinned.
-    fn may_leave(&mut self, tid: Tid) {
-        let now = self.link.as_ref().map_or(0, |link| link.time());
-        let task = self.seat(tid.number()).and_then(|seat| self.tasks[seat as usize].as_deref());
-        let pin = task.map_or(Some(Pin::Ended), pin);
-        self.drive(|moves, effects| match pin {
-            Some(why) => moves.stays(tid, why, effects),
-            None => moves.begin(tid, now, effects),
-        });
-    }
-
     /// Stops the tasks that are to stop and can, and sends some parts of those that have. To be
     /// called between two turns.
     #[cold]
     pub(super) fn work_at_moves(&mut self) {
         self.stop_tasks(None);
+        self.read_early_pages();
         if self.moving.moves.has_unsent() {
             self.drive(|moves, effects| moves.turn(PARTS, effects));
         }
-    }
-
-    /// Returns `true` if there is more to send.
-    pub(super) fn has_unsent(&self) -> bool {
-        self.moving.moves.has_unsent()
     }
 
     /// Stops the tasks that are to stop, and can. `interrupted` is the seat of the task that is
@@ -371,7 +239,7 @@ impl Node {
         // An interrupted task may have unread letters.
         self.read_letters(seat);
         let Some(task) = self.tasks[seat as usize].as_deref_mut() else { return StopTry::Later };
-        if let Some(why) = pin(task) {
+        if let Some(why) = task.pinned() {
             return StopTry::Pinned(why);
         }
         if is_interrupted {
@@ -381,11 +249,14 @@ impl Node {
         let state = match task.ulp.state(&task.image) {
             Ok(state) => state,
             Err(NotTaken::Pinned(why)) => {
-                return pin_of(&why).map_or(StopTry::Later, StopTry::Pinned);
+                // What wakes a task that waits may be kept until it has moved.
+                let waits = !matches!(task.state, TaskState::Runs | TaskState::Polls(_));
+                let pin = pin_of(&why).or(waits.then_some(Pin::Inside));
+                return pin.map_or(StopTry::Later, StopTry::Pinned);
             }
             Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
         };
-        let Some((mut packed, parts)) = self.pack(seat, state, PackedFor::Move) else {
+        let Some((mut packed, parts)) = self.pack(tid, seat, state) else {
             return StopTry::Pinned(Pin::Descriptor);
         };
         packed.stopped = stopped;
@@ -404,6 +275,8 @@ impl Node {
         let task = self.tasks.get_mut(seat as usize)?.take()?;
         self.live -= 1;
         self.awaiting.retain(|one| *one != seat);
+        // A task may come and go many times before its timers are due.
+        self.timers.retain(|Reverse((_, of))| *of != seat);
         // Another task may get this seat.
         if self.folder_of == seat && task.folder.is_some() {
             self.go_home();
@@ -413,6 +286,7 @@ impl Node {
 
     /// Lets a stopped task run here, in a new seat.
     fn run_again(&mut self, tid: Tid) {
+        self.drop_watch(tid);
         // A task that has not stopped yet need not.
         self.moving.stopping.retain(|(one, _)| *one != tid);
         let Some(StoppedTask { task, leaves, since: (stopped, bytes) }) =
@@ -456,7 +330,8 @@ impl Node {
             && leaves.is_some()
         {
             let Task { ulp, .. } = *task;
-            self.moving.numbers.insert(tid, ulp.leave());
+            // The first number that a task leaves here may be this process's own.
+            self.moving.numbers.entry(tid).or_insert(ulp.leave());
         }
     }
 
@@ -465,6 +340,7 @@ impl Node {
         self.moving.seats.remove(&tid);
         self.moving.stopping.retain(|(one, _)| *one != tid);
         self.moving.moves.ended_here(tid);
+        self.drop_watch(tid);
     }
 
     /// Handles what another process has sent of a task that moves.
@@ -473,6 +349,12 @@ impl Node {
             PackedHead::Part { tid, epoch, at, sum } => self.drive(|moves, effects| {
                 moves.part(from, (tid, epoch, at), sum, contents, effects);
             }),
+            PackedHead::Early { tid, epoch } => self.early(from, (tid, epoch), &contents),
+            PackedHead::Contents { tid, epoch } => self.fill(tid, Some(epoch), &contents),
+            PackedHead::Saved { tid, parts } => self.saved_task(from, tid, parts, contents),
+            PackedHead::SavedPart { tid, at, sum } => {
+                self.saved_part(from, (tid, at, sum), contents);
+            }
             PackedHead::Message { tid, epoch, receiver, stamp, from: first, source, head } => {
                 // Without memory the task is refused, because a message is missing.
                 let Some(message) = head.with(&contents) else { return };
@@ -490,15 +372,12 @@ impl Node {
                 let brought = self.moving.brought.remove(&(from, tid, epoch)).unwrap_or(none);
                 let count = brought.late.len() + brought.carried.len();
                 let packed = postcard::from_bytes(&contents).ok();
-                self.moving.taken = packed.filter(|_| count == messages as usize);
+                let packed = packed.filter(|_| count == messages as usize);
+                self.moving.taken = packed.map(|packed| (epoch, from, packed));
                 self.drive(|moves, effects| {
                     moves.take(from, (tid, epoch, parts), brought, effects)
                 });
                 self.moving.taken = None;
-            }
-            PackedHead::Saved { tid, parts } => self.saved_task(from, tid, parts, contents),
-            PackedHead::SavedPart { tid, at, sum } => {
-                self.saved_part(from, (tid, at, sum), contents);
             }
         }
     }
@@ -506,14 +385,20 @@ impl Node {
     /// Handles the end of a process. In the first process, its tasks have ended with it.
     pub(super) fn lose_moves(&mut self, rank: Rank) {
         self.moving.brought.retain(|(from, ..), _| *from != rank);
+        self.moving.copies.retain(|_, copy| copy.from != rank);
+        self.moving.watched.retain(|_, watched| watched.to != rank);
         if let Ok(process) = u32::try_from(rank) {
             upcall_ulp::twins::process_ended(process);
         }
         self.drive(|moves, effects| moves.lost(rank, effects));
+        // Blocks in the arenas of a process that has ended stay taken here.
+        for tid in self.moving.arriving.keys().copied().collect::<Vec<_>>() {
+            self.has_lent(tid, rank);
+        }
     }
 }
 
-/// What has come of stopping a task.
+/// The result of trying to stop a task.
 enum StopTry {
     Stopped,
     /// It is to be tried again after the task has run.

@@ -96,6 +96,7 @@ impl Node {
         let asked = wait && self.desk.is_some();
         let own = self.next_of_saving().filter(|_| asked);
         let until = until.into_iter().chain(own).chain(self.saving.waits()).min();
+        let moves = wait && !self.moving.is_quiet();
         match (&self.link, until) {
             _ if (calls && wait)
                 || (!self.awaiting.is_empty() && (wait || now >= self.looked + BETWEEN)) =>
@@ -106,7 +107,7 @@ impl Node {
             // With a desk, the wait must include its descriptor. At first, a short wait for the
             // link alone reacts faster to other processes.
             (Some(link), _) if asked && !self.quiet => {
-                self.quiet = !link.wait(Some(until.unwrap_or(SOON).min(SOON)))
+                self.quiet = !link.wait(Some(until.unwrap_or(SOON).min(SOON)), moves);
             }
             _ if asked => {
                 self.quiet = false;
@@ -115,7 +116,7 @@ impl Node {
                 self.descriptors(until.into_iter().chain(watches).min());
                 begun.into_iter().for_each(|begun| self.has_waited(begun.elapsed()));
             }
-            (Some(link), _) if wait => _ = link.wait(until),
+            (Some(link), _) if wait => _ = link.wait(until, moves),
             (None, Some(until)) if wait => std::thread::sleep(until),
             _ => {}
         }

@@ -14,8 +14,8 @@ use self::state::{STILL, TaskHold, TaskHoldPhase};
 use super::{HAND_OFFS, Node};
 use crate::holding::{HeldMessage, HoldMessage};
 use crate::moves::{self, Pin};
-use crate::packed::{PackedFor, PackedHead};
-use crate::remote::{ControlMessage, MachineLink};
+use crate::packed::PackedHead;
+use crate::remote::ControlMessage;
 use crate::task::{Task, TaskState};
 use crate::tid::Tid;
 use std::time::{Duration, Instant};
@@ -162,6 +162,11 @@ impl Node {
             task.ulp.answer(handles.into());
         }
         match task.ulp.state(&task.image) {
+            // Files move with a task, and are not in a checkpoint.
+            Ok(state) if !state.descriptors.is_empty() => {
+                let why = UlpPin::Descriptors(state.descriptors.len());
+                HoldTry::Refused(cannot(task, why))
+            }
             Ok(_) => HoldTry::Held,
             Err(NotTaken::Pinned(UlpPin::NeverRan | UlpPin::Inside | UlpPin::Asks)) => {
                 HoldTry::Later
@@ -221,7 +226,7 @@ impl Node {
     /// Waits for messages while the machine stands still.
     pub(super) fn wait_still(&self) {
         match &self.link {
-            Some(link) => _ = link.wait(Some(STILL)),
+            Some(link) => _ = link.wait(Some(STILL), false),
             None => std::thread::sleep(STILL),
         }
     }
@@ -248,7 +253,7 @@ impl Node {
         let Some(seat) = self.seat(tid.number()) else { return Ok(()) };
         let Some(task) = self.tasks[seat as usize].as_deref() else { return Ok(()) };
         let state = task.ulp.state(&task.image).map_err(|why| cannot(task, why))?;
-        let packed = self.pack(seat, state, PackedFor::Checkpoint);
+        let packed = self.pack_saved(seat, state);
         let (packed, mut parts) = packed.ok_or_else(|| cannot(task, "it cannot be packed"))?;
         let contents = postcard::to_stdvec(&packed).map_err(|error| cannot(task, error))?;
         let count = parts.count();
@@ -292,10 +297,5 @@ impl Node {
         } else if from == 0 {
             self.restore_part((tid, at, sum), &contents);
         }
-    }
-
-    /// Number of processes of the machine.
-    fn size(&self) -> usize {
-        self.link.as_ref().map_or(1, MachineLink::size)
     }
 }

@@ -8,6 +8,8 @@ use crate::tid::{HOST, Tid};
 use crate::wire::Packet;
 use upcall_ulp::slot::SLOTS;
 
+/// The seat of the node's own timers. No task has it.
+pub(super) const NOBODY: u32 = 0;
 /// Number of seats. They are more than the slots of addresses, so that one is always free.
 const SEATS: u32 = 1 << 18;
 const _: () = assert!(SEATS as usize > SLOTS);

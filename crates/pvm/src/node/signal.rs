@@ -19,6 +19,8 @@ impl Node {
         self.look_outside(false);
         self.hear_of_ends();
         self.attend_desk();
+        self.wake_balancer();
+        self.balance();
         if self.moving.is_at_work() {
             self.stop_tasks(Some(index));
         }

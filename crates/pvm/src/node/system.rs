@@ -83,6 +83,7 @@ impl Node {
                 plan.output.for_another()
             },
             options: plan.options.clone(),
+            is_pinned: false,
         });
         Ok(tid)
     }
@@ -199,6 +200,8 @@ impl Node {
                 return self.ask(index, op, question.as_bytes().to_vec());
             }
             ops::OP_DESCRIPTOR => descriptor(task),
+            ops::OP_PIN => std::mem::replace(&mut task.is_pinned, first != 0).into(),
+            ops::OP_PROCESS => self.places.rank() as i32,
             ops::OP_TASK_STATE | ops::OP_OUTPUT_SOURCES | ops::OP_HALT => {
                 return self.ask(index, op, first.to_ne_bytes().to_vec());
             }

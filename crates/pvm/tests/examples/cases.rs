@@ -76,6 +76,11 @@ impl Case {
 }
 
 impl Table {
+    /// Keeps the cases with these names, and the programs that those use.
+    pub fn keep(&mut self, names: &[&str]) {
+        self.cases.retain(|case| names.contains(&case.name.as_str()));
+    }
+
     /// Reads a table, with all cases or those that `UPCALL_PVM_CASES` names (separated by commas).
     pub fn read(text: &str) -> Self {
         let mut table: Table = toml::from_str(text).expect("a table of cases");

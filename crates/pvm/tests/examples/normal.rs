@@ -149,8 +149,12 @@ struct Ids {
 
 impl Ids {
     fn new(any: bool) -> Self {
-        // The first host's tids start at 0x40001, or 262145 in decimal.
-        let tid = r"\b(?:t|0x)4[0-3][0-9a-f]{3}|\b4[0-3][0-9a-f]{3}\b|\b26[2-9]\d{3}\b|\b27\d{4}\b";
+        // The first host's tids start at 0x40001, or 262145 in decimal, and those of our second and
+        // third process at 0x80001 and 0xc0001.
+        let tid = concat!(
+            r"\b(?:t|0x)[48c][0-3][0-9a-f]{3}|\b[48c][0-3][0-9a-f]{3}\b",
+            r"|\b(?:26[2-9]|27\d|52[4-9]|53\d|78[6-9]|79\d)\d{3}\b",
+        );
         let context = r"((?:context:?|ctx =) +)(-?\d+)";
         let pattern = |text| Regex::new(text).expect("a pattern");
         Self {

@@ -111,7 +111,33 @@ impl Checked {
 
     fn take(&mut self, size: u32) -> Option<u64> {
         let at = self.arena.take(size)?;
+        self.taken(at, size);
+        Some(at)
+    }
+
+    /// Takes this place if it is free, also if another one is lower.
+    fn take_this(&mut self, at: u64, size: u32) -> Result<(), NotPlaced> {
+        let range = at..at + (1 << size);
+        let is_free = !self.model.0.borrow().is_taken(&range);
+        let mapped = self.model.0.borrow().mapped.len();
+        let result = self.arena.take_this(at, size);
+        let refuses = self.model.0.borrow().refuses_to_map;
+        match result {
+            Ok(()) => {
+                assert!(is_free);
+                self.taken(at, size);
+            }
+            Err(NotPlaced::InUse) => assert!(!is_free),
+            Err(NotPlaced::NoMemory) => assert!(is_free && refuses),
+        }
+        assert!(result.is_ok() || self.model.0.borrow().mapped.len() == mapped);
+        result
+    }
+
+    /// Checks a block that was taken just now.
+    fn taken(&mut self, at: u64, size: u32) {
         let end = at + (1 << size);
+        assert!(self.arena.has(at, size));
         assert!(at.is_multiple_of(1 << size), "{at:#x} is not aligned to 2^{size}");
         assert!(self.whole.contains(&at) && end <= self.whole.end);
         let mut account = self.model.0.borrow_mut();
@@ -124,7 +150,26 @@ impl Checked {
         }
         // The block is written to at its beginning and at its end.
         account.touched.extend([at, end - 1].map(|at| (at >> SPAN, ())));
-        Some(at)
+    }
+
+    /// A place of this size: near a block, or anywhere.
+    fn place(&self, dice: &mut Dice, size: u32) -> u64 {
+        let anywhere = self.whole.start + dice.below(ARENA);
+        let near = self.any(dice).filter(|_| dice.below(8) > 0);
+        let at = near.map_or(anywhere, |near| near + (dice.below(3) << size)) >> size << size;
+        at.min(self.whole.end - (1 << size))
+    }
+
+    /// Drops the contents of a block.
+    fn empty(&mut self, at: u64) {
+        let end = self.model.0.borrow_mut().taken.remove(&at).unwrap();
+        self.arena.empty(at, (end - at).trailing_zeros());
+        let mut account = self.model.0.borrow_mut();
+        let has_spans = end - at >= 1 << SPAN;
+        let is_left = account.touched.range(at >> SPAN..end >> SPAN).next().is_some();
+        assert!(!(has_spans && is_left), "{at:#x} keeps its contents");
+        account.touched.extend([at, end - 1].map(|at| (at >> SPAN, ())));
+        account.taken.insert(at, end);
     }
 
     fn give(&mut self, at: u64) {
@@ -145,6 +190,7 @@ impl Checked {
         let anywhere = self.whole.start + (dice.below(ARENA >> LINE) << LINE);
         let at = self.any(dice).map_or(anywhere, |near| near + (dice.below(3) << LINE));
         let end = self.model.0.borrow().taken.get(&at).copied();
+        assert_eq!(self.arena.has(at, size), end == Some(at + (1 << size)));
         if end != Some(at + (1 << size)) {
             assert!(!self.arena.give(at, size), "2^{size} at {at:#x} was not taken");
         }
@@ -172,6 +218,10 @@ fn takes_and_gives(seed: u64) {
             account.refuses_to_unmap = dice.below(20) == 0;
         }
         match dice.below(10) {
+            one if one < fills && dice.below(3) == 0 => {
+                let size = size(&mut dice);
+                let _ = checked.take_this(checked.place(&mut dice, size), size);
+            }
             one if one < fills => {
                 let (size, room) = (size(&mut dice), checked.arena.has_half());
                 let refuses = checked.model.0.borrow().refuses_to_map;
@@ -179,6 +229,7 @@ fn takes_and_gives(seed: u64) {
                 assert!(taken.is_some() || refuses || !room, "no room for 2^{size}");
             }
             9 => checked.give_wrongly(&mut dice),
+            8 => checked.any(&mut dice).into_iter().for_each(|at| checked.empty(at)),
             _ => {
                 let at = checked.any(&mut dice);
                 at.into_iter().for_each(|at| checked.give(at));
@@ -231,6 +282,35 @@ fn addresses_where_another_mapping_is_are_left_out() {
     assert_eq!(at, (first + 3) << GRANULE);
     checked.give(at);
     assert_eq!(checked.take(SPAN + 4), Some(((first + 2) << GRANULE) + (1 << (SPAN + 4))));
+}
+
+#[test]
+fn a_certain_place_is_taken_once_and_only_if_all_of_it_is_free() {
+    let mut checked = Checked::new(4);
+    let start = checked.whole.start;
+    let at = start + (1 << MOST) + (5 << SPAN);
+    assert_eq!(checked.take_this(at, LINE), Ok(()));
+    // The block itself, what it is in, and each place within another block.
+    for size in LINE..=MOST {
+        assert_eq!(checked.take_this(at >> size << size, size), Err(NotPlaced::InUse));
+    }
+    checked.give(at);
+    assert_eq!(checked.take_this(start + (1 << MOST), MOST), Ok(()));
+    for size in LINE..=MOST {
+        assert_eq!(checked.take_this(at >> size << size, size), Err(NotPlaced::InUse));
+    }
+    // Where another mapping is, there is no block, although the place is taken.
+    checked.model.0.borrow_mut().others = vec![start >> GRANULE, (start >> GRANULE) + 4];
+    let beside = start + (4 << GRANULE);
+    assert_eq!(checked.arena.take_this(beside, GRANULE), Err(NotPlaced::InUse));
+    assert_eq!(checked.take(GRANULE), Some(start + (1 << GRANULE)));
+    assert!(!checked.arena.has(start, GRANULE) && !checked.arena.has(beside, GRANULE));
+    // An arena ends only without blocks, and without memory that the kernel keeps mapped.
+    assert!(!checked.arena.end());
+    checked.give(start + (1 << MOST));
+    checked.model.0.borrow_mut().refuses_to_unmap = true;
+    checked.give(start + (1 << GRANULE));
+    assert!(!checked.arena.end());
 }
 
 #[test]

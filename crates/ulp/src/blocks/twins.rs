@@ -17,6 +17,8 @@
 //! the addresses of its hollow blocks taken. No function here blocks.
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 use super::{Block, BlockHeader, LEAST, LENT, free, thread};
@@ -24,7 +26,7 @@ use crate::arena::{self, NotPlaced};
 use crate::layout::{ARENA, ARENA_COUNT, ARENAS};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::{fmt, mem, ptr};
@@ -68,7 +70,10 @@ impl BlockName {
 pub enum Adopted {
     /// A copy was here already, and has the same contents. No ULP may write to it.
     Here(Block),
-    /// The contents are unspecified and are to be [filled](Block::fill) in. There is one holder.
+    /// The contents are to be [filled](Block::fill) in, followed by [`Block::filled`].
+    ///
+    /// They are unspecified. If there are several holders, each of them fills them in, since none
+    /// can rely on the others.
     Empty(Block),
 }
 
@@ -124,10 +129,12 @@ impl std::error::Error for NotLent {}
 /// The reason why a block cannot be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFilled {
-    /// The block has several holders, or bytes of some block are [lent](Block::lent).
+    /// The block has other holders and is no twin, or bytes of some block are [lent](Block::lent).
     Held,
     /// The block is smaller.
     Bounds,
+    /// Another holder has [filled](Block::filled) the block.
+    Filled,
 }
 
 impl fmt::Display for NotFilled {
@@ -135,6 +142,7 @@ impl fmt::Display for NotFilled {
         f.write_str(match self {
             Self::Held => "the block has several holders, or is being read",
             Self::Bounds => "the block is too small for these bytes",
+            Self::Filled => "the block has its contents",
         })
     }
 }
@@ -190,19 +198,44 @@ impl Block {
 
     /// Copies `bytes` into the data, `offset` bytes after its beginning.
     ///
+    /// Copies nothing if another holder has [filled](Self::filled) the block before, since then
+    /// these bytes are the same.
+    ///
     /// # Errors
     /// See [`NotFilled`]. Nothing has changed then.
     pub fn fill(&self, offset: usize, bytes: &[u8]) -> Result<(), NotFilled> {
-        if self.holders() != 1 || LENT.get() > 0 {
-            return Err(NotFilled::Held);
+        match self.check_fill(offset, bytes.len()) {
+            Ok(()) => {}
+            Err(NotFilled::Filled) => return Ok(()),
+            Err(error) => return Err(error),
         }
-        let end = offset.checked_add(bytes.len()).filter(|end| *end <= self.capacity());
-        end.ok_or(NotFilled::Bounds)?;
         let to = (self.address() + offset as u64) as *mut u8;
         // SAFETY: the block has room for the bytes, and they are not the block's own, since no
         // block's bytes are lent. No ULP runs while the host does.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
+    }
+
+    /// Returns an error if these bytes must not be written.
+    pub(crate) fn check_fill(&self, offset: usize, length: usize) -> Result<(), NotFilled> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.capacity());
+        end.ok_or(NotFilled::Bounds)?;
+        if LENT.get() > 0 {
+            return Err(NotFilled::Held);
+        }
+        if self.holders() == 1 {
+            return Ok(());
+        }
+        match with_twins(|twins| twins.state(self.name()).copied()) {
+            Some(TwinState::Filled) => Err(NotFilled::Filled),
+            Some(TwinState::Filling) => Ok(()),
+            Some(TwinState::Hollow) | None => Err(NotFilled::Held),
+        }
+    }
+
+    /// Notes that all contents are filled in, so that [`Adopted::Here`] is true of this block.
+    pub fn filled(&self) {
+        with_twins(|twins| twins.state(self.name()).map(|state| *state = TwinState::Filled));
     }
 }
 
@@ -210,14 +243,23 @@ impl Block {
 struct LentBlock {
     /// The processes that have twins. There is at least one.
     processes: Vec<u32>,
-    place: LentPlace,
+    state: TwinState,
 }
 
+/// A block of another process, which this thread holds.
+struct ForeignBlock {
+    owner: u32,
+    state: TwinState,
+}
+
+/// What this thread has of a block with copies.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum LentPlace {
-    /// This thread holds the block.
-    Held,
-    /// No thread of this process holds the block.
+enum TwinState {
+    /// The thread holds the block.
+    Filled,
+    /// The thread holds the block, but not all of its contents.
+    Filling,
+    /// The thread holds nothing. The block is its own.
     Hollow,
 }
 
@@ -225,10 +267,9 @@ enum LentPlace {
 #[derive(Default)]
 struct BlockTwins {
     lent: HashMap<BlockName, LentBlock>,
-    /// Owners of the blocks here that are in arenas of other processes.
-    foreign: HashMap<BlockName, u32>,
-    /// Owners of such blocks that are no longer here, and have not been reported.
-    returned: HashMap<BlockName, u32>,
+    foreign: HashMap<BlockName, ForeignBlock>,
+    /// Such blocks that are no longer here, and have not been reported to their owners.
+    returned: HashSet<(u32, BlockName)>,
 }
 
 thread_local! {
@@ -255,18 +296,16 @@ impl BlockTwins {
 
     fn adopt_own(&mut self, name: BlockName, word: NonZeroU64) -> Result<Adopted, NotAdopted> {
         let lent = self.lent.get_mut(&name).ok_or(NotAdopted::NotLent)?;
-        match lent.place {
-            LentPlace::Hollow => {
-                lent.place = LentPlace::Held;
-                // SAFETY: the memory of a hollow block is taken, and not in use.
-                Ok(Adopted::Empty(unsafe { Block::begin(word) }))
-            }
-            LentPlace::Held if name.is_held_here() => {
-                // SAFETY: this thread holds the block.
-                Ok(Adopted::Here(unsafe { Block::another(word) }))
-            }
-            LentPlace::Held => Err(NotAdopted::NotLent),
+        if lent.state == TwinState::Hollow {
+            lent.state = TwinState::Filling;
+            // SAFETY: the memory of a hollow block is taken, and not in use.
+            return Ok(Adopted::Empty(unsafe { Block::begin(word) }));
         }
+        if !name.is_held_here() {
+            return Err(NotAdopted::NotLent);
+        }
+        // SAFETY: this thread holds the block.
+        Ok(lent.state.adopted(unsafe { Block::another(word) }))
     }
 
     fn adopt_foreign(
@@ -276,22 +315,27 @@ impl BlockTwins {
         owner: u32,
     ) -> Result<Adopted, NotAdopted> {
         if let Some(known) = self.foreign.get(&name) {
+            if known.owner != owner {
+                return Err(NotAdopted::Owner);
+            }
             // SAFETY: a block is in `foreign` as long as this thread holds it.
-            let here = || Adopted::Here(unsafe { Block::another(word) });
-            return (*known == owner).then(here).ok_or(NotAdopted::Owner);
+            return Ok(known.state.adopted(unsafe { Block::another(word) }));
         }
         self.foreign.try_reserve(1).map_err(|_| NotAdopted::NoMemory)?;
         arena::take_foreign(name.address, name.size).map_err(|error| match error {
             NotPlaced::InUse => NotAdopted::InUse,
             NotPlaced::NoMemory => NotAdopted::NoMemory,
         })?;
-        self.foreign.insert(name, owner);
+        self.foreign.insert(name, ForeignBlock { owner, state: TwinState::Filling });
         // What the owner has not been told did not happen.
-        if self.returned.get(&name) == Some(&owner) {
-            self.returned.remove(&name);
-        }
+        self.returned.remove(&(owner, name));
         // SAFETY: the memory was taken just now.
         Ok(Adopted::Empty(unsafe { Block::begin(word) }))
+    }
+
+    fn state(&mut self, name: BlockName) -> Option<&mut TwinState> {
+        let foreign = self.foreign.get_mut(&name).map(|twin| &mut twin.state);
+        foreign.or_else(|| self.lent.get_mut(&name).map(|lent| &mut lent.state))
     }
 
     fn held_afar(&mut self, name: BlockName, process: u32) -> Result<(), NotLent> {
@@ -309,24 +353,34 @@ impl BlockTwins {
         processes.try_reserve(1).map_err(|_| NotLent::NoMemory)?;
         processes.push(process);
         self.lent.try_reserve(1).map_err(|_| NotLent::NoMemory)?;
-        self.lent.insert(name, LentBlock { processes, place: LentPlace::Held });
+        self.lent.insert(name, LentBlock { processes, state: TwinState::Filled });
         Ok(())
     }
 
     fn unheld(&mut self, name: BlockName) -> Unheld {
         if let Some(lent) = self.lent.get_mut(&name) {
-            lent.place = LentPlace::Hollow;
+            lent.state = TwinState::Hollow;
             arena::empty(name.address, name.size);
             return Unheld::Stays;
         }
-        let Some(owner) = self.foreign.remove(&name) else { return Unheld::Free };
+        let Some(twin) = self.foreign.remove(&name) else { return Unheld::Free };
         arena::give_foreign(name.address, name.size);
         // Without memory for the report, the owner keeps the address, which does no harm.
         if self.returned.try_reserve(1).is_ok() {
-            self.returned.insert(name, owner);
+            self.returned.insert((twin.owner, name));
         }
         self.count();
         Unheld::Stays
+    }
+}
+
+impl TwinState {
+    /// What one more holder of a block in this state has adopted.
+    fn adopted(self, block: Block) -> Adopted {
+        match self {
+            Self::Filled => Adopted::Here(block),
+            Self::Filling | Self::Hollow => Adopted::Empty(block),
+        }
     }
 }
 
@@ -337,9 +391,9 @@ impl LentBlock {
         if !self.processes.is_empty() {
             return true;
         }
-        match self.place {
-            LentPlace::Hollow => free(name.address, name.size as usize),
-            LentPlace::Held => set_afar(name, 0),
+        match self.state {
+            TwinState::Hollow => free(name.address, name.size as usize),
+            TwinState::Filled | TwinState::Filling => set_afar(name, 0),
         }
         false
     }
@@ -407,7 +461,7 @@ pub fn process_ended(process: u32) {
 
 /// The owner of a block that this thread holds. Returns `None` if its arena is this process's own.
 pub fn owner(name: BlockName) -> Option<u32> {
-    with_twins(|twins| twins.foreign.get(&name).copied())
+    with_twins(|twins| twins.foreign.get(&name).map(|twin| twin.owner))
 }
 
 /// Takes the blocks of other processes without a holder here, each with its owner.
@@ -416,7 +470,7 @@ pub fn owner(name: BlockName) -> Option<u32> {
 /// again before this call is not among them. They are in order.
 pub fn take_returned() -> Vec<(u32, BlockName)> {
     let returned = with_twins(|twins| mem::take(&mut twins.returned));
-    let mut returned = returned.into_iter().map(|(name, owner)| (owner, name)).collect::<Vec<_>>();
+    let mut returned = returned.into_iter().collect::<Vec<_>>();
     returned.sort_unstable();
     returned
 }

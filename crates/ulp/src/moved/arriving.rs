@@ -1,20 +1,21 @@
 //! A ULP that comes from another process: what is checked, and how its memory is made again.
 
-use super::{MOST_MAPPINGS, PIECE, PageSum, SAVED, UlpMapping, UlpState, VERSIONS, slot_of, words};
+use super::pages::{PIECE, PageSum};
+use super::state::{MOST_MAPPINGS, PageRun, SAVED, UlpMapping, UlpState, VERSIONS, words};
 use crate::backtrace::KernelRegisters;
 use crate::image::{Image, ImageIdentity, up};
 use crate::layout::{
-    ASK_EXIT, NEAR_FILES, PAGE, SLOT, TABLE_CAUGHT, TABLE_CHILDREN, TABLE_FILES, TABLE_FILES_RANGE,
-    TABLE_HEAP_END, TABLE_INTERRUPTED, TABLE_LINES, TABLE_STACK,
+    ASK_EXIT, PAGE, SLOT, TABLE_CAUGHT, TABLE_CHILDREN, TABLE_HEAP_END, TABLE_INTERRUPTED,
+    TABLE_LINES, TABLE_STACK,
 };
 use crate::pid::Pid;
 use crate::slot::{LEAST_STACK, MOST_STACK, SLOTS, UlpSlot};
 use crate::switch::CRASHED;
 use crate::ulp::{Ulp, anonymous};
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect};
 use std::ffi::{OsString, c_void};
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -41,7 +42,7 @@ pub enum NotArrived {
         /// What differs.
         differs: &'static str,
     },
-    /// The ULP has descriptors, which cannot be handed over.
+    /// The ULP has this number of descriptors, and they were not all duplicated.
     Descriptors(usize),
     /// The state cannot be one of a ULP's.
     Unfit {
@@ -84,7 +85,7 @@ impl fmt::Display for NotArrived {
                 path.display()
             ),
             Self::Descriptors(count) => {
-                write!(f, "the task has {count} open files, which cannot be handed over")
+                write!(f, "the task has {count} open files, which were not all handed over")
             }
             Self::Unfit { field, value } => {
                 write!(f, "the task cannot go on here: its {field} is invalid ({value:#x})")
@@ -104,16 +105,18 @@ impl fmt::Display for NotArrived {
 
 impl std::error::Error for NotArrived {}
 
-fn unfit(field: &'static str, value: u64) -> NotArrived {
+pub(super) fn unfit(field: &'static str, value: u64) -> NotArrived {
     NotArrived::Unfit { field, value }
 }
 
 /// A ULP whose memory is being filled. Dropping it gives the memory and the slot back.
 pub struct ArrivingUlp {
-    ulp: Ulp,
+    pub(super) ulp: Ulp,
     image: Option<Arc<ImageIdentity>>,
-    state: UlpState,
-    memory: File,
+    pub(super) state: UlpState,
+    pub(super) memory: File,
+    /// The descriptors of the state, as this process has them.
+    pub(super) descriptors: Vec<OwnedFd>,
     sum: PageSum,
 }
 
@@ -162,7 +165,8 @@ impl Ulp {
         }
         ulp.register(image);
         let (state, image) = (state.clone(), image.identity.clone());
-        Ok(ArrivingUlp { ulp, image, state, memory, sum: PageSum::default() })
+        let (descriptors, sum) = (Vec::new(), PageSum::default());
+        Ok(ArrivingUlp { ulp, image, state, memory, descriptors, sum })
     }
 }
 
@@ -187,6 +191,43 @@ impl ArrivingUlp {
         Ok(())
     }
 
+    /// Takes the state in which the ULP has stopped, after pages of an [`outline`](Ulp::outline)
+    /// have arrived.
+    ///
+    /// # Errors
+    /// The state has other mappings, or another program or slot.
+    pub fn update(&mut self, image: &Image, state: &UlpState) -> Result<(), NotArrived> {
+        check(&self.ulp.slot, image, state)?;
+        if state.mappings != self.state.mappings || state.process != self.state.process {
+            return Err(unfit("mappings", state.slot));
+        }
+        self.state = state.clone();
+        Ok(())
+    }
+
+    /// Empties pages of anonymous memory, which become zeros.
+    ///
+    /// # Errors
+    /// A range is not within anonymous memory of the ULP, or is no number of whole pages; or the
+    /// kernel refuses.
+    pub fn empty(&mut self, runs: &[PageRun]) -> Result<(), NotArrived> {
+        for PageRun { start, end } in runs.iter().copied() {
+            let length = end.checked_sub(start).filter(|length| length.is_multiple_of(PAGE));
+            let length =
+                length.filter(|_| start.is_multiple_of(PAGE)).ok_or(unfit("pages", start))?;
+            let found = find(&self.state.mappings, start, length);
+            if found.is_none_or(|one| one.offset.is_some()) {
+                return Err(unfit("pages", start));
+            }
+            let failed =
+                |error: rustix::io::Errno| NotArrived::Memory { at: start, error: error.into() };
+            // SAFETY: this is the ULP's own memory, and the ULP does not run.
+            unsafe { madvise(start as *mut c_void, length as usize, Advice::LinuxDontNeed) }
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+
     /// The sum of what has arrived.
     pub fn sum(&self) -> PageSum {
         self.sum
@@ -202,7 +243,7 @@ impl ArrivingUlp {
         }
         self.check_words()?;
         self.ulp.fill_process();
-        self.keep_standard_files();
+        self.fill_files()?;
         self.ulp.set_word(TABLE_CHILDREN, 0);
         for one in &self.state.mappings {
             protect(one)
@@ -249,29 +290,6 @@ impl ArrivingUlp {
         Ok(())
     }
 
-    /// Leaves the ULP only 0, 1 and 2 of its descriptors, as far as it has them.
-    ///
-    /// There are no others in a ULP that could leave its first process. The rest of the list, which
-    /// is in the heap, is the program's own doing.
-    fn keep_standard_files(&mut self) {
-        const STANDARD: u64 = 3;
-        let mut words = [0; (NEAR_FILES / 2) as usize];
-        let mut lowest = STANDARD;
-        for number in (0..STANDARD).rev() {
-            let (word, shift) = (number / 2, number % 2 * 32);
-            let entry = self.ulp.word(TABLE_FILES + word) >> shift & u64::from(u32::MAX);
-            if entry >> 1 == number + 1 {
-                words[word as usize] |= entry << shift;
-            } else {
-                lowest = number;
-            }
-        }
-        for (at, word) in (TABLE_FILES..).zip(words) {
-            self.ulp.set_word(at, word);
-        }
-        self.ulp.set_word(TABLE_FILES_RANGE, STANDARD << 32 | lowest);
-    }
-
     fn is_code(&self, address: u64) -> bool {
         let found = find(&self.state.mappings, address, 1);
         found.is_some_and(|one| one.protection & UlpMapping::EXECUTE != 0)
@@ -279,7 +297,7 @@ impl ArrivingUlp {
 }
 
 /// The mapping that contains these bytes.
-fn find(mappings: &[UlpMapping], address: u64, length: u64) -> Option<&UlpMapping> {
+pub(super) fn find(mappings: &[UlpMapping], address: u64, length: u64) -> Option<&UlpMapping> {
     let end = address.checked_add(length)?;
     let after = mappings.partition_point(|one| one.start <= address);
     mappings.get(after.checked_sub(1)?).filter(|one| end <= one.end)
@@ -300,9 +318,6 @@ fn check(slot: &UlpSlot, image: &Image, state: &UlpState) -> Result<(), NotArriv
     };
     if let Some(differs) = differs {
         return Err(NotArrived::OtherProgram { path: path(&state.image), differs });
-    }
-    if !state.descriptors.is_empty() {
-        return Err(NotArrived::Descriptors(state.descriptors.len()));
     }
     if [ASK_EXIT, CRASHED].contains(&state.context.what) {
         return Err(unfit("question", state.context.what));
@@ -388,4 +403,10 @@ fn protect(one: &UlpMapping) -> rustix::io::Result<()> {
     // SAFETY: the mapping is the ULP's, which does not run yet, and the host uses only what stays
     // writable.
     unsafe { mprotect(one.start as *mut c_void, (one.end - one.start) as usize, flags) }
+}
+
+/// The slots that a state is for, if they exist and are free.
+fn slot_of(state: &UlpState) -> Option<UlpSlot> {
+    let (first, count) = (usize::try_from(state.slot).ok()?, usize::try_from(state.slots).ok()?);
+    UlpSlot::take_these(first, count)
 }

@@ -3,7 +3,7 @@
 //! A process with thousands of ULPs has tens of thousands of mappings. So the kernel is asked for
 //! those of one slot (`PROCMAP_QUERY`, Linux 6.11). An older one is read from the first mapping on.
 
-use super::{MOST_MAPPINGS, UlpMapping, UlpPin};
+use super::state::{MOST_MAPPINGS, UlpMapping, UlpPin};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};

@@ -1,6 +1,6 @@
 //! The contents of a ULP's memory that a fresh mapping would not have.
 
-use super::UlpMapping;
+use super::state::{PageRun, UlpMapping};
 use crate::layout::PAGE;
 use crate::ulp::Ulp;
 use serde::{Deserialize, Serialize};
@@ -76,13 +76,27 @@ impl UlpPages {
         for one in mappings {
             let is_anonymous = one.offset.is_none();
             let all = PageRange { start: one.start, end: one.end, is_anonymous };
+            // The other process takes no piece of two mappings, so ranges of two never join.
+            let mut own = VecDeque::new();
             match &map {
-                Some(map) if scan(map, all, &mut left).is_ok() => {}
-                Some(map) => add_own(map, all, &mut left)?,
-                None => left.push_back(all),
+                Some(map) if scan(map, all, &mut own).is_ok() => {}
+                Some(map) => add_own(map, all, &mut own)?,
+                None => own.push_back(all),
             }
+            left.append(&mut own);
         }
         Ok(Self { slot, memory, left, buffer: Vec::new(), sum: PageSum::default() })
+    }
+
+    /// The pages that are still to be sent.
+    pub fn runs(&self) -> Vec<PageRun> {
+        self.left.iter().map(|one| PageRun { start: one.start, end: one.end }).collect()
+    }
+
+    /// Adds pages of anonymous memory.
+    pub(super) fn add(&mut self, run: PageRun) {
+        let PageRun { start, end } = run;
+        self.left.push_back(PageRange { start, end, is_anonymous: true });
     }
 
     /// Maximum number of bytes that are still to be sent.
@@ -183,7 +197,7 @@ fn runs(piece: &[u8], skips_zeros: bool) -> Vec<(u64, &[u8])> {
 /// The argument of `PAGEMAP_SCAN`, as the kernel has it (Linux 6.7).
 #[repr(C)]
 #[derive(Default)]
-struct PageScan {
+pub(super) struct PageScan {
     size: u64,
     flags: u64,
     start: u64,
@@ -198,44 +212,79 @@ struct PageScan {
     returned: u64,
 }
 
-/// As [`add_own`], in one call for each few hundred ranges: nothing is read for absent pages.
-///
-/// # Errors
-/// The kernel does not know the call. Nothing has been added then.
-fn scan(map: &File, all: PageRange, ranges: &mut VecDeque<PageRange>) -> io::Result<()> {
-    const PAGEMAP_SCAN: u64 = 0xC060_6610;
+impl PageScan {
     const FILE: u64 = 1 << 2;
     const PRESENT: u64 = 1 << 3;
     const SWAPPED: u64 = 1 << 4;
-    const ROOM: usize = 256;
-    let mut found = [[0_u64; 3]; ROOM];
-    let (mut start, mut new) = (all.start, Vec::new());
-    while start < all.end {
-        let mut scan = PageScan {
-            size: size_of::<PageScan>() as u64,
-            start,
+
+    /// The pages of a mapping that are neither absent nor the file's.
+    fn own(all: PageRun) -> Self {
+        Self {
+            start: all.start,
             end: all.end,
-            found: found.as_mut_ptr().addr() as u64,
-            room: ROOM as u64,
-            inverted: FILE,
-            all_of: FILE,
-            any_of: PRESENT | SWAPPED,
-            returned: PRESENT,
-            ..PageScan::default()
-        };
-        found.as_mut_ptr().expose_provenance();
-        // SAFETY: the kernel writes at most `room` entries to `found`, and the end to `scan`, both
-        // of which are local variables.
-        let count = unsafe { libc::ioctl(map.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
-        if count < 0 || scan.walk_end <= start {
-            return Err(io::Error::last_os_error());
+            inverted: Self::FILE,
+            all_of: Self::FILE,
+            any_of: Self::PRESENT | Self::SWAPPED,
+            ..Self::default()
         }
-        for [first, end, _] in &found[..count as usize] {
-            new.push(PageRange { start: *first, end: *end, ..all });
-        }
-        start = scan.walk_end;
     }
-    new.into_iter().for_each(|one| add(ranges, one));
+
+    /// The pages of watched memory that were written since they were protected. Protects them
+    /// again.
+    pub(super) fn written(all: PageRun) -> Self {
+        const WRITTEN: u64 = 1 << 1;
+        const PROTECT: u64 = 1 << 0;
+        Self { flags: PROTECT, all_of: WRITTEN, inverted: 0, ..Self::own(all) }
+    }
+
+    /// Adds the pages to `found`, in one call for each few hundred ranges. Nothing is read for
+    /// absent pages.
+    ///
+    /// # Errors
+    /// The kernel does not know the call, or refuses. Nothing has been added then.
+    pub(super) fn run(mut self, map: &File, found: &mut Vec<PageRun>) -> io::Result<()> {
+        const PAGEMAP_SCAN: u64 = 0xC060_6610;
+        const ROOM: usize = 256;
+        let mut ranges = [[0_u64; 3]; ROOM];
+        let before = found.len();
+        self.size = size_of::<Self>() as u64;
+        (self.found, self.room) = (ranges.as_mut_ptr().addr() as u64, ROOM as u64);
+        self.returned = Self::PRESENT;
+        while self.start < self.end {
+            ranges.as_mut_ptr().expose_provenance();
+            // SAFETY: the kernel writes at most `room` entries to `ranges`, and the end to `self`,
+            // both of which are local variables.
+            let count = unsafe { libc::ioctl(map.as_raw_fd(), PAGEMAP_SCAN, &raw mut self) };
+            if count < 0 || self.walk_end <= self.start {
+                found.truncate(before);
+                return Err(io::Error::last_os_error());
+            }
+            let new = ranges[..count as usize].iter();
+            for [start, end, _] in new.copied() {
+                match found[before..].last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ => found.push(PageRun { start, end }),
+                }
+            }
+            self.start = self.walk_end;
+        }
+        Ok(())
+    }
+}
+
+/// Adds the pages of anonymous memory that are there.
+///
+/// # Errors
+/// See [`PageScan::run`].
+pub(super) fn own_pages(map: &File, all: PageRun, found: &mut Vec<PageRun>) -> io::Result<()> {
+    PageScan::own(all).run(map, found)
+}
+
+/// As [`add_own`], by the kernel's scan.
+fn scan(map: &File, all: PageRange, ranges: &mut VecDeque<PageRange>) -> io::Result<()> {
+    let mut found = Vec::new();
+    own_pages(map, PageRun { start: all.start, end: all.end }, &mut found)?;
+    found.iter().for_each(|one| add(ranges, PageRange { start: one.start, end: one.end, ..all }));
     Ok(())
 }
 
@@ -347,6 +396,25 @@ mod tests {
             add_own(&none, all, &mut read).unwrap_err().kind(),
             io::ErrorKind::UnexpectedEof
         );
+    }
+
+    #[test]
+    fn no_piece_is_of_two_mappings() {
+        let memory = vec![1_u8; 10 * PAGE as usize];
+        let start = (memory.as_ptr().addr() as u64).next_multiple_of(PAGE);
+        let (middle, end) = (start + 3 * PAGE, start + 5 * PAGE);
+        let mapping = |start, end, protection| UlpMapping { start, end, protection, offset: None };
+        let mappings = [mapping(start, middle, 3), mapping(middle, end, 1)];
+        for map in [File::open("/proc/self/pagemap").ok(), None] {
+            let mut pages = UlpPages::new(0, &mappings, map).unwrap();
+            let mut all = Vec::new();
+            let mut keep = |at, bytes: &[u8]| {
+                all.push((at, bytes.len() as u64));
+                Ok(())
+            };
+            while !pages.send_some(1, &mut keep).unwrap() {}
+            assert_eq!(all, [(start, middle - start), (middle, end - middle)]);
+        }
     }
 
     #[test]

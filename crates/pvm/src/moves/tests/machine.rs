@@ -217,7 +217,10 @@ impl TestMachine {
                 }
                 TaskPlace::Ended => {}
             },
-            TestWire::Errand(tid, errand) => self.give(to, tid, errand),
+            TestWire::Errand(tid, errand) => {
+                self.at(to, |moves, effects| moves.errand_came(tid, stamp, effects));
+                self.give(to, tid, errand);
+            }
             TestWire::Take(tid, epoch, parts, messages, inbox) => {
                 process.arrives = inbox;
                 self.at(to, |moves, out| moves.take(from, (tid, epoch, parts), messages, out));

@@ -1,27 +1,20 @@
-//! The first process's side of moves: who asks for them, and how answers, signals and ends find
+//! The first process's side of moves: requests for them, and how answers, signals and ends find
 //! tasks that move.
 
 use super::super::Node;
-use crate::door::{MachineReply, Visitor};
+use crate::door::MachineReply;
 use crate::error;
+use crate::machine::Machine;
 use crate::moves::{MoveLimits, NotMoved};
-use crate::node::control::NOBODY;
+use crate::node::seats::NOBODY;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
 use crate::tid::Tid;
-use crate::wire::Packet;
+use crate::transit::MoveAsker;
+use crate::wire::{Packet, PacketReader};
+use std::cmp::Reverse;
 use std::time::Instant;
 use upcall_message::Rank;
-
-/// Who has asked for a move.
-pub(in crate::node) enum MoveAsker {
-    /// Another shell.
-    Visitor(Visitor),
-    /// The console, or a task (`upvm_migrate`), whose question waits for the answer.
-    Asks(Tid),
-    /// The machine itself.
-    Nobody,
-}
 
 impl Node {
     /// In the first process: records that a task has begun in a process.
@@ -32,30 +25,48 @@ impl Node {
     /// In the first process: records that a task has ended.
     pub(in crate::node) fn ended_moves_of(&mut self, tid: Tid) {
         self.drive(|moves, effects| moves.ended(tid, effects));
+        self.unbalance(tid);
     }
 
     /// In the first process: moves a task to another process. The asker is answered when the task
     /// runs there, or stays.
     pub(in crate::node) fn move_task(&mut self, asker: MoveAsker, tid: Tid, to: Rank) {
-        if self.defers() {
-            // A checkpoint waits for all moves, and moves do not wait.
-            return self.refuse_move(asker, tid);
-        }
         self.moving.last += 1;
         let (number, now) = (self.moving.last, self.moving.since.elapsed());
         let begun = Instant::now();
-        self.moving.askers.insert(number, (asker, begun));
+        let from = self.moving.moves.rank(tid);
+        self.moving.askers.insert(number, (asker, begun, from));
+        if self.machine.as_ref().is_some_and(Machine::keeps_apart) {
+            return self.report_move(number, tid, Err(NotMoved::Apart));
+        }
+        if self.defers() {
+            return self.report_move(number, tid, Err(NotMoved::Saving));
+        }
         self.at(begun + MoveLimits::default().within, NOBODY);
         self.drive(|moves, effects| moves.request(number, tid, to, now, effects));
     }
 
-    fn refuse_move(&mut self, asker: MoveAsker, tid: Tid) {
-        match asker {
-            MoveAsker::Visitor(visitor) => visitor.answer(&MachineReply::Refused(format!(
-                "{tid} was not moved: a checkpoint is being written; try again"
-            ))),
-            MoveAsker::Asks(asker) => self.answer(asker, error::OUT_OF_RES, Packet::default()),
-            MoveAsker::Nobody => {}
+    /// In the first process: moves a task for the console or a task, as `upvm_migrate` demands.
+    pub(in crate::node) fn migrate(&mut self, asker: Tid, question: &[u8]) {
+        let mut question = PacketReader::new(question);
+        let (number, rank) = (question.int(), question.int());
+        let rank = rank.and_then(|rank| Rank::try_from(rank).ok());
+        let tid = number.and_then(|number| if number == 0 { Some(asker) } else { Tid::of(number) });
+        match tid.zip(rank) {
+            Some((tid, rank)) => self.move_task(MoveAsker::Asks(asker), tid, rank),
+            None => self.answer(asker, error::BAD_PARAM, Packet::default()),
+        }
+    }
+
+    /// In the first process: asks for the next move at random, if a test wants one now.
+    pub(in crate::node) fn shuffle(&mut self) {
+        let Some(([task, process], next)) = self.moving.trials.next_move() else { return };
+        self.at(next, NOBODY);
+        let size = self.link.as_ref().map_or(1, |link| link.size());
+        let tids = self.machine.iter().flat_map(Machine::all).map(|(tid, _)| tid);
+        let tids = tids.collect::<Vec<_>>();
+        if let Some(tid) = tids.get(task % tids.len().max(1)) {
+            self.move_task(MoveAsker::Nobody, *tid, process % size);
         }
     }
 
@@ -64,6 +75,8 @@ impl Node {
         let now = self.moving.since.elapsed();
         if self.moving.moves.next_end().is_some_and(|end| end <= now) {
             self.drive(|moves, effects| moves.tick(now, effects));
+            let next = self.moving.moves.next_end().map(|end| self.moving.since + end);
+            next.into_iter().for_each(|next| self.at(next, NOBODY));
         }
     }
 
@@ -90,21 +103,35 @@ impl Node {
     /// Answers the one who has asked for a move.
     pub(super) fn report_move(&mut self, number: u64, tid: Tid, result: Result<Rank, NotMoved>) {
         let mut cost = self.moving.costs.remove(&tid).unwrap_or_default();
-        let Some((asker, begun)) = self.moving.askers.remove(&number) else { return };
+        let Some((asker, begun, from)) = self.moving.askers.remove(&number) else { return };
         cost.total = begun.elapsed();
+        if let (Ok(rank), Some(from)) = (result, from) {
+            self.note_move(tid, from, rank, cost);
+        }
+        let end = begun + MoveLimits::default().within;
+        self.timers.retain(|Reverse(timer)| *timer != (end, NOBODY));
         match asker {
             MoveAsker::Visitor(visitor) => visitor.answer(&match result {
                 Ok(_) => MachineReply::Moved(cost),
                 Err(NotMoved::NoTask) => MachineReply::Done(0),
-                Err(why) => MachineReply::Refused(format!("{tid} was not moved: {why}")),
+                Err(why) => MachineReply::Refused(not_moved(tid, why)),
             }),
             MoveAsker::Asks(asker) => {
-                let code = result.map_or_else(code_of, |_| error::OK);
-                self.answer(asker, code, Packet::default());
+                let (code, packet) = match result {
+                    Ok(_) => (error::OK, Packet::default()),
+                    Err(why) => (code_of(why), Packet::default().text(&not_moved(tid, why))),
+                };
+                self.answer(asker, code, packet);
             }
+            MoveAsker::Balancer => self.balanced(tid, result),
             MoveAsker::Nobody => {}
         }
     }
+}
+
+/// The reason in words.
+fn not_moved(tid: Tid, why: NotMoved) -> String {
+    format!("{tid} was not moved: {why}")
 }
 
 /// PVM's error for a task that asks.
@@ -114,12 +141,13 @@ fn code_of(why: NotMoved) -> i32 {
         NotMoved::NoTask | NotMoved::Ended | NotMoved::Killed => error::NO_TASK,
         NotMoved::NoProcess => error::NO_HOST,
         NotMoved::Lost => error::HOST_FAIL,
-        NotMoved::Pinned(_) => error::DENIED,
+        NotMoved::Pinned(_) | NotMoved::Apart => error::DENIED,
         NotMoved::UnderWay
         | NotMoved::TooMany
         | NotMoved::Refused(_)
         | NotMoved::TimedOut
         | NotMoved::Full
+        | NotMoved::Saving
         | NotMoved::Cancelled => error::OUT_OF_RES,
     }
 }

@@ -1,18 +1,18 @@
 //! Sends tasks to other processes, and makes those that arrive.
 
 use super::super::Node;
-use super::StoppedTask;
 use crate::moves::{self, Refusal, TakenMessages};
 use crate::packed::{
-    ArrivingTask, PackedFolder, PackedFor, PackedHead, PackedParts, PackedTask, SentBlock,
-    kept_head, pack,
+    FillError, FillingTask, PackedFolder, PackedFor, PackedHead, PackedParts, PackedTask,
+    SentBlock, kept_head, pack,
 };
 use crate::remote::ControlMessage;
 use crate::task::TaskMessage;
 use crate::tid::Tid;
+use crate::transit::{EnteringTask, StoppedTask, WatchedTask};
 use std::os::fd::{AsRawFd, OwnedFd};
 use upcall_message::Rank;
-use upcall_ulp::{Block, UlpState, twins};
+use upcall_ulp::{Block, PageRun, UlpPages, UlpState, twins};
 
 /// Names a folder by its path, and by what it is.
 fn packed_folder(folder: &OwnedFd) -> Option<PackedFolder> {
@@ -28,18 +28,64 @@ impl Node {
     }
 
     /// Packs the task in this seat. `None`: its folder cannot be named, or its memory not be read.
-    pub(in crate::node) fn pack(
+    pub(super) fn pack(
+        &mut self,
+        tid: Tid,
+        seat: u32,
+        state: UlpState,
+    ) -> Option<(PackedTask, PackedParts)> {
+        let (_, to) = self.moving.moves.leaving(tid)?;
+        let are_read = self.can_read(to);
+        let copied = self.copied(tid, seat, &state);
+        let task = self.tasks[seat as usize].as_deref()?;
+        let folder = match &task.folder {
+            Some(folder) => Some(packed_folder(folder)?),
+            None => None,
+        };
+        pack(task, state, folder, |block| self.owner(block), PackedFor::Move { are_read, copied })
+            .ok()
+            .flatten()
+    }
+
+    /// Packs the task in this seat for a checkpoint. `None`: as for a move.
+    pub(in crate::node) fn pack_saved(
         &self,
         seat: u32,
         state: UlpState,
-        why: PackedFor,
     ) -> Option<(PackedTask, PackedParts)> {
         let task = self.tasks[seat as usize].as_deref()?;
         let folder = match &task.folder {
             Some(folder) => Some(packed_folder(folder)?),
             None => None,
         };
-        pack(task, state, folder, why, |block| self.owner(block)).ok().flatten()
+        pack(task, state, folder, |block| self.owner(block), PackedFor::Checkpoint).ok().flatten()
+    }
+
+    /// The pages that the new process's copy of a task does not have, and those that it has to
+    /// drop. `None`: there is no copy.
+    fn copied(
+        &mut self,
+        tid: Tid,
+        seat: u32,
+        state: &UlpState,
+    ) -> Option<(UlpPages, Vec<PageRun>)> {
+        let WatchedTask { epoch, to, writes, left, .. } = self.moving.watched.remove(&tid)?;
+        let task = self.tasks[seat as usize].as_deref()?;
+        let copied = writes.finish(&task.ulp, state, &left).ok();
+        if copied.is_none() {
+            self.tell(to, ControlMessage::DropPages { tid, epoch });
+        }
+        copied
+    }
+
+    /// Returns `true` if another process can read this one's memory, as far as is known.
+    pub(super) fn can_read(&mut self, to: Rank) -> bool {
+        let can = self.moving.trials.allows_reading() && !self.moving.unreadable.contains(to);
+        if can && !std::mem::replace(&mut self.moving.allows_readers, true) {
+            // The other processes are the first one's children.
+            upcall_ulp::allow_readers(self.first_process);
+        }
+        can
     }
 
     /// Sends a stopped task without its contents.
@@ -79,37 +125,95 @@ impl Node {
 
     /// Makes room for a task that has arrived.
     pub(super) fn prepare(&mut self, tid: Tid) {
-        match self.arriving_task() {
-            Ok(task) => {
+        match self.arriving_task(tid) {
+            Ok((epoch, from, task)) => {
                 let own = self.places.rank();
                 let others = task.blocks().iter().filter(|block| block.owner != own).copied();
-                self.tell_owners(others.collect(), |blocks| ControlMessage::HasBlocks { blocks });
-                self.moving.arriving.insert(tid, Box::new(task));
+                let has = |blocks| ControlMessage::HasBlocks { tid, epoch, blocks };
+                let owners = self.tell_owners(others.collect(), has);
+                let entering = EnteringTask { epoch, from, task, owners };
+                self.moving.arriving.insert(tid, Box::new(entering));
+                self.lost_owners(tid);
             }
             Err(why) => self.refuse(tid, why),
         }
     }
 
-    fn arriving_task(&mut self) -> Result<ArrivingTask, Refusal> {
-        let packed = self.moving.taken.take().ok_or(Refusal::Damaged)?;
-        // The owners hear of what is given back before they hear of what is taken.
-        self.give_blocks_back();
-        self.go_home();
-        let image = self.programs.image(packed.program()).map_err(|_| Refusal::Program)?;
-        packed.arrive(image)
-    }
-
-    pub(super) fn fill(&mut self, tid: Tid, bytes: &[u8]) {
-        let task = self.moving.arriving.get_mut(&tid);
-        if let Some(Err(why)) = task.map(|task| task.fill(bytes)) {
-            self.refuse(tid, why);
+    /// Owners that have ended need not answer.
+    fn lost_owners(&mut self, tid: Tid) {
+        let entering = self.moving.arriving.get_mut(&tid);
+        if let (Some(entering), Some(link)) = (entering, &self.link) {
+            entering.owners.retain(|owner| *owner < link.size() && !link.is_lost(*owner));
         }
     }
 
-    /// Completes a task whose parts are all here.
+    fn arriving_task(&mut self, tid: Tid) -> Result<(u64, Rank, FillingTask), Refusal> {
+        let (epoch, from, packed) = self.moving.taken.take().ok_or(Refusal::Damaged)?;
+        // The messages about blocks given back arrive before those about blocks taken.
+        self.give_blocks_back();
+        self.go_home();
+        let copy = self.moving.copies.remove(&tid);
+        let copy = copy.filter(|copy| packed.has_copy && copy.epoch == epoch);
+        let (image, copy) = match copy {
+            Some(copy) => (copy.image, Some(copy.ulp)),
+            None => {
+                let image = self.programs.image(packed.program());
+                (image.map_err(|_| Refusal::Program)?, None)
+            }
+        };
+        Ok((epoch, from, packed.arrive(image, copy)?))
+    }
+
+    /// Fills in a part of a task. With an epoch, this process has asked for it.
+    pub(super) fn fill(&mut self, tid: Tid, epoch: Option<u64>, bytes: &[u8]) {
+        let Some(entering) = self.moving.arriving.get_mut(&tid) else { return };
+        if epoch.is_some_and(|epoch| entering.epoch != epoch) {
+            return;
+        }
+        let (from, epoch) = (entering.from, entering.epoch);
+        let process = self.link.as_ref().map_or(0, |link| link.process(from)).cast_unsigned();
+        match entering.task.fill(process, bytes) {
+            Ok(()) if entering.task.is_whole() => self.finish(tid),
+            Ok(()) => {}
+            Err(FillError::Refused(why)) => self.refuse(tid, why),
+            Err(FillError::Unreadable) => {
+                self.tell(from, ControlMessage::SendContents { tid, epoch });
+            }
+        }
+    }
+
+    /// Sends the contents of a stopped task to a process that cannot read this one's memory.
+    pub(in crate::node) fn send_contents(&mut self, to: Rank, tid: Tid, epoch: u64) {
+        self.moving.unreadable.insert(to);
+        loop {
+            let Some(StoppedTask { task, leaves: Some(leaves), .. }) =
+                self.moving.stopped.get_mut(&tid)
+            else {
+                return;
+            };
+            leaves.1.send_contents();
+            let is_last = leaves.1.is_at_end(task);
+            // An empty part is refused.
+            let part = leaves.1.next(task).unwrap_or_default();
+            self.pack_there(to, &PackedHead::Contents { tid, epoch }, &part);
+            if is_last || part.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Completes a task if it is whole, and if the owners of its blocks keep the addresses taken.
+    ///
+    /// Until then the old process must not give its copies back, and it does not before the
+    /// commit. So at each time an owner knows of a copy.
     pub(super) fn finish(&mut self, tid: Tid) {
-        // It was refused before.
-        let Some(task) = self.moving.arriving.remove(&tid) else { return };
+        let is_ready =
+            |entering: &EnteringTask| entering.task.is_whole() && entering.owners.is_empty();
+        if !self.moving.arriving.get(&tid).is_some_and(|entering| is_ready(entering)) {
+            return;
+        }
+        let Some(entering) = self.moving.arriving.remove(&tid) else { return };
+        let task = entering.task;
         let (folder, since) = (task.folder().cloned(), task.since());
         let whole = task.finish(tid).and_then(|mut task| {
             if let Some(folder) = folder {
@@ -145,7 +249,7 @@ impl Node {
         self.drive(|moves, effects| moves.refuse(tid, why, effects));
     }
 
-    /// Tells the owners of blocks that nobody here holds any more.
+    /// Reports blocks without a holder in this process to their owners.
     pub(in crate::node) fn give_blocks_back(&mut self) {
         let back = twins::take_returned().into_iter().map(|(owner, name)| SentBlock {
             name,
@@ -155,27 +259,58 @@ impl Node {
         self.tell_owners(back.collect(), |blocks| ControlMessage::HadBlocks { blocks });
     }
 
-    /// Sends each owner a message about its blocks.
+    /// Sends each owner a message about its blocks, and returns the owners.
     fn tell_owners(
         &mut self,
         mut blocks: Vec<SentBlock>,
         message: impl Fn(Vec<SentBlock>) -> ControlMessage,
-    ) {
-        // Blocks of a machine that was checkpointed have no owner.
-        let size = self.link.as_ref().map_or(0, |link| link.size());
-        blocks.retain(|block| block.owner < size);
+    ) -> Vec<Rank> {
         blocks.sort_by_key(|block| block.owner);
+        let mut owners = Vec::new();
         for blocks in blocks.chunk_by(|one, other| one.owner == other.owner) {
-            self.tell(blocks[0].owner, message(blocks.to_vec()));
+            owners.push(blocks[0].owner);
+            // An owner that never was is the machine of a checkpoint.
+            if self.link.as_ref().is_some_and(|link| blocks[0].owner < link.size()) {
+                self.tell(blocks[0].owner, message(blocks.to_vec()));
+            }
         }
+        owners
     }
 
     /// Handles that another process has copies of blocks of this one.
-    pub(in crate::node) fn lend_blocks(&mut self, to: Rank, blocks: &[SentBlock]) {
-        for block in blocks {
-            // A block that is none of this process's is not lent.
-            let _ = twins::held_afar(block.name, to as u32, block.is_shared);
+    pub(in crate::node) fn lend_blocks(
+        &mut self,
+        to: Rank,
+        (tid, epoch): (Tid, u64),
+        blocks: &[SentBlock],
+    ) {
+        let lent = blocks
+            .iter()
+            .map(|block| twins::held_afar(block.name, to as u32, block.is_shared).is_ok());
+        let all = lent.fold(true, |all, one| all & one);
+        self.tell(to, ControlMessage::LendsBlocks { tid, epoch, all });
+    }
+
+    /// Handles an owner's answer.
+    pub(in crate::node) fn blocks_are_lent(
+        &mut self,
+        owner: Rank,
+        (tid, epoch): (Tid, u64),
+        all: bool,
+    ) {
+        match self.moving.arriving.get(&tid) {
+            Some(entering) if entering.epoch == epoch && all => self.has_lent(tid, owner),
+            Some(entering) if entering.epoch == epoch => self.refuse(tid, Refusal::Damaged),
+            _ => {}
         }
+    }
+
+    /// Notes that an owner's answer is not missing any more.
+    pub(super) fn has_lent(&mut self, tid: Tid, owner: Rank) {
+        if let Some(entering) = self.moving.arriving.get_mut(&tid) {
+            entering.owners.retain(|one| *one != owner);
+        }
+        self.finish(tid);
     }
 
     /// Handles that another process has no copies of these blocks any more.

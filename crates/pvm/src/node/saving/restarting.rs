@@ -9,7 +9,7 @@ use super::super::Node;
 use super::state::{RestoringTask, STILL};
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::moves::{self, Refusal};
-use crate::packed::{ArrivingTask, PackedHead, PackedTask};
+use crate::packed::{FillingTask, PackedHead, PackedTask};
 use crate::remote::ControlMessage;
 use crate::tid::Tid;
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ impl Node {
             if has_lost || Instant::now() >= until || self.halted {
                 return Err(CheckpointError::Process);
             }
-            link.wait(Some(STILL));
+            link.wait(Some(STILL), false);
             self.hear_of_ends();
         }
     }
@@ -103,8 +103,11 @@ impl Node {
         self.go_home();
         let packed = postcard::from_bytes::<PackedTask>(contents).map_err(|_| Refusal::Damaged);
         let arriving = packed.and_then(|packed| {
+            if packed.has_files() {
+                return Err(Refusal::Descriptors);
+            }
             let image = self.programs.image(packed.program()).map_err(|_| Refusal::Program)?;
-            packed.arrive(image)
+            packed.arrive(image, None)
         });
         let is_there = self.seat(tid.number()).is_some();
         match arriving.and_then(|task| if is_there { Err(Refusal::Damaged) } else { Ok(task) }) {
@@ -122,7 +125,7 @@ impl Node {
         let Some(restoring) = self.saving.restoring.get_mut(&tid) else { return };
         let result = if at == restoring.next && sum == moves::sum(contents) {
             restoring.next += 1;
-            restoring.task.fill(contents)
+            restoring.task.fill_saved(contents)
         } else {
             Err(Refusal::Damaged)
         };
@@ -134,7 +137,7 @@ impl Node {
         self.report_restored(tid, result.err());
     }
 
-    fn seat_restored(&mut self, tid: Tid, task: ArrivingTask) -> Result<(), Refusal> {
+    fn seat_restored(&mut self, tid: Tid, task: FillingTask) -> Result<(), Refusal> {
         let folder = task.folder().cloned();
         let mut task = task.finish(tid)?;
         if let Some(folder) = folder {

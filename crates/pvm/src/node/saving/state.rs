@@ -6,7 +6,7 @@ use crate::door::Visitor;
 use crate::holding::MachineHold;
 use crate::machine::saved::WaitingSpawn;
 use crate::moves::Refusal;
-use crate::packed::ArrivingTask;
+use crate::packed::FillingTask;
 use crate::shown::SavedCost;
 use crate::tid::Tid;
 use std::collections::{HashMap, VecDeque};
@@ -139,7 +139,7 @@ pub(crate) struct Periodic {
 
 /// A task whose contents arrive from a checkpoint.
 pub(crate) struct RestoringTask {
-    pub(crate) task: ArrivingTask,
+    pub(crate) task: FillingTask,
     /// The number of the next part, and of all.
     pub(crate) next: u32,
     pub(crate) parts: u32,

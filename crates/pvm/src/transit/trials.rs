@@ -6,12 +6,10 @@
 //!   itself when it is to carry out an effect of this name, for the COUNT-th time (1 by default).
 //!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), of messages in `Tell`, and of
 //!   messages for a checkpoint ([`holding`](crate::holding)).
+//! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another's.
 
-use super::super::Node;
-use super::{Effect, MoveAsker};
-use crate::machine::Machine;
+use super::NodeEffect;
 use crate::moves::MoveEffect;
-use crate::node::control::NOBODY;
 use crate::report::report_line;
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::{Duration, Instant};
@@ -19,9 +17,11 @@ use upcall_message::Rank;
 
 /// What a test wants of this process.
 #[derive(Debug, Default)]
-pub(super) struct MoveTrials {
+pub(crate) struct MoveTrials {
     shuffle: Option<Shuffle>,
     fault: Option<Fault>,
+    /// Whether the contents of tasks are sent, as if no process could read another one's memory.
+    sends_contents: bool,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Fault {
 }
 
 impl MoveTrials {
-    pub(super) fn of_environment(rank: Rank) -> Self {
+    pub(crate) fn of_environment(rank: Rank) -> Self {
         if !cfg!(debug_assertions) {
             return Self::default();
         }
@@ -59,12 +59,18 @@ impl MoveTrials {
             let is_here = at.parse() == Ok(rank);
             is_here.then(|| Fault { label: (*label).to_owned(), signal, left })
         });
-        Self { shuffle, fault }
+        let sends_contents = value("UPCALL_PVM_CONTENTS").is_some_and(|value| value == "sent");
+        Self { shuffle, fault, sends_contents }
+    }
+
+    /// Returns `false` if a test wants the contents of tasks to be sent.
+    pub(crate) fn allows_reading(&self) -> bool {
+        !self.sends_contents
     }
 
     /// Kills or stops this process if this is the effect at which a test wants that.
     #[inline]
-    pub(super) fn before(&mut self, effect: &Effect) {
+    pub(crate) fn before(&mut self, effect: &NodeEffect) {
         if let Some(fault) = &mut self.fault {
             fault.before(effect);
         }
@@ -72,7 +78,7 @@ impl MoveTrials {
 
     /// The same for a step of a checkpoint, whose label is the first word of what is shown.
     #[inline]
-    pub(in crate::node) fn before_step(&mut self, step: &dyn std::fmt::Debug) {
+    pub(crate) fn before_step(&mut self, step: &dyn std::fmt::Debug) {
         if let Some(fault) = &mut self.fault {
             fault.before_label(&format!("{step:?}"));
         }
@@ -80,7 +86,7 @@ impl MoveTrials {
 }
 
 impl Fault {
-    fn before(&mut self, effect: &Effect) {
+    fn before(&mut self, effect: &NodeEffect) {
         let shown = match effect {
             MoveEffect::Tell { message, .. } => format!("{message:?}"),
             effect => format!("{effect:?}"),
@@ -101,28 +107,23 @@ impl Fault {
     }
 }
 
-impl Node {
-    /// In the first process: asks for the next move at random, if it is time for one.
-    pub(in crate::node) fn shuffle(&mut self) {
-        let Some(shuffle) = &mut self.moving.trials.shuffle else { return };
-        let now = Instant::now();
+impl MoveTrials {
+    /// Two random numbers, for a task and a process, if it is time for a move at random, and when
+    /// it is time for the next one.
+    pub(crate) fn next_move(&mut self) -> Option<([usize; 2], Instant)> {
+        let (shuffle, now) = (self.shuffle.as_mut()?, Instant::now());
         if now < shuffle.next {
-            return;
+            return None;
         }
-        let mut random = || {
-            const FACTOR: u64 = 6_364_136_223_846_793_005;
-            shuffle.random = shuffle.random.wrapping_mul(FACTOR).wrapping_add(1);
-            (shuffle.random >> 33) as usize
-        };
-        let (task, process) = (random(), random());
         shuffle.next = now + shuffle.every;
-        let next = shuffle.next;
-        self.at(next, NOBODY);
-        let size = self.link.as_ref().map_or(1, |link| link.size());
-        let tids = self.machine.iter().flat_map(Machine::all).map(|(tid, _)| tid);
-        let tids = tids.collect::<Vec<_>>();
-        if let Some(tid) = tids.get(task % tids.len().max(1)) {
-            self.move_task(MoveAsker::Nobody, *tid, process % size);
-        }
+        Some(([(); 2].map(|()| shuffle.random()), shuffle.next))
+    }
+}
+
+impl Shuffle {
+    fn random(&mut self) -> usize {
+        const FACTOR: u64 = 6_364_136_223_846_793_005;
+        self.random = self.random.wrapping_mul(FACTOR).wrapping_add(1);
+        (self.random >> 33) as usize
     }
 }

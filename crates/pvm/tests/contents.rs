@@ -1,0 +1,62 @@
+//! What moves of a task: memory that it writes during the move, and open files.
+#![cfg(debug_assertions)]
+
+mod command;
+
+use command::running::{Programs, said};
+use command::upcall;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs a program in a folder, with variables for tests ([`crate`] `transit/trials.rs`).
+fn run(folder: &Path, options: &[&str], program: &Path, args: &[&str], read: &str) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(program).args(args);
+    command.env("UPCALL_PVM_CONTENTS", read).current_dir(folder).stdin(Stdio::null());
+    let done = command.output().unwrap();
+    assert_ne!(done.status.code(), Some(124), "it hangs: {}", said(&done));
+    done
+}
+
+/// The new process reads the memory of the old one, or is sent it. Large tasks are copied while
+/// they write, and stop for what they have written since.
+#[test]
+fn memory_that_is_written_while_it_is_copied_arrives_as_it_was_last() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/dirty.c");
+    let folder = tempfile::tempdir().unwrap();
+    for (read, mib, moves) in [("read", "4", "40"), ("sent", "1", "12")] {
+        for processes in ["2", "3"] {
+            let options = ["-n", "3", "--procs", processes];
+            let done = run(folder.path(), &options, &program, &[mib, moves, processes], read);
+            let said = said(&done);
+            let is_well = done.status.success() && said.matches("all is well").count() == 3;
+            let moved = said.contains(&format!("{moves} moves, 0 refused"));
+            assert!(is_well && moved, "{read}, {processes} processes: {said}");
+        }
+    }
+}
+
+#[test]
+fn open_files_move_with_their_task() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/moves/files.c");
+    for processes in ["2", "3"] {
+        let folder = tempfile::tempdir().unwrap();
+        let args = ["30", processes];
+        let done = run(folder.path(), &["--procs", processes], &program, &args, "read");
+        let said = said(&done);
+        assert!(done.status.success() && said == "all files are there\n", "{said}");
+        let lines = fs::read_to_string(folder.path().join("lines")).unwrap();
+        assert!(lines.lines().eq((0..30).map(|line| format!("line {line}"))), "{lines}");
+    }
+    // Descriptors cannot be sent.
+    let folder = tempfile::tempdir().unwrap();
+    let done = run(folder.path(), &["--procs", "2"], &program, &["3", "2"], "sent");
+    let said = said(&done);
+    assert!(
+        !done.status.success() && said.contains("it has a descriptor that cannot move"),
+        "{said}"
+    );
+}

@@ -1,0 +1,160 @@
+//! Memory that a process reads from another one, without the other one's doing
+//! (`process_vm_readv(2)`): one copy, and none through shared memory.
+//!
+//! The kernel allows that to processes of one user. A container may refuse it, and so may Yama
+//! (`kernel.yama.ptrace_scope`), unless the other process has named a process whose descendants may
+//! read ([`allow_readers`]). Where it is refused, the contents have to be sent.
+
+use super::arriving::{ArrivingUlp, NotArrived, find, unfit};
+use super::state::PageRun;
+use crate::blocks::{Block, twins::NotFilled};
+use crate::layout::PAGE;
+use std::io;
+
+/// Maximum number of ranges for one call of the kernel (`UIO_MAXIOV`).
+const RANGES: usize = 1024;
+
+/// Allows the process with this number and its descendants to read this process's memory, where
+/// Yama would allow that only to parents.
+///
+/// Does nothing where there is no Yama.
+pub fn allow_readers(process: u32) {
+    // SAFETY: changes who may read this process's memory, and no memory.
+    let _ = unsafe { libc::prctl(libc::PR_SET_PTRACER, u64::from(process), 0, 0, 0) };
+}
+
+/// Memory of this process, and where its contents are in another one.
+#[derive(Clone, Copy)]
+struct ReadRange {
+    here: u64,
+    there: u64,
+    length: u64,
+}
+
+/// Reads another process's memory.
+///
+/// # Safety
+/// The memory here is mapped and writable, and nothing else uses it.
+unsafe fn read(process: u32, ranges: &[ReadRange]) -> io::Result<()> {
+    let vector = |at: u64, length: u64| libc::iovec {
+        iov_base: std::ptr::with_exposed_provenance_mut(at as usize),
+        iov_len: length as usize,
+    };
+    let process = i32::try_from(process).map_err(|_| io::ErrorKind::InvalidInput)?;
+    for some in ranges.chunks(RANGES) {
+        let mut done = 0;
+        let total = some.iter().map(|one| one.length).sum::<u64>();
+        while done < total {
+            let (mut here, mut there, mut skipped) = (Vec::new(), Vec::new(), done);
+            for one in some {
+                let skip = skipped.min(one.length);
+                skipped -= skip;
+                if one.length > skip {
+                    here.push(vector(one.here + skip, one.length - skip));
+                    there.push(vector(one.there + skip, one.length - skip));
+                }
+            }
+            let (count, flags) = (here.len() as u64, 0);
+            // SAFETY: the kernel writes to the ranges here, which the caller answers for, and
+            // reads the other process's, or fails.
+            let read = unsafe {
+                libc::process_vm_readv(process, here.as_ptr(), count, there.as_ptr(), count, flags)
+            };
+            match read {
+                ..0 => return Err(io::Error::last_os_error()),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => done += read as u64,
+            }
+        }
+    }
+    Ok(())
+}
+
+impl ArrivingUlp {
+    /// Reads these pages of the ULP from the process that it leaves, where they have the same
+    /// addresses.
+    ///
+    /// # Errors
+    /// A range is not within one of the state's mappings, or is no number of whole pages; or the
+    /// kernel refuses ([`NotArrived::Memory`]).
+    pub fn pull(&mut self, process: u32, runs: &[PageRun]) -> Result<(), NotArrived> {
+        let mut ranges = Vec::with_capacity(runs.len());
+        for PageRun { start, end } in runs.iter().copied() {
+            let length = end.checked_sub(start).filter(|length| *length > 0);
+            let length = length.ok_or(unfit("pages", start))?;
+            let is_within = find(&self.state.mappings, start, length).is_some();
+            if !start.is_multiple_of(PAGE) || !length.is_multiple_of(PAGE) || !is_within {
+                return Err(unfit("pages", start));
+            }
+            ranges.push(ReadRange { here: start, there: start, length });
+        }
+        let at = ranges.first().map_or(0, |one| one.here);
+        // SAFETY: the ranges are within mappings of this ULP, all of which are writable until it is
+        // complete. It does not run.
+        unsafe { read(process, &ranges) }.map_err(|error| NotArrived::Memory { at, error })
+    }
+}
+
+impl Block {
+    /// Reads the contents of a block that was adopted from another process, where it has the same
+    /// address.
+    ///
+    /// # Errors
+    /// The block has other holders, or the kernel refuses.
+    pub fn pull(&self, process: u32) -> io::Result<()> {
+        match self.check_fill(0, self.capacity()) {
+            Ok(()) => {}
+            Err(NotFilled::Filled) => return Ok(()),
+            Err(error) => return Err(io::Error::other(error)),
+        }
+        let (here, length) = (self.address(), self.capacity() as u64);
+        // SAFETY: the block's data is not in use until the block is filled.
+        unsafe { read(process, &[ReadRange { here, there: here, length }]) }
+    }
+
+    /// Makes a block with `length` bytes that are at `address` in another process.
+    ///
+    /// # Errors
+    /// There is no memory, or the kernel refuses.
+    pub fn pulled(process: u32, address: u64, length: usize) -> io::Result<Self> {
+        let block = Self::new(length).ok_or(io::ErrorKind::OutOfMemory)?;
+        let range = ReadRange { here: block.address(), there: address, length: length as u64 };
+        // SAFETY: the block has room for the bytes, and is not in use yet.
+        unsafe { read(process, &[range]) }?;
+        Ok(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_in_order_also_more_than_the_kernel_takes_at_once() {
+        let from = (0..3000_u32).flat_map(u32::to_ne_bytes).collect::<Vec<_>>();
+        let to = vec![0_u8; from.len()];
+        let (there, here) = (from.as_ptr().addr() as u64, to.as_ptr().addr() as u64);
+        let ranges = (0..3000).map(|at| ReadRange {
+            here: here + at * 4,
+            there: there + (2999 - at) * 4,
+            length: 4,
+        });
+        to.as_ptr().expose_provenance();
+        from.as_ptr().expose_provenance();
+        // SAFETY: `to` is not used until the function returns.
+        unsafe { read(std::process::id(), &ranges.collect::<Vec<_>>()) }.unwrap();
+        let words = to.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word));
+        assert!(words.eq((0..3000).rev()));
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error() {
+        let block = Block::pulled(std::process::id(), 4096, 10);
+        assert_eq!(block.unwrap_err().raw_os_error(), Some(libc::EFAULT));
+        let nobody = Block::pulled(u32::MAX, 4096, 10);
+        assert_eq!(nobody.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let copy = Block::of(b"some bytes").unwrap();
+        let block = Block::pulled(std::process::id(), copy.address(), 10).unwrap();
+        assert_eq!(block.read(10).as_deref(), Some(&b"some bytes"[..]));
+    }
+}
