@@ -82,6 +82,16 @@ pub(crate) enum PackedFor {
     Checkpoint,
 }
 
+impl PackedFor {
+    /// Whether the contents are read, and what differs from a copy.
+    fn contents(self) -> (bool, Option<(UlpPages, Vec<PageRun>)>) {
+        match self {
+            Self::Move { are_read, copied } => (are_read, copied),
+            Self::Checkpoint => (false, None),
+        }
+    }
+}
+
 /// A message without its contents.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct MessageHead {
@@ -257,10 +267,8 @@ pub(crate) fn pack(
 ) -> io::Result<Option<(PackedTask, PackedParts)>> {
     let now = Instant::now();
     let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
-    let (are_read, copied, leaves) = match why {
-        PackedFor::Move { are_read, copied } => (are_read, copied, true),
-        PackedFor::Checkpoint => (false, None, false),
-    };
+    let leaves = matches!(why, PackedFor::Move { .. });
+    let (are_read, copied) = why.contents();
     let has_copy = copied.is_some();
     let (pages, gone) = match copied {
         Some(copied) => copied,
