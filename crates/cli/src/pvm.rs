@@ -5,10 +5,12 @@ mod top;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::output::{println, report_in_time};
-use std::path::PathBuf;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use upcall_pvm::{
-    BalancerKind, MOST_PROCESSES, MachineUse, MemorySize, NotRun, ProcessChange, StackSize, Start,
-    TaskPlacement,
+    BalancerKind, MOST_PROCESSES, MachineUse, MemorySize, NotRun, PeriodicCheckpoint,
+    ProcessChange, SavedCost, StackSize, Start, TaskPlacement,
 };
 
 /// Runs PVM programs, many tasks in one process (docs/reference/pvm.md).
@@ -37,6 +39,8 @@ enum PvmCommand {
     Kill(PvmKillArgs),
     Sig(PvmSignalArgs),
     Move(PvmMoveArgs),
+    Checkpoint(PvmCheckpointArgs),
+    Restart(PvmRestartArgs),
     Evacuate(PvmEvacuateArgs),
     Procs(PvmProcsArgs),
     Top(top::PvmTopArgs),
@@ -218,6 +222,23 @@ struct PvmMoveArgs {
     which: Which,
 }
 
+/// Saves a machine with all its tasks in a file, and returns when the file is on the disk.
+///
+/// The machine goes on. `upcall pvm restart` starts it again from the file, also after a crash or a
+/// reboot. A former file of this name stays as it is until the new one is whole. A machine is not
+/// saved while a task has children, open files or mapped files; the error says so.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  upcall pvm checkpoint state\n  upcall pvm checkpoint state --machine 4711"
+)]
+struct PvmCheckpointArgs {
+    /// The file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    which: Which,
+}
+
 /// Moves all tasks out of a process, and returns when they run elsewhere.
 ///
 /// The process gets no tasks until `--undo`. Tasks that cannot move stay there; the command names
@@ -236,6 +257,52 @@ struct PvmEvacuateArgs {
     undo: bool,
     #[command(flatten)]
     which: Which,
+}
+
+/// Starts a machine again from a file that `upcall pvm checkpoint` has written.
+///
+/// All tasks go on where they were, with their ids, memory and messages, as if no time had passed.
+/// Their programs must not have changed. The machine's console is not restored: the output of its
+/// jobs goes to the error stream. The command ends as `upcall pvm run` does.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  upcall pvm restart state\n  upcall pvm restart state --procs 4"
+)]
+struct PvmRestartArgs {
+    /// The file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Number of processes in which tasks run; by default as many as the machine had. Tasks of
+    /// processes that do not exist are distributed over the others.
+    #[arg(short, long, value_name = "P", value_parser = |text: &str| number(text, MOST_PROCESSES))]
+    procs: Option<u32>,
+    #[command(flatten)]
+    periodic: PeriodicArgs,
+}
+
+/// Checkpoints at intervals.
+#[derive(clap::Args)]
+struct PeriodicArgs {
+    /// Save the machine in this file at intervals; `upcall pvm restart` starts it again. Each
+    /// checkpoint takes the place of the last one.
+    #[arg(long, value_name = "FILE", requires = "every")]
+    checkpoint: Option<PathBuf>,
+    /// Seconds from one checkpoint to the next.
+    #[arg(long, value_name = "SECONDS", requires = "checkpoint", value_parser = seconds)]
+    every: Option<Duration>,
+}
+
+impl PeriodicArgs {
+    fn checkpoints(self) -> Option<PeriodicCheckpoint> {
+        let (file, every) = self.checkpoint.zip(self.every)?;
+        Some(PeriodicCheckpoint { file, every })
+    }
+}
+
+/// Reads an interval.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=1e9).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "give a number of seconds from 0.1".into())
 }
 
 const EVACUATE_EXAMPLES: &str = "\
@@ -293,6 +360,8 @@ struct PvmRunArgs {
     copies: u32,
     #[command(flatten)]
     shape: MachineArgs,
+    #[command(flatten)]
+    periodic: PeriodicArgs,
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM [ARGS]")]
     program: Vec<String>,
@@ -302,7 +371,8 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   upvmcc hello.c -o hello && upcall pvm run ./hello
   upcall pvm run -n 24 ./hello 1000
-  upcall pvm run -n 4 --procs 2 ./hello";
+  upcall pvm run -n 4 --procs 2 ./hello
+  upcall pvm run --checkpoint state --every 60 ./hello";
 
 fn place(text: &str) -> Result<TaskPlacement, String> {
     match text {
@@ -332,7 +402,7 @@ pub fn member(args: &[std::ffi::OsString]) -> CommandResult {
 
 pub fn run(args: PvmArgs) -> CommandResult {
     let command = args.suite.unwrap_or(PvmCommand::Console(args.console));
-    if matches!(command, PvmCommand::Run(_) | PvmCommand::Console(_))
+    if matches!(command, PvmCommand::Run(_) | PvmCommand::Console(_) | PvmCommand::Restart(_))
         && let Err(error) = upcall_pvm::make_room()
     {
         // The machine refuses to run if that matters.
@@ -347,6 +417,7 @@ pub fn run(args: PvmArgs) -> CommandResult {
                 copies: run.copies as usize,
                 program: words.next().unwrap_or_default(),
                 args: words.collect(),
+                checkpoint: run.periodic.checkpoints(),
                 ..machine(run.shape)?
             };
             ended(upcall_pvm::run(&start))
@@ -376,6 +447,11 @@ pub fn run(args: PvmArgs) -> CommandResult {
             ))?;
             Ok(Exit::Done)
         }
+        PvmCommand::Checkpoint(PvmCheckpointArgs { file, which }) => checkpoint(&file, &which),
+        PvmCommand::Restart(PvmRestartArgs { file, procs, periodic }) => {
+            let procs = procs.map(|procs| procs as usize);
+            ended(upcall_pvm::restart(&file, procs, periodic.checkpoints()))
+        }
         PvmCommand::Evacuate(PvmEvacuateArgs { rank, undo, which }) => {
             let change =
                 if undo { ProcessChange::Readmit(rank) } else { ProcessChange::Evacuate(rank) };
@@ -390,6 +466,34 @@ pub fn run(args: PvmArgs) -> CommandResult {
             Ok(Exit::Done)
         }
     }
+}
+
+/// Saves a machine, and shows how far it is if that takes longer.
+fn checkpoint(file: &Path, which: &Which) -> CommandResult {
+    const LONG: Duration = Duration::from_secs(1);
+    let (since, is_terminal) = (Instant::now(), std::io::stderr().is_terminal());
+    let mut is_shown = false;
+    let saved = upcall_pvm::checkpoint(which.machine, file, |cost, all| {
+        if is_terminal && since.elapsed() >= LONG {
+            is_shown = true;
+            let bytes = crate::output::size(cost.bytes);
+            // Fails if the terminal is gone, which does not matter.
+            let _ = write!(std::io::stderr(), "\r\x1b[K{} of {all} tasks, {bytes}", cost.tasks);
+        }
+    });
+    if is_shown {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+    let SavedCost { tasks, bytes, pause, total } = saved?;
+    println(format_args!(
+        "{} in {}: {}; they paused for {} ms of {}",
+        crate::output::counted(tasks as usize, "task"),
+        file.display(),
+        crate::output::size(bytes),
+        pause.as_millis(),
+        total.as_millis()
+    ))?;
+    Ok(Exit::Done)
 }
 
 /// Reports which processes are in use, and the tasks that stay in others.
@@ -459,6 +563,7 @@ fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
         balancer: shape.balance,
         place: if shape.as_processes.is_some() { TaskPlacement::Alone } else { shape.place },
         stack: shape.stack,
+        checkpoint: None,
         memory: shape.memory,
     })
 }

@@ -10,6 +10,7 @@ fn main() -> ExitCode {
     }
     let [processes, copies, program, rest @ ..] = &args[..] else { return ExitCode::from(2) };
     let start = Start {
+        checkpoint: None,
         program: program.clone(),
         args: rest.to_vec(),
         copies: copies.parse().unwrap_or(1),

@@ -1,9 +1,10 @@
 //! Requests to machines from another shell: to show their tasks, to end tasks, to halt.
 
 use crate::door::{MachineReply, MachineRequest, PATIENCE, ProcessChange, question, unpack};
-use crate::shown::{MachineUse, MoveCost, ShownMachine};
+use crate::shown::{MachineUse, MoveCost, SavedCost, ShownMachine};
 use crate::tid::Tid;
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
@@ -150,7 +151,7 @@ impl MachineConnection {
                 }
             })?;
         connection
-            .send(&question(ask), &[])
+            .send(&question(&ask), &[])
             .map_err(|error| MachineRequestError::Connection { machine, error })?;
         Ok(Self { machine, connection })
     }
@@ -309,6 +310,35 @@ pub fn move_task(
             Err(MachineRequestError::NoTask { tid, machines: vec![machine] })
         }
         _ => Err(MachineRequestError::Gone { machine }),
+    }
+}
+
+/// Saves a machine in a file, from which [`restart`](crate::restart) lets it go on. Returns when
+/// the file is on the disk. The machine's tasks go on then.
+///
+/// A former file stays as it is until the new one takes its place. `progress` is called now and
+/// then, with what was saved so far and the number of all tasks.
+///
+/// Blocks until the machine has answered, or has not for 5 s.
+///
+/// # Errors
+/// [`MachineRequestError::Refused`] with the reason if the machine was not saved, and others.
+pub fn checkpoint(
+    machine: Option<u32>,
+    file: &Path,
+    mut progress: impl FnMut(SavedCost, u32),
+) -> Result<SavedCost, MachineRequestError> {
+    let (machine, socket) = only(machine, "checkpoint")?;
+    let file = std::path::absolute(file)
+        .map_err(|error| MachineRequestError::Connection { machine, error })?;
+    let ask = MachineRequest::Checkpoint { path: file.into_os_string().into_vec() };
+    let asking = MachineConnection::begin(machine, &socket, ask)?;
+    loop {
+        match asking.hear_within(2 * PATIENCE)? {
+            Some(MachineReply::Saves { cost, all }) => progress(cost, all),
+            Some(MachineReply::Saved(cost)) => return Ok(cost),
+            _ => return Err(MachineRequestError::Gone { machine }),
+        }
     }
 }
 

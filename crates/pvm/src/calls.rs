@@ -9,6 +9,7 @@
 //! doorbell and the word before it checks whether the queue is empty. A call that is queued after
 //! this check finds the word clear, and sets it again.
 
+use crate::checkpoint::Written;
 use crate::door::Visitor;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -30,6 +31,8 @@ pub(crate) enum NodeCall {
     InputEnds,
     /// A request from another shell.
     Asked(crate::door::MachineRequest, Visitor),
+    /// A checkpoint's file is written, or could not be.
+    Written(u64, Written),
 }
 
 #[derive(Debug)]

@@ -57,6 +57,8 @@ pub(crate) trait Controls {
     /// Asks all processes what their tasks do. The answer comes later.
     fn look(&mut self);
     fn kill(&mut self, tid: Tid);
+    /// Saves the machine in a file. The answer comes later.
+    fn checkpoint(&mut self, path: &str);
     /// Sends a signal, or returns why that is not possible.
     fn signal(&mut self, tid: Tid, number: i32) -> Result<(), &'static str>;
     /// All tasks that have not ended.
@@ -74,6 +76,7 @@ enum ConsoleWait {
     Put,
     Moved,
     Look(SurveyPurpose),
+    Checkpoint,
 }
 
 /// What to do when all processes have reported what their tasks do.
@@ -187,6 +190,10 @@ impl Console {
                 self.out.extend(all.into_bytes());
             }
             ("unalias", [_, ..]) => args.iter().for_each(|name| _ = self.aliases.remove(name)),
+            ("checkpoint", [file]) => {
+                self.waits = Some(ConsoleWait::Checkpoint);
+                controls.checkpoint(file);
+            }
             ("conf", []) => self.conf(),
             ("echo", _) => self.say(args.join(" ")),
             ("export", []) => {
@@ -645,6 +652,12 @@ impl Console {
                 controls.forget_orphans(None);
             }
         }
+    }
+
+    /// Handles the result of a checkpoint.
+    pub(crate) fn saved(&mut self, text: &str) {
+        self.waits.take_if(|waits| matches!(waits, ConsoleWait::Checkpoint));
+        self.say(text);
     }
 
     /// Handles an output message of a job. `job` is the message's tag.

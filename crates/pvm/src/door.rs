@@ -8,7 +8,7 @@
 
 use crate::calls::{NodeCall, NodeCaller};
 use crate::report::report_line;
-use crate::shown::{MachineUse, MoveCost, ShownMachine, ShownTask};
+use crate::shown::{MachineUse, MoveCost, SavedCost, ShownMachine, ShownTask};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ pub enum ProcessChange {
 }
 
 /// A request to a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MachineRequest {
     Show,
     /// Ends a task, or all.
@@ -69,6 +69,10 @@ pub(crate) enum MachineRequest {
     /// Changes which processes are in use.
     Use(ProcessChange),
     Halt,
+    /// Saves the machine in the file with this absolute path.
+    Checkpoint {
+        path: Vec<u8>,
+    },
 }
 
 /// A machine's reply.
@@ -82,6 +86,13 @@ pub(crate) enum MachineReply {
     Done(usize),
     /// The task was moved.
     Moved(MoveCost),
+    /// A checkpoint is being written, which takes longer: so far, and the number of all tasks.
+    Saves {
+        cost: SavedCost,
+        all: u32,
+    },
+    /// The checkpoint is written.
+    Saved(SavedCost),
     /// The tasks are in the processes in use, but for those that stay.
     Used(MachineUse),
     /// The machine ends, and closes the connection when it has ended.
@@ -95,7 +106,7 @@ struct RequestHeader {
     version: u32,
 }
 
-pub(crate) fn question(ask: MachineRequest) -> Vec<u8> {
+pub(crate) fn question(ask: &MachineRequest) -> Vec<u8> {
     pack(&(RequestHeader { version: VERSION }, ask))
 }
 
@@ -299,8 +310,9 @@ mod tests {
             MachineRequest::Move { tid: 0x40002, rank: 1 },
             MachineRequest::Use(ProcessChange::Evacuate(1)),
             MachineRequest::Halt,
+            MachineRequest::Checkpoint { path: b"/tmp/a\xFF".into() },
         ] {
-            assert_eq!(asked(&question(ask)), Ok(ask));
+            assert_eq!(asked(&question(&ask)), Ok(ask));
         }
         let other =
             asked(&pack(&(RequestHeader { version: 7 }, MachineRequest::Halt))).unwrap_err();

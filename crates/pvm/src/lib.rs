@@ -11,11 +11,13 @@
 mod asking;
 mod balance;
 mod calls;
+mod checkpoint;
 pub mod compiler;
 mod console;
 mod door;
 #[allow(dead_code, reason = "all that are ours or PVM's, also those that only libpvm3 uses")]
 mod error;
+mod holding;
 mod machine;
 /// For the simulator, which drives it too. Not a public interface.
 #[doc(hidden)]
@@ -43,25 +45,29 @@ mod transit;
 mod wire;
 
 pub use asking::{
-    MachineRequestError, change_use, halt, kill, machines, memory, move_task, shown, signal, tid,
+    MachineRequestError, change_use, checkpoint, halt, kill, machines, memory, move_task, shown,
+    signal, tid,
 };
 pub use balance::BalancerKind;
+pub use checkpoint::CheckpointError;
 pub use door::ProcessChange;
 pub use machine::TaskPlacement;
 pub use moves::Pin as TaskPin;
 pub use processes::run_member;
 pub use room::make_room;
 pub use shown::{
-    MachineUse, MoveCost, ProcessState, ShownMachine, ShownProcess, ShownTask, StayingTask,
-    TaskActivity, WantedMessage,
+    MachineUse, MoveCost, ProcessState, SavedCost, ShownMachine, ShownProcess, ShownTask,
+    StayingTask, TaskActivity, WantedMessage,
 };
 pub use sizes::{BadTaskSize, MemorySize, StackSize};
-pub use start::{NotRun, Start};
+pub use start::{NotRun, PeriodicCheckpoint, Start};
 pub use tid::{MOST_PROCESSES, Tid};
 
 use calls::{Input, NodeCalls};
+use checkpoint::{Checkpoint, CheckpointHead, places_of};
 use console::Console;
 use machine::Machine;
+use machine::saved::{WaitingSpawn, without_console};
 use node::{AtTerminal, Node, NodeControl};
 use places::TaskPlaces;
 use processes::Others;
@@ -69,15 +75,17 @@ use programs::Programs;
 use remote::TaskSpec;
 use report::report_line;
 use sizes::TaskSizes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stream::{STDERR, STDOUT};
+use upcall_message::Rank;
 use upcall_os::lock::KernelMutex;
 use upcall_ulp::arena::ArenaNumber;
-use upcall_ulp::{SharedImage, Worker};
+use upcall_ulp::{Image, SharedImage, Worker};
 
 /// Runs a machine, with this process as its first, until all of its tasks have ended or one halts
 /// it. Returns the worst status of the initial tasks: 128 plus the signal's number for a crash.
@@ -89,7 +97,7 @@ use upcall_ulp::{SharedImage, Worker};
 /// thread, and end by returning from `main`. The other processes are started as this program with
 /// the arguments of [`run_member`].
 pub fn run(start: &Start) -> Result<i32, NotRun> {
-    run_with(start, || Ok(NodeControl::new(NodeCalls::new()?, None)))
+    run_with(start, None, || Ok(NodeControl::new(NodeCalls::new()?, None)))
 }
 
 /// Runs a machine with PVM's console, which reads `~/.pvmrc` and then the standard input. The
@@ -98,7 +106,7 @@ pub fn run(start: &Start) -> Result<i32, NotRun> {
 ///
 /// Tasks find their standard input empty, because the console reads it.
 pub fn console(start: &Start) -> Result<i32, NotRun> {
-    run_with(start, || {
+    run_with(start, None, || {
         let (calls, stdin) = (NodeCalls::new()?, std::io::stdin());
         let prompts = stdin.is_terminal();
         let from = rustix::io::fcntl_dupfd_cloexec(&stdin, 3)?;
@@ -147,11 +155,123 @@ fn worker(arena: Option<ArenaNumber>) -> Result<Worker, NotRun> {
     Ok(worker)
 }
 
+/// A checkpoint with what it needs before a process begins.
+struct Restart {
+    checkpoint: Checkpoint,
+    /// The arenas of blocks in the checkpoint, which no process may have.
+    arenas: Vec<ArenaNumber>,
+}
+
+/// Lets a machine go on from a [`checkpoint`], in this process and others, until it ends as it does
+/// in [`run`]. The whole file is read and checked first.
+///
+/// `processes`: their number, or else as many as there were. Tasks of processes that do not exist
+/// are distributed over the others. The process enters the folder in which the machine was started.
+/// A console of the machine is not restored: what its jobs write goes to the error stream.
+///
+/// # Errors
+/// See [`NotRun`]. None of the tasks has run then.
+pub fn restart(
+    file: &Path,
+    processes: Option<usize>,
+    periodic: Option<PeriodicCheckpoint>,
+) -> Result<i32, NotRun> {
+    let checkpoint = Checkpoint::read(file).map_err(NotRun::Checkpoint)?;
+    let periodic = periodic.map(|one| PeriodicCheckpoint {
+        file: std::path::absolute(&one.file).unwrap_or(one.file),
+        ..one
+    });
+    let restart = prepare(checkpoint).map_err(NotRun::Checkpoint)?;
+    let head = &restart.checkpoint.head;
+    let start = Start {
+        program: String::new(),
+        args: Vec::new(),
+        copies: 0,
+        folders: head.folders.iter().map(PathBuf::from).collect(),
+        processes: processes.unwrap_or(head.processes.clamp(1, MOST_PROCESSES) as usize),
+        place: TaskPlacement::Block,
+        stack: Some(head.stack.parse().map_err(NotRun::Size)?),
+        memory: Some(head.memory.parse().map_err(NotRun::Size)?),
+        checkpoint: periodic,
+        least: processes.unwrap_or(head.processes.clamp(1, MOST_PROCESSES) as usize),
+        balancer: None,
+    };
+    run_with(&start, Some(restart), || Ok(NodeControl::new(NodeCalls::new()?, None)))
+}
+
+/// Checks what a machine needs to go on, and enters its folder.
+fn prepare(checkpoint: Checkpoint) -> Result<Restart, CheckpointError> {
+    let path = PathBuf::from(&checkpoint.head.folder);
+    std::env::set_current_dir(&path).map_err(|error| CheckpointError::Folder { path, error })?;
+    let mut arenas = BTreeSet::new();
+    let mut programs = BTreeSet::new();
+    for task in checkpoint.tasks.values() {
+        for block in &task.packed.blocks {
+            arenas.insert(block.name.arena().ok_or(CheckpointError::Addresses)?);
+        }
+        let path = Path::new(task.packed.program());
+        if programs.insert(path) {
+            let wrong = |why| CheckpointError::Program { path: path.into(), why };
+            let image = Image::open(path).map_err(|error| wrong(error.to_string()))?;
+            let own = image.identity().ok_or_else(|| wrong("it cannot be identified".into()))?;
+            if let Some(differs) = own.difference(task.packed.image()) {
+                return Err(wrong(format!("its {differs} differs")));
+            }
+        }
+    }
+    let arenas = arenas.into_iter().map(ArenaNumber::take_this).collect::<Option<_>>();
+    Ok(Restart { arenas: arenas.ok_or(CheckpointError::Addresses)?, checkpoint })
+}
+
+/// What a checkpoint of this machine begins with.
+fn head_of(start: &Start, sizes: TaskSizes) -> CheckpointHead {
+    CheckpointHead {
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        seconds: 0,
+        processes: start.processes as u32,
+        stack: sizes.stack.to_string(),
+        memory: sizes.memory.to_string(),
+        folder: std::env::current_dir().unwrap_or_default().into(),
+        folders: start.folders.iter().map(Into::into).collect(),
+    }
+}
+
+/// A machine at its start.
+struct FirstState {
+    machine: Machine,
+    /// Where the tasks of a checkpoint run.
+    ranks: BTreeMap<Tid, Rank>,
+    /// The spawns that have waited for the end of the checkpoint.
+    spawns: Vec<WaitingSpawn>,
+}
+
+/// The machine of a checkpoint.
+fn machine_of(
+    restart: &mut Restart,
+    start: &Start,
+    sizes: TaskSizes,
+) -> Result<FirstState, NotRun> {
+    let ranks = places_of(&restart.checkpoint, start.processes);
+    let saved = restart.checkpoint.machine.take().ok_or(CheckpointError::Process);
+    let mut saved = saved.map_err(NotRun::Checkpoint)?;
+    let spawns = without_console(std::mem::take(&mut saved.spawns), node::CONSOLE);
+    let machine = saved.restore(sizes.places(), &ranks, node::CONSOLE);
+    let damaged = || restart.checkpoint.damaged("the machine's state is impossible");
+    let mut machine = machine.ok_or_else(|| NotRun::Checkpoint(damaged()))?;
+    machine.arenas = std::mem::take(&mut restart.arenas);
+    Ok(FirstState { machine, ranks, spawns })
+}
+
 fn run_with(
     start: &Start,
+    mut restart: Option<Restart>,
     desk: impl FnOnce() -> std::io::Result<NodeControl>,
 ) -> Result<i32, NotRun> {
     let sizes = TaskSizes::of_run(start.stack, start.memory).map_err(NotRun::Size)?;
+    let restored = restart.as_mut().map(|restart| machine_of(restart, start, sizes)).transpose()?;
+    // A machine that goes on has no arena that its blocks may be in.
+    let arena = || ArenaNumber::take().ok_or(NotRun::Checkpoint(CheckpointError::Addresses));
+    let arena = restart.as_ref().map(|_| arena()).transpose()?;
     // Comes first, because the other processes inherit the standard input that this replaces.
     let desk = desk().map_err(NotRun::Desk)?;
     let others = (start.processes > 1).then(|| Others::start(start, sizes)).transpose()?;
@@ -159,28 +279,26 @@ fn run_with(
     if link.is_some() {
         processes::settle(0);
     }
-    let worker = worker(None)?;
+    let worker = worker(arena)?;
     if let Some(reason) = worker.not_caught() {
         report_line!("upcall pvm: {reason}");
     }
-    let machine = Machine::new(start.place.clone()).with_places(sizes.places());
     let places = TaskPlaces::new(0, start.processes).map_err(NotRun::Places)?;
     let programs = Programs::new(start.folders.clone());
-    let node = Node::new(worker, programs, Some(machine), link, places).with_sizes(sizes);
-    let mut node = node.with_balance(start.balance_plan()).at_desk(desk);
-    if start.copies > 0 {
-        let args = start.args.iter().map(|word| CString::new(word.as_bytes()));
-        let args = args
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| NotRun::Program { name: start.program.clone(), code: error::BAD_PARAM })?;
-        let plan = TaskSpec {
-            program: start.program.clone().into(),
-            args,
-            parent: error::NO_PARENT,
-            ..TaskSpec::default()
-        };
-        node.spawn(None, plan, start.copies);
+    let FirstState { machine, ranks, spawns } = restored.unwrap_or_else(|| {
+        let machine = Machine::new(start.place.clone()).with_places(sizes.places());
+        FirstState { machine, ranks: BTreeMap::new(), spawns: Vec::new() }
+    });
+    let mut node = Node::new(worker, programs, Some(machine), link, places)
+        .with_sizes(sizes)
+        .with_balance(start.balance_plan())
+        .with_start(head_of(start, sizes), start.checkpoint.clone())
+        .with_spawns(spawns)
+        .at_desk(desk);
+    if let Some(restart) = &restart {
+        node.restore(&restart.checkpoint, &ranks).map_err(NotRun::Checkpoint)?;
     }
+    spawn_first(&mut node, start)?;
     let ended = node.run();
     // `upcall pvm halt` still ends this.
     [&STDOUT, &STDERR].into_iter().for_each(|stream| stream.flush());
@@ -189,6 +307,25 @@ fn run_with(
         Some(code) => Err(NotRun::Program { name: start.program.clone(), code }),
         None => Ok(worst),
     }
+}
+
+/// Spawns the initial tasks.
+fn spawn_first(node: &mut Node, start: &Start) -> Result<(), NotRun> {
+    if start.copies == 0 {
+        return Ok(());
+    }
+    let args = start.args.iter().map(|word| CString::new(word.as_bytes()));
+    let args = args
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| NotRun::Program { name: start.program.clone(), code: error::BAD_PARAM })?;
+    let plan = TaskSpec {
+        program: start.program.clone().into(),
+        args,
+        parent: error::NO_PARENT,
+        ..TaskSpec::default()
+    };
+    node.spawn(None, plan, start.copies);
+    Ok(())
 }
 
 /// Writes lines to standard error. After some seconds without a reader they are dropped.

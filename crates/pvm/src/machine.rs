@@ -1,6 +1,8 @@
 //! What the first process knows about the whole machine: its tasks, those that are being started,
 //! and the [services](crate::services).
 
+pub(crate) mod saved;
+
 use crate::error;
 use crate::output::Catcher;
 use crate::remote::TaskSpec;
@@ -8,6 +10,7 @@ use crate::services::{Effect, Services};
 use crate::task::is_spared;
 use crate::tid::{MOST_PROCESSES, THIS_HOST, Tid};
 use crate::wire::Packet;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use upcall_message::Rank;
 use upcall_ulp::arena::ArenaNumber;
@@ -47,7 +50,7 @@ impl Slots {
 }
 
 /// How tasks are distributed over the processes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskPlacement {
     /// Neighbours together: of the tasks that are spawned at once, each process gets the next few.
     #[default]
@@ -65,7 +68,7 @@ pub enum TaskPlacement {
 const NOWHERE: Rank = usize::MAX;
 
 /// What is known about a task.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TaskEntry {
     pub(crate) parent: i32,
     pub(crate) program: String,

@@ -18,6 +18,7 @@ mod elsewhere;
 mod moving;
 mod outside;
 mod question;
+mod saving;
 mod seats;
 mod signal;
 mod stuck;
@@ -25,6 +26,7 @@ mod system;
 
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
 use self::outside::NodeUmask;
+use self::saving::state::NodeSaving;
 use crate::balance::meter::{LoadMeter, PairTraffic};
 use crate::balance::rounds::BalancingRounds;
 use crate::machine::Machine;
@@ -119,6 +121,8 @@ pub(crate) struct Node {
     watch: stuck::Watch,
     /// Tasks that leave or enter this process.
     moving: Transit,
+    /// Checkpoints.
+    saving: NodeSaving,
     /// Loads of the tasks here, if the machine balances.
     meter: LoadMeter,
     /// Counts bytes between tasks, if the balancer wants that.
@@ -189,6 +193,7 @@ impl Node {
             quiet: false,
             watch: stuck::Watch::new(),
             moving: Transit::new(first, size),
+            saving: NodeSaving::default(),
             meter: LoadMeter::default(),
             traffic: None,
             balancing: None,
@@ -229,11 +234,15 @@ impl Node {
                 self.hear_of_ends();
                 self.end_late_moves();
                 self.shuffle();
+                self.save_periodically();
                 self.balance();
             }
             self.attend_desk();
             if self.moving.is_at_work() {
                 self.work_at_moves();
+            }
+            if self.saving.is_at_work() {
+                self.work_at_saving();
             }
             if self.halted || self.machine.as_ref().is_some_and(Machine::is_over) && !self.is_open()
             {
@@ -241,7 +250,7 @@ impl Node {
             }
             match self.first() {
                 Some(index) => self.turn(index),
-                None if self.moving.is_busy() => {}
+                None if self.moving.is_busy() || self.saving.has_unsaved() => {}
                 None if self.link.is_none() && self.all_wait() => {
                     break Some(self.all_seen(self.seen(), &[]));
                 }
@@ -251,6 +260,7 @@ impl Node {
                         self.give_blocks_back();
                         self.end_late_moves();
                         self.shuffle();
+                        self.save_periodically();
                         self.balance();
                         self.look_outside(true);
                     }
@@ -259,6 +269,7 @@ impl Node {
         };
         self.tell_all(&ControlMessage::Halt);
         self.halted = true;
+        self.end_saving();
         for index in 0..self.tasks.len() as u32 {
             self.end(index, TaskEnd::Killed(SIGTERM));
         }
@@ -289,7 +300,10 @@ impl Node {
             }
             match stopped {
                 StopReason::Asks(asked) => match self.asked(index, asked) {
+                    // Each question is a chance to hold the task.
+                    NextTask::Same if self.saving.holds() => return self.enqueue(index),
                     NextTask::Same => {}
+                    NextTask::This(_) if self.saving.holds() => return,
                     NextTask::This(other) => {
                         if let Some(task) =
                             self.tasks.get_mut(other as usize).and_then(Option::as_deref_mut)
@@ -312,7 +326,8 @@ impl Node {
     fn first(&mut self) -> Option<u32> {
         self.hand_offs = 0;
         loop {
-            let (index, ticket) = self.queue.pop_front()?;
+            let (index, ticket) =
+                if self.saving.holds() { self.next_to_hold()? } else { self.queue.pop_front()? };
             let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut)
             else {
                 continue;

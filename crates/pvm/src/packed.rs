@@ -19,7 +19,7 @@
 //! process may send anything.
 
 use crate::moves::{KeptMessage, Refusal};
-use crate::output::Output;
+use crate::output::{Output, OutputTarget};
 use crate::task::{BlockTable, Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
@@ -31,9 +31,12 @@ use std::{io, mem};
 use upcall_message::Rank;
 use upcall_ulp::twins::{Adopted, BlockName};
 use upcall_ulp::{
-    ArrivingUlp, Block, Image, NotArrived, PIECE, PageRun, PageSum, Ulp, UlpPages, UlpState,
-    UlpWrites,
+    ArrivingUlp, Block, Image, ImageIdentity, NotArrived, PIECE, PageRun, PageSum, Ulp, UlpPages,
+    UlpState, UlpWrites,
 };
+
+/// The owner of blocks of a machine that was checkpointed: no process has this rank.
+pub(crate) const NO_OWNER: Rank = u32::MAX as Rank;
 
 /// What comes before the contents of each message about a task that moves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,6 +62,34 @@ pub(crate) enum PackedHead {
     /// A part follows that the new process has asked for, since it cannot read the old process's
     /// memory.
     Contents { tid: Tid, epoch: u64 },
+    /// For or from a checkpoint: a [`PackedTask`] follows, and then this number of parts.
+    Saved { tid: Tid, parts: u32 },
+    /// For or from a checkpoint: a part of the contents follows.
+    SavedPart { tid: Tid, at: u32, sum: u64 },
+}
+
+/// The reason why a task is packed.
+#[derive(Debug)]
+pub(crate) enum PackedFor {
+    /// It leaves, and blocks with other holders here are shared from now on.
+    Move {
+        /// Whether the new process reads the contents itself.
+        are_read: bool,
+        /// What the new process's copy lacks, if it has one.
+        copied: Option<CopiedPages>,
+    },
+    /// It goes on, and nothing about it changes here.
+    Checkpoint,
+}
+
+impl PackedFor {
+    /// Whether the contents are read, and what a copy lacks.
+    fn contents(self) -> (bool, Option<CopiedPages>) {
+        match self {
+            Self::Move { are_read, copied } => (are_read, copied),
+            Self::Checkpoint => (false, None),
+        }
+    }
 }
 
 /// A message without its contents.
@@ -235,21 +266,21 @@ pub(crate) struct CopiedPages {
 /// Maximum number of ranges of pages that are named in one message.
 const MOST_RUNS: usize = 16 << 10;
 
-/// Packs a stopped task, whose ULP has this state. `are_read` says that the new process reads the
-/// contents itself.
+/// Packs a stopped task, whose ULP has this state.
 ///
-/// Blocks that others here hold, too, are shared from now on. `owner_of` names the process in whose
-/// arena a block is. Returns `None` if the task does something with which it cannot move.
+/// `owner_of` names the process in whose arena a block is. Returns `None` if the task does something
+/// with which it cannot move.
 pub(crate) fn pack(
     task: &Task,
     ulp: UlpState,
     folder: Option<PackedFolder>,
     owner_of: impl Fn(&Block) -> Rank,
-    are_read: bool,
-    copied: Option<CopiedPages>,
+    why: PackedFor,
 ) -> io::Result<Option<(PackedTask, PackedParts)>> {
     let now = Instant::now();
     let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
+    let leaves = matches!(why, PackedFor::Move { .. });
+    let (are_read, copied) = why.contents();
     let has_copy = copied.is_some();
     let (pages, gone, writes) = match copied {
         Some(CopiedPages { pages, gone, writes }) => (pages, gone, Some(writes)),
@@ -273,10 +304,11 @@ pub(crate) fn pack(
         let own = handles.iter().filter(|handle| **handle == Some(at as u32)).count();
         // One holder is this function.
         let others = block.holders() as usize > own + in_inbox(block) + 1;
-        if others {
+        if others && leaves {
             block.share_afar();
         }
-        SentBlock { name: block.name(), owner: owner_of(block), is_shared: block.is_shared_afar() }
+        let is_shared = others || block.is_shared_afar();
+        SentBlock { name: block.name(), owner: owner_of(block), is_shared }
     });
     let sent = sent.collect::<Vec<_>>();
     let page_parts = pages.calls(PIECE);
@@ -474,6 +506,28 @@ impl PackedTask {
         &self.program
     }
 
+    /// Returns `true` if the task has files.
+    pub(crate) fn has_files(&self) -> bool {
+        !self.ulp.descriptors.is_empty()
+    }
+
+    /// The program's file, and in which state it was.
+    pub(crate) fn image(&self) -> &ImageIdentity {
+        &self.ulp.image
+    }
+
+    /// The task as it goes on in another machine, from a checkpoint. Its blocks have no owner
+    /// there, and the `console` does not catch its output.
+    pub(crate) fn in_another_machine(mut self, console: Tid) -> Self {
+        self.blocks.iter_mut().for_each(|block| block.owner = NO_OWNER);
+        for output in [&mut self.output, &mut self.child_output] {
+            if output.to == OutputTarget::Task(console) {
+                *output = Output::log();
+            }
+        }
+        self
+    }
+
     /// Begins to make the task here. `image` is its program, and `copy` what was copied before it
     /// stopped.
     ///
@@ -522,6 +576,18 @@ impl FillingTask {
     /// The blocks of which this process has copies now.
     pub(crate) fn blocks(&self) -> &[SentBlock] {
         &self.packed.blocks
+    }
+
+    /// Takes the next part of a checkpoint, which has the contents themselves.
+    ///
+    /// # Errors
+    /// The reason why the task cannot run here.
+    pub(crate) fn fill_saved(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        let (head, contents) = postcard::take_from_bytes(bytes).map_err(|_| Refusal::Damaged)?;
+        match head {
+            PartHead::There { .. } => Err(Refusal::Damaged),
+            head => self.fill_contents(head, contents),
+        }
     }
 
     /// Takes the next part, from this process.

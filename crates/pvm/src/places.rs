@@ -138,6 +138,16 @@ impl TaskPlaces {
         None
     }
 
+    /// The number of the next name to try, within this process's.
+    pub(crate) fn next_name(&self) -> u32 {
+        self.next
+    }
+
+    /// Goes on with the names of a process that was checkpointed.
+    pub(crate) fn set_next_name(&mut self, next: u32) {
+        self.next = next.clamp(self.lowest, Tid::MOST);
+    }
+
     /// Records that this name is the console's.
     pub(crate) fn is_consoles(&mut self, tid: Tid) {
         self.set(tid, CONSOLE);

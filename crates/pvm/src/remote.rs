@@ -17,7 +17,8 @@
 //! The first process (rank 0) keeps the state of the whole machine. When another process dies, its
 //! tasks have ended. When the first one dies, the others end.
 
-use crate::moves::MoveMessage;
+use crate::holding::{HeldMessage, HoldMessage};
+use crate::moves::{MoveMessage, Refusal};
 use crate::output::Catcher;
 use crate::packed::{PackedHead, SentBlock};
 use crate::shown::MoveCost;
@@ -112,6 +113,14 @@ pub(crate) enum ControlMessage {
     Move(MoveMessage),
     /// To the first process: a task has entered this process.
     Arrived { tid: Tid, cost: MoveCost },
+    /// From the first process to all: what to do for this checkpoint ([`holding`](crate::holding)).
+    Hold { number: u64, message: HoldMessage },
+    /// The answer to [`Hold`](Self::Hold).
+    Held { number: u64, message: HeldMessage },
+    /// From the first process: the next name to give, after a restart.
+    NextName { name: u32 },
+    /// To the first process: this task of a checkpoint is whole, or the reason why it is not.
+    Restored { tid: Tid, refused: Option<Refusal> },
     /// To the owner of these blocks: the process that says this has copies of them, since a task
     /// enters it.
     HasBlocks { tid: Tid, epoch: u64, blocks: Vec<SentBlock> },
@@ -151,7 +160,13 @@ pub(crate) struct Count {
 impl ControlMessage {
     /// Returns `true` if the message belongs to the counting itself, and so is not counted.
     fn counts(&self) -> bool {
-        matches!(self, Self::Count { .. } | Self::Counted { .. })
+        matches!(
+            self,
+            Self::Count { .. }
+                | Self::Counted { .. }
+                | Self::Hold { message: HoldMessage::Count { .. }, .. }
+                | Self::Held { message: HeldMessage::Counted { .. }, .. }
+        )
     }
 }
 

@@ -14,6 +14,7 @@ pub use self::effect::Effect;
 use crate::error;
 use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader};
+use serde::{Deserialize, Serialize};
 
 /// The state of all services.
 #[derive(Debug, Default)]
@@ -24,7 +25,36 @@ pub struct Services {
     notices: notices::Notices,
 }
 
+/// The state of all services in a checkpoint.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SavedServices {
+    groups: Vec<groups::SavedGroup>,
+    mailboxes: mailboxes::SavedMailboxes,
+    contexts: (Vec<(i32, Tid)>, i32),
+    notices: Vec<(Tid, Tid, notices::NoticeTag)>,
+}
+
 impl Services {
+    /// The state for a checkpoint.
+    pub fn save(&self) -> SavedServices {
+        SavedServices {
+            groups: self.groups.save(),
+            mailboxes: self.mailboxes.save(),
+            contexts: self.contexts.save(),
+            notices: self.notices.save(),
+        }
+    }
+
+    /// The services of a checkpoint. `None`: no services are in this state.
+    pub fn restore(saved: SavedServices) -> Option<Self> {
+        Some(Self {
+            groups: groups::Groups::restore(saved.groups)?,
+            mailboxes: mailboxes::Mailboxes::restore(saved.mailboxes)?,
+            contexts: contexts::Contexts::restore(saved.contexts)?,
+            notices: notices::Notices::restore(saved.notices),
+        })
+    }
+
     /// Handles a task's question (`OP_…`, crate::ops). Exactly one answer is among the effects, now
     /// or later: `PvmBadMsg` for a malformed question, `PvmNotImpl` for an unknown one.
     ///

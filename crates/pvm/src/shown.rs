@@ -103,6 +103,28 @@ pub struct MoveCost {
     pub bytes: u64,
 }
 
+/// What a checkpoint has cost, or has cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedCost {
+    /// Number of tasks.
+    pub tasks: u32,
+    /// Number of bytes in the file.
+    pub bytes: u64,
+    /// The time for which the tasks did not run.
+    pub pause: Duration,
+    /// The time from the request until the file was on the disk.
+    pub total: Duration,
+}
+
+impl fmt::Display for SavedCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tasks, bytes, pause, total } = self;
+        let tasks = if *tasks == 1 { "1 task".into() } else { format!("{tasks} tasks") };
+        let (pause, total) = (pause.as_millis(), total.as_millis());
+        write!(f, "{tasks} in {bytes} bytes; they paused for {pause} ms of {total}")
+    }
+}
+
 /// A task of a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShownTask {

@@ -1,11 +1,13 @@
 //! What a machine starts with, and why it did not run.
 
 use crate::balance::{BalancePlan, BalancerKind};
+use crate::checkpoint::CheckpointError;
 use crate::error;
 use crate::machine::TaskPlacement;
 use crate::sizes::{BadTaskSize, MemorySize, StackSize};
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 use upcall_ulp::{NoWorker, NotShared};
 
 /// The initial tasks of a machine: copies of one program, which are siblings (`pvm_siblings`) and
@@ -32,8 +34,19 @@ pub struct Start {
     /// Size of each task's stack. `None`: what `UPVM_STACK` says, or else the limit of this
     /// process's own stack (`ulimit -s`).
     pub stack: Option<StackSize>,
+    /// Checkpoints at intervals, if there are to be some.
+    pub checkpoint: Option<PeriodicCheckpoint>,
     /// Size of each task's memory. `None`: what `UPVM_MEMORY` says, or else 1 GiB.
     pub memory: Option<MemorySize>,
+}
+
+/// Checkpoints of a machine at intervals. Each one takes the place of the last one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeriodicCheckpoint {
+    /// The file.
+    pub file: PathBuf,
+    /// The time from one checkpoint to the next.
+    pub every: Duration,
 }
 
 impl Start {
@@ -70,6 +83,8 @@ pub enum NotRun {
     Desk(std::io::Error),
     /// The processes could not form a group.
     Join(upcall_message::JoinError),
+    /// The machine does not go on from a checkpoint.
+    Checkpoint(CheckpointError),
     /// All remaining tasks wait for what no task can send.
     Stuck {
         /// Each remaining task, and what it waits for.
@@ -81,6 +96,7 @@ impl fmt::Display for NotRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Worker(error) => error.fmt(f),
+            Self::Checkpoint(error) => error.fmt(f),
             Self::Shared(error) => error.fmt(f),
             Self::Size(error) => error.fmt(f),
             Self::Places(error) => {

@@ -14,6 +14,7 @@ const DAEMON: i32 = i32::MIN;
 /// A task's id. Programs compare it and pass it on. It still names the task after the task has
 /// moved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "i32", into = "i32")]
 pub struct Tid(i32);
 
 impl Tid {
@@ -52,6 +53,21 @@ impl Tid {
     }
 }
 
+/// A number that came from another process or from a file.
+impl TryFrom<i32> for Tid {
+    type Error = &'static str;
+
+    fn try_from(number: i32) -> Result<Self, Self::Error> {
+        Self::of(number).filter(|_| number < Self::END).ok_or("the number is no task's id")
+    }
+}
+
+impl From<Tid> for i32 {
+    fn from(tid: Tid) -> Self {
+        tid.number()
+    }
+}
+
 const _: () = assert!(Tid::END as u64 == crate::ops::NAMES && 1 << LOCAL == crate::ops::NAME_FIRST);
 
 /// The sender of the machine's own messages: a daemon's id, in PVM.
@@ -83,5 +99,9 @@ mod tests {
         assert_eq!(Tid::of(tid.number()), Some(tid));
         assert!([0, -1, HOST, 0x3_FFFF, 0x4_0000].map(Tid::of).iter().all(Option::is_none));
         assert_eq!(HOST as u32, 0x8004_0000);
+        let read =
+            |number: i32| postcard::from_bytes::<Tid>(&postcard::to_stdvec(&number).unwrap()).ok();
+        assert_eq!(read(tid.number()), Some(tid));
+        assert!([0, -1, HOST, Tid::END, i32::MAX].map(read).iter().all(Option::is_none));
     }
 }

@@ -184,6 +184,22 @@ impl Transit {
         self.moves.has_unsent() || self.copies.values().any(|copy| !copy.left.is_empty())
     }
 
+    /// Kills or stops this process if this is the step of a checkpoint at which a test wants that.
+    #[inline]
+    pub(crate) fn before_step(&mut self, step: &dyn std::fmt::Debug) {
+        self.trials.before_step(step);
+    }
+
+    /// Number of moves that are not over, in the first process.
+    pub(crate) fn open(&self) -> usize {
+        self.moves.open()
+    }
+
+    /// The time since this process began.
+    pub(crate) fn time(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// The tasks that leave, and have stopped.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = &Task> {
         let leaves = |one: &&StoppedTask| one.leaves.is_some();

@@ -5,6 +5,8 @@
 //! Programs' texts are bytes in any encoding. Here each byte is a character of its own (U+0000 to
 //! U+00FF), so that a text that is sent back is unchanged. [`exact`] returns the bytes.
 
+use serde::{Deserialize, Serialize};
+
 /// Reads a packet. It works on a copy, because the sender is not trusted.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketReader<'a>(&'a [u8]);
@@ -54,7 +56,7 @@ pub fn written(text: &str) -> String {
 }
 
 /// A packet to be written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet(Vec<u8>);
 
 impl Packet {

@@ -92,7 +92,7 @@ impl ImageIdentity {
     ///
     /// A file with another name, on another device or host, is the same program if both files have
     /// the same build id and length.
-    pub(crate) fn difference(&self, other: &Self) -> Option<&'static str> {
+    pub fn difference(&self, other: &Self) -> Option<&'static str> {
         let (one, two) = (self.stamp, other.stamp);
         if one.length != two.length {
             return Some("length");
@@ -172,6 +172,11 @@ impl Image {
             tables,
             identity: identity.map(Arc::new),
         })
+    }
+
+    /// Which file the program is, as it was read. Returns `None` if that is not known.
+    pub fn identity(&self) -> Option<&ImageIdentity> {
+        self.identity.as_deref()
     }
 
     /// Returns `true` if the file has changed since it was read.

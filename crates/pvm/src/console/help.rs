@@ -17,7 +17,7 @@ const fn command(
     ConsoleCommand { name, does, syntax, more }
 }
 
-pub(super) const COMMANDS: [ConsoleCommand; 30] = [
+pub(super) const COMMANDS: [ConsoleCommand; 31] = [
     command(
         "add",
         "Add hosts to virtual machine",
@@ -25,6 +25,13 @@ pub(super) const COMMANDS: [ConsoleCommand; 30] = [
         "Other hosts are not implemented yet.\n",
     ),
     command("alias", "Define/list command aliases", "alias [name command args ...]", ""),
+    command(
+        "checkpoint",
+        "Save the machine in a file (not in PVM)",
+        "checkpoint file",
+        "The machine goes on. `upcall pvm restart file` starts it again from the file, without \
+         its console\nand the console's jobs.\n",
+    ),
     command("conf", "List virtual machine configuration", "conf", ""),
     command(
         "delete",

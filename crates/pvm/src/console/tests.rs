@@ -12,6 +12,7 @@ struct Machine {
     asked: Vec<(u64, Packet)>,
     looks: usize,
     killed: Vec<Tid>,
+    saved: Vec<String>,
     signals: Vec<(Tid, i32)>,
     forgotten: Vec<Option<String>>,
     halted: bool,
@@ -28,6 +29,10 @@ impl Controls for Machine {
 
     fn look(&mut self) {
         self.looks += 1;
+    }
+
+    fn checkpoint(&mut self, path: &str) {
+        self.saved.push(path.to_owned());
     }
 
     fn kill(&mut self, tid: Tid) {

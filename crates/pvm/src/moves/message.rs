@@ -184,6 +184,8 @@ pub enum NotMoved {
     TimedOut,
     /// Too many messages for the task were kept.
     Full,
+    /// A checkpoint of the machine is being written.
+    Saving,
     /// The move was cancelled.
     Cancelled,
     /// Each task of the machine has a process of its own.
@@ -230,6 +232,7 @@ impl fmt::Display for NotMoved {
             Self::Pinned(why) => write!(f, "the task cannot leave its process: {why}"),
             Self::Refused(why) => write!(f, "the other process does not take the task: {why}"),
             Self::Lost => f.write_str("the other process has ended; the task goes on"),
+            Self::Saving => f.write_str("a checkpoint is being written: try again later"),
             Self::Ended => f.write_str("the task has ended"),
             Self::Killed => f.write_str("the task is being killed"),
             Self::TimedOut => f.write_str("a process did not answer in time; the task goes on"),

@@ -61,6 +61,7 @@ fn is_transient(why: Option<&NotMoved>) -> bool {
                 | NotMoved::TimedOut
                 | NotMoved::Full
                 | NotMoved::Cancelled
+                | NotMoved::Saving
                 | NotMoved::Pinned(Pin::Starts)
         )
     )
@@ -84,6 +85,10 @@ impl Node {
     #[inline]
     pub(super) fn balance(&mut self) {
         let next = self.balancing.as_ref().and_then(|balancing| balancing.next);
+        // No task moves during a checkpoint.
+        if self.defers() {
+            return;
+        }
         if next.is_some_and(|next| next <= Instant::now()) {
             self.end_phase();
         }
@@ -98,7 +103,7 @@ impl Node {
         }
     }
 
-    fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         self.link.as_ref().map_or(1, MachineLink::size)
     }
 

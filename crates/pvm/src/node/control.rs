@@ -5,9 +5,10 @@
 //! without those that do not answer.
 
 use super::Node;
+use super::saving::state::SaveAsker;
 use super::seats::NOBODY;
 use crate::balance::meter::own_time;
-use crate::calls::{Input, NodeCall, NodeCalls};
+use crate::calls::{Input, NodeCall, NodeCaller, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
 use crate::machine::Machine;
@@ -21,7 +22,10 @@ use crate::tid::Tid;
 use crate::transit::MoveAsker;
 use crate::wire::Packet;
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
 
@@ -46,6 +50,8 @@ enum RemoteReport {
     /// Output of a job.
     Printed(i32, Vec<u8>),
     Seen(Vec<ShownTask>),
+    /// The result of a checkpoint.
+    Saved(String),
 }
 
 /// A request to show all tasks, in progress.
@@ -120,6 +126,16 @@ impl NodeControl {
         self.console.as_ref().is_some_and(|at| at.console.is_open())
     }
 
+    /// The next request.
+    pub(super) fn next_call(&self) -> Option<NodeCall> {
+        self.calls.next()
+    }
+
+    /// Where requests come from.
+    pub(super) fn caller(&self) -> NodeCaller {
+        self.calls.caller()
+    }
+
     /// A descriptor that is readable while there is work.
     pub(super) fn descriptor(&self) -> i32 {
         self.calls.descriptor()
@@ -157,24 +173,33 @@ impl Node {
     /// Handles pending work at the desk. Called between turns.
     #[inline]
     pub(super) fn attend_desk(&mut self) {
-        if self.desk.as_ref().is_some_and(|desk| desk.has_work()) {
+        if self.desk.as_ref().is_some_and(|desk| desk.has_work()) || self.has_deferred_call() {
             self.work_at_desk();
         }
     }
 
     fn work_at_desk(&mut self) {
-        while let Some(call) = self.desk.as_ref().and_then(|desk| desk.calls.next()) {
-            if !matches!(call, NodeCall::Asked(MachineRequest::Show, _)) {
+        while let Some(call) = self.next_desk_call() {
+            let is_none =
+                matches!(call, NodeCall::Asked(MachineRequest::Show, _) | NodeCall::Written(..));
+            if !is_none {
                 self.count_anew();
             }
+            let Some(call) = self.defer_call(call) else { continue };
             match call {
                 NodeCall::Line(line) => self.read_line(Some(&line)),
                 NodeCall::InputEnds => self.read_line(None),
                 NodeCall::Asked(ask, visitor) => self.serve(ask, visitor),
+                NodeCall::Written(number, written) => self.written(number, written),
             }
         }
         self.end_looks();
         self.work_at_console(|console, node| node.tell_console(console));
+    }
+
+    /// The next request. Those that a checkpoint has delayed come first.
+    fn next_desk_call(&mut self) -> Option<NodeCall> {
+        self.deferred_call().or_else(|| self.desk.as_ref().and_then(|desk| desk.next_call()))
     }
 
     /// Executes a line. `None`: the end of the input.
@@ -222,6 +247,7 @@ impl Node {
                 RemoteReport::Answer(code, bytes) => console.answered(code, &bytes),
                 RemoteReport::Printed(job, bytes) => console.printed(job, &bytes),
                 RemoteReport::Seen(tasks) => console.seen(&tasks, self),
+                RemoteReport::Saved(text) => console.saved(&text),
             }
         }
     }
@@ -246,6 +272,12 @@ impl Node {
     pub(super) fn answer_console(&mut self, code: i32, bytes: Vec<u8>) {
         if let Some(desk) = &mut self.desk {
             desk.heard.push_back(RemoteReport::Answer(code, bytes));
+        }
+    }
+
+    pub(super) fn console_saved(&mut self, text: String) {
+        if let Some(desk) = &mut self.desk {
+            desk.console_hears(RemoteReport::Saved(text));
         }
     }
 
@@ -280,6 +312,10 @@ impl Node {
                 // No task has a number that is none.
                 let tid = Tid::of(tid).unwrap_or(CONSOLE);
                 return self.move_task(asker, tid, rank as Rank);
+            }
+            MachineRequest::Checkpoint { path } => {
+                let path = PathBuf::from(OsString::from_vec(path));
+                return self.save(SaveAsker::Visitor(visitor), path);
             }
         };
         visitor.answer(&answer);
@@ -461,6 +497,13 @@ impl Controls for Node {
             process: self.process(entry.rank),
         };
         self.machine.iter().flat_map(Machine::all).map(known).collect()
+    }
+
+    fn checkpoint(&mut self, path: &str) {
+        // A task's folder is none of the console's.
+        self.go_home();
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        self.save(SaveAsker::Console, path);
     }
 
     fn forget_orphans(&mut self, class: Option<&str>) {

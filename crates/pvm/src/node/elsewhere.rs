@@ -229,6 +229,10 @@ impl Node {
         let Some(control) = self.moving.after_messages(control) else { return };
         match control {
             ControlMessage::Move(message) => self.heard_move(from, message),
+            ControlMessage::Hold { number, message } if from == 0 => {
+                self.told_to_hold(number, message);
+            }
+            ControlMessage::NextName { name } if from == 0 => self.places.set_next_name(name),
             ControlMessage::HasBlocks { tid, epoch, blocks } => {
                 self.lend_blocks(from, (tid, epoch), &blocks);
             }
@@ -340,6 +344,10 @@ impl Node {
                 self.tell(from, ControlMessage::Arena { number });
             }
             ControlMessage::Arrived { tid, cost } => self.note_cost(tid, cost),
+            ControlMessage::Held { number, message } => {
+                self.heard_of_hold(from, number, message);
+            }
+            ControlMessage::Restored { tid, refused } => self.restored(tid, refused),
             ControlMessage::Left { tid } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects))
             }
@@ -361,7 +369,7 @@ impl Node {
     }
 
     /// In the first process: announces those of a process's new tasks that were not named there.
-    fn announce(&mut self, rank: Rank, tids: &[Tid]) {
+    pub(super) fn announce(&mut self, rank: Rank, tids: &[Tid]) {
         let Some(machine) = &mut self.machine else { return };
         let others = tids.iter().filter(|tid| !TaskPlaces::is_named_in(**tid, rank));
         let tids = others.map(|tid| tid.number()).collect::<Vec<_>>();
@@ -439,6 +447,9 @@ impl Node {
     /// In the first process: spawns `count` tasks. The spawner is answered when all have started or
     /// failed.
     pub(crate) fn spawn(&mut self, spawner: Option<Tid>, plan: TaskSpec, count: usize) {
+        if self.defers() {
+            return self.defer_spawn(spawner, plan, count);
+        }
         let processes = self.link.as_ref().map_or(1, |link| link.size());
         let Some(machine) = &mut self.machine else { return };
         let (request, shares) = machine.request(spawner, plan.clone(), count, processes);
@@ -519,6 +530,7 @@ impl Node {
         for started in started {
             self.all_started(started);
         }
+        self.lose_hold(rank);
         self.lose_process(rank);
     }
 }

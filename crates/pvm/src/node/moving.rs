@@ -301,6 +301,11 @@ impl Node {
         }
         let seat = self.sit(task);
         self.moving.seats.insert(tid, seat);
+        self.schedule(seat);
+    }
+
+    /// Lets a task that has taken a seat run or wait, as its state says.
+    pub(super) fn schedule(&mut self, seat: u32) {
         let Some(task) = self.tasks[seat as usize].as_deref() else { return };
         let (state, alarm) = (task.state, task.alarm);
         match state {
@@ -346,6 +351,10 @@ impl Node {
             }),
             PackedHead::Early { tid, epoch } => self.early(from, (tid, epoch), &contents),
             PackedHead::Contents { tid, epoch } => self.fill(tid, Some(epoch), &contents),
+            PackedHead::Saved { tid, parts } => self.saved_task(from, tid, parts, contents),
+            PackedHead::SavedPart { tid, at, sum } => {
+                self.saved_part(from, (tid, at, sum), contents);
+            }
             PackedHead::Message { tid, epoch, receiver, stamp, from: first, source, head } => {
                 // Without memory the task is refused, because a message is missing.
                 let Some(message) = head.with(&contents) else { return };

@@ -71,6 +71,12 @@ fn folder(path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
 impl Node {
     /// Wakes the tasks whose events have occurred. If `wait`, first waits for an event.
     pub(super) fn look_outside(&mut self, wait: bool) {
+        if self.saving.is_still() {
+            if wait {
+                self.wait_still();
+            }
+            return;
+        }
         // A node that always has a task to run never gets to settle in a wait.
         if let Some(link) = self.link.as_ref().filter(|_| !wait) {
             link.settle();
@@ -88,6 +94,8 @@ impl Node {
         let until =
             self.timers.peek().map(|Reverse((when, _))| when.saturating_duration_since(now));
         let asked = wait && self.desk.is_some();
+        let own = self.next_of_saving().filter(|_| asked);
+        let until = until.into_iter().chain(own).chain(self.saving.waits()).min();
         let moves = wait && !self.moving.is_quiet();
         match (&self.link, until) {
             _ if (calls && wait)
@@ -105,12 +113,8 @@ impl Node {
                 self.quiet = false;
                 let watches = self.watches();
                 let begun = watches.map(|_| Instant::now());
-                self.descriptors(until.or(watches));
-                if let (Some(period), Some(begun)) = (watches, begun)
-                    && begun.elapsed() >= period
-                {
-                    self.ask_whether_all_wait();
-                }
+                self.descriptors(until.into_iter().chain(watches).min());
+                begun.into_iter().for_each(|begun| self.has_waited(begun.elapsed()));
             }
             (Some(link), _) if wait => _ = link.wait(until, moves),
             (None, Some(until)) if wait => std::thread::sleep(until),

@@ -4,6 +4,7 @@
 //! handler runs only where no function of the library is under way. Otherwise it runs at a later
 //! interrupt, or when the task waits for something.
 
+use super::saving::InterruptedTask;
 use super::{EINTR, Node, TaskEnd};
 use crate::task::TaskState;
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ impl Node {
         self.balance();
         if self.moving.is_at_work() {
             self.stop_tasks(Some(index));
+        }
+        if self.saving.holds() && self.hold_tasks(Some(index)) == InterruptedTask::Held {
+            return false;
         }
         let Some(task) = self.tasks[index as usize].as_deref_mut().filter(|_| !self.halted) else {
             return false;

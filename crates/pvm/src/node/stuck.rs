@@ -1,8 +1,8 @@
 //! Detects that all tasks of a machine wait for what no task can send.
 //!
 //! In a single process that is visible at once. With several, a message may be under way. So when
-//! nothing has reached the first process for a second, and all of its tasks wait for messages
-//! alone, it asks all processes two times in a row: do all tasks wait, how many messages were sent
+//! the first process has waited for a second in all, while all of its tasks wait for messages alone,
+//! it asks all processes two times in a row: do all tasks wait, how many messages were sent
 //! to other processes, and how many were received from them? If all wait both times, and the number
 //! received in the first round equals the number sent in the second, then no message is under way,
 //! and none can be sent any more.
@@ -32,6 +32,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 pub(super) struct Watch {
     /// Idle time before the next question.
     period: Duration,
+    /// Idle time since the last one.
+    idle: Duration,
     /// The open question, or the last one. Odd numbers are first rounds.
     question: u64,
     /// Processes that have not answered it.
@@ -51,6 +53,7 @@ impl Watch {
         let (missing, tasks) = (Vec::new(), Vec::new());
         Self {
             period: FIRST,
+            idle: Duration::ZERO,
             question: 0,
             missing,
             count: Count::default(),
@@ -81,6 +84,7 @@ impl Node {
             && self.aside_calls == 0
             && self.backlog.is_empty()
             && self.moving.is_quiet()
+            && !self.saving.is_at_work()
             && !self.is_open()
             && self.tasks.iter().flatten().all(|task| waits(task))
     }
@@ -91,11 +95,25 @@ impl Node {
         self.link
             .as_ref()
             .filter(|_| self.machine.is_some() && self.all_wait())
-            .map(|_| self.watch.period)
+            .map(|_| self.watch.period.saturating_sub(self.watch.idle))
+    }
+
+    /// Adds to the idle time, after which this process asks.
+    pub(super) fn has_waited(&mut self, time: Duration) {
+        self.watch.idle += time;
+        if self.watch.idle >= self.watch.period {
+            self.watch.idle = Duration::ZERO;
+            self.ask_whether_all_wait();
+        }
+    }
+
+    /// Returns `true` while a question is open.
+    pub(super) fn is_counting(&self) -> bool {
+        !self.watch.missing.is_empty()
     }
 
     /// Starts the first round.
-    pub(super) fn ask_whether_all_wait(&mut self) {
+    fn ask_whether_all_wait(&mut self) {
         self.watch.period = (2 * self.watch.period).min(LONGEST);
         self.watch.question += 1 + (self.watch.question & 1);
         self.ask_again();

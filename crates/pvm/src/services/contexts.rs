@@ -27,6 +27,21 @@ pub(super) struct Contexts {
 }
 
 impl Contexts {
+    /// Each context with its owner, and the last context assigned, for a checkpoint.
+    pub(super) fn save(&self) -> (Vec<(i32, Tid)>, i32) {
+        (self.owners.iter().map(|(context, tid)| (*context, *tid)).collect(), self.last)
+    }
+
+    /// The contexts of a checkpoint. `None`: no contexts are like this.
+    pub(super) fn restore((owners, last): (Vec<(i32, Tid)>, i32)) -> Option<Self> {
+        let mut all = Self { last, ..Self::default() };
+        for (context, tid) in owners {
+            let is_new = context >= FIRST && all.owners.insert(context, tid).is_none();
+            is_new.then(|| all.of.entry(tid).or_default().insert(context))?;
+        }
+        Some(all)
+    }
+
     /// | OP_CONTEXT_… | takes | answers |
     /// |---|---|---|
     /// | NEW | nothing | an unused context |

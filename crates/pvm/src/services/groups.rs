@@ -12,6 +12,7 @@ use crate::error;
 use crate::ops::*;
 use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader, shown};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// All groups of a machine.
@@ -34,7 +35,7 @@ struct TaskGroup {
     freeze: Option<Meeting>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum TaskGroupState {
     /// Tasks join and leave.
     #[default]
@@ -51,7 +52,7 @@ enum TaskGroupState {
 /// member was among those that wait, or if the count needs every current member. If the count is
 /// higher than the group's size and a member only leaves, nothing changes: it may be about to come
 /// back, as others are about to join.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Meeting {
     /// The count that the first member gave.
     asked: usize,
@@ -188,7 +189,64 @@ impl TaskGroup {
     }
 }
 
+/// A group in a checkpoint. All else follows from this.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SavedGroup {
+    name: String,
+    members: Vec<Option<Tid>>,
+    state: TaskGroupState,
+    barrier: Option<Meeting>,
+    freeze: Option<Meeting>,
+}
+
+impl SavedGroup {
+    /// The group with its name. `None`: no group is like this.
+    fn restore(self) -> Option<(String, TaskGroup)> {
+        let Self { name, members, state, barrier, freeze } = self;
+        let (mut holes, mut instances) = (BTreeSet::new(), HashMap::new());
+        for (at, member) in members.iter().enumerate() {
+            let is_new = match member {
+                Some(tid) => instances.insert(*tid, at).is_none(),
+                None => holes.insert(at),
+            };
+            is_new.then_some(())?;
+        }
+        let fits = |meeting: &Meeting| {
+            let is_member = |tid: &Tid| instances.contains_key(tid);
+            (1..meeting.wanted).contains(&meeting.here.len()) && meeting.here.iter().all(is_member)
+        };
+        let is_right = matches!(members.last(), Some(Some(_)))
+            && [&barrier, &freeze].into_iter().flatten().all(fits);
+        is_right.then_some((name, TaskGroup { members, holes, instances, state, barrier, freeze }))
+    }
+}
+
 impl Groups {
+    /// All groups, for a checkpoint.
+    pub(super) fn save(&self) -> Vec<SavedGroup> {
+        let save = |(name, group): (&String, &TaskGroup)| SavedGroup {
+            name: name.clone(),
+            members: group.members.clone(),
+            state: group.state,
+            barrier: group.barrier.clone(),
+            freeze: group.freeze.clone(),
+        };
+        self.groups.iter().map(save).collect()
+    }
+
+    /// The groups of a checkpoint. `None`: no groups are like this.
+    pub(super) fn restore(saved: Vec<SavedGroup>) -> Option<Self> {
+        let mut all = Self::default();
+        for group in saved {
+            let (name, group) = group.restore()?;
+            for tid in group.instances.keys() {
+                all.of.entry(*tid).or_default().insert(name.clone());
+            }
+            all.groups.insert(name, group).is_none().then_some(())?;
+        }
+        Some(all)
+    }
+
     /// Each question has a group's name (text), and the integers listed here. The answer is the
     /// code, unless the table says otherwise.
     ///

@@ -10,6 +10,7 @@ use crate::error;
 use crate::ops::*;
 use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The entry remains when its owner ends.
@@ -49,7 +50,7 @@ struct MailboxClass {
     runs: BTreeMap<i32, i32>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct MailboxEntry {
     /// `None`: the owner has ended.
     owner: Option<Tid>,
@@ -136,7 +137,53 @@ fn matches(pattern: &str, name: &str) -> bool {
         .is_some()
 }
 
+/// All mailboxes in a checkpoint. All else follows from this.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SavedMailboxes {
+    entries: Vec<(String, i32, MailboxEntry)>,
+    /// Each waiting task with its class, index and flags, in the order in which they began.
+    waits: Vec<(Tid, String, i32, i32)>,
+}
+
 impl Mailboxes {
+    /// All mailboxes, for a checkpoint.
+    pub(super) fn save(&self) -> SavedMailboxes {
+        let of_class = |(name, class): (&String, &MailboxClass)| {
+            let entry =
+                |(index, entry): (&i32, &MailboxEntry)| (name.clone(), *index, entry.clone());
+            class.entries.iter().map(entry).collect::<Vec<_>>()
+        };
+        let wait = |(tid, (class, wait)): (&Tid, &(String, MailboxWait))| {
+            let waiter = self.waiting.get(class)?.get(wait)?;
+            Some((wait.came, (*tid, class.clone(), wait.index, waiter.flags)))
+        };
+        let mut waits = self.waits.iter().filter_map(wait).collect::<Vec<_>>();
+        waits.sort_unstable_by_key(|(came, _)| *came);
+        SavedMailboxes {
+            entries: self.classes.iter().flat_map(of_class).collect(),
+            waits: waits.into_iter().map(|(_, wait)| wait).collect(),
+        }
+    }
+
+    /// The mailboxes of a checkpoint. `None`: no mailboxes are like this.
+    pub(super) fn restore(saved: SavedMailboxes) -> Option<Self> {
+        let mut all = Self::default();
+        for (name, index, entry) in saved.entries {
+            let class = all.classes.entry(name.clone()).or_default();
+            let is_new = (0..i32::MAX).contains(&index) && !class.entries.contains_key(&index);
+            is_new.then_some(())?;
+            if let Some(tid) = entry.owner {
+                all.owned.entry(tid).or_default().insert((name, index));
+            }
+            class.insert(index, entry);
+        }
+        for (tid, class, index, flags) in saved.waits {
+            (!all.waits.contains_key(&tid)).then_some(())?;
+            all.wait(tid, class, index, flags);
+        }
+        Some(all)
+    }
+
     /// Each question has a class's name (text), and the integers listed here. The answer is the
     /// code, unless the table says otherwise.
     ///

@@ -14,6 +14,7 @@ use crate::error;
 use crate::ops::OP_NOTIFY;
 use crate::tid::{THIS_HOST, Tid};
 use crate::wire::{Packet, PacketReader};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 const TASK_EXIT: i32 = 1;
@@ -39,8 +40,8 @@ pub(super) struct Notices {
 }
 
 /// A notice's tag and context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NoticeTag {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NoticeTag {
     tag: i32,
     context: i32,
 }
@@ -59,6 +60,21 @@ impl NoticeTag {
 }
 
 impl Notices {
+    /// For a checkpoint: the watched and the requesting task of each request, in their order.
+    pub(super) fn save(&self) -> Vec<(Tid, Tid, NoticeTag)> {
+        let all = self.exits.iter().map(|((about, to, count), how)| (*count, (*about, *to, *how)));
+        let mut all = all.collect::<Vec<_>>();
+        all.sort_unstable_by_key(|(count, _)| *count);
+        all.into_iter().map(|(_, one)| one).collect()
+    }
+
+    /// The requests of a checkpoint.
+    pub(super) fn restore(saved: Vec<(Tid, Tid, NoticeTag)>) -> Self {
+        let mut all = Self::default();
+        saved.into_iter().for_each(|(about, to, how)| all.add(to, about, how));
+        all
+    }
+
     /// OP_NOTIFY takes the event, possibly with CANCEL; tag; context; count; and, except for
     /// HOST_ADD and ROUTE_ADD, `count` tids (integers). The answer is the code, and comes before
     /// any notice.

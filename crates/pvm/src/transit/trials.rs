@@ -4,7 +4,8 @@
 //!   some process at these intervals.
 //! - `UPCALL_PVM_FAULT=RANK:LABEL:kill|stop[:COUNT]`: the process of this rank kills or stops
 //!   itself when it is to carry out an effect of this name, for the COUNT-th time (1 by default).
-//!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), and of messages in `Tell`.
+//!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), of messages in `Tell`, and of
+//!   messages for a checkpoint ([`holding`](crate::holding)).
 //! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another's.
 
 use super::NodeEffect;
@@ -74,6 +75,14 @@ impl MoveTrials {
             fault.before(effect);
         }
     }
+
+    /// The same for a step of a checkpoint, whose label is the first word of what is shown.
+    #[inline]
+    pub(crate) fn before_step(&mut self, step: &dyn std::fmt::Debug) {
+        if let Some(fault) = &mut self.fault {
+            fault.before_label(&format!("{step:?}"));
+        }
+    }
 }
 
 impl Fault {
@@ -82,7 +91,11 @@ impl Fault {
             MoveEffect::Tell { message, .. } => format!("{message:?}"),
             effect => format!("{effect:?}"),
         };
-        if shown.split(' ').next() != Some(&self.label) {
+        self.before_label(&shown);
+    }
+
+    fn before_label(&mut self, shown: &str) {
+        if shown.split([' ', '(']).next() != Some(&self.label) {
             return;
         }
         self.left = self.left.saturating_sub(1);

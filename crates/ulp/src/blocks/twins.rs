@@ -49,6 +49,11 @@ impl BlockName {
         NonZeroU64::new(self.address | u64::from(self.size)).filter(|_| is_name)
     }
 
+    /// The number of the arena that the block is in. Returns `None` if no block has such a name.
+    pub fn arena(self) -> Option<u32> {
+        self.word().map(|_| ((self.address - ARENAS) / ARENA) as u32)
+    }
+
     /// Returns `true` if this thread holds this block, which is in an own arena.
     fn is_held_here(self) -> bool {
         let words = self.word().and_then(|_| arena::first_words(self.address, self.size));

@@ -48,6 +48,11 @@ pub struct UlpState {
     pub descriptors: Vec<UlpDescriptor>,
 }
 
+impl UlpState {
+    /// The versions of the states that this process makes and takes.
+    pub const VERSIONS: [u64; 2] = VERSIONS;
+}
+
 /// Where a ULP waits, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UlpContext {

@@ -39,6 +39,9 @@ impl Node {
         if self.machine.as_ref().is_some_and(Machine::keeps_apart) {
             return self.report_move(number, tid, Err(NotMoved::Apart));
         }
+        if self.defers() {
+            return self.report_move(number, tid, Err(NotMoved::Saving));
+        }
         self.at(begun + MoveLimits::default().within, NOBODY);
         self.drive(|moves, effects| moves.request(number, tid, to, now, effects));
     }
@@ -144,6 +147,7 @@ fn code_of(why: NotMoved) -> i32 {
         | NotMoved::Refused(_)
         | NotMoved::TimedOut
         | NotMoved::Full
+        | NotMoved::Saving
         | NotMoved::Cancelled => error::OUT_OF_RES,
     }
 }

@@ -3,8 +3,8 @@
 use super::super::Node;
 use crate::moves::{self, Refusal, TakenMessages};
 use crate::packed::{
-    CopiedPages, FillError, FillingTask, PackedFolder, PackedHead, PackedParts, PackedTask,
-    SentBlock, kept_head, pack,
+    CopiedPages, FillError, FillingTask, PackedFolder, PackedFor, PackedHead, PackedParts,
+    PackedTask, SentBlock, kept_head, pack,
 };
 use crate::remote::ControlMessage;
 use crate::task::TaskMessage;
@@ -42,7 +42,23 @@ impl Node {
             Some(folder) => Some(packed_folder(folder)?),
             None => None,
         };
-        pack(task, state, folder, |block| self.owner(block), are_read, copied).ok().flatten()
+        pack(task, state, folder, |block| self.owner(block), PackedFor::Move { are_read, copied })
+            .ok()
+            .flatten()
+    }
+
+    /// Packs the task in this seat for a checkpoint. `None`: as for a move.
+    pub(in crate::node) fn pack_saved(
+        &self,
+        seat: u32,
+        state: UlpState,
+    ) -> Option<(PackedTask, PackedParts)> {
+        let task = self.tasks[seat as usize].as_deref()?;
+        let folder = match &task.folder {
+            Some(folder) => Some(packed_folder(folder)?),
+            None => None,
+        };
+        pack(task, state, folder, |block| self.owner(block), PackedFor::Checkpoint).ok().flatten()
     }
 
     /// What the new process's copy of a task lacks. `None`: there is no copy.

@@ -1,0 +1,349 @@
+//! The first process's side of checkpoints: requests, and the file.
+
+use super::super::Node;
+use super::state::{FirstSaving, Periodic, SaveAsker, Saving, WritingFile};
+use crate::calls::NodeCall;
+use crate::checkpoint::{
+    CheckpointEnd, CheckpointError, CheckpointHead, CheckpointWriter, SavedPlace, SectionKind,
+    Written, seconds_now,
+};
+use crate::door::{MachineReply, MachineRequest};
+use crate::holding::{HeldMessage, HoldMessage, HoldStep, MachineHold};
+use crate::machine::Machine;
+use crate::moves::{self, RankSet};
+use crate::remote::{ControlMessage, TaskSpec};
+use crate::report::report_line;
+use crate::shown::SavedCost;
+use crate::start::PeriodicCheckpoint;
+use crate::tid::Tid;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use upcall_message::Rank;
+
+/// Interval between two reports of progress.
+const SHOWN: Duration = Duration::from_millis(200);
+
+/// Maximum time that a checkpoint waits for the answers about a stuck machine.
+const COUNTS: Duration = Duration::from_secs(1);
+
+impl Node {
+    /// In the first process: the node, which knows how its machine was started.
+    pub(crate) fn with_start(
+        mut self,
+        head: CheckpointHead,
+        periodic: Option<PeriodicCheckpoint>,
+    ) -> Self {
+        self.saving.start = Some(Box::new(head));
+        self.saving.periodic = periodic.map(|PeriodicCheckpoint { file, every }| {
+            let path = std::path::absolute(&file).unwrap_or(file);
+            Periodic { path, every, next: Instant::now() + every, refused: None }
+        });
+        self
+    }
+
+    /// Begins a checkpoint. The asker is answered when the file is written, or will not be.
+    pub(in crate::node) fn save(&mut self, asker: SaveAsker, path: PathBuf) {
+        if self.is_saving() {
+            return self.answer_saved(asker, Err("another checkpoint is being written".into()));
+        }
+        let mut lost = RankSet::default();
+        if let Some(link) = &self.link {
+            let ended = (0..link.size()).filter(|rank| link.is_lost(*rank));
+            ended.for_each(|rank| _ = lost.insert(rank));
+        }
+        self.saving.last += 1;
+        let (number, since) = (self.saving.last, Instant::now());
+        let saving =
+            Saving { number, asker, path, since, cost: SavedCost::default(), shown: since };
+        let holding = MachineHold::new(self.size(), lost, self.moving.time());
+        let first = FirstSaving { saving, holding, writer: None, stopped: since, recount: None };
+        self.saving.first = Some(Box::new(first));
+    }
+
+    fn is_saving(&self) -> bool {
+        self.saving.first.is_some() || self.saving.writing.is_some()
+    }
+
+    /// Begins a checkpoint if it is time for one, and reports how far the last one is.
+    pub(in crate::node) fn save_periodically(&mut self) {
+        self.show_saving();
+        let now = Instant::now();
+        let is_over = self.machine.as_ref().is_none_or(Machine::is_over);
+        let Some(next) = self.next_save() else { return };
+        // Whether the machine is stuck is found out before that.
+        let next = if self.is_counting() { next + COUNTS } else { next };
+        if is_over || now < next {
+            return;
+        }
+        let path = self.saving.periodic.as_ref().map(|periodic| periodic.path.clone());
+        path.into_iter().for_each(|path| self.save(SaveAsker::Periodic, path));
+    }
+
+    /// The time of the next checkpoint, if there are some at intervals.
+    fn next_save(&self) -> Option<Instant> {
+        let periodic = self.saving.periodic.as_ref().filter(|_| !self.is_saving());
+        periodic.map(|periodic| periodic.next)
+    }
+
+    /// Returns `true` if moves and spawns have to wait.
+    pub(in crate::node) fn defers(&self) -> bool {
+        self.saving.first.is_some()
+    }
+
+    /// Keeps a request until the machine goes on. Returns it if it need not wait.
+    pub(in crate::node) fn defer_call(&mut self, call: NodeCall) -> Option<NodeCall> {
+        let changes = match &call {
+            NodeCall::Line(_) | NodeCall::InputEnds => true,
+            NodeCall::Asked(ask, _) => !matches!(ask, MachineRequest::Show | MachineRequest::Halt),
+            NodeCall::Written(..) => false,
+        };
+        if changes && self.saving.holds() {
+            self.saving.calls.push_back(call);
+            return None;
+        }
+        Some(call)
+    }
+
+    /// The next request that has waited until the machine went on.
+    pub(in crate::node) fn deferred_call(&mut self) -> Option<NodeCall> {
+        if self.saving.holds() { None } else { self.saving.calls.pop_front() }
+    }
+
+    /// Returns `true` if a request has waited, and need not any more.
+    #[inline]
+    pub(in crate::node) fn has_deferred_call(&self) -> bool {
+        !self.saving.calls.is_empty() && !self.saving.holds()
+    }
+
+    /// Keeps a spawn until the machine goes on.
+    pub(in crate::node) fn defer_spawn(
+        &mut self,
+        spawner: Option<Tid>,
+        plan: TaskSpec,
+        count: usize,
+    ) {
+        self.saving.spawns.push((spawner, plan, count as u32));
+    }
+
+    /// Does what a checkpoint under way needs from time to time.
+    pub(super) fn work_at_first(&mut self) {
+        let is_starting = self.machine.as_ref().is_some_and(Machine::is_starting);
+        let is_settled = !is_starting && self.moving.open() == 0;
+        let now = self.moving.time();
+        let Some(first) = self.saving.first.as_deref_mut() else { return };
+        let step = if first.holding.settles() && is_settled {
+            first.stopped = Instant::now();
+            Some(first.holding.settled(now))
+        } else if let Some(round) = first.recount.take() {
+            Some(HoldStep::Count(round))
+        } else {
+            let link = &self.link;
+            first.holding.tick(now, |rank| {
+                let process = link.as_ref().map_or(0, |link| link.process(rank));
+                format!("process {rank} ({process})")
+            })
+        };
+        self.take_steps(step);
+        self.show_saving();
+    }
+
+    /// Reports progress to another shell, at intervals.
+    fn show_saving(&mut self) {
+        let first = self.saving.first.as_deref_mut().map(|first| &mut first.saving);
+        let saving = first.or(self.saving.writing.as_mut().map(|file| &mut file.saving));
+        let Some(Saving { asker: SaveAsker::Visitor(visitor), shown, cost, .. }) = saving else {
+            return;
+        };
+        if shown.elapsed() >= SHOWN {
+            *shown = Instant::now();
+            let all = self.machine.iter().flat_map(Machine::all).count() as u32;
+            visitor.answer(&MachineReply::Saves { cost: *cost, all });
+        }
+    }
+
+    /// The time until progress is to be reported, or until the next checkpoint.
+    pub(in crate::node) fn next_of_saving(&self) -> Option<Duration> {
+        let next = || Some(self.next_save()?.saturating_duration_since(Instant::now()));
+        self.saving.writing.as_ref().map(|_| SHOWN).or_else(next)
+    }
+
+    /// Handles the report of a process.
+    pub(in crate::node) fn heard_of_hold(&mut self, from: Rank, number: u64, message: HeldMessage) {
+        let (own, now) = (self.quiet_count(), self.moving.time());
+        let first = self.saving.first.as_deref_mut().filter(|first| first.saving.number == number);
+        let step = first.and_then(|first| first.holding.heard(from, message, own, now));
+        self.take_steps(step);
+    }
+
+    fn take_steps(&mut self, step: Option<HoldStep>) {
+        let number = self.saving.first.as_ref().map(|first| first.saving.number);
+        let (Some(step), Some(number)) = (step, number) else { return };
+        match step {
+            HoldStep::Count(round) => {
+                let message = HoldMessage::Count { round };
+                self.tell_all(&ControlMessage::Hold { number, message });
+                let (own, now) = (self.quiet_count(), self.moving.time());
+                let Some(first) = self.saving.first.as_deref_mut() else { return };
+                match first.holding.count(round, own, now) {
+                    // What has arrived is handled before that.
+                    Some(HoldStep::Count(round)) => first.recount = Some(round),
+                    step => self.take_steps(step),
+                }
+            }
+            HoldStep::Tell(HoldMessage::Save) => match self.begin_file() {
+                Ok(()) => self.tell_hold(number, HoldMessage::Save),
+                Err(error) => self.give_up(error.to_string()),
+            },
+            HoldStep::Tell(message) => self.tell_hold(number, message),
+            HoldStep::Done(names) => self.complete(names),
+            HoldStep::GiveUp(why) => self.give_up(why),
+        }
+    }
+
+    /// Lets all go on without a checkpoint.
+    fn give_up(&mut self, why: String) {
+        let Some(first) = self.saving.first.take() else { return };
+        let FirstSaving { saving, writer, .. } = *first;
+        // Nothing is left of the file before the asker is answered.
+        drop(writer);
+        self.go_on(saving.number);
+        self.answer_saved(saving.asker, Err(why));
+    }
+
+    /// Tells all processes, and then this one.
+    fn tell_hold(&mut self, number: u64, message: HoldMessage) {
+        self.tell_all(&ControlMessage::Hold { number, message });
+        self.told_to_hold(number, message);
+    }
+
+    /// Lets all tasks run, and does what has waited.
+    pub(super) fn go_on(&mut self, number: u64) {
+        self.tell_hold(number, HoldMessage::GoOn);
+        for (spawner, plan, count) in std::mem::take(&mut self.saving.spawns) {
+            self.spawn(spawner, plan, count as usize);
+        }
+    }
+
+    /// Begins the file, with all that is no task's.
+    fn begin_file(&mut self) -> Result<(), CheckpointError> {
+        let (Some(first), Some(machine), Some(desk), Some(start)) =
+            (self.saving.first.as_deref_mut(), &self.machine, &self.desk, &self.saving.start)
+        else {
+            return Err(CheckpointError::Process);
+        };
+        let (number, caller) = (first.saving.number, desk.caller());
+        let done = move |written: Written| _ = caller.call(NodeCall::Written(number, written));
+        let writer = CheckpointWriter::begin(first.saving.path.clone(), done)?;
+        let head = CheckpointHead { seconds: seconds_now(), ..(**start).clone() };
+        let saved = machine.save(self.saving.spawns.clone());
+        // For these types this fails only without memory, and then the file cannot be read.
+        writer.section(SectionKind::Head, postcard::to_stdvec(&head).unwrap_or_default());
+        writer.section(SectionKind::Machine, postcard::to_stdvec(&saved).unwrap_or_default());
+        first.writer = Some(writer);
+        Ok(())
+    }
+
+    /// Writes a task that a process has sent.
+    pub(super) fn write_task(&mut self, tid: Tid, parts: u32, contents: Vec<u8>) {
+        self.write_section(SectionKind::Task, SavedPlace { tid, at: parts }, contents);
+    }
+
+    pub(super) fn write_part(&mut self, (tid, at, sum): (Tid, u32, u64), contents: Vec<u8>) {
+        if moves::sum(&contents) == sum {
+            self.write_section(SectionKind::Part, SavedPlace { tid, at }, contents);
+        } else if self.saving.first.is_some() {
+            self.give_up(format!("task {tid} did not arrive whole"));
+        }
+    }
+
+    fn write_section(&mut self, kind: SectionKind, place: SavedPlace, contents: Vec<u8>) {
+        let now = self.moving.time();
+        let Some(first) = self.saving.first.as_deref_mut() else { return };
+        let Some(writer) = &first.writer else { return };
+        first.holding.got(now);
+        let cost = &mut first.saving.cost;
+        cost.tasks += u32::from(kind == SectionKind::Task);
+        cost.bytes += contents.len() as u64;
+        writer.of_task(kind, place, contents);
+    }
+
+    /// All tasks are on their way to the file: lets the machine go on.
+    fn complete(&mut self, names: Vec<u32>) {
+        let Some(first) = self.saving.first.take() else { return };
+        let FirstSaving { mut saving, writer, stopped, .. } = *first;
+        let (number, tasks) = (saving.number, saving.cost.tasks);
+        if let Some(mut writer) = writer {
+            let end = postcard::to_stdvec(&CheckpointEnd { tasks, names }).unwrap_or_default();
+            writer.section(SectionKind::End, end);
+            writer.end();
+            saving.cost.pause = stopped.elapsed();
+            self.saving.writing = Some(WritingFile { saving, writer });
+        }
+        self.go_on(number);
+    }
+
+    /// Handles that the thread has written the file, or could not.
+    pub(in crate::node) fn written(&mut self, number: u64, written: Written) {
+        let first = self.saving.first.as_ref();
+        if first.is_some_and(|first| first.saving.number == number) {
+            if let Err(error) = written {
+                self.give_up(error.to_string());
+            }
+            return;
+        }
+        let file = self.saving.writing.take_if(|file| file.saving.number == number);
+        let Some(WritingFile { saving, .. }) = file else { return };
+        let Saving { asker, path, since, cost, .. } = saving;
+        let result = written.map_err(|error| error.to_string());
+        let result = result
+            .map(|length| (path, SavedCost { bytes: length, total: since.elapsed(), ..cost }));
+        self.answer_saved(asker, result);
+    }
+
+    fn answer_saved(&mut self, asker: SaveAsker, result: Result<(PathBuf, SavedCost), String>) {
+        let result = result.map_err(|why| format!("the machine was not saved: {why}"));
+        match asker {
+            SaveAsker::Visitor(visitor) => visitor.answer(&match result {
+                Ok((_, cost)) => MachineReply::Saved(cost),
+                Err(why) => MachineReply::Refused(why),
+            }),
+            SaveAsker::Console => self.console_saved(match result {
+                Ok((path, cost)) => format!("{}: {cost}", path.display()),
+                Err(why) => format!("checkpoint: {why}"),
+            }),
+            SaveAsker::Periodic => {
+                let Some(periodic) = &mut self.saving.periodic else { return };
+                periodic.next = Instant::now() + periodic.every;
+                let why = result.err();
+                if let Some(why) =
+                    why.as_ref().filter(|why| periodic.refused.as_ref() != Some(*why))
+                {
+                    report_line!("upcall pvm: {why}");
+                }
+                periodic.refused = why;
+            }
+        }
+    }
+
+    /// Handles the end of a process during a checkpoint.
+    pub(in crate::node) fn lose_hold(&mut self, rank: Rank) {
+        if self.saving.first.is_some() {
+            self.give_up(format!("process {rank} has ended"));
+        }
+    }
+
+    /// Ends checkpoints with the machine. A file that is complete is written to its end.
+    pub(in crate::node) fn end_saving(&mut self) {
+        if let Some(first) = self.saving.first.take() {
+            self.answer_saved(first.saving.asker, Err("the machine has ended".into()));
+        }
+        if let Some(file) = &mut self.saving.writing {
+            file.writer.wait();
+            while let Some(call) = self.desk.as_ref().and_then(|desk| desk.next_call()) {
+                if let NodeCall::Written(number, written) = call {
+                    self.written(number, written);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A machine goes on from a checkpoint: its tasks arrive as they do after a move, except that all
+//! of them wait until the last one is there.
+//!
+//! The first process reads the file and sends each task to its process. When all processes have
+//! reported that their tasks are whole, it announces where the tasks are, and lets them run. So the
+//! first message of a task finds its receiver in place.
+
+use super::super::Node;
+use super::state::{RestoringTask, STILL};
+use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::moves::{self, Refusal};
+use crate::packed::{FillingTask, PackedHead, PackedTask};
+use crate::remote::ControlMessage;
+use crate::tid::Tid;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use upcall_message::Rank;
+
+/// Maximum time without the report of a task from another process.
+const WITHIN: Duration = Duration::from_secs(10);
+
+impl Node {
+    /// In the first process: restores all tasks of a checkpoint, each in its process, and lets them
+    /// run.
+    ///
+    /// # Errors
+    /// The reason why the machine cannot go on. It is to be ended then.
+    pub(crate) fn restore(
+        &mut self,
+        checkpoint: &Checkpoint,
+        ranks: &BTreeMap<Tid, Rank>,
+    ) -> Result<(), CheckpointError> {
+        for (rank, name) in checkpoint.names.iter().enumerate().take(self.size()) {
+            self.tell(rank, ControlMessage::NextName { name: *name });
+        }
+        self.saving.missing = checkpoint.tasks.len();
+        for (tid, task) in &checkpoint.tasks {
+            let rank = ranks.get(tid).copied().unwrap_or(0);
+            let packed = task.packed.clone().in_another_machine(crate::node::CONSOLE);
+            let contents = postcard::to_stdvec(&packed).unwrap_or_default();
+            let parts = task.parts.len() as u32;
+            self.send_restored(rank, PackedHead::Saved { tid: *tid, parts }, &contents);
+            for (at, part) in (0..).zip(&task.parts) {
+                let contents = checkpoint.part(*part)?;
+                let head = PackedHead::SavedPart { tid: *tid, at, sum: moves::sum(&contents) };
+                self.send_restored(rank, head, &contents);
+            }
+            self.hear();
+        }
+        self.wait_for_restored()?;
+        let mut all = BTreeMap::<Rank, Vec<Tid>>::new();
+        for (tid, rank) in ranks {
+            self.begin_moves_of(*tid, *rank);
+            all.entry(*rank).or_default().push(*tid);
+        }
+        all.iter().for_each(|(rank, tids)| self.announce(*rank, tids));
+        self.go_on(0);
+        Ok(())
+    }
+
+    /// In the first process: spawns these when the machine goes on.
+    pub(crate) fn with_spawns(mut self, spawns: Vec<crate::machine::saved::WaitingSpawn>) -> Self {
+        self.saving.spawns = spawns;
+        self
+    }
+
+    fn send_restored(&mut self, rank: Rank, head: PackedHead, contents: &[u8]) {
+        if rank != self.places.rank() {
+            return self.pack_there(rank, &head, contents);
+        }
+        match head {
+            PackedHead::Saved { tid, parts } => self.restore_task(tid, parts, contents),
+            PackedHead::SavedPart { tid, at, sum } => self.restore_part((tid, at, sum), contents),
+            _ => {}
+        }
+    }
+
+    fn wait_for_restored(&mut self) -> Result<(), CheckpointError> {
+        let mut until = Instant::now() + WITHIN;
+        let mut missing = self.saving.missing;
+        loop {
+            if let Some((tid, why)) = self.saving.refused {
+                return Err(CheckpointError::Task { tid, why });
+            }
+            if self.saving.missing == 0 {
+                return Ok(());
+            }
+            if self.saving.missing < missing {
+                (missing, until) = (self.saving.missing, Instant::now() + WITHIN);
+            }
+            let Some(link) = &self.link else { return Err(CheckpointError::Process) };
+            let has_lost = (0..link.size()).any(|rank| link.is_lost(rank));
+            if has_lost || Instant::now() >= until || self.halted {
+                return Err(CheckpointError::Process);
+            }
+            link.wait(Some(STILL), false);
+            self.hear_of_ends();
+        }
+    }
+
+    /// Begins to make a task of a checkpoint here.
+    pub(super) fn restore_task(&mut self, tid: Tid, parts: u32, contents: &[u8]) {
+        self.go_home();
+        let packed = postcard::from_bytes::<PackedTask>(contents).map_err(|_| Refusal::Damaged);
+        let arriving = packed.and_then(|packed| {
+            if packed.has_files() {
+                return Err(Refusal::Descriptors);
+            }
+            let image = self.programs.image(packed.program()).map_err(|_| Refusal::Program)?;
+            packed.arrive(image, None)
+        });
+        let is_there = self.seat(tid.number()).is_some();
+        match arriving.and_then(|task| if is_there { Err(Refusal::Damaged) } else { Ok(task) }) {
+            Ok(task) => {
+                let restoring = RestoringTask { task, next: 0, parts };
+                self.saving.restoring.insert(tid, Box::new(restoring));
+            }
+            Err(why) => self.report_restored(tid, Some(why)),
+        }
+    }
+
+    /// Takes the next part of such a task. With the last one, the task is whole.
+    pub(super) fn restore_part(&mut self, (tid, at, sum): (Tid, u32, u64), contents: &[u8]) {
+        // The task may have been refused.
+        let Some(restoring) = self.saving.restoring.get_mut(&tid) else { return };
+        let result = if at == restoring.next && sum == moves::sum(contents) {
+            restoring.next += 1;
+            restoring.task.fill_saved(contents)
+        } else {
+            Err(Refusal::Damaged)
+        };
+        if result.is_ok() && restoring.next < restoring.parts {
+            return;
+        }
+        let Some(restoring) = self.saving.restoring.remove(&tid) else { return };
+        let result = result.and_then(|()| self.seat_restored(tid, restoring.task));
+        self.report_restored(tid, result.err());
+    }
+
+    fn seat_restored(&mut self, tid: Tid, task: FillingTask) -> Result<(), Refusal> {
+        let folder = task.folder().cloned();
+        let mut task = task.finish(tid)?;
+        if let Some(folder) = folder {
+            self.go_home();
+            // After a reboot the same folder may have another number.
+            let own = self.first_folder(&folder.path).map_err(|_| Refusal::Folder)?;
+            task.folder = Some(own);
+        }
+        if task.umask.is_some() {
+            self.learn_umask();
+        }
+        task.ulp.set_parent(self.first_process);
+        let seat = self.sit(Box::new(task));
+        self.places.arrived(tid, seat);
+        self.saving.restored.push(seat);
+        Ok(())
+    }
+
+    fn report_restored(&mut self, tid: Tid, refused: Option<Refusal>) {
+        self.tell_first(ControlMessage::Restored { tid, refused });
+    }
+
+    /// In the first process: handles that a task is whole in its process, or is not.
+    pub(in crate::node) fn restored(&mut self, tid: Tid, refused: Option<Refusal>) {
+        self.saving.missing = self.saving.missing.saturating_sub(1);
+        if let Some(why) = refused {
+            self.saving.refused.get_or_insert((tid, why));
+        }
+    }
+}
