@@ -268,8 +268,8 @@ const MOST_RUNS: usize = 16 << 10;
 
 /// Packs a stopped task, whose ULP has this state.
 ///
-/// `owner_of` names the process in whose arena a block is. Returns `None` if the task does something
-/// with which it cannot move.
+/// `owner_of` names the process in whose arena a block is. Returns `None` if the task does
+/// something with which it cannot move.
 pub(crate) fn pack(
     task: &Task,
     ulp: UlpState,

@@ -1,7 +1,7 @@
 //! Detects that all tasks of a machine wait for what no task can send.
 //!
 //! In a single process that is visible at once. With several, a message may be under way. So when
-//! the first process has waited for a second in all, while all of its tasks wait for messages alone,
+//! the first process has waited for a second in all, and all of its tasks wait for messages alone,
 //! it asks all processes two times in a row: do all tasks wait, how many messages were sent
 //! to other processes, and how many were received from them? If all wait both times, and the number
 //! received in the first round equals the number sent in the second, then no message is under way,
