@@ -4,9 +4,10 @@
 //!   some process at these intervals.
 //! - `UPCALL_PVM_FAULT=RANK:LABEL:kill|stop[:COUNT]`: the process of this rank kills or stops
 //!   itself when it is to carry out an effect of this name, for the COUNT-th time (1 by default).
-//!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), of messages in `Tell`, and of
-//!   messages for a checkpoint ([`holding`](crate::holding)).
-//! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another's.
+//!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), of messages in `Tell`, and
+//!   of messages for a checkpoint ([`holding`](crate::holding)).
+//! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another
+//!   process's memory.
 
 use super::NodeEffect;
 use crate::moves::MoveEffect;

@@ -238,8 +238,8 @@ impl PageScan {
         Self { flags: PROTECT, all_of: Self::WRITTEN, inverted: 0, ..Self::own(all) }
     }
 
-    /// All pages of watched memory that are neither absent nor the file's, with a mark at those that
-    /// were written since they were protected.
+    /// All pages of watched memory that are neither absent nor the file's. Pages that were written
+    /// since they were protected have a mark.
     pub(super) fn own_and_written(all: PageRun) -> Self {
         Self { returned: Self::WRITTEN, ..Self::own(all) }
     }
