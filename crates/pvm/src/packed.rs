@@ -76,7 +76,7 @@ pub(crate) enum PackedFor {
         /// Whether the new process reads the contents itself.
         are_read: bool,
         /// What the new process's copy lacks, if it has one.
-        copied: Option<CopiedPages>,
+        copied: Option<Box<CopiedPages>>,
     },
     /// It goes on, and nothing about it changes here.
     Checkpoint,
@@ -84,7 +84,7 @@ pub(crate) enum PackedFor {
 
 impl PackedFor {
     /// Whether the contents are read, and what a copy lacks.
-    fn contents(self) -> (bool, Option<CopiedPages>) {
+    fn contents(self) -> (bool, Option<Box<CopiedPages>>) {
         match self {
             Self::Move { are_read, copied } => (are_read, copied),
             Self::Checkpoint => (false, None),
@@ -282,7 +282,7 @@ pub(crate) fn pack(
     let leaves = matches!(why, PackedFor::Move { .. });
     let (are_read, copied) = why.contents();
     let has_copy = copied.is_some();
-    let (pages, gone, writes) = match copied {
+    let (pages, gone, writes) = match copied.map(|copied| *copied) {
         Some(CopiedPages { pages, gone, writes }) => (pages, gone, Some(writes)),
         None => (task.ulp.pages(&ulp)?, Vec::new(), None),
     };

@@ -62,11 +62,11 @@ impl Node {
     }
 
     /// What the new process's copy of a task lacks. `None`: there is no copy.
-    fn copied(&mut self, tid: Tid, seat: u32, state: &UlpState) -> Option<CopiedPages> {
+    fn copied(&mut self, tid: Tid, seat: u32, state: &UlpState) -> Option<Box<CopiedPages>> {
         let WatchedTask { epoch, to, mut writes, left, .. } = self.moving.watched.remove(&tid)?;
         let task = self.tasks[seat as usize].as_deref()?;
         match writes.finish(&task.ulp, state, &left) {
-            Ok((pages, gone)) => Some(CopiedPages { pages, gone, writes }),
+            Ok((pages, gone)) => Some(Box::new(CopiedPages { pages, gone, writes })),
             Err(_) => {
                 self.tell(to, ControlMessage::DropPages { tid, epoch });
                 None
