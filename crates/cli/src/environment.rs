@@ -106,6 +106,11 @@ pub const VARIABLES: [Variable; 28] = [
         "tests",
         "step of a move at which a process ends or stops (1:Take:kill); other builds ignore it",
     ),
+    variable(
+        "UPCALL_PVM_CONTENTS",
+        "tests",
+        "if sent, the memory of tasks that move is sent and not read; other builds ignore it",
+    ),
 ];
 
 /// Lists the environment variables that Upcall reads, with their values here.

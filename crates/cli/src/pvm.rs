@@ -222,15 +222,18 @@ struct PvmMoveArgs {
     which: Which,
 }
 
+const CHECKPOINT_EXAMPLES: &str = "\
+Examples:
+  upcall pvm checkpoint state
+  upcall pvm checkpoint state --machine 4711";
+
 /// Saves a machine with all its tasks in a file, and returns when the file is on the disk.
 ///
 /// The machine goes on. `upcall pvm restart` starts it again from the file, also after a crash or a
 /// reboot. A former file of this name stays as it is until the new one is whole. A machine is not
 /// saved while a task has children, open files or mapped files; the error says so.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  upcall pvm checkpoint state\n  upcall pvm checkpoint state --machine 4711"
-)]
+#[command(after_help = CHECKPOINT_EXAMPLES)]
 struct PvmCheckpointArgs {
     /// The file.
     #[arg(value_name = "FILE")]

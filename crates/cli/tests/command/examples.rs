@@ -121,9 +121,10 @@ impl Scene {
         let is_job = ["stop", "cont", "kill", "ls"]
             .iter()
             .any(|command| example.starts_with(&format!("upcall job {command}")));
-        let is_machine = ["ps", "kill", "sig", "move", "halt"]
-            .iter()
-            .any(|command| example.starts_with(&format!("upcall pvm {command}")));
+        let is_machine =
+            ["ps", "kill", "sig", "move", "halt", "checkpoint", "procs", "evacuate", "top"]
+                .iter()
+                .any(|command| example.starts_with(&format!("upcall pvm {command}")));
         if is_job {
             let job = start("upcall job run --group 2 --name night -- sleep 600");
             until("the job runs", || {
@@ -160,7 +161,16 @@ impl Scene {
             .replace("127.0.0.1:7000", &self.address)
             .replace("4711", &pid.to_string())
             .replace("--interval 1", "--interval 0.1");
-        if example.starts_with("upcall top") {
+        if example.starts_with("upcall pvm restart") {
+            let mut saved = self.shell(
+                "upcall pvm run -n 4 ./hello stay & until upcall pvm ps --json | \
+                 grep -q sleeps; do sleep 0.1; done; upcall pvm checkpoint state && \
+                 upcall pvm halt && wait",
+            );
+            let saved = saved.status().expect("a shell");
+            assert!(saved.success(), "no machine was saved");
+            line = format!("{line} & until upcall pvm halt; do sleep 0.1; done; wait");
+        } else if example.starts_with("upcall top") || example == "upcall pvm top" {
             if !is_there("script") {
                 return false;
             }
