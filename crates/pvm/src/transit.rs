@@ -155,7 +155,9 @@ impl Transit {
 
     /// Returns the control message, unless it is an errand that must wait for messages.
     pub(crate) fn after_messages(&mut self, control: ControlMessage) -> Option<ControlMessage> {
-        let tid = errand_for(&control).filter(|tid| self.moves.waits(*tid));
+        // The end of a task does not wait: a process that is stopped may hold the marks back.
+        let is_end = matches!(control, ControlMessage::Kill { .. });
+        let tid = errand_for(&control).filter(|tid| !is_end && self.moves.waits(*tid));
         let Some(tid) = tid else { return Some(control) };
         self.waiting.push((tid, control));
         None
