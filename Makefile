@@ -203,7 +203,7 @@ package:
 test-long: test models miri-threads spin asan tsan lines mutants package msrv
 	UPCALL_ALL_PACKAGES=1 $(CARGO) test --release --workspace -- --include-ignored
 	$(CARGO) test --package upcall-pvm --test examples -- --ignored all_programs
-	$(CARGO) test --package upcall-pvm --test shuffled -- --ignored
+	$(CARGO) test --package upcall-pvm --test shuffled --test moves -- --ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
 	UPCALL_STEPS=1000000000 \
 	    $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture

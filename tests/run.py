@@ -5,9 +5,10 @@ usage: tests/run.py [--only STAGE[,STAGE]] [--repeat N] [--filter TEXT] [--json 
 
 Stages, in this order (`--list` prints them):
   unit     every test binary of the workspace, one after the other
-  docs     the examples in the documentation comments, last of what has the lowest priority
-  book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py)
-  soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60), beside the book
+  docs     the examples in the documentation comments
+  book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py);
+           the last stage with the lowest priority
+  soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
   models   the lock-free protocols under loom: all interleavings with at most two preemptions, or as
            many as a model asks for
   lint     rustfmt, clippy, the prose of comments and documents (tests/prose.py), whether each
@@ -19,8 +20,8 @@ Stages, in this order (`--list` prints them):
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
 
 One failure hides nothing: a stage runs to its end, and so do the stages after it. The models, the
-lints, the packages, the examples and the tests that only compute run with the lowest priority
-beside the other tests, which wait for each other most of the time.
+lints, the packages, the examples, the book and the tests that only compute run with the lowest
+priority beside the other tests, which wait for each other most of the time.
 Where the tests are built, clippy checks the code as it compiles it (its driver is a compiler). A
 test binary that prints nothing for STALL seconds is killed, and the tests that it had not finished
 are reported as hanging.
@@ -635,6 +636,9 @@ def main() -> int:
             models(report, environment)
         if is_last and "docs" in stages:
             docs(report, wrapper)
+        if is_last and "book" in stages:
+            book = [sys.executable, "tests/book.py", "--run"]
+            report.add(run_command("tutorials", book, low=True))
 
     binaries: list = []
     if "unit" in stages:
@@ -658,13 +662,8 @@ def main() -> int:
         helper.start()
         unit(report, options, environment, binaries, computes=False)
         # After the tests that measure time.
-        soaking = threading.Thread(target=soak, args=(report,), daemon=True)
         if is_last and "soak" in stages:
-            soaking.start()
-        if is_last and "book" in stages:
-            report.add(run_command("tutorials", [sys.executable, "tests/book.py", "--run"]))
-        if soaking.ident:
-            soaking.join()
+            soak(report)
         raise_priorities()
         helper.join()
         ALONE.clear()

@@ -52,10 +52,10 @@ const NEW: [(&str, Commit); 8] = [
 ];
 const OTHER: [(&str, Commit); 2] = [("MarkedBefore", Before), ("MarkedAfter", After)];
 
-/// All kills. The first process sends no messages to itself.
-fn kills() -> Vec<Kill> {
+/// All kills during moves between these processes. The first process sends no messages to itself.
+fn kills(ways: &[(usize, usize)]) -> Vec<Kill> {
     let mut all = Vec::new();
-    for (from, to) in [(1, 2), (0, 1), (1, 0)] {
+    for (from, to) in ways.iter().copied() {
         let other = 3 - from - to;
         let mut add = |rank, steps: &[(&'static str, Commit)]| {
             for (label, when) in steps {
@@ -132,9 +132,19 @@ fn check(program: &Path, kill: Kill) {
 
 #[test]
 fn a_process_may_be_killed_at_any_step() {
+    kill_all(&[(1, 2)]);
+}
+
+#[test]
+#[ignore = "kills many machines"]
+fn a_process_may_be_killed_at_any_step_where_one_is_the_first() {
+    kill_all(&[(0, 1), (1, 0)]);
+}
+
+fn kill_all(ways: &[(usize, usize)]) {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), "pairs");
-    let (kills, next) = (kills(), AtomicUsize::new(0));
+    let (kills, next) = (kills(ways), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
