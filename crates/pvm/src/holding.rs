@@ -12,8 +12,8 @@
 //!     GoOn           ──────────────────▶  lets them run
 //! ```
 //! **No message is lost.** After Held a process only reacts to messages. A reaction may send
-//! others: a task that is killed has ended, and another one gets a notice of that. So one mark for each
-//! pair of processes would not do. The processes count instead, as in the detection of a
+//! others: a task that is killed has ended, and another one gets a notice of that. So one mark for
+//! each pair of processes would not do. The processes count instead, as in the detection of a
 //! [stuck](crate::node) machine (Mattern, 1987). If the messages received in one round are as many
 //! as the messages sent in the next one, then none was under way between the rounds, and none was
 //! sent since. Each message then is in an inbox, in a reply, or in the first process's services,
