@@ -266,26 +266,17 @@ pub(crate) struct CopiedPages {
 /// Maximum number of ranges of pages that are named in one message.
 const MOST_RUNS: usize = 16 << 10;
 
-/// Packs a stopped task, whose ULP has this state.
-///
-/// `owner_of` names the process in whose arena a block is. Returns `None` if the task does
-/// something with which it cannot move.
-pub(crate) fn pack(
-    task: &Task,
-    ulp: UlpState,
-    folder: Option<PackedFolder>,
-    owner_of: impl Fn(&Block) -> Rank,
-    why: PackedFor,
-) -> io::Result<Option<(PackedTask, PackedParts)>> {
-    let now = Instant::now();
-    let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
-    let leaves = matches!(why, PackedFor::Move { .. });
-    let (are_read, copied) = why.contents();
-    let has_copy = copied.is_some();
-    let (pages, gone, writes) = match copied.map(|copied| *copied) {
-        Some(CopiedPages { pages, gone, writes }) => (pages, gone, Some(writes)),
-        None => (task.ulp.pages(&ulp)?, Vec::new(), None),
-    };
+/// The blocks that a task holds.
+struct HeldBlocks {
+    blocks: Vec<Block>,
+    /// The same, as they are named to other processes.
+    sent: Vec<SentBlock>,
+    /// Indices into these, by handle.
+    handles: Vec<Option<u32>>,
+}
+
+/// The blocks that a task holds. If it leaves, blocks with other holders here are shared.
+fn held_blocks(task: &Task, leaves: bool, owner_of: impl Fn(&Block) -> Rank) -> HeldBlocks {
     let (mut blocks, mut handles) = (Vec::<Block>::new(), Vec::new());
     for held in task.held.slots() {
         handles.push(held.map(|block| {
@@ -310,7 +301,31 @@ pub(crate) fn pack(
         let is_shared = others || block.is_shared_afar();
         SentBlock { name: block.name(), owner: owner_of(block), is_shared }
     });
-    let sent = sent.collect::<Vec<_>>();
+    let sent = sent.collect();
+    HeldBlocks { blocks, sent, handles }
+}
+
+/// Packs a stopped task, whose ULP has this state.
+///
+/// `owner_of` names the process in whose arena a block is. Returns `None` if the task does
+/// something with which it cannot move.
+pub(crate) fn pack(
+    task: &Task,
+    ulp: UlpState,
+    folder: Option<PackedFolder>,
+    owner_of: impl Fn(&Block) -> Rank,
+    why: PackedFor,
+) -> io::Result<Option<(PackedTask, PackedParts)>> {
+    let now = Instant::now();
+    let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
+    let leaves = matches!(why, PackedFor::Move { .. });
+    let (are_read, copied) = why.contents();
+    let has_copy = copied.is_some();
+    let (pages, gone, writes) = match copied.map(|copied| *copied) {
+        Some(CopiedPages { pages, gone, writes }) => (pages, gone, Some(writes)),
+        None => (task.ulp.pages(&ulp)?, Vec::new(), None),
+    };
+    let HeldBlocks { blocks, sent, handles } = held_blocks(task, leaves, owner_of);
     let page_parts = pages.calls(PIECE);
     let pieces = |length: usize| length.div_ceil(PIECE).max(1);
     let count = page_parts

@@ -477,8 +477,16 @@ impl MachineLink {
     /// arrives in that time, and blocking costs more than everything else about a message. While a
     /// task moves, which is then stopped for as long as that takes, it polls for longer.
     pub(crate) fn wait(&self, within: Option<Duration>, moves: bool) -> bool {
+        if self.is_alone && self.polls(moves) {
+            return true;
+        }
+        self.group.wait(within)
+    }
+
+    /// Polls for a message for a short time. Returns `true` if there is one.
+    fn polls(&self, moves: bool) -> bool {
         let begun = moves.then(Instant::now);
-        while self.is_alone {
+        loop {
             for _ in 0..LOOKS {
                 if self.group.available() {
                     return true;
@@ -486,10 +494,9 @@ impl MachineLink {
                 std::hint::spin_loop();
             }
             if begun.is_none_or(|begun| begun.elapsed() > MOVE_LOOK) {
-                break;
+                return false;
             }
         }
-        self.group.wait(within)
     }
 
     /// Frees memory that is kept for long messages, or returns when to do so. For callers that do
