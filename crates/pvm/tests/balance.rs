@@ -2,25 +2,12 @@
 
 mod command;
 
-use command::running::{Programs, said};
+use command::running::{Programs, said, within};
 use command::upcall;
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-/// Calls `look` until it returns `Some`. Fails after 60 s.
-fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing within 60 s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// A folder with the program, and with names of its own.
 struct Place {

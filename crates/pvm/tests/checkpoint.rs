@@ -3,7 +3,7 @@
 
 mod command;
 
-use command::running::Programs;
+use command::running::{Programs, within};
 use command::upcall;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -261,18 +261,6 @@ fn what_cannot_be_saved_is_named_and_goes_on() {
             assert!(!machine.child.wait().unwrap().success());
             fs::remove_file(place.path("state")).unwrap();
         }
-    }
-}
-
-/// Calls `look` until it returns `Some`. Fails after 60 s.
-fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing within 60 s");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -2,13 +2,14 @@
 
 mod command;
 
+use command::running::within;
 use command::upcall;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// Start of `/proc/…/syscall` while a process is in `pause(2)`.
@@ -39,18 +40,6 @@ impl Running {
     fn code(&mut self) -> Option<i32> {
         self.0.stdin.take();
         within(|| self.0.try_wait().unwrap()).code()
-    }
-}
-
-/// Calls `look` until it returns `Some`. Fails after 60 s.
-fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing within 60 s");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

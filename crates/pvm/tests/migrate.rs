@@ -2,26 +2,13 @@
 
 mod command;
 
-use command::running::{Programs, run, said};
+use command::running::{Programs, run, said, within};
 use command::upcall;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
-
-/// Calls `look` until it returns `Some`. Fails after 60 s.
-fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing within 60 s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 #[test]
 fn a_program_moves_tasks_and_learns_why_one_stays() {

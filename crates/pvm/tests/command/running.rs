@@ -3,6 +3,19 @@
 use super::upcall;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Calls `look` until it returns `Some`. Fails after 60 s.
+pub fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing within 60 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
 
 /// A folder of compiled programs.
 pub struct Programs(pub tempfile::TempDir);
