@@ -317,6 +317,11 @@ impl<M: Clone, E> Moves<M, E> {
         self.leaving.has_unsent()
     }
 
+    /// Returns `true` if a task of this process is to stop.
+    pub fn is_to_stop(&self, tid: Tid) -> bool {
+        self.leaving.freezing(tid).is_some()
+    }
+
     /// The epoch of a task's move, and the process that it is to enter, if it is about to leave
     /// this one.
     pub fn leaving(&self, tid: Tid) -> Option<(u64, Rank)> {

@@ -230,6 +230,7 @@ impl Node {
             } else {
                 turns = 0;
                 self.keep_arena_free();
+                self.give_blocks_back();
                 self.look_outside(false);
                 self.hear_of_ends();
                 self.end_late_moves();

@@ -92,8 +92,8 @@ pub(crate) struct EarlyCopy {
     pub(crate) image: Rc<Image>,
     /// Pages that are to be read.
     pub(crate) left: VecDeque<PageRun>,
-    /// Number of bytes since the first process has heard of it.
-    pub(crate) unsigned: u64,
+    /// Number of bytes that were read since the last report to the first process.
+    pub(crate) unreported: u64,
 }
 
 /// A task whose contents arrive.

@@ -409,8 +409,9 @@ impl Node {
             let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, rank, doing));
             task.program.clone_from(&entry.program);
             (task.moves, task.pause) = self.moves_of(tid);
-            (task.parent, task.process) =
-                (Tid::of(entry.parent), self.process(rank).cast_unsigned());
+            // The task may have moved since the report.
+            (task.rank, task.process) = (rank, self.process(rank).cast_unsigned());
+            task.parent = Tid::of(entry.parent);
             if let (TaskActivity::Asks(what), Some(words)) = (&mut task.doing, machine.waits(tid)) {
                 *what = words;
             }

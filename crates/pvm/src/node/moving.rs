@@ -225,7 +225,7 @@ impl Node {
                 continue;
             }
             match self.stop(tid, seat, interrupted == Some(seat)) {
-                StopTry::Stopped => {}
+                StopTry::Stopped | StopTry::NotAsked => {}
                 StopTry::Later => self.moving.stopping.push((tid, Some(runs))),
                 StopTry::Pinned(why) => {
                     self.drive(|moves, effects| moves.stays(tid, why, effects));
@@ -238,6 +238,10 @@ impl Node {
         let stopped = now();
         // An interrupted task may have unread letters.
         self.read_letters(seat);
+        // A message may have ended the move, and so may the stop of another task.
+        if !self.moving.moves.is_to_stop(tid) {
+            return StopTry::NotAsked;
+        }
         let Some(task) = self.tasks[seat as usize].as_deref_mut() else { return StopTry::Later };
         if let Some(why) = task.pinned() {
             return StopTry::Pinned(why);
@@ -401,6 +405,8 @@ impl Node {
 /// The result of trying to stop a task.
 enum StopTry {
     Stopped,
+    /// The task need not stop any more.
+    NotAsked,
     /// It is to be tried again after the task has run.
     Later,
     Pinned(Pin),

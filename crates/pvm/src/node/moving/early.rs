@@ -38,7 +38,7 @@ const ROUNDS: u32 = 8;
 /// Number of bytes that are read between two turns.
 const STEP: u64 = 1 << 20;
 /// Number of bytes after which the first process hears that the copying goes on.
-const SIGN: u64 = 64 << 20;
+const REPORT: u64 = 64 << 20;
 
 fn bytes(runs: &[PageRun]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
@@ -79,11 +79,15 @@ impl Node {
         let length = bytes(&all);
         let early =
             EarlyTask { ulp: Some(state), program: task.program.clone().into(), pages: all };
+        if !self.send_early(to, (tid, epoch), &early) {
+            return false;
+        }
         let watched = WatchedTask { epoch, to, writes, round: 1, length, left: Vec::new() };
         self.moving.watched.insert(tid, watched);
-        self.send_early(to, (tid, epoch), &early)
+        true
     }
 
+    /// Returns `false` without memory.
     fn send_early(&mut self, to: Rank, (tid, epoch): (Tid, u64), early: &EarlyTask) -> bool {
         let Ok(contents) = postcard::to_stdvec(early) else { return false };
         self.pack_there(to, &PackedHead::Early { tid, epoch }, &contents);
@@ -129,14 +133,15 @@ impl Node {
 
     /// Takes the pages of a round, to be read between turns.
     pub(super) fn early(&mut self, from: Rank, (tid, epoch): (Tid, u64), contents: &[u8]) {
-        let early = postcard::from_bytes::<EarlyTask>(contents).map_err(|_| Refusal::Damaged);
+        let is_sound = |early: &EarlyTask| early.pages.iter().all(|run| run.start < run.end);
+        let early = postcard::from_bytes(contents).ok().filter(is_sound).ok_or(Refusal::Damaged);
         let taken = early.and_then(|EarlyTask { ulp, program, pages }| match ulp {
             Some(state) => {
                 self.go_home();
                 let image = self.programs.image(&program).map_err(|_| Refusal::Program)?;
                 let ulp = Ulp::arrive(&image, &state).map_err(|_| Refusal::Memory)?;
                 let left = VecDeque::from(pages);
-                let copy = EarlyCopy { epoch, from, ulp, left, image, unsigned: 0 };
+                let copy = EarlyCopy { epoch, from, ulp, left, image, unreported: 0 };
                 self.moving.copies.insert(tid, copy);
                 Ok(())
             }
@@ -162,7 +167,7 @@ impl Node {
         while length < STEP
             && let Some(PageRun { start, end }) = copy.left.pop_front()
         {
-            let stop = end.min(start + (STEP - length));
+            let stop = end.min(start.saturating_add(STEP - length));
             if stop < end {
                 copy.left.push_front(PageRun { start: stop, end });
             }
@@ -175,16 +180,16 @@ impl Node {
             Err(why) if crate::packed::is_unreadable(&why) => PagesRead::Unreadable,
             Err(_) => PagesRead::Refused,
         };
-        copy.unsigned += length;
-        let signs = std::mem::take(&mut copy.unsigned);
-        if signs < SIGN {
-            copy.unsigned = signs;
+        copy.unreported += length;
+        let is_long = copy.unreported >= REPORT;
+        if is_long {
+            copy.unreported = 0;
         }
         let is_over = copy.left.is_empty() || result != PagesRead::All;
         if result != PagesRead::All {
             self.moving.copies.remove(&tid);
         }
-        if is_over || signs >= SIGN {
+        if is_over || is_long {
             self.tell_first(ControlMessage::Move(MoveMessage::Copies { tid, epoch }));
         }
         if is_over {

@@ -247,6 +247,9 @@ impl Node {
 
     /// Reports blocks without a holder in this process to their owners.
     pub(in crate::node) fn give_blocks_back(&mut self) {
+        if !twins::has_returned() {
+            return;
+        }
         let back = twins::take_returned().into_iter().map(|(owner, name)| SentBlock {
             name,
             owner: owner as Rank,
