@@ -375,6 +375,13 @@ def write(folder: Path, name: str, text: str) -> None:
     path.write_text(text)
 
 
+def replace(folder: Path, registry: Path) -> None:
+    """Lets programs below `folder` take what they depend on from `registry`."""
+    write(folder, ".cargo/config.toml",
+          '[source.crates-io]\nreplace-with = "packages"\n\n'
+          f'[source.packages]\ndirectory = "{registry}"\n')
+
+
 def supply(folder: Path) -> None:
     """Gives programs below `folder` this tree's crate, its lock file, and a folder to build in."""
     version = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M)[1]
@@ -387,7 +394,7 @@ def supply(folder: Path) -> None:
         if re.search(r"^upcall = .*\bpath = ", text, re.M):
             pass  # by `cargo add --path`
         elif version.startswith(wanted[1] + "."):
-            write(folder.parent, ".cargo/config.toml", f"[patch.crates-io]\n{own}\n")
+            write(folder, ".cargo/config.toml", f"[patch.crates-io]\n{own}\n")
         else:
             path.write_text(text.replace(wanted[0], own))
         shutil.copy(ROOT / "Cargo.lock", path.with_name("Cargo.lock"))
@@ -408,12 +415,14 @@ def exists(command: str) -> None:
             raise Wrong(f"$ {command}\nthere is no program in {words[3]}")
 
 
-def follow(page: Path, installed: Path) -> None:
+def follow(page: Path, installed: Path, registry: Path | None) -> None:
     """Does what a page says."""
     with tempfile.TemporaryDirectory(prefix="book-") as place:
         folder, names = Path(place, "work"), Path(place, "names")
         folder.mkdir()
         names.mkdir(mode=0o700)
+        if registry:
+            replace(Path(place), registry)
         environment = {
             **os.environ,
             "LC_ALL": "C.UTF-8", "UPCALL_DIR": str(names), "XDG_CACHE_HOME": f"{place}/cache",
@@ -454,7 +463,7 @@ def follow(page: Path, installed: Path) -> None:
             raise Wrong("at the end of the page there still run:\n" + "\n".join(left))
 
 
-def run(chosen: list[str]) -> int:
+def run(chosen: list[str], registry: Path | None) -> int:
     paths = [Path(name).resolve() for name in chosen]
     if not paths:
         guides = [*DOCS.glob("tutorials/*.md"), *DOCS.glob("how-to/*.md")]
@@ -474,7 +483,7 @@ def run(chosen: list[str]) -> int:
                 continue
             start = time.monotonic()
             try:
-                follow(page, Path(place))
+                follow(page, Path(place), registry)
                 seconds = time.monotonic() - start
                 print(f"ok      {page.relative_to(ROOT)}  {seconds:.1f} s", flush=True)
             except Wrong as wrong:
@@ -494,13 +503,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--check", action="store_true", help="check the text of all pages")
     parser.add_argument("--run", action="store_true", help="follow the pages, or those given")
+    parser.add_argument("--registry", type=Path, metavar="FOLDER",
+                        help="packages that programs depend on, instead of those in cargo's cache")
     parser.add_argument("pages", nargs="*")
     options = parser.parse_args()
     status = 0
     if options.check:
         status |= check()
     if options.run:
-        status |= run(options.pages)
+        status |= run(options.pages, options.registry)
     return status
 
 

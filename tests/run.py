@@ -21,7 +21,8 @@ Stages, in this order (`--list` prints them):
 
 One failure hides nothing: a stage runs to its end, and so do the stages after it. The models, the
 lints, the packages, the examples, the book and the tests that only compute run with the lowest
-priority beside the other tests, which wait for each other most of the time.
+priority beside the other tests, which wait for each other most of the time. Two of them run at
+once: each uses one processor for much of its time.
 Where the tests are built, clippy checks the code as it compiles it (its driver is a compiler). A
 test binary that prints nothing for STALL seconds is killed, and the tests that it had not finished
 are reported as hanging.
@@ -44,8 +45,10 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,6 +95,9 @@ COMPUTES = {
 # Starts a command with the lowest priority. The kernel divides the processors among sessions
 # (autogroups), and `nice` alone counts only within one of them.
 LOW = ["sh", "-c", '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"', "sh"]
+
+# Number of commands that run with the lowest priority at the same time.
+BACKGROUND = 2
 
 # Packages with models.
 MODELS = ["upcall-shm", "upcall-sched", "upcall-thread", "upcall-ulp"]
@@ -416,15 +422,18 @@ class Report:
             print(text, flush=True)
 
 
-def unit(report: Report, options, environment: dict[str, str], binaries, computes: bool) -> None:
-    """Runs the test binaries that only compute, or the others."""
+def unit(report: Report, options, environment: dict[str, str], binaries, computes: bool):
+    """Yields the runs of the test binaries that only compute, or of the others."""
     chosen = [options.filter] if options.filter else []
-    for name, path, folder in binaries:
+
+    def run(name: str, path: Path, folder: Path) -> None:
+        threads = [f"--test-threads={THREADS[name]}"] if name in THREADS else []
+        report.add(run_binary(name, path, folder, [*threads, *chosen], environment, low=computes))
+
+    for binary in binaries:
+        name = binary[0]
         if (name in COMPUTES) == computes and (not options.binary or options.binary in name):
-            threads = [f"--test-threads={THREADS[name]}"] if name in THREADS else []
-            report.add(
-                run_binary(name, path, folder, [*threads, *chosen], environment, low=computes)
-            )
+            yield partial(run, *binary)
 
 
 def docs(report: Report, wrapper: dict[str, str] | None) -> None:
@@ -523,8 +532,17 @@ def lint(report: Report, low: bool, checked: bool) -> None:
         report.add(run_command("clippy", words, low=low))
 
 
-def package(report: Report) -> None:
-    report.add(run_command("packages", [sys.executable, "tests/package.py"], low=True))
+def programs(report: Report, stages: list[str]) -> None:
+    """Builds the programs of users: one that depends on the packages, and those of the book."""
+    words = [sys.executable, "tests/book.py", "--run"]
+    if "package" in stages:
+        packages = run_command("packages", [sys.executable, "tests/package.py"], low=True)
+        report.add(packages)
+        if not packages.failed:
+            # Cargo compiles a package again that it finds at another path.
+            words += ["--registry", str(TARGET / "packages/registry")]
+    if "book" in stages:
+        report.add(run_command("tutorials", words, low=True))
 
 
 def miri(report: Report) -> None:
@@ -554,6 +572,29 @@ def miri(report: Report) -> None:
             flags,
         )
     )
+
+
+def at_once(report: Report, number: int, runs) -> list[threading.Thread]:
+    """Starts threads that take one run after the other, until none is left."""
+    todo: queue.SimpleQueue = queue.SimpleQueue()
+    for run in runs:
+        todo.put(run)
+
+    def take() -> None:
+        while True:
+            try:
+                run = todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                run()
+            except Exception:
+                report.add(Result("background", failed={"background": traceback.format_exc()}))
+
+    helpers = [threading.Thread(target=take, daemon=True) for _ in range(number)]
+    for helper in helpers:
+        helper.start()
+    return helpers
 
 
 STAGES = ["unit", "docs", "book", "soak", "models", "lint", "package", "miri"]
@@ -625,20 +666,18 @@ def main() -> int:
     wrapper = clippy_driver() if {"unit", "lint"} <= set(stages) else None
     checked = False
 
-    def background(is_first: bool, is_last: bool) -> None:
-        """Runs with the lowest priority, beside the tests that wait for each other."""
-        if is_first and "lint" in stages:
-            lint(report, True, checked)
-        unit(report, options, environment, binaries, computes=True)
-        if is_last and "package" in stages:
-            package(report)
+    def background(is_first: bool, is_last: bool):
+        """Yields what runs with the lowest priority, beside the tests that wait for each other."""
+        # Their build comes first, because it uses all processors.
         if is_last and "models" in stages:
-            models(report, environment)
+            yield partial(models, report, environment)
+        if is_first and "lint" in stages:
+            yield partial(lint, report, True, checked)
+        if is_last and {"package", "book"} & set(stages):
+            yield partial(programs, report, stages)
         if is_last and "docs" in stages:
-            docs(report, wrapper)
-        if is_last and "book" in stages:
-            book = [sys.executable, "tests/book.py", "--run"]
-            report.add(run_command("tutorials", book, low=True))
+            yield partial(docs, report, wrapper)
+        yield from unit(report, options, environment, binaries, computes=True)
 
     binaries: list = []
     if "unit" in stages:
@@ -658,14 +697,15 @@ def main() -> int:
         is_last = turn + 1 == options.repeat
         if options.repeat > 1:
             report.note(f"  turn {turn + 1} of {options.repeat}")
-        helper = threading.Thread(target=background, args=(turn == 0, is_last), daemon=True)
-        helper.start()
-        unit(report, options, environment, binaries, computes=False)
+        helpers = at_once(report, BACKGROUND, background(turn == 0, is_last))
+        for run in unit(report, options, environment, binaries, computes=False):
+            run()
         # After the tests that measure time.
         if is_last and "soak" in stages:
             soak(report)
         raise_priorities()
-        helper.join()
+        for helper in helpers:
+            helper.join()
         ALONE.clear()
     if "miri" in stages:
         miri(report)
