@@ -6,8 +6,7 @@ usage: tests/run.py [--only STAGE[,STAGE]] [--repeat N] [--filter TEXT] [--json 
 Stages, in this order (`--list` prints them):
   unit     every test binary of the workspace, one after the other
   docs     the examples in the documentation comments
-  book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py);
-           the last stage with the lowest priority
+  book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py)
   soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
   models   the lock-free protocols under loom: all interleavings with at most two preemptions, or as
            many as a model asks for
