@@ -221,7 +221,23 @@ impl Group {
     /// # Errors
     /// [`SendError::Full`], [`SendError::Overflow`] or [`SendError::LowMemory`]: the receiver has
     /// made no room in that time. Nothing was sent. Other errors as in [`send`](Self::send).
+    // Inlined up to the wait, as `send` is.
+    #[inline(always)]
     pub fn send_within<T: Payload + ?Sized>(
+        &self,
+        to: Rank,
+        kind: Kind<T>,
+        value: &T,
+        limit: Duration,
+    ) -> Result<(), SendError> {
+        if !self.0.mask.is_on() && self.send_at_once(to, kind, value, false) {
+            return Ok(());
+        }
+        self.send_slow_within(to, kind, value, limit)
+    }
+
+    #[inline(never)]
+    fn send_slow_within<T: Payload + ?Sized>(
         &self,
         to: Rank,
         kind: Kind<T>,

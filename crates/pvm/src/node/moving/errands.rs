@@ -72,8 +72,9 @@ impl Node {
 
     /// In the first process: aborts the moves that have taken too long.
     pub(in crate::node) fn end_late_moves(&mut self) {
+        let Some(end) = self.moving.moves.next_end() else { return };
         let now = self.moving.since.elapsed();
-        if self.moving.moves.next_end().is_some_and(|end| end <= now) {
+        if end <= now {
             self.drive(|moves, effects| moves.tick(now, effects));
             let next = self.moving.moves.next_end().map(|end| self.moving.since + end);
             next.into_iter().for_each(|next| self.at(next, NOBODY));

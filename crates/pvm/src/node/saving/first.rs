@@ -67,9 +67,9 @@ impl Node {
     /// Begins a checkpoint if it is time for one, and reports how far the last one is.
     pub(in crate::node) fn save_periodically(&mut self) {
         self.show_saving();
+        let Some(next) = self.next_save() else { return };
         let now = Instant::now();
         let is_over = self.machine.as_ref().is_none_or(Machine::is_over);
-        let Some(next) = self.next_save() else { return };
         // Whether the machine is stuck is found out before that.
         let next = if self.is_counting() { next + COUNTS } else { next };
         if is_over || now < next {
