@@ -100,9 +100,9 @@ pub(crate) enum ControlMessage {
     /// `time` is the processor time of its worker.
     Seen { number: u64, time: Duration, tasks: Vec<crate::shown::ShownTask> },
     /// From the first process: what have your tasks used since the last such question?
-    Measure { with_bytes: bool },
+    Measure { round: u64, with_bytes: bool },
     /// The answer to [`Measure`](Self::Measure).
-    Measured { loads: crate::balance::MeasuredLoads },
+    Measured { round: u64, loads: crate::balance::MeasuredLoads },
     /// To the first process: a task computes here, and none did before.
     Wakes,
     /// To the first process: another arena for blocks is needed soon.

@@ -211,7 +211,6 @@ fn two_processors() -> Option<[String; 2]> {
 }
 
 #[test]
-#[ignore = "beside two busy loops it once did not end within 60 s, which is not explained yet"]
 fn a_balanced_machine_uses_as_many_processes_as_there_are_processors() {
     let Some([first, second]) = two_processors() else {
         eprintln!("skipped: needs two processors");

@@ -1,5 +1,14 @@
 //! What the first process of a machine keeps for balancing: loads, the phase of the round, and the
-//! processes in use. The node asks and moves (`node/balancing.rs`).
+//! processes in use. The node asks and moves (`node/balancing.rs`). Time and reports are arguments.
+//!
+//! # Why no round rests for ever
+//! A process that has reported no loads sends [`Wakes`](crate::remote::ControlMessage::Wakes) when
+//! a task computes there. A process that has reported loads does not. So a machine rests only if no
+//! process has reported loads since it was last asked, in whichever phase its report arrives
+//! ([`BalancingRounds::report`]).
+
+#[cfg(test)]
+mod tests;
 
 use super::WHOLE;
 use super::{BalancePlan, LoadView, MeasuredLoads, PlannedMove, ProcessUse, TaskFreedom, TaskLoad};
@@ -13,6 +22,17 @@ use upcall_message::Rank;
 
 /// Time from one round to the next, if there was something to be gained.
 pub(crate) const PERIOD: Duration = Duration::from_millis(250);
+/// The longest time between rounds.
+const LONGEST: Duration = Duration::from_secs(2);
+/// Maximum time that processes may take to report loads.
+const ANSWERS: Duration = Duration::from_secs(1);
+/// Time after which a task is asked again that could not leave an evacuated process just then.
+const AGAIN: Duration = Duration::from_millis(50);
+/// Maximum number of such rounds for one command.
+const TRIES: u32 = 40;
+/// Number of rounds in which tasks that stay in an evacuated process are tried again although no
+/// task computes, or the machine does not balance. The time before each is twice the last one.
+const RETRIES: u32 = 7;
 /// What a move costs beside its pause: the processor time of the messages about it.
 const OVERHEAD: Duration = Duration::from_millis(1);
 /// The pause that is expected before any task has moved.
@@ -37,7 +57,10 @@ pub(crate) struct KnownLoad {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TaskMoves {
     pub(crate) count: u32,
+    /// The last pause.
     pub(crate) pause: Duration,
+    /// The pause that is expected of the next move.
+    expected: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +81,14 @@ pub(crate) struct BalancingRounds {
     /// Number of processors when they were last counted.
     pub(crate) processors: Option<usize>,
     pub(crate) phase: RoundPhase,
-    /// The time at which the phase ends, unless something else ends it.
+    /// The time at which the phase ends, unless something else ends it. While the machine rests,
+    /// the time from which the processors are counted when something else wakes the process.
     pub(crate) next: Option<Instant>,
     pub(crate) period: Duration,
+    /// Number of times that the processes were asked for loads, which each report repeats.
+    round: u64,
     /// Processes that have not reported loads.
-    pub(crate) missing: BTreeSet<Rank>,
+    missing: BTreeSet<Rank>,
     pub(crate) loads: HashMap<Tid, KnownLoad>,
     pub(crate) bytes: BTreeMap<(Tid, Tid), u64>,
     /// Whether any process has reported a load in this round.
@@ -97,6 +123,43 @@ pub(crate) enum Spread {
     ByNumber,
 }
 
+/// What a report of loads means for the round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoadReport {
+    /// All processes have reported.
+    Last,
+    /// Other processes have not reported yet.
+    Early,
+    /// The report is about an earlier round, or the round was decided without it.
+    Late,
+}
+
+/// Whether the number of processors has changed since it was last counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessorCount {
+    Same,
+    Changed,
+}
+
+/// The tasks in processes that are not in use, at the end of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeftTasks {
+    None,
+    /// Some are there, and none of them can move very soon.
+    Some,
+    /// Some are there that may be able to move very soon.
+    Soon,
+}
+
+/// Whether the commands that wait for a round are to be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoundEnd {
+    /// No: another round follows for them.
+    Again,
+    /// Yes.
+    Answered,
+}
+
 impl BalancingRounds {
     pub(crate) fn new(plan: BalancePlan) -> Self {
         Self {
@@ -108,6 +171,7 @@ impl BalancingRounds {
             phase: RoundPhase::Rests,
             next: None,
             period: PERIOD,
+            round: 0,
             missing: BTreeSet::new(),
             loads: HashMap::new(),
             bytes: BTreeMap::new(),
@@ -142,14 +206,9 @@ impl BalancingRounds {
     ) -> LoadView {
         let mut processes = vec![ProcessUse::Evacuated; size];
         self.used(size).into_iter().for_each(|rank| processes[rank] = ProcessUse::InUse);
-        let pauses = self.moves.values().map(|moves| moves.pause);
-        let mean = match u32::try_from(self.moves.len()) {
-            Ok(0) | Err(_) => PAUSE,
-            Ok(count) => pauses.fold(Duration::ZERO, Duration::saturating_add) / count,
-        };
+        let mean = self.mean_pause();
         let task = |(tid, entry): (Tid, &TaskEntry)| {
             let known = self.loads.get(&tid).copied().unwrap_or_default();
-            let pause = self.moves.get(&tid).map_or(mean, |moves| moves.pause);
             let freedom = match known {
                 _ if is_moving(tid) => TaskFreedom::Fixed,
                 // A task that was pinned may not be any more. Only an evacuation tries.
@@ -158,7 +217,7 @@ impl BalancingRounds {
                 }
                 _ => TaskFreedom::Free,
             };
-            let cost = pause.saturating_add(OVERHEAD);
+            let cost = self.cost(tid, mean);
             TaskLoad { tid, rank: entry.rank, load: known.load, freedom, cost }
         };
         let tasks = tasks.filter(|(_, entry)| !self.ended.contains(&entry.rank));
@@ -166,8 +225,176 @@ impl BalancingRounds {
         LoadView { processes, tasks, bytes, period: self.period }
     }
 
+    /// What a move of a task is expected to cost; `mean` is the expected pause of any task.
+    fn cost(&self, tid: Tid, mean: Duration) -> Duration {
+        let pause = self.moves.get(&tid).map_or(mean, |moves| moves.expected);
+        pause.saturating_add(OVERHEAD)
+    }
+
+    /// The expected pause of a task that has not moved yet.
+    fn mean_pause(&self) -> Duration {
+        let pauses = self.moves.values().map(|moves| moves.expected);
+        match u32::try_from(self.moves.len()) {
+            Ok(0) | Err(_) => PAUSE,
+            Ok(count) => pauses.fold(Duration::ZERO, Duration::saturating_add) / count,
+        }
+    }
+
+    /// Begins a phase that ends after this time.
+    fn begin(&mut self, phase: RoundPhase, now: Instant, time: Duration) {
+        (self.phase, self.next) = (phase, Some(now + time));
+    }
+
+    /// Begins a rest.
+    fn rest(&mut self, now: Instant, size: usize) {
+        let counts = self.counts_processors(size).then(|| now + LONGEST);
+        (self.phase, self.next) = (RoundPhase::Rests, counts);
+    }
+
+    /// The time of the timer that ends the phase. A rest has none: an idle machine does nothing.
+    pub(crate) fn timer(&self) -> Option<Instant> {
+        self.next.filter(|_| self.phase != RoundPhase::Rests)
+    }
+
+    /// Returns `true` if the number of processes in use follows the number of processors.
+    pub(crate) fn counts_processors(&self, size: usize) -> bool {
+        self.plan.balancer.is_some() && self.plan.least < size
+    }
+
+    /// Takes in the number of processors. `None`: not known.
+    pub(crate) fn counted(&mut self, count: Option<usize>, size: usize) -> ProcessorCount {
+        let Some(count) = count.filter(|count| self.processors != Some(*count)) else {
+            return ProcessorCount::Same;
+        };
+        self.processors = Some(count);
+        (self.number, self.tries) = (count.clamp(self.plan.least, size), 0);
+        ProcessorCount::Changed
+    }
+
+    /// Goes on resting, because the number of processors is the same.
+    pub(crate) fn rest_on(&mut self, now: Instant, size: usize) {
+        if self.phase == RoundPhase::Rests {
+            self.rest(now, size);
+        }
+    }
+
+    /// Begins to measure. Returns the number of the round.
+    pub(crate) fn measure(&mut self, now: Instant, size: usize) -> u64 {
+        self.begin_measuring();
+        self.missing = (0..size).filter(|rank| !self.ended.contains(rank)).collect();
+        self.begin(RoundPhase::Measures, now, ANSWERS);
+        self.round += 1;
+        self.round
+    }
+
+    /// Takes in the loads that a process reports. A late report does not count, but if it has loads
+    /// the machine does not rest.
+    pub(crate) fn report(
+        &mut self,
+        from: Rank,
+        round: u64,
+        loads: MeasuredLoads,
+        now: Instant,
+        is_there: impl Fn(Tid) -> bool,
+    ) -> LoadReport {
+        let is_late = self.phase != RoundPhase::Measures || round != self.round;
+        if is_late || !self.missing.remove(&from) {
+            if !loads.tasks.is_empty() {
+                self.woken(now);
+            }
+            return LoadReport::Late;
+        }
+        self.measured(loads, is_there);
+        if self.missing.is_empty() { LoadReport::Last } else { LoadReport::Early }
+    }
+
+    /// Handles the end of a process. Returns [`LoadReport::Last`] if only its report was missing.
+    pub(crate) fn lose(&mut self, rank: Rank) -> LoadReport {
+        self.ended.insert(rank);
+        let is_last = self.missing.remove(&rank) && self.missing.is_empty();
+        match self.phase {
+            RoundPhase::Measures if is_last => LoadReport::Last,
+            RoundPhase::Measures => LoadReport::Early,
+            _ => LoadReport::Late,
+        }
+    }
+
+    /// Handles that a task computes in a process that has reported no loads, or reports them late.
+    pub(crate) fn woken(&mut self, now: Instant) {
+        self.is_busy = true;
+        if self.phase == RoundPhase::Rests {
+            self.period = PERIOD;
+            self.begin(RoundPhase::Waits, now, PERIOD);
+        }
+    }
+
+    /// Begins the moves of a plan.
+    pub(crate) fn begin_moves(&mut self, plan: Vec<PlannedMove>, spread: Option<Spread>) {
+        (self.queue, self.moved) = (plan.into(), 0);
+        (self.spread, self.is_partial) = (spread, false);
+        (self.phase, self.next) = (RoundPhase::Moves, None);
+    }
+
+    /// Returns `true` if each move of the round has a result.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.phase == RoundPhase::Moves && self.open.is_empty() && self.queue.is_empty()
+    }
+
+    /// Ends a round all of whose moves have results.
+    pub(crate) fn end_round(&mut self, left: LeftTasks, now: Instant, size: usize) -> RoundEnd {
+        let is_soon = left == LeftTasks::Soon || self.is_partial || self.again.is_some();
+        if !self.visitors.is_empty() {
+            if is_soon && self.tries < TRIES {
+                self.tries += 1;
+                let spread = self.spread.unwrap_or(Spread::No);
+                self.again.get_or_insert(spread);
+                self.begin(RoundPhase::Waits, now, AGAIN);
+                return RoundEnd::Again;
+            }
+            self.tries = 0;
+        }
+        let time = self.time_to_next(left);
+        self.period = time.unwrap_or(PERIOD);
+        match time {
+            Some(time) => self.begin(RoundPhase::Waits, now, time),
+            None => self.rest(now, size),
+        }
+        RoundEnd::Answered
+    }
+
+    /// The time until the next round. `None`: the machine rests.
+    fn time_to_next(&mut self, left: LeftTasks) -> Option<Duration> {
+        if left == LeftTasks::None {
+            self.tries = 0;
+        }
+        match self.plan.balancer {
+            Some(_) if self.is_busy && self.moved > 0 => Some(PERIOD),
+            Some(_) if self.is_busy => Some((2 * self.period).min(LONGEST)),
+            _ if left != LeftTasks::None && self.tries < RETRIES => {
+                self.tries += 1;
+                Some(PERIOD * (1 << self.tries))
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes a move of a task, with its pause.
+    pub(crate) fn note_move(&mut self, tid: Tid, from: Rank, to: Rank, pause: Duration) {
+        let moves = self.moves.entry(tid).or_default();
+        *moves = TaskMoves { count: moves.count.saturating_add(1), pause, expected: pause };
+        self.traffic.entry(from).or_default().1 += 1;
+        self.traffic.entry(to).or_default().0 += 1;
+    }
+
     /// Forgets half of what is known of the loads. What is measured now becomes the other half.
-    pub(crate) fn begin_measuring(&mut self) {
+    ///
+    /// Also forgets a quarter of what was unusual in the pauses. Only a move measures a pause. So
+    /// a pause that was long because other programs had the processors would otherwise forbid the
+    /// moves that could show a shorter one.
+    fn begin_measuring(&mut self) {
+        for moves in self.moves.values_mut() {
+            moves.expected = moves.expected.saturating_mul(3).saturating_add(PAUSE) / 4;
+        }
         for known in self.loads.values_mut() {
             known.is_fresh = known.settles == SETTLES;
             known.settles = known.settles.saturating_sub(1);
@@ -179,7 +406,7 @@ impl BalancingRounds {
     }
 
     /// Takes in what a process has measured of its tasks.
-    pub(crate) fn measured(&mut self, loads: MeasuredLoads, is_there: impl Fn(Tid) -> bool) {
+    fn measured(&mut self, loads: MeasuredLoads, is_there: impl Fn(Tid) -> bool) {
         self.is_busy |= !loads.tasks.is_empty();
         for task in loads.tasks.into_iter().filter(|task| is_there(task.tid)) {
             let (load, is_pinned) = (task.load.min(WHOLE), task.is_pinned);
@@ -199,54 +426,5 @@ impl BalancingRounds {
             let sum = self.bytes.entry(pair).or_default();
             *sum = sum.saturating_add(bytes);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::balance::{BalancerKind, MeasuredTask};
-
-    fn balancing(least: usize) -> BalancingRounds {
-        let balancer = Some(BalancerKind::Refine);
-        BalancingRounds::new(BalancePlan { balancer, least, is_alone: false })
-    }
-
-    #[test]
-    fn the_first_processes_are_used_that_are_neither_evacuated_nor_ended() {
-        let mut balancing = balancing(2);
-        assert_eq!(balancing.used(4), [0, 1]);
-        balancing.evacuated.insert(0);
-        assert_eq!(balancing.used(4), [1, 2]);
-        balancing.ended.insert(2);
-        assert_eq!(balancing.used(4), [1, 3]);
-        assert_eq!(balancing.used(2), [1]);
-    }
-
-    #[test]
-    fn loads_are_averaged_and_those_of_tasks_that_have_moved_are_kept() {
-        let mut balancing = balancing(2);
-        let (one, other) = (Tid::new(0, 1), Tid::new(0, 2));
-        let measured = |balancing: &mut BalancingRounds, loads: &[(Tid, u64)]| {
-            balancing.begin_measuring();
-            let task = |(tid, load): &(Tid, u64)| MeasuredTask {
-                tid: *tid,
-                load: *load,
-                is_pinned: false,
-            };
-            let (tasks, bytes) = (loads.iter().map(task).collect(), Vec::new());
-            // A process may report anything. What is no task of its own does not count.
-            balancing.measured(MeasuredLoads { tasks, bytes }, |tid| tid != other);
-            balancing.loads.get(&one).map(|known| known.load)
-        };
-        assert_eq!(measured(&mut balancing, &[(one, u64::MAX), (other, 7)]), Some(WHOLE));
-        assert_eq!(measured(&mut balancing, &[(one, WHOLE / 2)]), Some(WHOLE * 3 / 4));
-        assert_eq!(balancing.loads.len(), 1);
-        balancing.loads.get_mut(&one).unwrap().settles = SETTLES;
-        assert_eq!(measured(&mut balancing, &[]), Some(WHOLE * 3 / 4));
-        assert_eq!(measured(&mut balancing, &[]), Some(WHOLE * 3 / 8));
-        // In the end an idle task is forgotten.
-        let left = (0..20).filter_map(|_| measured(&mut balancing, &[])).count();
-        assert!(left < 12 && balancing.loads.is_empty());
     }
 }

@@ -5,24 +5,32 @@
 //! ```text
 //! Rests     nothing computes                            until a process wakes
 //! Waits     for the next round                          one period
-//! Measures  the processes report loads                  until all have, or for ANSWERS
+//! Measures  the processes report loads                  until all have, or for a second
 //! Moves     a few planned moves at a time are asked for until each has a result
 //! ```
-//! The period is [`PERIOD`] after moves, and twice the last one when nothing was to be gained. In a
-//! machine that does not balance there are rounds only when processes are evacuated or added, and
-//! nothing is measured.
+//! The period is a quarter of a second after moves, and twice the last one when nothing was to be
+//! gained. In a machine that does not balance there are rounds only when processes are evacuated or
+//! added, and nothing is measured.
 //!
 //! # Processes in use
 //! A machine has a fixed number of processes. In use are the first `number` of those that are
 //! neither evacuated by a command nor ended. The others have no tasks, and wait. Tasks that are
 //! pinned stay in an evacuated process, and later rounds try them again.
+//!
+//! With a balancer, `number` follows the number of processors, which each round counts. A machine
+//! that rests has no rounds and sets no timer. Its first process counts when something else has
+//! woken it: a message, a task, or a command. If all of that stays in other processes, and no task
+//! there computes for long enough to be found by an interrupt, then the count is late. But then
+//! a processor more or less makes no difference.
 
 mod meter;
 mod processors;
 
 use super::Node;
 use super::seats::NOBODY;
-use crate::balance::rounds::{BalancingRounds, PERIOD, RoundPhase, SETTLES, Spread};
+use crate::balance::rounds::{
+    BalancingRounds, LeftTasks, LoadReport, ProcessorCount, RoundEnd, RoundPhase, SETTLES, Spread,
+};
 use crate::balance::{BalancePlan, MeasuredLoads, PlannedMove};
 use crate::door::{MachineReply, ProcessChange, Visitor};
 use crate::machine::{Machine, TaskEntry};
@@ -35,19 +43,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
 
-/// The longest time between rounds.
-const LONGEST: Duration = Duration::from_secs(2);
-/// Maximum time that processes may take to report loads.
-const ANSWERS: Duration = Duration::from_secs(1);
 /// Maximum number of moves at a time.
 const TOGETHER: usize = 16;
-/// Time after which a task is asked again that could not leave an evacuated process just then.
-const AGAIN: Duration = Duration::from_millis(50);
-/// Maximum number of such rounds for one command.
-const TRIES: u32 = 40;
-/// Number of rounds in which a machine that does not balance tries again to evacuate tasks that
-/// stay. The time before each is twice the last one.
-const RETRIES: u32 = 7;
 /// Maximum number of staying tasks that a reply names.
 const NAMED: usize = 100;
 
@@ -97,9 +94,10 @@ impl Node {
     #[cold]
     fn end_phase(&mut self) {
         match self.balancing.as_ref().map(|balancing| balancing.phase) {
+            Some(RoundPhase::Rests) => self.count_processors(),
             Some(RoundPhase::Waits) => self.begin_round(),
             Some(RoundPhase::Measures) => self.decide(),
-            Some(RoundPhase::Rests | RoundPhase::Moves) | None => {}
+            Some(RoundPhase::Moves) | None => {}
         }
     }
 
@@ -107,13 +105,10 @@ impl Node {
         self.link.as_ref().map_or(1, MachineLink::size)
     }
 
-    /// Lets the phase end at a time from now.
-    fn ends_in(&mut self, phase: RoundPhase, time: Duration) {
-        let when = Instant::now() + time;
-        if let Some(balancing) = &mut self.balancing {
-            (balancing.phase, balancing.next) = (phase, Some(when));
-            self.at(when, NOBODY);
-        }
+    /// Sets the timer for the end of the phase that has begun.
+    fn time_phase(&mut self) {
+        let timer = self.balancing.as_ref().and_then(|balancing| balancing.timer());
+        timer.into_iter().for_each(|when| self.at(when, NOBODY));
     }
 
     /// New tasks start only in processes in use.
@@ -124,47 +119,49 @@ impl Node {
         }
     }
 
+    /// In a machine that rests: begins a round if the number of processors has changed.
+    fn count_processors(&mut self) {
+        let size = self.size();
+        let Some(balancing) = &mut self.balancing else { return };
+        match balancing.counted(processors::processors(), size) {
+            ProcessorCount::Changed => self.begin_round(),
+            ProcessorCount::Same => balancing.rest_on(Instant::now(), size),
+        }
+    }
+
     fn begin_round(&mut self) {
         let size = self.size();
         let Some(balancing) = &mut self.balancing else { return };
         let Some(kind) = balancing.plan.balancer.filter(|_| balancing.again.is_none()) else {
             return self.decide();
         };
-        if balancing.plan.least < size
-            && let Some(count) = processors::processors()
-            && balancing.processors.replace(count) != Some(count)
-        {
-            balancing.number = count.clamp(balancing.plan.least, size);
+        if balancing.counts_processors(size) {
+            balancing.counted(processors::processors(), size);
         }
-        balancing.begin_measuring();
-        balancing.missing = (0..size).filter(|rank| !balancing.ended.contains(rank)).collect();
+        let round = balancing.measure(Instant::now(), size);
         self.change_used();
-        self.ends_in(RoundPhase::Measures, ANSWERS);
+        self.time_phase();
         let with_bytes = kind.wants_bytes();
-        self.tell_all(&ControlMessage::Measure { with_bytes });
-        self.measure(with_bytes);
+        self.tell_all(&ControlMessage::Measure { round, with_bytes });
+        self.measure(round, with_bytes);
     }
 
     /// Handles what a process has measured.
-    pub(super) fn measured_by(&mut self, from: Rank, loads: MeasuredLoads) {
+    pub(super) fn measured_by(&mut self, from: Rank, round: u64, loads: MeasuredLoads) {
         let (Some(balancing), Some(machine)) = (&mut self.balancing, &self.machine) else { return };
-        if balancing.phase != RoundPhase::Measures || !balancing.missing.remove(&from) {
-            return;
-        }
-        balancing.measured(loads, |tid| machine.rank(tid) == Some(from));
-        if balancing.missing.is_empty() {
-            self.decide();
+        let is_there = |tid| machine.rank(tid) == Some(from);
+        match balancing.report(from, round, loads, Instant::now(), is_there) {
+            LoadReport::Last => self.decide(),
+            LoadReport::Early => {}
+            LoadReport::Late => self.time_phase(),
         }
     }
 
     /// Handles that a process computes which was at rest.
     pub(super) fn woken(&mut self) {
         let Some(balancing) = &mut self.balancing else { return };
-        balancing.is_busy = true;
-        if balancing.phase == RoundPhase::Rests {
-            balancing.period = PERIOD;
-            self.ends_in(RoundPhase::Waits, PERIOD);
-        }
+        balancing.woken(Instant::now());
+        self.time_phase();
     }
 
     /// Plans the moves of this round, and begins them.
@@ -178,9 +175,7 @@ impl Node {
             Some(Spread::ByNumber) if is_blind => view.spread(),
             _ => view.plan(balancing.plan.balancer),
         };
-        (balancing.queue, balancing.moved) = (plan.into(), 0);
-        (balancing.spread, balancing.is_partial) = (spread, false);
-        (balancing.phase, balancing.next) = (RoundPhase::Moves, None);
+        balancing.begin_moves(plan, spread);
         self.ask_for_moves();
     }
 
@@ -196,12 +191,7 @@ impl Node {
                 self.move_task(MoveAsker::Balancer, tid, to);
             }
         }
-        let is_over = |balancing: &BalancingRounds| {
-            balancing.phase == RoundPhase::Moves
-                && balancing.open.is_empty()
-                && balancing.queue.is_empty()
-        };
-        if self.balancing.as_ref().is_some_and(|balancing| is_over(balancing)) {
+        if self.balancing.as_ref().is_some_and(|balancing| balancing.has_moved()) {
             self.end_round();
         }
     }
@@ -231,10 +221,7 @@ impl Node {
     /// Notes a move for any asker.
     pub(super) fn note_move(&mut self, tid: Tid, from: Rank, to: Rank, cost: MoveCost) {
         let Some(balancing) = &mut self.balancing else { return };
-        let moves = balancing.moves.entry(tid).or_default();
-        (moves.count, moves.pause) = (moves.count.saturating_add(1), cost.pause);
-        balancing.traffic.entry(from).or_default().1 += 1;
-        balancing.traffic.entry(to).or_default().0 += 1;
+        balancing.note_move(tid, from, to, cost.pause);
     }
 
     /// Forgets a task that has ended.
@@ -255,43 +242,27 @@ impl Node {
     }
 
     fn end_round(&mut self) {
+        let size = self.size();
         let Some(balancing) = &self.balancing else { return };
         let left = self.left();
         let soon = left.iter().any(|(tid, _)| is_transient(balancing.refusals.get(tid)));
-        let is_left = !left.is_empty();
-        let Some(balancing) = &mut self.balancing else { return };
-        let waits = !balancing.visitors.is_empty();
-        let is_soon = soon || balancing.is_partial || balancing.again.is_some();
-        if waits && is_soon && balancing.tries < TRIES {
-            balancing.tries += 1;
-            let spread = balancing.spread.unwrap_or(Spread::No);
-            balancing.again.get_or_insert(spread);
-            return self.ends_in(RoundPhase::Waits, AGAIN);
-        }
-        if waits {
-            balancing.tries = 0;
-            self.answer_visitors();
-        }
-        let Some(balancing) = &mut self.balancing else { return };
-        let gains = balancing.moved > 0;
-        let time = match balancing.plan.balancer {
-            Some(_) if !balancing.is_busy => None,
-            Some(_) if gains => Some(PERIOD),
-            Some(_) => Some((2 * balancing.period).min(LONGEST)),
-            None if is_left && balancing.tries < RETRIES => {
-                balancing.tries += 1;
-                Some(PERIOD * (1 << balancing.tries))
-            }
-            None => None,
+        let left = match (left.is_empty(), soon) {
+            (true, _) => LeftTasks::None,
+            (false, false) => LeftTasks::Some,
+            (false, true) => LeftTasks::Soon,
         };
-        balancing.period = time.unwrap_or(PERIOD);
-        match time {
-            Some(time) => self.ends_in(RoundPhase::Waits, time),
-            None => (balancing.phase, balancing.next) = (RoundPhase::Rests, None),
+        let Some(balancing) = &mut self.balancing else { return };
+        match balancing.end_round(left, Instant::now(), size) {
+            RoundEnd::Again => {}
+            RoundEnd::Answered => self.answer_visitors(),
         }
+        self.time_phase();
     }
 
     fn answer_visitors(&mut self) {
+        if self.balancing.as_ref().is_none_or(|balancing| balancing.visitors.is_empty()) {
+            return;
+        }
         let size = self.size();
         let stays = |(tid, entry): &(Tid, &TaskEntry)| StayingTask {
             tid: *tid,
@@ -373,11 +344,9 @@ impl Node {
     /// Handles the end of a process.
     pub(super) fn lose_process(&mut self, rank: Rank) {
         let Some(balancing) = &mut self.balancing else { return };
-        balancing.ended.insert(rank);
-        let is_last = balancing.missing.remove(&rank) && balancing.missing.is_empty();
-        let measures = balancing.phase == RoundPhase::Measures;
+        let report = balancing.lose(rank);
         self.change_used();
-        if is_last && measures {
+        if report == LoadReport::Last {
             self.decide();
         }
     }

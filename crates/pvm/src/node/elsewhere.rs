@@ -286,7 +286,7 @@ impl Node {
             }
             ControlMessage::Halt => self.halted = true,
             ControlMessage::Count { question } => self.tell_count(question),
-            ControlMessage::Measure { with_bytes } => self.measure(with_bytes),
+            ControlMessage::Measure { round, with_bytes } => self.measure(round, with_bytes),
             ControlMessage::Look { number } => {
                 let (time, tasks) = (own_time(), self.seen());
                 self.tell_first(ControlMessage::Seen { number, time, tasks })
@@ -316,7 +316,7 @@ impl Node {
                 }
             }
             ControlMessage::Seen { number, time, tasks } => self.seen_by(from, number, time, tasks),
-            ControlMessage::Measured { loads } => self.measured_by(from, loads),
+            ControlMessage::Measured { round, loads } => self.measured_by(from, round, loads),
             ControlMessage::Wakes => self.woken(),
             ControlMessage::Counted { question, count, tasks } => {
                 self.counted_by(from, question, count, tasks)

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 impl Node {
     /// Handles the first process's question: reports the loads since the last one.
-    pub(in crate::node) fn measure(&mut self, with_bytes: bool) {
+    pub(in crate::node) fn measure(&mut self, round: u64, with_bytes: bool) {
         if with_bytes && self.traffic.is_none() {
             self.traffic = Some(Box::default());
         }
@@ -51,7 +51,7 @@ impl Node {
         self.meter.before = after;
         self.meter.rests = loads.tasks.is_empty();
         loads.bytes = self.traffic.as_mut().map(|traffic| traffic.take()).unwrap_or_default();
-        self.tell_first(ControlMessage::Measured { loads });
+        self.tell_first(ControlMessage::Measured { round, loads });
     }
 
     /// Reports that a task computes, if this process was at rest.
