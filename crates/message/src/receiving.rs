@@ -40,14 +40,50 @@ impl Group {
     #[inline]
     pub fn receive<R>(&self, take: impl FnOnce(&Message<'_, '_>) -> R) -> Result<R, NothingThere> {
         let _busy = self.busy();
-        self.next(|arrived, inbound| {
-            let taken = take(&Message::new(inbound.from(), &arrived));
-            point(Point::MemberReads);
-            arrived.dispose();
-            self.0.taken.set(self.0.taken.get() + 1);
-            self.has_changed();
-            taken
-        })
+        self.next(|arrived, inbound| self.taken_by(take, arrived, inbound))
+    }
+
+    /// Takes the next message of member `from`, as [`receive`](Self::receive) takes that of any
+    /// member. The turn stays as it is.
+    ///
+    /// # Errors
+    /// [`NothingThere`], also if there is no such member.
+    pub fn receive_from<R>(
+        &self,
+        from: Rank,
+        take: impl FnOnce(&Message<'_, '_>) -> R,
+    ) -> Result<R, NothingThere> {
+        let _busy = self.busy();
+        self.attend_if_there_is_news();
+        let taken = receiving::next_of(&Driver(self), from, |arrived, inbound| {
+            self.taken_by(take, arrived, inbound)
+        });
+        taken.ok_or(NothingThere)
+    }
+
+    /// The members of which a message waits. All messages that were sent before this is called are
+    /// taken into account, as far as their senders' queues have been brought here.
+    pub fn waiting(&self) -> Vec<Rank> {
+        let _busy = self.busy();
+        self.attend_if_there_is_news();
+        let all = self.0.senders.all();
+        all.iter().filter(|inbound| inbound.waits()).map(|inbound| inbound.from()).collect()
+    }
+
+    /// Reads a message, and disposes of it.
+    #[inline]
+    fn taken_by<R>(
+        &self,
+        take: impl FnOnce(&Message<'_, '_>) -> R,
+        arrived: Arrived<'_, Mailbag>,
+        inbound: &Inbound,
+    ) -> R {
+        let taken = take(&Message::new(inbound.from(), &arrived));
+        point(Point::MemberReads);
+        arrived.dispose();
+        self.0.taken.set(self.0.taken.get() + 1);
+        self.has_changed();
+        taken
     }
 
     /// Reads the message that [`receive`](Self::receive) would take, and leaves it there.

@@ -119,6 +119,47 @@ fn all_to_all_is_taken_once_and_in_order() {
 }
 
 #[test]
+fn the_messages_of_one_member_are_taken_while_those_of_another_wait() {
+    let (all_sent, all_taken) = (Barrier::new(3), Barrier::new(3));
+    together(3, |joining| {
+        let mut handlers = Handlers::new();
+        let data = handlers.kind::<u64>("data");
+        let group = joining.join(handlers).unwrap();
+        if group.rank() > 0 {
+            (0..3).for_each(|number| group.send(0, data, &number).unwrap());
+            all_sent.wait();
+            all_taken.wait();
+            return;
+        }
+        all_sent.wait();
+        // The queues may still be on their way.
+        let mut waiting = group.waiting();
+        while waiting.len() < 2 {
+            assert!(group.wait(Some(GUARD)));
+            waiting = group.waiting();
+        }
+        waiting.sort_unstable();
+        assert_eq!(waiting, [1, 2]);
+        let of = |rank| group.receive_from(rank, |one| (one.from(), one.get(data)));
+        for number in 0..3 {
+            assert_eq!(of(2), Ok((2, Some(number))));
+        }
+        assert_eq!(
+            (of(2), of(0), of(9)),
+            (Err(NothingThere), Err(NothingThere), Err(NothingThere))
+        );
+        assert_eq!(group.waiting(), [1]);
+        assert_eq!(group.taken(), 3);
+        assert_eq!(group.receive(|one| (one.from(), one.get(data))), Ok((1, Some(0))));
+        all_taken.wait();
+        // The end of a member is noticed here, too, after its last message.
+        while group.event() != Some(Event::Ended { rank: 1 }) {
+            let _ = of(1);
+        }
+    });
+}
+
+#[test]
 fn a_receiver_that_looks_away_loses_nothing_and_gives_the_memory_back() {
     let all_sent = Barrier::new(2);
     together(2, |joining| {

@@ -11,6 +11,7 @@
 mod asking;
 mod balance;
 mod calls;
+mod causal;
 mod checkpoint;
 pub mod compiler;
 mod console;

@@ -32,7 +32,7 @@
 //! - Queues between two processes keep the order of messages, also of those about moves.
 //! - Each message has a Lamport time. The clock of a process is never behind a message that it has
 //!   taken. Causal order also needs that the cause of a message has arrived before it, and that a
-//!   process handles what has arrived in the order of the times.
+//!   process handles what has arrived in the order of the times (`causal.rs`).
 //! - The end of a process is reported after its last message was handled.
 //!
 //! # Process death

@@ -29,12 +29,13 @@ use self::outside::NodeUmask;
 use self::saving::state::NodeSaving;
 use crate::balance::meter::{LoadMeter, PairTraffic};
 use crate::balance::rounds::BalancingRounds;
+use crate::causal::CausalInbox;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
 use crate::output::OutputTarget;
 use crate::places::TaskPlaces;
 use crate::programs::Programs;
-use crate::remote::{ControlMessage, MachineLink, Stamped};
+use crate::remote::{ControlMessage, MachineLink, RemoteArrival};
 use crate::report::{crashed, report};
 use crate::services::Effect;
 use crate::shown::ShownTask;
@@ -129,8 +130,8 @@ pub(crate) struct Node {
     traffic: Option<Box<PairTraffic>>,
     /// Only in the first process of several.
     balancing: Option<Box<BalancingRounds>>,
-    /// Messages that arrived while there was no room to send. They are handled before all others.
-    backlog: VecDeque<Stamped>,
+    /// Messages of other processes that were taken, and wait for earlier ones.
+    arrivals: CausalInbox<RemoteArrival>,
     programs: Programs,
     /// Sizes of the tasks.
     sizes: TaskSizes,
@@ -197,7 +198,7 @@ impl Node {
             meter: LoadMeter::default(),
             traffic: None,
             balancing: None,
-            backlog: VecDeque::new(),
+            arrivals: CausalInbox::new(size),
             programs,
             sizes: TaskSizes::default(),
             machine,
@@ -251,6 +252,8 @@ impl Node {
             }
             match self.first() {
                 Some(index) => self.turn(index),
+                // Handles the messages that were taken, and does not wait for others.
+                None if !self.arrivals.is_empty() => {}
                 None if self.moving.is_busy() || self.saving.has_unsaved() => {}
                 None if self.link.is_none() && self.all_wait() => {
                     break Some(self.all_seen(self.seen(), &[]));

@@ -10,13 +10,15 @@
 //! task's last message arrives before the report of its end. Between pairs the order is as with
 //! PVM's daemon on one host: a message that was sent because of another one is handled after that
 //! one. For this, each message carries the time of a Lamport clock, which never is behind a message
-//! that has arrived. A process that takes one message takes all that have arrived, and handles them
-//! in the order of their times. The cause of a message always arrived before it.
+//! that has arrived. The cause of a message always arrived before it. A process that takes one
+//! message takes all that have arrived, and handles them in the order of their times. Of very many
+//! it takes a part, and keeps those whose causes may be left ([`causal`](crate::causal)).
 //!
 //! # Process death
 //! The first process (rank 0) keeps the state of the whole machine. When another process dies, its
 //! tasks have ended. When the first one dies, the others end.
 
+use crate::causal::{Queues, StampedMessage};
 use crate::holding::{HeldMessage, HoldMessage};
 use crate::moves::{MoveMessage, Refusal};
 use crate::output::Catcher;
@@ -105,6 +107,9 @@ pub(crate) enum ControlMessage {
     Measured { round: u64, loads: crate::balance::MeasuredLoads },
     /// To the first process: a task computes here, and none did before.
     Wakes,
+    /// To a process that holds back messages of the others: its Lamport time is to be later than
+    /// this message ([`causal`](crate::causal)).
+    Time,
     /// To the first process: another arena for blocks is needed soon.
     NeedsArena,
     /// The answer to [`NeedsArena`](Self::NeedsArena): the arena's number.
@@ -171,20 +176,16 @@ impl ControlMessage {
 }
 
 /// A message from another process, with its Lamport time.
-#[derive(Debug)]
-pub(crate) struct Stamped {
-    pub(crate) stamp: u64,
-    pub(crate) came: RemoteArrival,
-}
+pub(crate) type Stamped = StampedMessage<RemoteArrival>;
 
 /// The content of a [`Stamped`] message.
 #[derive(Debug)]
 pub(crate) enum RemoteArrival {
-    Message(Rank, TaskMessage),
+    Message(TaskMessage),
     /// Boxed, so that moving a task's message does not move space for this one.
-    Control(Rank, Box<ControlMessage>),
+    Control(Box<ControlMessage>),
     /// Something of a task that moves.
-    Packed(Rank, Box<(PackedHead, Vec<u8>)>),
+    Packed(Box<(PackedHead, Vec<u8>)>),
 }
 
 /// A task's message with its Lamport time, as the group carries it.
@@ -237,13 +238,14 @@ fn read_parcel(arrived: &Arrived<'_, '_>) -> Option<Stamped> {
     };
     let length = if block.is_some() { length } else { 0 };
     let message = TaskMessage { source, destination, tag, context, encoding, wait, block, length };
-    Some(Stamped { stamp, came: RemoteArrival::Message(arrived.from(), message) })
+    let item = RemoteArrival::Message(message);
+    Some(Stamped { stamp, from: arrived.from(), item })
 }
 
 fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
     let (stamp, bytes) = bytes.split_first_chunk()?;
-    let came = RemoteArrival::Control(from, Box::new(postcard::from_bytes(bytes).ok()?));
-    Some(Stamped { stamp: u64::from_ne_bytes(*stamp), came })
+    let item = RemoteArrival::Control(Box::new(postcard::from_bytes(bytes).ok()?));
+    Some(Stamped { stamp: u64::from_ne_bytes(*stamp), from, item })
 }
 
 fn read_packed(from: Rank, bytes: &[u8]) -> Option<Stamped> {
@@ -252,8 +254,8 @@ fn read_packed(from: Rank, bytes: &[u8]) -> Option<Stamped> {
     let mut contents = Vec::new();
     contents.try_reserve_exact(rest.len()).ok()?;
     contents.extend_from_slice(rest);
-    let came = RemoteArrival::Packed(from, Box::new((head, contents)));
-    Some(Stamped { stamp: u64::from_ne_bytes(*stamp), came })
+    let item = RemoteArrival::Packed(Box::new((head, contents)));
+    Some(Stamped { stamp: u64::from_ne_bytes(*stamp), from, item })
 }
 
 /// This process's membership in the group of its machine's processes.
@@ -266,7 +268,7 @@ pub(crate) struct MachineLink {
     stamp: Cell<u64>,
     /// Whether each process has a CPU to itself, as far as this process knows.
     is_alone: bool,
-    /// Processes that have ended, and that [`lost`](Self::lost) has not returned yet.
+    /// Processes that have ended, and that [`lost_if`](Self::lost_if) has not returned yet.
     lost: RefCell<VecDeque<Rank>>,
     /// Indexed by rank.
     counts: Box<[PeerCounts]>,
@@ -396,19 +398,20 @@ impl MachineLink {
     pub(crate) fn take(&self) -> Option<Stamped> {
         loop {
             // A malformed message is dropped: its sender does not follow the protocol.
-            if let Some((from, stamped)) = self
-                .group
-                .receive(|arrived| self.read(arrived).map(|read| (arrived.from(), read)))
-                .ok()?
-            {
-                if !matches!(&stamped.came, RemoteArrival::Control(_, control) if control.counts())
-                {
-                    count(&self.counts[from].heard);
-                }
-                self.stamp.set(self.stamp.get().max(stamped.stamp));
-                return Some(stamped);
+            if let Some(stamped) = self.group.receive(|arrived| self.read(arrived)).ok()? {
+                return Some(self.taken(stamped));
             }
         }
+    }
+
+    /// Notes a message that was taken.
+    #[inline]
+    fn taken(&self, stamped: Stamped) -> Stamped {
+        if !matches!(&stamped.item, RemoteArrival::Control(control) if control.counts()) {
+            count(&self.counts[stamped.from].heard);
+        }
+        self.stamp.set(self.stamp.get().max(stamped.stamp));
+        stamped
     }
 
     fn read(&self, arrived: &Arrived<'_, '_>) -> Option<Stamped> {
@@ -420,10 +423,16 @@ impl MachineLink {
         }
     }
 
-    /// A process that has ended.
-    pub(crate) fn lost(&self) -> Option<Rank> {
-        let before = self.lost.borrow_mut().pop_front();
-        before.or_else(|| self.ended())
+    /// A process that has ended, if `is_over` returns `true` for the first one. Otherwise it comes
+    /// at the next call.
+    pub(crate) fn lost_if(&self, is_over: impl FnOnce(Rank) -> bool) -> Option<Rank> {
+        let mut lost = self.lost.borrow_mut();
+        if lost.is_empty() {
+            lost.extend(self.ended());
+        }
+        let first = lost.front().copied().filter(|rank| is_over(*rank))?;
+        lost.pop_front();
+        Some(first)
     }
 
     fn ended(&self) -> Option<Rank> {
@@ -512,6 +521,25 @@ impl MachineLink {
         let rings = descriptor.clone();
         let notify = Arc::new(move || _ = rustix::io::write(&rings, &1_u64.to_ne_bytes()));
         Some(LinkDoorbell { descriptor, _announced: self.group.announce(notify).ok()? })
+    }
+}
+
+impl Queues<RemoteArrival> for MachineLink {
+    fn next(&self) -> Option<Stamped> {
+        self.next()
+    }
+
+    fn next_of(&self, from: Rank) -> Option<Stamped> {
+        loop {
+            let read = self.group.receive_from(from, |arrived| self.read(arrived));
+            if let Some(stamped) = read.ok()? {
+                return Some(self.taken(stamped));
+            }
+        }
+    }
+
+    fn waiting(&self) -> Vec<Rank> {
+        self.group.waiting()
     }
 }
 

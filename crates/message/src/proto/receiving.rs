@@ -184,6 +184,30 @@ pub fn next<R: Receiving, T>(
     None
 }
 
+/// Calls `with` on the next message of one sender. `None` if none of its messages waits. The driver
+/// has taken in all events before.
+pub fn next_of<R: Receiving, T>(
+    member: &R,
+    from: Rank,
+    with: impl FnOnce(Arrived<'_, R::Memory>, &SenderOf<R>) -> T,
+) -> Option<T> {
+    let sender = &member.senders().of(from)?;
+    let mut queue = sender.queue()?;
+    let done = match queue.peek() {
+        Ok(arrived) => arrived.map(|arrived| with(arrived, sender)),
+        Err(error) => {
+            drop(queue);
+            unreadable(member, sender, &error);
+            return None;
+        }
+    };
+    drop(queue);
+    if done.is_none() || sender.has_ended() {
+        nothing_there(member, sender);
+    }
+    done
+}
+
 /// Runs the handlers of the messages that wait, at most 64 of each sender. Returns their number.
 /// The driver has taken in all events before.
 #[inline]

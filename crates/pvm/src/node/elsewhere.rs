@@ -22,9 +22,6 @@ use upcall_ulp::arena::{self, ArenaNumber};
 const WAITS: i32 = 2;
 const RUNS: i32 = 4;
 
-/// Maximum number of messages that are taken and sorted at once.
-const FLOOD: usize = 4096;
-
 impl Node {
     /// Handles messages from other processes.
     #[inline]
@@ -42,53 +39,56 @@ impl Node {
         }
     }
 
-    /// Takes all messages before it handles any, so that they can be handled in the order in which
-    /// they were sent. Of more than [`FLOOD`] it takes a part, and the rest may be handled out of
-    /// order.
+    /// Takes messages before it handles any, so that each is handled after its cause
+    /// ([`causal`](crate::causal)).
     fn hear_all(&mut self, next: impl Fn(&MachineLink) -> Option<Stamped>) {
-        // The backlog arrived before anything that is taken now.
-        while !self.backlog.is_empty() {
-            let mut earlier = std::mem::take(&mut self.backlog);
-            earlier.make_contiguous().sort_by_key(|one| one.stamp);
-            earlier.into_iter().for_each(|one| self.came(one));
-        }
         let Some(link) = &self.link else { return };
-        if let Some(first) = next(link) {
-            match link.next() {
-                None => self.came(first),
-                Some(second) => {
-                    let mut all = vec![first, second];
-                    all.extend(std::iter::from_fn(|| link.next()).take(FLOOD));
-                    all.sort_by_key(|one| one.stamp);
-                    all.into_iter().for_each(|one| self.came(one));
+        if self.arrivals.is_empty() {
+            if let Some(first) = next(link) {
+                match link.next() {
+                    // Most messages come alone.
+                    None => self.came(first),
+                    Some(second) => {
+                        self.arrivals.add(first);
+                        self.arrivals.add(second);
+                        self.handle_arrivals();
+                    }
                 }
             }
+        } else {
+            self.handle_arrivals();
         }
-        while let Some(rank) = self.link.as_ref().and_then(|link| link.lost()) {
-            self.hear_the_last();
+        self.hear_of_lost();
+    }
+
+    /// Takes messages, and handles those all of whose causes are handled.
+    fn handle_arrivals(&mut self) {
+        let Some(link) = &self.link else { return };
+        let all = self.arrivals.hear(link);
+        let behind = self.arrivals.behind(link.time());
+        all.into_iter().for_each(|one| self.came(one));
+        behind.into_iter().for_each(|rank| self.tell(rank, ControlMessage::Time));
+    }
+
+    /// Handles the ends of processes, each after the last message of the process.
+    fn hear_of_lost(&mut self) {
+        while let Some(link) = &self.link
+            && let Some(rank) = link.lost_if(|rank| !self.arrivals.has_kept_of(rank))
+        {
             self.lost(rank);
         }
     }
 
-    /// Handles what has arrived, before the end of a process is handled that may have sent some of
-    /// it.
-    fn hear_the_last(&mut self) {
-        let link = self.link.iter();
-        let mut all = link.flat_map(|link| std::iter::from_fn(|| link.take())).collect::<Vec<_>>();
-        all.sort_by_key(|one| one.stamp);
-        all.into_iter().for_each(|one| self.came(one));
-    }
-
-    fn came(&mut self, Stamped { stamp, came }: Stamped) {
-        match came {
-            RemoteArrival::Message(from, message) => self.arrived(from, stamp, message),
-            RemoteArrival::Control(from, control) => {
+    fn came(&mut self, Stamped { stamp, from, item }: Stamped) {
+        match item {
+            RemoteArrival::Message(message) => self.arrived(from, stamp, message),
+            RemoteArrival::Control(control) => {
                 if let Some(tid) = errand_for(&control) {
                     self.errand_came(tid, stamp);
                 }
                 self.heard(from, *control);
             }
-            RemoteArrival::Packed(from, packed) => self.packed(from, packed.0, packed.1),
+            RemoteArrival::Packed(packed) => self.packed(from, packed.0, packed.1),
         }
     }
 
@@ -165,15 +165,14 @@ impl Node {
 
     /// Handles a failed send. Returns `true` if the caller is to try again.
     ///
-    /// Without room, the other process may itself wait for room here. So this takes the messages
-    /// that have arrived, to be handled later.
+    /// Without room, the other process may itself wait for room here. So this takes messages that
+    /// have arrived, to be handled later.
     fn makes_room(&mut self, error: &SendError, what: &str) -> bool {
         match error {
             // The end is also reported as an event.
             SendError::Ended { .. } => false,
             SendError::Full | SendError::Overflow { .. } | SendError::LowMemory { .. } => {
-                let link = self.link.iter();
-                self.backlog.extend(link.flat_map(|link| std::iter::from_fn(|| link.next())));
+                self.link.iter().for_each(|link| self.arrivals.take_some(link));
                 true
             }
             error => {
@@ -294,6 +293,7 @@ impl Node {
             ControlMessage::Arena { number } => {
                 ArenaNumber::take_this(number).into_iter().for_each(add_arena);
             }
+            ControlMessage::Time => {}
             control => self.heard_by_first(from, control),
         }
     }

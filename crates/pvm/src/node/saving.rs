@@ -78,7 +78,7 @@ impl Node {
 
     /// The messages so far, and whether all that has arrived was handled.
     fn quiet_count(&self) -> crate::remote::Count {
-        let is_quiet = self.backlog.is_empty() && self.moving.is_quiet();
+        let is_quiet = self.arrivals.is_empty() && self.moving.is_quiet();
         self.link.as_ref().map_or_else(
             || crate::remote::Count { all_wait: is_quiet, ..Default::default() },
             |link| link.count(is_quiet),

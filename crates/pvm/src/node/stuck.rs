@@ -82,7 +82,7 @@ impl Node {
         self.timers.is_empty()
             && self.awaiting.is_empty()
             && self.aside_calls == 0
-            && self.backlog.is_empty()
+            && self.arrivals.is_empty()
             && self.moving.is_quiet()
             && !self.saving.is_at_work()
             && !self.is_open()
