@@ -162,9 +162,12 @@ impl<M: Clone, E> Moves<M, E> {
         self.run_own(effects);
     }
 
-    /// Aborts a task's move, unless it is settled.
+    /// Aborts a task's move, unless it is settled, and drops the request that waits for its end.
     pub fn cancel(&mut self, tid: Tid, effects: &mut Vec<MoveEffect<M, E>>) {
-        self.decide(effects, |first, peers, out| first.abort(tid, NotMoved::Cancelled, peers, out));
+        self.decide(effects, |first, peers, out| {
+            first.drop_next(tid, NotMoved::Cancelled, out);
+            first.abort(tid, NotMoved::Cancelled, peers, out);
+        });
         self.run_own(effects);
     }
 
@@ -179,6 +182,7 @@ impl<M: Clone, E> Moves<M, E> {
     /// The same for an errand that ends the task. A move that is not settled is aborted first.
     pub fn kill(&mut self, tid: Tid, errand: E, effects: &mut Vec<MoveEffect<M, E>>) {
         self.decide(effects, |first, peers, out| {
+            first.drop_next(tid, NotMoved::Killed, out);
             first.abort(tid, NotMoved::Killed, peers, out);
             first.errand(tid, errand, peers, out);
         });
@@ -522,7 +526,7 @@ fn handle_first<M, E>(
             first.refused((from, tid, epoch, why), peers, out);
         }
         MoveMessage::Full { tid, epoch } => first.full((tid, epoch), peers, out),
-        MoveMessage::Over { tid, epoch } => first.over((from, tid, epoch), out),
+        MoveMessage::Over { tid, epoch } => first.over((from, tid, epoch), peers, out),
         _ => {}
     }
 }

@@ -50,6 +50,15 @@ enum MovePhase {
     Settled { moved: bool },
 }
 
+/// A request that waits until the last move, which was aborted, is over.
+#[derive(Clone, Copy, Debug)]
+struct NextMove {
+    asker: u64,
+    to: Rank,
+    /// The time of the abort.
+    ends: Duration,
+}
+
 #[derive(Debug)]
 struct OpenMove<E> {
     asker: u64,
@@ -60,6 +69,18 @@ struct OpenMove<E> {
     ends: Option<Duration>,
     phase: MovePhase,
     errands: Vec<E>,
+    next: Option<NextMove>,
+}
+
+impl<E> OpenMove<E> {
+    /// The time at which the move, or the request that waits for its end, is aborted. `None`: there
+    /// is none.
+    fn end(&self) -> Option<Duration> {
+        match self.phase {
+            MovePhase::Settled { .. } => self.next.map(|next| next.ends),
+            _ => Some(self.ends.unwrap_or_default()),
+        }
+    }
 }
 
 /// The tasks and moves of a machine.
@@ -96,11 +117,11 @@ impl<E> Deciding<E> {
 
     /// The time at which the first move is aborted.
     pub(super) fn next_end(&self) -> Option<Duration> {
-        let unsettled = |open: &&OpenMove<E>| !matches!(open.phase, MovePhase::Settled { .. });
-        self.open.values().filter(unsettled).map(|open| open.ends.unwrap_or_default()).min()
+        self.open.values().filter_map(OpenMove::end).min()
     }
 
-    /// Begins a move.
+    /// Begins a move. If the task's last move was aborted, and is not over, the next one waits for
+    /// that: its asker has the answer already, and cannot know when the move is over.
     ///
     /// # Errors
     /// If the move cannot begin.
@@ -115,8 +136,10 @@ impl<E> Deciding<E> {
         if to >= peers.size || peers.lost.contains(to) {
             return Err(NotMoved::NoProcess);
         }
-        if self.open.contains_key(&tid) {
-            return Err(NotMoved::UnderWay);
+        if let Some(open) = self.open.get_mut(&tid) {
+            let waits = open.phase == MovePhase::Settled { moved: false } && open.next.is_none();
+            open.next = if waits { Some(NextMove { asker, to, ends }) } else { open.next };
+            return if waits { Ok(()) } else { Err(NotMoved::UnderWay) };
         }
         if task.rank == to {
             return Err(NotMoved::Here);
@@ -128,8 +151,8 @@ impl<E> Deciding<E> {
         task.has_been_asked = true;
         let (from, epoch) = (task.rank, self.last);
         let (phase, errands) = (MovePhase::Asked, Vec::new());
-        let ends = Some(ends);
-        self.open.insert(tid, OpenMove { asker, from, to, epoch, ends, phase, errands });
+        let (ends, next) = (Some(ends), None);
+        self.open.insert(tid, OpenMove { asker, from, to, epoch, ends, phase, errands, next });
         out.tell(from, MoveMessage::Move { tid, epoch, to });
         Ok(())
     }
@@ -241,6 +264,7 @@ impl<E> Deciding<E> {
     pub(super) fn over<M>(
         &mut self,
         (from, tid, epoch): (Rank, Tid, u64),
+        peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) {
         let Some(open) = self.current(tid, epoch) else { return };
@@ -251,7 +275,21 @@ impl<E> Deciding<E> {
         if moved {
             out.push(MoveEffect::Report { asker: open.asker, tid, result: Ok(from) });
         }
-        self.open.remove(&tid);
+        let Some(OpenMove { next: Some(NextMove { asker, to, ends }), .. }) =
+            self.open.remove(&tid)
+        else {
+            return;
+        };
+        if let Err(why) = self.request((asker, tid, to), ends, peers, out) {
+            out.push(MoveEffect::Report { asker, tid, result: Err(why) });
+        }
+    }
+
+    /// Drops the request that waits for the end of a task's last move.
+    pub(super) fn drop_next<M>(&mut self, tid: Tid, why: NotMoved, out: &mut RoleOutput<'_, M, E>) {
+        if let Some(next) = self.open.get_mut(&tid).and_then(|open| open.next.take()) {
+            out.push(MoveEffect::Report { asker: next.asker, tid, result: Err(why) });
+        }
     }
 
     /// Passes an errand on, or lets it wait for the decision.
@@ -281,6 +319,7 @@ impl<E> Deciding<E> {
     /// drop them.
     pub(super) fn ended<M>(&mut self, tid: Tid, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
         let Some(task) = self.tasks.remove(&tid) else { return };
+        self.drop_next(tid, NotMoved::Ended, out);
         let open = self.open.remove(&tid);
         if let Some(OpenMove { asker, phase, .. }) = &open
             && *phase != (MovePhase::Settled { moved: false })
@@ -318,9 +357,13 @@ impl<E> Deciding<E> {
         peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) {
-        let is_late = |open: &mut OpenMove<E>| *open.ends.get_or_insert(now + within) <= now;
+        let is_late = |open: &mut OpenMove<E>| {
+            open.ends.get_or_insert(now + within);
+            open.end().is_some_and(|end| end <= now)
+        };
         let late = self.open.iter_mut().filter_map(|(tid, open)| is_late(open).then_some(*tid));
         for tid in late.collect::<Vec<_>>() {
+            self.drop_next(tid, NotMoved::TimedOut, out);
             self.abort(tid, NotMoved::TimedOut, peers, out);
         }
     }

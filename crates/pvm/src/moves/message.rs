@@ -166,7 +166,7 @@ pub enum NotMoved {
     NoProcess,
     /// The task is in that process already.
     Here,
-    /// The task is being moved, or its last move is not over yet.
+    /// The task is being moved, or another request waits for the end of its last move.
     UnderWay,
     /// The maximum number of tasks are being moved.
     TooMany,

@@ -121,6 +121,58 @@ fn a_pinned_task_stays() {
     machine.assert_quiet(T, TaskPlace::In(1));
 }
 
+/// A machine whose first request was refused, and whose process 1 does not know that yet. Another
+/// request waits for the end of that move.
+fn refused_and_asked_again() -> TestMachine {
+    let mut machine = TestMachine::new(3);
+    machine.all[1].pin = Some(Pin::Children);
+    machine.ask(1, T, 2);
+    while machine.reports.is_empty() {
+        assert!(machine.step());
+    }
+    machine.all[1].pin = None;
+    assert_eq!(machine.all[0].moves.open(), 1);
+    machine.ask(2, T, 2);
+    assert_eq!(machine.reports, [(1, Err(NotMoved::Pinned(Pin::Children)))]);
+    machine
+}
+
+#[test]
+fn a_request_after_a_refusal_waits_until_that_move_is_over() {
+    let mut machine = refused_and_asked_again();
+    machine.ask(3, T, 0);
+    assert_eq!(machine.reports[1..], [(3, Err(NotMoved::UnderWay))]);
+    machine.run();
+    assert_eq!(machine.reports[2..], [(2, Ok(2))]);
+    machine.assert_quiet(T, TaskPlace::In(2));
+}
+
+#[test]
+fn a_request_that_waits_for_the_end_of_a_move_gets_one_report_whatever_ends_it() {
+    let late = NOW + Duration::from_secs(5);
+    type Ends = fn(&mut TestMachine);
+    let ends: [(NotMoved, Ends); 5] = [
+        (NotMoved::Cancelled, |machine| machine.at(0, |moves, out| moves.cancel(T, out))),
+        (NotMoved::Killed, |machine| machine.at(0, |moves, out| moves.kill(T, "end", out))),
+        (NotMoved::Ended, |machine| machine.at(0, |moves, out| moves.ended(T, out))),
+        (NotMoved::TimedOut, |machine| {
+            let next = machine.all[0].moves.next_end().unwrap();
+            machine.at(0, |moves, out| moves.tick(next - Duration::from_nanos(1), out));
+            assert_eq!(machine.reports.len(), 1);
+            machine.at(0, |moves, out| moves.tick(next, out));
+        }),
+        (NotMoved::Lost, |machine| _ = machine.lose(2)),
+    ];
+    assert_eq!(refused_and_asked_again().all[0].moves.next_end(), Some(late));
+    for (why, end) in ends {
+        let mut machine = refused_and_asked_again();
+        end(&mut machine);
+        machine.run();
+        assert_eq!(machine.reports[1..], [(2, Err(why))], "{why}");
+        assert_eq!(machine.all[0].moves.next_end(), None);
+    }
+}
+
 #[test]
 fn a_process_can_refuse_a_task() {
     for why in [Refusal::Memory, Refusal::Program, Refusal::Descriptors] {
