@@ -83,7 +83,7 @@ int upvm_buffer_new(int encoding)
     struct upvm_buffer *buffer = at(number);
     /* The array of places is kept. */
     buffer->data = 0, buffer->length = buffer->capacity = buffer->cursor = 0, buffer->handle = 0,
-        buffer->used = 1;
+        buffer->used = UPVM_USED;
     buffer->encoding = encoding, buffer->source = buffer->tag = 0, buffer->context = upvm_context;
     buffer->place_count = buffer->wait = buffer->destination = buffer->crc = buffer->next = 0;
     return number;
@@ -130,8 +130,14 @@ void upvm_buffer_free(int number)
     struct upvm_buffer *buffer = upvm_buffer(number);
     if (!buffer)
         return;
+    if (buffer->used == UPVM_QUEUED)
+        upvm_unqueue(number);
+    if (number == upvm_sends)
+        upvm_sends = 0;
+    if (number == upvm_receives)
+        upvm_receives = 0;
     upvm_give_back(buffer);
-    buffer->used = 0;
+    buffer->used = UPVM_FREE;
     buffer->next = upvm_hot.unused;
     upvm_hot.unused = number;
 }

@@ -33,12 +33,16 @@ struct upvm_place {
 #define UPVM_ANY_CONTEXT (-1)
 #define UPVM_AT_ONCE (-2L)
 
+/* States of a buffer. A queued one holds a message that waits in the library: pvm_probe gives its
+ * number away before the message is received. */
+enum upvm_use { UPVM_FREE, UPVM_USED, UPVM_QUEUED };
+
 /* A message buffer: `length` bytes of data, unpacked from `cursor` on. The first cache line has
  * what each message needs. */
 struct upvm_buffer {
     char *data; /* the block's bytes; 0: no block */
     size_t length, capacity, cursor;
-    uint32_t handle : 24, used : 8; /* the block's handle at the host */
+    uint32_t handle : 24, used : 8; /* the block's handle at the host; an upvm_use */
     int destination;
     int encoding, source, tag, context;
     int place_count;
@@ -124,8 +128,12 @@ static inline struct upvm_buffer *upvm_buffer(int number)
 /* Allocates a buffer without a block. Returns its number, or PvmNoMem. */
 int upvm_buffer_new(int encoding);
 
-/* Frees the buffer and gives its block back. */
+/* Frees the buffer and gives its block back. It is active no longer, and a message that waits in it
+ * is lost. */
 void upvm_buffer_free(int number);
+
+/* Takes a message out of the list of those that wait here. */
+void upvm_unqueue(int number);
 
 /* Makes `to` hold the block of `from`. Nothing is copied. */
 int upvm_buffer_share(struct upvm_buffer *to, const struct upvm_buffer *from);

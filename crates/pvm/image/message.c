@@ -56,6 +56,11 @@ int pvm_mkbuf(int encoding)
 int upvm_own_initsend(int encoding)
 {
     struct upvm_buffer *buffer = upvm_buffer(upvm_sends);
+    /* A message that was probed would wait on, empty. */
+    if (buffer && buffer->used == UPVM_QUEUED && is_encoding(encoding)) {
+        upvm_buffer_free(upvm_sends);
+        buffer = 0;
+    }
     if (!buffer || !is_encoding(encoding)) {
         int number = pvm_mkbuf(encoding);
         if (number < 0)
@@ -79,10 +84,6 @@ int pvm_freebuf(int number)
     int code = number ? checked(number) : PvmOk;
     if (code < 0)
         return upvm_done("pvm_freebuf", code);
-    if (number == upvm_sends)
-        upvm_sends = 0;
-    if (number == upvm_receives)
-        upvm_receives = 0;
     upvm_buffer_free(number);
     return PvmOk;
 }

@@ -27,6 +27,9 @@ static int handler_last = 9;
 
 int (*upvm_look)(struct upvm_buffer *buffer);
 
+/* Number of messages that have left the list, modulo 2^32. */
+static unsigned unqueued;
+
 static int taken(int number, int from, int tag, int context, long came);
 
 /* Contexts below 0 are the library's own. */
@@ -66,7 +69,8 @@ static int taken(int number, int from, int tag, int context, long came)
     return number;
 }
 
-/* The interrupted function must not see the handler's changes to the active buffers. */
+/* The interrupted function must not see the handler's changes to the active buffers. As in PVM, the
+ * buffers that the handler leaves active are freed, and all others are the program's. */
 static void handle(struct handler *handler, int number)
 {
     int sends = upvm_sends, receives = upvm_receives;
@@ -76,7 +80,10 @@ static void handle(struct handler *handler, int number)
     handler->function(number);
     handling = 0;
     upvm_looks_changed();
-    upvm_sends = sends, upvm_receives = receives;
+    upvm_buffer_free(upvm_sends);
+    upvm_buffer_free(upvm_receives);
+    upvm_sends = upvm_buffer(sends) ? sends : 0;
+    upvm_receives = upvm_buffer(receives) ? receives : 0;
 }
 
 /* Returns 1 if `upvm_look` or a handler has consumed the message. */
@@ -94,7 +101,6 @@ static int looked_at(int number)
             (handler.context != -1 && handler.context != buffer->context))
             continue;
         handle(&handler, number);
-        upvm_buffer_free(number);
         return 1;
     }
     return 0;
@@ -103,6 +109,7 @@ static int looked_at(int number)
 static void keep(int number)
 {
     upvm_buffer(number)->next = 0;
+    upvm_buffer(number)->used = UPVM_QUEUED;
     if (tail)
         upvm_buffer(tail)->next = number;
     else
@@ -110,8 +117,11 @@ static void keep(int number)
     tail = number;
 }
 
-static void unlink_after(int before, int number)
+void upvm_unqueue(int number)
 {
+    int before = 0;
+    for (int one = head; one != number; one = upvm_buffer(one)->next)
+        before = one;
     int next = upvm_buffer(number)->next;
     if (before)
         upvm_buffer(before)->next = next;
@@ -119,30 +129,43 @@ static void unlink_after(int before, int number)
         head = next;
     if (tail == number)
         tail = before;
+    upvm_buffer(number)->used = UPVM_USED;
+    unqueued++;
+}
+
+/* How well the message matches: 0 not at all, 1 so well that the search is over. Below 0 it is an
+ * error of the program's matching function. */
+static int rank(int number, int from, int tag, int context)
+{
+    const struct upvm_buffer *buffer = upvm_buffer(number);
+    if (matcher && context >= 0)
+        return buffer->context < 0 ? 0 : matcher(number, from, tag);
+    return fits(buffer, from, tag, context);
 }
 
 /* Finds a message among those that wait here. Returns its number, 0 if none matches, or the error
  * of the program's matching function. */
 static int find(int from, int tag, int context, int take_it)
 {
-    int best = 0, before_best = 0, rank = 0;
-    for (int number = head, before = 0; number;
-         before = number, number = upvm_buffer(number)->next) {
-        struct upvm_buffer *buffer = upvm_buffer(number);
-        int found;
-        if (matcher && context >= 0)
-            found = buffer->context < 0 ? 0 : matcher(number, from, tag);
-        else
-            found = fits(buffer, from, tag, context);
+    int best = 0, its_rank = 0;
+    for (int number = head; number;) {
+        unsigned before = unqueued;
+        int found = rank(number, from, tag, context);
         if (found < 0)
             return found;
-        if (found > rank)
-            best = number, before_best = before, rank = found;
+        /* The matching function has freed or received a message, perhaps this one. */
+        if (unqueued != before) {
+            best = its_rank = 0, number = head;
+            continue;
+        }
+        if (found > its_rank)
+            best = number, its_rank = found;
         if (found == 1)
             break;
+        number = upvm_buffer(number)->next;
     }
     if (best && take_it)
-        unlink_after(before_best, best);
+        upvm_unqueue(best);
     return best;
 }
 
@@ -209,6 +232,9 @@ static int activated(const char *function, int number)
 {
     if (number > 0)
         upvm_receives = number;
+    /* The program has probed this message, and packed into it. */
+    if (number == upvm_sends)
+        upvm_sends = 0;
     return number >= 0 ? number : upvm_done(function, number);
 }
 
@@ -222,6 +248,10 @@ static int received(const char *function, int from, int tag, long microseconds)
         /* The old buffer's number is reused, because that buffer is freed anyway. */
         return activated(function, take(upvm_receives, from, tag, upvm_context, microseconds));
     }
+    /* As in PVM, a message that was probed and unpacked by pvm_setrbuf is not received again. */
+    struct upvm_buffer *old = upvm_buffer(upvm_receives);
+    if (old && old->used == UPVM_QUEUED)
+        upvm_buffer_free(upvm_receives);
     int number = slowly(from, tag, upvm_context, microseconds, 1);
     if (number > 0)
         upvm_buffer_free(upvm_receives);

@@ -31,8 +31,8 @@ unsigned upvm_shared_version(void)
 int upvm_shared_initsend(int encoding)
 {
     struct upvm_buffer *buffer = at_hand(upvm_sends);
-    if (UNUSUAL(!buffer->used || (unsigned)encoding > PvmDataInPlace || !upvm_hot.self ||
-                !has_room_for_a_letter()))
+    if (UNUSUAL(buffer->used != UPVM_USED || (unsigned)encoding > PvmDataInPlace ||
+                !upvm_hot.self || !has_room_for_a_letter()))
         return upvm_hot.own->initsend(encoding);
     upvm_buffer_clear(buffer);
     upvm_begin_buffer(buffer, encoding);
