@@ -73,6 +73,15 @@ fn who_waits_stops_nobody() {
 }
 
 #[test]
+fn who_waits_for_children_gets_no_others() {
+    let program = compile("family");
+    for (processes, args) in [(1, &[][..]), (2, &["moves"])] {
+        let said = well(processes, 2, &program, args);
+        assert!(said.contains("done\n"), "in {processes}: {said}");
+    }
+}
+
+#[test]
 fn each_has_its_own_signals() {
     let program = compile("signals");
     for processes in [1, 3] {

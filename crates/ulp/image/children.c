@@ -107,71 +107,113 @@ static void forget(pid_t child)
     report();
 }
 
-/* Looks for a child that has ended, among all or one. Returns 0 if there is none yet. */
-static long ended(pid_t which, int *status, int options, struct rusage *used)
+/* A wait for children: which ones, as for waitid(2), and where the answer goes. */
+struct wait {
+    idtype_t kind;
+    pid_t which;
+    int options;
+    int *status;      /* for wait4(2) */
+    siginfo_t *about; /* for waitid(2); 0: it is the other */
+    struct rusage *used;
+};
+
+typedef long makes_call(long number, long a, long b, long c, long d, long e, long f);
+
+/* Interval between two looks at children of which no descriptor reports what is awaited, in
+ * nanoseconds. */
+#define LOOKS 10000000
+
+/* Whether a stop or a continuation also ends the wait. WUNTRACED is WSTOPPED. */
+static int is_for_stops(const struct wait *wait)
 {
-    if (which != -1)
-        return upvm_call(SYS_wait4, which, (long)status, options | WNOHANG, (long)used);
-    for (int one = 0; one < count; one++) {
-        long done = upvm_call(SYS_wait4, children[one], (long)status, options | WNOHANG,
-                              (long)used);
-        if (done > 0)
-            return done;
-        if (done == -ECHILD)
-            children[one--] = children[--count];
-    }
-    report();
-    return count ? 0 : -ECHILD;
+    return wait->options & (WSTOPPED | WCONTINUED);
 }
 
-/* Waits until a child, or any child, ends, which makes its descriptor ready. */
-static long until_ended(pid_t which)
+static int is_wanted(const struct wait *wait, pid_t child)
 {
-    int many = which == -1 ? count : 1;
-    struct pollfd all[many];
-    long result = 0;
-    int open = 0;
-    for (; open < many; open++) {
-        result = upvm_hold(
-            upvm_call(SYS_pidfd_open, which == -1 ? children[open] : which, 0, 0, 0));
-        if (result < 0)
-            break;
-        all[open] = (struct pollfd){result, POLLIN, 0};
+    switch (wait->kind) {
+    case P_PID: return child == wait->which;
+    case P_PGID: return upvm_call(SYS_getpgid, child, 0, 0, 0) == wait->which;
+    default: return 1;
     }
-    if (result >= 0)
-        result = upvm_poll_real(all, open, -1);
+}
+
+/* Asks the kernel about a child. Returns its number, 0 if there is nothing to report, or an
+ * error. */
+static long asked(struct wait *wait, pid_t child, int options, makes_call *call)
+{
+    if (!wait->about)
+        return call(SYS_wait4, child, (long)wait->status, options, (long)wait->used, 0, 0);
+    long done =
+        call(SYS_waitid, P_PID, child, (long)wait->about, options, (long)wait->used, 0);
+    return done < 0 ? done : wait->about->si_pid;
+}
+
+/* Asks about each child that is wanted. Returns 0 if none has ended yet. */
+static long ended(struct wait *wait)
+{
+    int wanted = 0;
+    for (int one = 0; one < count; one++) {
+        if (!is_wanted(wait, children[one]))
+            continue;
+        long done = asked(wait, children[one], wait->options | WNOHANG, upvm_call6);
+        if (done == -ECHILD)
+            children[one--] = children[--count];
+        else if (done)
+            return done;
+        else
+            wanted++;
+    }
+    report();
+    return wanted ? 0 : -ECHILD;
+}
+
+/* Waits until a child that is wanted ends, which makes its descriptor ready, or until it is time to
+ * look again. Returns -EINTR if handlers have run. */
+static long until_ended(const struct wait *wait)
+{
+    struct pollfd all[count];
+    long least = is_for_stops(wait) ? LOOKS : -1;
+    int open = 0;
+    for (int one = 0; one < count; one++) {
+        if (!is_wanted(wait, children[one]))
+            continue;
+        long child = upvm_hold(upvm_call(SYS_pidfd_open, children[one], 0, 0, 0));
+        if (child < 0)
+            least = LOOKS;
+        else
+            all[open++] = (struct pollfd){child, POLLIN, 0};
+    }
+    long result = upvm_poll_real(all, open, least);
     while (open)
         upvm_let_go(all[--open].fd);
     return result;
 }
 
-static long waited(pid_t which, int *status, int options, struct rusage *used)
+/* Waits for this program's own children, and never for those of other tasks. Returns the child's
+ * number, 0 (WNOHANG), or an error. */
+static long waited(struct wait *wait)
 {
-    /* A wait for the group is a wait for this program's own children, not for those of other tasks.
-     * A wait for any child does not report stops. */
-    if (which == 0 || which == -1)
-        which = -1, options &= WNOHANG;
-    /* Only the kernel knows about other groups and stopped children. */
-    if (which < -1 || options & ~WNOHANG)
-        return upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0);
     for (;;) {
-        long done = ended(which, status, options, used);
-        if (done > 0)
-            forget(done);
+        long done = ended(wait);
         if (done)
             return done;
-        if (options & WNOHANG) {
+        if (wait->options & WNOHANG) {
             upvm_pause();
             return 0;
         }
-        done = until_ended(which);
-        if (done == -ESRCH)
-            continue;
-        if (done < 0 && done != -EINTR)
-            return upvm_aside_again(SYS_wait4, which, (long)status, options, (long)used, 0, 0);
+        if (wait->kind == P_PID && is_for_stops(wait))
+            return asked(wait, wait->which, wait->options, upvm_aside_again);
+        done = until_ended(wait);
         if (done < 0 && !upvm_again(done))
             return done;
     }
+}
+
+/* A wait for a process group: 0 is this program's own one. */
+static pid_t group(pid_t which)
+{
+    return which ? which : upvm_call(SYS_getpgid, 0, 0, 0, 0);
 }
 
 pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
@@ -180,10 +222,17 @@ pid_t wait4(pid_t which, int *status, int options, struct rusage *used)
         return upvm_returns(upvm_call(SYS_wait4, which, (long)status, options, (long)used));
     struct rusage its;
     int its_status = 0;
-    long done = waited(which, &its_status, options, &its);
+    struct wait wait = {.kind = P_ALL, .options = options, .status = &its_status, .used = &its};
+    if (which > 0)
+        wait.kind = P_PID, wait.which = which;
+    else if (which != -1)
+        wait.kind = P_PGID, wait.which = group(-(unsigned)which);
+    long done = waited(&wait);
     if (done > 0) {
-        if (WIFEXITED(its_status) || WIFSIGNALED(its_status))
+        if (WIFEXITED(its_status) || WIFSIGNALED(its_status)) {
+            forget(done);
             upvm_child_used(&its);
+        }
         if (status)
             *status = its_status;
         if (used)
@@ -215,15 +264,25 @@ int waitid(idtype_t kind, id_t which, siginfo_t *about, int options)
     siginfo_t its_end = {0};
     if (!about)
         about = &its_end;
-    long end = (long)about, used = (long)&its;
-    long done = !upvm_table() || options & WNOHANG
-                    ? upvm_call6(SYS_waitid, kind, which, end, options, used, 0)
-                    : upvm_aside_again(SYS_waitid, kind, which, end, options, used, 0);
+    /* The kernel also answers a wait that is not possible. */
+    int is_own = upvm_is_virtual() && (kind == P_ALL || kind == P_PID || kind == P_PGID) &&
+                 options & (WEXITED | WSTOPPED | WCONTINUED);
+    struct wait wait = {.kind = kind, .options = options, .about = about, .used = &its};
+    wait.which = kind == P_PGID ? group(which) : (pid_t)which;
+    long done;
+    if (is_own)
+        done = waited(&wait);
+    else if (!upvm_table() || options & WNOHANG)
+        done = upvm_call6(SYS_waitid, kind, which, (long)about, options, (long)&its, 0);
+    else
+        done = upvm_aside_again(SYS_waitid, kind, which, (long)about, options, (long)&its, 0);
     int ended = about->si_code == CLD_EXITED || about->si_code == CLD_KILLED ||
                 about->si_code == CLD_DUMPED;
-    if (!done && about->si_pid > 0 && ended && !(options & WNOWAIT))
+    if (done >= 0 && about->si_pid > 0 && ended && !(options & WNOWAIT)) {
+        forget(about->si_pid);
         upvm_child_used(&its);
-    return upvm_returns(done);
+    }
+    return upvm_returns(done < 0 ? done : 0);
 }
 
 UPVM_ALSO(posix_spawn, __posix_spawn);
