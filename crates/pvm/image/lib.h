@@ -15,6 +15,7 @@
 #ifndef UPVM_LIB_H
 #define UPVM_LIB_H
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -134,6 +135,13 @@ void upvm_buffer_free(int number);
 
 /* Takes a message out of the list of those that wait here. */
 void upvm_unqueue(int number);
+
+/* A message's length for PVM's functions, which have only an int for it. INT_MAX says that the
+ * message has that many bytes or more. */
+static inline int upvm_length(const struct upvm_buffer *buffer)
+{
+    return buffer->length < INT_MAX ? (int)buffer->length : INT_MAX;
+}
 
 /* Makes `to` hold the block of `from`. Nothing is copied. */
 int upvm_buffer_share(struct upvm_buffer *to, const struct upvm_buffer *from);

@@ -125,10 +125,17 @@ int pvm_setrbuf(int number)
     return activated("pvm_setrbuf", number, &upvm_receives, &upvm_sends);
 }
 
+/* Returns PvmOverflow if the message is too long for an int. Such a message can be sent, received
+ * and unpacked like any other. */
+static int length_known(const struct upvm_buffer *buffer)
+{
+    return buffer->length > INT_MAX ? PvmOverflow : PvmOk;
+}
+
 static struct pvmminfo header(const struct upvm_buffer *buffer)
 {
     return (struct pvmminfo){
-        .len = buffer->length, .ctx = buffer->context, .tag = buffer->tag, .wid = buffer->wait,
+        .len = upvm_length(buffer), .ctx = buffer->context, .tag = buffer->tag, .wid = buffer->wait,
         .enc = signature(buffer), .crc = buffer->crc, .src = buffer->source,
         .dst = buffer->destination,
     };
@@ -147,12 +154,12 @@ int pvm_bufinfo(int number, int *bytes, int *tag, int *source)
         return upvm_done("pvm_bufinfo", code);
     struct upvm_buffer *buffer = upvm_buffer(number);
     if (bytes)
-        *bytes = buffer->length;
+        *bytes = upvm_length(buffer);
     if (tag)
         *tag = buffer->tag;
     if (source)
         *source = buffer->source;
-    return PvmOk;
+    return bytes ? upvm_done("pvm_bufinfo", length_known(buffer)) : PvmOk;
 }
 
 int pvm_getminfo(int number, struct pvmminfo *info)
@@ -161,7 +168,7 @@ int pvm_getminfo(int number, struct pvmminfo *info)
     if (code < 0)
         return upvm_done("pvm_getminfo", code);
     *info = header(upvm_buffer(number));
-    return PvmOk;
+    return upvm_done("pvm_getminfo", length_known(upvm_buffer(number)));
 }
 
 int pvm_setminfo(int number, struct pvmminfo *info)
@@ -211,6 +218,8 @@ int pvm_pkmesg(int number)
     if (code < 0)
         return code;
     struct upvm_buffer *from = upvm_buffer(number);
+    if ((code = length_known(from)) < 0)
+        return code;
     struct pvmminfo info = header(from);
     if ((code = upvm_pack(PVM_INT, &info, sizeof info / sizeof(int), 1)) < 0)
         return code;

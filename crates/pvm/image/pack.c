@@ -164,7 +164,10 @@ int upvm_pack_text(const char *text)
         return PvmBadParam;
     if (buffer && buffer->encoding == PvmDataInPlace)
         return PvmNotImpl;
-    int length = strlen(text) + 1;
+    size_t bytes = strlen(text) + 1;
+    if (bytes > INT_MAX)
+        return PvmOverflow;
+    int length = bytes;
     int code = upvm_pack(PVM_INT, &length, 1, 1);
     return code < 0 ? code : upvm_pack(PVM_BYTE, text, length, 1);
 }

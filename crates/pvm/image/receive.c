@@ -303,7 +303,7 @@ int pvm_precv(int from, int tag, void *data, int count, int type, int *source, i
     if (its_tag)
         *its_tag = buffer->tag;
     if (its_count)
-        *its_count = buffer->length;
+        *its_count = upvm_length(buffer);
     upvm_buffer_free(number);
     return PvmOk;
 }

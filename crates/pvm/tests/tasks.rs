@@ -137,6 +137,29 @@ fn ten_thousand_tasks_go_around_on_one_machine() {
     );
 }
 
+/// Runs two tasks of which one sends the other a message of this length.
+fn long(options: &[&str], args: [&str; 2]) {
+    let programs = Programs::new();
+    let done = run(options, &programs.compiled("images/long.c"), &args);
+    let said = said(&done);
+    assert!(done.status.success() && said.contains("whole"), "{options:?} {args:?}: {said}");
+}
+
+#[test]
+fn a_message_is_whole_and_its_length_is_known() {
+    for way in ["pack", "psend"] {
+        long(&["-n", "2"], [way, "40"]);
+    }
+}
+
+#[test]
+#[ignore = "takes 10 GiB and 10 s"]
+fn a_message_of_more_than_2_gib_is_whole_and_its_length_is_said_to_be_too_long() {
+    for way in ["pack", "psend"] {
+        long(&["-n", "2", "--memory", "3G"], [way, "2048"]);
+    }
+}
+
 /// The shared functions work on data of the program's own library, so both must have the same
 /// layout.
 #[test]
