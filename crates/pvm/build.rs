@@ -27,7 +27,7 @@ fn main() {
     }
     // The shared functions work on an image's data, and the image may have been linked by an older
     // version. This hash shows whether both agree on the layout.
-    let meant = ["image/lib.h", "image/doors.h", "image/pack.h"]
+    let meant = ["image/lib.h", "image/doors.h", "image/matching.h", "image/pack.h"]
         .map(|path| fs::read_to_string(path).expect(path));
     let version = meant
         .iter()

@@ -86,6 +86,7 @@ int upvm_buffer_new(int encoding)
         buffer->used = UPVM_USED;
     buffer->encoding = encoding, buffer->source = buffer->tag = 0, buffer->context = upvm_context;
     buffer->place_count = buffer->wait = buffer->destination = buffer->crc = buffer->next = 0;
+    buffer->number = number;
     return number;
 }
 
@@ -131,7 +132,7 @@ void upvm_buffer_free(int number)
     if (!buffer)
         return;
     if (buffer->used == UPVM_QUEUED)
-        upvm_unqueue(number);
+        upvm_unqueue(buffer);
     if (number == upvm_sends)
         upvm_sends = 0;
     if (number == upvm_receives)

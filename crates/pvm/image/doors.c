@@ -29,6 +29,6 @@ UPVM_TYPES(FUNCTIONS)
 
 _Static_assert(offsetof(struct upvm_library, self) == UPVM_HOT_SELF &&
                    offsetof(struct upvm_library, context) == UPVM_HOT_CONTEXT &&
-                   offsetof(struct upvm_library, head) == UPVM_HOT_UNUSUAL &&
+                   offsetof(struct upvm_library, waits) == UPVM_HOT_UNUSUAL &&
                    offsetof(struct upvm_library, looks) == UPVM_HOT_UNUSUAL + 4,
                "receive.S has these offsets, and tests two fields at once");

@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "image.h"
+#include "matching.h"
 #include "ops.h"
 #include "pvm3.h"
 
@@ -31,8 +32,11 @@ struct upvm_place {
 };
 
 /* A receive in any context, and one that returns at once without letting other tasks run. */
-#define UPVM_ANY_CONTEXT (-1)
+#define UPVM_ANY_CONTEXT UPVM_ANY
 #define UPVM_AT_ONCE (-2L)
+
+_Static_assert(UPVM_GROUP_CONTEXT != UPVM_ANY && UPVM_OUTPUT_CONTEXT != UPVM_ANY,
+               "a receive in a context of the library's own would match all contexts");
 
 /* States of a buffer. A queued one holds a message that waits in the library: pvm_probe gives its
  * number away before the message is received. */
@@ -45,15 +49,27 @@ struct upvm_buffer {
     size_t length, capacity, cursor;
     uint32_t handle : 24, used : 8; /* the block's handle at the host; an upvm_use */
     int destination;
-    int encoding, source, tag, context;
+    int encoding;
     int place_count;
-    int wait;
+    union {
+        struct upvm_entry entry; /* its links are in the next cache line */
+        struct {
+            int source, tag, context, wait;
+        };
+    };
 
     int crc;
     struct upvm_place *places;
     int place_room;
-    int next; /* next buffer in the list of waiting or of free ones */
+    int number;
+    int next; /* next buffer in the list of free ones */
 } __attribute__((aligned(64)));
+
+_Static_assert(offsetof(struct upvm_buffer, source) == offsetof(struct upvm_buffer, entry.key) &&
+                   offsetof(struct upvm_buffer, wait) == offsetof(struct upvm_buffer, entry.note) &&
+                   offsetof(struct upvm_buffer, entry.next) == 64 &&
+                   sizeof(struct upvm_buffer) == 128,
+               "a buffer has two cache lines, of which each message needs the first");
 
 /* An unused block that is kept for the next message. */
 struct upvm_spare {
@@ -83,12 +99,10 @@ struct upvm_library {
     int self, parent;
     /* Numbers of the active send and receive buffers. 0: none. */
     int sends, receives;
-    /* The first message that waits here, and whether each message is examined on arrival. */
-    int head, looks;
+    /* Whether messages wait here, and whether each message is examined on arrival. */
+    int waits, looks;
     /* The current context, for sending and receiving. */
     int context;
-    /* The last message that waits here. */
-    int tail;
     int spare_count;
     /* The lowest buffer number that was never used, and the list of freed ones. */
     int fresh, unused;
@@ -133,8 +147,8 @@ int upvm_buffer_new(int encoding);
  * is lost. */
 void upvm_buffer_free(int number);
 
-/* Takes a message out of the list of those that wait here. */
-void upvm_unqueue(int number);
+/* Takes a message out of the queue of those that wait here. */
+void upvm_unqueue(struct upvm_buffer *buffer);
 
 /* A message's length for PVM's functions, which have only an int for it. INT_MAX says that the
  * message has that many bytes or more. */

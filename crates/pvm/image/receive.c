@@ -8,56 +8,54 @@
 #include "lib.h"
 #include "doors.h"
 #include <stdlib.h>
+#include <string.h>
 #include <sys/time.h>
 #include <time.h>
 
-/* The list of messages that wait here, in order of arrival. */
-#define head upvm_hot.head
-#define tail upvm_hot.tail
+/* The messages that wait here, and the handlers, which are posted receives. */
+static struct upvm_matching matching;
 
 static int (*matcher)(int, int, int);
 
-static struct handler {
-    int source, tag, context, number;
+struct handler {
+    struct upvm_entry entry; /* its note is the handler's number */
     int (*function)(int);
-} *handlers;
+};
 static int handler_count, handling;
 /* PVM itself has nine handlers, and programs rely on that. */
 static int handler_last = 9;
 
 int (*upvm_look)(struct upvm_buffer *buffer);
 
-/* Number of messages that have left the list, modulo 2^32. */
-static unsigned unqueued;
-
-static int taken(int number, int from, int tag, int context, long came);
-
-/* Contexts below 0 are the library's own. */
-static int fits(const struct upvm_buffer *buffer, int from, int tag, int context)
-{
-    return (from == -1 || buffer->source == from) && (tag == -1 || buffer->tag == tag) &&
-           buffer->context == context;
-}
+static int taken(int number, long came);
 
 /* Takes the next matching message from the host into buffer `number`, or into a new one if there is
- * no such buffer. Returns the buffer's number, or 0 if no message arrived. */
-static int take(int number, int from, int tag, int context, long microseconds)
+ * no such buffer. Returns the buffer's number, 0 if no message arrived, or UPVM_INTERRUPTED: a
+ * signal's handler has run, and what it received may wait here now. */
+static int take(int number, struct upvm_key wanted, long microseconds)
 {
-    return taken(number, from, tag, context,
-                 UPVM_ASK(upvm_here(), UPVM_ASK_RECEIVE, (long)from, (long)tag, (long)context,
-                          microseconds));
+    return taken(number, UPVM_ASK(upvm_here(), UPVM_ASK_RECEIVE, (long)wanted.source,
+                                  (long)wanted.tag, (long)wanted.context, microseconds));
+}
+
+/* Takes the next message of any kind. */
+static int take_any(long microseconds)
+{
+    return take(0, (struct upvm_key){UPVM_ANY, UPVM_ANY, UPVM_ANY_CONTEXT}, microseconds);
+}
+
+/* The time that the host leaves to an interrupted receive. */
+static long time_left(void)
+{
+    return upvm_here()[UPVM_TABLE_REPLY];
 }
 
 /* The same, with the host's answer in `came`. */
-static int taken(int number, int from, int tag, int context, long came)
+static int taken(int number, long came)
 {
     const uint64_t *table = upvm_here();
-    if (came <= 0) {
-        /* A handler has run. It may have received the message that this receive waits for. */
-        if (came == UPVM_INTERRUPTED)
-            return take(number, from, tag, context, table[UPVM_TABLE_REPLY]);
+    if (came <= 0)
         return came;
-    }
     struct upvm_buffer *buffer = upvm_buffer(number);
     if (!buffer) {
         number = upvm_buffer_new(0);
@@ -71,13 +69,13 @@ static int taken(int number, int from, int tag, int context, long came)
 
 /* The interrupted function must not see the handler's changes to the active buffers. As in PVM, the
  * buffers that the handler leaves active are freed, and all others are the program's. */
-static void handle(struct handler *handler, int number)
+static void handle(int (*function)(int), int number)
 {
     int sends = upvm_sends, receives = upvm_receives;
     upvm_sends = 0, upvm_receives = number;
     handling = 1;
     upvm_looks_changed();
-    handler->function(number);
+    function(number);
     handling = 0;
     upvm_looks_changed();
     upvm_buffer_free(upvm_sends);
@@ -86,7 +84,8 @@ static void handle(struct handler *handler, int number)
     upvm_receives = upvm_buffer(receives) ? receives : 0;
 }
 
-/* Returns 1 if `upvm_look` or a handler has consumed the message. */
+/* Returns 1 if `upvm_look` or a handler has consumed the message. Contexts below 0 are the
+ * library's own. */
 static int looked_at(int number)
 {
     struct upvm_buffer *buffer = upvm_buffer(number);
@@ -94,79 +93,59 @@ static int looked_at(int number)
         upvm_buffer_free(number);
         return 1;
     }
-    for (int one = 0; one < handler_count; one++) {
-        struct handler handler = handlers[one];
-        if (buffer->context < 0 || (handler.source != -1 && handler.source != buffer->source) ||
-            (handler.tag != -1 && handler.tag != buffer->tag) ||
-            (handler.context != -1 && handler.context != buffer->context))
-            continue;
-        handle(&handler, number);
-        return 1;
-    }
-    return 0;
+    struct upvm_entry *posted =
+        buffer->context < 0 ? 0 : upvm_match_posted(&matching, &buffer->entry.key);
+    if (!posted)
+        return 0;
+    handle(((struct handler *)posted)->function, number);
+    return 1;
+}
+
+static struct upvm_buffer *buffer_of(const struct upvm_entry *entry)
+{
+    return (struct upvm_buffer *)((char *)entry - offsetof(struct upvm_buffer, entry));
 }
 
 static void keep(int number)
 {
-    upvm_buffer(number)->next = 0;
-    upvm_buffer(number)->used = UPVM_QUEUED;
-    if (tail)
-        upvm_buffer(tail)->next = number;
-    else
-        head = number;
-    tail = number;
+    struct upvm_buffer *buffer = upvm_buffer(number);
+    buffer->used = UPVM_QUEUED;
+    upvm_match_append(&matching.unexpected, &buffer->entry);
+    upvm_hot.waits = 1;
 }
 
-void upvm_unqueue(int number)
+void upvm_unqueue(struct upvm_buffer *buffer)
 {
-    int before = 0;
-    for (int one = head; one != number; one = upvm_buffer(one)->next)
-        before = one;
-    int next = upvm_buffer(number)->next;
-    if (before)
-        upvm_buffer(before)->next = next;
-    else
-        head = next;
-    if (tail == number)
-        tail = before;
-    upvm_buffer(number)->used = UPVM_USED;
-    unqueued++;
+    upvm_match_remove(&matching, &buffer->entry);
+    buffer->used = UPVM_USED;
+    upvm_hot.waits = !!matching.unexpected.first;
 }
 
-/* How well the message matches: 0 not at all, 1 so well that the search is over. Below 0 it is an
- * error of the program's matching function. */
-static int rank(int number, int from, int tag, int context)
+/* Returns 1 if the program's matching function chooses the message. */
+static int matches(const struct upvm_key *wanted)
 {
-    const struct upvm_buffer *buffer = upvm_buffer(number);
-    if (matcher && context >= 0)
-        return buffer->context < 0 ? 0 : matcher(number, from, tag);
-    return fits(buffer, from, tag, context);
+    return matcher && wanted->context >= 0;
+}
+
+/* Asks the program's matching function, which sees no message of the library's own. */
+static int rank(const struct upvm_entry *message, const struct upvm_key *wanted)
+{
+    return message->key.context < 0
+               ? 0
+               : matcher(buffer_of(message)->number, wanted->source, wanted->tag);
 }
 
 /* Finds a message among those that wait here. Returns its number, 0 if none matches, or the error
  * of the program's matching function. */
-static int find(int from, int tag, int context, int take_it)
+static int find(struct upvm_key wanted, int take_it)
 {
-    int best = 0, its_rank = 0;
-    for (int number = head; number;) {
-        unsigned before = unqueued;
-        int found = rank(number, from, tag, context);
-        if (found < 0)
-            return found;
-        /* The matching function has freed or received a message, perhaps this one. */
-        if (unqueued != before) {
-            best = its_rank = 0, number = head;
-            continue;
-        }
-        if (found > its_rank)
-            best = number, its_rank = found;
-        if (found == 1)
-            break;
-        number = upvm_buffer(number)->next;
-    }
-    if (best && take_it)
-        upvm_unqueue(best);
-    return best;
+    struct upvm_entry *found;
+    int best = upvm_match_probe(&matching, &wanted, matches(&wanted) ? rank : 0, &found);
+    if (best <= 0)
+        return best;
+    if (take_it)
+        upvm_unqueue(buffer_of(found));
+    return buffer_of(found)->number;
 }
 
 static long now(void)
@@ -182,44 +161,60 @@ void upvm_looks_changed(void)
     upvm_hot.looks = (handler_count || upvm_look || matcher) && !handling;
 }
 
-static int slowly(int from, int tag, int context, long microseconds, int take_it)
+/* Lets a message be looked at, and keeps it if nothing has consumed it. */
+static void take_in(int number)
+{
+    if (handling || !looked_at(number))
+        keep(number);
+}
+
+void upvm_poll_all(void)
+{
+    for (int number; (number = take_any(UPVM_AT_ONCE)) > 0;)
+        take_in(number);
+}
+
+static int slowly(struct upvm_key wanted, long microseconds, int take_it)
 {
     long end = microseconds > 0 ? now() + microseconds : 0;
     for (;;) {
-        int found = find(from, tag, context, take_it);
+        /* The program's matching function chooses among all messages that have arrived. */
+        if (matches(&wanted))
+            upvm_poll_all();
+        int found = find(wanted, take_it);
         if (found)
             return found;
-        if (take_it && !upvm_hot.looks)
-            return take(0, from, tag, context, microseconds);
         long left = microseconds > 0 ? end - now() : microseconds;
-        int number = take(0, -1, -1, UPVM_ANY_CONTEXT, microseconds > 0 && left < 0 ? 0 : left);
-        if (number <= 0)
+        if (microseconds > 0 && left < 0)
+            left = 0;
+        int is_direct = take_it && !upvm_hot.looks;
+        int number = is_direct ? take(0, wanted, left) : take_any(left);
+        if (number == UPVM_INTERRUPTED)
+            continue;
+        if (number <= 0 || is_direct)
             return number;
-        if (handling || !looked_at(number))
-            keep(number);
+        take_in(number);
     }
 }
 
 int upvm_receive(int from, int tag, int context, long microseconds)
 {
     upvm_self();
-    if (head || upvm_hot.looks)
-        return slowly(from, tag, context, microseconds, 1);
-    return take(0, from, tag, context, microseconds);
-}
-
-void upvm_poll_all(void)
-{
-    for (int number; (number = take(0, -1, -1, UPVM_ANY_CONTEXT, UPVM_AT_ONCE)) > 0;)
-        if (!looked_at(number))
-            keep(number);
+    struct upvm_key wanted = {from, tag, context};
+    if (!upvm_hot.waits && !upvm_hot.looks) {
+        int number = take(0, wanted, microseconds);
+        if (number != UPVM_INTERRUPTED)
+            return number;
+        microseconds = time_left();
+    }
+    return slowly(wanted, microseconds, 1);
 }
 
 void upvm_wait(void)
 {
-    int number = take(0, -1, -1, UPVM_ANY_CONTEXT, -1);
-    if (number > 0 && !looked_at(number))
-        keep(number);
+    int number = take_any(-1);
+    if (number > 0)
+        take_in(number);
 }
 
 static int is_sound(int from, int tag)
@@ -238,23 +233,31 @@ static int activated(const char *function, int number)
     return number >= 0 ? number : upvm_done(function, number);
 }
 
-/* Receives into the active receive buffer. The one before is freed. */
+/* Receives into the active receive buffer, where the common way is not possible. The buffer before
+ * it is freed. */
+static int received_slowly(const char *function, int from, int tag, long microseconds)
+{
+    /* As in PVM, a message that was probed and unpacked by pvm_setrbuf is not received again. */
+    struct upvm_buffer *old = upvm_buffer(upvm_receives);
+    if (old && old->used == UPVM_QUEUED)
+        upvm_buffer_free(upvm_receives);
+    int number = slowly((struct upvm_key){from, tag, upvm_context}, microseconds, 1);
+    if (number > 0)
+        upvm_buffer_free(upvm_receives);
+    return activated(function, number);
+}
+
 static int received(const char *function, int from, int tag, long microseconds)
 {
     if (!is_sound(from, tag))
         return upvm_done(function, PvmBadParam);
     upvm_self();
-    if (!head && !upvm_hot.looks) {
-        /* The old buffer's number is reused, because that buffer is freed anyway. */
-        return activated(function, take(upvm_receives, from, tag, upvm_context, microseconds));
-    }
-    /* As in PVM, a message that was probed and unpacked by pvm_setrbuf is not received again. */
-    struct upvm_buffer *old = upvm_buffer(upvm_receives);
-    if (old && old->used == UPVM_QUEUED)
-        upvm_buffer_free(upvm_receives);
-    int number = slowly(from, tag, upvm_context, microseconds, 1);
-    if (number > 0)
-        upvm_buffer_free(upvm_receives);
+    if (upvm_hot.waits || upvm_hot.looks)
+        return received_slowly(function, from, tag, microseconds);
+    /* The old buffer's number is reused, because that buffer is freed anyway. */
+    int number = take(upvm_receives, (struct upvm_key){from, tag, upvm_context}, microseconds);
+    if (number == UPVM_INTERRUPTED)
+        return received_slowly(function, from, tag, time_left());
     return activated(function, number);
 }
 
@@ -266,7 +269,9 @@ int upvm_own_came(int from, int tag, long microseconds, long came)
     if (came == UPVM_UNASKED)
         return received(function, from, tag, microseconds);
     upvm_signals(upvm_here());
-    return activated(function, taken(upvm_receives, from, tag, upvm_context, came));
+    if (came == UPVM_INTERRUPTED)
+        return received_slowly(function, from, tag, time_left());
+    return activated(function, taken(upvm_receives, came));
 }
 
 int pvm_trecv(int from, int tag, struct timeval *within)
@@ -281,7 +286,7 @@ int pvm_probe(int from, int tag)
     if (!is_sound(from, tag))
         return upvm_done("pvm_probe", PvmBadParam);
     upvm_self();
-    int number = slowly(from, tag, upvm_context, 0, 0);
+    int number = slowly((struct upvm_key){from, tag, upvm_context}, 0, 0);
     return number >= 0 ? number : upvm_done("pvm_probe", number);
 }
 
@@ -318,15 +323,16 @@ int (*pvm_recvf(int (*function)(int, int, int)))(int, int, int)
 
 int pvm_addmhf(int source, int tag, int context, int (*function)(int))
 {
-    for (int one = 0; one < handler_count; one++)
-        if (handlers[one].source == source && handlers[one].tag == tag &&
-            handlers[one].context == context)
+    struct upvm_key key = {source, tag, context};
+    for (struct upvm_entry *one = matching.posted.first; one; one = one->next)
+        if (!memcmp(&one->key, &key, sizeof key))
             return upvm_done("pvm_addmhf", PvmExists);
-    struct handler *more = realloc(handlers, (handler_count + 1) * sizeof *more);
-    if (!more)
+    struct handler *handler = malloc(sizeof *handler);
+    if (!handler)
         return upvm_done("pvm_addmhf", PvmNoMem);
-    handlers = more;
-    handlers[handler_count++] = (struct handler){source, tag, context, handler_last, function};
+    *handler = (struct handler){{.key = key, .note = handler_last}, function};
+    upvm_match_append(&matching.posted, &handler->entry);
+    handler_count++;
     upvm_looks_changed();
     return handler_last++;
 }
@@ -335,13 +341,16 @@ int pvm_delmhf(int number)
 {
     if (number < 0)
         return upvm_done("pvm_delmhf", PvmBadParam);
-    for (int one = 0; one < handler_count; one++)
-        if (handlers[one].number == number) {
-            handlers[one] = handlers[--handler_count];
-            upvm_looks_changed();
-            return PvmOk;
-        }
-    return upvm_done("(mhid >= ndhandles) pvm_delmhf", PvmNotFound);
+    struct upvm_entry *one = matching.posted.first;
+    while (one && one->note != number)
+        one = one->next;
+    if (!one)
+        return upvm_done("(mhid >= ndhandles) pvm_delmhf", PvmNotFound);
+    upvm_match_remove(&matching, one);
+    free(one);
+    handler_count--;
+    upvm_looks_changed();
+    return PvmOk;
 }
 
 /* In no manual, but programs use it to list their handlers. Lists the program's own, not PVM's
@@ -350,11 +359,10 @@ void pvmdisplaymhfinfo(char *who, char *what, int tid)
 {
     printf("\n%s t%x: Display Message Handler Information: ndhandles = %d\n%s t%x: %s\n", who, tid,
            handler_count, who, tid, what);
-    for (int one = 0; one < handler_count; one++)
+    int place = 0;
+    for (struct upvm_entry *one = matching.posted.first; one; one = one->next)
         printf("%s t%x: dhandles[%2d].mhid = %2d  .header.src = t%x  .header.ctx = %8d  "
                ".header.tag= %8d\n",
-               who, tid, one,
-               handlers[one].number, handlers[one].source, handlers[one].context,
-               handlers[one].tag);
+               who, tid, place++, one->note, one->key.source, one->key.context, one->key.tag);
     printf("\n\n");
 }

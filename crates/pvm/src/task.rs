@@ -219,6 +219,41 @@ const _: () = assert!(std::mem::offset_of!(Task, held) == 128);
 mod tests {
     use super::*;
 
+    /// All keys with small numbers, in the order of `tests/images/fits.c`.
+    fn keys() -> impl Iterator<Item = [i32; 3]> {
+        let each = -4..3;
+        let pairs = each.clone().flat_map(move |one| each.clone().map(move |other| [one, other]));
+        pairs.flat_map(|[one, other]| (-4..3).map(move |third| [one, other, third]))
+    }
+
+    #[test]
+    fn the_host_finds_for_a_receive_what_the_library_would() {
+        let package = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("fits");
+        let mut compiler = std::process::Command::new("cc");
+        compiler.arg("-I").arg(package.join("image")).arg("-o").arg(&program);
+        compiler.arg(package.join("tests/images/fits.c"));
+        assert!(compiler.status().unwrap().success(), "{compiler:?}");
+        let printed = std::process::Command::new(&program).output().unwrap().stdout;
+        let wanted = keys().flat_map(|wanted| keys().map(move |key| (wanted, key)));
+        let found = wanted.map(|([from, tag, context], key)| {
+            let message = TaskMessage {
+                source: key[0],
+                destination: 0,
+                tag: key[1],
+                context: key[2],
+                encoding: 0,
+                wait: 0,
+                block: None,
+                length: 0,
+            };
+            b'0' + u8::from(Want { from, tag, context }.fits(&message))
+        });
+        let found = found.collect::<Vec<_>>();
+        assert!(found.len() == 7_usize.pow(6) && found == printed);
+    }
+
     #[test]
     fn handles_are_used_again_and_bad_ones_are_none() {
         let mut held = BlockTable::default();

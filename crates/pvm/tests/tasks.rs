@@ -137,6 +137,16 @@ fn ten_thousand_tasks_go_around_on_one_machine() {
     );
 }
 
+#[test]
+fn a_receive_finds_what_a_signals_handler_has_taken_in() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/probes.c");
+    for options in [&["-n", "2"][..], &["-n", "2", "--procs", "2"]] {
+        let done = run(options, &program, &[]);
+        assert!(done.status.success(), "{options:?}: {}", said(&done));
+    }
+}
+
 /// Runs two tasks of which one sends the other a message of this length.
 fn long(options: &[&str], args: [&str; 2]) {
     let programs = Programs::new();

@@ -1,4 +1,4 @@
-/* long WAY MEBIBYTES: the first task sends the second one message of so many MiB and 8 bytes, packed
+/* long WAY MEBIBYTES: the first task sends the second a message of so many MiB and 8 bytes: packed
  * and unpacked ("pack"), or by pvm_psend and pvm_precv ("psend"). */
 #include <limits.h>
 #include <pvm3.h>

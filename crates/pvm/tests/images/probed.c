@@ -123,6 +123,32 @@ static void packs(void)
     check("none", taken(-1), 0);
 }
 
+/* Ranks messages by their tags: tag 1 ends the search, others count by their number. */
+static int ranks(int buffer, int from, int tag)
+{
+    int its;
+    pvm_bufinfo(buffer, 0, &its, 0);
+    return from == -1 && tag == 7 ? its : 0;
+}
+
+static void matches(void)
+{
+    begin_case("a function of the program's matches");
+    sent(3, 33);
+    sent(5, 55);
+    sent(4, 44);
+    sent(1, 11);
+    sent(6, 66);
+    pvm_recvf(ranks);
+    check("one that ends the search", taken(7), 11);
+    check("the highest", taken(7), 66);
+    check("the next", taken(7), 55);
+    check("the next", taken(7), 44);
+    check("none", taken(8), 0);
+    pvm_recvf(0);
+    check("without the function", taken(-1), 33);
+}
+
 static int kept, within;
 
 static int keeps(int buffer)
@@ -201,6 +227,7 @@ int main(int argc, char **argv)
     frees();
     unpacks();
     packs();
+    matches();
     /* The original PVM sometimes crashes after a handler that frees or receives messages. */
     if (argc < 2 || strcmp(argv[1], "no-handlers"))
         handlers();
