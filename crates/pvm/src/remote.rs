@@ -2,8 +2,9 @@
 //! each other messages for tasks in other processes.
 //!
 //! A message to a task in another process is one message of the group: a header of four words, and
-//! the block's contents, copied into memory that the two processes share. Everything else is rare:
-//! a [`ControlMessage`], or something of a task that moves ([`packed`](crate::packed)).
+//! the block's contents, copied into memory that the two processes share. A long message goes in
+//! [`parts`]. Everything else is rare: a [`ControlMessage`], or something of a task that moves
+//! ([`packed`](crate::packed)).
 //!
 //! # Order
 //! Both kinds use the same pair of members, so they arrive in the order in which they were sent: a
@@ -18,6 +19,8 @@
 //! The first process (rank 0) keeps the state of the whole machine. When another process dies, its
 //! tasks have ended. When the first one dies, the others end.
 
+mod parts;
+
 use crate::causal::{Queues, StampedMessage};
 use crate::holding::{HeldMessage, HoldMessage};
 use crate::moves::{MoveMessage, Refusal};
@@ -26,6 +29,7 @@ use crate::packed::{PackedHead, SentBlock};
 use crate::shown::MoveCost;
 use crate::task::TaskMessage;
 use crate::tid::Tid;
+use parts::{Completion, MessagePart, PART, Parts};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
@@ -189,7 +193,12 @@ pub(crate) enum RemoteArrival {
 }
 
 /// A task's message with its Lamport time, as the group carries it.
-struct Parcel(TaskMessage, u64);
+struct Parcel {
+    message: TaskMessage,
+    stamp: u64,
+    /// Number of bytes that have gone before, in parts.
+    gone: usize,
+}
 
 const HEADER: usize = 4;
 
@@ -197,6 +206,7 @@ const HEADER: usize = 4;
 const PARCEL: u16 = 0;
 const CONTROL: u16 = 1;
 const PACKED: u16 = 2;
+const PARTS: u16 = 3;
 
 impl Payload for Parcel {
     type Owned = ();
@@ -206,18 +216,18 @@ impl Payload for Parcel {
     }
 
     fn size(&self) -> usize {
-        HEADER * 8 + self.0.length
+        HEADER * 8 + self.message.length - self.gone
     }
 
     fn write(&self, writer: &mut Writer<'_, '_>) {
-        let Self(message, stamp) = self;
+        let Self { message, stamp, gone } = self;
         let halves = |low: i32, high: i32| u64::from(low as u32) | u64::from(high as u32) << 32;
         writer.word(halves(message.source, message.destination));
         writer.word(halves(message.tag, message.context));
         writer.word(halves(message.encoding, message.wait));
         writer.word(*stamp);
         if let Some(block) = &message.block {
-            block.lent(message.length, |bytes| writer.part(HEADER * 8, bytes));
+            block.lent(message.length, |bytes| writer.part(HEADER * 8, &bytes[*gone..]));
         }
     }
 
@@ -226,15 +236,18 @@ impl Payload for Parcel {
     }
 }
 
-fn read_parcel(arrived: &Arrived<'_, '_>) -> Option<Stamped> {
+fn read_parcel(arrived: &Arrived<'_, '_>, whole: Completion) -> Option<Stamped> {
     let halves = |at| arrived.word(at).map(|word| (word as i32, (word >> 32) as i32));
     let ((source, destination), (tag, context), (encoding, wait)) =
         (halves(0)?, halves(1)?, halves(2)?);
     let stamp = arrived.word(3)?;
     let length = arrived.size().checked_sub(HEADER * 8)?;
-    let block = match length {
-        0 => None,
-        _ => Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)),
+    let (block, length) = match whole {
+        Completion::Parts(block, length) => (Some(block), length),
+        Completion::Parcel if length > 0 => {
+            (Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)), length)
+        }
+        Completion::Parcel | Completion::Lost => (None, 0),
     };
     let length = if block.is_some() { length } else { 0 };
     let message = TaskMessage { source, destination, tag, context, encoding, wait, block, length };
@@ -264,6 +277,11 @@ pub(crate) struct MachineLink {
     parcel: Kind<Parcel>,
     control: Kind<[u8]>,
     packed: Kind<[u8]>,
+    part: Kind<MessagePart>,
+    /// The long messages that are arriving.
+    parts: Parts,
+    /// Number of bytes that have gone of a long message for whose next part there was no room.
+    gone: Cell<usize>,
     /// Lamport time: the latest of all messages sent and received.
     stamp: Cell<u64>,
     /// Whether each process has a CPU to itself, as far as this process knows.
@@ -302,6 +320,7 @@ impl MachineLink {
         let mut handlers = Handlers::new();
         let parcel = handlers.kind::<Parcel>("message");
         let (control, packed) = (handlers.kind::<[u8]>("control"), handlers.kind::<[u8]>("moved"));
+        let part = handlers.kind::<MessagePart>("part");
         // Without upcalls, messages are taken only when the node asks for them.
         let group = GroupBuilder::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -312,6 +331,9 @@ impl MachineLink {
             parcel,
             control,
             packed,
+            part,
+            parts: Parts::new(size),
+            gone: Cell::new(0),
             is_alone: size <= processors,
             lost: RefCell::default(),
             counts,
@@ -327,21 +349,48 @@ impl MachineLink {
     }
 
     /// Sends a message. A kept message has the time of its sending. Waits for at most
-    /// [`PATIENCE`] if there is no room. Returns the message with the error if it was not sent.
+    /// [`PATIENCE`] if there is no room, for each part of a long message. Returns the message with
+    /// the error if it was not sent. If there was no room, the caller must send the same message
+    /// next: some parts may have gone.
     pub(crate) fn send(
         &self,
         to: Rank,
         message: TaskMessage,
         stamp: Option<u64>,
     ) -> Result<(), (SendError, TaskMessage)> {
-        let parcel = Parcel(message, stamp.unwrap_or_else(|| self.stamp()));
+        let gone = match self.send_parts(to, &message) {
+            Ok(gone) => gone,
+            Err(error) => return Err((error, message)),
+        };
+        let parcel = Parcel { message, stamp: stamp.unwrap_or_else(|| self.stamp()), gone };
         match self.group.send_within(to, self.parcel, &parcel, PATIENCE) {
             Ok(()) => {
                 count(&self.counts[to].sent);
                 Ok(())
             }
-            Err(error) => Err((error, parcel.0)),
+            Err(error) => {
+                self.gone.set(gone);
+                Err((error, parcel.message))
+            }
         }
+    }
+
+    /// Sends all but the last bytes of a long message. Returns the number of bytes that have gone.
+    fn send_parts(&self, to: Rank, message: &TaskMessage) -> Result<usize, SendError> {
+        let mut gone = self.gone.take();
+        let Some(block) = message.block.as_ref().filter(|_| message.length > PART) else {
+            return Ok(0);
+        };
+        while message.length - gone > PART {
+            let range = gone..gone + PART;
+            let part = MessagePart { block: block.clone(), length: message.length, range };
+            if let Err(error) = self.group.send_within(to, self.part, &part, PATIENCE) {
+                self.gone.set(gone);
+                return Err(error);
+            }
+            gone += PART;
+        }
+        Ok(gone)
     }
 
     /// Sends a control message, in the same way.
@@ -369,6 +418,11 @@ impl MachineLink {
         self.group.send_within(to, self.packed, &bytes[..], PATIENCE)?;
         count(&self.counts[to].sent);
         Ok(())
+    }
+
+    /// Gives up a message that could not be sent.
+    pub(crate) fn give_up(&self) {
+        self.gone.set(0);
     }
 
     /// The Lamport time of this process.
@@ -416,7 +470,11 @@ impl MachineLink {
 
     fn read(&self, arrived: &Arrived<'_, '_>) -> Option<Stamped> {
         match arrived.kind() {
-            PARCEL => read_parcel(arrived),
+            PARCEL => read_parcel(arrived, self.parts.complete(arrived, HEADER * 8)),
+            PARTS => {
+                self.parts.part(arrived);
+                None
+            }
             CONTROL => read_control(arrived.from(), &arrived.get(self.control)?),
             PACKED => read_packed(arrived.from(), &arrived.get(self.packed)?),
             _ => None,
@@ -439,6 +497,7 @@ impl MachineLink {
         match self.group.event()? {
             Event::Ended { rank } | Event::Violation { rank, .. } => {
                 self.counts[rank].is_lost.set(true);
+                self.parts.forget(rank);
                 Some(rank)
             }
             _ => None,

@@ -159,6 +159,8 @@ fn long(options: &[&str], args: [&str; 2]) {
 fn a_message_is_whole_and_its_length_is_known() {
     for way in ["pack", "psend"] {
         long(&["-n", "2"], [way, "40"]);
+        // In three parts, in builds with debug assertions.
+        long(&["-n", "2", "--procs", "2"], [way, "150"]);
     }
 }
 
@@ -166,7 +168,9 @@ fn a_message_is_whole_and_its_length_is_known() {
 #[ignore = "takes 10 GiB and 10 s"]
 fn a_message_of_more_than_2_gib_is_whole_and_its_length_is_said_to_be_too_long() {
     for way in ["pack", "psend"] {
-        long(&["-n", "2", "--memory", "3G"], [way, "2048"]);
+        for processes in ["1", "2"] {
+            long(&["-n", "2", "--memory", "3G", "--procs", processes], [way, "2048"]);
+        }
     }
 }
 

@@ -141,6 +141,7 @@ impl Node {
                         &error,
                         &format!("a message of {} bytes to {to}", message.length),
                     ) {
+                        self.link.iter().for_each(crate::remote::MachineLink::give_up);
                         return;
                     }
                 }
