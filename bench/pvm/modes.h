@@ -359,21 +359,27 @@ static void confine(const char *list, int place) {
 
 // The part of the command line that both programs share.
 struct asked {
-    const char *mode, *text, *cpus;
+    const char *mode, *text, *cpus, *file;
     int number, direct;
 };
 
 static struct asked parse(int argc, char **argv) {
-    struct asked asked = {argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "", NULL,
+    struct asked asked = {argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "", NULL, NULL,
                           argc > 2 ? atoi(argv[2]) : -1, 0};
     int k;
     for (k = 3; k < argc; k++) {
         if (!strcmp(argv[k], "--seconds") && k + 1 < argc) measured_seconds = atof(argv[++k]);
         else if (!strcmp(argv[k], "--cpus") && k + 1 < argc) asked.cpus = argv[++k];
+        else if (!strcmp(argv[k], "--until") && k + 1 < argc) asked.file = argv[++k];
         else if (!strcmp(argv[k], "--direct")) asked.direct = 1;
         else asked.mode = "";
     }
     return asked;
+}
+
+// Returns true if the tasks are to be saved by the harness.
+static int is_saved(struct asked asked) {
+    return !strcmp(asked.mode, "checkpoint") || !strcmp(asked.mode, "restart");
 }
 
 // Returns true if the mode exists and its number is valid.
@@ -381,6 +387,7 @@ static int sensible(struct asked asked, int tasks) {
     if (!strcmp(asked.mode, "one-way")) return asked.number >= 0 && tasks == 2;
     if (!strcmp(asked.mode, "move")) return asked.number > 0;
     if (!strcmp(asked.mode, "moving")) return !strcmp(asked.text, "messages");
+    if (is_saved(asked)) return tasks > 0 && asked.file;
     if (!strcmp(asked.mode, "ring")) return tasks > 1;
     if (!strcmp(asked.mode, "laplace")) return tasks > 0 && tasks <= N;
     return 0;
@@ -389,5 +396,6 @@ static int sensible(struct asked asked, int tasks) {
 static void perform(struct asked asked, int me, int tasks) {
     if (!strcmp(asked.mode, "one-way")) one_way(me, asked.number);
     else if (!strcmp(asked.mode, "ring")) ring(me, tasks);
-    else laplace(me, tasks);
+    else if (!strcmp(asked.mode, "laplace")) laplace(me, tasks);
+    else give_up("this system has no such mode");
 }

@@ -7,6 +7,7 @@
 #include "modes.h"
 #ifdef UPVM
 #include "moves.h"
+#include "saved.h"
 #endif
 
 enum { MOST = 1 << 14, TIDS = 1, DATA = 2, READY = 3, ENDED = 4, WAKEN = 5 };
@@ -115,12 +116,13 @@ static void idle(char **argv, int count) {
     pvm_mcast(tids, count, WAKEN);
 }
 
-// The modes in which tasks move, which PVM does not have. Returns 0 for another mode.
+// The modes in which tasks move or are saved, which PVM does not have. Returns 0 for another mode.
 static int moved(struct asked asked, int me) {
 #ifdef UPVM
     struct movers movers = {tids, DATA, ENDED};
     if (!strcmp(asked.mode, "move")) return move(movers, me, asked.text), 1;
     if (!strcmp(asked.mode, "moving")) return moving(movers, me, asked.text), 1;
+    if (is_saved(asked)) return saved(asked.mode, me, tasks, asked.file), 1;
 #else
     (void)asked, (void)me;
 #endif
@@ -149,8 +151,9 @@ int main(int argc, char **argv) {
     tasks = tasks_of(asked);
     if (tasks > MOST || (starts ? asked.number < 1 : !sensible(asked, tasks))) {
         fprintf(stderr, "usage: pvm_bench one-way BYTES | ring TASKS | laplace TASKS | "
-                        "start COUNT | idle COUNT | move SIZE | moving messages\n"
-                        "           [--seconds S] [--direct] [--cpus LIST]\n");
+                        "start COUNT | idle COUNT | move SIZE | moving messages |\n"
+                        "           checkpoint TASKS | restart TASKS\n"
+                        "           [--seconds S] [--direct] [--cpus LIST] [--until FILE]\n");
         pvm_exit();
         return 2;
     }

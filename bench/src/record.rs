@@ -90,6 +90,11 @@ pub struct Record {
     /// `laplace-…` of the suite `pvm` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_ns: Option<f64>,
+    /// Time for which tasks stood still while their machine was saved, in whole milliseconds; in
+    /// `checkpoint-…` of the suite `pvm` only. There `memcpy_ns` is the time of a plain write of as
+    /// many bytes, until they are on the disk, and `bytes_each` the size of the file by tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_ns: Option<f64>,
 }
 
 /// One turn of one system: its measurement, and the line before and after.
@@ -205,6 +210,7 @@ impl Label<'_> {
             bare_ns: None,
             memcpy_ns: None,
             alone_ns: None,
+            pause_ns: None,
         }
     }
 }

@@ -86,7 +86,7 @@ pub(super) fn all(records: &[Record]) -> Vec<Aim> {
     let hop = pair
         .filter(|(hop, call)| alike(hop.line_ns, call.line_ns))
         .map(|(hop, call)| hop.p50_ns / call.p50_ns);
-    bar("a hop between processes, in one ways of a call".into(), hop, 1.5, false);
+    bar("a hop between processes, in one ways of a call".into(), hop, 2.5, false);
     let loss =
         ratio(ours(Case::Laplace(1)), ours(Case::Laplace(64))).map(|part| 100.0 * (1.0 - part));
     bar("Laplace, percent lost by 64 tasks".into(), loss, 2.0, false);
@@ -120,5 +120,15 @@ pub(super) fn all(records: &[Record]) -> Vec<Aim> {
         150.0,
         false,
     );
+    all.extend(saves(records));
     all
+}
+
+/// The aims of checkpoints and restarts.
+fn saves(records: &[Record]) -> Vec<Aim> {
+    let aim = |what: &str, case, bar| {
+        let found = here(records, "upcall", case).map(|ns| ns / 1e9);
+        Aim::at_most(format!("{what} of 1000 tasks of 100 KiB, s"), found, bar)
+    };
+    vec![aim("checkpoint", Case::Checkpoint(1000), 0.5), aim("restart", Case::Restart(1000), 1.0)]
 }

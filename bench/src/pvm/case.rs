@@ -27,6 +27,9 @@ pub const IDLES: [usize; 2] = [24, 1000];
 /// Sizes of the task in the cases `move-N`.
 pub const MOVES: [&str; 4] = ["100k", "1m", "64m", "1g"];
 
+/// Numbers of tasks in the cases `checkpoint-N` and `restart-N`.
+pub const SAVES: [usize; 4] = [1, 10, 100, 1000];
+
 /// A case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
@@ -56,6 +59,11 @@ pub enum Case {
     Move(&'static str),
     /// A message to a task that moves each 10 ms.
     MovingMessages,
+    /// A checkpoint of this number of tasks, each with 100 KiB of its own: from the start of the
+    /// command until the file is on the disk.
+    Checkpoint(usize),
+    /// The start of as many tasks from such a file, until all have found their memory as it was.
+    Restart(usize),
 }
 
 impl Case {
@@ -70,7 +78,9 @@ impl Case {
             .chain(RINGS.map(Case::Ring));
         let tasks = STARTS.map(Case::Start).into_iter().chain(IDLES.map(Case::Idle));
         let moves = MOVES.map(Case::Move).into_iter().chain([Case::MovingMessages]);
-        switches.chain(messages).chain(LAPLACES.map(Case::Laplace)).chain(tasks).chain(moves)
+        let saves = SAVES.map(Case::Checkpoint).into_iter().chain(SAVES.map(Case::Restart));
+        let laplaces = LAPLACES.map(Case::Laplace);
+        switches.chain(messages).chain(laplaces).chain(tasks).chain(moves).chain(saves)
     }
 
     /// The name in records and on the command line.
@@ -87,6 +97,8 @@ impl Case {
             Case::Idle(tasks) => format!("idle-{tasks}"),
             Case::Move(size) => format!("move-{size}"),
             Case::MovingMessages => "moving-messages".to_owned(),
+            Case::Checkpoint(tasks) => format!("checkpoint-{tasks}"),
+            Case::Restart(tasks) => format!("restart-{tasks}"),
         }
     }
 
@@ -112,6 +124,8 @@ impl Case {
             Case::Laplace(tasks) => ("laplace", tasks),
             Case::Start(tasks) => ("start", tasks),
             Case::Idle(tasks) => ("idle", tasks),
+            Case::Checkpoint(tasks) => ("checkpoint", tasks),
+            Case::Restart(tasks) => ("restart", tasks),
         };
         Some([mode.to_owned(), number.to_string()])
     }

@@ -100,6 +100,8 @@ impl Contender {
             (How::Upcall2 { interleave: false }, Case::Move(_) | Case::MovingMessages) => true,
             (_, Case::Move(_) | Case::MovingMessages) => false,
             (How::Upcall, _) => true,
+            (How::Upcall2 { interleave: false }, Case::Checkpoint(_) | Case::Restart(_)) => true,
+            (_, Case::Checkpoint(_) | Case::Restart(_)) => false,
             (_, Case::Switch(_)) => false,
             (How::Upcall2 { interleave: true }, _) => matches!(case, Case::Ring(_)),
             (How::Upcall2 { .. }, Case::Laplace(tasks)) => tasks > 1,

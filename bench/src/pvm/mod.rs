@@ -23,6 +23,7 @@ mod machine;
 pub mod paper;
 mod programs;
 mod run;
+mod saved;
 mod table;
 
 use std::path::PathBuf;
@@ -171,6 +172,7 @@ fn record(Series { of: (contender, case), turns, .. }: &Measured) -> Record {
         bare_ns: over(|found| found.bare_ns),
         memcpy_ns: over(|found| found.memcpy_ns),
         alone_ns: over(|found| found.alone_ns),
+        pause_ns: over(|found| found.pause_ns),
         bytes_each: over(|found| found.bytes_each).map(f64::round),
         ..of_case
     }
@@ -183,13 +185,7 @@ mod tests {
     fn series(contender: Contender, case: Case, turns: &[(f64, f64)]) -> Measured {
         let turn = |&(ns, line): &(f64, f64)| {
             let times = Summary::flat(ns, 5);
-            let found = Found {
-                times,
-                bare_ns: Some(3.0),
-                memcpy_ns: Some(1.0),
-                alone_ns: None,
-                bytes_each: None,
-            };
+            let found = Found { bare_ns: Some(3.0), memcpy_ns: Some(1.0), ..Found::of(times) };
             Turn { found, lines: (line, line) }
         };
         Series { turns: turns.iter().map(turn).collect(), ..Series::of((contender, case)) }

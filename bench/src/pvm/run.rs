@@ -1,5 +1,6 @@
 //! One turn of one contender in one case: runs its program and reads the line that it prints.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -10,6 +11,7 @@ use super::child::Told;
 use super::contender::{Contender, How};
 use super::machine::Machine;
 use super::programs::Programs;
+use super::saved::{self, Saving};
 use crate::case::{Case as Call, Mode, Placement};
 use crate::pair::{Pair, Spec};
 use crate::place;
@@ -33,6 +35,21 @@ pub struct Found {
     pub memcpy_ns: Option<f64>,
     pub alone_ns: Option<f64>,
     pub bytes_each: Option<f64>,
+    pub pause_ns: Option<f64>,
+}
+
+impl Found {
+    /// A finding that is nothing but times.
+    pub fn of(times: Summary) -> Found {
+        Found {
+            times,
+            bare_ns: None,
+            memcpy_ns: None,
+            alone_ns: None,
+            bytes_each: None,
+            pause_ns: None,
+        }
+    }
 }
 
 /// Runs the turns.
@@ -85,7 +102,7 @@ impl Turns<'_> {
         pair.latency(Call::Null, 2_000, self.time)?;
         let times = pair.latency(Call::Null, 50_000, self.time)?.map(|ns| ns / 2.0);
         pair.end()?;
-        Ok(Found { times, bare_ns: None, memcpy_ns: None, alone_ns: None, bytes_each: None })
+        Ok(Found::of(times))
     }
 
     fn program(
@@ -97,7 +114,12 @@ impl Turns<'_> {
         let command = self.command(contender, case, run)?;
         let who = format!("{}, {}", contender.name, contender.placement);
         let mut running = Process::start(command, who, run.dir.join("errors"))?;
-        let found = self.watched(&mut running, case, run.interrupted);
+        let found = match case {
+            Case::Checkpoint(tasks) | Case::Restart(tasks) => {
+                self.saved(&mut running, contender, case, tasks, run)
+            }
+            _ => self.watched(&mut running, case, run.interrupted),
+        };
         if found.is_err() {
             // A launcher that is asked to end also ends the processes that it has started.
             running.terminate(Duration::from_secs(2));
@@ -130,7 +152,38 @@ impl Turns<'_> {
             memcpy_ns: told.memcpy_ns,
             alone_ns: told.alone_ns,
             bytes_each,
+            pause_ns: None,
         })
+    }
+
+    /// Measures checkpoints or restarts of a machine with this number of tasks.
+    fn saved(
+        &self,
+        running: &mut Process,
+        contender: &Contender,
+        case: Case,
+        tasks: usize,
+        run: &Run<'_>,
+    ) -> Result<Found, ChildError> {
+        let cpus = cpus_of(contender, run);
+        let asks = |words: &[&str]| {
+            let mut command = run_on(run.exe, &cpus, self.upcall);
+            command.arg("pvm").args(words);
+            surround(&mut command, run.dir);
+            command
+        };
+        let saving = Saving {
+            name: case.name(),
+            tasks,
+            time: self.time,
+            dir: run.dir,
+            interrupted: run.interrupted,
+            asks: &asks,
+        };
+        match case {
+            Case::Checkpoint(_) => saving.checkpoints(running),
+            _ => saving.restarts(running),
+        }
     }
 
     /// Measures waiting tasks: processor time per second, and memory.
@@ -167,13 +220,17 @@ impl Turns<'_> {
         case: Case,
         run: &Run<'_>,
     ) -> Result<Command, ChildError> {
-        let second = run.cpus.second.filter(|_| contender.placement == Placement::TwoCores);
-        let cpus: Vec<usize> = [run.cpus.first].into_iter().chain(second).collect();
+        let cpus = cpus_of(contender, run);
         let on = |program: &Path| run_on(run.exe, &cpus, program);
         let time = if matches!(case, Case::Idle(_)) { 2 * SETTLING + self.idle } else { self.time };
         let seconds = time.as_secs_f64().to_string();
         let words = case.words();
-        let words = words.iter().flatten().map(String::as_str).chain(["--seconds", &seconds]);
+        let go = saved::go(run.dir);
+        fs::remove_file(&go).ok();
+        let go = matches!(case, Case::Checkpoint(_) | Case::Restart(_))
+            .then(|| ["--until".to_owned(), go.to_string_lossy().into_owned()]);
+        let words = words.iter().chain(&go).flatten().map(String::as_str);
+        let words = words.chain(["--seconds", &seconds]);
         let list = place::list(&cpus);
         let mut command = match contender.how {
             How::Upcall | How::Limit if case.words().is_none() => {
@@ -244,13 +301,21 @@ impl Turns<'_> {
                 command
             }
         };
-        // Names and files are for this run only. Without a backtrace the reason is the last line.
-        command
-            .env("UPCALL_DIR", run.dir.join("names"))
-            .env("TMPDIR", run.dir)
-            .env("RUST_BACKTRACE", "0");
+        surround(&mut command, run.dir);
         Ok(command)
     }
+}
+
+/// Returns the processors of a contender.
+fn cpus_of(contender: &Contender, run: &Run<'_>) -> Vec<usize> {
+    let second = run.cpus.second.filter(|_| contender.placement == Placement::TwoCores);
+    [run.cpus.first].into_iter().chain(second).collect()
+}
+
+/// Sets a command's environment: names and files are for this run only. Without a backtrace the
+/// reason of an error is the last line.
+fn surround(command: &mut Command, dir: &Path) {
+    command.env("UPCALL_DIR", dir.join("names")).env("TMPDIR", dir).env("RUST_BACKTRACE", "0");
 }
 
 /// Returns the beginning of a command that runs a program on these processors.

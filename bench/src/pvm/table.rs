@@ -2,7 +2,7 @@
 //! and each figure that has an aim.
 
 use super::bars;
-use super::case::{BYTES, Case, IDLES, LAPLACES, MOVES, RINGS, STARTS, SWITCHES, mflops};
+use super::case::{BYTES, Case, IDLES, LAPLACES, MOVES, RINGS, SAVES, STARTS, SWITCHES, mflops};
 use super::contender::{Contender, OURS, PEERS};
 use super::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_6, FIGURE_7, SEQUENTIAL, hop_ns};
 use crate::case::Placement::{self, TwoCores};
@@ -11,7 +11,7 @@ use crate::report::Report;
 use crate::table::{Kind, Table, aims, figure, hundredths, ratio, thousands};
 
 /// The names of the tables.
-pub(super) const TABLES: [&str; 9] = [
+pub(super) const TABLES: [&str; 10] = [
     "figure-2",
     "figure-3",
     "figure-3-bare",
@@ -20,6 +20,7 @@ pub(super) const TABLES: [&str; 9] = [
     "start",
     "idle",
     "moves",
+    "saves",
     "aims",
 ];
 
@@ -35,6 +36,7 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
         start(records),
         idle(records),
         moves(records),
+        saves(records),
         aims("aims", "what is aimed at", None, &bars::all(records)),
     ];
     all.into_iter().flatten().collect()
@@ -262,6 +264,32 @@ fn moves(records: &[Record]) -> Option<Table> {
     table.if_any()
 }
 
+fn saves(records: &[Record]) -> Option<Table> {
+    let title = "tasks of 100 KiB that are saved in a file and go on from it, ms by tasks";
+    let mut table = Table::new("saves", title).names([""]).figures(SAVES);
+    let ms = |ns: Option<f64>| figure(ns.map(|ns| ns / 1e6));
+    for (one, name) in rows() {
+        let found = |case: fn(usize) -> Case| {
+            SAVES.map(|tasks| at(records, one.name, one.placement, case(tasks)))
+        };
+        let (saved, again) = (found(Case::Checkpoint), found(Case::Restart));
+        let mut row = |kind, what: &str, found: [Option<&Record>; 4], of: Of| {
+            let figures = found.map(|record| record.and_then(of));
+            if figures.iter().any(Option::is_some) {
+                table.row(kind, [format!("{name}: {what}")], figures.map(ms));
+            }
+        };
+        row(Kind::Ours, "checkpoint, until it is on the disk", saved, |r| Some(r.p50_ns));
+        row(Kind::Ours, "pause of the tasks, in whole ms", saved, |r| r.pause_ns);
+        row(Kind::Plain, "a plain write of as many bytes", saved, |r| r.memcpy_ns);
+        row(Kind::Ours, "restart, until all have run", again, |r| Some(r.p50_ns));
+    }
+    table.if_any()
+}
+
+/// A figure of a record.
+type Of = fn(&Record) -> Option<f64>;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,6 +338,12 @@ mod tests {
             one("start-1", "upcall", 250_000.0),
             one("start-1", "pvm", 2_000_000.0),
             Record { bytes_each: Some(102_400.0), ..one("idle-1000", "upcall", 0.0) },
+            Record {
+                pause_ns: Some(200e6),
+                memcpy_ns: Some(50e6),
+                ..one("checkpoint-1000", "upcall", 300e6)
+            },
+            one("restart-1000", "upcall", 1.2e9),
         ]);
         let words = |begin: &str| text::words(&text, begin);
         assert_eq!(words("ULPs, 16"), ["30.0", "15.0"], "{text}");
@@ -324,10 +358,24 @@ mod tests {
         assert_eq!(words("Laplace, percent lost by 64 tasks"), ["0.99", "≤", "2", "met"], "{text}");
         assert_eq!(
             words("a hop between processes, in one ways of a call"),
-            ["1.10", "≤", "1.5", "met"],
+            ["1.10", "≤", "2.5", "met"],
             "{text}"
         );
         assert_eq!(words("KiB of a task that waits"), ["100", "≤", "150", "met"], "{text}");
+        assert_eq!(
+            words("upcall: a plain write of as many bytes"),
+            ["-", "-", "-", "50.0"],
+            "{text}"
+        );
+        assert_eq!(
+            words("upcall: pause of the tasks, in whole ms"),
+            ["-", "-", "-", "200"],
+            "{text}"
+        );
+        let saved =
+            ["checkpoint", "restart"].map(|what| format!("{what} of 1000 tasks of 100 KiB, s"));
+        assert_eq!(words(&saved[0]), ["0.30", "≤", "0.5", "met"], "{text}");
+        assert_eq!(words(&saved[1]), ["1.20", "≤", "1", "missed"], "{text}");
         assert_eq!(words("start of a task: PVM to ours"), ["8.00", "≥", "6", "met"], "{text}");
         assert!(
             text.contains("note: a note")
