@@ -77,6 +77,12 @@ static void report(const char *mode, int number, double *samples, int count) {
     report_as(mode, text, samples, count, mean(samples, count));
 }
 
+// Prints the line of a case without figures, which the harness takes itself.
+static void announce(const char *mode, const char *number) {
+    printf("{\"case\":\"%s-%s\"}\n", mode, number);
+    fflush(stdout);
+}
+
 // Computes the size of a batch and the number of batches, from the time of one operation.
 static void plan(double each_ns, int *batch, int *samples) {
     double wanted;
@@ -340,6 +346,8 @@ static void laplace(int me, int tasks) {
     free(check);
 }
 
+#include "grids.h"
+
 // Arguments ---------------------------------------------------------------------------------------
 
 // Confines the task at this place to a processor of a list like 0,1. Places use the list in order,
@@ -360,17 +368,18 @@ static void confine(const char *list, int place) {
 // The part of the command line that both programs share.
 struct asked {
     const char *mode, *text, *cpus, *file;
-    int number, direct;
+    int number, direct, grid;
 };
 
 static struct asked parse(int argc, char **argv) {
     struct asked asked = {argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "", NULL, NULL,
-                          argc > 2 ? atoi(argv[2]) : -1, 0};
+                          argc > 2 ? atoi(argv[2]) : -1, 0, 0};
     int k;
     for (k = 3; k < argc; k++) {
         if (!strcmp(argv[k], "--seconds") && k + 1 < argc) measured_seconds = atof(argv[++k]);
         else if (!strcmp(argv[k], "--cpus") && k + 1 < argc) asked.cpus = argv[++k];
         else if (!strcmp(argv[k], "--until") && k + 1 < argc) asked.file = argv[++k];
+        else if (!strcmp(argv[k], "--grid") && k + 1 < argc) asked.grid = atoi(argv[++k]);
         else if (!strcmp(argv[k], "--direct")) asked.direct = 1;
         else asked.mode = "";
     }
@@ -389,6 +398,17 @@ static int sensible(struct asked asked, int tasks) {
     if (!strcmp(asked.mode, "moving")) return !strcmp(asked.text, "messages");
     if (is_saved(asked)) return tasks > 0 && asked.file;
     if (!strcmp(asked.mode, "ring")) return tasks > 1;
+    if (!strcmp(asked.mode, "grid")) return asked.number > 0 && tasks == 1;
+    if (!strcmp(asked.mode, "laplace-paper")) {
+        return tasks > 0 && asked.grid > 2 && asked.grid >= tasks && asked.grid <= LARGEST;
+    }
+    if (!strcmp(asked.mode, "balance")) {
+        return tasks == BALANCED && (!strcmp(asked.text, "ideal") || !strcmp(asked.text, "off") ||
+                                     !strcmp(asked.text, "on"));
+    }
+    if (!strcmp(asked.mode, "processor")) {
+        return tasks == BALANCED && !strcmp(asked.text, "away") && asked.file;
+    }
     if (!strcmp(asked.mode, "laplace")) return tasks > 0 && tasks <= N;
     return 0;
 }
@@ -397,5 +417,9 @@ static void perform(struct asked asked, int me, int tasks) {
     if (!strcmp(asked.mode, "one-way")) one_way(me, asked.number);
     else if (!strcmp(asked.mode, "ring")) ring(me, tasks);
     else if (!strcmp(asked.mode, "laplace")) laplace(me, tasks);
+    else if (!strcmp(asked.mode, "grid")) find_grid(asked.number);
+    else if (!strcmp(asked.mode, "laplace-paper")) laplace_paper(me, tasks, asked.grid);
+    else if (!strcmp(asked.mode, "balance")) balance(me, asked.text);
+    else if (!strcmp(asked.mode, "processor")) processor_away(me, asked.file);
     else give_up("this system has no such mode");
 }

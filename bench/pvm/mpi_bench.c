@@ -45,6 +45,7 @@ int main(int argc, char **argv) {
         (strcmp(asked.mode, "one-way") && asked.number != tasks)) {
         if (me == 0) {
             fprintf(stderr, "usage: mpi_bench one-way BYTES | ring PROCESSES | laplace PROCESSES\n"
+                            "           | laplace-paper PROCESSES --grid ROWS\n"
                             "           [--seconds S] [--cpus LIST], "
                             "by two processes, or as many as that\n");
         }

@@ -109,8 +109,7 @@ static void idle(char **argv, int count) {
     tasks = count;
     spawn(argv, count, tids);
     for (k = 0; k < count; k++) pvm_recv(-1, READY);
-    printf("{\"case\":\"idle-%d\"}\n", count);
-    fflush(stdout);
+    announce("idle", argv[2]);
     nanosleep(&rest, NULL);
     pvm_initsend(PvmDataRaw);
     pvm_mcast(tids, count, WAKEN);
@@ -122,7 +121,7 @@ static int moved(struct asked asked, int me) {
     struct movers movers = {tids, DATA, ENDED};
     if (!strcmp(asked.mode, "move")) return move(movers, me, asked.text), 1;
     if (!strcmp(asked.mode, "moving")) return moving(movers, me, asked.text), 1;
-    if (is_saved(asked)) return saved(asked.mode, me, tasks, asked.file), 1;
+    if (is_saved(asked)) return saved(asked, me, tasks), 1;
 #else
     (void)asked, (void)me;
 #endif
@@ -132,6 +131,8 @@ static int moved(struct asked asked, int me) {
 // Number of tasks of a mode.
 static int tasks_of(struct asked asked) {
     if (!strcmp(asked.mode, "one-way") || !strcmp(asked.mode, "move")) return 2;
+    if (!strcmp(asked.mode, "balance") || !strcmp(asked.mode, "processor")) return BALANCED;
+    if (!strcmp(asked.mode, "grid")) return 1;
     return !strcmp(asked.mode, "moving") ? 3 : asked.number;
 }
 
@@ -152,8 +153,11 @@ int main(int argc, char **argv) {
     if (tasks > MOST || (starts ? asked.number < 1 : !sensible(asked, tasks))) {
         fprintf(stderr, "usage: pvm_bench one-way BYTES | ring TASKS | laplace TASKS | "
                         "start COUNT | idle COUNT | move SIZE | moving messages |\n"
-                        "           checkpoint TASKS | restart TASKS\n"
-                        "           [--seconds S] [--direct] [--cpus LIST] [--until FILE]\n");
+                        "           checkpoint TASKS | restart TASKS |\n"
+                        "           laplace-paper TASKS | grid MS | balance ideal|off|on |\n"
+                        "           processor away\n"
+                        "           [--seconds S] [--direct] [--cpus LIST] [--until FILE] "
+                        "[--grid ROWS]\n");
         pvm_exit();
         return 2;
     }

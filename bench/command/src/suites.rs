@@ -175,9 +175,12 @@ pub enum Command {
     ///
     /// The cases are procedure-call and switch-process; switch-1 to switch-4000, by ULPs;
     /// call-one-way; one-way-0 to one-way-100000, by bytes; ring-2 to ring-1000 and laplace-1 to
-    /// laplace-64, by tasks; start-1 and start-100, the start of a task; idle-24 and idle-1000, waiting
-    /// tasks; move-100k to move-1g and moving-messages, tasks that move between two processes; and
-    /// checkpoint-1 to checkpoint-1000 and restart-1 to restart-1000, by tasks.
+    /// laplace-64, by tasks; start-1 and start-100, the start of a task; idle-24 and idle-1000,
+    /// waiting tasks; move-100k to move-1g and moving-messages, tasks that move between two
+    /// processes; checkpoint-1 to checkpoint-1000 and restart-1 to restart-1000, by tasks;
+    /// laplace-paper-1 and laplace-paper-64, on a grid whose sweep takes as long as in the paper;
+    /// balance-ideal, balance-off and balance-on, tasks of different weight in two processes; and
+    /// processor-away, a processor that is taken away and given back.
     ///
     /// The systems are upcall, all tasks on one processor; upcall-2 and upcall-2-interleave, in two
     /// processes on two processors, with neighbours together or apart; limit; and the peers pvm and

@@ -121,7 +121,42 @@ pub(super) fn all(records: &[Record]) -> Vec<Aim> {
         false,
     );
     all.extend(saves(records));
+    all.extend(balances(records));
     all
+}
+
+/// Returns the percentage of the ideal speed that a balanced machine has, by the medians, and over
+/// its whole run.
+pub(super) fn of_ideal(records: &[Record], how: &'static str) -> Option<[f64; 2]> {
+    let of = |how| at(records, "upcall-2", Placement::TwoCores, Case::Balance(how));
+    let (ideal, found) = (of("ideal")?, of(how)?);
+    Some([ideal.p50_ns / found.p50_ns, ideal.mean_ns / found.mean_ns].map(|part| 100.0 * part))
+}
+
+/// Returns the percentage of a time that was lost.
+fn lost(ideal: Option<f64>, found: Option<f64>) -> Option<f64> {
+    ratio(ideal, found).map(|part| 100.0 * (1.0 - part))
+}
+
+/// The aims of machines that are balanced, and of grids of the paper's proportions.
+fn balances(records: &[Record]) -> Vec<Aim> {
+    let balanced = of_ideal(records, "on").map(|[steady, _]| steady);
+    let away = at(records, "upcall-2", Placement::TwoCores, Case::ProcessorAway);
+    let away = away.and_then(|record| lost(record.alone_ns, Some(record.mean_ns)));
+    let paper = |tasks| at(records, "upcall", Placement::OneCore, Case::LaplacePaper(tasks));
+    let (one, many) = (paper(1).map(|one| one.p50_ns), paper(64));
+    let found = many.map(|many| many.p50_ns);
+    let laplace = "Laplace of the paper's proportions, percent lost by 64 tasks";
+    vec![
+        Aim::at_least("uneven Laplace with balancing, percent of the ideal", balanced, 95.0),
+        Aim::at_most("a processor away and back, percent lost besides its time", away, 3.0),
+        Aim::at_most(format!("{laplace} to one"), lost(one, found), 2.0),
+        Aim::at_most(
+            format!("{laplace} to one in as many blocks"),
+            lost(many.and_then(|many| many.alone_ns), found),
+            2.0,
+        ),
+    ]
 }
 
 /// The aims of checkpoints and restarts.

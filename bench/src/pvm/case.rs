@@ -30,6 +30,16 @@ pub const MOVES: [&str; 4] = ["100k", "1m", "64m", "1g"];
 /// Numbers of tasks in the cases `checkpoint-N` and `restart-N`.
 pub const SAVES: [usize; 4] = [1, 10, 100, 1000];
 
+/// Numbers of tasks in the cases `laplace-paper-N`.
+pub const PAPERS: [usize; 2] = [1, 64];
+
+/// Time of a sweep by one task in the cases `laplace-paper-N`, in milliseconds: the paper's.
+pub const PAPER_SWEEP_MS: u32 = 23;
+
+/// The ways in which the cases `balance-WAY` distribute tasks: evenly by hand, all of the heavy
+/// ones in one process, and the same with balancing.
+pub const BALANCES: [&str; 3] = ["ideal", "off", "on"];
+
 /// A case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
@@ -64,6 +74,14 @@ pub enum Case {
     Checkpoint(usize),
     /// The start of as many tasks from such a file, until all have found their memory as it was.
     Restart(usize),
+    /// A sweep by this number of tasks of a grid that takes one task as long as in the paper.
+    LaplacePaper(usize),
+    /// A sweep by 16 tasks, half of which have four times as much to compute, in two processes. The
+    /// median is of the second half of the runs, the mean of all.
+    Balance(&'static str),
+    /// A sweep by 16 tasks in two processes, one of which loses its processor for a third of the
+    /// time.
+    ProcessorAway,
 }
 
 impl Case {
@@ -80,7 +98,10 @@ impl Case {
         let moves = MOVES.map(Case::Move).into_iter().chain([Case::MovingMessages]);
         let saves = SAVES.map(Case::Checkpoint).into_iter().chain(SAVES.map(Case::Restart));
         let laplaces = LAPLACES.map(Case::Laplace);
-        switches.chain(messages).chain(laplaces).chain(tasks).chain(moves).chain(saves)
+        let papers = PAPERS.map(Case::LaplacePaper).into_iter();
+        let balances = BALANCES.map(Case::Balance).into_iter().chain([Case::ProcessorAway]);
+        let begun = switches.chain(messages).chain(laplaces).chain(tasks);
+        begun.chain(moves).chain(saves).chain(papers).chain(balances)
     }
 
     /// The name in records and on the command line.
@@ -99,13 +120,16 @@ impl Case {
             Case::MovingMessages => "moving-messages".to_owned(),
             Case::Checkpoint(tasks) => format!("checkpoint-{tasks}"),
             Case::Restart(tasks) => format!("restart-{tasks}"),
+            Case::LaplacePaper(tasks) => format!("laplace-paper-{tasks}"),
+            Case::Balance(how) => format!("balance-{how}"),
+            Case::ProcessorAway => "processor-away".to_owned(),
         }
     }
 
     /// Number of processes that run the case with MPI.
     pub fn processes(self) -> usize {
         match self {
-            Case::Ring(tasks) | Case::Laplace(tasks) => tasks,
+            Case::Ring(tasks) | Case::Laplace(tasks) | Case::LaplacePaper(tasks) => tasks,
             _ => 2,
         }
     }
@@ -119,6 +143,9 @@ impl Case {
             }
             Case::Move(size) => return Some(["move".to_owned(), size.to_owned()]),
             Case::MovingMessages => return Some(["moving", "messages"].map(str::to_owned)),
+            Case::Balance(how) => return Some(["balance", how].map(str::to_owned)),
+            Case::ProcessorAway => return Some(["processor", "away"].map(str::to_owned)),
+            Case::LaplacePaper(tasks) => ("laplace-paper", tasks),
             Case::OneWay(bytes) => ("one-way", bytes),
             Case::Ring(tasks) => ("ring", tasks),
             Case::Laplace(tasks) => ("laplace", tasks),

@@ -64,6 +64,18 @@ pub struct Told {
     /// Time of a sweep of a grid's blocks by one task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_ns: Option<f64>,
+    /// Number of rows and columns of a grid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grid: Option<u32>,
+    /// A sum of the grid that was computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<String>,
+    /// The moments at which runs ended, in nanoseconds of the system's monotonic clock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ends_ns: Vec<i64>,
+    /// Number of sweeps of a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweeps: Option<u32>,
 }
 
 /// Runs this process as a child of the harness. `args` are the arguments after `bench-pvm`. Errors
@@ -119,7 +131,11 @@ fn tell(case: Case, samples: Vec<f64>) -> Outcome<()> {
             times,
             bare_ns: None,
             memcpy_ns: None,
-            alone_ns: None
+            alone_ns: None,
+            grid: None,
+            sum: None,
+            ends_ns: Vec::new(),
+            sweeps: None,
         })?
     );
     Ok(())

@@ -99,7 +99,11 @@ impl Contender {
             (_, Case::ProcedureCall | Case::SwitchProcess | Case::CallOneWay) => false,
             (How::Upcall2 { interleave: false }, Case::Move(_) | Case::MovingMessages) => true,
             (_, Case::Move(_) | Case::MovingMessages) => false,
+            (How::Upcall2 { interleave: false }, Case::Balance(_) | Case::ProcessorAway) => true,
+            (_, Case::Balance(_) | Case::ProcessorAway) => false,
             (How::Upcall, _) => true,
+            (How::Pvm { .. } | How::OpenMpi { yields: true }, Case::LaplacePaper(_)) => here,
+            (_, Case::LaplacePaper(_)) => false,
             (How::Upcall2 { interleave: false }, Case::Checkpoint(_) | Case::Restart(_)) => true,
             (_, Case::Checkpoint(_) | Case::Restart(_)) => false,
             (_, Case::Switch(_)) => false,
@@ -143,7 +147,7 @@ mod tests {
     fn who_has_which_case() {
         assert_eq!(of("limit", OneCore), ["procedure-call", "switch-process"]);
         assert_eq!(of("upcall", TwoCores), ["call-one-way"]);
-        assert_eq!(of("upcall", OneCore).len(), Case::all().count() - 8);
+        assert_eq!(of("upcall", OneCore).len(), Case::all().count() - 12);
         assert!(of("upcall-2-interleave", TwoCores).iter().all(|case| case.starts_with("ring-")));
         assert_eq!(
             of("upcall-2", TwoCores).iter().filter(|case| case.starts_with("laplace-")).count(),

@@ -15,6 +15,7 @@
 //! one placement of the processors count ([`Like`]). The programs rewrite and check payloads; a
 //! program that finds a wrong one ends with an error, which is reported.
 
+mod away;
 mod bars;
 pub mod case;
 pub mod child;
@@ -26,6 +27,7 @@ mod run;
 mod saved;
 mod table;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -96,8 +98,15 @@ impl Suite for Pvm {
         let mut series: Vec<Measured> = all.map(Series::of).collect();
         let (rounds, millis, idle) = if run.quick { (1, 20, 200) } else { (3, 300, 2000) };
         let [time, idle] = [millis, idle].map(Duration::from_millis);
-        let mut turns =
-            Turns { upcall: &self.upcall, programs: &programs, time, idle, machine: None };
+        let mut turns = Turns {
+            upcall: &self.upcall,
+            programs: &programs,
+            time,
+            idle,
+            machine: None,
+            grid: None,
+            sums: BTreeMap::new(),
+        };
         let say = |round, (contender, case): &(Contender, Case)| Said {
             what: format!("round {round} of {rounds}, {case}"),
             detail: format!("{}, {}", contender.name, contender.placement),

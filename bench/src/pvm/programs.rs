@@ -9,11 +9,12 @@ use crate::built::{self, Need, PeersError, works};
 use crate::error::RunError;
 
 /// The sources, by their paths below the root of the project: they include each other.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 7] = [
     ("bench/pvm/pvm_bench.c", include_str!("../../pvm/pvm_bench.c")),
     ("bench/pvm/mpi_bench.c", include_str!("../../pvm/mpi_bench.c")),
     ("bench/pvm/modes.h", include_str!("../../pvm/modes.h")),
     ("bench/pvm/moves.h", include_str!("../../pvm/moves.h")),
+    ("bench/pvm/grids.h", include_str!("../../pvm/grids.h")),
     ("bench/pvm/saved.h", include_str!("../../pvm/saved.h")),
     (
         "crates/pvm/tests/programs/block.h",

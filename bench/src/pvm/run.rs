@@ -1,12 +1,14 @@
 //! One turn of one contender in one case: runs its program and reads the line that it prints.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::case::Case;
+use super::away::Away;
+use super::case::{Case, PAPER_SWEEP_MS};
 use super::child::Told;
 use super::contender::{Contender, How};
 use super::machine::Machine;
@@ -24,6 +26,13 @@ use crate::stats::Summary;
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Maximum time for a program to end after it has printed its figures.
 const END: Duration = Duration::from_secs(20);
+/// Duration of a run with tasks of different weight, and of each part of a run that loses a
+/// processor, as a multiple of other turns'.
+const BALANCING: u32 = 20;
+const PHASE: u32 = 7;
+/// The processes of 16 tasks: both with half of the first eight tasks, and each with one half.
+const EVEN: &str = "0 0 0 0 1 1 1 1 0 0 0 0 1 1 1 1";
+const HALVES: &str = "0 0 0 0 0 0 0 0 1 1 1 1 1 1 1 1";
 /// Time until waiting tasks are idle.
 const SETTLING: Duration = Duration::from_millis(300);
 
@@ -61,6 +70,10 @@ pub struct Turns<'a> {
     pub idle: Duration,
     /// PVM's virtual machine, if it is running.
     pub machine: Option<Machine>,
+    /// Rows of the grid that one task sweeps in the paper's time, once it was looked for.
+    pub grid: Option<u32>,
+    /// The sums of the grids that were computed, by what was computed.
+    pub sums: BTreeMap<String, String>,
 }
 
 impl Turns<'_> {
@@ -77,6 +90,9 @@ impl Turns<'_> {
     ) -> Result<Found, ChildError> {
         let found = match case {
             Case::CallOneWay => self.call(contender, run),
+            Case::LaplacePaper(_) => {
+                self.calibrate(run).and_then(|()| self.program(contender, case, run))
+            }
             _ => self.program(contender, case, run),
         };
         if found.is_err() {
@@ -105,6 +121,30 @@ impl Turns<'_> {
         Ok(Found::of(times))
     }
 
+    /// Finds the grid of the cases `laplace-paper-N`, the first time.
+    fn calibrate(&mut self, run: &mut Run<'_>) -> Result<(), ChildError> {
+        if self.grid.is_some() {
+            return Ok(());
+        }
+        let mut command = run_on(run.exe, &[run.cpus.first], self.upcall);
+        command.args(["pvm", "run"]).arg(self.programs.program(How::Upcall));
+        command.args(["grid", &PAPER_SWEEP_MS.to_string()]);
+        surround(&mut command, run.dir);
+        let mut running =
+            Process::start(command, "upcall, grid".to_owned(), run.dir.join("errors"))?;
+        let line = running.line("its grid", Instant::now() + PATIENCE, run.interrupted)?;
+        let told = serde_json::from_str::<Told>(&line).ok();
+        let found = told.and_then(|told| Some((told.grid?, told.alone_ns?)));
+        let (grid, ns) = found.ok_or_else(|| running.fault(&format!("said `{line}`")))?;
+        running.end(END, run.interrupted)?;
+        self.grid = Some(grid);
+        run.report.notes.push(format!(
+            "laplace-paper: one task sweeps the grid of {grid} x {grid} in {:.1} ms",
+            ns / 1e6
+        ));
+        Ok(())
+    }
+
     fn program(
         &mut self,
         contender: &Contender,
@@ -118,6 +158,7 @@ impl Turns<'_> {
             Case::Checkpoint(tasks) | Case::Restart(tasks) => {
                 self.saved(&mut running, contender, case, tasks, run)
             }
+            Case::ProcessorAway => self.away(&mut running, contender, case, run),
             _ => self.watched(&mut running, case, run.interrupted),
         };
         if found.is_err() {
@@ -128,7 +169,7 @@ impl Turns<'_> {
     }
 
     fn watched(
-        &self,
+        &mut self,
         running: &mut Process,
         case: Case,
         interrupted: &AtomicBool,
@@ -146,6 +187,9 @@ impl Turns<'_> {
             (_, None) => return Err(running.fault("reported no times")),
         };
         running.end(END + self.idle, interrupted)?;
+        if let Some(sum) = told.sum {
+            self.compared(case, sum).map_err(|what| running.fault(&what))?;
+        }
         Ok(Found {
             times,
             bare_ns: told.bare_ns,
@@ -154,6 +198,52 @@ impl Turns<'_> {
             bytes_each,
             pause_ns: None,
         })
+    }
+
+    /// Checks that a grid is the same as in the turns before.
+    fn compared(&mut self, case: Case, sum: String) -> Result<(), String> {
+        // The same is computed in all ways.
+        let what = if matches!(case, Case::Balance(_)) { "balance".into() } else { case.name() };
+        let first = self.sums.entry(what).or_insert_with(|| sum.clone());
+        if *first == sum {
+            Ok(())
+        } else {
+            Err(format!("has computed a grid with the sum {sum}, and others one with {first}"))
+        }
+    }
+
+    /// Takes a processor away from a machine, and gives it back.
+    fn away(
+        &self,
+        running: &mut Process,
+        contender: &Contender,
+        case: Case,
+        run: &Run<'_>,
+    ) -> Result<Found, ChildError> {
+        let asks = self.asks(contender, run);
+        let away = Away {
+            name: case.name(),
+            phase: PHASE * self.time,
+            go: saved::go(run.dir),
+            interrupted: run.interrupted,
+            asks: &asks,
+        };
+        away.measure(running)
+    }
+
+    /// Returns what makes commands of `upcall pvm` beside a contender.
+    fn asks<'a>(
+        &'a self,
+        contender: &Contender,
+        run: &'a Run<'_>,
+    ) -> impl Fn(&[&str]) -> (Command, PathBuf) + 'a {
+        let cpus = cpus_of(contender, run);
+        move |words| {
+            let mut command = run_on(run.exe, &cpus, self.upcall);
+            command.arg("pvm").args(words);
+            surround(&mut command, run.dir);
+            (command, run.dir.join("errors-asked"))
+        }
     }
 
     /// Measures checkpoints or restarts of a machine with this number of tasks.
@@ -165,13 +255,7 @@ impl Turns<'_> {
         tasks: usize,
         run: &Run<'_>,
     ) -> Result<Found, ChildError> {
-        let cpus = cpus_of(contender, run);
-        let asks = |words: &[&str]| {
-            let mut command = run_on(run.exe, &cpus, self.upcall);
-            command.arg("pvm").args(words);
-            surround(&mut command, run.dir);
-            command
-        };
+        let asks = self.asks(contender, run);
         let saving = Saving {
             name: case.name(),
             tasks,
@@ -222,14 +306,23 @@ impl Turns<'_> {
     ) -> Result<Command, ChildError> {
         let cpus = cpus_of(contender, run);
         let on = |program: &Path| run_on(run.exe, &cpus, program);
-        let time = if matches!(case, Case::Idle(_)) { 2 * SETTLING + self.idle } else { self.time };
+        let time = match case {
+            Case::Idle(_) => 2 * SETTLING + self.idle,
+            Case::Balance(_) => BALANCING * self.time,
+            _ => self.time,
+        };
         let seconds = time.as_secs_f64().to_string();
         let words = case.words();
         let go = saved::go(run.dir);
         fs::remove_file(&go).ok();
-        let go = matches!(case, Case::Checkpoint(_) | Case::Restart(_))
-            .then(|| ["--until".to_owned(), go.to_string_lossy().into_owned()]);
-        let words = words.iter().chain(&go).flatten().map(String::as_str);
+        let more = match case {
+            Case::Checkpoint(_) | Case::Restart(_) | Case::ProcessorAway => {
+                Some(["--until".to_owned(), go.to_string_lossy().into_owned()])
+            }
+            Case::LaplacePaper(_) => self.grid.map(|grid| ["--grid".to_owned(), grid.to_string()]),
+            _ => None,
+        };
+        let words = words.iter().chain(&more).flatten().map(String::as_str);
         let words = words.chain(["--seconds", &seconds]);
         let list = place::list(&cpus);
         let mut command = match contender.how {
@@ -251,14 +344,9 @@ impl Turns<'_> {
             }
             How::Upcall2 { interleave } => {
                 let mut command = on(self.upcall);
-                command.args([
-                    "pvm",
-                    "run",
-                    "--procs",
-                    "2",
-                    "--place",
-                    if interleave { "interleave" } else { "block" },
-                ]);
+                command.args(["pvm", "run", "--procs", "2", "--place"]);
+                command.arg(placed(case, interleave, run.dir)?);
+                command.args((case == Case::Balance("on")).then_some("--balance=refine"));
                 // The largest task does not fit into the memory of others.
                 command.args((case == Case::Move("1g")).then_some("--memory=2G"));
                 command.arg(self.programs.program(contender.how)).args(words);
@@ -304,6 +392,20 @@ impl Turns<'_> {
         surround(&mut command, run.dir);
         Ok(command)
     }
+}
+
+/// Returns the value of `--place`: a name, or a file, which is written.
+fn placed(case: Case, interleave: bool, dir: &Path) -> Result<PathBuf, ChildError> {
+    let list = match case {
+        Case::Balance("ideal") => EVEN,
+        Case::Balance(_) | Case::ProcessorAway => HALVES,
+        _ if interleave => return Ok("interleave".into()),
+        _ => return Ok("block".into()),
+    };
+    let file = dir.join("placement");
+    let written = fs::write(&file, list);
+    written.map_err(|error| ChildError::Start { exe: file.clone(), error })?;
+    Ok(file)
 }
 
 /// Returns the processors of a contender.

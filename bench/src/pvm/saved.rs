@@ -19,8 +19,26 @@ const END: Duration = Duration::from_secs(20);
 const LEAST: usize = 3;
 const MOST: usize = 30;
 
-/// Runs a subcommand of `upcall pvm` with these arguments.
-pub(super) type Asks<'a> = &'a dyn Fn(&[&str]) -> Command;
+/// Makes a command of `upcall pvm` with these arguments, and the name of a file for its errors.
+pub(super) type Asks<'a> = &'a dyn Fn(&[&str]) -> (Command, PathBuf);
+
+/// Starts a command of `upcall pvm`.
+fn start(asks: Asks<'_>, words: &[&str]) -> Result<Process, ChildError> {
+    let (command, errors) = asks(words);
+    Process::start(command, format!("upcall pvm {}", words[0]), errors)
+}
+
+/// Runs a command of `upcall pvm`, and returns its first line.
+pub(super) fn asked(
+    asks: Asks<'_>,
+    words: &[&str],
+    interrupted: &AtomicBool,
+) -> Result<String, ChildError> {
+    let mut running = start(asks, words)?;
+    let line = running.line("its end", Instant::now() + PATIENCE, interrupted)?;
+    running.end(END, interrupted)?;
+    Ok(line)
+}
 
 /// A machine that is to be saved, and the files for that.
 pub(super) struct Saving<'a> {
@@ -75,9 +93,8 @@ impl Saving<'_> {
         let mut times = Vec::new();
         let first = Instant::now();
         while self.needs_more(&times, first) {
-            let command = (self.asks)(&["restart", &state.to_string_lossy()]);
             let begun = Instant::now();
-            let mut again = self.start(command, "restart")?;
+            let mut again = start(self.asks, &["restart", &state.to_string_lossy()])?;
             self.line(&mut again)?;
             times.push(begun.elapsed().as_nanos() as f64);
             again.end(END, self.interrupted)?;
@@ -93,18 +110,11 @@ impl Saving<'_> {
     fn save(&self, machine: u32, state: &Path) -> Result<(f64, f64), ChildError> {
         let machine = machine.to_string();
         let words = ["checkpoint", &state.to_string_lossy(), "--machine", &machine];
-        let command = (self.asks)(&words);
         let begun = Instant::now();
-        let mut saver = self.start(command, "checkpoint")?;
-        let line = saver.line("its end", begun + PATIENCE, self.interrupted)?;
-        saver.end(END, self.interrupted)?;
+        let line = asked(self.asks, &words, self.interrupted)?;
         let took = begun.elapsed().as_nanos() as f64;
-        let pause = pause_ns(&line).ok_or_else(|| saver.fault(&format!("said `{line}`")))?;
-        Ok((took, pause))
-    }
-
-    fn start(&self, command: Command, what: &str) -> Result<Process, ChildError> {
-        Process::start(command, format!("{}, {what}", self.name), self.dir.join("errors-asked"))
+        let fault = || ChildError::Child { who: self.name.clone(), what: format!("`{line}`?") };
+        Ok((took, pause_ns(&line).ok_or_else(fault)?))
     }
 
     /// Waits for a line of the program.

@@ -2,7 +2,9 @@
 //! and each figure that has an aim.
 
 use super::bars;
-use super::case::{BYTES, Case, IDLES, LAPLACES, MOVES, RINGS, SAVES, STARTS, SWITCHES, mflops};
+use super::case::{
+    BALANCES, BYTES, Case, IDLES, LAPLACES, MOVES, PAPERS, RINGS, SAVES, STARTS, SWITCHES, mflops,
+};
 use super::contender::{Contender, OURS, PEERS};
 use super::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_6, FIGURE_7, SEQUENTIAL, hop_ns};
 use crate::case::Placement::{self, TwoCores};
@@ -11,7 +13,7 @@ use crate::report::Report;
 use crate::table::{Kind, Table, aims, figure, hundredths, ratio, thousands};
 
 /// The names of the tables.
-pub(super) const TABLES: [&str; 10] = [
+pub(super) const TABLES: [&str; 12] = [
     "figure-2",
     "figure-3",
     "figure-3-bare",
@@ -21,6 +23,8 @@ pub(super) const TABLES: [&str; 10] = [
     "idle",
     "moves",
     "saves",
+    "laplace-paper",
+    "balance",
     "aims",
 ];
 
@@ -37,6 +41,8 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
         idle(records),
         moves(records),
         saves(records),
+        paper(records),
+        balance(records),
         aims("aims", "what is aimed at", None, &bars::all(records)),
     ];
     all.into_iter().flatten().collect()
@@ -287,6 +293,56 @@ fn saves(records: &[Record]) -> Option<Table> {
     table.if_any()
 }
 
+fn paper(records: &[Record]) -> Option<Table> {
+    let title = "Laplace of the paper's proportions, ms of a sweep by tasks";
+    let mut table = Table::new("laplace-paper", title).names(["tasks"]).figures(PAPERS);
+    let cases = PAPERS.map(Case::LaplacePaper);
+    matrix(records, cases, |ns| ns / 1e6, &mut table);
+    let alone = cases.map(|case| {
+        at(records, "upcall", Placement::OneCore, case).and_then(|record| record.alone_ns)
+    });
+    if alone.iter().any(Option::is_some) {
+        let figures = alone.map(|ns| figure(ns.map(|ns| ns / 1e6)));
+        table.row(Kind::Plain, ["one task, in as many blocks"], figures);
+    }
+    table.if_any()
+}
+
+fn balance(records: &[Record]) -> Option<Table> {
+    let title = "16 tasks of Laplace in two processes, µs of a sweep";
+    let heads = ["median", "99 %", "mean of all", "% of the ideal", "% by means"];
+    let mut table = Table::new("balance", title).names([""]).figures(heads);
+    let of = |case| at(records, "upcall-2", TwoCores, case);
+    let us = |ns: f64| figure(Some(ns / 1e3));
+    let names = ["uneven, distributed by hand", "uneven, not balanced", "uneven, balanced"];
+    for (name, how) in names.into_iter().zip(BALANCES) {
+        let Some(found) = of(Case::Balance(how)) else { continue };
+        let [steady, all] = match bars::of_ideal(records, how) {
+            Some(parts) => parts.map(Some),
+            None => [None; 2],
+        };
+        let times = [found.p50_ns, found.p99_ns, found.mean_ns].map(us);
+        let [p50, p99, mean] = times;
+        table.row(Kind::Ours, [name], [p50, p99, mean, figure(steady), figure(all)]);
+    }
+    if let Some((found, ideal)) = of(Case::ProcessorAway).and_then(|one| Some((one, one.alone_ns?)))
+    {
+        let part = figure(Some(100.0 * ideal / found.mean_ns));
+        let [p50, p99, mean] = [found.p50_ns, found.p99_ns, found.mean_ns].map(us);
+        table.row(
+            Kind::Ours,
+            ["even, a processor away and back"],
+            [p50, p99, mean, figure(None), part],
+        );
+        table.row(
+            Kind::Plain,
+            ["if only the processor's time were lost"],
+            [None, None, Some(ideal / 1e3), None, None].map(figure),
+        );
+    }
+    table.if_any()
+}
+
 /// A figure of a record.
 type Of = fn(&Record) -> Option<f64>;
 
@@ -344,6 +400,15 @@ mod tests {
                 ..one("checkpoint-1000", "upcall", 300e6)
             },
             one("restart-1000", "upcall", 1.2e9),
+            one("laplace-paper-1", "upcall", 23e6),
+            Record { alone_ns: Some(22e6), ..one("laplace-paper-64", "upcall", 23.23e6) },
+            record("balance-ideal", "upcall-2", Placement::TwoCores, 960e3),
+            record("balance-off", "upcall-2", Placement::TwoCores, 1600e3),
+            record("balance-on", "upcall-2", Placement::TwoCores, 1e6),
+            Record {
+                alone_ns: Some(950e3),
+                ..record("processor-away", "upcall-2", Placement::TwoCores, 1e6)
+            },
         ]);
         let words = |begin: &str| text::words(&text, begin);
         assert_eq!(words("ULPs, 16"), ["30.0", "15.0"], "{text}");
@@ -376,6 +441,23 @@ mod tests {
             ["checkpoint", "restart"].map(|what| format!("{what} of 1000 tasks of 100 KiB, s"));
         assert_eq!(words(&saved[0]), ["0.30", "≤", "0.5", "met"], "{text}");
         assert_eq!(words(&saved[1]), ["1.20", "≤", "1", "missed"], "{text}");
+        let laplace = "Laplace of the paper's proportions, percent lost by 64 tasks to one";
+        assert_eq!(
+            words(&format!("{laplace} in as")),
+            ["many", "blocks", "5.29", "≤", "2", "missed"]
+        );
+        for (what, found) in [
+            (laplace, ["0.99", "≤", "2", "met"]),
+            ("uneven Laplace with balancing, percent of the ideal", ["96.00", "≥", "95", "met"]),
+            (
+                "a processor away and back, percent lost besides its time",
+                ["5.00", "≤", "3", "missed"],
+            ),
+        ] {
+            assert_eq!(words(what), found, "{text}");
+        }
+        let found = ["1", "600", "3", "200", "1", "600", "60.0", "60.0"];
+        assert_eq!(words("uneven, not balanced"), found, "{text}");
         assert_eq!(words("start of a task: PVM to ours"), ["8.00", "≥", "6", "met"], "{text}");
         assert!(
             text.contains("note: a note")
