@@ -281,7 +281,7 @@ static void balance(int me, const char *how) {
 
 // Runs until a file of this name exists, and prints the times at which runs have ended.
 static void processor_away(int me, const char *file) {
-    static int64_t ends[MOST_RUNS];
+    static int64_t ends[MOST_RUNS + 1];
     static double samples[MOST_RUNS];
     struct equation of = {BALANCED_ROWS, BALANCED, BALANCED_ROUNDS, 0};
     struct piece piece;
@@ -295,15 +295,16 @@ static void processor_away(int me, const char *file) {
     piece = make_piece(of, 0);
     sum = run_alone(of, &alone_ns);
     run_pieces(of, &piece, sum);
+    ends[0] = now_ns();
     announce("processor", "away");
     do {
-        samples[done] = run_pieces(of, &piece, sum) / (BALANCED_ROUNDS * EVERY);
-        ends[done++] = now_ns();
+        samples[done++] = run_pieces(of, &piece, sum) / (BALANCED_ROUNDS * EVERY);
+        ends[done] = now_ns();
     } while (done < MOST_RUNS && access(file, F_OK));
     end_others(BALANCED);
     report_as("processor", "away", samples, done, mean(samples, done));
     printf(",\"sweeps\":%d,\"ends_ns\":[", BALANCED_ROUNDS * EVERY);
-    for (k = 0; k < done; k++) printf("%s%lld", k ? "," : "", (long long)ends[k]);
+    for (k = 0; k <= done; k++) printf("%s%lld", k ? "," : "", (long long)ends[k]);
     printf("]}\n");
     drop_piece(&piece);
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use plotters::prelude::*;
 use upcall_bench::case::Placement;
-use upcall_bench::pvm::case::{BYTES, Case, LAPLACES, RINGS, SWITCHES, mflops};
+use upcall_bench::pvm::case::{BYTES, Case, LAPLACES, RINGS, SAVES, SWITCHES, mflops};
 use upcall_bench::pvm::contender::{Contender, How, OURS, PEERS};
 use upcall_bench::pvm::paper::{FIGURE_2, FIGURE_3, FIGURE_5, FIGURE_7, SEQUENTIAL, hop_ns};
 use upcall_bench::record::Record;
@@ -27,6 +27,7 @@ pub fn figures(records: &[Record]) -> Result<Vec<Svg>, PlotError> {
     let laplace =
         lines(records, LAPLACES.map(|tasks| (tasks as f64, Case::Laplace(tasks))), mflops);
     let shares = shares(records, &laplace);
+    let saves = saves(records);
 
     let us = |us: f64| vec![(SWITCHES[0] as f64, 1e3 * us), (SWITCHES[4] as f64, 1e3 * us)];
     let switch =
@@ -67,6 +68,10 @@ pub fn figures(records: &[Record]) -> Result<Vec<Svg>, PlotError> {
         let title = ["The same, of one task's on one processor", "tasks", "percent (logarithmic)"];
         if shares.is_empty() { Ok(()) } else { drawn(&right, title, &number, &shares) }
     };
+    let draw_saves = |area: &Area<'_>| {
+        let title = ["Tasks of 100 KiB: saved, and started again", "tasks", "ms (logarithmic)"];
+        drawn(area, title, &number, &saves)
+    };
     let pictures = [
         (switch.is_empty(), Picture { name: "pvm-switch.svg", size: SIZE, draw: &draw_switch }),
         (one_way.is_empty(), Picture { name: "pvm-one-way.svg", size: TALL, draw: &draw_one_way }),
@@ -75,6 +80,7 @@ pub fn figures(records: &[Record]) -> Result<Vec<Svg>, PlotError> {
             laplace.is_empty(),
             Picture { name: "pvm-laplace.svg", size: (WIDE.0, TALL.1), draw: &draw_laplace },
         ),
+        (saves.is_empty(), Picture { name: "pvm-saves.svg", size: TALL, draw: &draw_saves }),
     ];
     let there: Vec<_> =
         pictures.into_iter().filter_map(|(empty, picture)| (!empty).then_some(picture)).collect();
@@ -154,6 +160,32 @@ fn lines<const N: usize>(
         .collect()
 }
 
+/// Returns lines of checkpoints and restarts in one process and in two, and of plain writes of as
+/// many bytes, in milliseconds.
+fn saves(records: &[Record]) -> Vec<Line> {
+    let line = |at: usize, name: &str, system: &str, case: fn(usize) -> Case, of: Of| {
+        let found = |tasks: usize| {
+            let case = case(tasks).name();
+            records.iter().find(|record| record.system == system && record.case == case)
+        };
+        let point = |tasks: usize| Some((tasks as f64, of(found(tasks)?)? / 1e6));
+        let points = SAVES.into_iter().filter_map(point).collect();
+        Line { name: name.to_owned(), colour: COLOURS[at], points }
+    };
+    let (median, plain): (Of, Of) = (|record| Some(record.p50_ns), |record| record.memcpy_ns);
+    let all = [
+        line(0, "checkpoint", "upcall", Case::Checkpoint, median),
+        line(1, "checkpoint, two processes", "upcall-2", Case::Checkpoint, median),
+        line(2, "restart", "upcall", Case::Restart, median),
+        line(3, "restart, two processes", "upcall-2", Case::Restart, median),
+        line(4, "a plain write of as many bytes", "upcall", Case::Checkpoint, plain),
+    ];
+    all.into_iter().filter(|line| line.points.len() > 1).collect()
+}
+
+/// A figure that not all records have.
+type Of = fn(&Record) -> Option<f64>;
+
 /// Appends the paper's two lines, if there are any lines.
 fn with_papers(
     mut lines: Vec<Line>,
@@ -228,7 +260,7 @@ mod tests {
             }
         }
         let svg = texts(figures(&records));
-        assert_eq!(svg.len(), 4);
+        assert_eq!(svg.len(), 5);
         assert!(
             svg[0].contains("processes, HP 720")
                 && svg[0].contains("processes, by pipes")
@@ -236,7 +268,12 @@ mod tests {
             "{}",
             svg[0]
         );
-        for svg in &svg[1..] {
+        assert!(
+            svg[4].contains("restart, two processes") && svg[4].contains("checkpoint"),
+            "{}",
+            svg[4]
+        );
+        for svg in &svg[1..4] {
             assert!(
                 ["upcall-2", "pvm-direct", "openmpi-yield", "UPVM, HP 720"]
                     .iter()
