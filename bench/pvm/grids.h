@@ -2,6 +2,7 @@
 // blocks that cost more than others. A run sweeps the grid from its first state, and each run is
 // checked: the sum of the grid is that of one task.
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -17,9 +18,10 @@ enum {
 };
 
 // What is computed: `rounds` times EVERY sweeps and an exchange. Blocks below `heavy` are swept
-// HEAVY times from the same state, which costs more and changes nothing.
+// HEAVY times from the same state, which costs more and changes nothing. With `fresh`, each run has
+// other pages, so that their places in the caches are not those of one turn.
 struct equation {
-    int rows, blocks, rounds, heavy;
+    int rows, blocks, rounds, heavy, fresh;
 };
 
 // A block of columns with a copy of the adjacent ones, and the block's next state.
@@ -40,19 +42,40 @@ static void reset(struct piece *piece) {
     }
 }
 
+static size_t bytes_of(const struct piece *piece) {
+    return sizeof(float) * piece->rows * (piece->columns + 2);
+}
+
+// Maps memory that nothing had before, and that is given back when it is dropped.
+static float *pages(size_t bytes) {
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) give_up("no memory");
+    return at;
+}
+
 static struct piece make_piece(struct equation of, int index) {
     struct piece piece = {.rows = of.rows, .first = of.rows * index / of.blocks};
     piece.columns = of.rows * (index + 1) / of.blocks - piece.first;
     piece.times = index < of.heavy ? HEAVY : 1;
-    piece.now = room(sizeof(float) * of.rows * (piece.columns + 2));
-    piece.next = room(sizeof(float) * of.rows * (piece.columns + 2));
+    piece.now = pages(bytes_of(&piece));
+    piece.next = pages(bytes_of(&piece));
     reset(&piece);
     return piece;
 }
 
 static void drop_piece(struct piece *piece) {
-    free(piece->now);
-    free(piece->next);
+    munmap(piece->now, bytes_of(piece));
+    munmap(piece->next, bytes_of(piece));
+}
+
+// Prepares a block for the next run.
+static void renew(struct equation of, struct piece *piece, int index) {
+    if (of.fresh) {
+        drop_piece(piece);
+        *piece = make_piece(of, index);
+    } else {
+        reset(piece);
+    }
 }
 
 // Computes the next state of the columns.
@@ -154,7 +177,7 @@ static double run_pieces(struct equation of, struct piece *piece, uint64_t expec
     double ns;
     int k;
     int64_t begun;
-    reset(piece);
+    renew(of, piece, 0);
     take_all(of.blocks);
     put_all(of.blocks, 1);
     begun = now_ns();
@@ -177,7 +200,7 @@ static void run_others(struct equation of, int me) {
     uint64_t sum;
     int go = 1;
     for (;;) {
-        reset(&piece);
+        renew(of, &piece, me);
         put_ints(0, &go, 1);
         take_ints(0, &go, 1);
         if (!go) break;
@@ -202,7 +225,7 @@ static void find_grid(int milliseconds) {
     double wanted = 1e6 * milliseconds, took[SWEPT], ratio;
     int tries, k, next, rows = 512;
     for (tries = 0; tries < TRIES; tries++) {
-        struct piece piece = make_piece((struct equation){rows, 1, 1, 0}, 0);
+        struct piece piece = make_piece((struct equation){rows, 1, 1, 0, 0}, 0);
         for (k = 0; k < SWEPT; k++) {
             int64_t begun = now_ns();
             sweep_piece(&piece);
@@ -223,7 +246,7 @@ static void find_grid(int milliseconds) {
 static void laplace_paper(int me, int tasks, int rows) {
     enum { RUNS = 100, ROUNDS = 2 };
     static double samples[RUNS], alones[RUNS];
-    struct equation of = {rows, tasks, ROUNDS, 0};
+    struct equation of = {rows, tasks, ROUNDS, 0, 1};
     struct piece piece;
     uint64_t sum;
     double spent = 0;
@@ -253,7 +276,7 @@ static void laplace_paper(int me, int tasks, int rows) {
 // The times are of the second half of the runs, and the mean is of all of them.
 static void balance(int me, const char *how) {
     static double samples[MOST_RUNS];
-    struct equation of = {BALANCED_ROWS, BALANCED, BALANCED_ROUNDS, BALANCED / 2};
+    struct equation of = {BALANCED_ROWS, BALANCED, BALANCED_ROUNDS, BALANCED / 2, 0};
     struct piece piece;
     uint64_t sum;
     double alone_ns;
@@ -283,7 +306,7 @@ static void balance(int me, const char *how) {
 static void processor_away(int me, const char *file) {
     static int64_t ends[MOST_RUNS + 1];
     static double samples[MOST_RUNS];
-    struct equation of = {BALANCED_ROWS, BALANCED, BALANCED_ROUNDS, 0};
+    struct equation of = {BALANCED_ROWS, BALANCED, BALANCED_ROUNDS, 0, 0};
     struct piece piece;
     uint64_t sum;
     double alone_ns;

@@ -87,8 +87,9 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memcpy_ns: Option<f64>,
     /// Time of a sweep of the same blocks by one task, which copies their borders itself; in
-    /// `laplace-…` and `balance-…` of the suite `pvm`. There, in `moving-messages`, the time of a message to a task
-    /// that stays, and in `processor-away` of a sweep if only the processor's time were lost.
+    /// `laplace-…` and `balance-…` of the suite `pvm`. There, in `moving-messages`, the time of a
+    /// message to a task that stays, and in `processor-away` of a sweep if only the processor's
+    /// time were lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_ns: Option<f64>,
     /// Time for which tasks stood still while their machine was saved, in whole milliseconds; in

@@ -26,9 +26,10 @@ use crate::stats::Summary;
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Maximum time for a program to end after it has printed its figures.
 const END: Duration = Duration::from_secs(20);
-/// Duration of a run with tasks of different weight, and of each part of a run that loses a
-/// processor, as a multiple of other turns'.
+/// Durations of a run with tasks of different weight, of one with the paper's proportions, and of
+/// each part of a run that loses a processor, as multiples of other turns'.
 const BALANCING: u32 = 20;
+const PAPER: u32 = 8;
 const PHASE: u32 = 7;
 /// The processes of 16 tasks: both with half of the first eight tasks, and each with one half.
 const EVEN: &str = "0 0 0 0 1 1 1 1 0 0 0 0 1 1 1 1";
@@ -309,6 +310,7 @@ impl Turns<'_> {
         let time = match case {
             Case::Idle(_) => 2 * SETTLING + self.idle,
             Case::Balance(_) => BALANCING * self.time,
+            Case::LaplacePaper(_) => PAPER * self.time,
             _ => self.time,
         };
         let seconds = time.as_secs_f64().to_string();
