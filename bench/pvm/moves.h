@@ -18,7 +18,8 @@ static long kib_of(const char *size) {
 }
 
 // A task with this memory, which polls for messages, and writes to 16 of its pages in turn. It
-// notes the time between the last poll in one process and the first in the next.
+// notes the time between the last poll in one process and the first in the next, and checks the
+// rest of its memory at the end.
 static void pauses(struct movers movers, long kib) {
     enum { MOST_PAUSES = 10000, WINDOW = 64 << 10 };
     static double found[MOST_PAUSES];
@@ -26,7 +27,8 @@ static void pauses(struct movers movers, long kib) {
     char *data = room(size);
     int count = 0, process = upvm_process(), here;
     int64_t last, now;
-    memset(data, 1, size);
+    memset(data, 1, window);
+    fill(data + window, size - window, 1);
     pvm_initsend(PvmDataRaw);
     pvm_send(movers.tids[0], movers.data);
     for (last = now_ns(); pvm_nrecv(movers.tids[0], movers.ended) == 0; last = now) {
@@ -36,6 +38,7 @@ static void pauses(struct movers movers, long kib) {
         if (here != process && count < MOST_PAUSES) found[count++] = now - last;
         process = here;
     }
+    if (!filled(data + window, size - window, 1)) give_up("memory is not what it was");
     pvm_initsend(PvmDataRaw);
     pvm_pkint(&count, 1, 1);
     pvm_pkdouble(found, count, 1);
@@ -82,13 +85,14 @@ static void move(struct movers movers, int me, const char *size) {
 
 enum { BATCH = 32 };
 
-// Takes messages of 1,000 bytes, and answers each batch.
+// Takes messages of 1,000 bytes, checks that each is the next one, and answers each batch.
 static void take(struct movers movers) {
     static char payload[1000];
-    int taken = 0;
+    uint64_t taken = 0;
     while (pvm_nrecv(movers.tids[0], movers.ended) == 0) {
         if (pvm_trecv(movers.tids[2], movers.data, &(struct timeval){0, 1000}) <= 0) continue;
         pvm_upkbyte(payload, sizeof payload, 1);
+        if (!filled(payload, sizeof payload, taken)) give_up("a payload is not what was sent");
         if (++taken % BATCH == 0) {
             pvm_initsend(PvmDataRaw);
             pvm_send(movers.tids[2], movers.data);
@@ -99,6 +103,7 @@ static void take(struct movers movers) {
 // Sends batches of messages for as long as the first task says, and reports the time of each.
 static void give(struct movers movers) {
     static char payload[1000];
+    uint64_t own = 0;
     int milliseconds, k;
     long sent;
     int64_t begun;
@@ -110,6 +115,7 @@ static void give(struct movers movers) {
         begun = now_ns();
         for (sent = 0; now_ns() - begun < milliseconds * INT64_C(1000000); sent += BATCH) {
             for (k = 0; k < BATCH; k++) {
+                fill(payload, sizeof payload, own++);
                 pvm_initsend(PvmDataRaw);
                 pvm_pkbyte(payload, sizeof payload, 1);
                 pvm_send(movers.tids[1], movers.data);
