@@ -185,7 +185,7 @@ pub enum Command {
     /// The systems are upcall, all tasks on one processor; upcall-2 and upcall-2-interleave, in two
     /// processes on two processors, with neighbours together or apart; limit; and the peers pvm and
     /// pvm-direct, through the daemon and from task to task; openmpi and mpich, which spin on two
-    /// processors; and openmpi-yield, on one. With all peers it takes six to eight minutes.
+    /// processors; and openmpi-yield, on one. With all peers it takes ten to twelve minutes.
     #[command(after_help = "Examples:\n  \
         upcall-bench pvm --peers none\n  \
         upcall-bench pvm --json pvm.json --plot docs/performance/figures\n  \

@@ -10,6 +10,9 @@
 //! * The peers: Debian's PVM through its daemon and directly, Open MPI and MPICH, which spin where
 //!   each process has a processor, and Open MPI with `mpi_yield_when_idle` where all share one.
 //!
+//! Checkpoints, restarts and the processor that goes are asked for by the harness, with commands of
+//! `upcall pvm` beside the running program ([`saved`], [`away`]).
+//!
 //! In each round all contenders of a case take turns before the next case, and the cache line is
 //! probed between turns. The figures are medians over the rounds. On two processors, only turns of
 //! one placement of the processors count ([`Like`]). The programs rewrite and check payloads; a
@@ -52,7 +55,7 @@ pub struct Pvm {
     pub upcall: PathBuf,
 }
 
-/// Takes a minute and a half without peers and six to eight with all. Keeps two processors busy. A
+/// Takes five minutes without peers and ten to twelve with all. Keeps two processors busy. A
 /// contender that fails in a case stops neither the others nor its own other cases.
 impl Suite for Pvm {
     const NAME: &'static str = "pvm";
@@ -62,7 +65,7 @@ impl Suite for Pvm {
         Offer::Placement("Only this placement: `two-cores` or `one-core`"),
         Offer::Plot(
             "Draw switches, messages, the ring and Laplace's equation, beside the paper's \
-            figures, into this folder, as SVG files",
+            figures, and checkpoints, into this folder, as SVG files",
         ),
     ];
     const TABLES: &'static [&'static str] = &table::TABLES;
