@@ -910,6 +910,12 @@ fn pvm_programs_are_measured() {
         "ring-2",
         "ring-8",
         "start-1",
+        "checkpoint-10",
+        "restart-10",
+        "laplace-paper-64",
+        "balance-ideal",
+        "balance-on",
+        "processor-away",
     ];
     let mut wish: Vec<&str> = cases.iter().flat_map(|case| ["--case", case]).collect();
     wish.extend(["--case", "laplace-1", "--case", "idle-24", "--quick", "--peers", "none"]);
@@ -937,8 +943,14 @@ fn pvm_programs_are_measured() {
         "ring-8",
         "start-1",
         "laplace-1",
+        "checkpoint-10",
+        "restart-10",
+        "laplace-paper-64",
     ] {
         assert!(of(case, "upcall", "one-core"), "{case}: {said}{errors}");
+    }
+    for case in ["checkpoint-10", "restart-10", "balance-ideal", "balance-on", "processor-away"] {
+        assert_eq!(of(case, "upcall-2", "two-cores"), two, "{case}: {said}{errors}");
     }
     assert!(
         of("switch-process", "limit", "one-core") && of("procedure-call", "limit", "one-core"),
