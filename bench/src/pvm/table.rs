@@ -394,21 +394,6 @@ mod tests {
             one("start-1", "upcall", 250_000.0),
             one("start-1", "pvm", 2_000_000.0),
             Record { bytes_each: Some(102_400.0), ..one("idle-1000", "upcall", 0.0) },
-            Record {
-                pause_ns: Some(200e6),
-                memcpy_ns: Some(50e6),
-                ..one("checkpoint-1000", "upcall", 300e6)
-            },
-            one("restart-1000", "upcall", 1.2e9),
-            one("laplace-paper-1", "upcall", 23e6),
-            Record { alone_ns: Some(22e6), ..one("laplace-paper-64", "upcall", 23.23e6) },
-            record("balance-ideal", "upcall-2", Placement::TwoCores, 960e3),
-            record("balance-off", "upcall-2", Placement::TwoCores, 1600e3),
-            record("balance-on", "upcall-2", Placement::TwoCores, 1e6),
-            Record {
-                alone_ns: Some(950e3),
-                ..record("processor-away", "upcall-2", Placement::TwoCores, 1e6)
-            },
         ]);
         let words = |begin: &str| text::words(&text, begin);
         assert_eq!(words("ULPs, 16"), ["30.0", "15.0"], "{text}");
@@ -427,6 +412,36 @@ mod tests {
             "{text}"
         );
         assert_eq!(words("KiB of a task that waits"), ["100", "≤", "150", "met"], "{text}");
+        assert_eq!(words("start of a task: PVM to ours"), ["8.00", "≥", "6", "met"], "{text}");
+        assert!(
+            text.contains("note: a note")
+                && text.contains("not measured: something")
+                && !text.contains('\x1b'),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn saves_and_balances_are_told_beside_their_aims() {
+        let one = |case: &str, system: &str, ns| record(case, system, Placement::OneCore, ns);
+        let text = told(vec![
+            Record {
+                pause_ns: Some(200e6),
+                memcpy_ns: Some(50e6),
+                ..one("checkpoint-1000", "upcall", 300e6)
+            },
+            one("restart-1000", "upcall", 1.2e9),
+            one("laplace-paper-1", "upcall", 23e6),
+            Record { alone_ns: Some(22e6), ..one("laplace-paper-64", "upcall", 23.23e6) },
+            record("balance-ideal", "upcall-2", Placement::TwoCores, 960e3),
+            record("balance-off", "upcall-2", Placement::TwoCores, 1600e3),
+            record("balance-on", "upcall-2", Placement::TwoCores, 1e6),
+            Record {
+                alone_ns: Some(950e3),
+                ..record("processor-away", "upcall-2", Placement::TwoCores, 1e6)
+            },
+        ]);
+        let words = |begin: &str| text::words(&text, begin);
         assert_eq!(
             words("upcall: a plain write of as many bytes"),
             ["-", "-", "-", "50.0"],
@@ -458,13 +473,6 @@ mod tests {
         }
         let found = ["1", "600", "3", "200", "1", "600", "60.0", "60.0"];
         assert_eq!(words("uneven, not balanced"), found, "{text}");
-        assert_eq!(words("start of a task: PVM to ours"), ["8.00", "≥", "6", "met"], "{text}");
-        assert!(
-            text.contains("note: a note")
-                && text.contains("not measured: something")
-                && !text.contains('\x1b'),
-            "{text}"
-        );
     }
 
     #[test]
