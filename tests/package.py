@@ -49,8 +49,8 @@ PLACE = TARGET / "packages"
 REGISTRY = PLACE / "registry"
 HELLO = PLACE / "hello"
 
-# Folder in which programs of users are built, those of the documents too (tests/book.py --registry):
-# what they depend on beside our packages is compiled once.
+# Folder in which programs of users are built, those of the documents too (`tests/book.py
+# --registry`): what they depend on beside our packages is compiled once.
 BUILT = TARGET / "users"
 
 # Metadata that a package has besides its name and version.
