@@ -232,6 +232,7 @@ impl Node {
                 turns = 0;
                 self.keep_arena_free();
                 self.give_blocks_back();
+                self.free_left();
                 self.look_outside(false);
                 self.hear_of_ends();
                 self.end_late_moves();
@@ -255,6 +256,7 @@ impl Node {
                 // Handles the messages that were taken, and does not wait for others.
                 None if !self.arrivals.is_empty() => {}
                 None if self.moving.is_busy() || self.saving.has_unsaved() => {}
+                None if !self.moving.left.is_empty() => self.free_left_unless_heard(),
                 None if self.link.is_none() && self.all_wait() => {
                     break Some(self.all_seen(self.seen(), &[]));
                 }

@@ -7,9 +7,10 @@
 //! all but contents                 PackedHead::Task      a PackedTask
 //! the contents, in parts           PackedHead::Part      pages, blocks, the inbox, and the end
 //! ```
-//! On one machine there is one part, which says where the contents are. The new process reads them
-//! from the old one's memory (`upcall_ulp::ArrivingUlp::pull`). Where the kernel refuses that, it
-//! asks for the contents (`PackedHead::Contents`), and the old process sends them from then on.
+//! On one machine there is one part, which says where the contents are. The pages are in the new
+//! process already if that has made room for them (`PackedHead::Early`). The rest it reads from the
+//! old one's memory (`upcall_ulp::ArrivingUlp::pull`). Where the kernel refuses that, it asks for
+//! the contents (`PackedHead::Contents`), and the old process sends them from then on.
 //!
 //! Blocks that the task holds are at the same addresses in the new process
 //! (`upcall_ulp::twins`), since the task knows them. It does not know those of its inbox, so their
@@ -75,21 +76,34 @@ pub(crate) enum PackedFor {
     Move {
         /// Whether the new process reads the contents itself.
         are_read: bool,
-        /// What the new process's copy lacks, if it has one.
-        copied: Option<Box<CopiedPages>>,
+        early: SentEarly,
     },
     /// It goes on, and nothing about it changes here.
     Checkpoint,
 }
 
 impl PackedFor {
-    /// Whether the contents are read, and what a copy lacks.
-    fn contents(self) -> (bool, Option<Box<CopiedPages>>) {
+    /// Whether the contents are read, and what was sent before.
+    fn contents(self) -> (bool, SentEarly) {
         match self {
-            Self::Move { are_read, copied } => (are_read, copied),
-            Self::Checkpoint => (false, None),
+            Self::Move { are_read, early } => (are_read, early),
+            Self::Checkpoint => (false, SentEarly::Nothing),
         }
     }
+}
+
+/// What the new process has of a task from before its stop.
+#[derive(Debug)]
+pub(crate) enum SentEarly {
+    /// Nothing, or nothing of use.
+    Nothing,
+    /// Its memory without contents. The pages are to be written there.
+    Room {
+        /// The new process's number.
+        process: u32,
+    },
+    /// Copies of its pages.
+    Pages(Box<CopiedPages>),
 }
 
 /// A message without its contents.
@@ -152,8 +166,7 @@ pub(crate) struct PackedTask {
     is_pinned: bool,
     /// When the task was stopped, by the kernel's clock.
     pub(crate) stopped: Duration,
-    /// Whether the new process has a copy from before the stop ([`EarlyTask`]). The pages are then
-    /// those that the task has written since.
+    /// Whether the new process has pages of it already ([`EarlyTask`]).
     pub(crate) has_copy: bool,
     /// Pages of that copy that are not there any more.
     gone: Vec<PageRun>,
@@ -168,6 +181,9 @@ pub(crate) struct EarlyTask {
     /// The ULP, in the first round.
     pub(crate) ulp: Option<UlpState>,
     pub(crate) program: OsString,
+    /// The pages that will be written after the stop.
+    pub(crate) expected: Vec<PageRun>,
+    /// The pages that are to be read now.
     pub(crate) pages: Vec<PageRun>,
 }
 
@@ -225,8 +241,9 @@ impl PackedState {
 /// What comes before the contents of a part.
 #[derive(Debug, Serialize, Deserialize)]
 enum PartHead {
-    /// All contents are in the old process's memory: the pages, the blocks, and the inbox.
-    There { pages: Vec<PageRun>, inbox: Vec<(MessageHead, u64, u64)> },
+    /// All contents are in the old process's memory: the pages, the blocks, and the inbox. Or this
+    /// number of bytes of pages are here already.
+    There { written: u64, pages: Vec<PageRun>, inbox: Vec<(MessageHead, u64, u64)> },
     /// Pages: the address and the length of each run.
     Pages(Vec<(u64, u32)>),
     /// A piece of this block's contents.
@@ -242,6 +259,8 @@ enum PartHead {
 pub(crate) struct PackedParts {
     /// Whether the new process reads the contents itself.
     are_read: bool,
+    /// Number of bytes of pages, if these were written to the new process's memory.
+    written: Option<u64>,
     pages: UlpPages,
     page_parts: usize,
     /// The task's blocks, each with its index and the offset of the next piece.
@@ -319,12 +338,18 @@ pub(crate) fn pack(
     let now = Instant::now();
     let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
     let leaves = matches!(why, PackedFor::Move { .. });
-    let (are_read, copied) = why.contents();
-    let has_copy = copied.is_some();
-    let (pages, gone, writes) = match copied.map(|copied| *copied) {
-        Some(CopiedPages { pages, gone, writes }) => (pages, gone, Some(writes)),
-        None => (task.ulp.pages(&ulp)?, Vec::new(), None),
+    let (are_read, early) = why.contents();
+    let (pages, gone, written, writes) = match early {
+        SentEarly::Pages(copied) => (copied.pages, copied.gone, None, Some(copied.writes)),
+        SentEarly::Room { process } => {
+            let pages = task.ulp.pages(&ulp)?;
+            // If the room is not there any more, the new process reads the pages.
+            let written = pages.write_to(process).ok();
+            (pages, Vec::new(), written, None)
+        }
+        SentEarly::Nothing => (task.ulp.pages(&ulp)?, Vec::new(), None, None),
     };
+    let has_copy = written.is_some() || writes.is_some();
     let HeldBlocks { blocks, sent, handles } = held_blocks(task, leaves, owner_of);
     let page_parts = pages.calls(PIECE);
     let pieces = |length: usize| length.div_ceil(PIECE).max(1);
@@ -341,6 +366,7 @@ pub(crate) fn pack(
     let count = count.ok_or(io::ErrorKind::OutOfMemory)?;
     let parts = PackedParts {
         are_read,
+        written,
         pages,
         page_parts,
         blocks,
@@ -395,7 +421,11 @@ impl PackedParts {
             let address = message.block.as_ref().map_or(0, Block::address);
             (MessageHead::of(message), address, message.length as u64)
         };
-        PartHead::There { pages: self.pages.runs(), inbox: task.inbox.iter().map(at).collect() }
+        let inbox = task.inbox.iter().map(at).collect();
+        match self.written {
+            Some(written) => PartHead::There { written, pages: Vec::new(), inbox },
+            None => PartHead::There { written: 0, pages: self.pages.runs(), inbox },
+        }
     }
 
     /// The next part.
@@ -553,7 +583,7 @@ impl PackedTask {
         image: Rc<Image>,
         copy: Option<ArrivingUlp>,
     ) -> Result<FillingTask, Refusal> {
-        let ulp = match copy {
+        let ulp = match copy.filter(|_| self.has_copy) {
             Some(mut ulp) => {
                 ulp.update(&image, &self.ulp).map_err(|why| refusal(&why))?;
                 ulp.empty(&self.gone).map_err(|why| refusal(&why))?;
@@ -613,7 +643,10 @@ impl FillingTask {
         self.bytes += bytes.len() as u64;
         let (head, contents) = postcard::take_from_bytes(bytes).map_err(|_| Refusal::Damaged)?;
         match head {
-            PartHead::There { pages, inbox } => self.read(process, &pages, &inbox),
+            PartHead::There { written, pages, inbox } => {
+                self.bytes = self.bytes.saturating_add(written);
+                self.read(process, &pages, &inbox)
+            }
             head => Ok(self.fill_contents(head, contents)?),
         }
     }

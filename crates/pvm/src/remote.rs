@@ -545,26 +545,31 @@ impl MachineLink {
     /// arrives in that time, and blocking costs more than everything else about a message. While a
     /// task moves, which is then stopped for as long as that takes, it polls for longer.
     pub(crate) fn wait(&self, within: Option<Duration>, moves: bool) -> bool {
-        if self.is_alone && self.polls(moves) {
+        if self.is_alone && (self.polls() || moves && self.polls_longer()) {
             return true;
         }
         self.group.wait(within)
     }
 
     /// Polls for a message for a short time. Returns `true` if there is one.
-    fn polls(&self, moves: bool) -> bool {
-        let begun = moves.then(Instant::now);
-        loop {
-            for _ in 0..LOOKS {
-                if self.group.available() {
-                    return true;
-                }
-                std::hint::spin_loop();
+    pub(crate) fn polls(&self) -> bool {
+        for _ in 0..LOOKS {
+            if self.group.available() {
+                return true;
             }
-            if begun.is_none_or(|begun| begun.elapsed() > MOVE_LOOK) {
-                return false;
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    fn polls_longer(&self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < MOVE_LOOK {
+            if self.polls() {
+                return true;
             }
         }
+        false
     }
 
     /// Frees memory that is kept for long messages, or returns when to do so. For callers that do

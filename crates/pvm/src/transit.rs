@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
-use upcall_ulp::{ArrivingUlp, Image, PageRun, ProcessNumber, UlpWrites};
+use upcall_ulp::{ArrivingUlp, Image, PageRun, ProcessNumber, Ulp, UlpMapping, UlpWrites};
 
 /// An effect of the state machine, with this crate's messages and errands.
 pub(crate) type NodeEffect = MoveEffect<TaskMessage, ControlMessage>;
@@ -48,19 +48,21 @@ pub(crate) struct Transit {
     /// Tasks that are to stop, and how often each had run when it was tried last.
     pub(crate) stopping: Vec<(Tid, Option<u32>)>,
     pub(crate) stopped: HashMap<Tid, StoppedTask>,
+    /// Tasks that run elsewhere, whose memory is still here.
+    pub(crate) left: Vec<Ulp>,
     /// What has arrived for the effect [`MoveEffect::Prepare`].
     pub(crate) taken: Option<(u64, Rank, PackedTask)>,
     pub(crate) arriving: HashMap<Tid, Box<EnteringTask>>,
     /// Messages that move with a task, before the task itself has arrived.
     pub(crate) brought: BTreeMap<(Rank, Tid, u64), TakenMessages<TaskMessage>>,
-    /// Tasks here whose memory is copied before they leave.
-    pub(crate) watched: HashMap<Tid, WatchedTask>,
+    /// What was sent of tasks here that have not stopped yet.
+    pub(crate) sent_early: HashMap<Tid, EarlySent>,
     /// Copies of tasks that still run elsewhere.
     pub(crate) copies: HashMap<Tid, EarlyCopy>,
     /// Processes that cannot read this one's memory.
     pub(crate) unreadable: RankSet,
     /// Whether this process has allowed that where it has to.
-    pub(crate) allows_readers: bool,
+    pub(crate) allows_others: bool,
     /// Process numbers of tasks that have left.
     pub(crate) numbers: HashMap<Tid, ProcessNumber>,
     /// Each open move, in the first process: its asker, its start, and the process of the task.
@@ -72,10 +74,18 @@ pub(crate) struct Transit {
     pub(crate) trials: MoveTrials,
 }
 
-/// A task here whose memory is copied before it leaves.
-pub(crate) struct WatchedTask {
+/// What was sent of a task here that has not stopped yet.
+pub(crate) struct EarlySent {
     pub(crate) epoch: u64,
     pub(crate) to: Rank,
+    /// What was mapped then.
+    pub(crate) mappings: Vec<UlpMapping>,
+    /// Its memory, if that is copied before it leaves.
+    pub(crate) watched: Option<WatchedTask>,
+}
+
+/// A task here whose memory is copied before it leaves.
+pub(crate) struct WatchedTask {
     pub(crate) writes: UlpWrites,
     pub(crate) round: u32,
     /// Number of bytes that were written in the last round.
@@ -128,13 +138,14 @@ impl Transit {
             seats: HashMap::new(),
             stopping: Vec::new(),
             stopped: HashMap::new(),
+            left: Vec::new(),
             taken: None,
             arriving: HashMap::new(),
             brought: BTreeMap::new(),
-            watched: HashMap::new(),
+            sent_early: HashMap::new(),
             copies: HashMap::new(),
             unreadable: RankSet::default(),
-            allows_readers: false,
+            allows_others: false,
             numbers: HashMap::new(),
             askers: HashMap::new(),
             costs: HashMap::new(),

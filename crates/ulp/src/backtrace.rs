@@ -9,11 +9,14 @@
 //! unmapped.
 
 use crate::image::Image;
+use crate::layout::PAGE;
+use crate::own::OwnFiles;
 use crate::shared::SharedImage;
 use addr2line::Context;
 use addr2line::gimli::{Dwarf, EndianSlice, Error, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
@@ -186,6 +189,37 @@ impl<'a> ImageCode<'a> {
     }
 }
 
+/// Reads words of memory that may be unmapped. It asks the kernel for a whole page, which many of
+/// the words are on.
+struct PageReader<'a> {
+    memory: &'a File,
+    page: RefCell<(u64, [u8; PAGE as usize])>,
+}
+
+impl<'a> PageReader<'a> {
+    fn new(memory: &'a File) -> Self {
+        // There is no such page.
+        Self { memory, page: RefCell::new((u64::MAX, [0; PAGE as usize])) }
+    }
+
+    /// The word at an address. `None`: it cannot be read.
+    fn word(&self, at: u64) -> Option<u64> {
+        let (page, offset) = (at / PAGE * PAGE, (at % PAGE) as usize);
+        let mut bytes = [0; 8];
+        if offset + bytes.len() > PAGE as usize {
+            self.memory.read_exact_at(&mut bytes, at).ok()?;
+            return Some(u64::from_ne_bytes(bytes));
+        }
+        let (known, contents) = &mut *self.page.borrow_mut();
+        if *known != page {
+            *known = u64::MAX;
+            self.memory.read_exact_at(contents, page).ok()?;
+            *known = page;
+        }
+        contents[offset..].first_chunk().map(|word| u64::from_ne_bytes(*word))
+    }
+}
+
 /// The calls under way, at most `most`, as far as they are known for certain. `memory` is where the
 /// stack may be.
 fn calls(
@@ -194,12 +228,11 @@ fn calls(
     memory: Range<u64>,
     most: usize,
 ) -> CallStack {
-    let own = File::open("/proc/self/mem");
+    let files = OwnFiles::get();
+    let reader = files.as_ref().ok().map(|files| PageReader::new(&files.memory));
     let word = |at: u64| {
-        let mut word = [0; 8];
         let inside = memory.contains(&at) && memory.contains(&at.checked_add(7)?);
-        own.as_ref().ok().filter(|_| inside)?.read_exact_at(&mut word, at).ok()?;
-        Some(u64::from_ne_bytes(word))
+        reader.as_ref().filter(|_| inside)?.word(at)
     };
     let find = |address: u64| code.iter().find(|code| code.memory.contains(&address));
     let rows = |address: u64| {

@@ -54,6 +54,7 @@ mod interrupts;
 mod layout;
 mod loading;
 mod moved;
+mod own;
 mod pid;
 mod shared;
 mod signals;
@@ -77,7 +78,7 @@ pub use layout::{
 pub use loading::{NotLoaded, UlpOptions};
 pub use moved::{
     ArrivingUlp, NotArrived, NotTaken, PIECE, PageRun, PageSum, ProcessNumber, UlpContext,
-    UlpDescriptor, UlpMapping, UlpPages, UlpPin, UlpState, UlpWrites, allow_readers,
+    UlpDescriptor, UlpMapping, UlpPages, UlpPin, UlpState, UlpWrites, allow_others,
 };
 pub use shared::{NotShared, SharedImage};
 pub use signals::Signalled;

@@ -9,8 +9,9 @@
 //! Ulp::state    context, mappings, program  ──► Ulp::arrive          checks, maps
 //! Ulp::pages    contents, 64 KiB at a time  ──► ArrivingUlp::fill    checks, writes
 //!               (or their addresses         ──► ArrivingUlp::pull    reads them there)
+//!               (or UlpPages::write_to      ──►                      they are there)
 //!               PageSum of the contents     ──► ArrivingUlp::finish  own words, protection
-//! Ulp::leave    memory goes, number stays       Worker::resume
+//! Ulp::leave    number stays, memory goes       Worker::resume
 //! ```
 //! - The registers are on its stack ([`switch`](crate::switch)), also where an interrupt found it
 //!   in its own code ([`interrupts`](crate::interrupts)).
@@ -38,7 +39,7 @@ mod watching;
 
 pub use arriving::{ArrivingUlp, NotArrived};
 pub use pages::{PIECE, PageSum, UlpPages};
-pub use pulling::allow_readers;
+pub use pulling::allow_others;
 pub use state::{PageRun, UlpContext, UlpDescriptor, UlpMapping, UlpPin, UlpState};
 pub use watching::UlpWrites;
 
@@ -47,6 +48,7 @@ use crate::backtrace::KernelRegisters;
 use crate::descriptors;
 use crate::image::{Image, ImageIdentity};
 use crate::layout::{ASK_EXIT, ASK_INTERRUPTED, ASK_READY, SLOT, TABLE_CHILDREN};
+use crate::own::OwnFiles;
 use crate::pid::Pid;
 use crate::shared::SharedImage;
 use crate::switch::{self, Context, REGISTERS};
@@ -138,13 +140,13 @@ impl Ulp {
         let same = same.filter(|own| image.identity.as_ref() == Some(own));
         let same = same.ok_or_else(|| UlpPin::Program(image.path.clone()))?;
         let slot = self.slot.start()..self.slot.start() + self.slot.size();
-        let mappings = mappings::within(slot, self.base())?.map_err(NotTaken::Pinned)?;
+        let files = OwnFiles::get()?;
+        let mappings = mappings::within(&files, slot, self.base())?.map_err(NotTaken::Pinned)?;
         let mut descriptors = Vec::new();
         if is_final {
-            let memory = File::open("/proc/self/mem")?;
-            descriptors = self.opened(&memory)?;
-            self.check_place(image, &context, &memory)?;
-            self.check_stack(&context, &mappings, &memory)?;
+            descriptors = self.opened(&files.memory)?;
+            self.check_place(image, &context, &files.memory)?;
+            self.check_stack(&context, &mappings, &files.memory)?;
         }
         Ok(UlpState {
             versions: VERSIONS,
@@ -174,11 +176,12 @@ impl Ulp {
     /// # Errors
     /// The kernel's memory map of this process cannot be read.
     pub fn pages(&self, state: &UlpState) -> io::Result<UlpPages> {
-        UlpPages::new(self.slot.number(), &state.mappings, File::open("/proc/self/pagemap").ok())
+        let files = OwnFiles::get()?;
+        UlpPages::new(self.slot.number(), &state.mappings, files.pages.as_ref())
     }
 
-    /// Gives the memory of a ULP back that goes on elsewhere.
-    pub fn leave(mut self) -> ProcessNumber {
+    /// Keeps the number of a ULP taken that goes on elsewhere. Its memory goes when it is dropped.
+    pub fn leave(&mut self) -> ProcessNumber {
         ProcessNumber { _pid: self.rest.pid.take() }
     }
 

@@ -34,7 +34,7 @@ use super::Node;
 use crate::moves::{KeptMessage, MoveEffect, MoveMessage, Moves, Pin, TakenMessages, TaskPlace};
 use crate::packed::PackedHead;
 use crate::places::TaskLocation;
-use crate::remote::ControlMessage;
+use crate::remote::{ControlMessage, MachineLink};
 use crate::shown::MoveCost;
 use crate::task::{Task, TaskMessage, TaskState, pin_of};
 use crate::tid::Tid;
@@ -119,7 +119,7 @@ impl Node {
         let own = self.places.rank();
         if place != TaskPlace::Held {
             // The move is decided, or the task has ended.
-            self.drop_watch(tid);
+            self.drop_sent(tid);
             self.moving.copies.remove(&tid);
         }
         match place {
@@ -290,7 +290,7 @@ impl Node {
 
     /// Lets a stopped task run here, in a new seat.
     fn run_again(&mut self, tid: Tid) {
-        self.drop_watch(tid);
+        self.drop_sent(tid);
         // A task that has not stopped yet need not.
         self.moving.stopping.retain(|(one, _)| *one != tid);
         let Some(StoppedTask { task, leaves, since: (stopped, bytes) }) =
@@ -333,9 +333,26 @@ impl Node {
         if let Some(StoppedTask { task, leaves, .. }) = self.moving.stopped.remove(&tid)
             && leaves.is_some()
         {
-            let Task { ulp, .. } = *task;
+            let Task { mut ulp, .. } = *task;
             // The first number that a task leaves here may be this process's own.
             self.moving.numbers.entry(tid).or_insert(ulp.leave());
+            self.moving.left.push(ulp);
+        }
+    }
+
+    /// Gives back the memory of tasks that have left. To be called before a task takes a slot, since
+    /// it may be one of theirs.
+    pub(super) fn free_left(&mut self) {
+        self.moving.left.clear();
+    }
+
+    /// The same in a process without a task to run, unless a message arrives at once.
+    ///
+    /// That takes as long as all else about a move, which is not over before its last messages.
+    #[cold]
+    pub(super) fn free_left_unless_heard(&mut self) {
+        if !self.link.as_ref().is_some_and(MachineLink::polls) {
+            self.free_left();
         }
     }
 
@@ -344,7 +361,7 @@ impl Node {
         self.moving.seats.remove(&tid);
         self.moving.stopping.retain(|(one, _)| *one != tid);
         self.moving.moves.ended_here(tid);
-        self.drop_watch(tid);
+        self.drop_sent(tid);
     }
 
     /// Handles what another process has sent of a task that moves.
@@ -390,7 +407,7 @@ impl Node {
     pub(super) fn lose_moves(&mut self, rank: Rank) {
         self.moving.brought.retain(|(from, ..), _| *from != rank);
         self.moving.copies.retain(|_, copy| copy.from != rank);
-        self.moving.watched.retain(|_, watched| watched.to != rank);
+        self.moving.sent_early.retain(|_, sent| sent.to != rank);
         if let Ok(process) = u32::try_from(rank) {
             upcall_ulp::twins::process_ended(process);
         }

@@ -33,6 +33,7 @@ impl Node {
     /// its tid, or PVM's error. The task runs after [`together`](Self::together).
     pub(super) fn start(&mut self, plan: &TaskSpec, place: u32) -> Result<Tid, i32> {
         self.go_home();
+        self.free_left();
         if let Some(folder) = &plan.folder {
             self.programs.also_in(folder);
         }

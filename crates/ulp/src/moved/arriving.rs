@@ -8,13 +8,13 @@ use crate::layout::{
     ASK_EXIT, PAGE, SLOT, TABLE_CAUGHT, TABLE_CHILDREN, TABLE_HEAP_END, TABLE_INTERRUPTED,
     TABLE_LINES, TABLE_STACK,
 };
+use crate::own::OwnFiles;
 use crate::pid::Pid;
 use crate::slot::{LEAST_STACK, MOST_STACK, SLOTS, UlpSlot};
 use crate::switch::CRASHED;
 use crate::ulp::{Ulp, anonymous};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect};
 use std::ffi::{OsString, c_void};
-use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
@@ -114,7 +114,7 @@ pub struct ArrivingUlp {
     pub(super) ulp: Ulp,
     image: Option<Arc<ImageIdentity>>,
     pub(super) state: UlpState,
-    pub(super) memory: File,
+    pub(super) files: Arc<OwnFiles>,
     /// The descriptors of the state, as this process has them.
     pub(super) descriptors: Vec<OwnedFd>,
     sum: PageSum,
@@ -155,8 +155,7 @@ impl Ulp {
         check(&slot, image, state)?;
         let pid = Pid::brought(state.process).ok_or(unfit("process", state.process.into()))?;
         let failed = |error| NotArrived::Memory { at: slot.start(), error };
-        let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem");
-        let memory = memory.map_err(failed)?;
+        let files = OwnFiles::get().map_err(failed)?;
         let mut ulp = Self::empty(slot);
         ulp.rest.pid = Some(pid);
         for one in &state.mappings {
@@ -166,7 +165,7 @@ impl Ulp {
         ulp.register(image);
         let (state, image) = (state.clone(), image.identity.clone());
         let (descriptors, sum) = (Vec::new(), PageSum::default());
-        Ok(ArrivingUlp { ulp, image, state, memory, descriptors, sum })
+        Ok(ArrivingUlp { ulp, image, state, files, descriptors, sum })
     }
 }
 
@@ -184,11 +183,33 @@ impl ArrivingUlp {
         if !address.is_multiple_of(PAGE) || find(&self.state.mappings, address, length).is_none() {
             return Err(unfit("piece", address));
         }
-        self.memory
+        self.files
+            .memory
             .write_all_at(bytes, address)
             .map_err(|error| NotArrived::Memory { at: address, error })?;
         self.sum.add(address, bytes);
         Ok(())
+    }
+
+    /// Makes pages that are expected, as far as they are within the ULP's mappings, and are at most
+    /// this number of bytes.
+    ///
+    /// Others are made when they are written, which takes longer.
+    pub fn expect(&mut self, runs: &[PageRun], most: u64) {
+        let mut left = most;
+        for PageRun { start, end } in runs.iter().copied() {
+            let length = end.saturating_sub(start);
+            let is_within = find(&self.state.mappings, start, length).is_some();
+            if length > left || !is_within || !start.is_multiple_of(PAGE) {
+                return;
+            }
+            left -= length;
+            // SAFETY: this is the ULP's own memory, and the ULP does not run. Its contents do not
+            // change. If the kernel does not know the advice, or has no memory, nothing is made.
+            let _ = unsafe {
+                madvise(start as *mut c_void, length as usize, Advice::LinuxPopulateWrite)
+            };
+        }
     }
 
     /// Takes the state in which the ULP has stopped, after pages of an [`outline`](Ulp::outline)
@@ -263,7 +284,7 @@ impl ArrivingUlp {
     fn check_words(&self) -> Result<(), NotArrived> {
         let sp = self.state.context.sp;
         let failed = |error| NotArrived::Memory { at: sp, error };
-        let saved = words(&self.memory, sp, SAVED).map_err(failed)?;
+        let saved = words(&self.files.memory, sp, SAVED).map_err(failed)?;
         let (control, fs, goes_on) = (saved[0], saved[1], saved[SAVED - 1]);
         if control & u64::from(u32::MAX) & !MXCSR != 0 {
             return Err(unfit("MXCSR", control));

@@ -128,7 +128,7 @@ impl ArrivingUlp {
             return Err(NotArrived::Descriptors(count));
         }
         let failed = |error| NotArrived::Memory { at: self.ulp.table(), error };
-        let before = self.ulp.entries(&self.memory).map_err(failed)?;
+        let before = self.ulp.entries(&self.files.memory).map_err(failed)?;
         let mut entries = vec![0; before.len()];
         for (number, entry) in before.iter().take(STANDARD as usize).enumerate() {
             if read_entry(*entry).is_some_and(|(real, _)| real == number as i32) {
@@ -144,9 +144,11 @@ impl ArrivingUlp {
         }
         let lowest = entries.iter().position(|entry| *entry == 0).unwrap_or(entries.len());
         let end = entries.iter().rposition(|entry| *entry != 0).map_or(0, |last| last + 1);
-        for (number, entry) in (0..).zip(&entries) {
+        let changed = (0..).zip(&entries).zip(&before).filter(|((_, new), old)| new != old);
+        for ((number, entry), _) in changed {
             let at = self.ulp.entry_address(number);
-            self.memory
+            self.files
+                .memory
                 .write_all_at(&entry.to_ne_bytes(), at)
                 .map_err(|error| NotArrived::Memory { at, error })?;
         }

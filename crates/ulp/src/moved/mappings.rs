@@ -4,7 +4,7 @@
 //! those of one slot (`PROCMAP_QUERY`, Linux 6.11). An older one is read from the first mapping on.
 
 use super::state::{MOST_MAPPINGS, UlpMapping, UlpPin};
-use std::ffi::CStr;
+use crate::own::OwnFiles;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::ops::Range;
@@ -14,35 +14,40 @@ use std::os::fd::AsRawFd;
 #[derive(Debug, PartialEq, Eq)]
 struct FoundMapping {
     mapping: UlpMapping,
-    /// Device and inode, as in `/proc/self/maps`.
-    file: String,
-    name: String,
+    file: BackingFile,
     is_private: bool,
+}
+
+/// A file, by its device (major and minor number) and its inode. All zeros: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct BackingFile {
+    device: [u32; 2],
+    inode: u64,
 }
 
 /// The mappings within `slot`, or why one of them cannot move.
 ///
 /// `program` is the address where the program begins. The file that is mapped there is its own.
 pub(super) fn within(
+    files: &OwnFiles,
     slot: Range<u64>,
     program: u64,
 ) -> io::Result<Result<Vec<UlpMapping>, UlpPin>> {
-    let maps = File::open("/proc/self/maps")?;
-    let found = match query(&maps, &slot) {
+    let found = match query(&files.maps, &slot) {
         Ok(found) => found,
-        Err(_) => read(maps, &slot)?,
+        Err(_) => read(&slot)?.into_iter().map(|(found, _)| found).collect(),
     };
     if found.len() > MOST_MAPPINGS {
         return Ok(Err(UlpPin::Mappings(found.len())));
     }
     let contains = |one: &&FoundMapping| (one.mapping.start..one.mapping.end).contains(&program);
-    let own = found.iter().find(contains).map(|one| one.file.clone());
+    let own = found.iter().find(contains).map(|one| one.file);
     let mut all = Vec::new();
-    for FoundMapping { mapping, file, name, is_private } in found {
+    for FoundMapping { mapping, file, is_private } in found {
         let inside = slot.start <= mapping.start && mapping.end <= slot.end;
-        let known = mapping.offset.is_none() || own.as_ref() == Some(&file);
+        let known = mapping.offset.is_none() || own == Some(file);
         if !inside || !known || !is_private {
-            let name = if name.is_empty() { "shared memory".into() } else { name };
+            let name = name_at(mapping.start)?;
             return Ok(Err(UlpPin::Maps { start: mapping.start, name }));
         }
         all.push(mapping);
@@ -50,8 +55,18 @@ pub(super) fn within(
     Ok(Ok(all))
 }
 
-/// Reads the mappings of a slot.
-fn read(maps: File, slot: &Range<u64>) -> io::Result<Vec<FoundMapping>> {
+/// What is mapped at an address, as the kernel names it. To find a name takes the kernel longer
+/// than all else about a mapping.
+fn name_at(address: u64) -> io::Result<String> {
+    let found = read(&(address..address + 1))?;
+    let name = found.into_iter().next().map(|(_, name)| name);
+    Ok(name.filter(|name| !name.is_empty()).unwrap_or_else(|| "shared memory".into()))
+}
+
+/// Reads the mappings that overlap a range, with their names.
+fn read(slot: &Range<u64>) -> io::Result<Vec<(FoundMapping, String)>> {
+    // A file has one place for all that read it.
+    let maps = File::open("/proc/self/maps")?;
     let mut found = Vec::new();
     for line in BufReader::with_capacity(1 << 16, maps).lines() {
         let line = line?;
@@ -61,9 +76,8 @@ fn read(maps: File, slot: &Range<u64>) -> io::Result<Vec<FoundMapping>> {
             break;
         }
         if one.mapping.end > slot.start {
-            let (file, name) = (one.file.to_owned(), one.name.to_owned());
-            let Line { mapping, is_private, .. } = one;
-            found.push(FoundMapping { mapping, file, name, is_private });
+            let Line { mapping, file, is_private, name } = one;
+            found.push((FoundMapping { mapping, file, is_private }, name.to_owned()));
         }
     }
     Ok(found)
@@ -97,17 +111,13 @@ fn query(maps: &File, slot: &Range<u64>) -> io::Result<Vec<FoundMapping>> {
     let all = u64::from(UlpMapping::READ | UlpMapping::WRITE | UlpMapping::EXECUTE);
     let (mut found, mut at) = (Vec::new(), slot.start);
     while at < slot.end {
-        let mut name = [0_u8; libc::PATH_MAX as usize];
         let mut one = MapQuery {
             size: size_of::<MapQuery>() as u64,
             flags: COVERING_OR_NEXT,
             address: at,
-            name_size: name.len() as u32,
-            name: name.as_mut_ptr().expose_provenance() as u64,
             ..MapQuery::default()
         };
-        // SAFETY: the kernel writes to `one`, and at most `name_size` bytes to `name`, both of
-        // which are local variables.
+        // SAFETY: the kernel writes to `one`, which is a local variable, and is asked for no name.
         let done = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut one) };
         if done < 0 {
             match io::Error::last_os_error() {
@@ -119,7 +129,6 @@ fn query(maps: &File, slot: &Range<u64>) -> io::Result<Vec<FoundMapping>> {
         if one.start >= slot.end {
             break;
         }
-        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
         found.push(FoundMapping {
             mapping: UlpMapping {
                 start: one.start,
@@ -127,8 +136,7 @@ fn query(maps: &File, slot: &Range<u64>) -> io::Result<Vec<FoundMapping>> {
                 protection: (one.allowed & all) as u8,
                 offset: (one.inode != 0).then_some(one.offset),
             },
-            file: format!("{:02x}:{:02x} {}", one.device[0], one.device[1], one.inode),
-            name: name.to_string_lossy().into_owned(),
+            file: BackingFile { device: one.device, inode: one.inode },
             is_private: one.allowed & SHARED == 0,
         });
         at = one.end;
@@ -139,8 +147,7 @@ fn query(maps: &File, slot: &Range<u64>) -> io::Result<Vec<FoundMapping>> {
 /// A line of the file.
 struct Line<'a> {
     mapping: UlpMapping,
-    /// Device and inode.
-    file: &'a str,
+    file: BackingFile,
     name: &'a str,
     is_private: bool,
 }
@@ -151,18 +158,21 @@ impl<'a> Line<'a> {
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
         let (allowed, rest) = rest.split_once(' ')?;
-        let (offset, file_and_name) = rest.split_once(' ')?;
-        let (device, rest) = file_and_name.split_once(' ')?;
+        let (offset, rest) = rest.split_once(' ')?;
+        let (device, rest) = rest.split_once(' ')?;
         let (inode, name) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (major, minor) = device.split_once(':')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
+        let part = |text| u32::from_str_radix(text, 16).ok();
+        let inode = inode.parse::<u64>().ok()?;
         let bits = [UlpMapping::READ, UlpMapping::WRITE, UlpMapping::EXECUTE];
         let allowed = allowed.as_bytes();
         let protection =
             allowed.iter().zip(bits).filter(|(one, _)| **one != b'-').map(|(_, bit)| bit).sum();
-        let offset = if inode == "0" { None } else { Some(number(offset)?) };
+        let offset = if inode == 0 { None } else { Some(number(offset)?) };
         Some(Self {
             mapping: UlpMapping { start: number(start)?, end: number(end)?, protection, offset },
-            file: &file_and_name[..device.len() + 1 + inode.len()],
+            file: BackingFile { device: [part(major)?, part(minor)?], inode },
             name: name.trim_start(),
             is_private: allowed.get(3) == Some(&b'p'),
         })
@@ -183,7 +193,7 @@ mod tests {
             protection: UlpMapping::READ | UlpMapping::EXECUTE,
             offset: Some(0x1000),
         };
-        assert_eq!((one.mapping, one.file), (mapping, "08:01 1234"));
+        assert_eq!((one.mapping, one.file.device, one.file.inode), (mapping, [8, 1], 1234));
         assert_eq!((one.name, one.is_private), ("/a program (deleted)", true));
         let one = Line::of("1000-2000 -w-s 00000000 00:01 0 ").unwrap();
         assert_eq!((one.mapping.offset, one.mapping.protection), (None, UlpMapping::WRITE));
@@ -212,10 +222,13 @@ mod tests {
             assert_eq!(done, at, "{page}");
         }
         let range = slot.start()..slot.start() + (1 << 30);
-        let open = || File::open("/proc/self/maps").unwrap();
-        let by_text = read(open(), &range).unwrap();
+        let files = OwnFiles::get().unwrap();
+        let by_text = read(&range).unwrap();
+        let (by_text, names): (Vec<_>, Vec<_>) = by_text.into_iter().unzip();
         assert_eq!(by_text.len(), maps.len());
-        match query(&open(), &range) {
+        assert_eq!(name_at(slot.start() + 4096 + 8).unwrap(), names[1]);
+        assert_eq!(name_at(slot.start()).unwrap(), "shared memory");
+        match query(&files.maps, &range) {
             Ok(asked) => assert_eq!(asked, by_text),
             Err(error) => eprintln!("skipped: {error}"),
         }
@@ -225,8 +238,9 @@ mod tests {
 
     #[test]
     fn this_process_has_mappings_of_files_that_are_not_the_programs() {
-        let whole = within(0..1 << 47, 0).unwrap();
+        let files = OwnFiles::get().unwrap();
+        let whole = within(&files, 0..1 << 47, 0).unwrap();
         assert!(matches!(whole, Err(UlpPin::Maps { .. })), "{whole:?}");
-        assert_eq!(within(0..4096, 0).unwrap(), Ok(Vec::new()));
+        assert_eq!(within(&files, 0..4096, 0).unwrap(), Ok(Vec::new()));
     }
 }

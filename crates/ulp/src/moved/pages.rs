@@ -2,6 +2,7 @@
 
 use super::state::{PageRun, UlpMapping};
 use crate::layout::PAGE;
+use crate::own::OwnFiles;
 use crate::ulp::Ulp;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -50,7 +51,6 @@ impl PageSum {
 #[derive(Debug)]
 pub struct UlpPages {
     slot: usize,
-    memory: File,
     left: VecDeque<PageRange>,
     buffer: Vec<u8>,
     sum: PageSum,
@@ -70,22 +70,25 @@ impl UlpPages {
     ///
     /// Without the kernel's map, those are all. That is slow, but loses nothing: `mincore(2)` would
     /// leave out pages that were swapped out.
-    pub(super) fn new(slot: usize, mappings: &[UlpMapping], map: Option<File>) -> io::Result<Self> {
-        let memory = File::open("/proc/self/mem")?;
+    pub(super) fn new(
+        slot: usize,
+        mappings: &[UlpMapping],
+        map: Option<&File>,
+    ) -> io::Result<Self> {
         let mut left = VecDeque::new();
         for one in mappings {
             let is_anonymous = one.offset.is_none();
             let all = PageRange { start: one.start, end: one.end, is_anonymous };
             // The other process takes no piece of two mappings, so ranges of two never join.
             let mut own = VecDeque::new();
-            match &map {
+            match map {
                 Some(map) if scan(map, all, &mut own).is_ok() => {}
                 Some(map) => add_own(map, all, &mut own)?,
                 None => own.push_back(all),
             }
             left.append(&mut own);
         }
-        Ok(Self { slot, memory, left, buffer: Vec::new(), sum: PageSum::default() })
+        Ok(Self { slot, left, buffer: Vec::new(), sum: PageSum::default() })
     }
 
     /// The pages that are still to be sent.
@@ -149,7 +152,7 @@ impl UlpPages {
         budget: usize,
         send: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
-        let mut used = 0;
+        let (mut used, files) = (0, OwnFiles::get()?);
         while used < budget {
             let Some(PageRange { start, end, is_anonymous }) = self.left.front_mut() else {
                 return Ok(true);
@@ -162,7 +165,7 @@ impl UlpPages {
             }
             used += length;
             self.buffer.resize(length, 0);
-            self.memory.read_exact_at(&mut self.buffer, at)?;
+            files.memory.read_exact_at(&mut self.buffer, at)?;
             for (first, bytes) in runs(&self.buffer, skips_zeros) {
                 self.sum.add(at + first, bytes);
                 send(at + first, bytes)?;
@@ -371,7 +374,7 @@ mod tests {
     }
 
     /// What is sent of some memory of this test's, with or without the kernel's map.
-    fn sent(map: Option<File>, memory: &[u8], start: usize) -> Vec<(u64, Vec<u8>)> {
+    fn sent(map: Option<&File>, memory: &[u8], start: usize) -> Vec<(u64, Vec<u8>)> {
         let start = memory[start..].as_ptr().addr() as u64;
         let mapping = UlpMapping { start, end: start + 8 * PAGE, protection: 3, offset: None };
         let mut pages = UlpPages::new(0, &[mapping], map).unwrap();
@@ -420,7 +423,7 @@ mod tests {
         let mapping = |start, end, protection| UlpMapping { start, end, protection, offset: None };
         let mappings = [mapping(start, middle, 3), mapping(middle, end, 1)];
         for map in [File::open("/proc/self/pagemap").ok(), None] {
-            let mut pages = UlpPages::new(0, &mappings, map).unwrap();
+            let mut pages = UlpPages::new(0, &mappings, map.as_ref()).unwrap();
             let mut all = Vec::new();
             let mut keep = |at, bytes: &[u8]| {
                 all.push((at, bytes.len() as u64));
@@ -437,7 +440,7 @@ mod tests {
         let start = memory.as_ptr().addr().next_multiple_of(PAGE as usize) - memory.as_ptr().addr();
         memory[start + 2 * PAGE as usize] = 1;
         memory[start + 7 * PAGE as usize] = 2;
-        let by_map = sent(Some(File::open("/proc/self/pagemap").unwrap()), &memory, start);
+        let by_map = sent(OwnFiles::get().unwrap().pages.as_ref(), &memory, start);
         assert_eq!(by_map, sent(None, &memory, start));
         assert_eq!(by_map.len(), 2);
     }

@@ -11,6 +11,7 @@
 
 use super::pages::{PageScan, UlpPages};
 use super::state::{PageRun, UlpMapping, UlpState};
+use crate::own::OwnFiles;
 use crate::ulp::Ulp;
 use std::fs::File;
 use std::io;
@@ -68,7 +69,7 @@ fn watch() -> io::Result<Arc<OwnedFd>> {
 #[derive(Debug)]
 pub struct UlpWrites {
     watch: Arc<OwnedFd>,
-    map: File,
+    files: Arc<OwnFiles>,
     mappings: Vec<UlpMapping>,
     /// The anonymous memory that is watched.
     watched: Vec<PageRun>,
@@ -82,9 +83,9 @@ impl Ulp {
     /// # Errors
     /// The kernel cannot do that (before Linux 6.7), or refuses.
     pub fn watch(&self, state: &UlpState) -> io::Result<UlpWrites> {
-        let map = File::open("/proc/self/pagemap")?;
-        let (mappings, found) = (state.mappings.clone(), Vec::new());
-        let mut writes = UlpWrites { watch: watch()?, map, mappings, watched: Vec::new(), found };
+        let (files, mappings) = (OwnFiles::get()?, state.mappings.clone());
+        let (watched, found) = (Vec::new(), Vec::new());
+        let mut writes = UlpWrites { watch: watch()?, files, mappings, watched, found };
         for one in state.mappings.iter().filter(|one| one.offset.is_none()) {
             // Start, length, mode, requests that there are.
             let mut register = [one.start, one.end - one.start, MODE_WP, 0];
@@ -96,14 +97,19 @@ impl Ulp {
 }
 
 impl UlpWrites {
+    /// The kernel's map of this process's pages.
+    fn map(&self) -> io::Result<&File> {
+        self.files.pages.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
     /// The pages that were written since the last call; in the first call, all that there are.
     ///
     /// # Errors
     /// The kernel refuses, or there are too many ranges.
     pub fn written(&mut self) -> io::Result<Vec<PageRun>> {
-        let mut written = Vec::new();
+        let (mut written, map) = (Vec::new(), self.map()?);
         for one in &self.watched {
-            PageScan::written(*one).run(&self.map, &mut written)?;
+            PageScan::written(*one).run(map, &mut written)?;
         }
         self.found = joined(&self.found, &written);
         if self.found.len() > MOST || written.len() > MOST {
@@ -130,7 +136,7 @@ impl UlpWrites {
         }
         let (mut written, mut present) = (Vec::new(), Vec::<PageRun>::new());
         for one in &self.watched {
-            PageScan::own_and_written(*one).each(&self.map, |run, kind| {
+            PageScan::own_and_written(*one).each(self.map()?, |run, kind| {
                 if kind & PageScan::WRITTEN != 0 {
                     written.push(run);
                 }
@@ -143,8 +149,7 @@ impl UlpWrites {
         let gone = without(&self.found, &present);
         let of_file = state.mappings.iter().filter(|one| one.offset.is_some());
         let of_file = of_file.copied().collect::<Vec<_>>();
-        let map = File::open("/proc/self/pagemap").ok();
-        let mut pages = UlpPages::new(ulp.slot(), &of_file, map)?;
+        let mut pages = UlpPages::new(ulp.slot(), &of_file, self.files.pages.as_ref())?;
         // A page that is not there any more cannot be read.
         let all = joined(&written, left);
         without(&all, &gone).into_iter().for_each(|run| pages.add(run));

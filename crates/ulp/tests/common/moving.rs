@@ -57,7 +57,7 @@ impl Link {
     }
 
     /// Sends a ULP, a part at a time, and waits until it has arrived.
-    pub fn send(&mut self, ulp: Ulp, image: &Image) -> ProcessNumber {
+    pub fn send(&mut self, mut ulp: Ulp, image: &Image) -> ProcessNumber {
         let state = ulp.state(image).unwrap();
         let bytes = encode(&state);
         self.put(&[bytes.len() as u64]);

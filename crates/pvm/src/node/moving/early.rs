@@ -1,8 +1,12 @@
-//! Large tasks: their memory is copied before they stop.
+//! What is done for a task before it stops.
+//!
+//! The new process maps the task's memory, which takes as long as much else about a move. So the
+//! pages of a small task are written there when it has stopped. Those of a large one are read
+//! before:
 //!
 //! ```text
 //! old process                                   new process
-//! Move: watches the task's writes
+//! Move: watches the writes of a large task
 //!       Early, with all pages there are    ──▶  makes room, reads the pages, some at a time
 //!                                          ◀──  HasPages
 //!       Early, with those written since    ──▶  reads them …
@@ -15,8 +19,10 @@
 //! before, or after [`ROUNDS`] rounds. If something cannot be done, the move begins at once, and
 //! the task stops for all of its pages.
 //!
-//! The new process drops the copy when the old one says so ([`ControlMessage::DropPages`]), when
-//! that one has ended, or when it hears where the task goes on.
+//! The new process drops a copy when the old one says so ([`ControlMessage::DropPages`]), when
+//! that one has ended, or when it hears where the task goes on. A process writes to the addresses
+//! of a task in another process only while the task is its own. No other task has these addresses
+//! until it has reported the task's end. So it writes to room for the task, or to nothing.
 
 use super::super::Node;
 use crate::moves::{MoveMessage, Pin, Refusal};
@@ -24,10 +30,10 @@ use crate::packed::{EarlyTask, PackedHead};
 use crate::remote::{ControlMessage, PagesRead};
 use crate::task::Task;
 use crate::tid::Tid;
-use crate::transit::{EarlyCopy, WatchedTask};
+use crate::transit::{EarlyCopy, EarlySent, WatchedTask};
 use std::collections::VecDeque;
 use upcall_message::Rank;
-use upcall_ulp::{PageRun, Ulp};
+use upcall_ulp::{PageRun, Ulp, UlpState};
 
 /// Number of bytes from which a task's memory is copied early.
 const LARGE: u64 = 1 << 20;
@@ -44,13 +50,45 @@ fn bytes(runs: &[PageRun]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
 }
 
+/// What follows when all pages of a round have been read.
+enum NextRound {
+    /// Another round, of these pages.
+    Read(Vec<PageRun>),
+    /// The task stops.
+    Stop,
+}
+
+impl WatchedTask {
+    /// Begins to watch a task's writes. Returns all pages that there are. `None`: the kernel cannot
+    /// do that.
+    fn watch(ulp: &Ulp, state: &UlpState) -> Option<(Self, Vec<PageRun>)> {
+        let mut writes = ulp.watch(state).ok()?;
+        let all = writes.written().ok()?;
+        Some((Self { writes, round: 1, length: bytes(&all), left: Vec::new() }, all))
+    }
+
+    /// `None`: the pages cannot be found.
+    fn next_round(&mut self) -> Option<NextRound> {
+        let written = self.writes.written().ok()?;
+        let (length, before) = (bytes(&written), self.length);
+        let is_over = self.round >= ROUNDS || length > before / 4 * 3;
+        (self.round, self.length) = (self.round + 1, length);
+        if length > FEW && !is_over {
+            return Some(NextRound::Read(written));
+        }
+        self.left = written;
+        Some(NextRound::Stop)
+    }
+}
+
 impl Node {
-    /// Lets the task leave, unless it is pinned. A large one is copied first.
+    /// Lets the task leave, unless it is pinned. The new process first makes room for it, or copies
+    /// it if it is large.
     pub(super) fn may_leave(&mut self, tid: Tid) {
         let task = self.seat(tid.number()).and_then(|seat| self.tasks[seat as usize].as_deref());
         match task.map_or(Some(Pin::Ended), Task::pinned) {
             Some(why) => self.drive(|moves, effects| moves.stays(tid, why, effects)),
-            None if self.copies_early(tid) => {}
+            None if self.sends_early(tid).is_some() => {}
             None => self.begin_move(tid),
         }
     }
@@ -60,102 +98,100 @@ impl Node {
         self.drive(|moves, effects| moves.begin(tid, now, effects));
     }
 
-    /// Begins to copy a task if it is large. Returns `false` if it is not, or if it cannot be
-    /// copied.
-    fn copies_early(&mut self, tid: Tid) -> bool {
-        let Some((epoch, to)) = self.moving.moves.leaving(tid) else { return false };
+    /// Sends what a task is now, and its pages if it is large. `None`: that cannot be done.
+    fn sends_early(&mut self, tid: Tid) -> Option<()> {
+        let (epoch, to) = self.moving.moves.leaving(tid)?;
         if !self.can_read(to) {
-            return false;
+            return None;
         }
-        let task = self.seat(tid.number()).and_then(|seat| self.tasks[seat as usize].as_deref());
-        let Some(task) = task else { return false };
-        let Ok(state) = task.ulp.outline(&task.image) else { return false };
-        let Ok(pages) = task.ulp.pages(&state) else { return false };
-        if pages.left() < LARGE {
-            return false;
-        }
-        let Ok(mut writes) = task.ulp.watch(&state) else { return false };
-        let Ok(all) = writes.written() else { return false };
-        let length = bytes(&all);
-        let early =
-            EarlyTask { ulp: Some(state), program: task.program.clone().into(), pages: all };
-        if !self.send_early(to, (tid, epoch), &early) {
-            return false;
-        }
-        let watched = WatchedTask { epoch, to, writes, round: 1, length, left: Vec::new() };
-        self.moving.watched.insert(tid, watched);
-        true
+        let seat = self.seat(tid.number())?;
+        let task = self.tasks[seat as usize].as_deref()?;
+        let state = task.ulp.outline(&task.image).ok()?;
+        let mappings = state.mappings.clone();
+        let expected = task.ulp.pages(&state).ok()?.runs();
+        let is_large = bytes(&expected) >= LARGE;
+        let watched = if is_large { WatchedTask::watch(&task.ulp, &state) } else { None };
+        let (watched, pages, expected) = match watched {
+            Some((watched, pages)) => (Some(watched), pages, Vec::new()),
+            None => (None, Vec::new(), expected),
+        };
+        let program = task.program.clone().into();
+        let early = EarlyTask { ulp: Some(state), program, expected, pages };
+        self.send_early(to, (tid, epoch), &early)?;
+        self.moving.sent_early.insert(tid, EarlySent { epoch, to, mappings, watched });
+        Some(())
     }
 
-    /// Returns `false` without memory.
-    fn send_early(&mut self, to: Rank, (tid, epoch): (Tid, u64), early: &EarlyTask) -> bool {
-        let Ok(contents) = postcard::to_stdvec(early) else { return false };
+    /// `None`: there is no memory.
+    fn send_early(&mut self, to: Rank, (tid, epoch): (Tid, u64), early: &EarlyTask) -> Option<()> {
+        let contents = postcard::to_stdvec(early).ok()?;
         self.pack_there(to, &PackedHead::Early { tid, epoch }, &contents);
-        true
+        Some(())
     }
 
-    /// Handles that the new process has the pages of a round, or cannot have them.
+    /// Handles that the new process has room, or the pages of a round, or cannot have them.
     pub(in crate::node) fn has_pages(&mut self, tid: Tid, epoch: u64, result: PagesRead) {
-        let Some(watched) = self.moving.watched.get_mut(&tid) else { return };
-        if watched.epoch != epoch {
-            return;
-        }
-        let (to, written) = (watched.to, watched.writes.written());
-        match (result, written) {
-            (PagesRead::All, Ok(written)) => {
-                let (length, before) = (bytes(&written), watched.length);
-                let is_over = watched.round >= ROUNDS || length > before / 4 * 3;
-                (watched.round, watched.length) = (watched.round + 1, length);
-                if length <= FEW || is_over {
-                    watched.left = written;
-                    return self.begin_move(tid);
-                }
-                let program = Default::default();
-                let early = EarlyTask { ulp: None, program, pages: written };
-                self.send_early(to, (tid, epoch), &early);
+        let sent = self.moving.sent_early.get_mut(&tid).filter(|sent| sent.epoch == epoch);
+        let Some(EarlySent { to, watched, .. }) = sent else { return };
+        let to = *to;
+        match (result, watched.as_mut().map(WatchedTask::next_round)) {
+            (PagesRead::All, None | Some(Some(NextRound::Stop))) => self.begin_move(tid),
+            (PagesRead::All, Some(Some(NextRound::Read(pages)))) => {
+                let (program, expected) = Default::default();
+                let early = EarlyTask { ulp: None, program, expected, pages };
+                let _ = self.send_early(to, (tid, epoch), &early);
             }
             (result, _) => {
                 if result == PagesRead::Unreadable {
                     self.moving.unreadable.insert(to);
                 }
-                self.drop_watch(tid);
+                self.drop_sent(tid);
                 self.begin_move(tid);
             }
         }
     }
 
-    /// Ends the watch of a task, and lets the new process drop what it has copied.
-    pub(super) fn drop_watch(&mut self, tid: Tid) {
-        if let Some(WatchedTask { epoch, to, .. }) = self.moving.watched.remove(&tid) {
+    /// Ends the watch of a task, and lets the new process drop what it has of it.
+    pub(super) fn drop_sent(&mut self, tid: Tid) {
+        if let Some(EarlySent { epoch, to, .. }) = self.moving.sent_early.remove(&tid) {
             self.tell(to, ControlMessage::DropPages { tid, epoch });
         }
     }
 
-    /// Takes the pages of a round, to be read between turns.
+    /// Makes room for a task, and takes the pages of a round, to be read between turns.
     pub(super) fn early(&mut self, from: Rank, (tid, epoch): (Tid, u64), contents: &[u8]) {
         let is_sound = |early: &EarlyTask| early.pages.iter().all(|run| run.start < run.end);
         let early = postcard::from_bytes(contents).ok().filter(is_sound).ok_or(Refusal::Damaged);
-        let taken = early.and_then(|EarlyTask { ulp, program, pages }| match ulp {
-            Some(state) => {
-                self.go_home();
-                let image = self.programs.image(&program).map_err(|_| Refusal::Program)?;
-                let ulp = Ulp::arrive(&image, &state).map_err(|_| Refusal::Memory)?;
-                let left = VecDeque::from(pages);
-                let copy = EarlyCopy { epoch, from, ulp, left, image, unreported: 0 };
-                self.moving.copies.insert(tid, copy);
-                Ok(())
+        let taken = early.and_then(|EarlyTask { ulp, program, expected, pages }| {
+            let are_none = pages.is_empty();
+            match ulp {
+                Some(state) => {
+                    self.go_home();
+                    self.free_left();
+                    self.allow_others();
+                    let image = self.programs.image(&program).map_err(|_| Refusal::Program)?;
+                    let mut ulp = Ulp::arrive(&image, &state).map_err(|_| Refusal::Memory)?;
+                    ulp.expect(&expected, LARGE);
+                    let left = VecDeque::from(pages);
+                    let copy = EarlyCopy { epoch, from, ulp, left, image, unreported: 0 };
+                    self.moving.copies.insert(tid, copy);
+                }
+                None => {
+                    let copy = self.moving.copies.get_mut(&tid).filter(|copy| copy.epoch == epoch);
+                    copy.ok_or(Refusal::Memory)?.left.extend(pages);
+                }
             }
-            None => {
-                let copy = self.moving.copies.get_mut(&tid).filter(|copy| copy.epoch == epoch);
-                copy.ok_or(Refusal::Memory)?.left.extend(pages);
-                Ok(())
-            }
+            Ok(are_none)
         });
-        if taken.is_err() {
-            self.moving.copies.remove(&tid);
-            let result = PagesRead::Refused;
-            self.tell(from, ControlMessage::HasPages { tid, epoch, result });
-        }
+        let result = match taken {
+            Ok(true) => PagesRead::All,
+            Ok(false) => return,
+            Err(_) => {
+                self.moving.copies.remove(&tid);
+                PagesRead::Refused
+            }
+        };
+        self.tell(from, ControlMessage::HasPages { tid, epoch, result });
     }
 
     /// Reads some pages of tasks that are to enter. To be called between two turns.

@@ -4,12 +4,12 @@ use super::super::Node;
 use crate::moves::{self, Refusal, TakenMessages};
 use crate::packed::{
     CopiedPages, FillError, FillingTask, PackedFolder, PackedFor, PackedHead, PackedParts,
-    PackedTask, SentBlock, kept_head, pack,
+    PackedTask, SentBlock, SentEarly, kept_head, pack,
 };
 use crate::remote::ControlMessage;
 use crate::task::TaskMessage;
 use crate::tid::Tid;
-use crate::transit::{EnteringTask, StoppedTask, WatchedTask};
+use crate::transit::{EarlySent, EnteringTask, StoppedTask, WatchedTask};
 use std::os::fd::{AsRawFd, OwnedFd};
 use upcall_message::Rank;
 use upcall_ulp::{Block, UlpState, twins};
@@ -36,13 +36,13 @@ impl Node {
     ) -> Option<(PackedTask, PackedParts)> {
         let (_, to) = self.moving.moves.leaving(tid)?;
         let are_read = self.can_read(to);
-        let copied = self.copied(tid, seat, &state);
+        let early = self.sent_early(tid, seat, &state);
         let task = self.tasks[seat as usize].as_deref()?;
         let folder = match &task.folder {
             Some(folder) => Some(packed_folder(folder)?),
             None => None,
         };
-        pack(task, state, folder, |block| self.owner(block), PackedFor::Move { are_read, copied })
+        pack(task, state, folder, |block| self.owner(block), PackedFor::Move { are_read, early })
             .ok()
             .flatten()
     }
@@ -61,27 +61,42 @@ impl Node {
         pack(task, state, folder, |block| self.owner(block), PackedFor::Checkpoint).ok().flatten()
     }
 
-    /// What the new process's copy of a task lacks. `None`: there is no copy.
-    fn copied(&mut self, tid: Tid, seat: u32, state: &UlpState) -> Option<Box<CopiedPages>> {
-        let WatchedTask { epoch, to, mut writes, left, .. } = self.moving.watched.remove(&tid)?;
-        let task = self.tasks[seat as usize].as_deref()?;
-        match writes.finish(&task.ulp, state, &left) {
-            Ok((pages, gone)) => Some(Box::new(CopiedPages { pages, gone, writes })),
-            Err(_) => {
-                self.tell(to, ControlMessage::DropPages { tid, epoch });
-                None
+    /// What the new process has of a task from before its stop.
+    fn sent_early(&mut self, tid: Tid, seat: u32, state: &UlpState) -> SentEarly {
+        let Some(sent) = self.moving.sent_early.remove(&tid) else { return SentEarly::Nothing };
+        let EarlySent { epoch, to, mappings, watched } = sent;
+        let process = self.link.as_ref().map_or(0, |link| link.process(to)).cast_unsigned();
+        let task = self.tasks[seat as usize].as_deref();
+        let found = match (task, watched) {
+            (Some(task), Some(WatchedTask { mut writes, left, .. })) => {
+                let found = writes.finish(&task.ulp, state, &left).ok();
+                found.map(|(pages, gone)| {
+                    SentEarly::Pages(Box::new(CopiedPages { pages, gone, writes }))
+                })
             }
-        }
+            _ => (mappings == state.mappings).then_some(SentEarly::Room { process }),
+        };
+        found.unwrap_or_else(|| {
+            self.tell(to, ControlMessage::DropPages { tid, epoch });
+            SentEarly::Nothing
+        })
     }
 
     /// Returns `true` if another process can read this one's memory, as far as is known.
     pub(super) fn can_read(&mut self, to: Rank) -> bool {
         let can = self.moving.trials.allows_reading() && !self.moving.unreadable.contains(to);
-        if can && !std::mem::replace(&mut self.moving.allows_readers, true) {
-            // The other processes are the first one's children.
-            upcall_ulp::allow_readers(self.first_process);
+        if can {
+            self.allow_others();
         }
         can
+    }
+
+    /// Lets the other processes use this one's memory, where they need that.
+    pub(super) fn allow_others(&mut self) {
+        if !std::mem::replace(&mut self.moving.allows_others, true) {
+            // They are the first one's children.
+            upcall_ulp::allow_others(self.first_process);
+        }
     }
 
     /// Sends a stopped task without its contents.
@@ -148,6 +163,7 @@ impl Node {
         // The messages about blocks given back arrive before those about blocks taken.
         self.give_blocks_back();
         self.go_home();
+        self.free_left();
         let copy = self.moving.copies.remove(&tid);
         let copy = copy.filter(|copy| packed.has_copy && copy.epoch == epoch);
         let (image, copy) = match copy {
