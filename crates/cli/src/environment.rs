@@ -109,7 +109,7 @@ pub const VARIABLES: [Variable; 29] = [
     variable(
         "UPCALL_PVM_CONTENTS",
         "tests",
-        "if sent, the memory of tasks that move is sent and not read; other builds ignore it",
+        "how the memory of tasks that move arrives (sent, or read); other builds ignore it",
     ),
 ];
 

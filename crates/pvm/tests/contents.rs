@@ -10,30 +10,30 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// Runs a program in a folder, with variables for tests ([`crate`] `transit/trials.rs`).
-fn run(folder: &Path, options: &[&str], program: &Path, args: &[&str], read: &str) -> Output {
+fn run(folder: &Path, options: &[&str], program: &Path, args: &[&str], how: &str) -> Output {
     let mut command = Command::new("timeout");
     command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(program).args(args);
-    command.env("UPCALL_PVM_CONTENTS", read).current_dir(folder).stdin(Stdio::null());
+    command.env("UPCALL_PVM_CONTENTS", how).current_dir(folder).stdin(Stdio::null());
     let done = command.output().unwrap();
     assert_ne!(done.status.code(), Some(124), "it hangs: {}", said(&done));
     done
 }
 
-/// The new process reads the memory of the old one, or is sent it. Large tasks are copied while
-/// they write, and stop for what they have written since.
+/// The new process reads the memory of the old one, or is sent it, or the old one writes it there.
+/// Large tasks are copied while they write, and stop for what they have written since.
 #[test]
 fn memory_that_is_written_while_it_is_copied_arrives_as_it_was_last() {
     let programs = Programs::new();
     let program = programs.compiled("images/dirty.c");
     let folder = tempfile::tempdir().unwrap();
-    for (read, mib, moves) in [("read", "4", "40"), ("sent", "1", "12")] {
+    for (how, mib, moves) in [("written", "4", "40"), ("read", "1", "12"), ("sent", "1", "12")] {
         for processes in ["2", "3"] {
             let options = ["-n", "3", "--procs", processes];
-            let done = run(folder.path(), &options, &program, &[mib, moves, processes], read);
+            let done = run(folder.path(), &options, &program, &[mib, moves, processes], how);
             let said = said(&done);
             let is_well = done.status.success() && said.matches("all is well").count() == 3;
             let moved = said.contains(&format!("{moves} moves, 0 refused"));
-            assert!(is_well && moved, "{read}, {processes} processes: {said}");
+            assert!(is_well && moved, "{how}, {processes} processes: {said}");
         }
     }
 }
@@ -42,10 +42,10 @@ fn memory_that_is_written_while_it_is_copied_arrives_as_it_was_last() {
 fn open_files_move_with_their_task() {
     let programs = Programs::new();
     let program = programs.compiled("images/moves/files.c");
-    for processes in ["2", "3"] {
+    for (processes, how) in [("2", "written"), ("3", "written"), ("2", "read"), ("3", "read")] {
         let folder = tempfile::tempdir().unwrap();
         let args = ["30", processes];
-        let done = run(folder.path(), &["--procs", processes], &program, &args, "read");
+        let done = run(folder.path(), &["--procs", processes], &program, &args, how);
         let said = said(&done);
         assert!(done.status.success() && said == "all files are there\n", "{said}");
         let lines = fs::read_to_string(folder.path().join("lines")).unwrap();

@@ -7,7 +7,7 @@
 //!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), of messages in `Tell`, and
 //!   of messages for a checkpoint ([`holding`](crate::holding)).
 //! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another
-//!   process's memory.
+//!   process's memory. `read`: they are read, as if none could write to it.
 
 use super::NodeEffect;
 use crate::moves::MoveEffect;
@@ -21,8 +21,19 @@ use upcall_message::Rank;
 pub(crate) struct MoveTrials {
     shuffle: Option<Shuffle>,
     fault: Option<Fault>,
-    /// Whether the contents of tasks are sent, as if no process could read another one's memory.
-    sends_contents: bool,
+    contents: TrialContents,
+}
+
+/// How the contents of tasks go to their new process.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum TrialContents {
+    /// By the fastest way there is.
+    #[default]
+    Any,
+    /// As if no process could write to another one's memory.
+    Read,
+    /// As if no process could use another one's memory.
+    Sent,
 }
 
 #[derive(Debug)]
@@ -60,13 +71,22 @@ impl MoveTrials {
             let is_here = at.parse() == Ok(rank);
             is_here.then(|| Fault { label: (*label).to_owned(), signal, left })
         });
-        let sends_contents = value("UPCALL_PVM_CONTENTS").is_some_and(|value| value == "sent");
-        Self { shuffle, fault, sends_contents }
+        let contents = match value("UPCALL_PVM_CONTENTS").as_deref() {
+            Some("sent") => TrialContents::Sent,
+            Some("read") => TrialContents::Read,
+            _ => TrialContents::Any,
+        };
+        Self { shuffle, fault, contents }
     }
 
     /// Returns `false` if a test wants the contents of tasks to be sent.
     pub(crate) fn allows_reading(&self) -> bool {
-        !self.sends_contents
+        self.contents != TrialContents::Sent
+    }
+
+    /// Returns `false` if a test wants no process to write to another one's memory.
+    pub(crate) fn allows_writing(&self) -> bool {
+        self.contents == TrialContents::Any
     }
 
     /// Kills or stops this process if this is the effect at which a test wants that.

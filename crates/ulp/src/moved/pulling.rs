@@ -190,6 +190,28 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_written_to_a_process_that_has_their_addresses_and_to_no_other() {
+        let memory = vec![7_u8; 3 * PAGE as usize];
+        let start = (memory.as_ptr().addr() as u64).next_multiple_of(PAGE);
+        memory.as_ptr().expose_provenance();
+        let mut pages = UlpPages::new(0, &[], None).unwrap();
+        pages.add(PageRun { start, end: start + PAGE });
+        assert_eq!(pages.write_to(std::process::id()).unwrap(), PAGE);
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        // Before it runs its program, it has this one's memory.
+        let program = format!("/proc/{}/comm", other.id());
+        while std::fs::read_to_string(&program).unwrap() != "sleep\n" {
+            std::thread::yield_now();
+        }
+        let error = pages.write_to(other.id()).unwrap_err();
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+        assert_eq!(pages.write_to(other.id()).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        assert_eq!(pages.write_to(u32::MAX).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
     fn what_is_not_there_is_an_error() {
         let block = Block::pulled(std::process::id(), 4096, 10);
         assert_eq!(block.unwrap_err().raw_os_error(), Some(libc::EFAULT));

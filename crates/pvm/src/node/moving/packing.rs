@@ -65,7 +65,9 @@ impl Node {
     fn sent_early(&mut self, tid: Tid, seat: u32, state: &UlpState) -> SentEarly {
         let Some(sent) = self.moving.sent_early.remove(&tid) else { return SentEarly::Nothing };
         let EarlySent { epoch, to, mappings, watched } = sent;
-        let process = self.link.as_ref().map_or(0, |link| link.process(to)).cast_unsigned();
+        // No process has the number 0.
+        let link = self.link.as_ref().filter(|_| self.moving.trials.allows_writing());
+        let process = link.map_or(0, |link| link.process(to)).cast_unsigned();
         let task = self.tasks[seat as usize].as_deref();
         let found = match (task, watched) {
             (Some(task), Some(WatchedTask { mut writes, left, .. })) => {
