@@ -71,7 +71,7 @@ impl Group {
     }
 
     /// Reads a message, and disposes of it.
-    #[inline]
+    #[inline(always)]
     fn taken_by<R>(
         &self,
         take: impl FnOnce(&Message<'_, '_>) -> R,

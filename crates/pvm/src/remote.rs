@@ -453,19 +453,19 @@ impl MachineLink {
         loop {
             // A malformed message is dropped: its sender does not follow the protocol.
             if let Some(stamped) = self.group.receive(|arrived| self.read(arrived)).ok()? {
-                return Some(self.taken(stamped));
+                self.note(&stamped);
+                return Some(stamped);
             }
         }
     }
 
     /// Notes a message that was taken.
-    #[inline]
-    fn taken(&self, stamped: Stamped) -> Stamped {
+    #[inline(always)]
+    fn note(&self, stamped: &Stamped) {
         if !matches!(&stamped.item, RemoteArrival::Control(control) if control.counts()) {
             count(&self.counts[stamped.from].heard);
         }
         self.stamp.set(self.stamp.get().max(stamped.stamp));
-        stamped
     }
 
     fn read(&self, arrived: &Arrived<'_, '_>) -> Option<Stamped> {
@@ -483,10 +483,12 @@ impl MachineLink {
 
     /// A process that has ended, if `is_over` returns `true` for the first one. Otherwise it comes
     /// at the next call.
+    #[inline]
     pub(crate) fn lost_if(&self, is_over: impl FnOnce(Rank) -> bool) -> Option<Rank> {
         let mut lost = self.lost.borrow_mut();
         if lost.is_empty() {
-            lost.extend(self.ended());
+            let rank = self.ended()?;
+            lost.push_back(rank);
         }
         let first = lost.front().copied().filter(|rank| is_over(*rank))?;
         lost.pop_front();
@@ -597,7 +599,8 @@ impl Queues<RemoteArrival> for MachineLink {
         loop {
             let read = self.group.receive_from(from, |arrived| self.read(arrived));
             if let Some(stamped) = read.ok()? {
-                return Some(self.taken(stamped));
+                self.note(&stamped);
+                return Some(stamped);
             }
         }
     }
