@@ -340,8 +340,8 @@ impl Node {
         }
     }
 
-    /// Gives back the memory of tasks that have left. To be called before a task takes a slot, since
-    /// it may be one of theirs.
+    /// Frees the memory of tasks that have left. To be called before a task takes a slot, which may
+    /// be one of theirs.
     pub(super) fn free_left(&mut self) {
         self.moving.left.clear();
     }
