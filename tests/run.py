@@ -4,7 +4,7 @@
 usage: tests/run.py [--only STAGE[,STAGE]] [--repeat N] [--filter TEXT] [--json FILE] [--list]
 
 Stages, in this order (`--list` prints them):
-  unit     every test binary of the workspace, one after the other, and one beside the others
+  unit     every test binary of the workspace, one after the other
   docs     the examples in the documentation comments
   book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py)
   soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
@@ -90,10 +90,6 @@ COMPUTES = {
     "tests/values values",
     "upcall packages",
 }
-
-# Test binaries that run beside the others, with the same priority: most of their tests wait, and
-# they take a third of the time of all.
-BESIDE = {"tests processes"}
 
 # Starts a command with the lowest priority. The kernel divides the processors among sessions
 # (autogroups), and `nice` alone counts only within one of them.
@@ -701,13 +697,8 @@ def main() -> int:
         if options.repeat > 1:
             report.note(f"  turn {turn + 1} of {options.repeat}")
         helpers = at_once(report, BACKGROUND, background(turn == 0, is_last))
-        beside = [binary for binary in binaries if binary[0] in BESIDE]
-        others = [binary for binary in binaries if binary[0] not in BESIDE]
-        waiting = at_once(report, 1, unit(report, options, environment, beside, computes=False))
-        for run in unit(report, options, environment, others, computes=False):
+        for run in unit(report, options, environment, binaries, computes=False):
             run()
-        for helper in waiting:
-            helper.join()
         # After the tests that measure time.
         if is_last and "soak" in stages:
             soak(report)
