@@ -71,6 +71,7 @@ impl Node {
     }
 
     /// Handles the ends of processes, each after the last message of the process.
+    #[inline]
     fn hear_of_lost(&mut self) {
         while let Some(link) = &self.link
             && let Some(rank) = link.lost_if(|rank| !self.arrivals.has_kept_of(rank))
@@ -514,6 +515,9 @@ impl Node {
     }
 
     /// Handles the end of a process, and with it of all its tasks.
+    // Not inlined: each turn calls `hear_of_lost`, which would get this function's frame.
+    #[cold]
+    #[inline(never)]
     fn lost(&mut self, rank: Rank) {
         self.count_anew();
         self.link.iter().for_each(MachineLink::leap);
