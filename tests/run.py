@@ -4,7 +4,7 @@
 usage: tests/run.py [--only STAGE[,STAGE]] [--repeat N] [--filter TEXT] [--json FILE] [--list]
 
 Stages, in this order (`--list` prints them):
-  unit     every test binary of the workspace, one after the other
+  unit     every test binary of the workspace, one after the other; those of pvm beside others
   docs     the examples in the documentation comments
   book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py)
   soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
@@ -90,6 +90,10 @@ COMPUTES = {
     "tests/values values",
     "upcall packages",
 }
+
+# Packages whose tests run beside those of other packages, with the same priority: most of them
+# wait. They begin after the suites of the bench, which measure.
+BESIDE = {"pvm"}
 
 # Starts a command with the lowest priority. The kernel divides the processors among sessions
 # (autogroups), and `nice` alone counts only within one of them.
@@ -435,6 +439,25 @@ def unit(report: Report, options, environment: dict[str, str], binaries, compute
             yield partial(run, *binary)
 
 
+def foreground(report: Report, options, environment: dict[str, str], binaries) -> None:
+    """Runs the test binaries that do not only compute."""
+    parts: dict[str, list] = {"bench": [], "beside": [], "others": [], "tests": []}
+    for binary in binaries:
+        first = re.split(r"[ /]", binary[0])[0]
+        part = "beside" if first in BESIDE else first if first in parts else "others"
+        parts[part].append(binary)
+    runs = {part: unit(report, options, environment, parts[part], False) for part in parts}
+    for run in runs["bench"]:
+        run()
+    beside = at_once(report, 1, runs["beside"])
+    for run in runs["others"]:
+        run()
+    for helper in beside:
+        helper.join()
+    for run in runs["tests"]:
+        run()
+
+
 def docs(report: Report, wrapper: dict[str, str] | None) -> None:
     command = [CARGO, "test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]
     report.add(run_command("examples in documentation", command, wrapper, low=True))
@@ -697,8 +720,7 @@ def main() -> int:
         if options.repeat > 1:
             report.note(f"  turn {turn + 1} of {options.repeat}")
         helpers = at_once(report, BACKGROUND, background(turn == 0, is_last))
-        for run in unit(report, options, environment, binaries, computes=False):
-            run()
+        foreground(report, options, environment, binaries)
         # After the tests that measure time.
         if is_last and "soak" in stages:
             soak(report)
