@@ -241,8 +241,8 @@ impl PackedState {
 /// What comes before the contents of a part.
 #[derive(Debug, Serialize, Deserialize)]
 enum PartHead {
-    /// All contents are in the old process's memory: the pages, the blocks, and the inbox. Or this
-    /// number of bytes of pages are here already.
+    /// All contents are in the old process's memory: the pages, the blocks, and the inbox. If pages
+    /// were written here already, `written` is their number of bytes, and `pages` is empty.
     There { written: u64, pages: Vec<PageRun>, inbox: Vec<(MessageHead, u64, u64)> },
     /// Pages: the address and the length of each run.
     Pages(Vec<(u64, u32)>),

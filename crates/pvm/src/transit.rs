@@ -61,7 +61,7 @@ pub(crate) struct Transit {
     pub(crate) copies: HashMap<Tid, EarlyCopy>,
     /// Processes that cannot read this one's memory.
     pub(crate) unreadable: RankSet,
-    /// Whether this process has allowed that where it has to.
+    /// Whether this process has allowed the others to use its memory, where it has to.
     pub(crate) allows_others: bool,
     /// Process numbers of tasks that have left.
     pub(crate) numbers: HashMap<Tid, ProcessNumber>,

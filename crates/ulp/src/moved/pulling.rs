@@ -1,8 +1,9 @@
 //! Memory that a process reads from another one, or writes to it, without the other one's doing
 //! (`process_vm_readv(2)`): one copy, and none through shared memory.
 //!
-//! To write is several times faster where the task has just run: its memory is in the caches of
-//! this processor, and pages that are not there yet cost the kernel no fault.
+//! A process writes the pages of a ULP that has just run there, because they are in the caches of
+//! its processor. That takes less time than to read them, if the other process has made the pages
+//! before ([`ArrivingUlp::expect`]), and more if it has not.
 //!
 //! The kernel allows that to processes of one user. A container may refuse it, and so may Yama
 //! (`kernel.yama.ptrace_scope`), unless the other process has named a process whose descendants may
