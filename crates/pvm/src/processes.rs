@@ -1,5 +1,21 @@
 //! Several processes for one machine: the first process starts the others as copies of its own
 //! program, and all of them form a group.
+//!
+//! # Numbers of processes
+//! A process names another one by its number when it reads or writes the other one's memory
+//! (`upcall_ulp::UlpPages::write_to`). A check before that call would not do: the caller may be
+//! stopped between the two, while the other process ends and its number becomes a stranger's. So no
+//! number becomes free while a process of the machine can still make such a call:
+//!
+//! 1. The numbers are those of the first process and of its children ([`Others::join`]).
+//! 2. A child that has ended keeps its number until it is waited for. The kernel does not do that
+//!    by itself ([`keep_ended_children`]), and tasks wait only for children of their own.
+//! 3. The first process waits for none before all have ended ([`Others`]'s `drop`).
+//! 4. When the first process ends, all others have a SIGKILL pending before the kernel hands any of
+//!    the children to another parent, and before it reports the end (`bind`). Only then can one of
+//!    these numbers become free. From then on no process of the machine begins a call. A call that
+//!    has begun transfers nothing, because the kernel looks for a pending SIGKILL before it finds
+//!    the first page.
 
 use crate::door::GRACE;
 use crate::node::Node;
@@ -9,12 +25,15 @@ use crate::remote::MachineLink;
 use crate::sizes::TaskSizes;
 use crate::start::{NotRun, Start};
 use crate::stream::STDERR;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use upcall_os::process::{self, Bounds};
 use upcall_ulp::arena::ArenaNumber;
+use upcall_ulp::keep_ended_children;
 
 /// Pins this thread to its process's own CPU, chosen by rank among the CPUs that it may use. Two
 /// processes that wait for each other on one CPU are ten times as slow as on two, and the kernel
@@ -45,6 +64,7 @@ impl Others {
     pub(crate) fn start(start: &Start, sizes: TaskSizes) -> Result<Self, NotRun> {
         let name = format!("pvm.{}", std::process::id());
         let program = std::env::current_exe().map_err(NotRun::Process)?;
+        keep_ended_children().map_err(NotRun::Process)?;
         let mut others = Self { name, children: Vec::new(), arenas: Vec::new() };
         for rank in 1..start.processes {
             let no_arena = || std::io::Error::other("all addresses for messages are taken");
@@ -65,8 +85,22 @@ impl Others {
         Ok(others)
     }
 
+    /// Joins the group of the processes.
+    ///
+    /// # Errors
+    /// The group was not formed, or has a process that is no child of this one.
     pub(crate) fn join(&self) -> Result<MachineLink, NotRun> {
-        MachineLink::join(&self.name, 0, self.children.len() + 1).map_err(NotRun::Join)
+        let link = MachineLink::join(&self.name, 0, self.children.len() + 1);
+        let link = link.map_err(NotRun::Join)?;
+        for (rank, child) in (1..).zip(&self.children) {
+            // The number of a process that cannot be seen is 0, which no process has.
+            let process = link.process(rank).cast_unsigned();
+            if process != 0 && process != child.id() {
+                let report = format!("process {process} has joined in place of {}", child.id());
+                return Err(NotRun::Process(io::Error::other(report)));
+            }
+        }
+        Ok(link)
     }
 }
 
@@ -77,7 +111,7 @@ impl Drop for Others {
     fn drop(&mut self) {
         let mut until = Instant::now() + GRACE;
         for child in &mut self.children {
-            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+            while lives(child, WaitIdOptions::NOHANG) && Instant::now() < until {
                 std::thread::sleep(LOOK);
                 if STDERR.is_full() {
                     until = Instant::now() + GRACE;
@@ -85,8 +119,23 @@ impl Drop for Others {
             }
             // Does nothing if the child has ended.
             let _ = child.kill();
+        }
+        // Those that were killed end at once, also while they are stopped.
+        while self.children.iter().any(|child| lives(child, WaitIdOptions::empty())) {}
+        // Now no process can use the number of another one.
+        for child in &mut self.children {
             let _ = child.wait();
         }
+    }
+}
+
+/// Returns `true` if a child has not ended. The child keeps its number. Without `NOHANG`, blocks
+/// until the child has ended, or the call is interrupted.
+fn lives(child: &Child, options: WaitIdOptions) -> bool {
+    let options = options | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    match waitid(WaitId::Pid(Pid::from_child(child)), options) {
+        Ok(ended) => ended.is_none(),
+        Err(error) => error == rustix::io::Errno::INTR,
     }
 }
 

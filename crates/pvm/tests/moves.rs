@@ -5,6 +5,8 @@ mod command;
 mod faults;
 #[path = "moves/machine.rs"]
 mod machine;
+#[path = "moves/numbers.rs"]
+mod numbers;
 #[path = "moves/refusals.rs"]
 mod refusals;
 

@@ -3,6 +3,7 @@
 use crate::command::upcall;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -56,17 +57,31 @@ impl Machine {
         args: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
+        Self::start_by(&[], places, count, (program, args), variables)
+    }
+
+    /// The same by a command that executes the words after it.
+    pub fn start_by(
+        by: &[&str],
+        places: &[usize],
+        count: usize,
+        (program, args): (&Path, &[&str]),
+        variables: &[(&str, &str)],
+    ) -> Self {
         let folder = TempDir::new().unwrap();
         let said = vec![format!("{places:?} {args:?} {variables:?}")];
         let places = places.iter().map(usize::to_string).collect::<Vec<_>>();
         let list = folder.path().join("places");
         fs::write(&list, places.join(" ")).unwrap();
         fs::create_dir(folder.path().join("work")).unwrap();
-        let mut command = Command::new(upcall());
+        let upcall = upcall();
+        let words = by.iter().map(OsStr::new).chain([upcall.as_os_str()]).collect::<Vec<_>>();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
         command.args(["pvm", "run", "-n", &places.len().to_string()]);
         command.args(["--procs", &count.to_string(), "--place"]).arg(list);
         command.arg(program).args(args).envs(variables.iter().copied());
-        command.env("UPCALL_DIR", folder.path().join("names")).env("UPCALL", upcall());
+        command.env("UPCALL_DIR", folder.path().join("names")).env("UPCALL", &upcall);
         command.current_dir(folder.path().join("work")).stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
@@ -241,7 +256,7 @@ impl Drop for Machine {
 }
 
 /// The state of a process, as the kernel shows it.
-fn state(process: u32) -> Option<char> {
+pub fn state(process: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next()
 }

@@ -8,6 +8,12 @@
 //! The kernel allows that to processes of one user. A container may refuse it, and so may Yama
 //! (`kernel.yama.ptrace_scope`), unless the other process has named a process whose descendants may
 //! read ([`allow_others`]). Where it is refused, the contents have to be sent.
+//!
+//! Here a process is named by its number, which becomes another process's when a process has ended
+//! and was waited for. **The caller answers for that**: the number stays the same process's until
+//! the function returns, also if this process is stopped just before the kernel's call. Then an
+//! ended process is an error (`ESRCH`). A parent can keep the numbers of its children
+//! ([`keep_ended_children`]).
 
 use super::arriving::{ArrivingUlp, NotArrived, find, unfit};
 use super::pages::UlpPages;
@@ -26,6 +32,31 @@ const RANGES: usize = 1024;
 pub fn allow_others(process: u32) {
     // SAFETY: changes who may use this process's memory, and no memory.
     let _ = unsafe { libc::prctl(libc::PR_SET_PTRACER, u64::from(process), 0, 0, 0) };
+}
+
+/// Makes this process's children keep their numbers when they have ended, until it waits for them.
+///
+/// The parent of this process may have left SIGCHLD ignored, and then they would not. A handler of
+/// the signal is left alone, and must not wait for any children.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn keep_ended_children() -> io::Result<()> {
+    // SAFETY: all zeros are a valid action: the default one, without flags.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: reads the present action.
+    if unsafe { libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut action) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if action.sa_sigaction == libc::SIG_IGN {
+        action.sa_sigaction = libc::SIG_DFL;
+    }
+    action.sa_flags &= !libc::SA_NOCLDWAIT;
+    // SAFETY: the action is the present one, or the default one.
+    match unsafe { libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Memory of this process, and where its contents are in another one.
@@ -98,6 +129,7 @@ impl UlpPages {
     /// addresses for it ([`Ulp::arrive`](crate::Ulp::arrive)). Returns the number of bytes.
     ///
     /// To be called only by the process that has the ULP: no other has the right to its addresses.
+    /// The number must stay that process's during the call ([`keep_ended_children`]).
     ///
     /// # Errors
     /// The kernel refuses, or the other process does not have all of the addresses. Some pages may
@@ -115,7 +147,7 @@ impl UlpPages {
 
 impl ArrivingUlp {
     /// Reads these pages of the ULP from the process that it leaves, where they have the same
-    /// addresses.
+    /// addresses. The number must stay that process's during the call ([`keep_ended_children`]).
     ///
     /// # Errors
     /// A range is not within one of the state's mappings, or is no number of whole pages; or the
