@@ -205,3 +205,31 @@ fn a_signal_follows_a_task_and_a_second_move_waits() {
     machine.make("go");
     machine.ends_well();
 }
+
+/// The first process is stopped when the new one has made room for the task. What it has made is
+/// of no use when the task stops.
+#[test]
+#[cfg(debug_assertions)]
+fn a_task_whose_mappings_change_after_room_was_made_for_it_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "pins");
+    for way in ["changes", "changes-large"] {
+        let variables = [("UPCALL_PVM_FAULT", "0:Leaving:stop")];
+        let args = ["plain", way, "plain"];
+        let mut machine = Machine::start(&[0, 1, 2], 3, &program, &args, &variables);
+        let tasks = machine.ready(3);
+        let (tid, process) = (Machine::tid(&tasks, way), machine.process(0));
+        let (code, text) = during(&mut machine, (&tid, process), |machine| {
+            machine.make("change");
+            crate::machine::within("mappings change", || {
+                machine.file("changed").exists().then_some(())
+            });
+        });
+        assert_eq!(code, Some(0), "{way}: {text}");
+        machine.moves(&tid, 0);
+        machine.moves_at_last(&tid, 1);
+        machine.make("go");
+        let said = machine.ends_well();
+        assert!(said.contains(&format!("{way} is well")), "{}", said.join("\n"));
+    }
+}

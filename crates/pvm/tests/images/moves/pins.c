@@ -2,6 +2,7 @@
  * waits for files of this folder: `go` lets it check what it has and end. */
 
 #include "moves.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -115,6 +116,36 @@ static void plain(const char *way, size_t size)
     free(memory);
 }
 
+/* Maps, unmaps and protects memory when there is a file `change`, and then makes `changed`. */
+static void changes(const char *way, size_t size)
+{
+    enum { PART = 64 << 10 };
+    unsigned *memory = malloc(size), *added = MAP_FAILED;
+    int any = PROT_READ | PROT_WRITE;
+    char *parts = mmap(0, 3 * PART, any, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(memory && parts != MAP_FAILED);
+    fill(memory, size / 4, 9);
+    for (int part = 0; part < 3; part++)
+        fill((unsigned *)(parts + part * PART), PART / 4, part);
+    ready(way);
+    await("change");
+    MUST(munmap(parts + PART, PART) == 0 && mprotect(parts, PART, PROT_READ) == 0);
+    added = mmap(0, 5 * PART, any, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(added != MAP_FAILED);
+    fill(added, 5 * PART / 4, 7);
+    fill(memory, size / 4, 8);
+    close(open("changed", O_CREAT | O_WRONLY, 0600));
+    await("go");
+    MUST(is_filled(memory, size / 4, 8) && is_filled(added, 5 * PART / 4, 7));
+    MUST(is_filled((unsigned *)parts, PART / 4, 0));
+    MUST(is_filled((unsigned *)(parts + 2 * PART), PART / 4, 2));
+    /* What was unmapped is not there, and what was protected is. */
+    int zeros = open("/dev/zero", O_RDONLY);
+    MUST(read(zeros, parts + PART, 1) == -1 && errno == EFAULT);
+    MUST(read(zeros, parts, 1) == -1 && errno == EFAULT);
+    MUST(read(zeros, added, 1) == 1);
+}
+
 static void spawns(char *program)
 {
     char *args[] = {"plain", 0};
@@ -146,6 +177,8 @@ int main(int argc, char **argv)
         mapped();
     else if (!strcmp(way, "told"))
         told();
+    else if (!strncmp(way, "changes", 7))
+        changes(way, way[7] ? 4 << 20 : 100000);
     else if (!strcmp(way, "spawns"))
         spawns(argv[0]);
     else
