@@ -16,6 +16,7 @@ use gimli::{
     UnwindSection, Value,
 };
 use std::borrow::Borrow;
+use std::sync::Arc;
 
 type SectionBytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -56,12 +57,26 @@ pub struct UnwindTable<'a> {
 /// How to get from a frame to its caller's.
 #[derive(Debug)]
 pub struct UnwindRow<'a> {
+    rules: Arc<UnwindRules>,
+    section: EhFrame<SectionBytes<'a>>,
+}
+
+impl UnwindRow<'_> {
+    /// The rules of the row, to be kept for [`UnwindTable::known_row`]: to find and read them takes
+    /// about 2 µs.
+    pub fn rules(&self) -> Arc<UnwindRules> {
+        self.rules.clone()
+    }
+}
+
+/// The rules for one instruction of a file.
+#[derive(Debug)]
+pub struct UnwindRules {
     cfa: CfaRule<usize>,
     registers: Vec<(Register, RegisterRule<usize>)>,
     /// `true` if the kernel put this frame here for a signal. Then its caller did not call: it was
     /// interrupted.
     signal: bool,
-    section: EhFrame<SectionBytes<'a>>,
 }
 
 impl<'a> UnwindTable<'a> {
@@ -87,12 +102,17 @@ impl<'a> UnwindTable<'a> {
         }?;
         let mut context = UnwindContext::new();
         let row = fde.unwind_info_for_address(&self.section, &self.bases, &mut context, inside)?;
-        Ok(UnwindRow {
+        let rules = UnwindRules {
             cfa: row.cfa().clone(),
             registers: row.registers().cloned().collect(),
             signal: fde.is_signal_trampoline(),
-            section: self.section,
-        })
+        };
+        Ok(self.known_row(Arc::new(rules)))
+    }
+
+    /// A row of the same file, whose rules were found before.
+    pub fn known_row(&self, rules: Arc<UnwindRules>) -> UnwindRow<'a> {
+        UnwindRow { rules, section: self.section }
     }
 }
 
@@ -178,21 +198,22 @@ fn step(
     stack: &impl Fn(u64) -> Option<u64>,
 ) -> Result<UnwindRegisters, String> {
     let frame = UnwindFrame { row, place, stack };
-    let cfa = match &row.cfa {
+    let rules = &*row.rules;
+    let cfa = match &rules.cfa {
         CfaRule::RegisterAndOffset { register, offset } => {
             frame.register(*register).map(|value| value.wrapping_add_signed(*offset))
         }
         CfaRule::Expression(expression) => frame.evaluate(expression, None),
     };
     let cfa = cfa.ok_or_else(|| format!("the frame of 0x{address:x} cannot be found"))?;
-    if cfa <= place.registers[RSP].unwrap_or(0) && !row.signal {
+    if cfa <= place.registers[RSP].unwrap_or(0) && !rules.signal {
         return Err(format!("the frame of 0x{address:x} lies below that of its caller"));
     }
-    let mut caller = UnwindRegisters { registers: place.registers, returns: !row.signal };
+    let mut caller = UnwindRegisters { registers: place.registers, returns: !rules.signal };
     caller.registers[RSP] = Some(cfa);
     // Without a rule for the return address there is no caller.
     caller.registers[RIP] = None;
-    for (register, rule) in &row.registers {
+    for (register, rule) in &rules.registers {
         let Some(known) = caller.registers.get_mut(usize::from(register.0)) else { continue };
         *known = match rule {
             RegisterRule::Undefined | RegisterRule::Architectural => None,

@@ -17,12 +17,16 @@ use addr2line::gimli::{Dwarf, EndianSlice, Error, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use upcall_os::frames::{CallStack, Sections, UnwindRegisters, UnwindTable, unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use upcall_os::frames::{
+    CallStack, Sections, UnwindRegisters, UnwindRow, UnwindRules, UnwindTable, unwind,
+};
 
 type DebugBytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -30,6 +34,8 @@ type DebugBytes<'a> = EndianSlice<'a, LittleEndian>;
 const MOST: usize = 24;
 /// Maximum number of frames searched for a function of the library.
 pub(crate) const DEEPEST: usize = 256;
+/// Maximum number of addresses of a file whose rules are kept, of about 200 bytes each.
+const KNOWN: usize = 1024;
 /// For each register in DWARF's order, its index in the kernel's.
 const ORDER: [i32; 17] = [
     libc::REG_RAX,
@@ -148,11 +154,13 @@ fn section<'a>(elf: &NativeElf<'a>, name: &str) -> (u64, &'a [u8]) {
 /// The call frame information of a file, and the sorted index by which an address is looked up.
 ///
 /// Each comes with its section's address; `text` is the address of the code.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Tables {
     frames: (u64, Vec<u8>),
     sorted: (u64, Vec<u8>),
     text: u64,
+    /// The rules for addresses in the file that were asked for before, at most [`KNOWN`].
+    known: Mutex<HashMap<u64, Arc<UnwindRules>>>,
 }
 
 impl Tables {
@@ -167,6 +175,7 @@ impl Tables {
             frames: copied(".eh_frame"),
             sorted: copied(".eh_frame_hdr"),
             text: section(&elf, ".text").0,
+            known: Mutex::default(),
         }
     }
 }
@@ -176,16 +185,33 @@ struct ImageCode<'a> {
     base: u64,
     memory: Range<u64>,
     table: UnwindTable<'a>,
+    known: &'a Mutex<HashMap<u64, Arc<UnwindRules>>>,
 }
 
 impl<'a> ImageCode<'a> {
-    fn new(Tables { frames, sorted, text }: &'a Tables, base: u64, memory: Range<u64>) -> Self {
+    fn new(tables: &'a Tables, base: u64, memory: Range<u64>) -> Self {
+        let Tables { frames, sorted, text, known } = tables;
         let sections = Sections {
             text: *text,
             frames: (frames.0, &frames.1),
             sorted: Some((sorted.0, &sorted.1)),
         };
-        Self { base, memory, table: UnwindTable::new(sections) }
+        Self { base, memory, table: UnwindTable::new(sections), known }
+    }
+
+    /// How to unwind from an address in the file. A task that moves often stops at the same places,
+    /// so the rules are kept.
+    fn row(&self, inside: u64) -> Option<UnwindRow<'a>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rules) = known.get(&inside) {
+            return Some(self.table.known_row(rules.clone()));
+        }
+        let row = self.table.row(inside).ok()?;
+        if known.len() >= KNOWN {
+            known.clear();
+        }
+        known.insert(inside, row.rules());
+        Some(row)
     }
 }
 
@@ -237,7 +263,7 @@ fn calls(
     let find = |address: u64| code.iter().find(|code| code.memory.contains(&address));
     let rows = |address: u64| {
         let code = find(address).ok_or("it is in no code that is known")?;
-        code.table.row(address.wrapping_sub(code.base)).map_err(|_| "nothing is said of it")
+        code.row(address.wrapping_sub(code.base)).ok_or("nothing is said of it")
     };
     let place = UnwindRegisters::stopped(ORDER.map(|at| Some(registers.0[at as usize])));
     let address = place.address().unwrap_or_default();
