@@ -158,7 +158,7 @@ impl Arenas {
 
     fn add(&mut self, number: ArenaNumber) -> Result<(), NoArena> {
         let refused = |error| NoArena::Kernel { number: number.0, error };
-        if self.foreign.iter().any(|foreign| foreign.number() == number.0) {
+        if !foreign::leave(&mut self.foreign, number.0) {
             return Err(refused(Errno::EXIST.into()));
         }
         self.all.try_reserve(1).map_err(|_| refused(Errno::NOMEM.into()))?;
@@ -275,7 +275,7 @@ pub(crate) fn take_foreign(address: u64, size: u32) -> Result<(), NotPlaced> {
     foreign::take(&mut arenas.foreign, address, size)
 }
 
-/// Gives back what [`take_foreign`] has taken. The arena goes with its last block.
+/// Gives back what [`take_foreign`] has taken. With its last block, all of the arena is unmapped.
 pub(crate) fn give_foreign(address: u64, size: u32) {
     foreign::give(&mut arenas().foreign, address, size);
 }

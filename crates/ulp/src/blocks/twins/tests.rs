@@ -1,4 +1,5 @@
 use super::*;
+use crate::arena::ArenaNumber;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::collections::HashSet;
 use std::ffi::c_void;
@@ -185,6 +186,18 @@ fn a_twin_is_reported_to_its_owner_when_it_has_no_holder_and_its_arena_ends_with
     // A fresh one has no rest of the old one.
     let block = empty(names[0], 5);
     assert_eq!((block.read(3), mappings(220)), (Some(vec![0; 3]), 1));
+}
+
+#[test]
+fn an_arena_of_which_all_copies_have_gone_can_become_an_own_one() {
+    let name = name(arena_at(229), 6);
+    let number = || ArenaNumber::take_this(229).unwrap();
+    let block = empty(name, 1);
+    assert!(arena::add(number()).is_err());
+    drop(block);
+    assert_eq!((mappings(229), take_returned()), (0, vec![(1, name)]));
+    arena::add(number()).unwrap();
+    assert_eq!(Block::adopt(name, 1).unwrap_err(), NotAdopted::NotLent);
 }
 
 #[test]
