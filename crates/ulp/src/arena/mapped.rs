@@ -166,10 +166,26 @@ impl<M: ArenaMemory> MappedArena<M> {
 
     /// The first granules among these that are all mapped, or all not mapped.
     fn run(&self, granules: Range<usize>, mapped: bool) -> Option<Range<usize>> {
-        let is = |granule: &usize| (self.mapped[granule / 64] >> (granule % 64) & 1 != 0) == mapped;
-        let start = granules.clone().find(is)?;
-        let end = (start..granules.end).find(|granule| !is(granule)).unwrap_or(granules.end);
+        let start = self.next(granules.clone(), mapped)?;
+        let end = self.next(start..granules.end, !mapped).unwrap_or(granules.end);
         Some(start..end)
+    }
+
+    /// The first granule among these that is mapped, or that is not mapped.
+    fn next(&self, granules: Range<usize>, mapped: bool) -> Option<usize> {
+        let mut at = granules.start;
+        while at < granules.end {
+            let word = self.mapped[at / 64];
+            let word = if mapped { word } else { !word };
+            match word >> (at % 64) {
+                0 => at = (at / 64 + 1) * 64,
+                word => {
+                    let found = at + word.trailing_zeros() as usize;
+                    return Some(found).filter(|found| *found < granules.end);
+                }
+            }
+        }
+        None
     }
 
     fn mark(&mut self, granules: Range<usize>, mapped: bool) {
