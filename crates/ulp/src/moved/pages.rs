@@ -76,19 +76,30 @@ impl UlpPages {
         map: Option<&File>,
     ) -> io::Result<Self> {
         let mut left = VecDeque::new();
+        if map.is_none_or(|map| scan_all(map, mappings, &mut left).is_err()) {
+            Self::find_each(mappings, map, &mut left)?;
+        }
+        Ok(Self { slot, left, buffer: Vec::new(), sum: PageSum::default() })
+    }
+
+    /// The same for one mapping after the other.
+    fn find_each(
+        mappings: &[UlpMapping],
+        map: Option<&File>,
+        left: &mut VecDeque<PageRange>,
+    ) -> io::Result<()> {
         for one in mappings {
             let is_anonymous = one.offset.is_none();
             let all = PageRange { start: one.start, end: one.end, is_anonymous };
             // The other process takes no piece of two mappings, so ranges of two never join.
             let mut own = VecDeque::new();
             match map {
-                Some(map) if scan(map, all, &mut own).is_ok() => {}
                 Some(map) => add_own(map, all, &mut own)?,
                 None => own.push_back(all),
             }
             left.append(&mut own);
         }
-        Ok(Self { slot, left, buffer: Vec::new(), sum: PageSum::default() })
+        Ok(())
     }
 
     /// The pages that are still to be sent.
@@ -222,29 +233,29 @@ impl PageScan {
     /// The page was written since it was protected.
     pub(super) const WRITTEN: u64 = 1 << 1;
 
-    /// The pages of a mapping that are neither absent nor the file's.
+    /// The pages of mappings that are neither absent nor a file's.
     fn own(all: PageRun) -> Self {
-        Self {
-            start: all.start,
-            end: all.end,
-            inverted: Self::FILE,
-            all_of: Self::FILE,
-            any_of: Self::PRESENT | Self::SWAPPED,
-            ..Self::default()
-        }
+        Self { inverted: Self::FILE, all_of: Self::FILE, ..Self::present(all) }
+    }
+
+    /// The pages of anonymous memory that are not absent. None is a file's, and to find out takes
+    /// the kernel several times as long as the rest: it looks at a record of each page.
+    fn present(all: PageRun) -> Self {
+        let any_of = Self::PRESENT | Self::SWAPPED;
+        Self { start: all.start, end: all.end, any_of, ..Self::default() }
     }
 
     /// The pages of watched memory that were written since they were protected. Protects them
     /// again.
     pub(super) fn written(all: PageRun) -> Self {
         const PROTECT: u64 = 1 << 0;
-        Self { flags: PROTECT, all_of: Self::WRITTEN, inverted: 0, ..Self::own(all) }
+        Self { flags: PROTECT, all_of: Self::WRITTEN, ..Self::present(all) }
     }
 
-    /// All pages of watched memory that are neither absent nor the file's. Pages that were written
-    /// since they were protected have a mark.
-    pub(super) fn own_and_written(all: PageRun) -> Self {
-        Self { returned: Self::WRITTEN, ..Self::own(all) }
+    /// All pages of watched memory that are not absent. Pages that were written since they were
+    /// protected have a mark.
+    pub(super) fn present_and_written(all: PageRun) -> Self {
+        Self { returned: Self::WRITTEN, ..Self::present(all) }
     }
 
     /// Adds the pages to `found`. See [`each`](Self::each).
@@ -289,19 +300,33 @@ impl PageScan {
     }
 }
 
-/// Adds the pages of anonymous memory that are there.
+/// As [`add_own`] for all mappings, by the kernel's scan: one call for neighbours of a kind, since
+/// a call takes longer than to pass over absent pages. No range is of two mappings.
 ///
 /// # Errors
-/// See [`PageScan::run`].
-pub(super) fn own_pages(map: &File, all: PageRun, found: &mut Vec<PageRun>) -> io::Result<()> {
-    PageScan::own(all).run(map, found)
-}
-
-/// As [`add_own`], by the kernel's scan.
-fn scan(map: &File, all: PageRange, ranges: &mut VecDeque<PageRange>) -> io::Result<()> {
+/// The kernel does not know the call, or refuses.
+fn scan_all(
+    map: &File,
+    mappings: &[UlpMapping],
+    ranges: &mut VecDeque<PageRange>,
+) -> io::Result<()> {
     let mut found = Vec::new();
-    own_pages(map, PageRun { start: all.start, end: all.end }, &mut found)?;
-    found.iter().for_each(|one| add(ranges, PageRange { start: one.start, end: one.end, ..all }));
+    for some in mappings.chunk_by(|one, other| one.offset.is_none() == other.offset.is_none()) {
+        let all = PageRun { start: some[0].start, end: some[some.len() - 1].end };
+        let is_anonymous = some[0].offset.is_none();
+        let scan = if is_anonymous { PageScan::present(all) } else { PageScan::own(all) };
+        scan.run(map, &mut found)?;
+    }
+    let mut first = 0;
+    for PageRun { start, end } in found {
+        while mappings.get(first).is_some_and(|one| one.end <= start) {
+            first += 1;
+        }
+        for one in mappings[first..].iter().take_while(|one| one.start < end) {
+            let (start, end) = (start.max(one.start), end.min(one.end));
+            ranges.push_back(PageRange { start, end, is_anonymous: one.offset.is_none() });
+        }
+    }
     Ok(())
 }
 
@@ -397,18 +422,29 @@ mod tests {
         for page in (0..2900).filter(|page| page % 3 == 0 || page % 7 == 0) {
             memory[(skipped + page * PAGE) as usize] = 1;
         }
-        let all = PageRange { start: first, end: first + 2900 * PAGE, is_anonymous: true };
+        // A page of the first one is not asked for.
+        let mapping = |start, end| UlpMapping { start, end, protection: 3, offset: None };
+        let mappings = [
+            mapping(first, first + 99 * PAGE),
+            mapping(first + 100 * PAGE, first + 1000 * PAGE),
+            mapping(first + 1000 * PAGE, first + 2900 * PAGE),
+        ];
         let map = File::open("/proc/self/pagemap").unwrap();
         let (mut scanned, mut read) = (VecDeque::new(), VecDeque::new());
-        add_own(&map, all, &mut read).unwrap();
+        for UlpMapping { start, end, .. } in mappings {
+            let mut own = VecDeque::new();
+            add_own(&map, PageRange { start, end, is_anonymous: true }, &mut own).unwrap();
+            read.append(&mut own);
+        }
         assert!(read.len() > 500, "{}", read.len());
-        match scan(&map, all, &mut scanned) {
+        match scan_all(&map, &mappings, &mut scanned) {
             Ok(()) => assert_eq!(scanned, read),
             Err(error) => eprintln!("skipped: {error}"),
         }
         // What cannot be scanned leaves nothing.
         let none = File::open("/dev/null").unwrap();
-        assert!(scan(&none, all, &mut read).is_err());
+        assert!(scan_all(&none, &mappings, &mut read).is_err());
+        let all = read[0];
         assert_eq!(
             add_own(&none, all, &mut read).unwrap_err().kind(),
             io::ErrorKind::UnexpectedEof

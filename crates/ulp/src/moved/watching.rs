@@ -136,7 +136,7 @@ impl UlpWrites {
         }
         let (mut written, mut present) = (Vec::new(), Vec::<PageRun>::new());
         for one in &self.watched {
-            PageScan::own_and_written(*one).each(self.map()?, |run, kind| {
+            PageScan::present_and_written(*one).each(self.map()?, |run, kind| {
                 if kind & PageScan::WRITTEN != 0 {
                     written.push(run);
                 }
