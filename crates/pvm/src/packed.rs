@@ -7,8 +7,9 @@
 //! all but contents                 PackedHead::Task      a PackedTask
 //! the contents, in parts           PackedHead::Part      pages, blocks, the inbox, and the end
 //! ```
-//! On one machine there is one part, which says where the contents are. The pages are in the new
-//! process already if that has made room for them (`PackedHead::Early`). The rest it reads from the
+//! On one machine there is one part, which says where the contents are. If the new process has made
+//! room for the pages (`PackedHead::Early`), they are written there before this part is sent, if
+//! possible while the new process takes the rest of the task. What is not there it reads from the
 //! old one's memory (`upcall_ulp::ArrivingUlp::pull`). Where the kernel refuses that, it asks for
 //! the contents (`PackedHead::Contents`), and the old process sends them from then on.
 //!
@@ -99,7 +100,9 @@ pub(crate) enum SentEarly {
     Nothing,
     /// Its memory without contents. The pages are to be written there.
     Room {
-        /// The new process's number.
+        /// The new process.
+        to: Rank,
+        /// Its number.
         process: u32,
     },
     /// Copies of its pages.
@@ -176,9 +179,9 @@ pub(crate) struct PackedTask {
 }
 
 /// Pages of a task that has not stopped yet.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct EarlyTask {
-    /// The ULP, in the first round.
+    /// The ULP, in the first message: room is to be made for it.
     pub(crate) ulp: Option<UlpState>,
     pub(crate) program: OsString,
     /// The pages that will be written after the stop.
@@ -259,7 +262,10 @@ enum PartHead {
 pub(crate) struct PackedParts {
     /// Whether the new process reads the contents itself.
     are_read: bool,
-    /// Number of bytes of pages, if these were written to the new process's memory.
+    /// The number of the new process if it has made room for the pages, and these are not written
+    /// there yet.
+    room: Option<u32>,
+    /// Number of bytes that were written there.
     written: Option<u64>,
     pages: UlpPages,
     page_parts: usize,
@@ -339,18 +345,21 @@ pub(crate) fn pack(
     let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
     let leaves = matches!(why, PackedFor::Move { .. });
     let (are_read, early) = why.contents();
-    let (pages, gone, written, writes) = match early {
+    let (pages, gone, room, writes) = match early {
         SentEarly::Pages(copied) => (copied.pages, copied.gone, None, Some(copied.writes)),
-        SentEarly::Room { process } => {
-            let pages = task.ulp.pages(&ulp)?;
-            // If the room is not there any more, the new process reads the pages.
-            let written = pages.write_to(process).ok();
-            (pages, Vec::new(), written, None)
+        SentEarly::Room { to, process } => {
+            (task.ulp.pages(&ulp)?, Vec::new(), Some((to, process)), None)
         }
         SentEarly::Nothing => (task.ulp.pages(&ulp)?, Vec::new(), None, None),
     };
-    let has_copy = written.is_some() || writes.is_some();
+    let has_copy = room.is_some() || writes.is_some();
     let HeldBlocks { blocks, sent, handles } = held_blocks(task, leaves, owner_of);
+    // If the new process has nothing to map, the pages are written while it takes what was sent
+    // before. The kernel does not let a process map memory while another one writes to it.
+    let maps = room.is_some_and(|(to, _)| sent.iter().any(|block| block.owner != to));
+    let room = room.map(|(_, process)| process);
+    let written = room.filter(|_| maps).and_then(|process| pages.write_to(process).ok());
+    let room = room.filter(|_| !maps);
     let page_parts = pages.calls(PIECE);
     let pieces = |length: usize| length.div_ceil(PIECE).max(1);
     let count = page_parts
@@ -366,6 +375,7 @@ pub(crate) fn pack(
     let count = count.ok_or(io::ErrorKind::OutOfMemory)?;
     let parts = PackedParts {
         are_read,
+        room,
         written,
         pages,
         page_parts,
@@ -415,14 +425,16 @@ impl PackedParts {
         self.are_read || self.page_parts == 0 && self.blocks.is_empty() && !has_messages
     }
 
-    /// Where the contents are.
+    /// Where the contents are. Pages for which there is room are written now. If they cannot be,
+    /// the new process reads them.
     fn there(&self, task: &Task) -> PartHead {
         let at = |message: &TaskMessage| {
             let address = message.block.as_ref().map_or(0, Block::address);
             (MessageHead::of(message), address, message.length as u64)
         };
         let inbox = task.inbox.iter().map(at).collect();
-        match self.written {
+        let write = |process| self.pages.write_to(process).ok();
+        match self.written.or_else(|| self.room.and_then(write)) {
             Some(written) => PartHead::There { written, pages: Vec::new(), inbox },
             None => PartHead::There { written: 0, pages: self.pages.runs(), inbox },
         }

@@ -80,6 +80,10 @@ pub(crate) struct EarlySent {
     pub(crate) to: Rank,
     /// What was mapped then.
     pub(crate) mappings: Vec<UlpMapping>,
+    /// Its pages, as far as they are to be written to the new process's memory before it stops.
+    pub(crate) unwritten: VecDeque<PageRun>,
+    /// Whether the new process has room for them.
+    pub(crate) has_room: bool,
     /// Its memory, if that is copied before it leaves.
     pub(crate) watched: Option<WatchedTask>,
 }
@@ -102,6 +106,10 @@ pub(crate) struct EarlyCopy {
     pub(crate) image: Rc<Image>,
     /// Pages that are to be read.
     pub(crate) left: VecDeque<PageRun>,
+    /// Pages that are to be made, since the old process is expected to write to them.
+    pub(crate) expected: VecDeque<PageRun>,
+    /// Number of bytes of those that were made.
+    pub(crate) made: u64,
     /// Number of bytes that were read since the last report to the first process.
     pub(crate) unreported: u64,
 }
@@ -189,12 +197,17 @@ impl Transit {
     /// Returns `true` if something is to be done between two turns.
     #[inline]
     pub(crate) fn is_at_work(&self) -> bool {
-        !self.stopping.is_empty() || !self.stopped.is_empty() || !self.copies.is_empty()
+        let is_early = !self.copies.is_empty() || !self.sent_early.is_empty();
+        !self.stopping.is_empty() || !self.stopped.is_empty() || is_early
     }
 
     /// Returns `true` if there is something to send or to read at once.
     pub(crate) fn is_busy(&self) -> bool {
-        self.moves.has_unsent() || self.copies.values().any(|copy| !copy.left.is_empty())
+        let is_busy = |copy: &EarlyCopy| !copy.left.is_empty() || !copy.expected.is_empty();
+        let is_writing = |sent: &EarlySent| sent.has_room && !sent.unwritten.is_empty();
+        self.moves.has_unsent()
+            || self.copies.values().any(is_busy)
+            || self.sent_early.values().any(is_writing)
     }
 
     /// Kills or stops this process if this is the step of a checkpoint at which a test wants that.

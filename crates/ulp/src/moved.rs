@@ -39,7 +39,7 @@ mod watching;
 
 pub use arriving::{ArrivingUlp, NotArrived};
 pub use pages::{PIECE, PageSum, UlpPages};
-pub use pulling::{allow_others, keep_ended_children};
+pub use pulling::{allow_others, keep_ended_children, write_early};
 pub use state::{PageRun, UlpContext, UlpDescriptor, UlpMapping, UlpPin, UlpState};
 pub use watching::UlpWrites;
 

@@ -206,6 +206,7 @@ impl Node {
     #[cold]
     pub(super) fn work_at_moves(&mut self) {
         self.stop_tasks(None);
+        self.make_early_pages();
         self.read_early_pages();
         if self.moving.moves.has_unsent() {
             self.drive(|moves, effects| moves.turn(PARTS, effects));

@@ -191,25 +191,19 @@ impl ArrivingUlp {
         Ok(())
     }
 
-    /// Makes pages that are expected, as far as they are within the ULP's mappings, and are at most
-    /// this number of bytes.
+    /// Makes pages that are expected, if they are within one of the ULP's mappings.
     ///
     /// Others are made when they are written, which takes longer.
-    pub fn expect(&mut self, runs: &[PageRun], most: u64) {
-        let mut left = most;
-        for PageRun { start, end } in runs.iter().copied() {
-            let length = end.saturating_sub(start);
-            let is_within = find(&self.state.mappings, start, length).is_some();
-            if length > left || !is_within || !start.is_multiple_of(PAGE) {
-                return;
-            }
-            left -= length;
-            // SAFETY: this is the ULP's own memory, and the ULP does not run. Its contents do not
-            // change. If the kernel does not know the advice, or has no memory, nothing is made.
-            let _ = unsafe {
-                madvise(start as *mut c_void, length as usize, Advice::LinuxPopulateWrite)
-            };
+    pub fn expect(&mut self, PageRun { start, end }: PageRun) {
+        let length = end.saturating_sub(start);
+        let is_within = find(&self.state.mappings, start, length).is_some();
+        if !is_within || !start.is_multiple_of(PAGE) {
+            return;
         }
+        // SAFETY: this is the ULP's own memory, and the ULP does not run. Its contents do not
+        // change. If the kernel does not know the advice, or has no memory, nothing is made.
+        let _ =
+            unsafe { madvise(start as *mut c_void, length as usize, Advice::LinuxPopulateWrite) };
     }
 
     /// Takes the state in which the ULP has stopped, after pages of an [`outline`](Ulp::outline)

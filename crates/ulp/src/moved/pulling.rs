@@ -2,8 +2,9 @@
 //! (`process_vm_readv(2)`): one copy, and none through shared memory.
 //!
 //! A process writes the pages of a ULP that has just run there, because they are in the caches of
-//! its processor. That takes less time than to read them, if the other process has made the pages
-//! before ([`ArrivingUlp::expect`]), and more if it has not.
+//! its processor. So are those of the other process, if this one has written to them shortly
+//! before. Then a page takes about 0.2 µs. It takes three to five times as long to write to one
+//! that the other process has made, or to read one, and longer still if it has to be made.
 //!
 //! The kernel allows that to processes of one user. A container may refuse it, and so may Yama
 //! (`kernel.yama.ptrace_scope`), unless the other process has named a process whose descendants may
@@ -122,6 +123,15 @@ fn transfer(
         }
     }
     Ok(())
+}
+
+/// Writes pages of a ULP to the room that the process has made which it is to enter, as
+/// [`UlpPages::write_to`] does for all of them. The same holds here.
+///
+/// # Errors
+/// As with [`UlpPages::write_to`].
+pub fn write_early(process: u32, PageRun { start, end }: PageRun) -> io::Result<()> {
+    write(process, &[ReadRange { here: start, there: start, length: end - start }])
 }
 
 impl UlpPages {

@@ -1,17 +1,26 @@
 //! What is done for a task before it stops.
 //!
-//! The new process maps the task's memory, which takes as long as much else about a move. So the
-//! pages of a small task are written there when it has stopped. Those of a large one are read
-//! before:
+//! The new process maps the task's memory, which takes as long as much else about a move. The pages
+//! of a small task are written there when it has stopped. Before that, while it runs and
+//! the processes wait for each other, the new one makes the pages, and the old one writes as many
+//! as it can. Those of a large one are read before:
 //!
 //! ```text
 //! old process                                   new process
-//! Move: watches the writes of a large task
-//!       Early, with all pages there are    ──▶  makes room, reads the pages, some at a time
+//! Move: Early, with the task's mappings    ──▶  makes room
+//!       finds the task's pages             ◀──  HasPages
+//!
+//! small Early, with the task's pages       ──▶  makes them, some at a time
+//!       the move begins
+//!       writes them, some at a time
+//!
+//! large watches the writes
+//!       Early, with all pages there are    ──▶  reads them, some at a time
 //!                                          ◀──  HasPages
 //!       Early, with those written since    ──▶  reads them …
 //!                                          ◀──  HasPages
 //!       few are left: the move begins
+//!
 //!       the task stops: Task, with those written since, and those that have gone
 //! ```
 //! The task runs all the time. The new process may read a page while it is written. Then the page
@@ -32,6 +41,7 @@ use crate::task::Task;
 use crate::tid::Tid;
 use crate::transit::{EarlyCopy, EarlySent, WatchedTask};
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use upcall_message::Rank;
 use upcall_ulp::{PageRun, Ulp, UlpState};
 
@@ -43,6 +53,10 @@ const FEW: u64 = 256 << 10;
 const ROUNDS: u32 = 8;
 /// Number of bytes that are read between two turns.
 const STEP: u64 = 1 << 20;
+/// Number of bytes of pages that are made between two turns, which takes about 3 µs.
+const MADE: u64 = 16 << 10;
+/// Number of bytes that are written between two turns, for as long.
+const WRITTEN: u64 = 8 << 10;
 /// Number of bytes after which the first process hears that the copying goes on.
 const REPORT: u64 = 64 << 20;
 
@@ -52,6 +66,8 @@ fn bytes(runs: &[PageRun]) -> u64 {
 
 /// What follows when all pages of a round have been read.
 enum NextRound {
+    /// The pages of the first round are read as soon as there is room.
+    First,
     /// Another round, of these pages.
     Read(Vec<PageRun>),
     /// The task stops.
@@ -64,11 +80,15 @@ impl WatchedTask {
     fn watch(ulp: &Ulp, state: &UlpState) -> Option<(Self, Vec<PageRun>)> {
         let mut writes = ulp.watch(state).ok()?;
         let all = writes.written().ok()?;
-        Some((Self { writes, round: 1, length: bytes(&all), left: Vec::new() }, all))
+        Some((Self { writes, round: 0, length: bytes(&all), left: Vec::new() }, all))
     }
 
     /// `None`: the pages cannot be found.
     fn next_round(&mut self) -> Option<NextRound> {
+        if self.round == 0 {
+            self.round = 1;
+            return Some(NextRound::First);
+        }
         let written = self.writes.written().ok()?;
         let (length, before) = (bytes(&written), self.length);
         let is_over = self.round >= ROUNDS || length > before / 4 * 3;
@@ -107,18 +127,27 @@ impl Node {
         let seat = self.seat(tid.number())?;
         let task = self.tasks[seat as usize].as_deref()?;
         let state = task.ulp.outline(&task.image).ok()?;
-        let mappings = state.mappings.clone();
-        let expected = task.ulp.pages(&state).ok()?.runs();
+        let program = task.program.clone().into();
+        let early = EarlyTask { ulp: Some(state.clone()), program, ..EarlyTask::default() };
+        self.send_early(to, (tid, epoch), &early)?;
+        // The new process makes room at the same time.
+        let task = self.tasks[seat as usize].as_deref()?;
+        let expected = task.ulp.pages(&state).map_or(Vec::new(), |pages| pages.runs());
         let is_large = bytes(&expected) >= LARGE;
         let watched = if is_large { WatchedTask::watch(&task.ulp, &state) } else { None };
-        let (watched, pages, expected) = match watched {
-            Some((watched, pages)) => (Some(watched), pages, Vec::new()),
-            None => (None, Vec::new(), expected),
-        };
-        let program = task.program.clone().into();
-        let early = EarlyTask { ulp: Some(state), program, expected, pages };
-        self.send_early(to, (tid, epoch), &early)?;
-        self.moving.sent_early.insert(tid, EarlySent { epoch, to, mappings, watched });
+        let mappings = state.mappings;
+        let (unwritten, has_room) = (VecDeque::new(), false);
+        let mut sent = EarlySent { epoch, to, mappings, unwritten, has_room, watched: None };
+        if let Some((watched, pages)) = watched {
+            let early = EarlyTask { pages, ..EarlyTask::default() };
+            let is_sent = self.send_early(to, (tid, epoch), &early);
+            sent.watched = is_sent.map(|()| watched);
+        } else if !is_large {
+            sent.unwritten.extend(&expected);
+            let early = EarlyTask { expected, ..EarlyTask::default() };
+            let _ = self.send_early(to, (tid, epoch), &early);
+        }
+        self.moving.sent_early.insert(tid, sent);
         Some(())
     }
 
@@ -129,16 +158,66 @@ impl Node {
         Some(())
     }
 
+    /// Writes some pages of a small task that is to leave to the room that the new process has made
+    /// for it. To be called between two turns.
+    ///
+    /// When the task has stopped they are written again, which takes a fifth of the time: the pages
+    /// are there, and in the caches of this processor.
+    fn write_early_pages(&mut self) {
+        let due = |sent: &&mut EarlySent| sent.has_room && !sent.unwritten.is_empty();
+        let Some(sent) = self.moving.sent_early.values_mut().find(due) else { return };
+        let process = self.link.as_ref().map_or(0, |link| link.process(sent.to)).cast_unsigned();
+        let mut step = WRITTEN;
+        while step > 0
+            && let Some(PageRun { start, end }) = sent.unwritten.pop_front()
+        {
+            let stop = end.min(start.saturating_add(step));
+            if stop < end {
+                sent.unwritten.push_front(PageRun { start: stop, end });
+            }
+            step -= stop - start;
+            if upcall_ulp::write_early(process, PageRun { start, end: stop }).is_err() {
+                // The room is not there any more.
+                sent.unwritten.clear();
+            }
+        }
+    }
+
+    /// Makes some pages for small tasks that are to enter, or writes some to other processes. To be
+    /// called between two turns.
+    pub(super) fn make_early_pages(&mut self) {
+        self.write_early_pages();
+        let due = |copy: &&mut EarlyCopy| !copy.expected.is_empty();
+        let Some(copy) = self.moving.copies.values_mut().find(due) else { return };
+        let mut step = MADE.min(LARGE - copy.made);
+        while step > 0
+            && let Some(PageRun { start, end }) = copy.expected.pop_front()
+        {
+            let stop = end.min(start.saturating_add(step));
+            if stop < end {
+                copy.expected.push_front(PageRun { start: stop, end });
+            }
+            copy.ulp.expect(PageRun { start, end: stop });
+            step -= stop - start;
+            copy.made += stop - start;
+        }
+        if copy.made == LARGE {
+            // A small task has no more.
+            copy.expected.clear();
+        }
+    }
+
     /// Handles that the new process has room, or the pages of a round, or cannot have them.
     pub(in crate::node) fn has_pages(&mut self, tid: Tid, epoch: u64, result: PagesRead) {
         let sent = self.moving.sent_early.get_mut(&tid).filter(|sent| sent.epoch == epoch);
-        let Some(EarlySent { to, watched, .. }) = sent else { return };
+        let Some(EarlySent { to, watched, has_room, .. }) = sent else { return };
         let to = *to;
+        *has_room = result == PagesRead::All && self.moving.trials.allows_writing();
         match (result, watched.as_mut().map(WatchedTask::next_round)) {
             (PagesRead::All, None | Some(Some(NextRound::Stop))) => self.begin_move(tid),
+            (PagesRead::All, Some(Some(NextRound::First))) => {}
             (PagesRead::All, Some(Some(NextRound::Read(pages)))) => {
-                let (program, expected) = Default::default();
-                let early = EarlyTask { ulp: None, program, expected, pages };
+                let early = EarlyTask { pages, ..EarlyTask::default() };
                 let _ = self.send_early(to, (tid, epoch), &early);
             }
             (result, _) => {
@@ -158,40 +237,55 @@ impl Node {
         }
     }
 
-    /// Makes room for a task, and takes the pages of a round, to be read between turns.
+    /// Makes room for a task, or takes the pages of a round, to be read between turns, or those
+    /// that are expected, to be made. Only the latter are not answered.
     pub(super) fn early(&mut self, from: Rank, (tid, epoch): (Tid, u64), contents: &[u8]) {
-        let is_sound = |early: &EarlyTask| early.pages.iter().all(|run| run.start < run.end);
-        let early = postcard::from_bytes(contents).ok().filter(is_sound).ok_or(Refusal::Damaged);
-        let taken = early.and_then(|EarlyTask { ulp, program, expected, pages }| {
-            let are_none = pages.is_empty();
-            match ulp {
-                Some(state) => {
-                    self.go_home();
-                    self.free_left();
-                    self.allow_others();
-                    let image = self.programs.image(&program).map_err(|_| Refusal::Program)?;
-                    let mut ulp = Ulp::arrive(&image, &state).map_err(|_| Refusal::Memory)?;
-                    ulp.expect(&expected, LARGE);
-                    let left = VecDeque::from(pages);
-                    let copy = EarlyCopy { epoch, from, ulp, left, image, unreported: 0 };
-                    self.moving.copies.insert(tid, copy);
-                }
-                None => {
-                    let copy = self.moving.copies.get_mut(&tid).filter(|copy| copy.epoch == epoch);
-                    copy.ok_or(Refusal::Memory)?.left.extend(pages);
+        let are_sound = |runs: &[PageRun]| runs.iter().all(|run| run.start < run.end);
+        let is_sound = |early: &EarlyTask| are_sound(&early.pages) && are_sound(&early.expected);
+        let result = match postcard::from_bytes::<EarlyTask>(contents).ok().filter(is_sound) {
+            Some(EarlyTask { ulp: Some(state), program, .. }) => {
+                match self.room_for(from, epoch, &state, &program) {
+                    Ok(copy) => {
+                        self.moving.copies.insert(tid, copy);
+                        PagesRead::All
+                    }
+                    Err(_) => PagesRead::Refused,
                 }
             }
-            Ok(are_none)
-        });
-        let result = match taken {
-            Ok(true) => PagesRead::All,
-            Ok(false) => return,
-            Err(_) => {
-                self.moving.copies.remove(&tid);
-                PagesRead::Refused
+            Some(EarlyTask { expected, pages, .. }) => {
+                let copy = self.moving.copies.get_mut(&tid);
+                match copy.filter(|copy| (copy.epoch, copy.from) == (epoch, from)) {
+                    Some(copy) => {
+                        copy.left.extend(pages);
+                        copy.expected.extend(expected);
+                        return;
+                    }
+                    None if pages.is_empty() => return,
+                    None => PagesRead::Refused,
+                }
             }
+            None => PagesRead::Refused,
         };
+        if result == PagesRead::Refused {
+            self.moving.copies.remove(&tid);
+        }
         self.tell(from, ControlMessage::HasPages { tid, epoch, result });
+    }
+
+    fn room_for(
+        &mut self,
+        from: Rank,
+        epoch: u64,
+        state: &UlpState,
+        program: &OsStr,
+    ) -> Result<EarlyCopy, Refusal> {
+        self.go_home();
+        self.free_left();
+        self.allow_others();
+        let image = self.programs.image(program).map_err(|_| Refusal::Program)?;
+        let ulp = Ulp::arrive(&image, state).map_err(|_| Refusal::Memory)?;
+        let (left, expected) = (VecDeque::new(), VecDeque::new());
+        Ok(EarlyCopy { epoch, from, ulp, left, expected, made: 0, image, unreported: 0 })
     }
 
     /// Reads some pages of tasks that are to enter. To be called between two turns.
