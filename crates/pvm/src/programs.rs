@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use upcall_ulp::Image;
+use upcall_ulp::{Image, ImageIdentity};
 
 /// Search path and images of programs.
 #[derive(Debug, Default)]
@@ -40,6 +40,13 @@ impl Programs {
         if !self.folders.iter().any(|one| one == folder) {
             self.folders.insert(0, folder.into());
         }
+    }
+
+    /// The image of this identity, if there is one already, whose file has not changed. Its name
+    /// need not be looked up, which takes longer.
+    pub(crate) fn known(&self, identity: &ImageIdentity) -> Option<Rc<Image>> {
+        let is_same = |image: &&Rc<Image>| image.identity() == Some(identity);
+        self.images.values().find(is_same).filter(|image| !image.has_changed()).cloned()
     }
 
     /// The image of a program, or PVM's error. [`refusal`](Self::refusal) has the reason in words.

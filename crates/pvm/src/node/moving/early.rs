@@ -282,7 +282,10 @@ impl Node {
         self.go_home();
         self.free_left();
         self.allow_others();
-        let image = self.programs.image(program).map_err(|_| Refusal::Program)?;
+        let image = match self.programs.known(&state.image) {
+            Some(image) => image,
+            None => self.programs.image(program).map_err(|_| Refusal::Program)?,
+        };
         let ulp = Ulp::arrive(&image, state).map_err(|_| Refusal::Memory)?;
         let (left, expected) = (VecDeque::new(), VecDeque::new());
         Ok(EarlyCopy { epoch, from, ulp, left, expected, made: 0, image, unreported: 0 })
