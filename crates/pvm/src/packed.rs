@@ -274,8 +274,8 @@ pub(crate) struct PackedParts {
     /// The next message of the inbox, and the offset of its next piece.
     message: (usize, usize),
     count: u32,
-    /// The watch ends after the move, since its end takes time.
-    _writes: Option<UlpWrites>,
+    /// The watch of the task's writes, to be ended after the move ([`Self::into_writes`]).
+    writes: Option<UlpWrites>,
 }
 
 /// What a copy of a task lacks that was made before the stop.
@@ -382,7 +382,7 @@ pub(crate) fn pack(
         blocks,
         message: (0, 0),
         count,
-        _writes: writes,
+        writes,
     };
     let packed = PackedTask {
         ulp,
@@ -412,6 +412,11 @@ impl PackedParts {
     /// Number of all parts.
     pub(crate) fn count(&self) -> u32 {
         self.count
+    }
+
+    /// The watch of the task's writes. Its end takes long as long as the task's memory is there.
+    pub(crate) fn into_writes(self) -> Option<UlpWrites> {
+        self.writes
     }
 
     /// From now on, parts have the contents themselves.

@@ -48,8 +48,9 @@ pub(crate) struct Transit {
     /// Tasks that are to stop, and how often each had run when it was tried last.
     pub(crate) stopping: Vec<(Tid, Option<u32>)>,
     pub(crate) stopped: HashMap<Tid, StoppedTask>,
-    /// Tasks that run elsewhere, whose memory is still here.
-    pub(crate) left: Vec<Ulp>,
+    /// Tasks that run elsewhere, whose memory is still here. The watch of a task's writes ends
+    /// after its memory, and takes no time then.
+    pub(crate) left: Vec<(Ulp, Option<UlpWrites>)>,
     /// What has arrived for the effect [`MoveEffect::Prepare`].
     pub(crate) taken: Option<(u64, Rank, PackedTask)>,
     pub(crate) arriving: HashMap<Tid, Box<EnteringTask>>,

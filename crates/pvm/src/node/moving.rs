@@ -332,12 +332,12 @@ impl Node {
         self.moving.stopping.retain(|(one, _)| *one != tid);
         self.moving.arriving.remove(&tid);
         if let Some(StoppedTask { task, leaves, .. }) = self.moving.stopped.remove(&tid)
-            && leaves.is_some()
+            && let Some(leaves) = leaves
         {
             let Task { mut ulp, .. } = *task;
             // The first number that a task leaves here may be this process's own.
             self.moving.numbers.entry(tid).or_insert(ulp.leave());
-            self.moving.left.push(ulp);
+            self.moving.left.push((ulp, leaves.1.into_writes()));
         }
     }
 
