@@ -33,8 +33,8 @@ use std::{io, mem};
 use upcall_message::Rank;
 use upcall_ulp::twins::{Adopted, BlockName};
 use upcall_ulp::{
-    ArrivingUlp, Block, Image, ImageIdentity, NotArrived, PIECE, PageRun, PageSum, Ulp, UlpPages,
-    UlpState, UlpWrites,
+    ArrivingUlp, Block, Image, ImageIdentity, NoImage, NotArrived, PIECE, PageRun, PageSum, Ulp,
+    UlpPages, UlpState, UlpWrites,
 };
 
 /// The owner of blocks of a machine that was checkpointed: no process has this rank.
@@ -552,11 +552,29 @@ struct ArrivingBlock {
     next: Option<usize>,
 }
 
+/// The reason to refuse a task if the kernel refuses what it takes, and otherwise `other`.
+fn refused_by_kernel(error: &io::Error, other: Refusal) -> Refusal {
+    match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => Refusal::Descriptors,
+        Some(rustix::io::Errno::NOMEM) => Refusal::Memory,
+        _ => other,
+    }
+}
+
+/// The reason to refuse a task whose program cannot be used here. `None`: there is no such file.
+pub(crate) fn refused_program(why: Option<NoImage>) -> Refusal {
+    match why {
+        Some(NoImage::File(_, error)) => refused_by_kernel(&error, Refusal::Program),
+        _ => Refusal::Program,
+    }
+}
+
 /// The reason to refuse a task whose ULP did not arrive.
 fn refusal(why: &NotArrived) -> Refusal {
     match why {
         NotArrived::Version { .. } | NotArrived::OtherProgram { .. } => Refusal::Program,
-        NotArrived::Slot(_) | NotArrived::Memory { .. } => Refusal::Memory,
+        NotArrived::Slot(_) => Refusal::Memory,
+        NotArrived::Memory { error, .. } => refused_by_kernel(error, Refusal::Memory),
         NotArrived::Descriptors(_) => Refusal::Descriptors,
         NotArrived::Unfit { .. } | NotArrived::Incomplete { .. } => Refusal::Damaged,
     }
@@ -630,6 +648,11 @@ impl FillingTask {
         self.packed.folder.as_ref()
     }
 
+    /// Returns `true` if the task has files.
+    pub(crate) fn has_files(&self) -> bool {
+        self.packed.has_files()
+    }
+
     /// When the task was stopped, by the kernel's clock, and the number of bytes that have arrived.
     pub(crate) fn since(&self) -> (Duration, u64) {
         (self.packed.stopped, self.bytes)
@@ -679,10 +702,8 @@ impl FillingTask {
             NotArrived::Memory { error, .. } => not_read(error),
             why => refusal(why).into(),
         })?;
-        self.ulp.take_descriptors(process).map_err(|error| match not_read(&error) {
-            FillError::Refused(_) => Refusal::Descriptors.into(),
-            why => why,
-        })?;
+        let taken = self.ulp.take_descriptors(process);
+        taken.map_err(|error| refused_by_kernel(&error, Refusal::Files))?;
         for one in self.blocks.iter_mut().filter(|one| one.next.is_some()) {
             one.block.pull(process).map_err(|error| not_read(&error))?;
             one.next = Some(one.block.capacity());

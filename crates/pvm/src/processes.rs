@@ -90,8 +90,7 @@ impl Others {
     /// # Errors
     /// The group was not formed, or has a process that is no child of this one.
     pub(crate) fn join(&self) -> Result<MachineLink, NotRun> {
-        let link = MachineLink::join(&self.name, 0, self.children.len() + 1);
-        let link = link.map_err(NotRun::Join)?;
+        let link = joined(&self.name, 0, self.children.len() + 1)?;
         for (rank, child) in (1..).zip(&self.children) {
             // The number of a process that cannot be seen is 0, which no process has.
             let process = link.process(rank).cast_unsigned();
@@ -102,6 +101,15 @@ impl Others {
         }
         Ok(link)
     }
+}
+
+/// Joins the machine's processes as this one.
+fn joined(name: &str, rank: usize, size: usize) -> Result<MachineLink, NotRun> {
+    let link = MachineLink::join(name, rank, size).map_err(NotRun::Join)?;
+    // Later there may be no descriptor left, and tasks could neither leave nor enter. Where there
+    // is no /proc, tasks stay.
+    let _ = upcall_ulp::prepare_moves();
+    Ok(link)
 }
 
 /// Waits for the processes, which end when the first one leaves the group. A process that is in a
@@ -155,7 +163,7 @@ pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let (Ok(rank), Ok(size)) = (rank.parse::<u32>(), size.parse()) else { return Err(wrong()) };
     let (Ok(stack), Ok(memory)) = (stack.parse(), memory.parse()) else { return Err(wrong()) };
     let arena = arena.parse().ok().and_then(ArenaNumber::take_this).ok_or_else(wrong)?;
-    let link = MachineLink::join(name, rank as usize, size).map_err(NotRun::Join)?;
+    let link = joined(name, rank as usize, size)?;
     let worker = crate::worker(Some(arena))?;
     settle(rank as usize);
     let folders = folders.iter().map(PathBuf::from).collect();

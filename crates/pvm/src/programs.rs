@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use upcall_ulp::{Image, ImageIdentity};
+use upcall_ulp::{Image, ImageIdentity, NoImage};
 
 /// Search path and images of programs.
 #[derive(Debug, Default)]
@@ -51,13 +51,21 @@ impl Programs {
 
     /// The image of a program, or PVM's error. [`refusal`](Self::refusal) has the reason in words.
     pub(crate) fn image(&mut self, name: &OsStr) -> Result<Rc<Image>, i32> {
-        let path = self.find(name).ok_or(error::NO_FILE)?;
-        let whole = path.canonicalize().map_err(|_| error::NO_FILE)?;
+        self.opened(name).map_err(|_| error::NO_FILE)
+    }
+
+    /// The same, for a task that comes from elsewhere.
+    ///
+    /// # Errors
+    /// Why the image cannot be used. `None`: there is no such file.
+    pub(crate) fn opened(&mut self, name: &OsStr) -> Result<Rc<Image>, Option<NoImage>> {
+        let path = self.find(name).ok_or(None)?;
+        let whole = path.canonicalize().map_err(|_| None)?;
         match self.images.get(&whole) {
             Some(image) if !image.has_changed() => return Ok(image.clone()),
             _ => {}
         }
-        let image = Image::open(&whole).map_err(|_| error::NO_FILE)?;
+        let image = Image::open(&whole).map_err(Some)?;
         Ok(self.images.entry(whole).insert_entry(Rc::new(image)).get().clone())
     }
 

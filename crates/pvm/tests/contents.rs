@@ -6,15 +6,22 @@ mod command;
 use command::running::{Programs, said};
 use command::upcall;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// Runs a program in a folder, with variables for tests ([`crate`] `transit/trials.rs`).
 fn run(folder: &Path, options: &[&str], program: &Path, args: &[&str], how: &str) -> Output {
+    let mut command = Command::new(upcall());
+    command.args(["pvm", "run"]).args(options).arg(program).args(args);
+    command.env("UPCALL_PVM_CONTENTS", how);
+    within_a_minute(&command, folder)
+}
+
+fn within_a_minute(what: &Command, folder: &Path) -> Output {
     let mut command = Command::new("timeout");
-    command.arg("60").arg(upcall()).args(["pvm", "run"]).args(options).arg(program).args(args);
-    command.env("UPCALL_PVM_CONTENTS", how).current_dir(folder).stdin(Stdio::null());
-    let done = command.output().unwrap();
+    command.arg("60").arg(what.get_program()).args(what.get_args());
+    command.envs(what.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let done = command.current_dir(folder).stdin(Stdio::null()).output().unwrap();
     assert_ne!(done.status.code(), Some(124), "it hangs: {}", said(&done));
     done
 }
@@ -59,4 +66,48 @@ fn open_files_move_with_their_task() {
         !done.status.success() && said.contains("it has a descriptor that cannot move"),
         "{said}"
     );
+}
+
+/// The launcher of a program that may not make some system calls.
+fn refusing(folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/without.c");
+    let program = folder.join("without");
+    let done =
+        Command::new("cc").args(["-Wall", "-o"]).arg(&program).arg(&source).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    program
+}
+
+/// A container may refuse the system calls by which a process uses the memory and the descriptors
+/// of another one. Tasks move all the same, and those with open files say why they stay.
+#[test]
+fn tasks_move_in_a_container_that_refuses_access_to_other_processes() {
+    let programs = Programs::new();
+    let [dirty, files] =
+        ["images/dirty.c", "images/moves/files.c"].map(|source| programs.compiled(source));
+    let folder = tempfile::tempdir().unwrap();
+    let launcher = refusing(folder.path());
+    let run = |without: &str, options: &[&str], program: &Path, args: &[&str]| {
+        let mut command = Command::new(&launcher);
+        command
+            .arg(without)
+            .arg(upcall())
+            .args(["pvm", "run"])
+            .args(options)
+            .arg(program)
+            .args(args);
+        let done = within_a_minute(&command, folder.path());
+        (done.status.success(), said(&done))
+    };
+    let both = "process_vm_readv,process_vm_writev";
+    let all = format!("{both},pidfd_getfd");
+    for without in ["process_vm_writev", "process_vm_readv", both, &all] {
+        let (is_well, said) = run(without, &["-n", "3", "--procs", "2"], &dirty, &["1", "12", "2"]);
+        let is_well = is_well && said.matches("all is well").count() == 3;
+        assert!(is_well && said.contains("12 moves, 0 refused"), "{without}: {said}");
+    }
+    for without in ["pidfd_getfd", &all] {
+        let (is_well, said) = run(without, &["--procs", "2"], &files, &["3", "2"]);
+        assert!(!is_well && said.contains("take the task's open files (pidfd_getfd)"), "{said}");
+    }
 }

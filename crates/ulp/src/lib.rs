@@ -79,7 +79,7 @@ pub use loading::{NotLoaded, UlpOptions};
 pub use moved::{
     ArrivingUlp, NotArrived, NotTaken, PIECE, PageRun, PageSum, ProcessNumber, UlpContext,
     UlpDescriptor, UlpMapping, UlpPages, UlpPin, UlpState, UlpWrites, allow_others,
-    keep_ended_children, write_early,
+    keep_ended_children, prepare_moves, write_early,
 };
 pub use shared::{NotShared, SharedImage};
 pub use signals::Signalled;

@@ -98,6 +98,14 @@ pub struct ProcessNumber {
     _pid: Option<Pid>,
 }
 
+/// Opens the kernel's files about this process's memory, which the first move would open otherwise.
+///
+/// # Errors
+/// They cannot be opened. ULPs can neither be taken nor arrive.
+pub fn prepare_moves() -> io::Result<()> {
+    OwnFiles::get().map(drop)
+}
+
 impl Ulp {
     /// Why the ULP cannot move now, if it cannot. `image` is the ULP's own.
     ///

@@ -5,6 +5,13 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Returns `true` if the process or the system has no descriptor or no memory left, which another
+/// attempt may find.
+fn is_for_now(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    matches!(number, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+}
+
 /// The files of `/proc/self`.
 #[derive(Debug)]
 pub(crate) struct OwnFiles {
@@ -30,11 +37,12 @@ impl OwnFiles {
         if let Some(known) = known.as_ref().filter(|known| known.process == process) {
             return Ok(known.clone());
         }
+        let pages = File::open("/proc/self/pagemap");
         let files = Self {
             process,
             maps: File::open("/proc/self/maps")?,
             memory: OpenOptions::new().read(true).write(true).open("/proc/self/mem")?,
-            pages: File::open("/proc/self/pagemap").ok(),
+            pages: if pages.as_ref().is_err_and(is_for_now) { Some(pages?) } else { pages.ok() },
         };
         Ok(known.insert(Arc::new(files)).clone())
     }

@@ -151,6 +151,8 @@ pub enum Refusal {
     Program,
     /// There are too few descriptors.
     Descriptors,
+    /// The kernel does not let the process take the task's open files.
+    Files,
     /// The task's folder is another one there, or cannot be entered.
     Folder,
     /// The state did not arrive as it was sent.
@@ -215,6 +217,7 @@ impl fmt::Display for Refusal {
             Self::Memory => "there is no memory for it",
             Self::Program => "its program has another version there",
             Self::Descriptors => "there are too few descriptors",
+            Self::Files => "the kernel does not let it take the task's open files (pidfd_getfd)",
             Self::Folder => "its folder cannot be entered there",
             Self::Damaged => "its state did not arrive whole",
         })

@@ -79,18 +79,43 @@ fn a_process_without_memory_refuses_a_task() {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
     let kib: u64 = size.trim().trim_end_matches(" kB").parse().unwrap();
-    let limit = |bytes: &str| {
-        let process = process.to_string();
-        let mut prlimit = Command::new("prlimit");
-        prlimit.args(["--pid", &process, &format!("--as={bytes}:")]);
-        let done = prlimit.output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    };
-    limit(&((kib << 10) + (16 << 20)).to_string());
+    limit(process, &format!("--as={}:", (kib << 10) + (16 << 20)));
     let why = "the other process does not take the task: there is no memory for it";
     (0..3).for_each(|_| machine.refuses(&large, 1, why));
-    limit("unlimited");
+    limit(process, "--as=unlimited:");
     machine.moves(&large, 1);
+    machine.make("go");
+    machine.ends_well();
+}
+
+/// Sets the soft limit of a process.
+fn limit(process: u32, which: &str) {
+    let mut prlimit = Command::new("prlimit");
+    let done = prlimit.args(["--pid", &process.to_string(), which]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A process that may have no further descriptors refuses a task with open files, keeps none of
+/// them, and takes the task as soon as it may.
+#[test]
+fn a_process_without_descriptors_refuses_a_task() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "pins");
+    let mut machine = Machine::start(&[0, 1], 2, &program, &["opened", "plain"], &[]);
+    let tasks = machine.ready(2);
+    let (opened, plain) = (Machine::tid(&tasks, "opened"), Machine::tid(&tasks, "plain"));
+    let process = machine.process(1);
+    let open = || fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
+    let before = open();
+    limit(process, &format!("--nofile={before}:"));
+    let why = "the other process does not take the task: there are too few descriptors";
+    (0..3).for_each(|_| machine.refuses(&opened, 1, why));
+    assert_eq!(open(), before);
+    // A task without open files needs none, and one may leave.
+    machine.moves(&plain, 0);
+    machine.moves_at_last(&plain, 1);
+    limit(process, "--nofile=1024:");
+    machine.moves(&opened, 1);
     machine.make("go");
     machine.ends_well();
 }

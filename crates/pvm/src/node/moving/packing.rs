@@ -4,7 +4,7 @@ use super::super::Node;
 use crate::moves::{self, Refusal, TakenMessages};
 use crate::packed::{
     CopiedPages, FillError, FillingTask, PackedFolder, PackedFor, PackedHead, PackedParts,
-    PackedTask, SentBlock, SentEarly, kept_head, pack,
+    PackedTask, SentBlock, SentEarly, kept_head, pack, refused_program,
 };
 use crate::remote::ControlMessage;
 use crate::task::TaskMessage;
@@ -170,10 +170,7 @@ impl Node {
         let copy = copy.filter(|copy| packed.has_copy && copy.epoch == epoch);
         let (image, copy) = match copy {
             Some(copy) => (copy.image, Some(copy.ulp)),
-            None => {
-                let image = self.programs.image(packed.program());
-                (image.map_err(|_| Refusal::Program)?, None)
-            }
+            None => (self.programs.opened(packed.program()).map_err(refused_program)?, None),
         };
         Ok((epoch, from, packed.arrive(image, copy)?))
     }
@@ -190,6 +187,9 @@ impl Node {
             Ok(()) if entering.task.is_whole() => self.finish(tid),
             Ok(()) => {}
             Err(FillError::Refused(why)) => self.refuse(tid, why),
+            Err(FillError::Unreadable) if entering.task.has_files() => {
+                self.refuse(tid, Refusal::Files);
+            }
             Err(FillError::Unreadable) => {
                 self.tell(from, ControlMessage::SendContents { tid, epoch });
             }

@@ -9,7 +9,7 @@ use super::super::Node;
 use super::state::{RestoringTask, STILL};
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::moves::{self, Refusal};
-use crate::packed::{FillingTask, PackedHead, PackedTask};
+use crate::packed::{FillingTask, PackedHead, PackedTask, refused_program};
 use crate::remote::ControlMessage;
 use crate::tid::Tid;
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ impl Node {
             if packed.has_files() {
                 return Err(Refusal::Descriptors);
             }
-            let image = self.programs.image(packed.program()).map_err(|_| Refusal::Program)?;
+            let image = self.programs.opened(packed.program()).map_err(refused_program)?;
             packed.arrive(image, None)
         });
         let is_there = self.seat(tid.number()).is_some();
