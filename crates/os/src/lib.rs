@@ -7,8 +7,8 @@
 //! identity ([`socket`]), processors ([`processor`]), a fence for all of them ([`membarrier`]), and
 //! interrupts of a thread ([`interrupt`]). It has times ([`clock`]), the memory that is left
 //! ([`headroom`]), other processes ([`process`]) and how they look from outside ([`trace`]), the
-//! cgroup of this one ([`cgroup`]), users and groups by name ([`user`], [`group`]), and the atomics
-//! that a model checker can replace ([`atomic`]).
+//! cgroup of this one ([`cgroup`]), users and groups by name ([`user`], [`group`]), files on their
+//! way to the disk ([`write_back`]), and the atomics that a model checker can replace ([`atomic`]).
 //! Errors print their text also as `Debug` ([`error_debug!`]).
 //! For tests it has the points at which a process ends ([`fault`]) and a count of the system calls
 //! that calls make ([`crossings`]). The feature `testing` adds system calls that a test answers
@@ -64,6 +64,7 @@ pub mod text;
 pub mod timer;
 pub mod trace;
 pub mod user;
+pub mod write_back;
 
 /// Marks the path on which this is called as rarely taken, so that the compiler lays the other one
 /// out in line. `std::hint::cold_path` does the same, and needs Rust 1.95.

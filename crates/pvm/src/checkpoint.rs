@@ -16,9 +16,11 @@
 //! before anything of it is used. The sums find damage. They are none against forgery, so each
 //! value is checked where it is used, as what another process sends is.
 
+mod order;
 mod reading;
 mod writing;
 
+pub(crate) use self::order::{SectionOrder, TaskSections};
 pub(crate) use self::reading::{Checkpoint, places_of};
 pub(crate) use self::writing::{CheckpointWriter, Written};
 
@@ -33,7 +35,7 @@ use upcall_ulp::UlpState;
 
 const MAGIC: [u8; 8] = *b"UPVMSAVE";
 /// Version of the format, to be raised when anything in a section changes.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Length of what comes before the first section, in bytes.
 const PREAMBLE: usize = 32;
 /// Length of the words before a section's contents, in bytes.

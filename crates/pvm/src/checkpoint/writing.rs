@@ -4,19 +4,25 @@
 //! ends. When all of it is on the disk, it takes the place of the former file in one step. Where
 //! the folder's file system has no files without names, the file has a name of its own at first.
 
-use super::{CheckpointError, SavedPlace, SectionKind, SectionWords, preamble};
+use super::{CheckpointError, PREAMBLE, SavedPlace, SectionKind, SectionWords, WORDS, preamble};
 use crate::moves;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fsync, linkat, open, renameat, unlink};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use upcall_os::write_back;
 
-/// Maximum number of sections that wait to be written.
-const WAITING: usize = 256;
+/// Number of bytes that are written at once: each switch to the thread takes as long as the copy of
+/// a section.
+const GATHERED: usize = 1 << 20;
+/// Maximum number of such pieces that wait to be written.
+const WAITING: usize = 16;
+/// Number of bytes after which the kernel begins to write them to the disk.
+const AHEAD: u64 = 4 << 20;
 /// Only the owner reads a checkpoint: it has the memory of all tasks.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
@@ -25,13 +31,26 @@ pub(crate) type Written = Result<u64, CheckpointError>;
 
 /// A part of the file, or its end.
 enum FilePiece {
-    Section(SectionKind, Vec<u8>, Vec<u8>),
+    Sections(Vec<FileSection>),
     End,
+}
+
+/// A section, without its words.
+struct FileSection {
+    kind: SectionKind,
+    /// The task that the section is about, as it is written.
+    place: Vec<u8>,
+    contents: Vec<u8>,
+    /// The sum of the contents, if it is known.
+    sum: Option<u64>,
 }
 
 /// A checkpoint that is being written. Dropping this without [`end`](Self::end) leaves no file.
 pub(crate) struct CheckpointWriter {
     pieces: Option<SyncSender<FilePiece>>,
+    /// Sections that were not passed to the thread yet, and their number of bytes.
+    gathered: Vec<FileSection>,
+    bytes: usize,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -50,25 +69,53 @@ impl CheckpointWriter {
         let to = path.clone();
         let write = move || {
             // `None`: the checkpoint was given up, and there is nothing to report.
-            if let Some(written) = write(file, &to, &pieces).transpose() {
-                done(written.map_err(|error| CheckpointError::File { path: to, error }));
+            match write(file, &to, &pieces) {
+                Ok(None) => {}
+                Ok(Some((length, former))) => {
+                    done(Ok(length));
+                    // The kernel takes a while to give back what a large file has.
+                    drop(former);
+                }
+                Err(error) => done(Err(CheckpointError::File { path: to, error })),
             }
         };
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(write);
         let thread = Some(thread.map_err(failed)?);
-        Ok(Self { pieces: Some(sender), thread })
+        Ok(Self { pieces: Some(sender), gathered: Vec::new(), bytes: 0, thread })
     }
 
     /// Adds a section. Waits while the disk is slower. After an error, does nothing.
-    pub(crate) fn section(&self, kind: SectionKind, contents: Vec<u8>) {
-        self.send(FilePiece::Section(kind, Vec::new(), contents));
+    pub(crate) fn section(&mut self, kind: SectionKind, contents: Vec<u8>) {
+        self.add(FileSection { kind, place: Vec::new(), contents, sum: None });
     }
 
-    /// Adds a section about a task, in the same way.
-    pub(crate) fn of_task(&self, kind: SectionKind, place: SavedPlace, contents: Vec<u8>) {
+    /// Adds a section about a task, in the same way. `sum` is the sum of the contents, if the
+    /// caller has it.
+    pub(crate) fn of_task(
+        &mut self,
+        kind: SectionKind,
+        place: SavedPlace,
+        contents: Vec<u8>,
+        sum: Option<u64>,
+    ) {
         // For this type this fails only without memory, and then the file is not whole.
         let place = postcard::to_stdvec(&place).unwrap_or_default();
-        self.send(FilePiece::Section(kind, place, contents));
+        self.add(FileSection { kind, place, contents, sum });
+    }
+
+    fn add(&mut self, section: FileSection) {
+        self.bytes += section.contents.len();
+        self.gathered.push(section);
+        if self.bytes >= GATHERED {
+            self.pass();
+        }
+    }
+
+    /// Passes the gathered sections to the thread.
+    fn pass(&mut self) {
+        let all = std::mem::take(&mut self.gathered);
+        self.bytes = 0;
+        self.send(FilePiece::Sections(all));
     }
 
     fn send(&self, piece: FilePiece) {
@@ -78,8 +125,14 @@ impl CheckpointWriter {
 
     /// Lets the file take its name once it is on the disk.
     pub(crate) fn end(&mut self) {
+        self.pass();
         self.send(FilePiece::End);
         self.pieces = None;
+    }
+
+    /// Lets the thread end by itself, because the file is written.
+    pub(crate) fn leave(mut self) {
+        self.thread = None;
     }
 
     /// Waits until the file is written.
@@ -95,38 +148,88 @@ impl Drop for CheckpointWriter {
     }
 }
 
-/// Writes all pieces. `None`: there was no end.
-fn write(mut file: Unnamed, path: &Path, pieces: &Receiver<FilePiece>) -> io::Result<Option<u64>> {
-    let mut to = &file.file;
-    to.write_all(&preamble())?;
-    let (mut number, mut length) = (0, preamble().len() as u64);
+/// The file that had the name before, if there was one. Its contents go when this is dropped.
+type FormerFile = Option<OwnedFd>;
+
+/// Writes all pieces, and returns their length. `None`: there was no end.
+fn write(
+    mut file: Unnamed,
+    path: &Path,
+    pieces: &Receiver<FilePiece>,
+) -> io::Result<Option<(u64, FormerFile)>> {
+    let mut written = WrittenPart { number: 0, length: PREAMBLE as u64, begun: 0 };
+    (&file.file).write_all(&preamble())?;
     loop {
-        let Ok(FilePiece::Section(kind, mut place, contents)) = pieces.recv() else {
-            return Ok(None);
-        };
-        let words = SectionWords {
-            kind: kind as u32,
-            number,
-            length: (place.len() + contents.len()) as u64,
-            sum: sum(&place, &contents),
-        };
-        place.splice(..0, words.bytes());
-        to.write_all(&place)?;
-        to.write_all(&contents)?;
-        length += (place.len() + contents.len()) as u64;
-        number += 1;
-        if kind == SectionKind::End {
-            break;
+        match pieces.recv() {
+            Ok(FilePiece::Sections(all)) => written.add(&file.file, &all)?,
+            Ok(FilePiece::End) => break,
+            Err(_) => return Ok(None),
         }
     }
-    let Ok(FilePiece::End) = pieces.recv() else { return Ok(None) };
-    file.take_name(path)?;
-    Ok(Some(length))
+    let former = file.take_name(path)?;
+    Ok(Some((written.length, former)))
+}
+
+/// What has been written of a file.
+struct WrittenPart {
+    /// Number of sections.
+    number: u32,
+    /// Number of bytes, and of those that are on their way to the disk.
+    length: u64,
+    begun: u64,
+}
+
+impl WrittenPart {
+    /// Writes sections.
+    fn add(&mut self, to: &File, sections: &[FileSection]) -> io::Result<()> {
+        let heads = sections.iter().map(|section| self.head(section)).collect::<Vec<_>>();
+        let both = heads
+            .iter()
+            .zip(sections)
+            .flat_map(|(head, section)| [IoSlice::new(head), IoSlice::new(&section.contents)]);
+        write_all(to, &mut both.collect::<Vec<_>>())?;
+        if self.length - self.begun >= AHEAD {
+            // The disk works while this process packs the next tasks.
+            write_back::begin(to, self.begun, self.length - self.begun);
+            self.begun = self.length;
+        }
+        Ok(())
+    }
+
+    /// What comes before the contents of the next section.
+    fn head(&mut self, section: &FileSection) -> Vec<u8> {
+        let FileSection { kind, place, contents, sum } = section;
+        let length = (place.len() + contents.len()) as u64;
+        let sum = joined(place, sum.unwrap_or_else(|| moves::sum(contents)));
+        let words = SectionWords { kind: *kind as u32, number: self.number, length, sum };
+        self.number += 1;
+        self.length += WORDS as u64 + length;
+        [&words.bytes()[..], place].concat()
+    }
+}
+
+/// Writes all of these, one after the other.
+fn write_all(mut to: &File, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match to.write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut slices, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The sum of a section's contents, which are in two parts.
 pub(super) fn sum(place: &[u8], contents: &[u8]) -> u64 {
-    moves::sum(place).rotate_left(7) ^ moves::sum(contents)
+    joined(place, moves::sum(contents))
+}
+
+/// The same from the sum of the second part.
+fn joined(place: &[u8], contents: u64) -> u64 {
+    moves::sum(place).rotate_left(7) ^ contents
 }
 
 /// A file that is not visible under its name yet.
@@ -154,13 +257,13 @@ impl Unnamed {
     }
 
     /// Puts the file, once it is on the disk, in the place of this one.
-    fn take_name(&mut self, path: &Path) -> io::Result<()> {
+    fn take_name(&mut self, path: &Path) -> io::Result<FormerFile> {
         fsync(&self.file)?;
         if self.name.is_none() {
             let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             let link = |to: &Path| linkat(CWD, &*own, CWD, to, AtFlags::SYMLINK_FOLLOW);
             match link(path) {
-                Ok(()) => return sync_folder(path),
+                Ok(()) => return sync_folder(path).map(|()| None),
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -168,11 +271,13 @@ impl Unnamed {
             link(&name)?;
             self.name = Some(name);
         }
+        let former = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
         if let Some(name) = &self.name {
             renameat(CWD, name, CWD, path)?;
         }
         self.name = None;
-        sync_folder(path)
+        sync_folder(path)?;
+        Ok(former.ok())
     }
 }
 

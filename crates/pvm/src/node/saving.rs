@@ -257,29 +257,34 @@ impl Node {
         let (packed, mut parts) = packed.ok_or_else(|| cannot(task, "it cannot be packed"))?;
         let contents = postcard::to_stdvec(&packed).map_err(|error| cannot(task, error))?;
         let count = parts.count();
-        self.send_saved(PackedHead::Saved { tid, parts: count }, contents);
+        if self.machine.is_some() {
+            self.write_task(self.places.rank(), (tid, count), contents);
+        } else {
+            self.pack_there(0, &PackedHead::Saved { tid, parts: count }, &contents);
+        }
         for at in 0..count {
             let Some(task) = self.tasks[seat as usize].as_deref() else { return Ok(()) };
             let part = parts.next(task).map_err(|error| cannot(task, error))?;
-            let sum = moves::sum(&part);
-            self.send_saved(PackedHead::SavedPart { tid, at, sum }, part);
+            self.save_part((tid, at), part);
         }
         Ok(())
     }
 
-    /// Sends something of a checkpoint to the first process, which may be this one.
-    fn send_saved(&mut self, head: PackedHead, contents: Vec<u8>) {
+    /// Sends a part of a task to the first process, which may be this one.
+    fn save_part(&mut self, (tid, at): (Tid, u32), part: Vec<u8>) {
         if self.machine.is_some() {
-            self.packed(self.places.rank(), head, contents);
+            // The sum is for the file only, and is left to the thread that writes it.
+            self.write_part(self.places.rank(), (tid, at, None), part);
         } else {
-            self.pack_there(0, &head, &contents);
+            let sum = moves::sum(&part);
+            self.pack_there(0, &PackedHead::SavedPart { tid, at, sum }, &part);
         }
     }
 
     /// Handles a task that was sent for or from a checkpoint.
     pub(super) fn saved_task(&mut self, from: Rank, tid: Tid, parts: u32, contents: Vec<u8>) {
         if self.machine.is_some() {
-            self.write_task(tid, parts, contents);
+            self.write_task(from, (tid, parts), contents);
         } else if from == 0 {
             self.restore_task(tid, parts, &contents);
         }
@@ -293,7 +298,7 @@ impl Node {
         contents: Vec<u8>,
     ) {
         if self.machine.is_some() {
-            self.write_part((tid, at, sum), contents);
+            self.write_part(from, (tid, at, Some(sum)), contents);
         } else if from == 0 {
             self.restore_part((tid, at, sum), &contents);
         }

@@ -5,7 +5,7 @@ use super::state::{FirstSaving, Periodic, SaveAsker, Saving, WritingFile};
 use crate::calls::NodeCall;
 use crate::checkpoint::{
     CheckpointEnd, CheckpointError, CheckpointHead, CheckpointWriter, SavedPlace, SectionKind,
-    Written, seconds_now,
+    SectionOrder, TaskSections, Written, seconds_now,
 };
 use crate::door::{MachineReply, MachineRequest};
 use crate::holding::{HeldMessage, HoldMessage, HoldStep, MachineHold};
@@ -56,7 +56,9 @@ impl Node {
         let saving =
             Saving { number, asker, path, since, cost: SavedCost::default(), shown: since };
         let holding = MachineHold::new(self.size(), lost, self.moving.time());
-        let first = FirstSaving { saving, holding, writer: None, stopped: since, recount: None };
+        let sections = TaskSections::default();
+        let first =
+            FirstSaving { saving, holding, writer: None, sections, stopped: since, recount: None };
         self.saving.first = Some(Box::new(first));
     }
 
@@ -233,42 +235,62 @@ impl Node {
         };
         let (number, caller) = (first.saving.number, desk.caller());
         let done = move |written: Written| _ = caller.call(NodeCall::Written(number, written));
-        let writer = CheckpointWriter::begin(first.saving.path.clone(), done)?;
+        let mut writer = CheckpointWriter::begin(first.saving.path.clone(), done)?;
         let head = CheckpointHead { seconds: seconds_now(), ..(**start).clone() };
         let saved = machine.save(self.saving.spawns.clone());
         // For these types this fails only without memory, and then the file cannot be read.
         writer.section(SectionKind::Head, postcard::to_stdvec(&head).unwrap_or_default());
         writer.section(SectionKind::Machine, postcard::to_stdvec(&saved).unwrap_or_default());
-        first.writer = Some(writer);
+        (first.writer, first.sections) = (Some(writer), TaskSections::of(saved.tasks()));
         Ok(())
     }
 
-    /// Writes a task that a process has sent.
-    pub(super) fn write_task(&mut self, tid: Tid, parts: u32, contents: Vec<u8>) {
-        self.write_section(SectionKind::Task, SavedPlace { tid, at: parts }, contents);
+    /// Writes a task that a process has sent, which may be this one.
+    pub(super) fn write_task(&mut self, from: Rank, (tid, parts): (Tid, u32), contents: Vec<u8>) {
+        self.write_section(from, SavedPlace { tid, at: parts }, SectionKind::Task, None, contents);
     }
 
-    pub(super) fn write_part(&mut self, (tid, at, sum): (Tid, u32, u64), contents: Vec<u8>) {
-        if moves::sum(&contents) == sum {
-            self.write_section(SectionKind::Part, SavedPlace { tid, at }, contents);
+    /// Writes a part of such a task. `sum` is what another process has calculated.
+    pub(super) fn write_part(
+        &mut self,
+        from: Rank,
+        (tid, at, sum): (Tid, u32, Option<u64>),
+        contents: Vec<u8>,
+    ) {
+        if sum.is_none_or(|sum| moves::sum(&contents) == sum) {
+            self.write_section(from, SavedPlace { tid, at }, SectionKind::Part, sum, contents);
         } else if self.saving.first.is_some() {
             self.give_up(format!("task {tid} did not arrive whole"));
         }
     }
 
-    fn write_section(&mut self, kind: SectionKind, place: SavedPlace, contents: Vec<u8>) {
+    fn write_section(
+        &mut self,
+        from: Rank,
+        place: SavedPlace,
+        kind: SectionKind,
+        sum: Option<u64>,
+        contents: Vec<u8>,
+    ) {
         let now = self.moving.time();
         let Some(first) = self.saving.first.as_deref_mut() else { return };
-        let Some(writer) = &first.writer else { return };
+        let Some(writer) = &mut first.writer else { return };
+        if first.sections.add(from, kind, place) == SectionOrder::Wrong {
+            return self.give_up(format!("process {from} has sent task {} wrongly", place.tid));
+        }
         first.holding.got(now);
         let cost = &mut first.saving.cost;
         cost.tasks += u32::from(kind == SectionKind::Task);
         cost.bytes += contents.len() as u64;
-        writer.of_task(kind, place, contents);
+        writer.of_task(kind, place, contents, sum);
     }
 
     /// All tasks are on their way to the file: lets the machine go on.
     fn complete(&mut self, names: Vec<u32>) {
+        let missing = self.saving.first.as_ref().and_then(|first| first.sections.missing());
+        if let Some(tid) = missing {
+            return self.give_up(format!("task {tid} did not arrive whole"));
+        }
         let Some(first) = self.saving.first.take() else { return };
         let FirstSaving { mut saving, writer, stopped, .. } = *first;
         let (number, tasks) = (saving.number, saving.cost.tasks);
@@ -292,7 +314,8 @@ impl Node {
             return;
         }
         let file = self.saving.writing.take_if(|file| file.saving.number == number);
-        let Some(WritingFile { saving, .. }) = file else { return };
+        let Some(WritingFile { saving, writer }) = file else { return };
+        writer.leave();
         let Saving { asker, path, since, cost, .. } = saving;
         let result = written.map_err(|error| error.to_string());
         let result = result

@@ -1,7 +1,7 @@
 //! What a process knows about checkpoints.
 
 use crate::calls::NodeCall;
-use crate::checkpoint::{CheckpointHead, CheckpointWriter};
+use crate::checkpoint::{CheckpointHead, CheckpointWriter, TaskSections};
 use crate::door::Visitor;
 use crate::holding::MachineHold;
 use crate::machine::saved::WaitingSpawn;
@@ -116,6 +116,8 @@ pub(crate) struct FirstSaving {
     pub(crate) holding: MachineHold,
     /// `None` until all tasks are held.
     pub(crate) writer: Option<CheckpointWriter>,
+    /// What has arrived of the tasks.
+    pub(crate) sections: TaskSections,
     /// The time at which the tasks were requested to stop.
     pub(crate) stopped: Instant,
     /// The next round of counting, if this process has to handle something first.
