@@ -519,7 +519,7 @@ fn handle_first<M, E>(
 ) {
     match message {
         MoveMessage::Begun { tid, epoch } => first.begun((from, tid, epoch), peers, out),
-        MoveMessage::Copies { tid, epoch } => first.copies(tid, epoch),
+        MoveMessage::Copies { tid, epoch } => first.copies(from, tid, epoch),
         MoveMessage::Stays { tid, epoch, why } => first.stays((from, tid, epoch, why), peers, out),
         MoveMessage::Ready { tid, epoch } => first.ready((from, tid, epoch), peers, out),
         MoveMessage::Refused { tid, epoch, why } => {

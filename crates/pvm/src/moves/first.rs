@@ -172,8 +172,9 @@ impl<E> Deciding<E> {
     }
 
     /// Handles that the new process still copies memory of the task: the time begins again.
-    pub(super) fn copies(&mut self, tid: Tid, epoch: u64) {
-        if let Some(open) = self.current(tid, epoch).filter(|open| open.phase == MovePhase::Asked) {
+    pub(super) fn copies(&mut self, from: Rank, tid: Tid, epoch: u64) {
+        let Some(open) = self.current(tid, epoch) else { return };
+        if open.phase == MovePhase::Asked && open.to == from {
             open.ends = None;
         }
     }

@@ -240,6 +240,24 @@ fn a_process_that_does_not_answer_ends_the_move() {
 }
 
 #[test]
+fn only_the_new_process_gets_more_time_to_copy_a_task() {
+    let mut machine = TestMachine::new(4);
+    machine.ask(7, T, 2);
+    let before = machine.all[0].moves.next_end();
+    let copies = |machine: &mut TestMachine, from, epoch| {
+        let message = MoveMessage::Copies { tid: T, epoch };
+        machine.at(0, |moves, effects| moves.heard(from, message, effects));
+        machine.all[0].moves.next_end()
+    };
+    assert!(before > Some(NOW));
+    for (from, epoch) in [(1, 1), (3, 1), (2, 9)] {
+        assert_eq!(copies(&mut machine, from, epoch), before, "{from}");
+    }
+    // The time begins again with the next tick.
+    assert_eq!(copies(&mut machine, 2, 1), Some(Duration::ZERO));
+}
+
+#[test]
 fn a_process_may_end_at_each_step() {
     for lost in 1..4 {
         for before in 0..30 {
