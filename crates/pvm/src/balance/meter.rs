@@ -1,22 +1,39 @@
 //! What a process keeps to measure the loads of its tasks (`node/balancing/meter.rs`).
 
 use super::WHOLE;
-use crate::task::TaskMessage;
+use crate::task::{Task, TaskMessage};
 use crate::tid::Tid;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+/// Minimum time for which a task is measured: with fewer interrupts its load is chance.
+pub(crate) const SHORTEST: Duration = Duration::from_millis(100);
 /// Maximum number of pairs of tasks whose bytes are counted in a period.
 const PAIRS: usize = 1 << 16;
 
 /// The measurement of this process's tasks.
 #[derive(Debug, Default)]
 pub(crate) struct LoadMeter {
-    /// Processor time of each task at the start of the period, and how often it had run.
-    pub(crate) before: HashMap<Tid, (Duration, u32)>,
+    /// Each task as it was at the start of the period, or when it came.
+    pub(crate) before: HashMap<Tid, MeterStart>,
     pub(crate) since: Option<(Instant, Duration)>,
     /// Whether the first process waits for [`ControlMessage::Wakes`].
     pub(crate) rests: bool,
+}
+
+/// A task when its measurement began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeterStart {
+    pub(crate) since: Instant,
+    /// Processor time of the task, and how often it had run.
+    pub(crate) time: Duration,
+    pub(crate) runs: u32,
+}
+
+impl MeterStart {
+    pub(crate) fn of(task: &Task, since: Instant) -> Self {
+        Self { since, time: task.ulp.processor_time(), runs: task.runs }
+    }
 }
 
 /// Bytes between two tasks since the last report, the lower number first.

@@ -10,8 +10,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::WHOLE;
 use super::{BalancePlan, LoadView, MeasuredLoads, PlannedMove, ProcessUse, TaskFreedom, TaskLoad};
+use super::{LEAST, WHOLE};
 use crate::door::Visitor;
 use crate::machine::TaskEntry;
 use crate::moves::NotMoved;
@@ -24,6 +24,8 @@ use upcall_message::Rank;
 pub(crate) const PERIOD: Duration = Duration::from_millis(250);
 /// The longest time between rounds.
 const LONGEST: Duration = Duration::from_secs(2);
+/// Interval at which the processors are counted while the machine computes.
+const COUNTS: Duration = Duration::from_millis(50);
 /// Maximum time that processes may take to report loads.
 const ANSWERS: Duration = Duration::from_secs(1);
 /// Time after which a task is asked again that could not leave an evacuated process just then.
@@ -39,6 +41,9 @@ const OVERHEAD: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Number of rounds for which a task that has moved, or has refused to, is left alone.
 pub(crate) const SETTLES: u32 = 4;
+/// A load that differs from the last one by this many millionths replaces it: with 25 interrupts in
+/// a period that is no chance.
+const OTHER: u64 = WHOLE / 4;
 /// Loads below this are forgotten, in millionths of a processor.
 const LITTLE: u64 = 1000;
 
@@ -46,11 +51,11 @@ const LITTLE: u64 = 1000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KnownLoad {
     pub(crate) load: u64,
+    /// The same before the last measurement.
+    before: u64,
     pub(crate) is_pinned: bool,
     /// Number of rounds for which the task is left alone.
     pub(crate) settles: u32,
-    /// Whether it has moved since the last round, so that no process has measured it since.
-    pub(crate) is_fresh: bool,
 }
 
 /// The moves of a task so far.
@@ -84,6 +89,8 @@ pub(crate) struct BalancingRounds {
     /// The time at which the phase ends, unless something else ends it. While the machine rests,
     /// the time from which the processors are counted when something else wakes the process.
     pub(crate) next: Option<Instant>,
+    /// The time at which the processors are counted, if that is before the end of the phase.
+    count: Option<Instant>,
     pub(crate) period: Duration,
     /// Number of times that the processes were asked for loads, which each report repeats.
     round: u64,
@@ -93,6 +100,11 @@ pub(crate) struct BalancingRounds {
     pub(crate) bytes: BTreeMap<(Tid, Tid), u64>,
     /// Whether any process has reported a load in this round.
     pub(crate) is_busy: bool,
+    /// Whether the loads in some process are not yet those that it has reported last.
+    is_changing: bool,
+    /// The time of the last question for loads, and the weight of the loads before that.
+    asked: Option<Instant>,
+    weight: f64,
     pub(crate) queue: VecDeque<PlannedMove>,
     pub(crate) open: HashSet<Tid>,
     /// Number of tasks that have moved in this round.
@@ -170,12 +182,16 @@ impl BalancingRounds {
             processors: None,
             phase: RoundPhase::Rests,
             next: None,
+            count: None,
             period: PERIOD,
             round: 0,
             missing: BTreeSet::new(),
             loads: HashMap::new(),
             bytes: BTreeMap::new(),
             is_busy: false,
+            is_changing: false,
+            asked: None,
+            weight: 0.5,
             queue: VecDeque::new(),
             open: HashSet::new(),
             moved: 0,
@@ -242,18 +258,28 @@ impl BalancingRounds {
 
     /// Begins a phase that ends after this time.
     fn begin(&mut self, phase: RoundPhase, now: Instant, time: Duration) {
-        (self.phase, self.next) = (phase, Some(now + time));
+        (self.phase, self.next, self.count) = (phase, Some(now + time), None);
     }
 
     /// Begins a rest.
     fn rest(&mut self, now: Instant, size: usize) {
         let counts = self.counts_processors(size).then(|| now + LONGEST);
-        (self.phase, self.next) = (RoundPhase::Rests, counts);
+        (self.phase, self.next, self.count) = (RoundPhase::Rests, counts, None);
     }
 
-    /// The time of the timer that ends the phase. A rest has none: an idle machine does nothing.
+    /// The time at which the phase ends, or the processors are to be counted.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.count.or(self.next)
+    }
+
+    /// The time of the timer for that. A rest has none: an idle machine does nothing.
     pub(crate) fn timer(&self) -> Option<Instant> {
-        self.next.filter(|_| self.phase != RoundPhase::Rests)
+        self.due().filter(|_| self.phase != RoundPhase::Rests)
+    }
+
+    /// Returns `true` if what is due is to count the processors.
+    pub(crate) fn is_to_count(&self) -> bool {
+        self.phase == RoundPhase::Rests || self.count.is_some()
     }
 
     /// Returns `true` if the number of processes in use follows the number of processors.
@@ -271,16 +297,22 @@ impl BalancingRounds {
         ProcessorCount::Changed
     }
 
-    /// Goes on resting, because the number of processors is the same.
-    pub(crate) fn rest_on(&mut self, now: Instant, size: usize) {
-        if self.phase == RoundPhase::Rests {
-            self.rest(now, size);
+    /// Goes on with the phase, because the number of processors is the same.
+    pub(crate) fn go_on(&mut self, now: Instant, size: usize) {
+        match self.phase {
+            RoundPhase::Rests => self.rest(now, size),
+            RoundPhase::Waits => {
+                let at = Some(now + COUNTS).filter(|_| self.counts_processors(size));
+                self.count = at.filter(|at| self.next.is_some_and(|next| *at < next));
+            }
+            RoundPhase::Measures | RoundPhase::Moves => {}
         }
     }
 
     /// Begins to measure. Returns the number of the round.
     pub(crate) fn measure(&mut self, now: Instant, size: usize) -> u64 {
-        self.begin_measuring();
+        let since = self.asked.replace(now).map(|asked| now.saturating_duration_since(asked));
+        self.begin_measuring(since.unwrap_or(PERIOD));
         self.missing = (0..size).filter(|rank| !self.ended.contains(rank)).collect();
         self.begin(RoundPhase::Measures, now, ANSWERS);
         self.round += 1;
@@ -332,7 +364,7 @@ impl BalancingRounds {
     pub(crate) fn begin_moves(&mut self, plan: Vec<PlannedMove>, spread: Option<Spread>) {
         (self.queue, self.moved) = (plan.into(), 0);
         (self.spread, self.is_partial) = (spread, false);
-        (self.phase, self.next) = (RoundPhase::Moves, None);
+        (self.phase, self.next, self.count) = (RoundPhase::Moves, None, None);
     }
 
     /// Returns `true` if each move of the round has a result.
@@ -356,7 +388,10 @@ impl BalancingRounds {
         let time = self.time_to_next(left);
         self.period = time.unwrap_or(PERIOD);
         match time {
-            Some(time) => self.begin(RoundPhase::Waits, now, time),
+            Some(time) => {
+                self.begin(RoundPhase::Waits, now, time);
+                self.go_on(now, size);
+            }
             None => self.rest(now, size),
         }
         RoundEnd::Answered
@@ -368,7 +403,7 @@ impl BalancingRounds {
             self.tries = 0;
         }
         match self.plan.balancer {
-            Some(_) if self.is_busy && self.moved > 0 => Some(PERIOD),
+            Some(_) if self.is_busy && (self.moved > 0 || self.is_changing) => Some(PERIOD),
             Some(_) if self.is_busy => Some((2 * self.period).min(LONGEST)),
             _ if left != LeftTasks::None && self.tries < RETRIES => {
                 self.tries += 1;
@@ -386,19 +421,28 @@ impl BalancingRounds {
         self.traffic.entry(to).or_default().0 += 1;
     }
 
-    /// Forgets half of what is known of the loads. What is measured now becomes the other half.
+    /// Forgets what is known of the loads by half in each period, of which `since` has passed. What
+    /// is measured now becomes the rest.
     ///
     /// Also forgets a quarter of what was unusual in the pauses. Only a move measures a pause. So
     /// a pause that was long because other programs had the processors would otherwise forbid the
     /// moves that could show a shorter one.
-    fn begin_measuring(&mut self) {
+    fn begin_measuring(&mut self, since: Duration) {
         for moves in self.moves.values_mut() {
             moves.expected = moves.expected.saturating_mul(3).saturating_add(PAUSE) / 4;
         }
+        self.weight = (-since.as_secs_f64() / PERIOD.as_secs_f64()).exp2();
+        self.is_changing = false;
         for known in self.loads.values_mut() {
-            known.is_fresh = known.settles == SETTLES;
+            // It has moved since the last round, so that no process may have measured it since.
+            let is_fresh = known.settles == SETTLES;
             known.settles = known.settles.saturating_sub(1);
-            known.load = if known.is_fresh { known.load } else { known.load / 2 };
+            known.before = known.load;
+            if is_fresh {
+                self.is_changing = true;
+            } else {
+                known.load = (known.load as f64 * self.weight) as u64;
+            }
         }
         self.loads.retain(|_, known| known.load >= LITTLE || known.settles > 0);
         self.bytes.clear();
@@ -408,20 +452,22 @@ impl BalancingRounds {
     /// Takes in what a process has measured of its tasks.
     fn measured(&mut self, loads: MeasuredLoads, is_there: impl Fn(Tid) -> bool) {
         self.is_busy |= !loads.tasks.is_empty();
+        let mut difference = 0;
         for task in loads.tasks.into_iter().filter(|task| is_there(task.tid)) {
             let (load, is_pinned) = (task.load.min(WHOLE), task.is_pinned);
-            match self.loads.get_mut(&task.tid) {
-                None => {
-                    let known = KnownLoad { load, is_pinned, ..KnownLoad::default() };
-                    self.loads.insert(task.tid, known);
-                }
-                Some(known) if known.is_fresh => {}
-                Some(known) => {
-                    known.load = known.load.saturating_add(load / 2).min(WHOLE);
-                    known.is_pinned = is_pinned;
-                }
-            }
+            let known = self.loads.entry(task.tid).or_insert(KnownLoad {
+                load,
+                before: load,
+                is_pinned,
+                ..KnownLoad::default()
+            });
+            let is_other = self.weight <= 0.5 && load.abs_diff(known.before) > OTHER;
+            let weight = if is_other { 0.0 } else { self.weight };
+            let mean = known.before as f64 * weight + load as f64 * (1.0 - weight);
+            (known.load, known.is_pinned) = ((mean as u64).min(WHOLE), is_pinned);
+            difference += known.load.cast_signed() - load.cast_signed();
         }
+        self.is_changing |= difference.unsigned_abs() > LEAST;
         for (pair, bytes) in loads.bytes {
             let sum = self.bytes.entry(pair).or_default();
             *sum = sum.saturating_add(bytes);

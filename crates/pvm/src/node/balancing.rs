@@ -8,20 +8,21 @@
 //! Measures  the processes report loads                  until all have, or for a second
 //! Moves     a few planned moves at a time are asked for until each has a result
 //! ```
-//! The period is a quarter of a second after moves, and twice the last one when nothing was to be
-//! gained. In a machine that does not balance there are rounds only when processes are evacuated or
-//! added, and nothing is measured.
+//! The period is a quarter of a second after moves and while loads change, and otherwise twice the
+//! last one. In a machine that does not balance there are rounds only when processes are evacuated
+//! or added, and nothing is measured.
 //!
 //! # Processes in use
 //! A machine has a fixed number of processes. In use are the first `number` of those that are
 //! neither evacuated by a command nor ended. The others have no tasks, and wait. Tasks that are
 //! pinned stay in an evacuated process, and later rounds try them again.
 //!
-//! With a balancer, `number` follows the number of processors, which each round counts. A machine
-//! that rests has no rounds and sets no timer. Its first process counts when something else has
-//! woken it: a message, a task, or a command. If all of that stays in other processes, and no task
-//! there computes for long enough to be found by an interrupt, then the count is late. But then
-//! a processor more or less makes no difference.
+//! With a balancer, `number` follows the number of processors. A machine that computes counts them
+//! twenty times a second, which takes a few microseconds each. A change begins a round at once. A
+//! machine that rests has no rounds and sets no timer. Its first process counts when something else
+//! has woken it: a message, a task, or a command. If all of that stays in other processes, and no
+//! task there computes for long enough to be found by an interrupt, then the count is late. But
+//! then a processor more or less makes no difference.
 
 mod meter;
 mod processors;
@@ -81,7 +82,7 @@ impl Node {
     /// Begins or ends a round if it is time to. To be called at intervals.
     #[inline]
     pub(super) fn balance(&mut self) {
-        let next = self.balancing.as_ref().and_then(|balancing| balancing.next);
+        let next = self.balancing.as_ref().and_then(|balancing| balancing.due());
         // No task moves during a checkpoint.
         if self.defers() {
             return;
@@ -93,11 +94,14 @@ impl Node {
 
     #[cold]
     fn end_phase(&mut self) {
-        match self.balancing.as_ref().map(|balancing| balancing.phase) {
-            Some(RoundPhase::Rests) => self.count_processors(),
-            Some(RoundPhase::Waits) => self.begin_round(),
-            Some(RoundPhase::Measures) => self.decide(),
-            Some(RoundPhase::Moves) | None => {}
+        let Some(balancing) = self.balancing.as_ref() else { return };
+        match balancing.phase {
+            RoundPhase::Rests | RoundPhase::Waits if balancing.is_to_count() => {
+                self.count_processors();
+            }
+            RoundPhase::Waits => self.begin_round(),
+            RoundPhase::Measures => self.decide(),
+            RoundPhase::Rests | RoundPhase::Moves => {}
         }
     }
 
@@ -119,13 +123,16 @@ impl Node {
         }
     }
 
-    /// In a machine that rests: begins a round if the number of processors has changed.
+    /// Between two rounds: begins one if the number of processors has changed.
     fn count_processors(&mut self) {
         let size = self.size();
         let Some(balancing) = &mut self.balancing else { return };
         match balancing.counted(processors::processors(), size) {
             ProcessorCount::Changed => self.begin_round(),
-            ProcessorCount::Same => balancing.rest_on(Instant::now(), size),
+            ProcessorCount::Same => {
+                balancing.go_on(Instant::now(), size);
+                self.time_phase();
+            }
         }
     }
 

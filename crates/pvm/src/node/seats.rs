@@ -51,6 +51,7 @@ impl Node {
     /// Gives a task a seat.
     pub(super) fn sit(&mut self, task: Box<Task>) -> u32 {
         let seat = self.free_seat();
+        self.measure_from_now(&task);
         self.tasks[seat] = Some(task);
         self.live += 1;
         seat as u32

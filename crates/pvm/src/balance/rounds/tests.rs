@@ -22,7 +22,7 @@ fn loads_are_averaged_and_those_of_tasks_that_have_moved_are_kept() {
     let mut balancing = balancing(2);
     let (one, other) = (Tid::new(0, 1), Tid::new(0, 2));
     let measured = |balancing: &mut BalancingRounds, loads: &[(Tid, u64)]| {
-        balancing.begin_measuring();
+        balancing.begin_measuring(PERIOD);
         let task =
             |(tid, load): &(Tid, u64)| MeasuredTask { tid: *tid, load: *load, is_pinned: false };
         let (tasks, bytes) = (loads.iter().map(task).collect(), Vec::new());
@@ -31,14 +31,63 @@ fn loads_are_averaged_and_those_of_tasks_that_have_moved_are_kept() {
         balancing.loads.get(&one).map(|known| known.load)
     };
     assert_eq!(measured(&mut balancing, &[(one, u64::MAX), (other, 7)]), Some(WHOLE));
-    assert_eq!(measured(&mut balancing, &[(one, WHOLE / 2)]), Some(WHOLE * 3 / 4));
+    assert_eq!(measured(&mut balancing, &[(one, WHOLE * 3 / 4)]), Some(WHOLE * 7 / 8));
     assert_eq!(balancing.loads.len(), 1);
     balancing.loads.get_mut(&one).unwrap().settles = SETTLES;
-    assert_eq!(measured(&mut balancing, &[]), Some(WHOLE * 3 / 4));
-    assert_eq!(measured(&mut balancing, &[]), Some(WHOLE * 3 / 8));
+    assert_eq!(measured(&mut balancing, &[]), Some(WHOLE * 7 / 8));
+    assert_eq!(measured(&mut balancing, &[]), Some(WHOLE * 7 / 16));
+    // A load that is another one altogether counts at once.
+    assert_eq!(measured(&mut balancing, &[(one, WHOLE)]), Some(WHOLE));
+    assert_eq!(measured(&mut balancing, &[(one, WHOLE / 8)]), Some(WHOLE / 8));
     // In the end an idle task is forgotten.
     let left = (0..20).filter_map(|_| measured(&mut balancing, &[])).count();
     assert!(left < 12 && balancing.loads.is_empty());
+}
+
+#[test]
+fn a_load_that_was_measured_for_longer_counts_for_more() {
+    let (mut balancing, mut now) = (balancing(2), Instant::now());
+    let tid = Tid::new(1, 1);
+    let mut measured = |load, after| {
+        now += after;
+        let round = balancing.measure(now, 2);
+        balancing.report(1, round, loads(load), now, |_| true);
+        (balancing.loads[&tid].load, balancing.is_changing)
+    };
+    assert_eq!(measured(WHOLE / 2, PERIOD), (WHOLE / 2, false));
+    // The loads in the process are not those of its last report, until they are nearly so.
+    assert_eq!(measured(WHOLE / 4, PERIOD), (WHOLE * 3 / 8, true));
+    assert_eq!(measured(WHOLE / 4, 2 * PERIOD), (WHOLE * 9 / 32, true));
+    assert_eq!(measured(WHOLE / 4, PERIOD), (WHOLE * 17 / 64, false));
+    // In a short time only chance can make such a difference.
+    let (short, _) = measured(WHOLE, PERIOD / 50);
+    assert!((WHOLE * 17 / 64..WHOLE * 19 / 64).contains(&short), "{short}");
+    assert_eq!(measured(WHOLE, PERIOD), (WHOLE, false));
+}
+
+#[test]
+fn the_next_round_comes_soon_after_moves_and_while_loads_change() {
+    let (mut balancing, mut now) = (balancing(2), Instant::now());
+    let mut next = |load, is_moved: bool| {
+        let round = balancing.measure(now, 2);
+        balancing.report(1, round, loads(load), now, |_| true);
+        balancing.begin_moves(Vec::new(), None);
+        if let Some(known) = balancing.loads.get_mut(&Tid::new(1, 1)).filter(|_| is_moved) {
+            (known.settles, balancing.moved) = (SETTLES, 1);
+        }
+        balancing.end_round(LeftTasks::None, now, 2);
+        let time = balancing.next.unwrap() - now;
+        now += time;
+        time
+    };
+    assert_eq!([next(WHOLE / 2, false), next(WHOLE / 2, false)], [2 * PERIOD, 4 * PERIOD]);
+    // After a move, and when what has moved was not measured for long.
+    assert_eq!([next(WHOLE / 2, true), next(WHOLE / 2, false)], [PERIOD; 2]);
+    assert_eq!(next(WHOLE / 2, false), 2 * PERIOD);
+    // Until what is known is nearly what was measured last.
+    let changing = [next(WHOLE * 3 / 10, false), next(WHOLE / 2, false), next(WHOLE / 2, false)];
+    assert_eq!(changing, [PERIOD; 3]);
+    assert_eq!(next(WHOLE / 2, false), 2 * PERIOD);
 }
 
 fn loads(load: u64) -> MeasuredLoads {
@@ -100,7 +149,7 @@ fn a_resting_machine_counts_processors_but_sets_no_timer() {
     let counts = balancing.next.unwrap();
     assert_eq!(balancing.counted(Some(1), 3), ProcessorCount::Same);
     assert_eq!(balancing.counted(None, 3), ProcessorCount::Same);
-    balancing.rest_on(counts, 3);
+    balancing.go_on(counts, 3);
     assert!(balancing.next > Some(counts) && balancing.timer().is_none());
     for (count, number) in [(2, 2), (9, 3), (0, 1)] {
         assert_eq!(balancing.counted(Some(count), 3), ProcessorCount::Changed);
@@ -109,6 +158,38 @@ fn a_resting_machine_counts_processors_but_sets_no_timer() {
     // Without a range of processes there is nothing to count for.
     end(&mut balancing, LeftTasks::None, now, 1);
     assert_eq!(balancing.next, None);
+}
+
+#[test]
+fn a_machine_that_computes_counts_processors_between_its_rounds() {
+    let (mut balancing, mut now) = (balancing(1), Instant::now());
+    let mut counts = Vec::new();
+    for _ in 0..6 {
+        assert!(!balancing.is_to_count() || balancing.phase == RoundPhase::Rests);
+        balancing.measure(now, 2);
+        balancing.woken(now);
+        end(&mut balancing, LeftTasks::None, now, 2);
+        let (next, mut count) = (balancing.next.unwrap(), 0);
+        while balancing.is_to_count() {
+            let due = balancing.timer().unwrap();
+            assert!(now < due && due < next && due <= now + COUNTS);
+            now = due;
+            balancing.go_on(now, 2);
+            count += 1;
+        }
+        assert_eq!(balancing.timer(), Some(next));
+        // A count that comes late is not followed by another one before the round.
+        now = next;
+        balancing.go_on(now, 2);
+        assert!(!balancing.is_to_count());
+        counts.push(count);
+    }
+    assert!(counts.is_sorted() && counts[0] > 1, "{counts:?}");
+    // Without a range of processes there is nothing to count for.
+    balancing.measure(now, 1);
+    balancing.woken(now);
+    end(&mut balancing, LeftTasks::None, now, 1);
+    assert_eq!((balancing.phase, balancing.is_to_count()), (RoundPhase::Waits, false));
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //! measures nothing.
 
 use super::super::Node;
-use crate::balance::meter::{load, waited};
+use crate::balance::meter::{MeterStart, SHORTEST, load, waited};
 use crate::balance::{MeasuredLoads, MeasuredTask, WHOLE};
 use crate::remote::ControlMessage;
 use crate::task::{Task, TaskState};
@@ -33,13 +33,22 @@ impl Node {
         let before = std::mem::take(&mut self.meter.before);
         let (mut loads, mut after) = (MeasuredLoads::default(), HashMap::new());
         for task in self.tasks.iter().flatten() {
-            let (time, runs) = (task.ulp.processor_time(), task.runs);
-            after.insert(task.tid, (time, runs));
-            let Some((time_before, runs_before)) = before.get(&task.tid) else { continue };
-            let starves = task.state == TaskState::Runs && runs == *runs_before;
+            let MeterStart { time, runs, .. } = MeterStart::of(task, now);
+            let Some(begun) = before.get(&task.tid) else {
+                after.insert(task.tid, MeterStart::of(task, now));
+                continue;
+            };
+            // A new task is measured until the next report.
+            let own = now.saturating_duration_since(begun.since);
+            if period.is_some_and(|period| own < SHORTEST.min(period)) {
+                after.insert(task.tid, *begun);
+                continue;
+            }
+            after.insert(task.tid, MeterStart::of(task, now));
+            let starves = task.state == TaskState::Runs && runs == begun.runs;
             let load = match period {
-                Some(_) if starves && time == *time_before => WHOLE,
-                Some(period) => load(time.saturating_sub(*time_before), period),
+                Some(_) if starves && time == begun.time => WHOLE,
+                Some(period) => load(time.saturating_sub(begun.time), period.min(own)),
                 None => 0,
             };
             if load > 0 {
@@ -54,6 +63,13 @@ impl Node {
         self.tell_first(ControlMessage::Measured { round, loads });
     }
 
+    /// Begins to measure a new task, if this process measures.
+    pub(in crate::node) fn measure_from_now(&mut self, task: &Task) {
+        if self.meter.since.is_some() && !self.meter.rests {
+            self.meter.before.insert(task.tid, MeterStart::of(task, Instant::now()));
+        }
+    }
+
     /// Reports that a task computes, if this process was at rest.
     #[inline]
     pub(in crate::node) fn wake_balancer(&mut self) {
@@ -64,9 +80,10 @@ impl Node {
 
     #[cold]
     fn begin_period(&mut self) {
-        let time = |task: &Task| (task.tid, (task.ulp.processor_time(), task.runs));
-        self.meter.before = self.tasks.iter().flatten().map(|task| time(task)).collect();
-        (self.meter.since, self.meter.rests) = (Some((Instant::now(), waited())), false);
+        let now = Instant::now();
+        let begun = |task: &Task| (task.tid, MeterStart::of(task, now));
+        self.meter.before = self.tasks.iter().flatten().map(|task| begun(task)).collect();
+        (self.meter.since, self.meter.rests) = (Some((now, waited())), false);
         self.tell_first(ControlMessage::Wakes);
     }
 }
