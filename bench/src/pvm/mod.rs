@@ -178,12 +178,20 @@ fn record(Series { of: (contender, case), turns, .. }: &Measured) -> Record {
         all.map(|all| tenths(median(&all)))
     };
     let of_case = label.latency(&times);
+    let alone_ns = match case {
+        // The part that is lost is a turn's own: another turn may run on faster processors.
+        Case::ProcessorAway => {
+            let part = over(|found| Some(1e3 * found.alone_ns? / found.times.mean_ns));
+            part.map(|part| tenths(part / 1e3 * of_case.mean_ns))
+        }
+        _ => over(|found| found.alone_ns),
+    };
     Record {
         // Idle tasks complete no operations.
         per_s: if matches!(case, Case::Idle(_)) { 0.0 } else { of_case.per_s },
         bare_ns: over(|found| found.bare_ns),
         memcpy_ns: over(|found| found.memcpy_ns),
-        alone_ns: over(|found| found.alone_ns),
+        alone_ns,
         pause_ns: over(|found| found.pause_ns),
         bytes_each: over(|found| found.bytes_each).map(f64::round),
         ..of_case
@@ -243,6 +251,20 @@ mod tests {
              \"line_ns\":90.0,\"bare_ns\":3.0,\"memcpy_ns\":1.0}"
         );
         assert_eq!(record(&series(OURS[2], Case::Idle(24), &[(0.0, 90.0)])).per_s, 0.0);
+    }
+
+    #[test]
+    fn what_a_processor_away_costs_is_a_part_of_its_own_turn() {
+        let mut one = series(OURS[3], Case::ProcessorAway, &[(100.0, 9.0); 3]);
+        for (turn, (mean_ns, alone_ns)) in
+            one.turns.iter_mut().zip([(100.0, 90.0), (200.0, 190.0), (400.0, 392.0)])
+        {
+            turn.found.times.mean_ns = mean_ns;
+            turn.found.alone_ns = Some(alone_ns);
+        }
+        let record = record(&one);
+        let part = record.alone_ns.unwrap() / record.mean_ns;
+        assert!((part - 0.95).abs() < 1e-3, "{part}");
     }
 
     #[test]

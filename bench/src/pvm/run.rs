@@ -31,8 +31,9 @@ const END: Duration = Duration::from_secs(20);
 const BALANCING: u32 = 20;
 const PAPER: u32 = 8;
 const PHASE: u32 = 7;
-/// The processes of 16 tasks: both with half of the first eight tasks, and each with one half.
-const EVEN: &str = "0 0 0 0 1 1 1 1 0 0 0 0 1 1 1 1";
+/// The processes of 16 tasks, of which the first eight cost four times as much: half of the work in
+/// each with one border between them, and half of the tasks in each.
+const EVEN: &str = "0 0 0 0 0 1 1 1 1 1 1 1 1 1 1 1";
 const HALVES: &str = "0 0 0 0 0 0 0 0 1 1 1 1 1 1 1 1";
 /// Time until waiting tasks are idle.
 const SETTLING: Duration = Duration::from_millis(300);
@@ -221,13 +222,12 @@ impl Turns<'_> {
         case: Case,
         run: &Run<'_>,
     ) -> Result<Found, ChildError> {
-        let asks = self.asks(contender, run);
         let away = Away {
             name: case.name(),
             phase: PHASE * self.time,
             go: saved::go(run.dir),
             interrupted: run.interrupted,
-            asks: &asks,
+            cpus: cpus_of(contender, run),
         };
         away.measure(running)
     }
@@ -346,9 +346,12 @@ impl Turns<'_> {
             }
             How::Upcall2 { interleave } => {
                 let mut command = on(self.upcall);
-                command.args(["pvm", "run", "--procs", "2", "--place"]);
+                let is_away = case == Case::ProcessorAway;
+                let processes = if is_away { "1-2" } else { "2" };
+                command.args(["pvm", "run", "--procs", processes, "--place"]);
                 command.arg(placed(case, interleave, run.dir)?);
-                command.args((case == Case::Balance("on")).then_some("--balance=refine"));
+                let is_balanced = is_away || case == Case::Balance("on");
+                command.args(is_balanced.then_some("--balance=refine"));
                 // The largest task does not fit into the memory of others.
                 command.args((case == Case::Move("1g")).then_some("--memory=2G"));
                 command.arg(self.programs.program(contender.how)).args(words);

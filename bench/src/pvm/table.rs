@@ -463,7 +463,10 @@ mod tests {
         );
         for (what, found) in [
             (laplace, ["0.99", "≤", "2", "met"]),
-            ("uneven Laplace with balancing, percent of the ideal", ["96.00", "≥", "95", "met"]),
+            (
+                "uneven Laplace with balancing, percent of the best by hand",
+                ["96.00", "≥", "95", "met"],
+            ),
             (
                 "a processor away and back, percent lost besides its time",
                 ["5.00", "≤", "3", "missed"],
