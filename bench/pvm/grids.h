@@ -151,12 +151,13 @@ static void solve_piece(struct equation of, struct piece *piece, int me) {
     int round, s, last = piece->columns;
     for (round = 0; round < of.rounds; round++) {
         for (s = 0; s < EVERY; s++) sweep_piece(piece);
-        if (me > 0) put_floats(me - 1, column(piece, piece->now, 1), of.rows);
-        if (me + 1 < of.blocks) put_floats(me + 1, column(piece, piece->now, last), of.rows);
+        if (me > 0) offer_floats(me - 1, column(piece, piece->now, 1), of.rows);
+        if (me + 1 < of.blocks) offer_floats(me + 1, column(piece, piece->now, last), of.rows);
         if (me > 0) take_floats(me - 1, column(piece, piece->now, 0), of.rows);
         if (me + 1 < of.blocks) {
             take_floats(me + 1, column(piece, piece->now, last + 1), of.rows);
         }
+        offered();
     }
 }
 

@@ -3,6 +3,7 @@
 //
 //     put_ints(place, from, count)   put_floats(…)   put_bytes(…)     packed and sent
 //     take_ints(place, to, count)    take_floats(…)  take_bytes(…)    received and unpacked
+//     offer_floats(…)                offered()        sent until then, without waiting before
 //
 // Each mode first runs untimed for a while. For messages and rings, a sample is a batch of
 // operations that takes at least BATCH_NS, timed by two readings of the clock, and the figures are
@@ -22,6 +23,8 @@ static double measured_seconds = 1.0;
 static void put_ints(int place, int *from, int count);
 static void put_floats(int place, float *from, int count);
 static void put_bytes(int place, char *from, int count);
+static void offer_floats(int place, float *from, int count);
+static void offered(void);
 static void take_ints(int place, int *to, int count);
 static void take_floats(int place, float *to, int count);
 static void take_bytes(int place, char *to, int count);
@@ -258,10 +261,11 @@ static void ring(int me, int tasks) {
 // Laplace -----------------------------------------------------------------------------------------
 
 static void exchange(struct block *block, int me, int tasks) {
-    if (me > 0) put_floats(me - 1, block->now[1], N);
-    if (me + 1 < tasks) put_floats(me + 1, block->now[block->columns], N);
+    if (me > 0) offer_floats(me - 1, block->now[1], N);
+    if (me + 1 < tasks) offer_floats(me + 1, block->now[block->columns], N);
     if (me > 0) take_floats(me - 1, block->now[0], N);
     if (me + 1 < tasks) take_floats(me + 1, block->now[block->columns + 1], N);
+    offered();
 }
 
 static void solve(struct block *block, int me, int tasks) {

@@ -27,6 +27,20 @@ static void put_ints(int place, int *from, int count) { put(place, from, count, 
 
 static void put_floats(int place, float *from, int count) { put(place, from, count, MPI_FLOAT); }
 
+static MPI_Request offers[2];
+static int offers_open;
+
+// A message that is longer than MPI keeps is sent only when the receiver takes it. So two tasks
+// that both send first would wait for each other.
+static void offer_floats(int place, float *from, int count) {
+    MPI_Isend(from, count, MPI_FLOAT, place, DATA, MPI_COMM_WORLD, &offers[offers_open++]);
+}
+
+static void offered(void) {
+    MPI_Waitall(offers_open, offers, MPI_STATUSES_IGNORE);
+    offers_open = 0;
+}
+
 static void put_bytes(int place, char *from, int count) { put(place, from, count, MPI_BYTE); }
 
 static void take_ints(int place, int *to, int count) { take(place, to, count, MPI_INT); }
