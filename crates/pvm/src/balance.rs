@@ -23,6 +23,7 @@
 //!
 //! A load is the part of a processor that a task needs, in millionths ([`WHOLE`] is one processor).
 
+mod chance;
 mod greedy;
 pub(crate) mod meter;
 mod refine;

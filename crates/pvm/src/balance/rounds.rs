@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::chance::{MeasuredLoad, without_chance};
 use super::{BalancePlan, LoadView, MeasuredLoads, PlannedMove, ProcessUse, TaskFreedom, TaskLoad};
 use super::{LEAST, WHOLE};
 use crate::door::Visitor;
@@ -53,6 +54,8 @@ pub(crate) struct KnownLoad {
     pub(crate) load: u64,
     /// The same before the last measurement.
     before: u64,
+    /// See [`MeasuredLoad::doubt`].
+    doubt: f64,
     pub(crate) is_pinned: bool,
     /// Number of rounds for which the task is left alone.
     pub(crate) settles: u32,
@@ -105,6 +108,8 @@ pub(crate) struct BalancingRounds {
     /// The time of the last question for loads, and the weight of the loads before that.
     asked: Option<Instant>,
     weight: f64,
+    /// The reciprocal of the time since the question before that, in seconds.
+    doubt: f64,
     pub(crate) queue: VecDeque<PlannedMove>,
     pub(crate) open: HashSet<Tid>,
     /// Number of tasks that have moved in this round.
@@ -192,6 +197,7 @@ impl BalancingRounds {
             is_changing: false,
             asked: None,
             weight: 0.5,
+            doubt: 0.0,
             queue: VecDeque::new(),
             open: HashSet::new(),
             moved: 0,
@@ -234,10 +240,11 @@ impl BalancingRounds {
                 _ => TaskFreedom::Free,
             };
             let cost = self.cost(tid, mean);
-            TaskLoad { tid, rank: entry.rank, load: known.load, freedom, cost }
+            let task = TaskLoad { tid, rank: entry.rank, load: known.load, freedom, cost };
+            MeasuredLoad { task, doubt: known.doubt }
         };
         let tasks = tasks.filter(|(_, entry)| !self.ended.contains(&entry.rank));
-        let (tasks, bytes) = (tasks.map(task).collect(), self.bytes.clone());
+        let (tasks, bytes) = (without_chance(tasks.map(task).collect()), self.bytes.clone());
         LoadView { processes, tasks, bytes, period: self.period }
     }
 
@@ -432,6 +439,7 @@ impl BalancingRounds {
             moves.expected = moves.expected.saturating_mul(3).saturating_add(PAUSE) / 4;
         }
         self.weight = (-since.as_secs_f64() / PERIOD.as_secs_f64()).exp2();
+        self.doubt = 1.0 / since.as_secs_f64().max(1e-3);
         self.is_changing = false;
         for known in self.loads.values_mut() {
             // It has moved since the last round, so that no process may have measured it since.
@@ -455,16 +463,14 @@ impl BalancingRounds {
         let mut difference = 0;
         for task in loads.tasks.into_iter().filter(|task| is_there(task.tid)) {
             let (load, is_pinned) = (task.load.min(WHOLE), task.is_pinned);
-            let known = self.loads.entry(task.tid).or_insert(KnownLoad {
-                load,
-                before: load,
-                is_pinned,
-                ..KnownLoad::default()
-            });
+            let is_new = !self.loads.contains_key(&task.tid);
+            let known = self.loads.entry(task.tid).or_default();
             let is_other = self.weight <= 0.5 && load.abs_diff(known.before) > OTHER;
-            let weight = if is_other { 0.0 } else { self.weight };
+            let weight = if is_new || is_other { 0.0 } else { self.weight };
             let mean = known.before as f64 * weight + load as f64 * (1.0 - weight);
             (known.load, known.is_pinned) = ((mean as u64).min(WHOLE), is_pinned);
+            // The variance of a weighted mean.
+            known.doubt = known.doubt * weight.powi(2) + self.doubt * (1.0 - weight).powi(2);
             difference += known.load.cast_signed() - load.cast_signed();
         }
         self.is_changing |= difference.unsigned_abs() > LEAST;
