@@ -350,8 +350,9 @@ impl Turns<'_> {
                 let processes = if is_away { "1-2" } else { "2" };
                 command.args(["pvm", "run", "--procs", processes, "--place"]);
                 command.arg(placed(case, interleave, run.dir)?);
-                let is_balanced = is_away || case == Case::Balance("on");
-                command.args(is_balanced.then_some("--balance=refine"));
+                // Neighbours exchange columns, so borders between the processes cost something.
+                command.args((case == Case::Balance("on")).then_some("--balance=comm"));
+                command.args(is_away.then_some("--balance=refine"));
                 // The largest task does not fit into the memory of others.
                 command.args((case == Case::Move("1g")).then_some("--memory=2G"));
                 command.arg(self.programs.program(contender.how)).args(words);
