@@ -211,7 +211,8 @@ impl Transit {
             || self.sent_early.values().any(is_writing)
     }
 
-    /// Kills or stops this process if this is the step of a checkpoint at which a test wants that.
+    /// Kills or stops this process if this is a step, of a checkpoint or before a task's stop, at
+    /// which a test wants that.
     #[inline]
     pub(crate) fn before_step(&mut self, step: &dyn std::fmt::Debug) {
         self.trials.before_step(step);

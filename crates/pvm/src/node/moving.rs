@@ -128,9 +128,11 @@ impl Node {
                 self.moving.seats.extend(seat.map(|seat| (tid, seat)));
                 self.places.held(tid);
             }
-            TaskPlace::In(rank) => match self.moving.seats.remove(&tid).filter(|_| rank == own) {
-                Some(seat) => self.places.arrived(tid, seat),
-                None => self.places.moved(tid, rank),
+            TaskPlace::In(rank) => match self.moving.seats.remove(&tid) {
+                Some(seat) if rank == own => self.places.arrived(tid, seat),
+                // The move was aborted before the task was held. It has kept its seat.
+                None if rank == own && self.places.seat(tid.number()).is_some() => {}
+                _ => self.places.moved(tid, rank),
             },
             TaskPlace::Ended => {
                 self.moving.seats.remove(&tid);

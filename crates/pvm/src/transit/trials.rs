@@ -4,8 +4,8 @@
 //!   some process at these intervals.
 //! - `UPCALL_PVM_FAULT=RANK:LABEL:kill|stop[:COUNT]`: the process of this rank kills or stops
 //!   itself when it is to carry out an effect of this name, for the COUNT-th time (1 by default).
-//!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), of messages in `Tell`, and
-//!   of messages for a checkpoint ([`holding`](crate::holding)).
+//!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), of messages in `Tell`, of
+//!   `HasPages`, and of messages for a checkpoint ([`holding`](crate::holding)).
 //! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another
 //!   process's memory. `read`: they are read, as if none could write to it.
 
@@ -97,7 +97,7 @@ impl MoveTrials {
         }
     }
 
-    /// The same for a step of a checkpoint, whose label is the first word of what is shown.
+    /// The same for a step that is no effect, whose label is the first word of what is shown.
     #[inline]
     pub(crate) fn before_step(&mut self, step: &dyn std::fmt::Debug) {
         if let Some(fault) = &mut self.fault {

@@ -40,7 +40,8 @@ const OLD: [(&str, Commit); 7] = [
     ("Free", After),
     ("MarkedAfter", After),
 ];
-const NEW: [(&str, Commit); 8] = [
+const NEW: [(&str, Commit); 9] = [
+    ("HasPages", Before),
     ("MarkedBefore", Before),
     ("Prepare", Before),
     ("Fill", Before),
@@ -162,7 +163,7 @@ fn a_process_may_be_stopped_for_longer_than_a_move_may_take() {
     let folder = tempfile::tempdir().unwrap();
     let program = &compiled(folder.path(), "pairs");
     std::thread::scope(|scope| {
-        for (rank, label) in [(1, "Take"), (2, "Finish"), (2, "Run")] {
+        for (rank, label) in [(1, "Take"), (2, "HasPages"), (2, "Finish"), (2, "Run")] {
             scope.spawn(move || {
                 let (mut machine, tids) = pairs(program, (1, 2), &format!("{rank}:{label}:stop"));
                 let mut command = machine.command(&["move", &tids[0], "2"]);

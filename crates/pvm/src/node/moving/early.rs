@@ -269,7 +269,12 @@ impl Node {
         if result == PagesRead::Refused {
             self.moving.copies.remove(&tid);
         }
-        self.tell(from, ControlMessage::HasPages { tid, epoch, result });
+        self.tell_pages(from, ControlMessage::HasPages { tid, epoch, result });
+    }
+
+    fn tell_pages(&mut self, from: Rank, message: ControlMessage) {
+        self.moving.before_step(&message);
+        self.tell(from, message);
     }
 
     fn room_for(
@@ -326,7 +331,7 @@ impl Node {
             self.tell_first(ControlMessage::Move(MoveMessage::Copies { tid, epoch }));
         }
         if is_over {
-            self.tell(from, ControlMessage::HasPages { tid, epoch, result });
+            self.tell_pages(from, ControlMessage::HasPages { tid, epoch, result });
         }
     }
 
