@@ -5,6 +5,7 @@
 
 use upcall_shm::direct::{Arrived, Draft};
 use upcall_shm::mailbag::Mailbag;
+use upcall_shm::span::WritableSpan;
 
 /// Writes a payload into a message.
 #[derive(Debug)]
@@ -52,6 +53,11 @@ impl<'a, 'q> Writer<'a, 'q> {
 }
 
 impl Writer<'_, '_> {
+    /// The place of the whole payload, for a copy of the caller's own.
+    pub fn room(&self) -> WritableSpan<'_> {
+        self.draft.room()
+    }
+
     /// Writes a part of the payload, from byte `at` on.
     ///
     /// A payload in several pieces need not be joined first.

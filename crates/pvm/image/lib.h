@@ -106,6 +106,8 @@ struct upvm_library {
     int spare_count;
     /* The lowest buffer number that was never used, and the list of freed ones. */
     int fresh, unused;
+    /* Number of bytes that pvm_psend and pvm_precv have copied, for tests. */
+    uint64_t copied;
 
     struct upvm_spare spares[UPVM_SPARES] __attribute__((aligned(64)));
     struct upvm_buffer buffers[UPVM_CHUNK];
@@ -337,6 +339,12 @@ void upvm_put_bytes(struct upvm_question *question, const void *bytes, size_t co
 int upvm_get_buffer(struct upvm_question *question);
 /* Frees the question. Each question ends with this. */
 void upvm_over(struct upvm_question *question);
+
+/* Packs two numbers into a word of a question. */
+static inline long upvm_both(int low, int high)
+{
+    return (long)((uint32_t)low | (uint64_t)(uint32_t)high << 32);
+}
 
 /* Sends a buffer as it is. Returns PvmOk, or an error. */
 int upvm_send(struct upvm_buffer *buffer, int to, int tag, int context);

@@ -9,9 +9,9 @@
  * - A message goes to the first posted receive that it fits, and a receive takes the first
  *   unexpected message that fits. So messages of one sender cannot overtake each other, unless a
  *   hook ranks them (pvm_recvf).
- * - A receive that waits inside a function is not posted. It searches after each arrival: a receive
- *   in a handler, which runs while it waits, takes what it wants first. PVM posts only its
- *   handlers.
+ * - A receive that waits inside a function is not posted here. It searches after each arrival: a
+ *   receive in a handler, which runs while it waits, takes what it wants first. PVM posts only its
+ *   handlers here, and receives that wait without handlers at the host (src/node/posted.rs).
  * - A hook may remove any entries; the search then begins again.
  */
 #ifndef UPVM_MATCHING_H

@@ -290,26 +290,67 @@ int pvm_probe(int from, int tag)
     return number >= 0 ? number : upvm_done("pvm_probe", number);
 }
 
+/* What pvm_precv returns of a message. */
+struct received {
+    int source, tag;
+    size_t length;
+};
+
+/* Copies the message in a buffer, which is then freed. */
+static struct received emptied(int number, void *data, size_t room)
+{
+    struct upvm_buffer *buffer = upvm_buffer(number);
+    struct received got = {buffer->source, buffer->tag, buffer->length};
+    size_t bytes = got.length < room ? got.length : room;
+    if (bytes)
+        __builtin_memcpy(data, buffer->data, bytes);
+    upvm_hot.copied += bytes;
+    upvm_buffer_free(number);
+    return got;
+}
+
+/* Receives into the program's memory. While this waits, the host knows where that is, and copies
+ * there what comes. Returns PvmOk, or an error. */
+static int received_into(void *data, size_t room, struct upvm_key wanted, struct received *got)
+{
+    uint64_t *table = upvm_here();
+    int number;
+    upvm_self();
+    if (upvm_hot.waits || upvm_hot.looks) {
+        number = slowly(wanted, -1, 1);
+    } else {
+        long came = UPVM_ASK(table, UPVM_ASK_RECEIVE_INTO, upvm_both(wanted.source, wanted.tag),
+                             wanted.context, (long)data, room);
+        if (came == UPVM_IN_PLACE) {
+            uint64_t *reply = &table[UPVM_TABLE_REPLY];
+            *got = (struct received){reply[UPVM_REPLY_SOURCE], reply[UPVM_REPLY_SOURCE] >> 32,
+                                     reply[UPVM_REPLY_LENGTH]};
+            return PvmOk;
+        }
+        number = came == UPVM_INTERRUPTED ? slowly(wanted, -1, 1) : taken(0, came);
+    }
+    if (number < 0)
+        return number;
+    *got = emptied(number, data, room);
+    return PvmOk;
+}
+
 int pvm_precv(int from, int tag, void *data, int count, int type, int *source, int *its_tag,
               int *its_count)
 {
     size_t size = upvm_size(type);
     if (!is_sound(from, tag) || !size || count < 0 || (count && !data))
         return upvm_done("pvm_precv", PvmBadParam);
-    int number = upvm_receive(from, tag, upvm_context, -1);
-    if (number < 0)
-        return upvm_done("pvm_precv", number);
-    struct upvm_buffer *buffer = upvm_buffer(number);
-    size_t bytes = buffer->length < size * count ? buffer->length : size * count;
-    if (bytes)
-        __builtin_memcpy(data, buffer->data, bytes);
+    struct received got;
+    int code = received_into(data, size * count, (struct upvm_key){from, tag, upvm_context}, &got);
+    if (code < 0)
+        return upvm_done("pvm_precv", code);
     if (source)
-        *source = buffer->source;
+        *source = got.source;
     if (its_tag)
-        *its_tag = buffer->tag;
+        *its_tag = got.tag;
     if (its_count)
-        *its_count = upvm_length(buffer);
-    upvm_buffer_free(number);
+        *its_count = got.length < INT_MAX ? (int)got.length : INT_MAX;
     return PvmOk;
 }
 

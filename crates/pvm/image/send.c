@@ -1,5 +1,6 @@
 /* Sending: a letter tells the host which block goes to which task. Nothing is copied, and the
- * sender does not wait. */
+ * sender does not wait. pvm_psend first asks the host to copy the data from where they are; if the
+ * host does not, they are copied to a block here. */
 
 #include "lib.h"
 #include "doors.h"
@@ -111,6 +112,10 @@ int pvm_psend(int to, int tag, void *data, int count, int type)
     size_t size = upvm_size(type);
     if (!size || count < 0 || tag < 0 || !upvm_is_task(to) || (count && !data))
         return upvm_done("pvm_psend", PvmBadParam);
+    upvm_self();
+    if (upvm_ask_quietly(upvm_here(), UPVM_ASK_SEND_FROM, upvm_both(to, tag), upvm_context,
+                         (long)data, size * count) > 0)
+        return PvmOk;
     int number = upvm_buffer_new(PvmDataInPlace);
     if (number < 0)
         return upvm_done("pvm_psend", number);
@@ -119,6 +124,7 @@ int pvm_psend(int to, int tag, void *data, int count, int type)
     int sent = PvmNoMem;
     if (room) {
         memcpy(room, data, size * count);
+        upvm_hot.copied += size * count;
         sent = upvm_send(buffer, to, tag, upvm_context);
     }
     upvm_buffer_free(number);

@@ -17,6 +17,7 @@ mod control;
 mod elsewhere;
 mod moving;
 mod outside;
+mod posted;
 mod question;
 mod saving;
 mod seats;
@@ -411,7 +412,9 @@ impl Node {
             return;
         };
         match task.state {
-            TaskState::Receives(want, _) if want.fits(&message) => {
+            TaskState::Receives(want, _) | TaskState::ReceivesInto(want, _)
+                if want.fits(&message) =>
+            {
                 // Prefetches the receiver's lines: with many tasks, cache misses on them take much
                 // of a message's time.
                 if self.live > MANY {
@@ -515,7 +518,6 @@ impl Node {
 
 /// Gives a message to a task as the answer to its receive.
 fn give(task: &mut Task, message: TaskMessage) {
-    let halves = |low: i32, high: i32| u64::from(low as u32) | u64::from(high as u32) << 32;
     let mut words = [0; 8];
     if let Some(block) = message.block {
         (words[1], words[3]) = (block.address(), block.capacity() as u64);
@@ -526,6 +528,11 @@ fn give(task: &mut Task, message: TaskMessage) {
     words[5] = halves(message.context, message.encoding);
     words[6] = halves(message.wait, message.destination);
     task.ulp.answer_with(1, words);
+}
+
+/// A word of two numbers.
+fn halves(low: i32, high: i32) -> u64 {
+    u64::from(low as u32) | u64::from(high as u32) << 32
 }
 
 /// Describes what a task waits for.

@@ -21,6 +21,15 @@ pub const ASK_SHORT: u64 = 19;
 pub const ASK_FLUSH: u64 = 20;
 /// Adds a handle to a block. The answer is the new handle.
 pub const ASK_SHARE: u64 = 21;
+/// Receives a message into the task's memory, without a time limit: the source, and the tag above;
+/// the context; the address; and the length in bytes. The answer is that of `ASK_RECEIVE`, or
+/// `IN_PLACE`. Then the contents are in that memory as far as they fit, and the reply's words have
+/// no block.
+pub const ASK_RECEIVE_INTO: u64 = 22;
+pub const IN_PLACE: i64 = 2;
+/// Sends a message from the task's memory: the destination, and the tag above; the context; the
+/// address; and the length. The answer is 1, or 0 if the message must go in a block.
+pub const ASK_SEND_FROM: u64 = 23;
 
 // Offsets, in bytes, of the cache lines that the library needs first. They are relative to its
 // per-message data (`upvm_hot`), which lies behind the task's table.
@@ -104,6 +113,9 @@ pub const OP_MIGRATE: u64 = 24;
 pub const OP_PIN: u64 = 25;
 /// The rank of the process in which the calling task runs.
 pub const OP_PROCESS: u64 = 26;
+/// Number of bytes of messages that the host has copied in this process so far, modulo 2^31, for
+/// tests. Not implemented in builds without debug assertions.
+pub const OP_COPIED: u64 = 27;
 pub const OP_CONTEXT_NEW: u64 = 20;
 pub const OP_CONTEXT_FREE: u64 = 21;
 pub const OP_GROUP_JOIN: u64 = 32;

@@ -218,6 +218,7 @@ impl PackedState {
             TaskState::Runs => Self::Runs,
             TaskState::Polls(want) => Self::Polls(want),
             TaskState::Receives(want, until) => Self::Receives(want, left(until)),
+            TaskState::ReceivesInto(want, _) => Self::Receives(want, None),
             TaskState::Asks(op) => Self::Asks(op),
             TaskState::Sleeps(until) => Self::Sleeps(left(until)),
             TaskState::Awaits(descriptor, events, until) => {

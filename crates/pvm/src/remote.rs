@@ -42,7 +42,7 @@ use upcall_message::{
     Event, Group, GroupBuilder, Handlers, JoinError, Kind, Message as Arrived, Payload, Rank,
     SendError, Writer,
 };
-use upcall_ulp::Block;
+use upcall_ulp::{Block, UlpRange};
 
 /// A task to be started, as it is sent to the process in which it will run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -186,6 +186,8 @@ pub(crate) type Stamped = StampedMessage<RemoteArrival>;
 #[derive(Debug)]
 pub(crate) enum RemoteArrival {
     Message(TaskMessage),
+    /// A message whose contents are in its receiver's memory already.
+    Placed(TaskMessage),
     /// Boxed, so that moving a task's message does not move space for this one.
     Control(Box<ControlMessage>),
     /// Something of a task that moves.
@@ -198,9 +200,16 @@ struct Parcel {
     stamp: u64,
     /// Number of bytes that have gone before, in parts.
     gone: usize,
+    /// The contents, if they are not in a block.
+    data: Option<UlpRange>,
+    /// Whether the contents could not be read. Then the message has no receiver.
+    is_void: Cell<bool>,
 }
 
 const HEADER: usize = 4;
+
+/// A number that no task has.
+const NOBODY: i32 = 0;
 
 /// Numbers of the message kinds, in the order of their registration.
 const PARCEL: u16 = 0;
@@ -220,9 +229,14 @@ impl Payload for Parcel {
     }
 
     fn write(&self, writer: &mut Writer<'_, '_>) {
-        let Self { message, stamp, gone } = self;
+        let Self { message, stamp, gone, data, is_void } = self;
         let halves = |low: i32, high: i32| u64::from(low as u32) | u64::from(high as u32) << 32;
-        writer.word(halves(message.source, message.destination));
+        if let Some(data) = data {
+            let room = writer.room().within(HEADER * 8, data.len());
+            is_void.set(room.is_none_or(|room| data.copy_to_span(room).is_err()));
+        }
+        let destination = if is_void.get() { NOBODY } else { message.destination };
+        writer.word(halves(message.source, destination));
         writer.word(halves(message.tag, message.context));
         writer.word(halves(message.encoding, message.wait));
         writer.word(*stamp);
@@ -236,23 +250,39 @@ impl Payload for Parcel {
     }
 }
 
-fn read_parcel(arrived: &Arrived<'_, '_>, whole: Completion) -> Option<Stamped> {
+/// Reads a task's message. `place` is where its contents go in the receiver's memory, if that waits
+/// for them.
+fn read_parcel(
+    arrived: &Arrived<'_, '_>,
+    whole: Completion,
+    place: impl FnOnce(&TaskMessage) -> Option<UlpRange>,
+) -> Option<Stamped> {
     let halves = |at| arrived.word(at).map(|word| (word as i32, (word >> 32) as i32));
     let ((source, destination), (tag, context), (encoding, wait)) =
         (halves(0)?, halves(1)?, halves(2)?);
     let stamp = arrived.word(3)?;
     let length = arrived.size().checked_sub(HEADER * 8)?;
-    let (block, length) = match whole {
+    let from = arrived.from();
+    let mut message =
+        TaskMessage { source, destination, tag, context, encoding, wait, block: None, length };
+    if let Completion::Parcel = whole
+        && let Some(place) = place(&message)
+        && let Some(contents) = arrived.payload().part(HEADER * 8, length)
+        && place.copy_from_span(contents).is_ok()
+    {
+        return Some(Stamped { stamp, from, item: RemoteArrival::Placed(message) });
+    }
+    (message.block, message.length) = match whole {
         Completion::Parts(block, length) => (Some(block), length),
         Completion::Parcel if length > 0 => {
             (Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)), length)
         }
         Completion::Parcel | Completion::Lost => (None, 0),
     };
-    let length = if block.is_some() { length } else { 0 };
-    let message = TaskMessage { source, destination, tag, context, encoding, wait, block, length };
-    let item = RemoteArrival::Message(message);
-    Some(Stamped { stamp, from: arrived.from(), item })
+    if message.block.is_none() {
+        message.length = 0;
+    }
+    Some(Stamped { stamp, from, item: RemoteArrival::Message(message) })
 }
 
 fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
@@ -269,6 +299,21 @@ fn read_packed(from: Rank, bytes: &[u8]) -> Option<Stamped> {
     contents.extend_from_slice(rest);
     let item = RemoteArrival::Packed(Box::new((head, contents)));
     Some(Stamped { stamp: u64::from_ne_bytes(*stamp), from, item })
+}
+
+/// Whether ends of processes are to be detected, which costs more than to find no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HearEnds {
+    Yes,
+    No,
+}
+
+/// What was sent of a message from a task's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SentFrom {
+    All,
+    /// It must go in a block: it is too long, or a part of it cannot be read.
+    Nothing,
 }
 
 /// This process's membership in the group of its machine's processes.
@@ -362,7 +407,8 @@ impl MachineLink {
             Ok(gone) => gone,
             Err(error) => return Err((error, message)),
         };
-        let parcel = Parcel { message, stamp: stamp.unwrap_or_else(|| self.stamp()), gone };
+        let stamp = stamp.unwrap_or_else(|| self.stamp());
+        let parcel = Parcel { message, stamp, gone, data: None, is_void: Cell::new(false) };
         match self.group.send_within(to, self.parcel, &parcel, PATIENCE) {
             Ok(()) => {
                 count(&self.counts[to].sent);
@@ -373,6 +419,24 @@ impl MachineLink {
                 Err((error, parcel.message))
             }
         }
+    }
+
+    /// Sends a message without a block from its sender's memory, in the same way.
+    pub(crate) fn send_from(
+        &self,
+        to: Rank,
+        message: &TaskMessage,
+        data: UlpRange,
+    ) -> Result<SentFrom, SendError> {
+        if data.len() > PART {
+            return Ok(SentFrom::Nothing);
+        }
+        let (message, data) = (message.clone(), Some(data));
+        let stamp = self.stamp();
+        let parcel = Parcel { message, stamp, gone: 0, data, is_void: Cell::new(false) };
+        self.group.send_within(to, self.parcel, &parcel, PATIENCE)?;
+        count(&self.counts[to].sent);
+        Ok(if parcel.is_void.get() { SentFrom::Nothing } else { SentFrom::All })
     }
 
     /// Sends all but the last bytes of a long message. Returns the number of bytes that have gone.
@@ -445,14 +509,27 @@ impl MachineLink {
     /// The next message that has arrived.
     #[inline]
     pub(crate) fn next(&self) -> Option<Stamped> {
-        if self.group.available() { self.take() } else { None }
+        self.next_or_end(HearEnds::No, nowhere)
     }
 
-    /// The next message that has arrived. Also detects processes that have ended.
-    pub(crate) fn take(&self) -> Option<Stamped> {
+    /// The next message that has arrived, as [`take`](Self::take) takes it. Detects processes that
+    /// have ended only if `ends` says so.
+    #[inline]
+    pub(crate) fn next_or_end(
+        &self,
+        ends: HearEnds,
+        place: impl Fn(&TaskMessage) -> Option<UlpRange>,
+    ) -> Option<Stamped> {
+        if ends == HearEnds::Yes || self.group.may_have() { self.take(place) } else { None }
+    }
+
+    /// The next message that has arrived. Also detects processes that have ended. For a task's
+    /// message, `place` is where its contents go in the receiver's memory, if that waits for them.
+    #[inline]
+    fn take(&self, place: impl Fn(&TaskMessage) -> Option<UlpRange>) -> Option<Stamped> {
         loop {
             // A malformed message is dropped: its sender does not follow the protocol.
-            if let Some(stamped) = self.group.receive(|arrived| self.read(arrived)).ok()? {
+            if let Some(stamped) = self.group.receive(|arrived| self.read(arrived, &place)).ok()? {
                 self.note(&stamped);
                 return Some(stamped);
             }
@@ -468,9 +545,14 @@ impl MachineLink {
         self.stamp.set(self.stamp.get().max(stamped.stamp));
     }
 
-    fn read(&self, arrived: &Arrived<'_, '_>) -> Option<Stamped> {
+    #[inline]
+    fn read(
+        &self,
+        arrived: &Arrived<'_, '_>,
+        place: impl FnOnce(&TaskMessage) -> Option<UlpRange>,
+    ) -> Option<Stamped> {
         match arrived.kind() {
-            PARCEL => read_parcel(arrived, self.parts.complete(arrived, HEADER * 8)),
+            PARCEL => read_parcel(arrived, self.parts.complete(arrived, HEADER * 8), place),
             PARTS => {
                 self.parts.part(arrived);
                 None
@@ -590,6 +672,11 @@ impl MachineLink {
     }
 }
 
+/// No place: the contents go to a block.
+fn nowhere(_: &TaskMessage) -> Option<UlpRange> {
+    None
+}
+
 impl Queues<RemoteArrival> for MachineLink {
     fn next(&self) -> Option<Stamped> {
         self.next()
@@ -597,7 +684,7 @@ impl Queues<RemoteArrival> for MachineLink {
 
     fn next_of(&self, from: Rank) -> Option<Stamped> {
         loop {
-            let read = self.group.receive_from(from, |arrived| self.read(arrived));
+            let read = self.group.receive_from(from, |arrived| self.read(arrived, nowhere));
             if let Some(stamped) = read.ok()? {
                 self.note(&stamped);
                 return Some(stamped);

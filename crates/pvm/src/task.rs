@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use upcall_ulp::{Block, Image, Ulp, UlpPin};
+use upcall_ulp::{Block, Image, Ulp, UlpPin, UlpRange};
 
 /// A message under way. The sender may still hold the block; the first holder that writes takes a
 /// new one (UPVM).
@@ -118,6 +118,9 @@ pub(crate) enum TaskState {
     Polls(Want),
     /// It waits for a message. `Some`: until this time.
     Receives(Want, Option<Instant>),
+    /// The same without a time limit. The contents may go to this memory of the task's, in place of
+    /// a block ([`posted`](crate::node)).
+    ReceivesInto(Want, UlpRange),
     /// It waits for the answer to this question.
     Asks(u64),
     /// It sleeps until this time. `None`: until a signal comes.

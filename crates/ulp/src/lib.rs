@@ -42,6 +42,7 @@ mod backtrace;
 mod blocks;
 mod catching;
 mod clock;
+mod copying;
 mod crash;
 mod debug;
 pub mod descriptors;
@@ -69,6 +70,7 @@ pub use aside::Aside;
 pub use backtrace::UlpFrame;
 pub use blocks::{Block, twins};
 pub use catching::NotCaught;
+pub use copying::{NotCopied, UlpRange, copied};
 pub use crash::Crash;
 pub use image::{FileStamp, Image, ImageIdentity, NoImage};
 pub use layout::{

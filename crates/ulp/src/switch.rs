@@ -22,6 +22,7 @@
 //! While a ULP runs, the worker's own stack ends in rbp, rbx and the address where the worker goes
 //! on.
 
+use crate::copying::{COPYING, copying};
 use crate::interrupts::{assign, thread_time};
 use crate::layout::{
     CONTEXT_WHAT, DOORS, GS_ASSIGNED, GS_CATCHES, GS_CURRENT, GS_DOORS, GS_MASK, GS_NAMES,
@@ -409,7 +410,7 @@ macro_rules! running {
 /// While a ULP runs, it abandons that ULP for good and goes back to the host, with default flags.
 /// Otherwise the host itself has crashed: the signal comes again, and is not handled then. If a ULP
 /// has switched on the processor's check of alignment, which the host does not pass, the host goes
-/// on without that.
+/// on without that. A fault of a [copy](crate::copying) of a ULP's memory ends that copy.
 #[unsafe(naked)]
 pub(crate) extern "sysv64" fn crashed() {
     naked_asm!(
@@ -435,6 +436,9 @@ pub(crate) extern "sysv64" fn crashed() {
         "fninit",
         "jmp {defaults}",
         "2:",
+        "lea rax, [rip + {copying}]",
+        "cmp rax, [rdx + {rip}]",
+        "je 4f",
         "cmp edi, {bus}",
         "jne 3f",
         "test dword ptr [rdx + {eflags}], {aligned}",
@@ -443,6 +447,11 @@ pub(crate) extern "sysv64" fn crashed() {
         "ret",
         "3:",
         "jmp {own}",
+        "4:",
+        "add qword ptr [rdx + {rip}], {skipped}",
+        "ret",
+        copying = sym copying,
+        skipped = const COPYING,
         flags = const FLAGS,
         bus = const libc::SIGBUS,
         eflags = const GREGS + 8 * libc::REG_EFL as usize,

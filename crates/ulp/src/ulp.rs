@@ -2,6 +2,7 @@
 
 use crate::aside::{Aside, AsideCall, WORDS};
 use crate::backtrace::{self, KernelRegisters, UlpFrame};
+use crate::copying::UlpRange;
 use crate::debug::{self, DebugRegistration};
 use crate::descriptors;
 use crate::image::{Image, ImageIdentity, ImageSegment, room, up};
@@ -189,6 +190,12 @@ impl Ulp {
     /// To be called before the ULP runs.
     pub fn set_parent(&mut self, process: u32) {
         put(self.table() + TABLE_PARENT * 8, process.into());
+    }
+
+    /// A range of the ULP's addresses. `None`: not all of it is in the ULP's slot.
+    #[inline]
+    pub fn range(&self, start: u64, length: usize) -> Option<UlpRange> {
+        UlpRange::within(self.slot.start()..self.slot.end(), start, length)
     }
 
     /// Answers the ULP's question.

@@ -551,6 +551,7 @@ pub(super) fn doing(task: &Task) -> TaskActivity {
         TaskState::Runs => TaskActivity::Runs,
         TaskState::Polls(want) => TaskActivity::Polls(wanted(want)),
         TaskState::Receives(want, until) => TaskActivity::Receives(wanted(want), until.map(left)),
+        TaskState::ReceivesInto(want, _) => TaskActivity::Receives(wanted(want), None),
         TaskState::Asks(op) => TaskActivity::Asks(crate::ops::name(op).into()),
         TaskState::Sleeps(Some(until)) => TaskActivity::Sleeps(left(until)),
         TaskState::Sleeps(None) => TaskActivity::Pauses,

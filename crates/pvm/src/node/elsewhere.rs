@@ -1,13 +1,15 @@
 //! Exchange with the machine's other processes, and the first process's work for all of them.
 
-use super::{Node, SIGTERM, TaskEnd};
+use super::{Node, SIGTERM, TaskEnd, posted};
 use crate::balance::meter::own_time;
 use crate::error;
 use crate::machine::{Machine, Started};
 use crate::ops;
 use crate::packed::PackedHead;
 use crate::places::{TaskLocation, TaskPlaces};
-use crate::remote::{ControlMessage, MachineLink, RemoteArrival, Stamped, TaskSpec};
+use crate::remote::{
+    ControlMessage, HearEnds, MachineLink, RemoteArrival, SentFrom, Stamped, TaskSpec,
+};
 use crate::report::report_line;
 use crate::services::Effect;
 use crate::task::{TaskMessage, TaskState};
@@ -16,18 +18,21 @@ use crate::transit::errand_for;
 use crate::wire::{Packet, PacketReader};
 use std::path::Path;
 use upcall_message::{Rank, SendError};
+use upcall_ulp::UlpRange;
 use upcall_ulp::arena::{self, ArenaNumber};
 
 /// Flags of `pvm_tasks` for waiting and for running tasks.
 const WAITS: i32 = 2;
 const RUNS: i32 = 4;
+/// Maximum number of messages of the only other process that are handled at once.
+const MOST_AT_ONCE: usize = 1024;
 
 impl Node {
     /// Handles messages from other processes.
     #[inline]
     pub(super) fn hear(&mut self) {
         if self.link.is_some() {
-            self.hear_all(MachineLink::next);
+            self.hear_all(HearEnds::No);
         }
     }
 
@@ -35,16 +40,18 @@ impl Node {
     /// intervals.
     pub(super) fn hear_of_ends(&mut self) {
         if self.link.is_some() {
-            self.hear_all(MachineLink::take);
+            self.hear_all(HearEnds::Yes);
         }
     }
 
     /// Takes messages before it handles any, so that each is handled after its cause
     /// ([`causal`](crate::causal)).
-    fn hear_all(&mut self, next: impl Fn(&MachineLink) -> Option<Stamped>) {
+    fn hear_all(&mut self, ends: HearEnds) {
         let Some(link) = &self.link else { return };
         if self.arrivals.is_empty() {
-            if let Some(first) = next(link) {
+            if link.size() == 2 {
+                self.hear_partner(ends);
+            } else if let Some(first) = link.next_or_end(ends, |_| None) {
                 match link.next() {
                     // Most messages come alone.
                     None => self.came(first),
@@ -59,6 +66,23 @@ impl Node {
             self.handle_arrivals();
         }
         self.hear_of_lost();
+    }
+
+    /// Handles the messages of the only other process, which come in the order of their times. Their
+    /// contents can go straight to the receivers.
+    ///
+    /// Once a task can run, it runs first: the next turn finds the other messages. So a message that
+    /// comes alone costs no further look at the queue, whose next line its sender is about to write.
+    fn hear_partner(&mut self, ends: HearEnds) {
+        for _ in 0..MOST_AT_ONCE {
+            let Self { link: Some(link), places, tasks, .. } = self else { return };
+            let place = |message: &TaskMessage| posted::place(places, tasks, message);
+            let Some(next) = link.next_or_end(ends, place) else { return };
+            self.came(next);
+            if ends == HearEnds::No && !self.queue.is_empty() {
+                return;
+            }
+        }
     }
 
     /// Takes messages, and handles those all of whose causes are handled.
@@ -83,6 +107,7 @@ impl Node {
     fn came(&mut self, Stamped { stamp, from, item }: Stamped) {
         match item {
             RemoteArrival::Message(message) => self.arrived(from, stamp, message),
+            RemoteArrival::Placed(message) => self.placed(&message),
             RemoteArrival::Control(control) => {
                 if let Some(tid) = errand_for(&control) {
                     self.errand_came(tid, stamp);
@@ -148,6 +173,23 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Sends a message from its sender's memory to a task's process.
+    pub(super) fn send_there_from(
+        &mut self,
+        rank: Rank,
+        message: &TaskMessage,
+        data: UlpRange,
+    ) -> SentFrom {
+        while let Some(link) = self.link.as_ref().filter(|link| rank < link.size()) {
+            match link.send_from(rank, message, data) {
+                Ok(sent) => return sent,
+                Err(error) if self.makes_room(&error, "a message from a task's memory") => {}
+                Err(_) => return SentFrom::Nothing,
+            }
+        }
+        SentFrom::Nothing
     }
 
     fn tell_there(&mut self, rank: Rank, control: &ControlMessage) {

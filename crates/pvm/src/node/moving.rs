@@ -324,7 +324,10 @@ impl Node {
                 self.awaiting.push(seat);
                 until.into_iter().for_each(|until| self.at(until, seat));
             }
-            TaskState::Asks(_) | TaskState::Starts | TaskState::Aside => {}
+            TaskState::ReceivesInto(..)
+            | TaskState::Asks(_)
+            | TaskState::Starts
+            | TaskState::Aside => {}
         }
         alarm.into_iter().for_each(|(when, _)| self.at(when, seat));
     }

@@ -23,8 +23,18 @@ impl Node {
         match asked.what {
             ops::ASK_RECEIVE => {
                 let want = Want { from: first as i32, tag: second as i32, context: third as i32 };
-                self.receive(index, want, fourth as i64)
+                self.receive(index, want, fourth as i64, TaskState::Receives(want, None))
             }
+            ops::ASK_RECEIVE_INTO => {
+                let want =
+                    Want { from: first as i32, tag: (first >> 32) as i32, context: second as i32 };
+                let place = task.ulp.range(third, fourth as usize);
+                let state = place.map_or(TaskState::Receives(want, None), |place| {
+                    TaskState::ReceivesInto(want, place)
+                });
+                self.receive(index, want, -1, state)
+            }
+            ops::ASK_SEND_FROM => self.send_from(index, asked.args),
             ops::ASK_BLOCK => {
                 match Block::new(first as usize) {
                     Some(block) => answer_block(task, block),
@@ -96,8 +106,15 @@ impl Node {
         }
     }
 
-    /// Answers a receive with a message that has arrived, or makes the task wait for one.
-    fn receive(&mut self, index: u32, want: Want, microseconds: i64) -> NextTask {
+    /// Answers a receive with a message that has arrived, or makes the task wait for one. Without a
+    /// time limit it waits in state `endless`.
+    fn receive(
+        &mut self,
+        index: u32,
+        want: Want,
+        microseconds: i64,
+        endless: TaskState,
+    ) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return NextTask::Any;
         };
@@ -125,7 +142,7 @@ impl Node {
                 interrupt_receive(task, microseconds);
                 return NextTask::Same;
             }
-            ..0 => task.state = TaskState::Receives(want, None),
+            ..0 => task.state = endless,
             _ => {
                 let until = Instant::now() + Duration::from_micros(microseconds as u64);
                 task.state = TaskState::Receives(want, Some(until));

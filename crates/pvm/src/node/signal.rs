@@ -65,6 +65,11 @@ impl Node {
                 task.state = TaskState::Runs;
                 self.enqueue(index);
             }
+            TaskState::ReceivesInto(..) => {
+                super::question::interrupt_receive(task, -1);
+                task.state = TaskState::Runs;
+                self.enqueue(index);
+            }
             // The task runs anyway, or keeps waiting for the machine's answer.
             TaskState::Starts | TaskState::Runs | TaskState::Polls(_) | TaskState::Asks(_) => {}
         }

@@ -74,7 +74,7 @@ impl Node {
     /// Returns `true` if only a message can make a task of this process run.
     pub(super) fn all_wait(&self) -> bool {
         let waits = |task: &Task| match task.state {
-            TaskState::Receives(_, None) | TaskState::Asks(_) => true,
+            TaskState::Receives(_, None) | TaskState::ReceivesInto(..) | TaskState::Asks(_) => true,
             // A task that handles signals may get one from outside (`upcall pvm sig`).
             TaskState::Sleeps(None) => !task.ulp.expects_signals(),
             _ => false,

@@ -1,7 +1,7 @@
 //! Services that a process provides for its own tasks: starting and ending tasks, options, output.
 //! The machine provides the others ([`elsewhere`](super::elsewhere)).
 
-use super::{NextTask, Node};
+use super::{NextTask, Node, posted};
 use crate::error;
 use crate::ops;
 use crate::output::{Output, OutputTarget};
@@ -203,6 +203,7 @@ impl Node {
             ops::OP_DESCRIPTOR => descriptor(task),
             ops::OP_PIN => std::mem::replace(&mut task.is_pinned, first != 0).into(),
             ops::OP_PROCESS => self.places.rank() as i32,
+            ops::OP_COPIED => posted::copied(),
             ops::OP_TASK_STATE | ops::OP_OUTPUT_SOURCES | ops::OP_HALT => {
                 return self.ask(index, op, first.to_ne_bytes().to_vec());
             }
