@@ -20,6 +20,8 @@
 //! tasks have ended. When the first one dies, the others end.
 
 mod parts;
+#[cfg(test)]
+mod tests;
 
 use crate::causal::{Queues, StampedMessage};
 use crate::holding::{HeldMessage, HoldMessage};
@@ -216,6 +218,7 @@ const PARCEL: u16 = 0;
 const CONTROL: u16 = 1;
 const PACKED: u16 = 2;
 const PARTS: u16 = 3;
+const LAST: u16 = 4;
 
 impl Payload for Parcel {
     type Owned = ();
@@ -323,6 +326,8 @@ pub(crate) struct MachineLink {
     control: Kind<[u8]>,
     packed: Kind<[u8]>,
     part: Kind<MessagePart>,
+    /// The last bytes of a message in parts.
+    last: Kind<Parcel>,
     /// The long messages that are arriving.
     parts: Parts,
     /// Number of bytes that have gone of a long message for whose next part there was no room.
@@ -366,6 +371,7 @@ impl MachineLink {
         let parcel = handlers.kind::<Parcel>("message");
         let (control, packed) = (handlers.kind::<[u8]>("control"), handlers.kind::<[u8]>("moved"));
         let part = handlers.kind::<MessagePart>("part");
+        let last = handlers.kind::<Parcel>("last");
         // Without upcalls, messages are taken only when the node asks for them.
         let group = GroupBuilder::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -377,6 +383,7 @@ impl MachineLink {
             control,
             packed,
             part,
+            last,
             parts: Parts::new(size),
             gone: Cell::new(0),
             is_alone: size <= processors,
@@ -409,7 +416,8 @@ impl MachineLink {
         };
         let stamp = stamp.unwrap_or_else(|| self.stamp());
         let parcel = Parcel { message, stamp, gone, data: None, is_void: Cell::new(false) };
-        match self.group.send_within(to, self.parcel, &parcel, PATIENCE) {
+        let kind = if gone == 0 { self.parcel } else { self.last };
+        match self.group.send_within(to, kind, &parcel, PATIENCE) {
             Ok(()) => {
                 count(&self.counts[to].sent);
                 Ok(())
@@ -552,7 +560,11 @@ impl MachineLink {
         place: impl FnOnce(&TaskMessage) -> Option<UlpRange>,
     ) -> Option<Stamped> {
         match arrived.kind() {
-            PARCEL => read_parcel(arrived, self.parts.complete(arrived, HEADER * 8), place),
+            PARCEL => {
+                self.parts.forget(arrived.from());
+                read_parcel(arrived, Completion::Parcel, place)
+            }
+            LAST => read_parcel(arrived, self.parts.complete(arrived, HEADER * 8), nowhere),
             PARTS => {
                 self.parts.part(arrived);
                 None

@@ -1,9 +1,9 @@
 //! Messages that are longer than one message of the group should be.
 //!
-//! Such a message goes in parts of [`PART`] bytes. The last bytes, which may be all, are a parcel
-//! with the message's header. Nothing else goes to that process between the parts, so the receiver
-//! needs no names for them: it puts the parts into a block, and the next parcel of the same process
-//! completes the message.
+//! Such a message goes in parts of [`PART`] bytes. The last bytes are a message of a kind of their
+//! own, with the header. Nothing else goes to that process between the parts, so the receiver needs
+//! no names for them: it puts the parts into a block, which the last bytes complete. A sender that
+//! gives up goes on with another message, and then the parts before are dropped.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -91,10 +91,10 @@ enum PartsState {
     Lost,
 }
 
-/// The bytes of a message whose parcel has arrived.
+/// The bytes of a message whose header has arrived.
 #[derive(Debug)]
 pub(super) enum Completion {
-    /// All are in the parcel.
+    /// All follow the header.
     Parcel,
     /// They are in this block, which has this length.
     Parts(Block, usize),
@@ -116,7 +116,7 @@ impl Parts {
     fn with_part(state: PartsState, arrived: &Arrived<'_, '_>) -> Option<Begun> {
         let length = usize::try_from(arrived.word(0)?).ok()?;
         let mut begun = match (state, arrived.word(1)?) {
-            (PartsState::None, 0) => Begun { block: Block::new(length)?, length, filled: 0 },
+            (_, 0) => Begun { block: Block::new(length)?, length, filled: 0 },
             (PartsState::Begun(begun), at) if at == begun.filled as u64 => begun,
             _ => return None,
         };
@@ -125,11 +125,10 @@ impl Parts {
         Some(begun)
     }
 
-    /// Completes the message of a parcel, whose header has `header` bytes.
+    /// Completes a message with its last bytes, which follow a header of `header` bytes.
     pub(super) fn complete(&self, arrived: &Arrived<'_, '_>, header: usize) -> Completion {
         match self.0.get(arrived.from()).map(RefCell::take).unwrap_or_default() {
-            PartsState::None => Completion::Parcel,
-            PartsState::Lost => Completion::Lost,
+            PartsState::None | PartsState::Lost => Completion::Lost,
             PartsState::Begun(mut begun) => match begun.append(arrived, header) {
                 Some(()) if begun.filled == begun.length => {
                     Completion::Parts(begun.block, begun.length)
@@ -139,8 +138,13 @@ impl Parts {
         }
     }
 
-    /// Forgets what has arrived from a process that has ended.
+    /// Forgets what has arrived of a message whose sender has ended, or has given it up.
+    #[inline]
     pub(super) fn forget(&self, rank: Rank) {
-        self.0.get(rank).into_iter().for_each(|state| _ = state.take());
+        if let Some(state) = self.0.get(rank)
+            && !matches!(*state.borrow(), PartsState::None)
+        {
+            state.take();
+        }
     }
 }

@@ -1,0 +1,108 @@
+//! Two processes of a machine, as two threads.
+
+use super::*;
+use std::ops::Range;
+
+/// The tag of the last message.
+const END: i32 = 99;
+
+/// A message of these bytes.
+fn message(bytes: &[u8]) -> TaskMessage {
+    tagged(3, bytes)
+}
+
+fn tagged(tag: i32, bytes: &[u8]) -> TaskMessage {
+    TaskMessage {
+        source: 1,
+        destination: 2,
+        tag,
+        context: 4,
+        encoding: 0,
+        wait: 0,
+        block: Block::of(bytes),
+        length: bytes.len(),
+    }
+}
+
+/// The contents of the messages that the second process takes.
+fn taken(name: &str, sends: impl FnOnce(&MachineLink) + Send) -> Vec<Vec<u8>> {
+    let name = format!("{name}-{}", std::process::id());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let link = MachineLink::join(&name, 0, 2).unwrap();
+            sends(&link);
+            assert!(link.send(1, tagged(END, b""), None).is_ok());
+            // The other one says that it has taken all.
+            while link.next().is_none() {
+                link.wait(None, false);
+            }
+        });
+        let link = MachineLink::join(&name, 1, 2).unwrap();
+        let mut all = Vec::new();
+        loop {
+            let Some(stamped) = link.next() else {
+                link.wait(None, false);
+                continue;
+            };
+            let RemoteArrival::Message(message) = stamped.item else { continue };
+            if message.tag == END {
+                break;
+            }
+            let block = message.block.as_ref();
+            all.push(block.and_then(|block| block.read(message.length)).unwrap_or_default());
+        }
+        assert!(link.send(0, message(b"end"), None).is_ok());
+        all
+    })
+}
+
+fn part(link: &MachineLink, length: usize, range: Range<usize>) {
+    let block = Block::of(&b"0123456789".repeat(2)).unwrap();
+    let part = MessagePart { block, length, range };
+    link.group.send_within(1, link.part, &part, PATIENCE).unwrap();
+}
+
+#[test]
+fn a_message_that_was_given_up_spoils_no_other_one() {
+    let all = taken("given-up", |link| {
+        part(link, 20, 0..10);
+        link.give_up();
+        assert!(link.send(1, message(b"whole"), None).is_ok());
+        part(link, 15, 0..10);
+        link.give_up();
+        // As many bytes as are missing.
+        assert!(link.send(1, message(b"first"), None).is_ok());
+    });
+    assert_eq!(all, [&b"whole"[..], b"first"]);
+}
+
+#[test]
+fn parts_are_one_message_and_bad_ones_are_none() {
+    let all = taken("parts", |link| {
+        let last = |bytes: &[u8]| {
+            let (message, stamp) = (message(bytes), link.stamp());
+            let parcel = Parcel { message, stamp, gone: 0, data: None, is_void: Cell::new(false) };
+            link.group.send_within(1, link.last, &parcel, PATIENCE).unwrap();
+        };
+        part(link, 13, 0..10);
+        last(b"abc");
+        // A message that was given up, and another one in parts.
+        part(link, 20, 0..10);
+        part(link, 12, 0..5);
+        part(link, 12, 5..10);
+        last(b"de");
+        // Too long, too short, not in order, without a beginning, and none at all.
+        part(link, 12, 0..10);
+        last(b"abc");
+        part(link, 12, 0..10);
+        last(b"a");
+        part(link, 12, 5..10);
+        last(b"ab");
+        part(link, usize::MAX, 0..10);
+        last(b"ab");
+        last(b"ab");
+        assert!(link.send(1, message(b"whole"), None).is_ok());
+    });
+    let wanted = [&b"0123456789abc"[..], b"0123456789de", b"", b"", b"", b"", b"", b"whole"];
+    assert_eq!(all, wanted);
+}
