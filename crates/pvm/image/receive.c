@@ -176,7 +176,10 @@ void upvm_poll_all(void)
 
 static int slowly(struct upvm_key wanted, long microseconds, int take_it)
 {
-    long end = microseconds > 0 ? now() + microseconds : 0;
+    long end = 0;
+    /* A limit that the clock does not reach is none. */
+    if (microseconds > 0 && __builtin_add_overflow(now(), microseconds, &end))
+        microseconds = -1;
     for (;;) {
         /* The program's matching function chooses among all messages that have arrived. */
         if (matches(&wanted))
@@ -274,11 +277,19 @@ int upvm_own_came(int from, int tag, long microseconds, long came)
     return activated(function, taken(upvm_receives, came));
 }
 
+/* A time limit. One in the past means no wait, and one that a long cannot hold means no limit. */
+static long microseconds_of(const struct timeval *within)
+{
+    long microseconds;
+    if (__builtin_mul_overflow(within->tv_sec, 1000000L, &microseconds) ||
+        __builtin_add_overflow(microseconds, within->tv_usec, &microseconds))
+        return within->tv_sec < 0 ? 0 : -1;
+    return microseconds < 0 ? 0 : microseconds;
+}
+
 int pvm_trecv(int from, int tag, struct timeval *within)
 {
-    long microseconds = within ? within->tv_sec * 1000000 + within->tv_usec : -1;
-    /* A time in the past means no wait. */
-    return received("pvm_trecv", from, tag, within && microseconds < 0 ? 0 : microseconds);
+    return received("pvm_trecv", from, tag, within ? microseconds_of(within) : -1);
 }
 
 int pvm_probe(int from, int tag)

@@ -32,7 +32,7 @@ fn functions_do_in_several_processes_what_they_do_in_one() {
     };
     // In parallel, because these programs mostly wait for what must not arrive.
     std::thread::scope(|scope| {
-        for name in ["group", "mailbox", "notify", "context", "spared", "probed"] {
+        for name in ["group", "mailbox", "notify", "context", "spared", "probed", "limits"] {
             scope.spawn(move || one(name));
         }
     });
