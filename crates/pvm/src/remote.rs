@@ -219,6 +219,7 @@ const CONTROL: u16 = 1;
 const PACKED: u16 = 2;
 const PARTS: u16 = 3;
 const LAST: u16 = 4;
+const MEMORY: u16 = 5;
 
 impl Payload for Parcel {
     type Owned = ();
@@ -328,6 +329,9 @@ pub(crate) struct MachineLink {
     part: Kind<MessagePart>,
     /// The last bytes of a message in parts.
     last: Kind<Parcel>,
+    /// A message from its sender's memory. Only for these it is worth while to find out whether the
+    /// receiver waits with memory of its own.
+    memory: Kind<Parcel>,
     /// The long messages that are arriving.
     parts: Parts,
     /// Number of bytes that have gone of a long message for whose next part there was no room.
@@ -374,6 +378,7 @@ impl MachineLink {
         let (control, packed) = (handlers.kind::<[u8]>("control"), handlers.kind::<[u8]>("moved"));
         let part = handlers.kind::<MessagePart>("part");
         let last = handlers.kind::<Parcel>("last");
+        let memory = handlers.kind::<Parcel>("memory");
         // Without upcalls, messages are taken only when the node asks for them.
         let group = GroupBuilder::new(name, size).rank(rank).upcalls(false).join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -386,6 +391,7 @@ impl MachineLink {
             packed,
             part,
             last,
+            memory,
             parts: Parts::new(size),
             gone: Cell::new(0),
             is_alone: size <= processors,
@@ -444,7 +450,7 @@ impl MachineLink {
         let (message, data) = (message.clone(), Some(data));
         let stamp = self.stamp();
         let parcel = Parcel { message, stamp, gone: 0, data, is_void: Cell::new(false) };
-        self.group.send_within(to, self.parcel, &parcel, PATIENCE)?;
+        self.group.send_within(to, self.memory, &parcel, PATIENCE)?;
         count(&self.counts[to].sent);
         Ok(if parcel.is_void.get() { SentFrom::Nothing } else { SentFrom::All })
     }
@@ -563,6 +569,10 @@ impl MachineLink {
     ) -> Option<Stamped> {
         match arrived.kind() {
             PARCEL => {
+                self.parts.forget(arrived.from());
+                read_parcel(arrived, Completion::Parcel, nowhere)
+            }
+            MEMORY => {
                 self.parts.forget(arrived.from());
                 read_parcel(arrived, Completion::Parcel, place)
             }
