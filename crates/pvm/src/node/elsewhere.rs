@@ -68,11 +68,12 @@ impl Node {
         self.hear_of_lost();
     }
 
-    /// Handles the messages of the only other process, which come in the order of their times. Their
-    /// contents can go straight to the receivers.
+    /// Handles the messages of the only other process, which come in the order of their times.
+    /// Their contents can go straight to the receivers.
     ///
-    /// Once a task can run, it runs first: the next turn finds the other messages. So a message that
-    /// comes alone costs no further look at the queue, whose next line its sender is about to write.
+    /// Once a task can run, it runs first: the next turn finds the other messages. So a message
+    /// that comes alone costs no further look at the queue, whose next line its sender is about to
+    /// write.
     fn hear_partner(&mut self, ends: HearEnds) {
         for _ in 0..MOST_AT_ONCE {
             let Self { link: Some(link), places, tasks, .. } = self else { return };

@@ -8,8 +8,8 @@
 //!   that moves or is saved waits on without a place ([`TaskState::Receives`]).
 //! - Messages match here as anywhere: a task that waits has no message in its inbox that fits, and
 //!   the letters of the sender are read before its question. So nothing is overtaken.
-//! - Either memory may be missing. Then the host's copy ends ([`UlpRange`]), and the message goes in
-//!   a block: the sender copies to it and the receiver from it by their own code, and the task
+//! - Either memory may be missing. Then the host's copy ends ([`UlpRange`]), and the message goes
+//!   in a block: the sender copies to it and the receiver from it by their own code, and the task
 //!   whose memory is missing gets its own signal. Until a receive ends, what is in its place is
 //!   unspecified.
 //! - Between processes the sender's host copies to the memory that both share, and the receiver's
@@ -17,7 +17,7 @@
 //!   message whose data turn out to be missing is dropped by the receiver's host, and sent again in
 //!   a block. The kernel could copy from process to process at once (`process_vm_readv`), but then
 //!   the sender would have to wait for an answer. Its copy takes as long as the two (64 KiB: 3.2 µs
-//!   instead of 3.0), and only from 1 MiB on less (145 instead of 180; 16 MiB: 19 ms instead of 25).
+//!   instead of 3.0), and only from 1 MiB on less (145 µs instead of 180).
 //! - The receiver's host must know at the first look which receive a message completes. With one
 //!   other process it does: messages of one process come in the order of their times. With several,
 //!   messages are sorted first, and go by blocks ([`causal`](crate::causal)).

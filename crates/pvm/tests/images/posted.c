@@ -1,11 +1,12 @@
 /* Messages that are sent from memory and received into memory (pvm_psend, pvm_precv).
  *
  * Usage: posted PROCESSES. There are three tasks. With 2 processes the last two are in the second
- * one, and with 1 all are in one. The first task sends to the second one, which waits when the third
- * one says so: the two run one after the other, so the third one runs when the second one waits.
+ * one, and with 1 all are in one. The first task sends to the second one, which waits when the
+ * third one says so: the two run one after the other, so the third one runs when the second one
+ * waits.
  *
- * posted PROCESSES MESSAGES: each task starts a chain of that many messages, each of which goes on to
- * a task that is chosen at random. */
+ * posted PROCESSES MESSAGES: each task starts a chain of that many messages, each of which goes on
+ * to a task that is chosen at random. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
