@@ -411,10 +411,11 @@ impl Node {
         let Some(task) = task.filter(|task| task.tid.number() == message.destination) else {
             return;
         };
+        if matches!(task.state, TaskState::ReceivesInto(..)) {
+            posted::withdraw(task, &message);
+        }
         match task.state {
-            TaskState::Receives(want, _) | TaskState::ReceivesInto(want, _)
-                if want.fits(&message) =>
-            {
+            TaskState::Receives(want, _) if want.fits(&message) => {
                 // Prefetches the receiver's lines: with many tasks, cache misses on them take much
                 // of a message's time.
                 if self.live > MANY {

@@ -46,6 +46,7 @@ impl Node {
 
     /// Takes messages before it handles any, so that each is handled after its cause
     /// ([`causal`](crate::causal)).
+    #[inline]
     fn hear_all(&mut self, ends: HearEnds) {
         let Some(link) = &self.link else { return };
         if self.arrivals.is_empty() {
@@ -74,6 +75,7 @@ impl Node {
     /// Once a task can run, it runs first: the next turn finds the other messages. So a message
     /// that comes alone costs no further look at the queue, whose next line its sender is about to
     /// write.
+    #[inline]
     fn hear_partner(&mut self, ends: HearEnds) {
         for _ in 0..MOST_AT_ONCE {
             let Self { link: Some(link), places, tasks, .. } = self else { return };

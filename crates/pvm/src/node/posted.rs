@@ -123,6 +123,16 @@ pub(super) fn place(
     }
 }
 
+/// Makes a receive a plain one if this message fits it, which goes in a block.
+#[cold]
+pub(super) fn withdraw(task: &mut Task, message: &TaskMessage) {
+    if let TaskState::ReceivesInto(want, _) = task.state
+        && want.fits(message)
+    {
+        task.state = TaskState::Receives(want, None);
+    }
+}
+
 /// Ends a receive, whose contents are in its place.
 fn complete(task: &mut Task, message: &TaskMessage) {
     let mut words = [0; 8];

@@ -23,17 +23,9 @@ impl Node {
         match asked.what {
             ops::ASK_RECEIVE => {
                 let want = Want { from: first as i32, tag: second as i32, context: third as i32 };
-                self.receive(index, want, fourth as i64, TaskState::Receives(want, None))
+                self.receive(index, want, fourth as i64)
             }
-            ops::ASK_RECEIVE_INTO => {
-                let want =
-                    Want { from: first as i32, tag: (first >> 32) as i32, context: second as i32 };
-                let place = task.ulp.range(third, fourth as usize);
-                let state = place.map_or(TaskState::Receives(want, None), |place| {
-                    TaskState::ReceivesInto(want, place)
-                });
-                self.receive(index, want, -1, state)
-            }
+            ops::ASK_RECEIVE_INTO => self.receive_into(index, asked.args),
             ops::ASK_SEND_FROM => self.send_from(index, asked.args),
             ops::ASK_BLOCK => {
                 match Block::new(first as usize) {
@@ -106,15 +98,9 @@ impl Node {
         }
     }
 
-    /// Answers a receive with a message that has arrived, or makes the task wait for one. Without a
-    /// time limit it waits in state `endless`.
-    fn receive(
-        &mut self,
-        index: u32,
-        want: Want,
-        microseconds: i64,
-        endless: TaskState,
-    ) -> NextTask {
+    /// Answers a receive with a message that has arrived, or makes the task wait for one.
+    #[inline(always)]
+    fn receive(&mut self, index: u32, want: Want, microseconds: i64) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return NextTask::Any;
         };
@@ -142,7 +128,7 @@ impl Node {
                 interrupt_receive(task, microseconds);
                 return NextTask::Same;
             }
-            ..0 => task.state = endless,
+            ..0 => task.state = TaskState::Receives(want, None),
             _ => {
                 let until = Instant::now() + Duration::from_micros(microseconds as u64);
                 task.state = TaskState::Receives(want, Some(until));
@@ -158,6 +144,27 @@ impl Node {
             return NextTask::This(source);
         }
         NextTask::Any
+    }
+
+    /// The same for a receive into the task's memory.
+    ///
+    /// Its code is not among that of the other questions, which come more often.
+    #[inline(never)]
+    fn receive_into(
+        &mut self,
+        index: u32,
+        [wanted, context, address, length]: [u64; 4],
+    ) -> NextTask {
+        let (from, tag, context) = (wanted as i32, (wanted >> 32) as i32, context as i32);
+        let want = Want { from, tag, context };
+        let next = self.receive(index, want, -1);
+        let task = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut);
+        if let Some(task) = task.filter(|task| task.state == TaskState::Receives(want, None))
+            && let Some(place) = task.ulp.range(address, length as usize)
+        {
+            task.state = TaskState::ReceivesInto(want, place);
+        }
+        next
     }
 }
 
