@@ -411,9 +411,6 @@ impl Node {
         let Some(task) = task.filter(|task| task.tid.number() == message.destination) else {
             return;
         };
-        if matches!(task.state, TaskState::ReceivesInto(..)) {
-            posted::withdraw(task, &message);
-        }
         match task.state {
             TaskState::Receives(want, _) if want.fits(&message) => {
                 // Prefetches the receiver's lines: with many tasks, cache misses on them take much
@@ -429,6 +426,10 @@ impl Node {
             TaskState::Polls(want) if want.fits(&message) => {
                 give(task, message);
                 task.state = TaskState::Runs;
+            }
+            TaskState::ReceivesInto(want, _) if want.fits(&message) => {
+                give_block(task, message);
+                self.enqueue(index);
             }
             _ if task.left => {}
             _ => {
@@ -518,6 +519,7 @@ impl Node {
 }
 
 /// Gives a message to a task as the answer to its receive.
+#[inline(always)]
 fn give(task: &mut Task, message: TaskMessage) {
     let mut words = [0; 8];
     if let Some(block) = message.block {
@@ -529,6 +531,14 @@ fn give(task: &mut Task, message: TaskMessage) {
     words[5] = halves(message.context, message.encoding);
     words[6] = halves(message.wait, message.destination);
     task.ulp.answer_with(1, words);
+}
+
+/// Ends a receive by a message in a block, which the task copies to the place
+/// that it has named ([`posted`]).
+#[cold]
+fn give_block(task: &mut Task, message: TaskMessage) {
+    give(task, message);
+    task.state = TaskState::Runs;
 }
 
 /// A word of two numbers.

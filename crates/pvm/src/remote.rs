@@ -541,7 +541,9 @@ impl MachineLink {
 
     /// The next message that has arrived. Also detects processes that have ended. For a task's
     /// message, `place` is where its contents go in the receiver's memory, if that waits for them.
-    #[inline]
+    ///
+    /// Not inlined: most looks find nothing.
+    #[inline(never)]
     fn take(&self, place: impl Fn(&TaskMessage) -> Option<UlpRange>) -> Option<Stamped> {
         loop {
             // A malformed message is dropped: its sender does not follow the protocol.

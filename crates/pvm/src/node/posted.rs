@@ -28,7 +28,7 @@
 use super::{NextTask, Node, halves};
 use crate::places::{TaskLocation, TaskPlaces};
 use crate::remote::SentFrom;
-use crate::task::{Task, TaskMessage, TaskState};
+use crate::task::{Task, TaskMessage, TaskState, Want};
 use crate::tid::Tid;
 use crate::{error, ops};
 use upcall_ulp::UlpRange;
@@ -58,7 +58,21 @@ fn request(task: &Task, [to, context, address, length]: [u64; 4]) -> Option<Memo
 const RAW: i32 = 1;
 
 impl Node {
+    /// Posts a receive into a task's memory if the task waits for a message.
+    #[inline(never)]
+    pub(super) fn post(&mut self, index: u32, want: Want, address: u64, length: usize) {
+        let task = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut);
+        if let Some(task) = task.filter(|task| task.state == TaskState::Receives(want, None))
+            && let Some(place) = task.ulp.range(address, length)
+        {
+            task.state = TaskState::ReceivesInto(want, place);
+        }
+    }
+
     /// Sends a message from a task's memory, if that can be done.
+    ///
+    /// Not inlined: each turn would have a larger frame.
+    #[inline(never)]
     pub(super) fn send_from(&mut self, index: u32, args: [u64; 4]) -> NextTask {
         let task = self.tasks.get(index as usize).and_then(Option::as_deref);
         let is_sent = task
@@ -120,16 +134,6 @@ pub(super) fn place(
             Some(place)
         }
         _ => None,
-    }
-}
-
-/// Makes a receive a plain one if this message fits it, which goes in a block.
-#[cold]
-pub(super) fn withdraw(task: &mut Task, message: &TaskMessage) {
-    if let TaskState::ReceivesInto(want, _) = task.state
-        && want.fits(message)
-    {
-        task.state = TaskState::Receives(want, None);
     }
 }
 

@@ -21,11 +21,21 @@ impl Node {
         };
         let [first, second, third, fourth] = asked.args;
         match asked.what {
-            ops::ASK_RECEIVE => {
-                let want = Want { from: first as i32, tag: second as i32, context: third as i32 };
-                self.receive(index, want, fourth as i64)
+            // One arm, so that there is only one copy of the code.
+            ops::ASK_RECEIVE | ops::ASK_RECEIVE_INTO => {
+                let is_plain = asked.what == ops::ASK_RECEIVE;
+                let (tag, context, microseconds) = if is_plain {
+                    (second as i32, third as i32, fourth as i64)
+                } else {
+                    ((first >> 32) as i32, second as i32, -1)
+                };
+                let want = Want { from: first as i32, tag, context };
+                let next = self.receive(index, want, microseconds);
+                if !is_plain {
+                    self.post(index, want, third, fourth as usize);
+                }
+                next
             }
-            ops::ASK_RECEIVE_INTO => self.receive_into(index, asked.args),
             ops::ASK_SEND_FROM => self.send_from(index, asked.args),
             ops::ASK_BLOCK => {
                 match Block::new(first as usize) {
@@ -99,7 +109,7 @@ impl Node {
     }
 
     /// Answers a receive with a message that has arrived, or makes the task wait for one.
-    #[inline(always)]
+    #[inline]
     fn receive(&mut self, index: u32, want: Want, microseconds: i64) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return NextTask::Any;
@@ -144,27 +154,6 @@ impl Node {
             return NextTask::This(source);
         }
         NextTask::Any
-    }
-
-    /// The same for a receive into the task's memory.
-    ///
-    /// Its code is not among that of the other questions, which come more often.
-    #[inline(never)]
-    fn receive_into(
-        &mut self,
-        index: u32,
-        [wanted, context, address, length]: [u64; 4],
-    ) -> NextTask {
-        let (from, tag, context) = (wanted as i32, (wanted >> 32) as i32, context as i32);
-        let want = Want { from, tag, context };
-        let next = self.receive(index, want, -1);
-        let task = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut);
-        if let Some(task) = task.filter(|task| task.state == TaskState::Receives(want, None))
-            && let Some(place) = task.ulp.range(address, length as usize)
-        {
-            task.state = TaskState::ReceivesInto(want, place);
-        }
-        next
     }
 }
 
