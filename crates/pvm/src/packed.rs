@@ -98,12 +98,14 @@ impl PackedFor {
 pub(crate) enum SentEarly {
     /// Nothing, or nothing of use.
     Nothing,
-    /// Its memory without contents. The pages are to be written there.
+    /// Its memory. The pages are to be written there.
     Room {
         /// The new process.
         to: Rank,
         /// Its number.
         process: u32,
+        /// Pages that were written there while the task ran.
+        written: Vec<PageRun>,
     },
     /// Copies of its pages.
     Pages(Box<CopiedPages>),
@@ -348,8 +350,13 @@ pub(crate) fn pack(
     let (are_read, early) = why.contents();
     let (pages, gone, room, writes) = match early {
         SentEarly::Pages(copied) => (copied.pages, copied.gone, None, Some(copied.writes)),
-        SentEarly::Room { to, process } => {
-            (task.ulp.pages(&ulp)?, Vec::new(), Some((to, process)), None)
+        SentEarly::Room { to, process, written } => {
+            let mut pages = task.ulp.pages(&ulp)?;
+            if !written.is_empty() {
+                pages.keep_zeros();
+            }
+            let gone = without(&written, &pages.runs());
+            (pages, gone, Some((to, process)), None)
         }
         SentEarly::Nothing => (task.ulp.pages(&ulp)?, Vec::new(), None, None),
     };
@@ -551,6 +558,24 @@ struct ArrivingBlock {
     block: Block,
     /// The offset of the next piece. `None`: the contents were here already.
     next: Option<usize>,
+}
+
+/// The parts of `runs` that are in none of `others`. Both are in order.
+fn without(runs: &[PageRun], others: &[PageRun]) -> Vec<PageRun> {
+    let mut left = Vec::new();
+    for PageRun { mut start, end } in runs.iter().copied() {
+        let first = others.partition_point(|other| other.end <= start);
+        for other in others[first..].iter().take_while(|other| other.start < end) {
+            if start < other.start {
+                left.push(PageRun { start, end: other.start });
+            }
+            start = other.end;
+        }
+        if start < end {
+            left.push(PageRun { start, end });
+        }
+    }
+    left
 }
 
 /// The reason to refuse a task if the kernel refuses what it takes, and otherwise `other`.
@@ -839,4 +864,24 @@ pub(crate) fn kept_head(
     let (stamp, from, source) = (*stamp, *from, *source);
     let head = PackedHead::Message { tid, epoch, receiver, stamp, from, source, head };
     (head, contents.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_without_others_are_what_is_in_none_of_them() {
+        let runs = |all: &[(u64, u64)]| {
+            all.iter().map(|(start, end)| PageRun { start: *start, end: *end }).collect::<Vec<_>>()
+        };
+        let left = |one: &[(u64, u64)], other: &[(u64, u64)]| without(&runs(one), &runs(other));
+        let all = [(2, 4), (4, 6), (10, 20), (30, 31)];
+        assert_eq!(left(&all, &[]), runs(&all));
+        assert_eq!(left(&all, &[(0, 100)]), runs(&[]));
+        assert_eq!(left(&[], &[(0, 100)]), runs(&[]));
+        // At the start, in the middle, at the end, over two, and between them.
+        let others = [(3, 5), (6, 10), (11, 13), (15, 16), (19, 31)];
+        assert_eq!(left(&all, &others), runs(&[(2, 3), (5, 6), (10, 11), (13, 15), (16, 19)]));
+    }
 }

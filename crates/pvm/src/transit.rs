@@ -83,6 +83,8 @@ pub(crate) struct EarlySent {
     pub(crate) mappings: Vec<UlpMapping>,
     /// Its pages, as far as they are to be written to the new process's memory before it stops.
     pub(crate) unwritten: VecDeque<PageRun>,
+    /// Those that were written there, in order.
+    pub(crate) written: Vec<PageRun>,
     /// Whether the new process has room for them.
     pub(crate) has_room: bool,
     /// Its memory, if that is copied before it leaves.

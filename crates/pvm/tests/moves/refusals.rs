@@ -232,13 +232,13 @@ fn a_signal_follows_a_task_and_a_second_move_waits() {
 }
 
 /// The first process is stopped when the new one has made room for the task. What it has made is
-/// of no use when the task stops.
+/// of no use when the task stops, or has pages that the task does not have any more.
 #[test]
 #[cfg(debug_assertions)]
 fn a_task_whose_mappings_change_after_room_was_made_for_it_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), "pins");
-    for way in ["changes", "changes-large"] {
+    for way in ["changes", "changes-large", "drops"] {
         let variables = [("UPCALL_PVM_FAULT", "0:Leaving:stop")];
         let args = ["plain", way, "plain"];
         let mut machine = Machine::start(&[0, 1, 2], 3, &program, &args, &variables);

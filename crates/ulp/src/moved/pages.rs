@@ -107,6 +107,11 @@ impl UlpPages {
         self.left.iter().map(|one| PageRun { start: one.start, end: one.end }).collect()
     }
 
+    /// Sends pages of zeros as well. To be called if the other process's memory is not fresh.
+    pub fn keep_zeros(&mut self) {
+        self.left.iter_mut().for_each(|one| one.is_anonymous = false);
+    }
+
     /// Adds pages of anonymous memory.
     pub(super) fn add(&mut self, run: PageRun) {
         let PageRun { start, end } = run;

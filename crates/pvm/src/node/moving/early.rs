@@ -137,13 +137,20 @@ impl Node {
         let watched = if is_large { WatchedTask::watch(&task.ulp, &state) } else { None };
         let mappings = state.mappings;
         let (unwritten, has_room) = (VecDeque::new(), false);
-        let mut sent = EarlySent { epoch, to, mappings, unwritten, has_room, watched: None };
+        let written = Vec::new();
+        let mut sent =
+            EarlySent { epoch, to, mappings, unwritten, written, has_room, watched: None };
         if let Some((watched, pages)) = watched {
             let early = EarlyTask { pages, ..EarlyTask::default() };
             let is_sent = self.send_early(to, (tid, epoch), &early);
             sent.watched = is_sent.map(|()| watched);
         } else if !is_large {
-            sent.unwritten.extend(&expected);
+            // Of a file's page that is gone when the task stops, the contents are not zeros.
+            let is_anonymous = |run: &&PageRun| {
+                let mut all = sent.mappings.iter().filter(|one| one.offset.is_none());
+                all.any(|one| one.start <= run.start && run.end <= one.end)
+            };
+            sent.unwritten.extend(expected.iter().filter(is_anonymous));
             let early = EarlyTask { expected, ..EarlyTask::default() };
             let _ = self.send_early(to, (tid, epoch), &early);
         }
@@ -162,7 +169,8 @@ impl Node {
     /// for it. To be called between two turns.
     ///
     /// When the task has stopped they are written again, which takes a fifth of the time: the pages
-    /// are there, and in the caches of this processor.
+    /// are there, and in the caches of this processor. Those that the task does not have any more
+    /// become zeros in the new process then.
     fn write_early_pages(&mut self) {
         let due = |sent: &&mut EarlySent| sent.has_room && !sent.unwritten.is_empty();
         let Some(sent) = self.moving.sent_early.values_mut().find(due) else { return };
@@ -176,6 +184,7 @@ impl Node {
                 sent.unwritten.push_front(PageRun { start: stop, end });
             }
             step -= stop - start;
+            sent.written.push(PageRun { start, end: stop });
             if upcall_ulp::write_early(process, PageRun { start, end: stop }).is_err() {
                 // The room is not there any more.
                 sent.unwritten.clear();

@@ -64,7 +64,7 @@ impl Node {
     /// What the new process has of a task from before its stop.
     fn sent_early(&mut self, tid: Tid, seat: u32, state: &UlpState) -> SentEarly {
         let Some(sent) = self.moving.sent_early.remove(&tid) else { return SentEarly::Nothing };
-        let EarlySent { epoch, to, mappings, watched, .. } = sent;
+        let EarlySent { epoch, to, mappings, watched, written, .. } = sent;
         // No process has the number 0.
         let link = self.link.as_ref().filter(|_| self.moving.trials.allows_writing());
         let process = link.map_or(0, |link| link.process(to)).cast_unsigned();
@@ -76,7 +76,7 @@ impl Node {
                     SentEarly::Pages(Box::new(CopiedPages { pages, gone, writes }))
                 })
             }
-            _ => (mappings == state.mappings).then_some(SentEarly::Room { to, process }),
+            _ => (mappings == state.mappings).then_some(SentEarly::Room { to, process, written }),
         };
         found.unwrap_or_else(|| {
             self.tell(to, ControlMessage::DropPages { tid, epoch });

@@ -146,6 +146,27 @@ static void changes(const char *way, size_t size)
     MUST(read(zeros, added, 1) == 1);
 }
 
+/* Gives pages back, and fills others with zeros, when there is a file `change`. */
+static void drops(const char *way)
+{
+    enum { PART = 64 << 10 };
+    char *parts = mmap(0, 3 * PART, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(parts != MAP_FAILED);
+    fill((unsigned *)parts, 3 * PART / 4, 9);
+    ready(way);
+    await("change");
+    MUST(madvise(parts, PART, MADV_DONTNEED) == 0);
+    memset(parts + PART, 0, PART);
+    close(open("changed", O_CREAT | O_WRONLY, 0600));
+    await("go");
+    for (int at = 0; at < 2 * PART; at++)
+        MUST(parts[at] == 0);
+    unsigned *last = malloc(3 * PART);
+    fill(last, 3 * PART / 4, 9);
+    MUST(!memcmp(parts + 2 * PART, (char *)last + 2 * PART, PART));
+    free(last);
+}
+
 static void spawns(char *program)
 {
     char *args[] = {"plain", 0};
@@ -179,6 +200,8 @@ int main(int argc, char **argv)
         told();
     else if (!strncmp(way, "changes", 7))
         changes(way, way[7] ? 4 << 20 : 100000);
+    else if (!strcmp(way, "drops"))
+        drops(way);
     else if (!strcmp(way, "spawns"))
         spawns(argv[0]);
     else
