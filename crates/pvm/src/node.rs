@@ -533,8 +533,8 @@ fn give(task: &mut Task, message: TaskMessage) {
     task.ulp.answer_with(1, words);
 }
 
-/// Ends a receive by a message in a block, which the task copies to the place
-/// that it has named ([`posted`]).
+/// Ends a receive by a message in a block, which the task copies to the place that it has named
+/// ([`posted`]).
 #[cold]
 fn give_block(task: &mut Task, message: TaskMessage) {
     give(task, message);

@@ -151,7 +151,8 @@ pub enum Refusal {
     Program,
     /// There are too few descriptors.
     Descriptors,
-    /// The kernel does not let the process take the task's open files.
+    /// The kernel does not let the process take the task's open files, or use the memory of the
+    /// process that has them.
     Files,
     /// The task's folder is another one there, or cannot be entered.
     Folder,
@@ -217,7 +218,10 @@ impl fmt::Display for Refusal {
             Self::Memory => "there is no memory for it",
             Self::Program => "its program has another version there",
             Self::Descriptors => "there are too few descriptors",
-            Self::Files => "the kernel does not let it take the task's open files (pidfd_getfd)",
+            Self::Files => {
+                "the kernel does not let it take the task's open files (pidfd_getfd, \
+                 process_vm_readv)"
+            }
             Self::Folder => "its folder cannot be entered there",
             Self::Damaged => "its state did not arrive whole",
         })

@@ -1,9 +1,9 @@
 //! What is done for a task before it stops.
 //!
 //! The new process maps the task's memory, which takes as long as much else about a move. The pages
-//! of a small task are written there when it has stopped. Before that, while it runs and
-//! the processes wait for each other, the new one makes the pages, and the old one writes as many
-//! as it can. Those of a large one are read before:
+//! of a small task are written there when it has stopped. Before that the new process makes them,
+//! and the old one writes as many as it can while the two wait for each other. The pages of a large
+//! task are read before:
 //!
 //! ```text
 //! old process                                   new process
