@@ -108,7 +108,9 @@ impl BlockTable {
 }
 
 /// What a task does.
+// With a tag of two bytes, the compiler would write a `Want` by stores that overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum TaskState {
     /// It exists, but is not in the run queue yet.
     Starts,

@@ -25,6 +25,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, Range};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::{fmt, ptr};
 
@@ -79,6 +80,10 @@ impl fmt::Debug for Ulp {
             .finish_non_exhaustive()
     }
 }
+
+/// Maximum size of a program's data that is copied at once, in bytes. A program relocates, and so
+/// writes, almost each page of it before its `main`, and each fault would cost more than the copy.
+const MOST_POPULATED: usize = 1 << 16;
 
 impl Ulp {
     /// Loads an image into a free slot, to be started at its entry.
@@ -283,10 +288,9 @@ impl Ulp {
         let table = self.table();
         let library = table + TABLE_LIBRARY * 8;
         let own = [context, sp, sp + LINE, sp + 2 * LINE, table, table + TABLE_LETTERS * 8];
-        for at in own.into_iter().chain(distances.map(|distance| library + distance)) {
-            // SAFETY: a prefetch of any address is harmless, since it reads nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
-        }
+        // Two loops, which the compiler unrolls.
+        own.into_iter().for_each(prefetch);
+        distances.into_iter().for_each(|distance| prefetch(library + distance));
     }
 
     /// Takes the letters in the table, and returns their number.
@@ -310,8 +314,11 @@ impl Ulp {
     pub fn letter(&self, number: usize) -> [u64; LETTER_WORDS as usize] {
         assert!(number < LETTERS as usize);
         let at = self.table() + (TABLE_LETTERS + number as u64 * LETTER_WORDS) * 8;
-        // SAFETY: the address is in the ULP's table, and it does not run.
-        unsafe { (at as *const [u64; LETTER_WORDS as usize]).read() }
+        // SAFETY: the address is in the ULP's table, which is mapped as long as it lives.
+        let words = unsafe { &*(at as *const [AtomicU64; LETTER_WORDS as usize]) };
+        // Each word by a load of its own, since the image has stored it so. A load of two words
+        // would wait until both are in the cache.
+        words.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Address of the table.
@@ -397,7 +404,8 @@ impl Ulp {
         protection.set(ProtFlags::EXEC, part.executable);
         if up(file) > first {
             let (at, length) = ((start + first) as *mut c_void, (up(file) - first) as usize);
-            let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+            let mut flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+            flags.set(MapFlags::POPULATE, part.writable && length <= MOST_POPULATED);
             // SAFETY: nothing is mapped there, or the kernel refuses; the slot is this ULP's.
             unsafe {
                 mmap(at, length, protection, flags, image.file.as_fd(), part.offset / PAGE * PAGE)
@@ -533,6 +541,11 @@ pub(crate) fn anonymous(at: u64, length: u64) -> rustix::io::Result<()> {
 /// Writes a word into a fresh ULP's stack or table.
 fn put(at: u64, word: u64) {
     copy(at, &word.to_ne_bytes());
+}
+
+fn prefetch(at: u64) {
+    // SAFETY: a prefetch of any address is harmless, since it reads nothing.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
 }
 
 fn copy(at: u64, bytes: &[u8]) {

@@ -13,7 +13,7 @@ use crate::ulp::Ulp;
 use crate::words::NameWords;
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::{fmt, io, mem, ptr};
 
@@ -246,10 +246,28 @@ impl Worker {
     }
 
     /// Returns why a ULP that just ran has stopped.
+    #[inline]
     fn stopped(&self, ulp: &mut Ulp) -> StopReason {
         // SAFETY: the ULP does not run, so nothing else uses its context.
-        let Context { what, args, reply, code, .. } = unsafe { &mut *ulp.context() };
+        let Context { what, args, reply, .. } = unsafe { &mut *ulp.context() };
         *reply = 0;
+        if matches!(*what, CRASHED | ASK_EXIT | ASK_INTERRUPTED) {
+            return self.broken_off(ulp);
+        }
+        let args = args.each_mut().map(|word| {
+            // SAFETY: the word is borrowed uniquely.
+            let word = unsafe { AtomicU64::from_ptr(word) };
+            // By itself, as in `Ulp::letter`.
+            word.load(Ordering::Relaxed)
+        });
+        StopReason::Asks(UlpRequest { what: *what, args })
+    }
+
+    /// The same, for a ULP that has crashed, ended or been interrupted.
+    #[cold]
+    fn broken_off(&self, ulp: &mut Ulp) -> StopReason {
+        // SAFETY: the ULP does not run, so nothing else uses its context.
+        let Context { what, args, code, .. } = unsafe { &mut *ulp.context() };
         let stopped = match *what {
             CRASHED => {
                 let (at, stack) = out_of_call(args[2], args[3]);
@@ -257,11 +275,10 @@ impl Worker {
                 StopReason::Crashed(Crash { signal, address, at, stack, code })
             }
             ASK_EXIT => StopReason::Ended { status: args[0] as i32 },
-            ASK_INTERRUPTED => {
+            _ => {
                 ulp.rest.registers = Some(self.registers());
                 return StopReason::Interrupted;
             }
-            what => return StopReason::Asks(UlpRequest { what, args: *args }),
         };
         // SAFETY: restores the mask that this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };

@@ -178,6 +178,7 @@ impl Node {
         }
     }
 
+    #[cold]
     fn work_at_desk(&mut self) {
         while let Some(call) = self.next_desk_call() {
             let is_none =

@@ -109,12 +109,13 @@ impl Node {
     }
 
     /// Answers a receive with a message that has arrived, or makes the task wait for one.
-    #[inline]
+    #[inline(always)]
     fn receive(&mut self, index: u32, want: Want, microseconds: i64) -> NextTask {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return NextTask::Any;
         };
-        if let Some(at) = task.inbox.iter().position(|message| want.fits(message))
+        if !task.inbox.is_empty()
+            && let Some(at) = task.inbox.iter().position(|message| want.fits(message))
             && let Some(message) = task.inbox.remove(at)
         {
             if let Some(descriptor) = task.descriptor.as_ref().filter(|_| task.inbox.is_empty()) {
@@ -123,7 +124,7 @@ impl Node {
             super::give(task, message);
             return NextTask::Same;
         }
-        match microseconds {
+        let until = match microseconds {
             AT_ONCE => {
                 task.ulp.answer(0);
                 return NextTask::Same;
@@ -138,17 +139,17 @@ impl Node {
                 interrupt_receive(task, microseconds);
                 return NextTask::Same;
             }
-            ..0 => task.state = TaskState::Receives(want, None),
-            _ => {
-                let until = Instant::now() + Duration::from_micros(microseconds as u64);
-                task.state = TaskState::Receives(want, Some(until));
-                self.at(until, index);
-            }
+            ..0 => None,
+            _ => Some(Instant::now() + Duration::from_micros(microseconds as u64)),
+        };
+        task.state = TaskState::Receives(want, until);
+        if let Some(until) = until {
+            self.at(until, index);
         }
         // Hands off to the task that is to send the message, if it can run.
         if let Some(source) = self.places.seat(want.from).filter(|_| self.hand_offs < HAND_OFFS)
             && let Some(other) = self.tasks.get(source as usize).and_then(Option::as_deref)
-            && other.state == TaskState::Runs
+            && matches!(other.state, TaskState::Runs)
         {
             self.hand_offs += 1;
             return NextTask::This(source);
