@@ -68,6 +68,41 @@ impl Group {
         taken.ok_or(NothingThere)
     }
 
+    /// Takes the next message, as [`receive`](Self::receive) does, if `take` can.
+    ///
+    /// If `take` returns `None`, the message stays the next one of its sender, and those of the
+    /// same sender stay behind it. The turn goes to the next sender in any case. This is for
+    /// receivers that lack memory for a message.
+    ///
+    /// # Errors
+    /// [`NothingThere`].
+    #[inline]
+    pub fn receive_or_leave<R>(
+        &self,
+        take: impl FnOnce(&Message<'_, '_>) -> Option<R>,
+    ) -> Result<Option<R>, NothingThere> {
+        let _busy = self.busy();
+        self.next(|arrived, inbound| self.taken_or_left(take, arrived, inbound))
+    }
+
+    /// Takes the next message of member `from`, as [`receive_or_leave`](Self::receive_or_leave)
+    /// takes that of any member. The turn stays as it is.
+    ///
+    /// # Errors
+    /// [`NothingThere`], also if there is no such member.
+    pub fn receive_from_or_leave<R>(
+        &self,
+        from: Rank,
+        take: impl FnOnce(&Message<'_, '_>) -> Option<R>,
+    ) -> Result<Option<R>, NothingThere> {
+        let _busy = self.busy();
+        self.attend_if_there_is_news();
+        let taken = receiving::next_of(&Driver(self), from, |arrived, inbound| {
+            self.taken_or_left(take, arrived, inbound)
+        });
+        taken.ok_or(NothingThere)
+    }
+
     /// The members of which a message waits. All messages that were sent before this is called are
     /// taken into account, as far as their senders' queues have been brought here.
     pub fn waiting(&self) -> Vec<Rank> {
@@ -75,6 +110,14 @@ impl Group {
         self.attend_if_there_is_news();
         let all = self.0.senders.all();
         all.iter().filter(|inbound| inbound.waits()).map(|inbound| inbound.from()).collect()
+    }
+
+    /// A member whose next message this process could not map, for lack of memory or addresses.
+    ///
+    /// No message of that member is taken until this process can. Costs one load if there is none.
+    #[inline]
+    pub fn lacking(&self) -> Option<Rank> {
+        self.0.senders.lacking()
     }
 
     /// Reads a message, and disposes of it.
@@ -86,11 +129,29 @@ impl Group {
         inbound: &Inbound,
     ) -> R {
         let taken = take(&Message::new(inbound.from(), &arrived));
+        self.dispose_of(arrived);
+        taken
+    }
+
+    /// Reads a message, and disposes of it if `take` has taken it.
+    #[inline(always)]
+    fn taken_or_left<R>(
+        &self,
+        take: impl FnOnce(&Message<'_, '_>) -> Option<R>,
+        arrived: Arrived<'_, Mailbag>,
+        inbound: &Inbound,
+    ) -> Option<R> {
+        let taken = take(&Message::new(inbound.from(), &arrived))?;
+        self.dispose_of(arrived);
+        Some(taken)
+    }
+
+    #[inline(always)]
+    fn dispose_of(&self, arrived: Arrived<'_, Mailbag>) {
         point(Point::MemberReads);
         arrived.dispose();
         self.0.taken.set(self.0.taken.get() + 1);
         self.has_changed();
-        taken
     }
 
     /// Reads the message that [`receive`](Self::receive) would take, and leaves it there.

@@ -76,6 +76,9 @@ fn thread() -> u64 {
 }
 
 impl Block {
+    /// Maximum number of bytes that a block has room for.
+    pub const MOST: usize = (1 << arena::MOST) - HEAD;
+
     /// Allocates a block for at least `bytes` bytes, whose contents are unspecified.
     ///
     /// Returns `None` if there is no memory.

@@ -6,7 +6,7 @@
 //! once: a handler that polls may have found the same before.
 
 use crate::Rank;
-use crate::proto::receive_queue::{BorrowedQueue, ReceiveQueue};
+use crate::proto::receive_queue::{BorrowedQueue, NextMessage, ReceiveQueue};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
@@ -24,11 +24,13 @@ pub struct Senders<M: QueueMemory, X = ()> {
     all: RefCell<ReceiveQueues<M, X>>,
     /// Index of the sender whose turn is next.
     turn: Cell<usize>,
+    /// Whether a message could not be read, for lack of memory, and none was looked for since.
+    lacks: Cell<bool>,
 }
 
 impl<M: QueueMemory, X> Default for Senders<M, X> {
     fn default() -> Self {
-        Self { all: RefCell::new(Rc::new([])), turn: Cell::new(0) }
+        Self { all: RefCell::new(Rc::new([])), turn: Cell::new(0), lacks: Cell::new(false) }
     }
 }
 
@@ -83,6 +85,23 @@ impl<M: QueueMemory, X> Senders<M, X> {
     /// Reports this member's progress to all senders.
     pub fn tell(&self) {
         self.all().iter().for_each(|queue| queue.tell());
+    }
+
+    /// A sender whose next message lies in memory that could not be mapped. Costs one load if none
+    /// was found.
+    #[inline]
+    pub fn lacking(&self) -> Option<Rank> {
+        if self.lacks.get() { self.find_lacking() } else { None }
+    }
+
+    #[cold]
+    fn find_lacking(&self) -> Option<Rank> {
+        let all = self.all();
+        let is_lacking =
+            |queue: &&Rc<ReceiveQueue<M, X>>| queue.next() == Some(NextMessage::Unreadable);
+        let found = all.iter().find(is_lacking).map(|queue| queue.from());
+        self.lacks.set(found.is_some());
+        found
     }
 
     /// The index whose turn is next, to be [restored](Self::keep_turn) by a caller that takes
@@ -255,9 +274,12 @@ pub fn nothing_there<R: Receiving>(member: &R, sender: &SenderOf<R>) {
 
 #[cold]
 fn unreadable<R: Receiving>(member: &R, sender: &SenderOf<R>, error: &Unreadable) {
-    // If memory is short here, the next poll tries again.
-    if let Unreadable::Violation(violation) = error {
-        forget(member, sender, Forgotten::Violation(violation.to_string()));
+    match error {
+        // The next poll tries again.
+        Unreadable::Memory(_) => member.senders().lacks.set(true),
+        Unreadable::Violation(violation) => {
+            forget(member, sender, Forgotten::Violation(violation.to_string()));
+        }
     }
 }
 

@@ -21,7 +21,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use super::{Block, BlockHeader, LEAST, LENT, free, thread};
+use super::{Block, BlockHeader, LEAST, LENT, UlpPause, free, thread};
 use crate::arena::{self, NotPlaced};
 use crate::layout::{ARENA, ARENA_COUNT, ARENAS};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
-use std::{fmt, mem, ptr};
+use std::{fmt, mem, slice};
 
 /// The name of a block, which is the same for all of its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -204,15 +204,30 @@ impl Block {
     /// # Errors
     /// See [`NotFilled`]. Nothing has changed then.
     pub fn fill(&self, offset: usize, bytes: &[u8]) -> Result<(), NotFilled> {
-        match self.check_fill(offset, bytes.len()) {
+        self.fill_with(offset, bytes.len(), |to| to.copy_from_slice(bytes))
+    }
+
+    /// Lets `copy` overwrite `length` bytes from an offset on, as [`fill`](Self::fill) does.
+    ///
+    /// # Errors
+    /// See [`NotFilled`]. Nothing has changed then.
+    pub fn fill_with(
+        &self,
+        offset: usize,
+        length: usize,
+        copy: impl FnOnce(&mut [u8]),
+    ) -> Result<(), NotFilled> {
+        match self.check_fill(offset, length) {
             Ok(()) => {}
             Err(NotFilled::Filled) => return Ok(()),
             Err(error) => return Err(error),
         }
         let to = (self.address() + offset as u64) as *mut u8;
-        // SAFETY: the block has room for the bytes, and they are not the block's own, since no
-        // block's bytes are lent. No ULP runs while the host does.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        let _lent = UlpPause::begin();
+        // SAFETY: the block has these bytes, all of which were written once, if only by the kernel.
+        // No other reference to them is there, since no block's bytes were lent until now; and no
+        // ULP runs while `UlpPause` lives.
+        copy(unsafe { slice::from_raw_parts_mut(to, length) });
         Ok(())
     }
 
