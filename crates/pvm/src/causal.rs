@@ -20,6 +20,9 @@
 //! but for the last one of each holder. So what is kept does not grow, except by what arrives from
 //! others at that time, and while a send waits for room ([`CausalInbox::take_some`]).
 //!
+//! A message may stay in its queue, because there is no memory for it. Then its sender is open, and
+//! what it may have caused is kept.
+//!
 //! A holder that sends without end, and gets no message, would have lower stamps for ever. It is
 //! sent a message ([`CausalInbox::behind`]): its stamps are higher once it has taken that.
 //!
@@ -60,6 +63,10 @@ pub(crate) trait Queues<T> {
 
     /// The senders that have messages in their queues.
     fn waiting(&self) -> Vec<Rank>;
+
+    /// Returns `true` if a message stays in its queue, and is not returned by the functions above
+    /// until there is memory for it.
+    fn is_short(&self) -> bool;
 }
 
 /// The result of taking messages.
@@ -151,8 +158,11 @@ impl<T> CausalInbox<T> {
             return Taken::Some;
         }
         while !self.is_full() {
-            let Some(arrival) = queues.next() else { return Taken::All };
-            self.add(arrival);
+            match queues.next() {
+                Some(arrival) => self.add(arrival),
+                None if queues.is_short() => return Taken::Some,
+                None => return Taken::All,
+            }
         }
         Taken::Some
     }
@@ -163,6 +173,7 @@ impl<T> CausalInbox<T> {
             let Some((_, holder)) = self.holder() else { return };
             match queues.next_of(holder) {
                 Some(arrival) => self.add(arrival),
+                None if queues.is_short() => return,
                 None => self.open.retain(|open| *open != holder),
             }
         }

@@ -43,6 +43,7 @@ mod task;
 mod tid;
 pub mod tools;
 mod transit;
+mod unsent;
 mod wire;
 
 pub use asking::{

@@ -24,6 +24,7 @@ mod seats;
 mod signal;
 mod stuck;
 mod system;
+mod unsent;
 
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
 use self::outside::NodeUmask;
@@ -42,8 +43,8 @@ use crate::services::Effect;
 use crate::shown::ShownTask;
 use crate::sizes::TaskSizes;
 use crate::task::{Task, TaskMessage, TaskState};
-use crate::tid::Tid;
 use crate::transit::Transit;
+use crate::unsent::{MachineMessage, UnsentMessages};
 use crate::wire::Packet;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -120,6 +121,8 @@ pub(crate) struct Node {
     looked: Instant,
     /// Nothing has arrived from other processes for a while.
     quiet: bool,
+    /// Messages for which there was no memory.
+    unsent: UnsentMessages,
     watch: stuck::Watch,
     /// Tasks that leave or enter this process.
     moving: Transit,
@@ -193,6 +196,7 @@ impl Node {
             },
             looked: Instant::now(),
             quiet: false,
+            unsent: UnsentMessages::default(),
             watch: stuck::Watch::new(),
             moving: Transit::new(first, size),
             saving: NodeSaving::default(),
@@ -234,6 +238,7 @@ impl Node {
                 self.keep_arena_free();
                 self.give_blocks_back();
                 self.free_left();
+                self.send_unsent();
                 self.look_outside(false);
                 self.hear_of_ends();
                 self.end_late_moves();
@@ -255,7 +260,7 @@ impl Node {
             match self.first() {
                 Some(index) => self.turn(index),
                 // Handles the messages that were taken, and does not wait for others.
-                None if !self.arrivals.is_empty() => {}
+                None if !self.arrivals.is_empty() && !self.is_short() => {}
                 None if self.moving.is_busy() || self.saving.has_unsaved() => {}
                 None if !self.moving.left.is_empty() => self.free_left_unless_heard(),
                 None if self.link.is_none() && self.all_wait() => {
@@ -457,29 +462,11 @@ impl Node {
         for effect in effects {
             match effect {
                 Effect::Answer(tid, code, packet) => self.answer(tid, code, packet),
-                Effect::Message { from, to, tag, context, data } => {
-                    self.message(from, to, tag, context, &data)
+                Effect::Message { from: source, to, tag, context, data } => {
+                    self.message(MachineMessage { source, to, tag, context, data })
                 }
             }
         }
-    }
-
-    /// Sends a message from the machine itself.
-    fn message(&mut self, source: i32, to: Tid, tag: i32, context: i32, data: &Packet) {
-        let bytes = data.as_bytes();
-        // Without memory the message is dropped.
-        let Some(block) = Block::of(bytes) else { return };
-        let (destination, length) = (to.number(), bytes.len());
-        self.deliver(TaskMessage {
-            source,
-            destination,
-            tag,
-            context,
-            encoding: 0,
-            wait: 0,
-            block: Some(block),
-            length,
-        });
     }
 
     /// Gives a service's answer to a task that waits for it.

@@ -19,19 +19,22 @@
 //! The first process (rank 0) keeps the state of the whole machine. When another process dies, its
 //! tasks have ended. When the first one dies, the others end.
 
+mod lack;
 mod parts;
 #[cfg(test)]
 mod tests;
 
 use crate::causal::{Queues, StampedMessage};
 use crate::holding::{HeldMessage, HoldMessage};
-use crate::moves::{MoveMessage, Refusal};
+use crate::moves::{MoveMessage, RankSet, Refusal};
 use crate::output::Catcher;
 use crate::packed::{PackedHead, SentBlock};
 use crate::shown::MoveCost;
 use crate::task::TaskMessage;
 use crate::tid::Tid;
-use parts::{Completion, MessagePart, PART, Parts};
+pub(crate) use lack::LeftMessage;
+use lack::LeftMessages;
+use parts::{Completion, MessagePart, MissingMemory, PART, Parts};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
@@ -254,18 +257,36 @@ impl Payload for Parcel {
     }
 }
 
+/// The result of reading a message of the group.
+enum ReadMessage {
+    Read(Stamped),
+    /// A part of a longer message; or a malformed message, which is dropped: its sender does not
+    /// follow the protocol.
+    Nothing,
+    /// There is no memory for it now. It stays in its queue.
+    NoMemory(MissingMemory),
+}
+
+impl ReadMessage {
+    fn of(read: Option<Stamped>) -> Self {
+        read.map_or(Self::Nothing, Self::Read)
+    }
+}
+
 /// Reads a task's message. `place` is where its contents go in the receiver's memory, if that waits
 /// for them.
 fn read_parcel(
     arrived: &Arrived<'_, '_>,
     whole: Completion,
     place: impl FnOnce(&TaskMessage) -> Option<UlpRange>,
-) -> Option<Stamped> {
+) -> ReadMessage {
     let halves = |at| arrived.word(at).map(|word| (word as i32, (word >> 32) as i32));
-    let ((source, destination), (tag, context), (encoding, wait)) =
-        (halves(0)?, halves(1)?, halves(2)?);
-    let stamp = arrived.word(3)?;
-    let length = arrived.size().checked_sub(HEADER * 8)?;
+    let words = halves(0).zip(halves(1)).zip(halves(2)).zip(arrived.word(3));
+    let length = arrived.size().checked_sub(HEADER * 8);
+    let (Some((((first, second), third), stamp)), Some(length)) = (words, length) else {
+        return ReadMessage::Nothing;
+    };
+    let ((source, destination), (tag, context), (encoding, wait)) = (first, second, third);
     let from = arrived.from();
     let mut message =
         TaskMessage { source, destination, tag, context, encoding, wait, block: None, length };
@@ -274,19 +295,21 @@ fn read_parcel(
         && let Some(contents) = arrived.payload().part(HEADER * 8, length)
         && place.copy_from_span(contents).is_ok()
     {
-        return Some(Stamped { stamp, from, item: RemoteArrival::Placed(message) });
+        return ReadMessage::Read(Stamped { stamp, from, item: RemoteArrival::Placed(message) });
     }
     (message.block, message.length) = match whole {
         Completion::Parts(block, length) => (Some(block), length),
         Completion::Parcel if length > 0 => {
-            (Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)), length)
+            // The group's message has these bytes, so only memory can be missing.
+            match Block::written(length, |bytes| arrived.copy_out(HEADER * 8, bytes)) {
+                Some(block) => (Some(block), length),
+                None => return ReadMessage::NoMemory(MissingMemory(length)),
+            }
         }
-        Completion::Parcel | Completion::Lost => (None, 0),
+        Completion::Parcel => (None, 0),
+        Completion::Lost => return ReadMessage::Nothing,
     };
-    if message.block.is_none() {
-        message.length = 0;
-    }
-    Some(Stamped { stamp, from, item: RemoteArrival::Message(message) })
+    ReadMessage::Read(Stamped { stamp, from, item: RemoteArrival::Message(message) })
 }
 
 fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
@@ -295,14 +318,24 @@ fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
     Some(Stamped { stamp: u64::from_ne_bytes(*stamp), from, item })
 }
 
-fn read_packed(from: Rank, bytes: &[u8]) -> Option<Stamped> {
-    let (stamp, bytes) = bytes.split_first_chunk()?;
-    let (head, rest) = postcard::take_from_bytes(bytes).ok()?;
-    let mut contents = Vec::new();
-    contents.try_reserve_exact(rest.len()).ok()?;
-    contents.extend_from_slice(rest);
-    let item = RemoteArrival::Packed(Box::new((head, contents)));
-    Some(Stamped { stamp: u64::from_ne_bytes(*stamp), from, item })
+/// Reads something of a task that moves.
+fn read_packed(arrived: &Arrived<'_, '_>) -> ReadMessage {
+    let mut bytes = Vec::new();
+    if bytes.try_reserve_exact(arrived.size()).is_err() {
+        return ReadMessage::NoMemory(MissingMemory(arrived.size()));
+    }
+    bytes.resize(arrived.size(), 0);
+    let copied = arrived.copy_out(0, &mut bytes);
+    ReadMessage::of(copied.and_then(|()| packed_of(arrived.from(), bytes)))
+}
+
+fn packed_of(from: Rank, mut bytes: Vec<u8>) -> Option<Stamped> {
+    let (stamp, rest) = bytes.split_first_chunk()?;
+    let stamp = u64::from_ne_bytes(*stamp);
+    let (head, rest) = postcard::take_from_bytes(rest).ok()?;
+    let before = bytes.len() - rest.len();
+    drop(bytes.drain(..before));
+    Some(Stamped { stamp, from, item: RemoteArrival::Packed(Box::new((head, bytes))) })
 }
 
 /// Whether ends of processes are to be detected, which costs more than to find no message.
@@ -334,6 +367,8 @@ pub(crate) struct MachineLink {
     memory: Kind<Parcel>,
     /// The long messages that are arriving.
     parts: Parts,
+    /// Messages that stay in their queues, because there is no memory for them.
+    left: LeftMessages,
     /// Number of bytes that have gone of a long message for whose next part there was no room.
     gone: Cell<usize>,
     /// Lamport time: the latest of all messages sent and received.
@@ -393,6 +428,7 @@ impl MachineLink {
             last,
             memory,
             parts: Parts::new(size),
+            left: LeftMessages::default(),
             gone: Cell::new(0),
             is_alone: size <= processors,
             lost: RefCell::default(),
@@ -545,13 +581,50 @@ impl MachineLink {
     /// Not inlined: most looks find nothing.
     #[inline(never)]
     fn take(&self, place: impl Fn(&TaskMessage) -> Option<UlpRange>) -> Option<Stamped> {
+        let mut before = RankSet::default();
         loop {
-            // A malformed message is dropped: its sender does not follow the protocol.
-            if let Some(stamped) = self.group.receive(|arrived| self.read(arrived, &place)).ok()? {
-                self.note(&stamped);
-                return Some(stamped);
+            let read = self.group.receive_or_leave(|arrived| self.read_or_leave(arrived, &place));
+            match read.ok()? {
+                Some(ReadMessage::Read(stamped)) => {
+                    self.note(&stamped);
+                    return Some(stamped);
+                }
+                Some(_) => {}
+                // Other senders have had their turns.
+                None if self.left.last().is_none_or(|from| !before.insert(from)) => return None,
+                None => {}
             }
         }
+    }
+
+    /// Reads a message. `None`: it stays, because there is no memory for it.
+    #[inline(always)]
+    fn read_or_leave(
+        &self,
+        arrived: &Arrived<'_, '_>,
+        place: impl FnOnce(&TaskMessage) -> Option<UlpRange>,
+    ) -> Option<ReadMessage> {
+        let read = self.read(arrived, place);
+        match read {
+            ReadMessage::NoMemory(lack) => {
+                self.left.left(arrived.from(), lack);
+                return None;
+            }
+            ReadMessage::Read(_) | ReadMessage::Nothing => self.left.taken(arrived.from()),
+        }
+        Some(read)
+    }
+
+    /// Returns `true` if a message stays in its queue, because there is no memory for it.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.left.are_there() || self.group.lacking().is_some()
+    }
+
+    /// A message that stays in its queue.
+    pub(crate) fn left(&self) -> Option<LeftMessage> {
+        let unread = || self.group.lacking().map(|from| LeftMessage { from, bytes: None });
+        self.left.last_left().or_else(unread)
     }
 
     /// Notes a message that was taken.
@@ -568,7 +641,7 @@ impl MachineLink {
         &self,
         arrived: &Arrived<'_, '_>,
         place: impl FnOnce(&TaskMessage) -> Option<UlpRange>,
-    ) -> Option<Stamped> {
+    ) -> ReadMessage {
         match arrived.kind() {
             PARCEL => {
                 self.parts.forget(arrived.from());
@@ -578,14 +651,19 @@ impl MachineLink {
                 self.parts.forget(arrived.from());
                 read_parcel(arrived, Completion::Parcel, place)
             }
-            LAST => read_parcel(arrived, self.parts.complete(arrived, HEADER * 8), nowhere),
-            PARTS => {
-                self.parts.part(arrived);
-                None
-            }
-            CONTROL => read_control(arrived.from(), &arrived.get(self.control)?),
-            PACKED => read_packed(arrived.from(), &arrived.get(self.packed)?),
-            _ => None,
+            LAST => match self.parts.complete(arrived, HEADER * 8) {
+                Ok(whole) => read_parcel(arrived, whole, nowhere),
+                Err(lack) => ReadMessage::NoMemory(lack),
+            },
+            PARTS => match self.parts.part(arrived) {
+                Ok(()) => ReadMessage::Nothing,
+                Err(lack) => ReadMessage::NoMemory(lack),
+            },
+            CONTROL => ReadMessage::of(
+                arrived.get(self.control).and_then(|bytes| read_control(arrived.from(), &bytes)),
+            ),
+            PACKED => read_packed(arrived),
+            _ => ReadMessage::Nothing,
         }
     }
 
@@ -711,12 +789,19 @@ impl Queues<RemoteArrival> for MachineLink {
 
     fn next_of(&self, from: Rank) -> Option<Stamped> {
         loop {
-            let read = self.group.receive_from(from, |arrived| self.read(arrived, nowhere));
-            if let Some(stamped) = read.ok()? {
-                self.note(&stamped);
-                return Some(stamped);
+            let read = |arrived: &Arrived<'_, '_>| self.read_or_leave(arrived, nowhere);
+            match self.group.receive_from_or_leave(from, read).ok()?? {
+                ReadMessage::Read(stamped) => {
+                    self.note(&stamped);
+                    return Some(stamped);
+                }
+                ReadMessage::Nothing | ReadMessage::NoMemory(_) => {}
             }
         }
+    }
+
+    fn is_short(&self) -> bool {
+        self.is_short()
     }
 
     fn waiting(&self) -> Vec<Rank> {

@@ -8,7 +8,7 @@ use crate::ops;
 use crate::packed::PackedHead;
 use crate::places::{TaskLocation, TaskPlaces};
 use crate::remote::{
-    ControlMessage, HearEnds, MachineLink, RemoteArrival, SentFrom, Stamped, TaskSpec,
+    ControlMessage, HearEnds, LeftMessage, MachineLink, RemoteArrival, SentFrom, Stamped, TaskSpec,
 };
 use crate::report::report_line;
 use crate::services::Effect;
@@ -17,6 +17,7 @@ use crate::tid::Tid;
 use crate::transit::errand_for;
 use crate::wire::{Packet, PacketReader};
 use std::path::Path;
+use std::time::Duration;
 use upcall_message::{Rank, SendError};
 use upcall_ulp::UlpRange;
 use upcall_ulp::arena::{self, ArenaNumber};
@@ -24,6 +25,8 @@ use upcall_ulp::arena::{self, ArenaNumber};
 /// Flags of `pvm_tasks` for waiting and for running tasks.
 const WAITS: i32 = 2;
 const RUNS: i32 = 4;
+/// Time between two tries to send without memory.
+const PAUSE: Duration = Duration::from_millis(2);
 /// Maximum number of messages of the only other process that are handled at once.
 const MOST_AT_ONCE: usize = 1024;
 
@@ -55,10 +58,10 @@ impl Node {
             } else if let Some(first) = link.next_or_end(ends, |_| None) {
                 match link.next() {
                     // Most messages come alone.
-                    None => self.came(first),
-                    Some(second) => {
+                    None if !link.is_short() => self.came(first),
+                    second => {
                         self.arrivals.add(first);
-                        self.arrivals.add(second);
+                        second.into_iter().for_each(|second| self.arrivals.add(second));
                         self.handle_arrivals();
                     }
                 }
@@ -66,7 +69,26 @@ impl Node {
         } else {
             self.handle_arrivals();
         }
+        if self.link.as_ref().is_some_and(MachineLink::is_short) {
+            self.report_left();
+        }
         self.hear_of_lost();
+    }
+
+    /// Reports a message for which there is no memory, and asks for more addresses.
+    #[cold]
+    fn report_left(&mut self) {
+        let Some(LeftMessage { from, bytes }) = self.link.as_ref().and_then(MachineLink::left)
+        else {
+            return;
+        };
+        let own = self.places.rank();
+        let what = bytes.map_or_else(String::new, |bytes| format!(" {bytes} bytes of"));
+        self.report_lack(&format!(
+            "process {own} has no memory for{what} a message from process {from}: it waits, and so \
+             do later ones, until the tasks there have given memory back"
+        ));
+        self.keep_arena_free();
     }
 
     /// Handles the messages of the only other process, which come in the order of their times.
@@ -220,6 +242,13 @@ impl Node {
             SendError::Ended { .. } => false,
             SendError::Full | SendError::Overflow { .. } | SendError::LowMemory { .. } => {
                 self.link.iter().for_each(|link| self.arrivals.take_some(link));
+                true
+            }
+            // The other process takes what is in its queue, or gets memory; or this one does.
+            SendError::NoMemory { .. } | SendError::Refused { .. } => {
+                self.report_lack(&format!("{what} waits until it can be sent: {error}"));
+                self.link.iter().for_each(|link| self.arrivals.take_some(link));
+                std::thread::sleep(PAUSE);
                 true
             }
             error => {

@@ -15,6 +15,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use upcall_ulp::{Aside, NOT_ASIDE, descriptors};
 
+/// Time between two tries to get memory, for a process without a task to run.
+const SHORT: Duration = Duration::from_millis(1);
 /// Minimum time between two checks of descriptors while tasks run, because a check is a system
 /// call.
 const BETWEEN: Duration = Duration::from_micros(500);
@@ -71,6 +73,13 @@ fn folder(path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
 impl Node {
     /// Wakes the tasks whose events have occurred. If `wait`, first waits for an event.
     pub(super) fn look_outside(&mut self, wait: bool) {
+        // A message that waits for memory would end each wait at once.
+        let is_short = wait && self.is_short();
+        if is_short {
+            std::thread::sleep(SHORT);
+            self.send_unsent();
+        }
+        let wait = wait && !is_short;
         if self.saving.is_still() {
             if wait {
                 self.wait_still();

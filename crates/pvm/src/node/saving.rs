@@ -226,8 +226,9 @@ impl Node {
     /// Waits for messages while the machine stands still.
     pub(super) fn wait_still(&self) {
         match &self.link {
-            Some(link) => _ = link.wait(Some(STILL), false),
-            None => std::thread::sleep(STILL),
+            // A message that waits for memory would end the wait at once.
+            Some(link) if !link.is_short() => _ = link.wait(Some(STILL), false),
+            _ => std::thread::sleep(STILL),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::ops::OUTPUT_NEW;
 use crate::output::OutputTarget;
 use crate::task::Task;
 use crate::tid::{HOST, Tid};
+use crate::unsent::MachineMessage;
 use crate::wire::Packet;
 use upcall_ulp::slot::SLOTS;
 
@@ -35,13 +36,8 @@ impl Node {
     pub(super) fn begin(&mut self, task: Task) {
         if let OutputTarget::Task(to) = task.output.to {
             let (tag, context) = (task.output.tag, task.output.context);
-            self.message(
-                HOST,
-                to,
-                tag,
-                context,
-                &Packet::default().int(task.tid.number()).int(OUTPUT_NEW as i32),
-            );
+            let data = Packet::default().int(task.tid.number()).int(OUTPUT_NEW as i32);
+            self.message(MachineMessage { source: HOST, to, tag, context, data });
         }
         let tid = task.tid;
         let seat = self.sit(Box::new(task));

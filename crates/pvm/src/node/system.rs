@@ -10,6 +10,7 @@ use crate::report::{report, report_line};
 use crate::stream::STDERR;
 use crate::task::{self, Task, TaskState};
 use crate::tid::{HOST, Tid};
+use crate::unsent::MachineMessage;
 use crate::wire::{Packet, PacketReader, exact};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -226,9 +227,8 @@ impl Node {
             }
             OutputTarget::Task(to) => {
                 let (tag, context) = (task.output.tag, task.output.context);
-                let packet =
-                    Packet::default().int(tid.number()).int(bytes.len() as i32).bytes(bytes);
-                self.message(HOST, to, tag, context, &packet);
+                let data = Packet::default().int(tid.number()).int(bytes.len() as i32).bytes(bytes);
+                self.message(MachineMessage { source: HOST, to, tag, context, data });
             }
         }
         None

@@ -17,9 +17,6 @@ pub(super) const PART: usize = if cfg!(debug_assertions) { 64 << 20 } else { 512
 /// Size of the words in front of a part's bytes: the message's length, and the part's place in it.
 const HEAD: usize = 16;
 
-/// Size of the copies from shared memory into a block, in bytes.
-const PIECE: usize = 256 << 10;
-
 /// A part of a message: these bytes of its block.
 pub(super) struct MessagePart {
     pub(super) block: Block,
@@ -51,6 +48,16 @@ impl Payload for MessagePart {
     }
 }
 
+/// Maximum ratio of the room that is held for a message to what has arrived of it.
+///
+/// A part names the length of its message. With room for all of it at once, a part without contents
+/// could take half an arena. A message that needs more room gets it in steps of this factor, for
+/// each of which the contents so far are copied. No message of a process of this machine does: the
+/// longest that fits in a block has this number of parts.
+const ROOM: usize = 16;
+
+const _: () = assert!(cfg!(debug_assertions) || ROOM * PART >= Block::MOST);
+
 /// What has arrived of a message.
 #[derive(Debug)]
 struct Begun {
@@ -59,21 +66,65 @@ struct Begun {
     filled: usize,
 }
 
+/// There is no memory for this number of bytes. Nothing was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MissingMemory(pub(super) usize);
+
+/// The reason why a part was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoPart {
+    NoMemory(MissingMemory),
+    /// Its sender does not follow the protocol.
+    Wrong,
+}
+
+/// Size of a block for a message of which so much has arrived, in bytes.
+fn room(length: usize, arrived: usize) -> usize {
+    length.min(arrived.saturating_mul(ROOM))
+}
+
+fn allocated(room: usize) -> Result<Block, NoPart> {
+    Block::new(room).ok_or(NoPart::NoMemory(MissingMemory(room)))
+}
+
 impl Begun {
-    /// Appends the bytes of a message of the group, from byte `from` on.
-    fn append(&mut self, arrived: &Arrived<'_, '_>, from: usize) -> Option<()> {
-        let end = arrived.size();
-        let fits = end.checked_sub(from).is_some_and(|more| more <= self.length - self.filled);
-        fits.then_some(())?;
-        let mut piece = Vec::new();
-        piece.try_reserve_exact(PIECE).ok()?;
-        for at in (from..end).step_by(PIECE) {
-            piece.resize(PIECE.min(end - at), 0);
-            arrived.copy_out(at, &mut piece)?;
-            self.block.fill(self.filled, &piece).ok()?;
-            self.filled += piece.len();
+    /// The beginning of a message of this length, which `arrived` bytes follow.
+    fn new(length: usize, arrived: usize) -> Result<Self, NoPart> {
+        if length > Block::MOST {
+            return Err(NoPart::Wrong);
         }
-        Some(())
+        Ok(Self { block: allocated(room(length, arrived))?, length, filled: 0 })
+    }
+
+    /// Makes room for this number of bytes in all.
+    fn grow(&mut self, arrived: usize) -> Result<(), NoPart> {
+        if arrived > self.block.capacity() {
+            let (filled, room) = (self.filled, room(self.length, arrived));
+            let copy = |from: &[u8]| {
+                Block::written(room, |to| {
+                    to[..filled].copy_from_slice(from);
+                    Some(())
+                })
+            };
+            let larger = self.block.lent(filled, copy).flatten();
+            self.block = larger.ok_or(NoPart::NoMemory(MissingMemory(room)))?;
+        }
+        Ok(())
+    }
+
+    /// Appends the bytes of a message of the group, from byte `from` on. With an error nothing has
+    /// changed.
+    fn append(&mut self, arrived: &Arrived<'_, '_>, from: usize) -> Result<(), NoPart> {
+        let more = arrived.size().checked_sub(from).ok_or(NoPart::Wrong)?;
+        let filled = self.filled.checked_add(more).filter(|filled| *filled <= self.length);
+        let filled = filled.ok_or(NoPart::Wrong)?;
+        self.grow(filled)?;
+        let mut copied = None;
+        let fill =
+            self.block.fill_with(self.filled, more, |to| copied = arrived.copy_out(from, to));
+        fill.ok().and(copied).ok_or(NoPart::Wrong)?;
+        self.filled = filled;
+        Ok(())
     }
 }
 
@@ -87,7 +138,7 @@ enum PartsState {
     #[default]
     None,
     Begun(Begun),
-    /// There was no memory for it, or its sender does not follow the protocol.
+    /// Its sender does not follow the protocol.
     Lost,
 }
 
@@ -98,6 +149,7 @@ pub(super) enum Completion {
     Parcel,
     /// They are in this block, which has this length.
     Parts(Block, usize),
+    /// They are not those that parts have announced.
     Lost,
 }
 
@@ -106,35 +158,76 @@ impl Parts {
         Self((0..size).map(|_| RefCell::default()).collect())
     }
 
-    /// Takes a part.
-    pub(super) fn part(&self, arrived: &Arrived<'_, '_>) {
-        let Some(state) = self.0.get(arrived.from()) else { return };
-        let begun = Self::with_part(state.take(), arrived);
-        state.replace(begun.map_or(PartsState::Lost, PartsState::Begun));
+    /// Number of bytes that are held for the message of each process.
+    #[cfg(test)]
+    pub(super) fn rooms(&self) -> Vec<usize> {
+        let room = |state: &RefCell<PartsState>| match &*state.borrow() {
+            PartsState::Begun(begun) => begun.block.capacity(),
+            PartsState::None | PartsState::Lost => 0,
+        };
+        self.0.iter().map(room).collect()
     }
 
-    fn with_part(state: PartsState, arrived: &Arrived<'_, '_>) -> Option<Begun> {
-        let length = usize::try_from(arrived.word(0)?).ok()?;
-        let mut begun = match (state, arrived.word(1)?) {
-            (_, 0) => Begun { block: Block::new(length)?, length, filled: 0 },
-            (PartsState::Begun(begun), at) if at == begun.filled as u64 => begun,
-            _ => return None,
+    /// Takes a part.
+    ///
+    /// # Errors
+    /// There is no memory for it now.
+    pub(super) fn part(&self, arrived: &Arrived<'_, '_>) -> Result<(), MissingMemory> {
+        let Some(state) = self.0.get(arrived.from()) else { return Ok(()) };
+        let (mut begun, taken) = Self::with_part(state.take(), arrived);
+        if let Err(NoPart::Wrong) = taken {
+            begun = PartsState::Lost;
+        }
+        state.replace(begun);
+        match taken {
+            Err(NoPart::NoMemory(lack)) => Err(lack),
+            Ok(()) | Err(NoPart::Wrong) => Ok(()),
+        }
+    }
+
+    /// The state after a part, and whether it was taken.
+    fn with_part(state: PartsState, arrived: &Arrived<'_, '_>) -> (PartsState, Result<(), NoPart>) {
+        let words = arrived.word(0).zip(arrived.word(1));
+        let (length, at) = match words {
+            Some((length, at)) => (usize::try_from(length).unwrap_or(usize::MAX), at),
+            None => return (PartsState::Lost, Err(NoPart::Wrong)),
         };
-        (begun.length == length).then_some(())?;
-        begun.append(arrived, HEAD)?;
-        Some(begun)
+        let mut begun = match (state, at) {
+            (_, 0) => match Begun::new(length, arrived.size().saturating_sub(HEAD)) {
+                Ok(begun) => begun,
+                Err(why) => return (PartsState::None, Err(why)),
+            },
+            (PartsState::Begun(begun), at)
+                if at == begun.filled as u64 && begun.length == length =>
+            {
+                begun
+            }
+            _ => return (PartsState::Lost, Err(NoPart::Wrong)),
+        };
+        let taken = begun.append(arrived, HEAD);
+        (PartsState::Begun(begun), taken)
     }
 
     /// Completes a message with its last bytes, which follow a header of `header` bytes.
-    pub(super) fn complete(&self, arrived: &Arrived<'_, '_>, header: usize) -> Completion {
-        match self.0.get(arrived.from()).map(RefCell::take).unwrap_or_default() {
-            PartsState::None | PartsState::Lost => Completion::Lost,
-            PartsState::Begun(mut begun) => match begun.append(arrived, header) {
-                Some(()) if begun.filled == begun.length => {
-                    Completion::Parts(begun.block, begun.length)
-                }
-                _ => Completion::Lost,
-            },
+    ///
+    /// # Errors
+    /// There is no memory for it now.
+    pub(super) fn complete(
+        &self,
+        arrived: &Arrived<'_, '_>,
+        header: usize,
+    ) -> Result<Completion, MissingMemory> {
+        let Some(state) = self.0.get(arrived.from()) else { return Ok(Completion::Lost) };
+        let PartsState::Begun(mut begun) = state.take() else { return Ok(Completion::Lost) };
+        match begun.append(arrived, header) {
+            Ok(()) if begun.filled == begun.length => {
+                Ok(Completion::Parts(begun.block, begun.length))
+            }
+            Err(NoPart::NoMemory(lack)) => {
+                state.replace(PartsState::Begun(begun));
+                Err(lack)
+            }
+            Ok(()) | Err(NoPart::Wrong) => Ok(Completion::Lost),
         }
     }
 

@@ -103,6 +103,44 @@ fn parts_are_one_message_and_bad_ones_are_none() {
         last(b"ab");
         assert!(link.send(1, message(b"whole"), None).is_ok());
     });
-    let wanted = [&b"0123456789abc"[..], b"0123456789de", b"", b"", b"", b"", b"", b"whole"];
-    assert_eq!(all, wanted);
+    assert_eq!(all, [&b"0123456789abc"[..], b"0123456789de", b"whole"]);
+}
+
+#[test]
+fn a_message_gets_room_as_it_arrives() {
+    let bytes = (0..1000).map(|one| one as u8).collect::<Vec<_>>();
+    let all = taken("grows", |link| {
+        for at in (0..990).step_by(10) {
+            let block = Block::of(&bytes).unwrap();
+            let part = MessagePart { block, length: 1000, range: at..at + 10 };
+            link.group.send_within(1, link.part, &part, PATIENCE).unwrap();
+        }
+        let (message, stamp) = (message(&bytes), link.stamp());
+        let parcel = Parcel { message, stamp, gone: 990, data: None, is_void: Cell::new(false) };
+        link.group.send_within(1, link.last, &parcel, PATIENCE).unwrap();
+    });
+    assert_eq!(all, [bytes]);
+}
+
+#[test]
+fn a_length_that_is_only_announced_takes_no_room() {
+    let name = format!("announced-{}", std::process::id());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let link = MachineLink::join(&name, 0, 2).unwrap();
+            part(&link, Block::MOST, 0..10);
+            assert!(link.send(1, message(b"whole"), None).is_ok());
+            while link.next().is_none() {
+                link.wait(None, false);
+            }
+        });
+        let link = MachineLink::join(&name, 1, 2).unwrap();
+        let read = |arrived: &Arrived<'_, '_>| link.read_or_leave(arrived, nowhere);
+        while link.group.receive_or_leave(read).is_err() {
+            link.wait(None, false);
+        }
+        let rooms = link.parts.rooms();
+        assert!(link.send(0, message(b"end"), None).is_ok());
+        assert!(matches!(rooms[..], [10..256, 0]), "{rooms:?}");
+    });
 }
