@@ -45,6 +45,9 @@
 //! At most [`MoveLimits::kept`] bytes are kept in a process for tasks whose move is not settled.
 //! Each further message makes the first process abort that task's move. Once a move is settled,
 //! what waits is like an inbox, and has no limit of its own.
+//!
+//! The copy of a task's memory before the move puts its end off by at most
+//! [`MoveLimits::copying`].
 
 mod arriving;
 mod first;
@@ -62,27 +65,12 @@ use self::leaving::Leaving;
 pub use self::message::{
     KeptMessage, MoveEffect, MoveMessage, NotMoved, Pin, Refusal, TakenMessages, TaskPlace, sum,
 };
-pub use self::roles::RankSet;
+pub use self::roles::{MoveLimits, RankSet};
 use self::roles::{OwnInput, Peers, RoleOutput};
 use crate::tid::Tid;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use upcall_message::Rank;
-
-/// Limits of moves.
-#[derive(Clone, Copy, Debug)]
-pub struct MoveLimits {
-    /// Maximum length of messages that a process keeps for moves that are not settled, in bytes.
-    pub kept: usize,
-    /// Time after which a move that is not settled is aborted.
-    pub within: Duration,
-}
-
-impl Default for MoveLimits {
-    fn default() -> Self {
-        Self { kept: 64 << 20, within: Duration::from_secs(5) }
-    }
-}
 
 /// The moves of a machine, as one of its processes takes part in them. `M` is a message for a task,
 /// and `E` an errand: an answer, a signal, or the end. See the module.
@@ -197,8 +185,8 @@ impl<M: Clone, E> Moves<M, E> {
 
     /// Aborts the moves that have taken too long.
     pub fn tick(&mut self, now: Duration, effects: &mut Vec<MoveEffect<M, E>>) {
-        let within = self.limits.within;
-        self.decide(effects, |first, peers, out| first.tick(now, within, peers, out));
+        let limits = self.limits;
+        self.decide(effects, |first, peers, out| first.tick(now, limits, peers, out));
         self.run_own(effects);
     }
 

@@ -23,7 +23,7 @@
 //! they must not wait: messages that they have caused still go to the old process.
 
 use super::message::{MoveEffect, MoveMessage, NotMoved, Pin, Refusal};
-use super::roles::{Peers, RoleOutput};
+use super::roles::{MoveLimits, Peers, RoleOutput};
 use crate::tid::Tid;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -67,6 +67,8 @@ struct OpenMove<E> {
     epoch: u64,
     /// The time of the abort. `None`: the time begins with the next [`tick`](Deciding::tick).
     ends: Option<Duration>,
+    /// The time of the abort if the new process copies nothing before.
+    first_end: Duration,
     phase: MovePhase,
     errands: Vec<E>,
     next: Option<NextMove>,
@@ -151,8 +153,9 @@ impl<E> Deciding<E> {
         task.has_been_asked = true;
         let (from, epoch) = (task.rank, self.last);
         let (phase, errands) = (MovePhase::Asked, Vec::new());
-        let (ends, next) = (Some(ends), None);
-        self.open.insert(tid, OpenMove { asker, from, to, epoch, ends, phase, errands, next });
+        let (first_end, ends, next) = (ends, Some(ends), None);
+        let open = OpenMove { asker, from, to, epoch, ends, first_end, phase, errands, next };
+        self.open.insert(tid, open);
         out.tell(from, MoveMessage::Move { tid, epoch, to });
         Ok(())
     }
@@ -171,7 +174,8 @@ impl<E> Deciding<E> {
         peers.living().for_each(|to| out.tell(to, MoveMessage::Leaving { tid, epoch, from }));
     }
 
-    /// Handles that the new process still copies memory of the task: the time begins again.
+    /// Handles that the new process still copies memory of the task: the time begins again, up to
+    /// [`MoveLimits::copying`].
     pub(super) fn copies(&mut self, from: Rank, tid: Tid, epoch: u64) {
         let Some(open) = self.current(tid, epoch) else { return };
         if open.phase == MovePhase::Asked && open.to == from {
@@ -354,12 +358,13 @@ impl<E> Deciding<E> {
     pub(super) fn tick<M>(
         &mut self,
         now: Duration,
-        within: Duration,
+        limits: MoveLimits,
         peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) {
         let is_late = |open: &mut OpenMove<E>| {
-            open.ends.get_or_insert(now + within);
+            let last = open.first_end + limits.copying;
+            open.ends.get_or_insert(last.min(now + limits.within));
             open.end().is_some_and(|end| end <= now)
         };
         let late = self.open.iter_mut().filter_map(|(tid, open)| is_late(open).then_some(*tid));

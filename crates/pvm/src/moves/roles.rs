@@ -3,7 +3,25 @@
 use super::message::{KeptMessage, MoveEffect, MoveMessage, TaskPlace};
 use crate::tid::Tid;
 use std::collections::VecDeque;
+use std::time::Duration;
 use upcall_message::Rank;
+
+/// Limits of moves.
+#[derive(Clone, Copy, Debug)]
+pub struct MoveLimits {
+    /// Maximum length of messages that a process keeps for moves that are not settled, in bytes.
+    pub kept: usize,
+    /// Time after which a move that is not settled is aborted.
+    pub within: Duration,
+    /// Time for which the new process may put that off in all, while it copies the task's memory.
+    pub copying: Duration,
+}
+
+impl Default for MoveLimits {
+    fn default() -> Self {
+        Self { kept: 64 << 20, within: Duration::from_secs(5), copying: Duration::from_secs(600) }
+    }
+}
 
 /// A set of processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

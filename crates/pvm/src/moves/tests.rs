@@ -258,6 +258,27 @@ fn only_the_new_process_gets_more_time_to_copy_a_task() {
 }
 
 #[test]
+fn a_process_that_reports_copying_without_end_puts_the_abort_off_for_a_limited_time() {
+    let mut machine = TestMachine::new(4);
+    machine.ask(7, T, 2);
+    let limits = MoveLimits::default();
+    let last = machine.all[0].moves.next_end().unwrap() + limits.copying;
+    let mut now = NOW;
+    while machine.reports.is_empty() {
+        let before = now;
+        assert!(now < last, "the move is open after its last time");
+        let message = MoveMessage::Copies { tid: T, epoch: 1 };
+        machine.at(0, |moves, effects| moves.heard(2, message, effects));
+        now = (now + limits.within / 2).min(last);
+        machine.at(0, |moves, effects| moves.tick(now, effects));
+        assert_eq!(machine.reports.is_empty(), now < last, "{before:?}");
+    }
+    assert_eq!(machine.reports, [(7, Err(NotMoved::TimedOut))]);
+    machine.run();
+    machine.assert_quiet(T, TaskPlace::In(1));
+}
+
+#[test]
 fn a_process_may_end_at_each_step() {
     for lost in 1..4 {
         for before in 0..30 {

@@ -254,6 +254,7 @@ impl World {
             limits: MoveLimits {
                 kept: dice.one_of(&[30, 1000, 1 << 20]),
                 within: Duration::from_micros(2000 + dice.magnitude(60_000)),
+                ..MoveLimits::default()
             },
         };
         let count = plan.processes;

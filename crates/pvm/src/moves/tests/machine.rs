@@ -45,7 +45,7 @@ pub(super) struct TestMachine {
 
 impl TestMachine {
     pub(super) fn new(size: usize) -> Self {
-        Self::with(size, MoveLimits { kept: 100, within: Duration::from_secs(5) })
+        Self::with(size, MoveLimits { kept: 100, ..MoveLimits::default() })
     }
 
     pub(super) fn with(size: usize, limits: MoveLimits) -> Self {
