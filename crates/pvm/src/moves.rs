@@ -345,6 +345,13 @@ impl<M: Clone, E> Moves<M, E> {
         self.run_own(effects);
     }
 
+    /// Returns `true` if the first process has announced this move here, and has not settled it.
+    ///
+    /// Only then [`take`](Self::take) takes the task.
+    pub fn is_announced(&self, tid: Tid, epoch: u64) -> bool {
+        self.keeping.keeps(tid, epoch)
+    }
+
     /// A part of a task's memory has arrived: [`MoveEffect::SendPart`]. `sum` is the [`sum`] with
     /// which it was sent.
     pub fn part(

@@ -121,6 +121,7 @@ impl Node {
             // The move is decided, or the task has ended.
             self.drop_sent(tid);
             self.moving.copies.remove(&tid);
+            self.moving.brought.retain(|(_, one, _), _| *one != tid);
         }
         match place {
             TaskPlace::Held => {
@@ -383,6 +384,9 @@ impl Node {
                 self.saved_part(from, (tid, at, sum), contents);
             }
             PackedHead::Message { tid, epoch, receiver, stamp, from: first, source, head } => {
+                if !self.moving.moves.is_announced(tid, epoch) {
+                    return;
+                }
                 // Without memory the task is refused, because a message is missing.
                 let Some(message) = head.with(&contents) else { return };
                 let length = message.length;

@@ -60,6 +60,32 @@ const WRITTEN: u64 = 8 << 10;
 /// Number of bytes after which the first process hears that the copying goes on.
 const REPORT: u64 = 64 << 20;
 
+/// Maximum number of tasks of one process for which this one has room before they stop. The first
+/// process has not announced their moves yet, so that any process could take all room. Further
+/// tasks move without room.
+const ROOMS: usize = 64;
+
+/// Whether there may be room for another task that has not stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RoomsQuota {
+    Left,
+    /// The process has room for enough tasks, or another process has room for this one.
+    UsedUp,
+}
+
+/// Checks a request for room from process `from`. `rooms` are the tasks that have some, each with
+/// the process that it is in.
+fn rooms_quota(rooms: impl Iterator<Item = (Tid, Rank)>, tid: Tid, from: Rank) -> RoomsQuota {
+    let mut count = 0;
+    for (one, process) in rooms {
+        if one == tid && process != from {
+            return RoomsQuota::UsedUp;
+        }
+        count += usize::from(one != tid && process == from);
+    }
+    if count < ROOMS { RoomsQuota::Left } else { RoomsQuota::UsedUp }
+}
+
 fn bytes(runs: &[PageRun]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
 }
@@ -253,7 +279,12 @@ impl Node {
         let is_sound = |early: &EarlyTask| are_sound(&early.pages) && are_sound(&early.expected);
         let result = match postcard::from_bytes::<EarlyTask>(contents).ok().filter(is_sound) {
             Some(EarlyTask { ulp: Some(state), program, .. }) => {
-                match self.room_for(from, epoch, &state, &program) {
+                let copies = self.moving.copies.iter().map(|(tid, copy)| (*tid, copy.from));
+                let room = match rooms_quota(copies, tid, from) {
+                    RoomsQuota::Left => self.room_for(from, epoch, &state, &program),
+                    RoomsQuota::UsedUp => Err(Refusal::Memory),
+                };
+                match room {
                     Ok(copy) => {
                         self.moving.copies.insert(tid, copy);
                         PagesRead::All
@@ -275,7 +306,8 @@ impl Node {
             }
             None => PagesRead::Refused,
         };
-        if result == PagesRead::Refused {
+        let is_own = self.moving.copies.get(&tid).is_some_and(|copy| copy.from == from);
+        if result == PagesRead::Refused && is_own {
             self.moving.copies.remove(&tid);
         }
         self.tell_pages(from, ControlMessage::HasPages { tid, epoch, result });
@@ -349,5 +381,23 @@ impl Node {
         if self.moving.copies.get(&tid).is_some_and(|copy| copy.epoch <= epoch) {
             self.moving.copies.remove(&tid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_room_for_some_tasks_of_another_one_and_takes_it_from_no_other() {
+        let tid = |number| Tid::new(0, number);
+        let rooms = |count: usize| (1..=count).map(|one| (tid(one as u32), 1));
+        let quota = |count, one, from| rooms_quota(rooms(count), tid(one), from);
+        assert_eq!(quota(ROOMS - 1, 1000, 1), RoomsQuota::Left);
+        assert_eq!(quota(ROOMS, 1000, 1), RoomsQuota::UsedUp);
+        // In place of the room that it has, or of another process.
+        assert_eq!(quota(ROOMS, 1, 1), RoomsQuota::Left);
+        assert_eq!(quota(ROOMS, 1000, 2), RoomsQuota::Left);
+        assert_eq!(quota(1, 1, 2), RoomsQuota::UsedUp);
     }
 }
