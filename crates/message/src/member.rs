@@ -368,7 +368,8 @@ enum ProcessStatus {
         pid: u32,
     },
     Ended,
-    /// Nothing: it is in another PID namespace, and the kernel gives no pidfd, or its door is full.
+    /// Nothing: the kernel gives no pidfd of it (it is in another PID namespace, or such calls are
+    /// refused), or its door is full.
     Nothing,
 }
 
@@ -394,7 +395,9 @@ fn see(listed: &Listed, socket: &Path) -> io::Result<ProcessStatus> {
                     });
                     same.map_or(ProcessStatus::Ended, |pidfd| lives((pidfd, pid)))
                 }
-                Err(error) => nothing_or_shortage(error)?,
+                Err(error) if Lacks::of(&error).is_some() => return Err(error),
+                // The kernel refuses the call.
+                Err(_) => see_by_door(listed, socket)?,
             },
             None => see_by_door(listed, socket)?,
         },

@@ -4,6 +4,7 @@
 //! later be another process's.
 
 use crate::processor::CpuSet;
+use crate::socket::Connection;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use std::io;
@@ -43,7 +44,7 @@ fn read_stat(pid: u32, place: usize) -> io::Result<Option<u64>> {
 /// `None` if the process that began at `at` has ended already, or is not shown by /proc.
 ///
 /// # Errors
-/// No descriptor or no memory is left to find out.
+/// No descriptor or no memory is left to find out, or the kernel refuses the call.
 pub fn open(pid: u32, at: u64) -> io::Result<Option<OwnedFd>> {
     let Some(fd) = open_any(pid)? else { return Ok(None) };
     // The descriptor is opened before the check: a process that has the number now had it before.
@@ -60,13 +61,15 @@ pub fn open(pid: u32, at: u64) -> io::Result<Option<OwnedFd>> {
 /// `None` if there is none.
 ///
 /// # Errors
-/// No descriptor or no memory is left to find out.
+/// No descriptor or no memory is left to find out, or the kernel refuses the call, as in a
+/// container. A [connection](crate::socket::Connection::peer) has a pidfd of its peer nevertheless.
 pub fn open_any(pid: u32) -> io::Result<Option<OwnedFd>> {
     let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
     match pidfd_open(number, PidfdFlags::empty()) {
         Ok(fd) => Ok(Some(fd)),
-        Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(error.into()),
-        Err(_) => Ok(None),
+        // There is none, or the number is that of a thread which is no process.
+        Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -104,13 +107,17 @@ pub fn identity_of_number(pid: u32) -> Option<Identity> {
 ///
 /// `None` if neither its pidfd nor its number in /proc is available.
 ///
+/// Where the kernel refuses `pidfd_open`, as in a container, the pidfd is that of a connection to
+/// this process. Other processes find the same one at the ends of their connections, so a number
+/// would not do.
+///
 /// # Errors
-/// No descriptor or no memory is left. The number would not do then: other processes compare
-/// pidfds.
+/// No descriptor or no memory is left.
 pub fn own() -> io::Result<Option<Identity>> {
     let pidfd = match pidfd_open(rustix::process::getpid(), PidfdFlags::empty()) {
         Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(error.into()),
-        opened => opened.ok(),
+        Ok(pidfd) => Some(pidfd),
+        Err(_) => Connection::pair()?.0.peer()?.pidfd,
     };
     Ok(pidfd.and_then(identity).or_else(|| identity_of_number(std::process::id())))
 }

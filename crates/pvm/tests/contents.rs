@@ -111,3 +111,25 @@ fn tasks_move_in_a_container_that_refuses_access_to_other_processes() {
         assert!(!is_well && said.contains("take the task's open files (pidfd_getfd, "), "{said}");
     }
 }
+
+/// The processes of a machine find each other, and learn of each other's ends, by the ends of their
+/// connections.
+#[test]
+fn processes_form_a_machine_where_no_process_may_be_opened_by_its_number() {
+    let programs = Programs::new();
+    let [dirty, killed] = ["images/dirty.c", "images/killed.c"].map(|one| programs.compiled(one));
+    let folder = tempfile::tempdir().unwrap();
+    let launcher = refusing(folder.path());
+    let run = |options: &[&str], program: &Path, args: &[&str]| {
+        let mut command = Command::new(&launcher);
+        command.arg("pidfd_open").arg(upcall()).args(["pvm", "run", "--procs"]);
+        command.args(options).arg(program).args(args);
+        let done = within_a_minute(&command, folder.path());
+        (done.status.success(), said(&done))
+    };
+    let (is_well, said) = run(&["3", "--place", "interleave"], &killed, &[]);
+    assert!(is_well && said.contains("2 of 4 have ended"), "{said}");
+    assert!(said.contains("process 1 has ended, and 2 tasks with it"), "{said}");
+    let (is_well, said) = run(&["2", "-n", "3"], &dirty, &["1", "12", "2"]);
+    assert!(is_well && said.contains("12 moves, 0 refused"), "{said}");
+}

@@ -17,6 +17,7 @@ static const struct {
     {"process_vm_readv", SYS_process_vm_readv},
     {"process_vm_writev", SYS_process_vm_writev},
     {"pidfd_getfd", SYS_pidfd_getfd},
+    {"pidfd_open", SYS_pidfd_open},
 };
 
 enum { KNOWN = sizeof known / sizeof *known };
