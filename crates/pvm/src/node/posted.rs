@@ -75,37 +75,37 @@ impl Node {
     #[inline(never)]
     pub(super) fn send_from(&mut self, index: u32, args: [u64; 4]) -> NextTask {
         let task = self.tasks.get(index as usize).and_then(Option::as_deref);
-        let is_sent = task
-            .and_then(|task| request(task, args))
-            .is_some_and(|request| self.is_sent_from(&request));
+        let request = task.and_then(|task| request(task, args));
+        let sent = request.map_or(SentFrom::Nothing, |request| self.send_memory(&request));
         if let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) {
-            task.ulp.answer(is_sent.into());
+            task.ulp.answer((sent == SentFrom::All).into());
         }
         NextTask::Same
     }
 
-    /// Sends a message. Returns `false` if it must go in a block: its receiver in this process does
-    /// not wait for it with a place, or the memory of one of the tasks is missing.
-    fn is_sent_from(&mut self, MemoryMessage { message, data }: &MemoryMessage) -> bool {
+    /// Sends a message from a task's memory. The message must go in a block
+    /// ([`SentFrom::Nothing`]) also if its receiver in this process does not wait for it with a
+    /// place, or if the memory of one of the two tasks is missing.
+    fn send_memory(&mut self, MemoryMessage { message, data }: &MemoryMessage) -> SentFrom {
         let place = place(&self.places, &self.tasks, message);
         let location = Tid::of(message.destination).map(|to| self.places.place(to));
-        let is_sent = match (place, location) {
-            (Some(place), _) => {
-                let is_copied = place.copy_from(*data).is_ok();
-                if is_copied {
+        let sent = match (place, location) {
+            (Some(place), _) => match place.copy_from(*data) {
+                Ok(_) => {
                     self.placed(message);
+                    SentFrom::All
                 }
-                is_copied
-            }
-            (None, Some(TaskLocation::There(rank))) => {
-                self.send_there_from(rank, message, *data) == SentFrom::All
-            }
-            _ => false,
+                Err(_) => SentFrom::Nothing,
+            },
+            (None, Some(TaskLocation::There(rank))) => self.send_there_from(rank, message, *data),
+            _ => SentFrom::Nothing,
         };
-        if let Some(traffic) = self.traffic.as_mut().filter(|_| is_sent) {
+        if sent == SentFrom::All
+            && let Some(traffic) = &mut self.traffic
+        {
             traffic.count(message);
         }
-        is_sent
+        sent
     }
 
     /// Ends the receive of a message whose contents are in their place.
