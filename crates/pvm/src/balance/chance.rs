@@ -17,12 +17,13 @@ const INTERRUPT: f64 = 0.01;
 /// Variance of loads that is taken to be chance, in that of independent interrupts.
 const STEP: f64 = 3.0;
 
-/// A task, and how much of chance there is in its load.
+/// A task, and for how long its load was measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeasuredLoad {
     pub(super) task: TaskLoad,
-    /// The reciprocal of the time in which the load was measured, in seconds.
-    pub(super) doubt: f64,
+    /// Reciprocal of the time for which the load was measured, per second. The variance that chance
+    /// gives the load is proportional to it.
+    pub(super) inverse_time: f64,
 }
 
 /// Draws the loads of each process together.
@@ -44,7 +45,8 @@ fn draw_together(group: &mut [MeasuredLoad]) {
     let load = |one: &MeasuredLoad| one.task.load as f64 / WHOLE as f64;
     let mean = busy.iter().map(|one| load(one)).sum::<f64>() / count;
     let squares = busy.iter().map(|one| (load(one) - mean).powi(2)).sum::<f64>();
-    let chance = STEP * mean * INTERRUPT * busy.iter().map(|one| one.doubt).sum::<f64>() / count;
+    let inverse_time = busy.iter().map(|one| one.inverse_time).sum::<f64>() / count;
+    let chance = STEP * mean * INTERRUPT * inverse_time;
     let found = squares / (count - 1.0);
     let stays = if found > chance { 1.0 - chance / found } else { 0.0 };
     for one in &mut busy {
@@ -65,11 +67,11 @@ mod tests {
         tasks.iter().filter(|task| task.rank == rank).map(|task| task.load).sum()
     }
 
-    fn measured(loads: &[(Rank, u64)], doubt: f64) -> Vec<MeasuredLoad> {
+    fn measured(loads: &[(Rank, u64)], inverse_time: f64) -> Vec<MeasuredLoad> {
         let one = |(at, (rank, load)): (usize, &(Rank, u64))| {
             let (tid, freedom) = (Tid::new(0, at as u32 + 1), TaskFreedom::Free);
             let task = TaskLoad { tid, rank: *rank, load: *load, freedom, cost: Duration::ZERO };
-            MeasuredLoad { task, doubt }
+            MeasuredLoad { task, inverse_time }
         };
         loads.iter().enumerate().map(one).collect()
     }

@@ -52,10 +52,11 @@ const LITTLE: u64 = 1000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KnownLoad {
     pub(crate) load: u64,
-    /// The same before the last measurement.
-    before: u64,
-    /// See [`MeasuredLoad::doubt`].
-    doubt: f64,
+    /// The load when the round began: what the new measurement is averaged with. Until then `load`
+    /// is less, because a task that is not measured again has computed nothing.
+    last_load: u64,
+    /// As [`MeasuredLoad::inverse_time`]: that of one measurement as exact as this average.
+    inverse_time: f64,
     pub(crate) is_pinned: bool,
     /// Number of rounds for which the task is left alone.
     pub(crate) settles: u32,
@@ -108,8 +109,9 @@ pub(crate) struct BalancingRounds {
     /// The time of the last question for loads, and the weight of the loads before that.
     asked: Option<Instant>,
     weight: f64,
-    /// The reciprocal of the time since the question before that, in seconds.
-    doubt: f64,
+    /// Reciprocal of the time between the last two questions, per second
+    /// ([`MeasuredLoad::inverse_time`]).
+    inverse_time: f64,
     pub(crate) queue: VecDeque<PlannedMove>,
     pub(crate) open: HashSet<Tid>,
     /// Number of tasks that have moved in this round.
@@ -197,7 +199,7 @@ impl BalancingRounds {
             is_changing: false,
             asked: None,
             weight: 0.5,
-            doubt: 0.0,
+            inverse_time: 0.0,
             queue: VecDeque::new(),
             open: HashSet::new(),
             moved: 0,
@@ -241,7 +243,7 @@ impl BalancingRounds {
             };
             let cost = self.cost(tid, mean);
             let task = TaskLoad { tid, rank: entry.rank, load: known.load, freedom, cost };
-            MeasuredLoad { task, doubt: known.doubt }
+            MeasuredLoad { task, inverse_time: known.inverse_time }
         };
         let tasks = tasks.filter(|(_, entry)| !self.ended.contains(&entry.rank));
         let (tasks, bytes) = (without_chance(tasks.map(task).collect()), self.bytes.clone());
@@ -439,13 +441,13 @@ impl BalancingRounds {
             moves.expected = moves.expected.saturating_mul(3).saturating_add(PAUSE) / 4;
         }
         self.weight = (-since.as_secs_f64() / PERIOD.as_secs_f64()).exp2();
-        self.doubt = 1.0 / since.as_secs_f64().max(1e-3);
+        self.inverse_time = 1.0 / since.as_secs_f64().max(1e-3);
         self.is_changing = false;
         for known in self.loads.values_mut() {
             // It has moved since the last round, so that no process may have measured it since.
             let is_fresh = known.settles == SETTLES;
             known.settles = known.settles.saturating_sub(1);
-            known.before = known.load;
+            known.last_load = known.load;
             if is_fresh {
                 self.is_changing = true;
             } else {
@@ -465,12 +467,13 @@ impl BalancingRounds {
             let (load, is_pinned) = (task.load.min(WHOLE), task.is_pinned);
             let is_new = !self.loads.contains_key(&task.tid);
             let known = self.loads.entry(task.tid).or_default();
-            let is_other = self.weight <= 0.5 && load.abs_diff(known.before) > OTHER;
+            let is_other = self.weight <= 0.5 && load.abs_diff(known.last_load) > OTHER;
             let weight = if is_new || is_other { 0.0 } else { self.weight };
-            let mean = known.before as f64 * weight + load as f64 * (1.0 - weight);
+            let mean = known.last_load as f64 * weight + load as f64 * (1.0 - weight);
             (known.load, known.is_pinned) = ((mean as u64).min(WHOLE), is_pinned);
             // The variance of a weighted mean.
-            known.doubt = known.doubt * weight.powi(2) + self.doubt * (1.0 - weight).powi(2);
+            known.inverse_time =
+                known.inverse_time * weight.powi(2) + self.inverse_time * (1.0 - weight).powi(2);
             difference += known.load.cast_signed() - load.cast_signed();
         }
         self.is_changing |= difference.unsigned_abs() > LEAST;
