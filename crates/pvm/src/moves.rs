@@ -12,6 +12,8 @@
 //! | `arriving` | the new process | when the task runs there, and gets what was kept |
 //! | `keeping` | each process | what it keeps for the task, and where that goes |
 //!
+//! `requests` and `passage` have most of what a driver calls.
+//!
 //! ```text
 //!     first process        old process               each process             new process
 //!     Move           ──▶   keeps what is late
@@ -54,6 +56,8 @@ mod first;
 mod keeping;
 mod leaving;
 mod message;
+mod passage;
+mod requests;
 mod roles;
 #[cfg(test)]
 mod tests;
@@ -69,7 +73,6 @@ pub use self::roles::{MoveLimits, RankSet};
 use self::roles::{OwnInput, Peers, RoleOutput};
 use crate::tid::Tid;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 use upcall_message::Rank;
 
 /// The moves of a machine, as one of its processes takes part in them. `M` is a message for a task,
@@ -103,94 +106,6 @@ impl<M: Clone, E> Moves<M, E> {
             full: BTreeMap::new(),
         }
     }
-
-    // ---- In the first process.
-
-    /// Records that a task has begun in a process.
-    pub fn began(&mut self, tid: Tid, rank: Rank) {
-        self.first.iter_mut().for_each(|first| first.began(tid, rank));
-    }
-
-    /// The process of a task.
-    pub fn rank(&self, tid: Tid) -> Option<Rank> {
-        self.first.as_ref()?.rank(tid)
-    }
-
-    /// Number of moves that are not over. No process may join while there is one.
-    pub fn open(&self) -> usize {
-        self.first.as_ref().map_or(0, Deciding::open)
-    }
-
-    /// Returns `true` if a move of this task is not over.
-    pub fn is_moving(&self, tid: Tid) -> bool {
-        self.first.as_ref().is_some_and(|first| first.is_open(tid))
-    }
-
-    /// The time at which to call [`tick`](Self::tick).
-    pub fn next_end(&self) -> Option<Duration> {
-        self.first.as_ref()?.next_end()
-    }
-
-    /// Begins to move a task to process `to`. There is exactly one [`MoveEffect::Report`] for this
-    /// request, now or later.
-    pub fn request(
-        &mut self,
-        asker: u64,
-        tid: Tid,
-        to: Rank,
-        now: Duration,
-        effects: &mut Vec<MoveEffect<M, E>>,
-    ) {
-        let ends = now + self.limits.within;
-        let began = self
-            .decide(effects, |first, peers, out| first.request((asker, tid, to), ends, peers, out));
-        if let Some(Err(why)) = began {
-            effects.push(MoveEffect::Report { asker, tid, result: Err(why) });
-        }
-        self.run_own(effects);
-    }
-
-    /// Aborts a task's move, unless it is settled, and drops the request that waits for its end.
-    pub fn cancel(&mut self, tid: Tid, effects: &mut Vec<MoveEffect<M, E>>) {
-        self.decide(effects, |first, peers, out| {
-            first.drop_next(tid, NotMoved::Cancelled, out);
-            first.abort(tid, NotMoved::Cancelled, peers, out);
-        });
-        self.run_own(effects);
-    }
-
-    /// Sends an errand to a task's process. While the task moves, the errand waits for the
-    /// decision.
-    /// Dropped if the task has ended.
-    pub fn errand(&mut self, tid: Tid, errand: E, effects: &mut Vec<MoveEffect<M, E>>) {
-        self.decide(effects, |first, peers, out| first.errand(tid, errand, peers, out));
-        self.run_own(effects);
-    }
-
-    /// The same for an errand that ends the task. A move that is not settled is aborted first.
-    pub fn kill(&mut self, tid: Tid, errand: E, effects: &mut Vec<MoveEffect<M, E>>) {
-        self.decide(effects, |first, peers, out| {
-            first.drop_next(tid, NotMoved::Killed, out);
-            first.abort(tid, NotMoved::Killed, peers, out);
-            first.errand(tid, errand, peers, out);
-        });
-        self.run_own(effects);
-    }
-
-    /// Records that a task has ended, as its process has reported.
-    pub fn ended(&mut self, tid: Tid, effects: &mut Vec<MoveEffect<M, E>>) {
-        self.decide(effects, |first, peers, out| first.ended(tid, peers, out));
-        self.run_own(effects);
-    }
-
-    /// Aborts the moves that have taken too long.
-    pub fn tick(&mut self, now: Duration, effects: &mut Vec<MoveEffect<M, E>>) {
-        let limits = self.limits;
-        self.decide(effects, |first, peers, out| first.tick(now, limits, peers, out));
-        self.run_own(effects);
-    }
-
-    // ---- In all processes.
 
     /// Handles a message of another process.
     pub fn heard(&mut self, from: Rank, message: MoveMessage, effects: &mut Vec<MoveEffect<M, E>>) {
@@ -276,109 +191,6 @@ impl<M: Clone, E> Moves<M, E> {
             && self.keeping.is_empty()
             && self.arriving.is_empty()
             && self.open() == 0
-    }
-
-    // ---- In the process that a task leaves.
-
-    /// The task may leave. `now` is the process's Lamport time.
-    pub fn begin(&mut self, tid: Tid, now: u64, effects: &mut Vec<MoveEffect<M, E>>) {
-        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
-        self.leaving.begin(tid, now, out);
-        self.run_own(effects);
-    }
-
-    /// The task must stay, and goes on.
-    pub fn stays(&mut self, tid: Tid, why: Pin, effects: &mut Vec<MoveEffect<M, E>>) {
-        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
-        self.leaving.stays(tid, why, out);
-        self.run_own(effects);
-    }
-
-    /// The task has stopped, and its memory is sent in this many parts.
-    pub fn frozen(&mut self, tid: Tid, parts: u32, effects: &mut Vec<MoveEffect<M, E>>) {
-        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
-        if let Some(epoch) = self.leaving.freezing(tid) {
-            let carried = self.keeping.carry(tid, epoch);
-            self.leaving.frozen(tid, parts, carried, out);
-        }
-        self.run_own(effects);
-    }
-
-    /// Returns `true` if [`turn`](Self::turn) has something to send.
-    pub fn has_unsent(&self) -> bool {
-        self.leaving.has_unsent()
-    }
-
-    /// Returns `true` if a task of this process is to stop.
-    pub fn is_to_stop(&self, tid: Tid) -> bool {
-        self.leaving.freezing(tid).is_some()
-    }
-
-    /// The epoch of a task's move, and the process that it is to enter, if it is about to leave
-    /// this one.
-    pub fn leaving(&self, tid: Tid) -> Option<(u64, Rank)> {
-        self.leaving.target(tid)
-    }
-
-    /// Sends at most this many parts. Other tasks run between two calls.
-    pub fn turn(&mut self, budget: usize, effects: &mut Vec<MoveEffect<M, E>>) {
-        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
-        self.leaving.turn(budget, out);
-    }
-
-    // ---- In the process that a task enters.
-
-    /// A task's state has arrived: [`MoveEffect::Take`]. A late one, of a move that is settled
-    /// already, is dropped.
-    pub fn take(
-        &mut self,
-        from: Rank,
-        (tid, epoch, parts): (Tid, u64, u32),
-        messages: TakenMessages<M>,
-        effects: &mut Vec<MoveEffect<M, E>>,
-    ) {
-        if !self.keeping.keeps(tid, epoch) {
-            return;
-        }
-        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
-        self.arriving.take((from, tid, epoch, parts), messages, out);
-        self.run_own(effects);
-    }
-
-    /// Returns `true` if the first process has announced this move here, and has not settled it.
-    ///
-    /// Only then [`take`](Self::take) takes the task.
-    pub fn is_announced(&self, tid: Tid, epoch: u64) -> bool {
-        self.keeping.keeps(tid, epoch)
-    }
-
-    /// A part of a task's memory has arrived: [`MoveEffect::SendPart`]. `sum` is the [`sum`] with
-    /// which it was sent.
-    pub fn part(
-        &mut self,
-        from: Rank,
-        (tid, epoch, at): (Tid, u64, u32),
-        sum: u64,
-        bytes: Vec<u8>,
-        effects: &mut Vec<MoveEffect<M, E>>,
-    ) {
-        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
-        self.arriving.part((from, tid, epoch, at), sum, bytes, out);
-        self.run_own(effects);
-    }
-
-    /// The task is whole, and can run here.
-    pub fn ready(&mut self, tid: Tid, effects: &mut Vec<MoveEffect<M, E>>) {
-        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
-        self.arriving.ready(tid, out);
-        self.run_own(effects);
-    }
-
-    /// The task cannot run here.
-    pub fn refuse(&mut self, tid: Tid, why: Refusal, effects: &mut Vec<MoveEffect<M, E>>) {
-        let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
-        self.arriving.refuse(tid, why, out);
-        self.run_own(effects);
     }
 
     // ---- Between the roles.

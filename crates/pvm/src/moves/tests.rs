@@ -4,6 +4,7 @@ mod machine;
 
 use self::machine::{NOW, T, TestMachine, TestWire, U};
 use super::*;
+use std::time::Duration;
 
 #[test]
 fn a_task_moves_with_all_messages_in_order() {
