@@ -1,9 +1,9 @@
 //! Moves of tasks between the processes of a machine.
 //!
 //! Each process has one [`Moves`]: a state machine without clock, input and output. Its driver
-//! passes messages, ends and times as arguments, and carries out the [`MoveEffect`]s. The node
-//! will be one driver. The simulator (`upcall-simulator`) is another one, and so drives the code
-//! that ships. A process may have several roles in a move:
+//! passes messages, ends and times as arguments, and carries out the [`MoveEffect`]s. The node is
+//! one driver (`node/moving.rs`). The simulator (`upcall-simulator`) is another one, and so drives
+//! the code that ships. A process may have several roles in a move:
 //!
 //! | module | role | decides |
 //! |---|---|---|
