@@ -4,7 +4,8 @@
 //! are processors. A test that measures time runs alone, when no other test is left. If it ran
 //! earlier, it would hold up the tests behind it until the longest of those before it has ended.
 //!
-//! `tests/run.py` gives this program one thread for each test that runs alone, and some more.
+//! `tests/runner/stages.py` gives this program one thread for each test that runs alone, and some
+//! more.
 
 use std::thread::available_parallelism;
 use upcall_os::lock::{KernelCondvar, KernelMutex, MutexGuard};
