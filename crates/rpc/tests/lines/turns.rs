@@ -12,7 +12,7 @@ use std::arch::x86_64::_rdtsc;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use upcall_os::processor::Processors;
+use upcall_os::processor::CpuSet;
 
 /// Length of a turn, in cycles: about the time for a line to move from one processor to another.
 const TURN: u64 = 200;
@@ -91,17 +91,17 @@ fn pass_on(processor: usize) {
 
 thread_local! {
     /// The processors on which the calling kernel thread could run before it took turns.
-    static BEFORE: RefCell<Option<Processors>> = const { RefCell::new(None) };
+    static BEFORE: RefCell<Option<CpuSet>> = const { RefCell::new(None) };
 }
 
 /// Confines the calling kernel thread to one processor. Turns are passed on much faster there than
 /// between two.
 pub fn share_one_processor() {
-    let before = Processors::allowed().expect("the processors");
+    let before = CpuSet::allowed().expect("the processors");
     before
         .iter()
         .next()
-        .map(Processors::only)
+        .map(CpuSet::only)
         .expect("one processor")
         .confine()
         .expect("one processor");
