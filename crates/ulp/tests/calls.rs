@@ -188,13 +188,15 @@ fn is_as(task: Outcome, process: Outcome, number: i64) -> bool {
 }
 
 /// Calls of which a part is refused, and with which error.
-const PARTLY: [(i64, i32); 6] = [
+const PARTLY: [(i64, i32); 7] = [
     (libc::SYS_personality, libc::ENOSYS),
     (libc::SYS_arch_prctl, libc::ENOSYS),
     (libc::SYS_prctl, libc::ENOSYS),
     (libc::SYS_rseq, libc::ENOSYS),
     (libc::SYS_setrlimit, libc::EPERM),
     (libc::SYS_prlimit64, libc::EPERM),
+    // A task may only set the priority that its process has: not 0 if that was started by nice.
+    (libc::SYS_setpriority, libc::EPERM),
 ];
 
 /// Calls that would never return, or leave something behind.
