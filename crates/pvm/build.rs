@@ -63,6 +63,7 @@ fn main() {
         .flag("-std=gnu11")
         .flag("-Wall")
         .flag("-Wextra")
+        .flag("-fno-sanitize=all")
         .debug(false);
     build.cargo_metadata(false);
     share(&build, &out);
