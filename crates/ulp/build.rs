@@ -38,9 +38,15 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let layout = fs::read_to_string("src/layout.rs").expect("src/layout.rs");
     let mut header = String::from("/* Made of src/layout.rs by build.rs. */\n");
-    for line in layout.lines().filter_map(|line| line.strip_prefix("pub const ")) {
+    // A constant may have another value with AddressSanitizer.
+    let is_asan = env::var_os("CARGO_CFG_UPCALL_ASAN").is_some();
+    let other = if is_asan { "#[cfg(not(upcall_asan))]" } else { "#[cfg(upcall_asan)]" };
+    let lines = layout.lines().zip(layout.lines().skip(1));
+    let lines = lines.filter(|(before, _)| *before != other).map(|(_, line)| line);
+    for line in lines.filter_map(|line| line.strip_prefix("pub const ")) {
         let (name, value) = line.split_once(": u64 = ").expect("a constant of 64 bits");
         let value = value.trim_end_matches(';').replace(" <<", "ul <<");
+        let value = value.replace("FIRST", "UPVM_FIRST").replace("LAST", "UPVM_LAST");
         writeln!(header, "#define UPVM_{name} ({value})").expect("a string");
     }
     fs::write(out.join("layout.h"), header).expect("OUT_DIR can be written");

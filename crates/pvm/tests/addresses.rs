@@ -10,8 +10,8 @@ use std::process::Command;
 use upcall_ulp::tools::HEADERS;
 
 /// Where arenas begin and end, and their size.
-const ARENAS: u64 = 15 << 40;
-const END: u64 = 19 << 40;
+const ARENAS: u64 = if cfg!(upcall_asan) { 31 << 40 } else { 15 << 40 };
+const END: u64 = ARENAS + (4 << 40);
 const ARENA: u64 = 16 << 30;
 
 /// The exit code of a shell that cannot set the limit.

@@ -3,15 +3,19 @@
 
 /// Address of the first slot. The kernel puts no mapping of its own choice at 1 to 20 TiB, unless a
 /// large limit of the stack leaves it no other room ([`arena`](crate::arena)).
+#[cfg(not(upcall_asan))]
 pub const FIRST: u64 = 1 << 40;
+/// Address of the first slot with AddressSanitizer, which has its own memory at up to 16 TiB.
+#[cfg(upcall_asan)]
+pub const FIRST: u64 = 17 << 40;
 /// End of the last slot.
-pub const LAST: u64 = 15 << 40;
+pub const LAST: u64 = FIRST + (14 << 40);
 /// Size and alignment of a slot, in bytes.
 pub const SLOT: u64 = 1 << 30;
 pub const PAGE: u64 = 4096;
 
 /// Address of the first arena. Arenas have the blocks of messages, and begin where slots end.
-pub const ARENAS: u64 = 15 << 40;
+pub const ARENAS: u64 = LAST;
 /// Size and alignment of an arena, in bytes.
 pub const ARENA: u64 = 16 << 30;
 /// Maximum number of arenas of a machine.

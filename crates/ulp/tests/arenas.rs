@@ -11,7 +11,7 @@ use upcall_ulp::twins::{self, Adopted, BlockName};
 use upcall_ulp::{Block, Worker};
 
 /// Address and size of the arenas, as in `layout.rs`.
-const FIRST: u64 = 15 << 40;
+const FIRST: u64 = if cfg!(upcall_asan) { 31 << 40 } else { 15 << 40 };
 const ARENA: u64 = 16 << 30;
 /// Bytes of a block before its data.
 const HEAD: usize = 16;
@@ -82,7 +82,8 @@ fn addresses_that_are_taken_are_reported_with_the_way_out() {
     let at = unsafe { libc::mmap(FIRST as *mut _, 4096, libc::PROT_NONE, flags, -1, 0) };
     assert_eq!(at as u64, FIRST);
     let said = Worker::begin().unwrap_err().to_string();
-    let told = ["at 0xf0000000000 to 0xf0400000000: ", "exists", "`ulimit -s 8192`"];
+    let place = format!("at {FIRST:#x} to {:#x}: ", FIRST + ARENA);
+    let told = [&place, "exists", "`ulimit -s 8192`"];
     assert!(told.iter().all(|one| said.contains(one)), "{said}");
     assert!(Block::new(1).is_none());
     // SAFETY: the mapping is this test's.
@@ -301,7 +302,8 @@ fn a_block_is_at_one_address_in_two_processes() {
     assert_eq!((address - FIRST) / ARENA, 2);
     let Ok(Adopted::Empty(twin)) = Block::adopt(theirs, 2) else { panic!("no twin") };
     let error = arena::add(ArenaNumber::take_this(2).unwrap()).unwrap_err().to_string();
-    assert!(error.contains("0xf0800000000") && error.contains("exists"), "{error}");
+    let place = format!("{:#x}", FIRST + 2 * ARENA);
+    assert!(error.contains(&place) && error.contains("exists"), "{error}");
     assert!(!twins::has_returned());
     drop(twin);
     assert_eq!(twins::take_returned(), [(2, theirs)]);

@@ -384,11 +384,12 @@ fn numbers_are_taken_once_and_the_first_is_for_who_was_given_none() {
 
 #[test]
 fn where_the_kernel_maps_among_slots_and_arenas_is_too_low() {
-    let tib = |tib: u64| tib << 40;
+    // As if the first slot were at 1 TiB.
+    let tib = |tib: u64| FIRST + ((tib - 1) << 40);
     assert!([tib(1), tib(5), tib(15), tib(19), tib(20) - 1].into_iter().all(is_low));
     // Below all of them, as with an unlimited stack, and as usual.
     assert!(![0xf7ff_f000, tib(20), tib(21), tib(42), tib(127)].into_iter().any(is_low));
     assert!(place_of_mappings().is_some());
-    let told = NoArena::Low { address: tib(6) }.to_string();
+    let told = NoArena::Low { address: 6 << 40 }.to_string();
     assert!(told.contains("0x60000000000") && told.contains("ulimit -s 8192"), "{told}");
 }
