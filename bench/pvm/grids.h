@@ -276,7 +276,7 @@ static void laplace_paper(int me, int tasks, int rows) {
 // Measures a sweep of a grid of which half of the tasks have blocks that cost HEAVY times as much.
 // The times are of the second half of the runs, and the mean is of all of them.
 static void balance(int me, const char *how) {
-    static double samples[MOST_RUNS];
+    double *samples;
     struct equation of = {BALANCED_ROWS, BALANCED, BALANCED_ROUNDS, BALANCED / 2, 0};
     struct piece piece;
     uint64_t sum;
@@ -287,6 +287,7 @@ static void balance(int me, const char *how) {
         run_others(of, me);
         return;
     }
+    samples = room(sizeof *samples * MOST_RUNS);
     piece = make_piece(of, 0);
     sum = run_alone(of, &alone_ns);
     first = now_ns();
@@ -301,12 +302,13 @@ static void balance(int me, const char *how) {
     printf(",\"alone_ns\":%.1f,\"sum\":\"%016llx\"}\n", alone_ns / (BALANCED_ROUNDS * EVERY),
            (unsigned long long)sum);
     drop_piece(&piece);
+    free(samples);
 }
 
 // Runs until a file of this name exists, and prints the times at which runs have ended.
 static void processor_away(int me, const char *file) {
-    static int64_t ends[MOST_RUNS + 1];
-    static double samples[MOST_RUNS];
+    int64_t *ends;
+    double *samples;
     struct equation of = {BALANCED_ROWS, BALANCED, BALANCED_ROUNDS, 0, 0};
     struct piece piece;
     uint64_t sum;
@@ -316,6 +318,8 @@ static void processor_away(int me, const char *file) {
         run_others(of, me);
         return;
     }
+    ends = room(sizeof *ends * (MOST_RUNS + 1));
+    samples = room(sizeof *samples * MOST_RUNS);
     piece = make_piece(of, 0);
     sum = run_alone(of, &alone_ns);
     run_pieces(of, &piece, sum);
@@ -331,4 +335,6 @@ static void processor_away(int me, const char *file) {
     for (k = 0; k <= done; k++) printf("%s%lld", k ? "," : "", (long long)ends[k]);
     printf("]}\n");
     drop_piece(&piece);
+    free(ends);
+    free(samples);
 }
