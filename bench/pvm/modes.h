@@ -369,6 +369,13 @@ static void confine(const char *list, int place) {
     if (sched_setaffinity(0, sizeof set, &set)) give_up("no such processor");
 }
 
+// The number of KiB of a size such as 100k, 64m or 1g.
+static long kib_of(const char *size) {
+    char *unit;
+    long number = strtol(size, &unit, 10);
+    return *unit == 'g' ? number << 20 : *unit == 'm' ? number << 10 : number;
+}
+
 // The part of the command line that both programs share.
 struct asked {
     const char *mode, *text, *cpus, *file;
@@ -385,7 +392,8 @@ static struct asked parse(int argc, char **argv) {
         else if (!strcmp(argv[k], "--until") && k + 1 < argc) asked.file = argv[++k];
         else if (!strcmp(argv[k], "--grid") && k + 1 < argc) asked.grid = atoi(argv[++k]);
         else if (!strcmp(argv[k], "--direct")) asked.direct = 1;
-        else asked.mode = "";
+        // AMPI leaves some of its own options.
+        else if (argv[k][0] != '+') asked.mode = "";
     }
     return asked;
 }
@@ -398,7 +406,7 @@ static int is_saved(struct asked asked) {
 // Returns true if the mode exists and its number is valid.
 static int sensible(struct asked asked, int tasks) {
     if (!strcmp(asked.mode, "one-way")) return asked.number >= 0 && tasks == 2;
-    if (!strcmp(asked.mode, "move")) return asked.number > 0;
+    if (!strcmp(asked.mode, "move")) return asked.number > 0 && kib_of(asked.text) > 0;
     if (!strcmp(asked.mode, "moving")) return !strcmp(asked.text, "messages");
     if (is_saved(asked)) return tasks > 0 && asked.file;
     if (!strcmp(asked.mode, "ring")) return tasks > 1;

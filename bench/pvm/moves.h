@@ -10,13 +10,6 @@ struct movers {
     int data, ended;
 };
 
-// The number of KiB of a size such as 100k, 64m or 1g.
-static long kib_of(const char *size) {
-    char *unit;
-    long number = strtol(size, &unit, 10);
-    return *unit == 'g' ? number << 20 : *unit == 'm' ? number << 10 : number;
-}
-
 // A task with this memory, which polls for messages, and writes to 16 of its pages in turn. It
 // notes the time between the last poll in one process and the first in the next, and checks the
 // rest of its memory at the end.

@@ -49,17 +49,42 @@ static void take_floats(int place, float *to, int count) { take(place, to, count
 
 static void take_bytes(int place, char *to, int count) { take(place, to, count, MPI_BYTE); }
 
+#ifdef AMPI
+#include "ranks.h"
+#endif
+
+// Returns true if this number of processes runs the mode.
+static int fits(struct asked asked, int tasks) {
+    if (asked.direct) return 0;
+#ifdef AMPI
+    if (!strcmp(asked.mode, "move")) return sensible(asked, tasks) && tasks == 2;
+    if (!strcmp(asked.mode, "idle")) return asked.number == tasks && tasks > 1;
+#endif
+    return sensible(asked, tasks) && (!strcmp(asked.mode, "one-way") || asked.number == tasks);
+}
+
+// The modes that AMPI alone has. Returns 0 for another mode.
+static int ranked(struct asked asked, int me, int tasks) {
+#ifdef AMPI
+    if (!strcmp(asked.mode, "move")) return move(me, asked.text), 1;
+    if (!strcmp(asked.mode, "idle")) return idle(me, tasks), 1;
+#else
+    (void)asked, (void)me, (void)tasks;
+#endif
+    return 0;
+}
+
 int main(int argc, char **argv) {
     struct asked asked = parse(argc, argv);
     int me, tasks;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &me);
     MPI_Comm_size(MPI_COMM_WORLD, &tasks);
-    if (!sensible(asked, tasks) || asked.direct ||
-        (strcmp(asked.mode, "one-way") && asked.number != tasks)) {
+    if (!fits(asked, tasks)) {
         if (me == 0) {
             fprintf(stderr, "usage: mpi_bench one-way BYTES | ring PROCESSES | laplace PROCESSES\n"
                             "           | laplace-paper PROCESSES --grid ROWS\n"
+                            "           | move SIZE | idle PROCESSES (AMPI only)\n"
                             "           [--seconds S] [--cpus LIST], "
                             "by two processes, or as many as that\n");
         }
@@ -67,7 +92,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (asked.cpus) confine(asked.cpus, me);
-    perform(asked, me, tasks);
+    if (!ranked(asked, me, tasks)) perform(asked, me, tasks);
     MPI_Finalize();
     return 0;
 }

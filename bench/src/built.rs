@@ -32,6 +32,15 @@ pub enum PeersError {
         /// Debian packages to install.
         packages: &'static str,
     },
+    /// A system that Debian does not have was not built.
+    Unbuilt {
+        /// The system.
+        what: &'static str,
+        /// The script that builds it, in the checkout.
+        script: &'static str,
+        /// The environment variable that names the folder of the built system.
+        variable: &'static str,
+    },
     /// The build failed. The compiler's diagnostics are on standard error.
     Build {
         /// The command, for a manual attempt.
@@ -62,6 +71,13 @@ impl fmt::Display for PeersError {
                     {packages}) or use --peers none"
                 )
             }
+            PeersError::Unbuilt { what, script, variable } => {
+                write!(
+                    f,
+                    "{what} was not found; build it ({script} SOURCES FOLDER) and set {variable} \
+                    to that FOLDER, or use --peers none"
+                )
+            }
             PeersError::Build { command, how } => {
                 write!(f, "the peers could not be built ({how}); to see more, run: {command}")
             }
@@ -70,6 +86,13 @@ impl fmt::Display for PeersError {
 }
 
 impl std::error::Error for PeersError {}
+
+impl PeersError {
+    /// Returns `true` if a requirement is not on this machine, and nothing has failed.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, PeersError::Missing { .. } | PeersError::Unbuilt { .. })
+    }
+}
 
 /// A requirement of a build that the build does not provide itself.
 pub(crate) struct Need {
@@ -377,6 +400,9 @@ mod tests {
                 PeersError::Missing { what: need.what, packages: need.packages }.to_string();
             assert!(missing.contains(&format!("apt-get install {}", need.packages)), "{missing}");
         }
+        let unbuilt = PeersError::Unbuilt { what: "AMPI", script: "ampi.sh", variable: "AMPI_AT" };
+        let told = unbuilt.to_string();
+        assert!(told.contains("ampi.sh SOURCES FOLDER") && told.contains("AMPI_AT"), "{told}");
         let failed = build(Command::new("/nowhere/c++"), Path::new("/nowhere/program"))
             .unwrap_err()
             .to_string();

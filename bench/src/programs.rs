@@ -53,8 +53,7 @@ impl<P: Copy + Eq + Hash> Programs<P> {
             }
             let names = lost.iter().map(|lost| of(lost).1).collect::<Vec<_>>().join(" and ");
             let take = if lost.len() > 1 { "take" } else { "takes" };
-            let missing = matches!(error, PeersError::Missing { .. });
-            if missing { &mut programs.notes } else { &mut programs.failures }
+            if error.is_missing() { &mut programs.notes } else { &mut programs.failures }
                 .push(format!("{names} {take} no part: {error}"));
         }
         Ok(programs)

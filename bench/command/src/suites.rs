@@ -171,7 +171,7 @@ pub enum Command {
         entries: Option<u32>,
     },
     /// PVM programs as user-level processes (UPVM, section 4): switches, messages, a ring and
-    /// Laplace's equation by 1 to 1000 tasks, beside Debian's PVM, Open MPI and MPICH.
+    /// Laplace's equation by 1 to 1000 tasks, beside PVM, Open MPI, MPICH and AMPI.
     ///
     /// The cases are procedure-call and switch-process; switch-1 to switch-4000, by ULPs;
     /// call-one-way; one-way-0 to one-way-100000, by bytes; ring-2 to ring-1000 and laplace-1 to
@@ -185,7 +185,9 @@ pub enum Command {
     /// The systems are upcall, all tasks on one processor; upcall-2 and upcall-2-interleave, in two
     /// processes on two processors, with neighbours together or apart; limit; and the peers pvm and
     /// pvm-direct, through the daemon and from task to task; openmpi and mpich, which spin on two
-    /// processors; and openmpi-yield, on one. With all peers it takes ten to twelve minutes.
+    /// processors; openmpi-yield, on one; and ampi and ampi-2, in one process and in two, if
+    /// UPCALL_BENCH_AMPI names the folder in which bench/peers/ampi.sh has built AMPI. With all
+    /// peers it takes ten to twelve minutes.
     #[command(after_help = "Examples:\n  \
         upcall-bench pvm --peers none\n  \
         upcall-bench pvm --json pvm.json --plot docs/performance/figures\n  \

@@ -129,7 +129,8 @@ impl Case {
     /// Number of processes that run the case with MPI.
     pub fn processes(self) -> usize {
         match self {
-            Case::Ring(tasks) | Case::Laplace(tasks) | Case::LaplacePaper(tasks) => tasks,
+            Case::Ring(tasks) | Case::Laplace(tasks) => tasks,
+            Case::LaplacePaper(tasks) | Case::Idle(tasks) => tasks,
             _ => 2,
         }
     }

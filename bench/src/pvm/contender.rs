@@ -1,5 +1,6 @@
 //! The contenders of the suite `pvm`, their placements and their cases.
 
+use super::ampi::Layer;
 use super::case::Case;
 use crate::case::{Mode, Placement};
 use crate::peers::Peer;
@@ -31,6 +32,9 @@ pub enum How {
     },
     /// By Debian's MPICH: waiting processes spin.
     Mpich,
+    /// By AMPI: processing elements sleep if one is alone or each has a process, and spin beside
+    /// another in one process.
+    Ampi(Layer),
 }
 
 /// A contender in a placement.
@@ -66,8 +70,15 @@ pub const OURS: [Contender; 5] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named(pub &'static str);
 
-const NAMED: [Named; 5] =
-    [Named("pvm"), Named("pvm-direct"), Named("openmpi"), Named("openmpi-yield"), Named("mpich")];
+const NAMED: [Named; 7] = [
+    Named("pvm"),
+    Named("pvm-direct"),
+    Named("openmpi"),
+    Named("openmpi-yield"),
+    Named("mpich"),
+    Named("ampi"),
+    Named("ampi-2"),
+];
 
 impl Peer for Named {
     const ALL: &'static [Named] = &NAMED;
@@ -78,7 +89,7 @@ impl Peer for Named {
 }
 
 /// The peers.
-pub const PEERS: [Contender; 7] = [
+pub const PEERS: [Contender; 10] = [
     contender("pvm", How::Pvm { direct: false }, OneCore, Parked),
     contender("pvm-direct", How::Pvm { direct: true }, OneCore, Parked),
     contender("openmpi-yield", How::OpenMpi { yields: true }, OneCore, Polling),
@@ -86,6 +97,9 @@ pub const PEERS: [Contender; 7] = [
     contender("pvm-direct", How::Pvm { direct: true }, TwoCores, Parked),
     contender("openmpi", How::OpenMpi { yields: false }, TwoCores, Polling),
     contender("mpich", How::Mpich, TwoCores, Polling),
+    contender("ampi", How::Ampi(Layer::Multicore), OneCore, Parked),
+    contender("ampi", How::Ampi(Layer::Multicore), TwoCores, Polling),
+    contender("ampi-2", How::Ampi(Layer::Netlrts), TwoCores, Parked),
 ];
 
 impl Contender {
@@ -97,6 +111,14 @@ impl Contender {
             (How::Limit, _) => matches!(case, Case::ProcedureCall | Case::SwitchProcess),
             (How::Call, _) => case == Case::CallOneWay,
             (_, Case::ProcedureCall | Case::SwitchProcess | Case::CallOneWay) => false,
+            (How::Ampi(Layer::Netlrts), Case::Ring(tasks)) => tasks <= 24,
+            (How::Ampi(_), Case::OneWay(_) | Case::Ring(_)) => true,
+            // Ranks without PIEglobals cannot have globals of their own.
+            (How::Ampi(Layer::Netlrts), Case::Laplace(_)) => false,
+            (How::Ampi(_), Case::Laplace(tasks)) => here || tasks > 1,
+            (How::Ampi(_), Case::LaplacePaper(_) | Case::Idle(_)) => here,
+            (How::Ampi(_), Case::Move(_)) => !here,
+            (How::Ampi(_), _) => false,
             (How::Upcall2 { interleave: false }, Case::Move(_) | Case::MovingMessages) => true,
             (_, Case::Move(_) | Case::MovingMessages) => false,
             (How::Upcall2 { interleave: false }, Case::Balance(_) | Case::ProcessorAway) => true,
@@ -160,6 +182,12 @@ mod tests {
                 && !pvm.contains(&"ring-1000".to_owned())
         );
         assert_eq!(of("mpich", TwoCores).len(), 7);
+        let ampi = [OneCore, TwoCores].map(|placement| of("ampi", placement));
+        let has = |name: &str| ampi.each_ref().map(|cases| cases.iter().any(|case| case == name));
+        assert_eq!(has("idle-24"), [true, false]);
+        assert_eq!(has("move-64m"), [false, true]);
+        assert!(of("ampi-2", TwoCores).contains(&"move-64m".to_owned()));
+        assert!(!of("ampi-2", TwoCores).iter().any(|case| case.starts_with("laplace-")));
         assert_eq!(of("openmpi", TwoCores).last().unwrap(), "laplace-2");
         assert!(PEERS.iter().all(|peer| NAMED.iter().any(|named| named.0 == peer.name)));
     }

@@ -8,7 +8,8 @@
 //!   processor of its own, neighbours together; `upcall-2-interleave`: neighbours apart.
 //! * `limit`: a procedure call, and two processes with a pair of pipes (Figure 2).
 //! * The peers: Debian's PVM through its daemon and directly, Open MPI and MPICH, which spin where
-//!   each process has a processor, and Open MPI with `mpi_yield_when_idle` where all share one.
+//!   each process has a processor, and Open MPI with `mpi_yield_when_idle` where all share one; and
+//!   AMPI, whose ranks are user-level threads: of one process, or of two (`ampi-2`).
 //!
 //! Checkpoints, restarts and the processor that goes are asked for by the harness, with commands of
 //! `upcall pvm` beside the running program ([`saved`], [`away`]).
@@ -18,6 +19,7 @@
 //! one placement of the processors count ([`Like`]). The programs rewrite and check payloads; a
 //! program that finds a wrong one ends with an error, which is reported.
 
+pub mod ampi;
 mod away;
 mod bars;
 pub mod case;

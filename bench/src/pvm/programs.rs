@@ -4,16 +4,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::ampi::{self, Layer};
 use super::contender::{Contender, How};
 use crate::built::{self, Need, PeersError, works};
 use crate::error::RunError;
 
 /// The sources, by their paths below the root of the project: they include each other.
-const SOURCES: [(&str, &str); 7] = [
+const SOURCES: [(&str, &str); 8] = [
     ("bench/pvm/pvm_bench.c", include_str!("../../pvm/pvm_bench.c")),
     ("bench/pvm/mpi_bench.c", include_str!("../../pvm/mpi_bench.c")),
     ("bench/pvm/modes.h", include_str!("../../pvm/modes.h")),
     ("bench/pvm/moves.h", include_str!("../../pvm/moves.h")),
+    ("bench/pvm/ranks.h", include_str!("../../pvm/ranks.h")),
     ("bench/pvm/grids.h", include_str!("../../pvm/grids.h")),
     ("bench/pvm/saved.h", include_str!("../../pvm/saved.h")),
     (
@@ -62,30 +64,48 @@ struct Program {
     /// Its name, by which tasks are spawned, and the folder that contains only this program.
     name: &'static str,
     folder: &'static str,
-    need: &'static Need,
+    /// Finds or installs what compiling and running it require.
+    provide: fn() -> Result<(), PeersError>,
     of: fn(How) -> bool,
 }
 
-const PROGRAMS: [Program; 4] = [
+const PROGRAMS: [Program; 6] = [
     Program {
         name: "pvm_bench",
         folder: "upcall",
-        need: &GCC,
+        provide: || built::provide(&GCC),
         of: |how| matches!(how, How::Upcall | How::Upcall2 { .. }),
     },
     Program {
         name: "pvm_bench",
         folder: "pvm",
-        need: &PVM,
+        provide: || built::provide(&PVM),
         of: |how| matches!(how, How::Pvm { .. }),
     },
     Program {
         name: "mpi_bench",
         folder: "openmpi",
-        need: &OPEN_MPI,
+        provide: || built::provide(&OPEN_MPI),
         of: |how| matches!(how, How::OpenMpi { .. }),
     },
-    Program { name: "mpi_bench", folder: "mpich", need: &MPICH, of: |how| how == How::Mpich },
+    Program {
+        name: "mpi_bench",
+        folder: "mpich",
+        provide: || built::provide(&MPICH),
+        of: |how| how == How::Mpich,
+    },
+    Program {
+        name: "mpi_bench",
+        folder: "ampi",
+        provide: || ampi::provide(Layer::Multicore),
+        of: |how| how == How::Ampi(Layer::Multicore),
+    },
+    Program {
+        name: "mpi_bench",
+        folder: "ampi-2",
+        provide: || ampi::provide(Layer::Netlrts),
+        of: |how| how == How::Ampi(Layer::Netlrts),
+    },
 ];
 
 /// The available programs, and the notes and failures about missing ones.
@@ -117,8 +137,7 @@ impl Programs {
             if of.is_empty() {
                 continue;
             }
-            let Err(error) =
-                built::provide(program.need).and_then(|()| programs.compile(program, exe))
+            let Err(error) = (program.provide)().and_then(|()| programs.compile(program, exe))
             else {
                 continue;
             };
@@ -126,9 +145,8 @@ impl Programs {
             names.sort_unstable();
             names.dedup();
             let told = format!("{}: {error}", names.join(", "));
-            let missing = matches!(error, PeersError::Missing { .. });
-            if missing && !of[0].is_ours() { &mut programs.notes } else { &mut programs.failures }
-                .push(told);
+            let skipped = error.is_missing() && !of[0].is_ours();
+            if skipped { &mut programs.notes } else { &mut programs.failures }.push(told);
             contenders.retain(|one| !(program.of)(one.how));
         }
         Ok(programs)
@@ -147,6 +165,8 @@ impl Programs {
             }
             "pvm" => Command::new("gcc"),
             "openmpi" => Command::new("mpicc.openmpi"),
+            "ampi" => ampi::compiler(Layer::Multicore),
+            "ampi-2" => ampi::compiler(Layer::Netlrts),
             _ => Command::new("mpicc.mpich"),
         };
         // At a lower level, writing and checking a payload are not vectorised.

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use super::ampi;
 use super::away::Away;
 use super::case::{Case, PAPER_SWEEP_MS};
 use super::child::Told;
@@ -384,6 +385,12 @@ impl Turns<'_> {
                     .args(["-np", &case.processes().to_string()])
                     .arg(self.programs.program(contender.how));
                 command.args(words).args(["--cpus", &list]);
+                command
+            }
+            How::Ampi(layer) => {
+                let program = self.programs.program(contender.how);
+                let mut command = ampi::run(layer, case, &cpus, &program, on);
+                command.args(words);
                 command
             }
             How::Mpich => {

@@ -17,7 +17,7 @@ const fn variable(name: &'static str, read_by: &'static str, meaning: &'static s
     Variable { name, read_by, meaning }
 }
 
-pub const VARIABLES: [Variable; 29] = [
+pub const VARIABLES: [Variable; 30] = [
     variable(
         "UPCALL_DIR",
         "all programs",
@@ -77,6 +77,11 @@ pub const VARIABLES: [Variable; 29] = [
     variable("PVM_TMP", "PVM programs", "folder of temporary files, as pvm_getopt reports it"),
     variable("PVM_RSH", "PVM programs", "remote shell, as PVM reports it"),
     variable("PATH", "upcall pvm, upcall job", "folders in which programs are looked for"),
+    variable(
+        "UPCALL_BENCH_AMPI",
+        "upcall-bench",
+        "folder in which bench/peers/ampi.sh has built AMPI, a peer of the suite `pvm`",
+    ),
     variable("NO_COLOR", "upcall, upcall-bench", "if set and not empty, no colours"),
     variable(
         "CLICOLOR_FORCE",
