@@ -46,7 +46,8 @@ fn main() {
     for line in lines.filter_map(|line| line.strip_prefix("pub const ")) {
         let (name, value) = line.split_once(": u64 = ").expect("a constant of 64 bits");
         let value = value.trim_end_matches(';').replace(" <<", "ul <<");
-        let value = value.replace("FIRST", "UPVM_FIRST").replace("LAST", "UPVM_LAST");
+        let named = |value: String, name| value.replace(name, &format!("UPVM_{name}"));
+        let value = ["FIRST", "LAST"].into_iter().fold(value, named);
         writeln!(header, "#define UPVM_{name} ({value})").expect("a string");
     }
     fs::write(out.join("layout.h"), header).expect("OUT_DIR can be written");
