@@ -5,6 +5,7 @@ mod top;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::output::{println, report_in_time};
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -367,7 +368,7 @@ struct PvmRunArgs {
     periodic: PeriodicArgs,
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM [ARGS]")]
-    program: Vec<String>,
+    program: Vec<OsString>,
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -556,7 +557,7 @@ fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
         )));
     }
     Ok(Start {
-        program: String::new(),
+        program: OsString::new(),
         args: Vec::new(),
         copies: 0,
         folders: shape.path,

@@ -11,8 +11,8 @@ fn main() -> ExitCode {
     let [processes, copies, program, rest @ ..] = &args[..] else { return ExitCode::from(2) };
     let start = Start {
         checkpoint: None,
-        program: program.clone(),
-        args: rest.to_vec(),
+        program: program.into(),
+        args: rest.iter().map(Into::into).collect(),
         copies: copies.parse().unwrap_or(1),
         folders: Vec::new(),
         processes: processes.parse().unwrap_or(1),

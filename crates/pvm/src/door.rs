@@ -111,7 +111,7 @@ pub(crate) fn question(ask: &MachineRequest) -> Vec<u8> {
 }
 
 fn pack(message: &impl Serialize) -> Vec<u8> {
-    // For these types this fails only without memory.
+    // For these types this does not fail.
     postcard::to_stdvec(message).unwrap_or_default()
 }
 

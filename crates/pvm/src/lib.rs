@@ -78,9 +78,10 @@ use remote::TaskSpec;
 use report::report_line;
 use sizes::TaskSizes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stream::{STDERR, STDOUT};
@@ -186,7 +187,7 @@ pub fn restart(
     let restart = prepare(checkpoint).map_err(NotRun::Checkpoint)?;
     let head = &restart.checkpoint.head;
     let start = Start {
-        program: String::new(),
+        program: OsString::new(),
         args: Vec::new(),
         copies: 0,
         folders: head.folders.iter().map(PathBuf::from).collect(),
@@ -306,9 +307,14 @@ fn run_with(
     [&STDOUT, &STDERR].into_iter().for_each(|stream| stream.flush());
     let worst = ended.map_err(|tasks| NotRun::Stuck { tasks })?;
     match node.refused {
-        Some(code) => Err(NotRun::Program { name: start.program.clone(), code }),
+        Some(code) => Err(NotRun::Program { name: readable(&start.program), code }),
         None => Ok(worst),
     }
+}
+
+/// A program's name as it is shown.
+fn readable(program: &OsStr) -> String {
+    program.to_string_lossy().into_owned()
 }
 
 /// Spawns the initial tasks.
@@ -319,9 +325,9 @@ fn spawn_first(node: &mut Node, start: &Start) -> Result<(), NotRun> {
     let args = start.args.iter().map(|word| CString::new(word.as_bytes()));
     let args = args
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|_| NotRun::Program { name: start.program.clone(), code: error::BAD_PARAM })?;
+        .map_err(|_| NotRun::Program { name: readable(&start.program), code: error::BAD_PARAM })?;
     let plan = TaskSpec {
-        program: start.program.clone().into(),
+        program: start.program.clone(),
         args,
         parent: error::NO_PARENT,
         ..TaskSpec::default()

@@ -500,7 +500,7 @@ impl PackedParts {
 
 /// A part: its head, and then its contents.
 fn part(head: &PartHead, contents: &[u8]) -> Vec<u8> {
-    // For this type this fails only without memory, and then the part is not taken.
+    // For this type this does not fail.
     let mut bytes = postcard::to_stdvec(head).unwrap_or_default();
     bytes.extend_from_slice(contents);
     bytes

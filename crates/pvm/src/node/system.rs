@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use upcall_ulp::Ulp;
 use upcall_ulp::slot::UlpSlot;
 
@@ -36,7 +37,7 @@ impl Node {
         self.go_home();
         self.free_left();
         if let Some(folder) = &plan.folder {
-            self.programs.also_in(folder);
+            self.programs.also_in(Path::new(folder));
         }
         let image = self.programs.image(&plan.program)?;
         let folder = plan.directory.as_ref().map(|path| self.first_folder(path)).transpose()?;

@@ -238,7 +238,7 @@ impl Node {
         let mut writer = CheckpointWriter::begin(first.saving.path.clone(), done)?;
         let head = CheckpointHead { seconds: seconds_now(), ..(**start).clone() };
         let saved = machine.save(self.saving.spawns.clone());
-        // For these types this fails only without memory, and then the file cannot be read.
+        // For these types this does not fail.
         writer.section(SectionKind::Head, postcard::to_stdvec(&head).unwrap_or_default());
         writer.section(SectionKind::Machine, postcard::to_stdvec(&saved).unwrap_or_default());
         (first.writer, first.sections) = (Some(writer), TaskSections::of(saved.tasks()));
