@@ -7,7 +7,7 @@
 //! it crashed when they moved between processes; there, only ranks' own memory moves.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::Command;
 
 use super::case::Case;
@@ -41,7 +41,8 @@ impl Layer {
 
 /// Returns the folder of the builds, which need not exist.
 fn builds() -> PathBuf {
-    env::var_os(VARIABLE).map_or_else(|| "/nonexistent".into(), PathBuf::from)
+    let named = env::var_os(VARIABLE).and_then(|folder| path::absolute(folder).ok());
+    named.unwrap_or_else(|| "/nonexistent".into())
 }
 
 /// Checks that the layer was built.

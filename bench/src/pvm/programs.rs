@@ -172,6 +172,8 @@ impl Programs {
         // At a lower level, writing and checking a payload are not vectorised.
         compiler.args(["-std=gnu11", "-O3", "-o"]).arg(&into).arg(source);
         compiler.args((program.folder == "pvm").then_some("-lpvm3"));
+        // AMPI's compiler leaves `charmrun` and `ampirun` in the current folder.
+        compiler.current_dir(self.dir.join(program.folder));
         built::build(compiler, &into).map(|_| ())
     }
 
