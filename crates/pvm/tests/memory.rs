@@ -2,31 +2,11 @@
 
 mod command;
 
-use command::running::{Programs, within};
+use command::running::{KilledMachine, Programs, process, within};
 use command::upcall;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-/// Killed on drop.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The machine's process with this rank.
-fn process(folder: &Path, rank: usize) -> Pid {
-    let mut top = Command::new(upcall());
-    top.args(["pvm", "top", "--once", "--json", "--interval", "0.02"]).env("UPCALL_DIR", folder);
-    let shown = serde_json::from_slice::<serde_json::Value>(&top.output().unwrap().stdout).unwrap();
-    let process = shown["processes"][rank]["process"].as_i64().unwrap();
-    Pid::from_raw(process.try_into().unwrap()).unwrap()
-}
+use std::process::{Command, Stdio};
 
 /// Bytes of addresses that a process has mapped.
 fn mapped(process: Pid) -> u64 {
@@ -47,7 +27,7 @@ fn is_not_lost(mebibytes: u64, room: u64, lack: &str) {
     command.arg(&program).arg(folder).arg(mebibytes.to_string()).env("UPCALL_DIR", folder);
     command.stdout(File::create(folder.join("out")).unwrap());
     command.stderr(File::create(folder.join("errors")).unwrap()).stdin(Stdio::null());
-    let mut machine = Killed(command.spawn().unwrap());
+    let mut machine = KilledMachine(Some(command.spawn().unwrap()));
     exists("ready");
     let second = process(folder, 1);
     let limit = |bytes| {
@@ -61,7 +41,7 @@ fn is_not_lost(mebibytes: u64, room: u64, lack: &str) {
     let report = format!("upcall pvm: process 1 has no memory for{lack} a message from process 0:");
     within(|| text("errors").contains(&report).then_some(()));
     limit(None);
-    let status = machine.0.wait().unwrap();
+    let status = machine.0.as_mut().unwrap().wait().unwrap();
     let said = text("out") + &text("errors");
     assert!(status.success() && said.contains("all have arrived\n"), "{said}");
 }

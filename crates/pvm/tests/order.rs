@@ -2,33 +2,11 @@
 
 mod command;
 
-use command::running::{Programs, within};
+use command::running::{KilledMachine, Programs, process, within};
 use command::upcall;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-/// Killed on drop.
-struct Killed(Option<Child>);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// The machine's process with this rank.
-fn process(folder: &Path, rank: usize) -> Pid {
-    let mut top = Command::new(upcall());
-    top.args(["pvm", "top", "--once", "--json", "--interval", "0.02"]).env("UPCALL_DIR", folder);
-    let shown = serde_json::from_slice::<serde_json::Value>(&top.output().unwrap().stdout).unwrap();
-    let process = shown["processes"][rank]["process"].as_i64().unwrap();
-    Pid::from_raw(process.try_into().unwrap()).unwrap()
-}
+use std::process::{Command, Stdio};
 
 fn is_stopped(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap();
@@ -44,7 +22,7 @@ fn a_message_is_not_handled_before_the_many_that_caused_it() {
     let mut command = Command::new(upcall());
     command.args(["pvm", "run", "-n", "3", "--procs", "3"]).arg(&program).arg(folder);
     command.env("UPCALL_DIR", folder).stdout(Stdio::piped());
-    let mut machine = Killed(Some(command.spawn().unwrap()));
+    let mut machine = KilledMachine(Some(command.spawn().unwrap()));
     exists("opened");
     let third = process(folder, 2);
     kill_process(third, Signal::STOP).unwrap();

@@ -365,7 +365,7 @@ fn who_waits_for_nobody_is_told_and_the_run_ends() {
         assert_eq!(done.status.code(), Some(1), "{options:?}: {said}");
         assert!(said.contains("wait for what no task can send"), "{options:?}: {said}");
         let all = said.matches("(stuck) waits for a message from any task, tag 7").count();
-        assert_eq!(all, options[1].parse().unwrap(), "{options:?}: {said}");
+        assert_eq!(all, options[1].parse::<usize>().unwrap(), "{options:?}: {said}");
     }
     // A task that waits for a timer, in any process, may still send.
     for options in

@@ -1,8 +1,9 @@
 //! Compiles test programs, and runs them as tasks.
 
 use super::upcall;
+use rustix::process::Pid;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 /// Calls `look` until it returns `Some`. Fails after 60 s.
@@ -70,4 +71,25 @@ pub fn here_and_there(program: &Path) -> [String; 2] {
 /// The output of a program on both streams.
 pub fn said(done: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr))
+}
+
+/// A machine, which is killed on drop.
+pub struct KilledMachine(pub Option<Child>);
+
+impl Drop for KilledMachine {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The process with this rank of the only machine in a folder.
+pub fn process(folder: &Path, rank: usize) -> Pid {
+    let mut top = Command::new(upcall());
+    top.args(["pvm", "top", "--once", "--json", "--interval", "0.02"]).env("UPCALL_DIR", folder);
+    let shown = serde_json::from_slice::<serde_json::Value>(&top.output().unwrap().stdout).unwrap();
+    let process = shown["processes"][rank]["process"].as_i64().unwrap();
+    Pid::from_raw(process.try_into().unwrap()).unwrap()
 }
