@@ -108,12 +108,12 @@ impl GiveWay {
     }
 
     /// Counts one step of polling, and yields if that is due.
+    ///
+    /// A thread that has the CPU for a time slice has it for longer than any poller may poll. So a
+    /// poller with a budget reads the clock after [`CpuShare::Given`].
     #[inline]
-    pub fn step(&mut self) {
-        if self.is_due() {
-            let took = timed_yield();
-            self.learn(took);
-        }
+    pub fn step(&mut self) -> CpuShare {
+        if self.is_due() { self.learn(timed_yield()) } else { CpuShare::Kept }
     }
 
     /// Counts one step of polling. Returns `true` if a yield is due:
@@ -126,11 +126,24 @@ impl GiveWay {
     }
 
     /// Adapts the interval to a yield that took this long.
-    pub fn learn(&mut self, took: Duration) {
-        let taken = took > self.taken;
-        self.interval = if taken { 0 } else { (self.interval * 2 + 1).min(LONGEST_INTERVAL) };
+    pub fn learn(&mut self, took: Duration) -> CpuShare {
+        let share = if took > self.taken { CpuShare::Given } else { CpuShare::Kept };
+        self.interval = match share {
+            CpuShare::Given => 0,
+            CpuShare::Kept => (self.interval * 2 + 1).min(LONGEST_INTERVAL),
+        };
         self.left = self.interval;
+        share
     }
+}
+
+/// Whether another thread had the CPU during a step of polling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuShare {
+    /// No other thread had it.
+    Kept,
+    /// Another thread had it, perhaps for a time slice.
+    Given,
 }
 
 /// Yields the CPU once. Returns how long that took.

@@ -6,7 +6,7 @@
 
 use crate::costs::WaitCosts;
 use crate::domain::{Domain, MOST_POSTS};
-use crate::pacing::{GiveWay, Pacing, SpinBudget};
+use crate::pacing::{CpuShare, GiveWay, Pacing, SpinBudget};
 use crate::sleep::{self, Sleeps};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,6 +25,51 @@ pub(crate) const SHORT: Duration = Duration::from_millis(1);
 
 /// Number of rounds between two readings of the clock while spinning.
 const ROUNDS: u32 = 64;
+
+/// How a spin ended.
+#[derive(Debug, PartialEq, Eq)]
+enum SpinEnd {
+    /// What was waited for is there.
+    Found,
+    /// The receiver waits no longer.
+    OutOfTime,
+    /// The budget is used up.
+    Fruitless,
+}
+
+/// Polls until `there`, for at most `budget`, and no longer than until `ends`.
+///
+/// The clock, `now`, is read each 64 rounds, and when `step` has given the CPU away. Otherwise each
+/// of these rounds could last for a time slice of other programs, and a message would not wake the
+/// receiver.
+fn spin(
+    budget: Duration,
+    ends: Option<Instant>,
+    mut now: impl FnMut() -> Instant,
+    mut there: impl FnMut() -> bool,
+    mut step: impl FnMut() -> CpuShare,
+) -> SpinEnd {
+    let start = now();
+    loop {
+        let mut share = CpuShare::Kept;
+        for _ in 0..ROUNDS {
+            if there() {
+                return SpinEnd::Found;
+            }
+            if share == CpuShare::Given {
+                break;
+            }
+            share = step();
+        }
+        let now = now();
+        if ends.is_some_and(|ends| now >= ends) {
+            return SpinEnd::OutOfTime;
+        }
+        if now - start >= budget {
+            return SpinEnd::Fruitless;
+        }
+    }
+}
 
 /// The place where one receiver of messages waits; see the module.
 #[derive(Debug)]
@@ -108,35 +153,27 @@ impl Post {
         mut there: impl FnMut() -> bool,
         (after, rest): (Duration, impl FnOnce()),
     ) -> bool {
+        if there() {
+            return true;
+        }
         let budget = self.spin_budget.budget(pacing);
-        let start = Instant::now();
-        let ends = limit.and_then(|limit| start.checked_add(limit));
-        let (mut give_way, mut spun) = (GiveWay::new(WaitCosts::measured()), false);
-        loop {
-            for _ in 0..ROUNDS {
-                if there() {
-                    if spun && budget > Duration::ZERO {
-                        self.spin_budget.fruitful();
-                    }
+        let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
+        if budget > Duration::ZERO {
+            let mut give_way = GiveWay::new(WaitCosts::measured());
+            let step = || {
+                std::hint::spin_loop();
+                give_way.step()
+            };
+            match spin(budget, ends, Instant::now, &mut there, step) {
+                SpinEnd::Found => {
+                    self.spin_budget.fruitful();
                     return true;
                 }
-                if budget == Duration::ZERO {
-                    break;
-                }
-                std::hint::spin_loop();
-                give_way.step();
-                spun = true;
+                SpinEnd::OutOfTime => return there(),
+                SpinEnd::Fruitless => self.spin_budget.fruitless(),
             }
-            let now = Instant::now();
-            if ends.is_some_and(|ends| now >= ends) {
-                return there();
-            }
-            if now - start >= budget {
-                break;
-            }
-        }
-        if spun {
-            self.spin_budget.fruitless();
+        } else if ends.is_some_and(|ends| Instant::now() >= ends) {
+            return there();
         }
         if after > Duration::ZERO {
             let first = Instant::now() + after;
@@ -221,6 +258,7 @@ impl Drop for Post {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use crate::pacing;
     use crate::ringer::Ringer;
     use std::os::fd::AsFd;
     use upcall_os::atomic::Ordering::{Acquire, Release};
@@ -326,6 +364,32 @@ mod tests {
             || std::mem::replace(&mut woken, true),
             (after, || panic!("it slept for less"))
         ));
+    }
+
+    /// Number of steps of a spin of 50 µs, if a step takes so long.
+    fn steps(takes: Duration, share: CpuShare) -> (u32, SpinEnd) {
+        let (start, steps) = (Instant::now(), std::cell::Cell::new(0));
+        let step = || {
+            steps.set(steps.get() + 1);
+            share
+        };
+        let end = spin(pacing::LONGEST, None, || start + takes * steps.get(), || false, step);
+        (steps.get(), end)
+    }
+
+    #[test]
+    fn a_spin_ends_in_time_also_where_other_programs_take_the_cpu() {
+        let (slice, step) = (Duration::from_millis(4), Duration::from_nanos(50));
+        assert_eq!(steps(slice, CpuShare::Given), (1, SpinEnd::Fruitless));
+        // A peer that shares the CPU takes a microsecond.
+        assert_eq!(steps(step * 20, CpuShare::Given), (50, SpinEnd::Fruitless));
+        assert_eq!(steps(step, CpuShare::Kept), (16 * ROUNDS, SpinEnd::Fruitless));
+        let now = Instant::now();
+        let ended = |there| {
+            let none = || CpuShare::Kept;
+            spin(pacing::LONGEST, Some(now), || now, || there, none)
+        };
+        assert_eq!([ended(true), ended(false)], [SpinEnd::Found, SpinEnd::OutOfTime]);
     }
 
     #[test]

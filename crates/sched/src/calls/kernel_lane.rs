@@ -10,7 +10,7 @@ use crate::calls::server::CalledServer;
 use crate::costs::WaitCosts;
 use crate::handoff::{HandOff, Whereabouts};
 use crate::look::{self, ReplyTimer};
-use crate::pacing::{GiveWay, HandOver, Pacing, Stay};
+use crate::pacing::{CpuShare, GiveWay, HandOver, Pacing, Stay};
 use crate::wait::{Closed, LateReply, NoReply, WaitMode};
 use crate::wait_limit::WaitLimit;
 use std::time::Instant;
@@ -194,15 +194,19 @@ impl<F: Fn()> KernelCaller<'_, F> {
         loop {
             // The server is awake; if it is on this CPU, the caller yields to it.
             lane.shared = server.cpu() == Some(processor::current() as u32);
+            let mut share = CpuShare::Kept;
             for _ in 0..32 {
                 if lane.slot.waits() {
                     server.spin_budget.fruitful();
                     return Ok(true);
                 }
-                if lane.shared {
-                    lane.give_way.step();
+                if share == CpuShare::Given {
+                    break;
                 }
                 look::again();
+                if lane.shared {
+                    share = lane.give_way.step();
+                }
             }
             server.check()?;
             if until.has_come() {
