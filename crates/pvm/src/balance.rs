@@ -17,7 +17,9 @@
 //! # What each plan keeps to
 //! - Tasks that are pinned, or that are moving, stay.
 //! - The largest load does not become larger. Only an evacuation may do that.
-//! - What a move gains until the next plan is more than what the move costs.
+//! - A move costs less than it gains until the next plan, together with what it would have gained
+//!   since the process has too much to do. So an expensive move comes late, but it comes. What is
+//!   lost by waiting is about the cost of the move (the ski rental problem).
 //! - With constant loads the plans come to an end: each plan that is not empty makes the largest
 //!   load smaller (`greedy`), or the sum of the loads' squares (`refine`, `comm`).
 //!
@@ -84,7 +86,8 @@ pub(crate) struct LoadView {
     pub(crate) tasks: Vec<TaskLoad>,
     /// Bytes that were sent between two tasks in the last period, the lower number first.
     pub(crate) bytes: BTreeMap<(Tid, Tid), u64>,
-    /// The time for which a move pays, until the next plan.
+    /// The time for which a move is to pay: until the next plan, and since a process has too much
+    /// to do.
     pub(crate) period: Duration,
 }
 
@@ -238,6 +241,13 @@ impl LoadView {
     fn is_worth(&self, gain: u64, cost: Duration) -> bool {
         let gained = u128::from(gain) * self.period.as_nanos() / u128::from(WHOLE);
         gained > cost.as_nanos()
+    }
+
+    /// The process with the most to do, if that is too much.
+    pub(crate) fn overloaded(&self) -> Option<Rank> {
+        let sums = LoadSums::of(self);
+        let (rank, load, _) = sums.all().max_by_key(|(rank, load, _)| (*load, *rank))?;
+        (load > sums.bound()).then_some(rank)
     }
 
     /// Plans the moves of a period: evacuations first, and then what the balancer wants. Without a

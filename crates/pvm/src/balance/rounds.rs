@@ -133,6 +133,8 @@ pub(crate) struct BalancingRounds {
     pub(crate) moves: HashMap<Tid, TaskMoves>,
     /// Number of tasks that have entered and left each process.
     pub(crate) traffic: BTreeMap<Rank, (u64, u64)>,
+    /// The process that has too much to do although no move was planned, and since when.
+    overload: Option<(Rank, Instant)>,
 }
 
 /// Whether a round spreads tasks by their number.
@@ -212,6 +214,7 @@ impl BalancingRounds {
             again: None,
             moves: HashMap::new(),
             traffic: BTreeMap::new(),
+            overload: None,
         }
     }
 
@@ -227,6 +230,7 @@ impl BalancingRounds {
         size: usize,
         tasks: impl Iterator<Item = (Tid, &'a TaskEntry)>,
         is_moving: impl Fn(Tid) -> bool,
+        now: Instant,
     ) -> LoadView {
         let mut processes = vec![ProcessUse::Evacuated; size];
         self.used(size).into_iter().for_each(|rank| processes[rank] = ProcessUse::InUse);
@@ -247,7 +251,19 @@ impl BalancingRounds {
         };
         let tasks = tasks.filter(|(_, entry)| !self.ended.contains(&entry.rank));
         let (tasks, bytes) = (without_chance(tasks.map(task).collect()), self.bytes.clone());
-        LoadView { processes, tasks, bytes, period: self.period }
+        LoadView { processes, tasks, bytes, period: self.time_to_pay(now) }
+    }
+
+    /// The time for which a move is to pay: see [`LoadView::period`].
+    fn time_to_pay(&self, now: Instant) -> Duration {
+        let lasts = self.overload.map(|(_, since)| now.saturating_duration_since(since));
+        self.period.saturating_add(lasts.unwrap_or_default())
+    }
+
+    /// Notes which process had too much to do when a round planned no move.
+    pub(crate) fn note_overload(&mut self, rank: Option<Rank>, now: Instant) {
+        let since = self.overload.filter(|(last, _)| Some(*last) == rank);
+        self.overload = since.or(rank.map(|rank| (rank, now)));
     }
 
     /// What a move of a task is expected to cost; `mean` is the expected pause of any task.

@@ -49,6 +49,21 @@ fn names_are_those_of_the_kinds() {
 }
 
 #[test]
+fn an_expensive_move_waits_until_the_overload_has_cost_as_much() {
+    for kind in kinds() {
+        let mut view = view(&[&[20, 20, 20, 20], &[]]);
+        assert_eq!(view.overloaded(), Some(0));
+        // Two moves gain 40 %.
+        view.tasks.iter_mut().for_each(|task| task.cost = PERIOD / 2);
+        assert_eq!(view.plan(Some(kind)), [], "{kind}");
+        view.period = 3 * PERIOD;
+        let plan = view.plan(Some(kind));
+        carry_out(&mut view, &plan);
+        assert_eq!((percents(&view), view.overloaded()), (vec![40, 40], None), "{kind}");
+    }
+}
+
+#[test]
 fn tasks_of_an_overloaded_process_are_shared() {
     for kind in kinds() {
         let mut view = view(&[&[25, 25, 25, 25], &[]]);

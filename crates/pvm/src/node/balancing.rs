@@ -175,13 +175,14 @@ impl Node {
     fn decide(&mut self) {
         let size = self.size();
         let (Some(balancing), Some(machine)) = (&mut self.balancing, &self.machine) else { return };
-        let spread = balancing.again.take();
-        let view = balancing.view(size, machine.all(), |tid| self.moving.is_moving(tid));
+        let (spread, now) = (balancing.again.take(), Instant::now());
+        let view = balancing.view(size, machine.all(), |tid| self.moving.is_moving(tid), now);
         let is_blind = balancing.plan.balancer.is_none() || balancing.loads.is_empty();
         let plan = match spread {
             Some(Spread::ByNumber) if is_blind => view.spread(),
             _ => view.plan(balancing.plan.balancer),
         };
+        balancing.note_overload(view.overloaded().filter(|_| plan.is_empty()), now);
         balancing.begin_moves(plan, spread);
         self.ask_for_moves();
     }

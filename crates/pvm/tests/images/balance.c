@@ -2,7 +2,7 @@
  * Tasks for the balancer.
  *
  * balance uneven: each task computes in rounds, half of them four times as much, and passes on what
- * it has computed. The first task stops all when tasks of both kinds are in two processes.
+ * it has computed. The first task stops all when each of two processes has two fifths of the work.
  *
  * balance ring FILE [STAYS]: the tasks pass numbers around until FILE is there. With STAYS the task
  * of this number is pinned.
@@ -60,7 +60,7 @@ static uint32_t passed(uint32_t value)
 /* Tells the first task where this one is. Returns whether to go on. */
 static int reported(int is_heavy, time_t until)
 {
-    int place[2] = {is_heavy, upvm_process()}, seen[2][2] = {{0}}, goes_on;
+    int place[2] = {is_heavy ? 4 : 1, upvm_process()}, work[2] = {0, 0}, goes_on;
     pvm_initsend(PvmDataRaw);
     pvm_pkint(place, 2, 1);
     pvm_send(tids[0], PLACE);
@@ -68,9 +68,10 @@ static int reported(int is_heavy, time_t until)
         for (int i = 0; i < tasks; i++) {
             pvm_recv(-1, PLACE);
             pvm_upkint(place, 2, 1);
-            seen[place[0] & 1][place[1] & 1] = 1;
+            work[place[1] & 1] += place[0];
         }
-        goes_on = !(seen[0][0] && seen[0][1] && seen[1][0] && seen[1][1]);
+        int least = work[0] < work[1] ? work[0] : work[1];
+        goes_on = 5 * least < 2 * (work[0] + work[1]);
         if (goes_on && time(NULL) > until) {
             printf("not balanced in time\n");
             goes_on = 0;

@@ -303,3 +303,17 @@ fn a_machine_does_not_rest_while_a_process_that_computes_keeps_silent() {
     }
     assert!(rests > 1000, "{rests} rests");
 }
+
+#[test]
+fn the_longer_a_process_has_too_much_to_do_the_more_a_move_may_cost() {
+    let (mut balancing, now) = (balancing(2), Instant::now());
+    let mut notes = |rank, periods| {
+        balancing.note_overload(rank, now + periods * PERIOD);
+        balancing.time_to_pay(now + (periods + 1) * PERIOD)
+    };
+    assert_eq!([notes(None, 0), notes(None, 1)], [PERIOD; 2]);
+    assert_eq!([notes(Some(1), 2), notes(Some(1), 4)], [2 * PERIOD, 4 * PERIOD]);
+    // Another process, and none.
+    assert_eq!([notes(Some(0), 5), notes(Some(0), 6)], [2 * PERIOD, 3 * PERIOD]);
+    assert_eq!([notes(None, 7), notes(Some(0), 8)], [PERIOD, 2 * PERIOD]);
+}
