@@ -45,7 +45,7 @@ from pathlib import Path
 
 from runner import CARGO
 from runner.commands import build, clippy_driver, standard_library, warnings_of
-from runner.processes import ALONE, Stopwatch, kill_sessions, raise_priorities
+from runner.processes import ALONE, Stopwatch, kill_groups, raise_priorities
 from runner.results import Report, summary
 from runner.stages import (
     STAGES,
@@ -104,7 +104,7 @@ def main() -> int:
     environment["CARGO"] = shutil.which(CARGO)
     # Tests that start programs of other packages need not build them: the stage `unit` has.
     environment["UPCALL_TESTS_BUILT"] = "1"
-    atexit.register(kill_sessions)
+    atexit.register(kill_groups)
     watch, report = Stopwatch(), Report()
     # The wrapper only where everything is checked: a build by hand is made without it.
     wrapper = clippy_driver() if {"unit", "lint"} <= set(stages) else None

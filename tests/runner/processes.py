@@ -18,9 +18,8 @@ STALL = 240
 # The same for a binary that runs with the lowest priority.
 LOW_STALL = 900
 
-# Starts a command with the lowest priority. The kernel divides the processors among sessions
-# (autogroups), and `nice` alone counts only within one of them.
-LOW = ["sh", "-c", '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"', "sh"]
+# Starts a command with the lowest priority.
+LOW = ["nice", "-n", "19"]
 
 
 class Stopwatch:
@@ -31,8 +30,12 @@ class Stopwatch:
         return time.monotonic() - self.start
 
 
-# The sessions that this program has started, by the process that leads each.
-SESSIONS: set[int] = set()
+# The process groups that this program has started, by the process that leads each. They stay in
+# this program's session, for two reasons. The kernel divides the processors among sessions
+# (autogroups), and `nice` counts only within one. And while threads of one session wake each other
+# often, Linux 6.18.44 may give another session no processor for a minute; 6.18.45 mends that
+# (docs/reference/limits.md).
+GROUPS: set[int] = set()
 
 # Set while nothing is left to run but what runs with the lowest priority. Then that runs as
 # everything else: on a machine with other work it would not come to an end.
@@ -42,9 +45,8 @@ ALONE = threading.Event()
 def raise_priorities() -> None:
     """Gives the usual priority to what runs with the lowest, where this user may."""
     ALONE.set()
-    for leader in list(SESSIONS):
+    for leader in list(GROUPS):
         try:
-            Path(f"/proc/{leader}/autogroup").write_text("0")
             os.setpriority(os.PRIO_PGRP, leader, 0)
         except OSError:
             pass
@@ -67,30 +69,30 @@ class Child(subprocess.Popen):
 
 
 @contextmanager
-def session(command: list[str], low: bool, **options):
-    """A command in a session of its own; when the block ends, it has ended or is killed."""
+def group(command: list[str], low: bool, **options):
+    """A command in a process group of its own; when the block ends, it has ended or is killed."""
     child = Child(
         [*LOW, *command] if low and not ALONE.is_set() else command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,
+        process_group=0,
         **options,
     )
-    SESSIONS.add(child.pid)
+    GROUPS.add(child.pid)
     try:
         yield child
     finally:
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-        SESSIONS.discard(child.pid)
+        GROUPS.discard(child.pid)
 
 
-def kill_sessions() -> None:
+def kill_groups() -> None:
     """Kills what is left of them when this program is interrupted."""
-    for leader in SESSIONS:
+    for leader in GROUPS:
         try:
             os.killpg(leader, signal.SIGKILL)
         except ProcessLookupError:
@@ -109,7 +111,7 @@ class Finished:
 
 def finish(command: list[str], low: bool, **options) -> Finished:
     """Runs a command to its end."""
-    with session(command, low, **options) as child:
+    with group(command, low, **options) as child:
         stdout, stderr = child.communicate()
     return Finished(child.returncode, stdout, stderr, child.work)
 
@@ -120,7 +122,7 @@ def stream(command: list[str], cwd: Path, env: dict[str, str], low: bool):
     The status is None if the command stalled and was killed.
     """
     stall = LOW_STALL if low else STALL
-    with session(command, low, cwd=cwd, env=env, stderr=subprocess.STDOUT) as child:
+    with group(command, low, cwd=cwd, env=env, stderr=subprocess.STDOUT) as child:
         lines: queue.Queue[str | None] = queue.Queue()
 
         def pump() -> None:
