@@ -146,8 +146,12 @@ pub(crate) fn run<T: Errand, F: Serialize>(
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let (task, seat) = asked()?;
     let mut lab = seat.map_or_else(|| Lab::first(task), |seat| Lab::second(task, seat))?;
-    let found = measure(&mut lab)?;
-    let tells = lab.tells();
+    let (found, tells) = (measure(&mut lab), lab.tells());
+    // The side that failed first says why. The harness shows a few lines only.
+    if !tells && found.as_ref().is_err_and(|error| error.to_string() == OTHER) {
+        std::process::exit(1);
+    }
+    let found = found?;
     lab.end()?;
     if tells {
         println!("{}", serde_json::to_string(&found)?);
@@ -437,10 +441,11 @@ impl Gate {
     /// Runs `body`, and reports its failure to all sides. For additional threads of a side.
     ///
     /// # Errors
-    /// Those of `body`.
+    /// Those of `body`, unless another side has failed before: then this failure is probably its
+    /// consequence.
     pub fn guard<T>(&self, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
         let failing = Failing(self);
-        let done = body()?;
+        let done = body().map_err(|error| self.check().err().unwrap_or(error))?;
         std::mem::forget(failing);
         Ok(done)
     }
