@@ -69,7 +69,9 @@ pub use self::terms::{
 };
 use self::terms::{CpuDemand, Polling};
 use crate::costs::WaitCosts;
-use crate::pacing::{GiveWay, HandOver, LONGEST, Offer, Pacing, SpinBudget, Stay, Yielded};
+use crate::pacing::{
+    CpuShare, GiveWay, HandOver, LONGEST, Offer, Pacing, SpinBudget, Stay, Yielded,
+};
 use std::time::{Duration, Instant};
 use upcall_os::processor::CpuSet;
 use upcall_shm::channel::DEPTH;
@@ -379,8 +381,14 @@ impl Poller {
                 self.nothing_found((round, stacks), deadline, facts)
             }
             IdleEvent::Yielded(took) => {
-                self.give_way.learn(took);
-                IdleStep::PollAgain
+                // Another thread may have had the CPU for a time slice.
+                let given = self.give_way.learn(took) == CpuShare::Given;
+                let reads_clock = given && self.pacing == Pacing::Adaptive;
+                if reads_clock && !self.is_in_time(deadline, facts) {
+                    IdleStep::Park
+                } else {
+                    IdleStep::PollAgain
+                }
             }
             IdleEvent::ServerYielded(yielded, took) => {
                 self.hand_over.learn(yielded, took, || facts.tick());

@@ -287,6 +287,17 @@ fn one_cpu() {
     let untaken = IdleEvent::Yielded(Duration::ZERO);
     assert_eq!(polling.step(untaken, None, &shared), IdleStep::PollAgain);
     assert_eq!(rest(&mut polling, 2, &shared), IdleStep::PollAgain);
+    // Another program has taken two yields for a time slice each.
+    let slice = Duration::from_millis(4);
+    let busy = FixedFacts { clock_step: slice, ..FixedFacts::at(Instant::now()) };
+    let busy = busy.with(&[Fact::Calling, Fact::Posts]);
+    for (pacing, then) in [(Pacing::Adaptive, IdleStep::Park), (Pacing::Poll, IdleStep::PollAgain)]
+    {
+        let mut poller = Poller::new(pacing, Some(CpuSet::only(0)), WaitCosts::USUAL);
+        assert_eq!(rest(&mut poller, 1, &busy), IdleStep::Yield);
+        let steps = [(); 2].map(|()| poller.step(IdleEvent::Yielded(slice), None, &busy));
+        assert_eq!(steps, [IdleStep::PollAgain, then]);
+    }
 }
 
 /// A caller that may not move the server makes it park on the caller's CPU. The server goes home
