@@ -273,6 +273,26 @@ impl ReadMessage {
     }
 }
 
+/// The result of looking for a message.
+enum NextArrival {
+    Taken(Stamped),
+    /// It stays in the queue of this sender.
+    Stays(Rank),
+    None,
+}
+
+/// The head of a task's message, without its contents, and its stamp.
+#[inline(always)]
+fn header(arrived: &Arrived<'_, '_>) -> Option<(TaskMessage, u64)> {
+    let halves = |at| arrived.word(at).map(|word| (word as i32, (word >> 32) as i32));
+    let (source, destination) = halves(0)?;
+    let ((tag, context), (encoding, wait)) = (halves(1)?, halves(2)?);
+    let (stamp, length) = (arrived.word(3)?, arrived.size().checked_sub(HEADER * 8)?);
+    let message =
+        TaskMessage { source, destination, tag, context, encoding, wait, block: None, length };
+    Some((message, stamp))
+}
+
 /// Reads a task's message. `place` is where its contents go in the receiver's memory, if that waits
 /// for them.
 fn read_parcel(
@@ -280,16 +300,8 @@ fn read_parcel(
     whole: Completion,
     place: impl FnOnce(&TaskMessage) -> Option<UlpRange>,
 ) -> ReadMessage {
-    let halves = |at| arrived.word(at).map(|word| (word as i32, (word >> 32) as i32));
-    let words = halves(0).zip(halves(1)).zip(halves(2)).zip(arrived.word(3));
-    let length = arrived.size().checked_sub(HEADER * 8);
-    let (Some((((first, second), third), stamp)), Some(length)) = (words, length) else {
-        return ReadMessage::Nothing;
-    };
-    let ((source, destination), (tag, context), (encoding, wait)) = (first, second, third);
-    let from = arrived.from();
-    let mut message =
-        TaskMessage { source, destination, tag, context, encoding, wait, block: None, length };
+    let Some((mut message, stamp)) = header(arrived) else { return ReadMessage::Nothing };
+    let (from, length) = (arrived.from(), message.length);
     if let Completion::Parcel = whole
         && let Some(place) = place(&message)
         && let Some(contents) = arrived.payload().part(HEADER * 8, length)
@@ -572,27 +584,90 @@ impl MachineLink {
         ends: HearEnds,
         place: impl Fn(&TaskMessage) -> Option<UlpRange>,
     ) -> Option<Stamped> {
-        if ends == HearEnds::Yes || self.group.may_have() { self.take(place) } else { None }
+        if ends == HearEnds::No && !self.group.may_have() {
+            return None;
+        }
+        match self.take(place, |_| false) {
+            NextArrival::Taken(stamped) => Some(stamped),
+            NextArrival::Stays(_) | NextArrival::None => None,
+        }
     }
 
-    /// The next message that has arrived. Also detects processes that have ended. For a task's
-    /// message, `place` is where its contents go in the receiver's memory, if that waits for them.
+    /// The next message that has arrived, in a machine of more than two processes. As
+    /// [`next_or_end`](Self::next_or_end), but contents go to their `place` only if no message of
+    /// another process waits. So it is the next one in the order of causes if its taker keeps no
+    /// other message ([`causal`](crate::causal)).
+    pub(crate) fn next_for_place(
+        &self,
+        ends: HearEnds,
+        place: impl Fn(&TaskMessage) -> Option<UlpRange>,
+    ) -> Option<Stamped> {
+        if ends == HearEnds::No && !self.group.may_have() {
+            return None;
+        }
+        let has_place = |arrived: &Arrived<'_, '_>| {
+            arrived.kind() == MEMORY && header(arrived).is_some_and(|(it, _)| place(&it).is_some())
+        };
+        match self.take(nowhere, has_place) {
+            NextArrival::Taken(stamped) => Some(stamped),
+            NextArrival::None => None,
+            // All messages that may have caused it were sent before it was.
+            NextArrival::Stays(from) if self.group.waiting() == [from] => self.take_of(from, place),
+            NextArrival::Stays(from) => self.take_of(from, nowhere),
+        }
+    }
+
+    /// The next message that has arrived, unless it `stays` in its queue. Also detects processes
+    /// that have ended. For a task's message, `place` is where its contents go in the receiver's
+    /// memory, if that waits for them.
     ///
     /// Not inlined: most looks find nothing.
     #[inline(never)]
-    fn take(&self, place: impl Fn(&TaskMessage) -> Option<UlpRange>) -> Option<Stamped> {
-        let mut before = RankSet::default();
+    fn take(
+        &self,
+        place: impl Fn(&TaskMessage) -> Option<UlpRange>,
+        stays: impl Fn(&Arrived<'_, '_>) -> bool,
+    ) -> NextArrival {
+        let (mut before, mut staying) = (RankSet::default(), None);
         loop {
-            let read = self.group.receive_or_leave(|arrived| self.read_or_leave(arrived, &place));
-            match read.ok()? {
-                Some(ReadMessage::Read(stamped)) => {
+            let read = self.group.receive_or_leave(|arrived| {
+                if stays(arrived) {
+                    staying = Some(arrived.from());
+                    return None;
+                }
+                self.read_or_leave(arrived, &place)
+            });
+            match (read, staying) {
+                (Err(_), _) => return NextArrival::None,
+                (Ok(Some(ReadMessage::Read(stamped))), _) => {
+                    self.note(&stamped);
+                    return NextArrival::Taken(stamped);
+                }
+                (Ok(Some(_)), _) => {}
+                (Ok(None), Some(from)) => return NextArrival::Stays(from),
+                // Other senders have had their turns.
+                (Ok(None), None) if self.left.last().is_none_or(|from| !before.insert(from)) => {
+                    return NextArrival::None;
+                }
+                (Ok(None), None) => {}
+            }
+        }
+    }
+
+    /// The next message of this sender, as [`take`](Self::take) takes that of any one.
+    fn take_of(
+        &self,
+        from: Rank,
+        place: impl Fn(&TaskMessage) -> Option<UlpRange>,
+    ) -> Option<Stamped> {
+        loop {
+            let read = |arrived: &Arrived<'_, '_>| self.read_or_leave(arrived, &place);
+            match self.group.receive_from_or_leave(from, read).ok()?? {
+                ReadMessage::Read(stamped) => {
                     self.note(&stamped);
                     return Some(stamped);
                 }
-                Some(_) => {}
-                // Other senders have had their turns.
-                None if self.left.last().is_none_or(|from| !before.insert(from)) => return None,
-                None => {}
+                ReadMessage::Nothing | ReadMessage::NoMemory(_) => {}
             }
         }
     }
@@ -788,16 +863,7 @@ impl Queues<RemoteArrival> for MachineLink {
     }
 
     fn next_of(&self, from: Rank) -> Option<Stamped> {
-        loop {
-            let read = |arrived: &Arrived<'_, '_>| self.read_or_leave(arrived, nowhere);
-            match self.group.receive_from_or_leave(from, read).ok()?? {
-                ReadMessage::Read(stamped) => {
-                    self.note(&stamped);
-                    return Some(stamped);
-                }
-                ReadMessage::Nothing | ReadMessage::NoMemory(_) => {}
-            }
-        }
+        self.take_of(from, nowhere)
     }
 
     fn is_short(&self) -> bool {

@@ -31,12 +31,14 @@ fn compiled(programs: &Programs) -> PathBuf {
 fn a_posted_receive_gets_its_message_with_one_copy() {
     let programs = Programs::new();
     let program = compiled(&programs);
-    for (processes, names) in [("1", "own"), ("2", "own"), ("2", "lent")] {
+    // With three processes the last one is idle, so that each message comes alone.
+    for (processes, names) in [("1", "own"), ("2", "own"), ("2", "lent"), ("3", "own")] {
         let place = programs.0.path().join("place");
-        fs::write(&place, if processes == "1" { "0\n0\n0\n" } else { "0\n1\n1\n" }).unwrap();
+        let (order, hosts) = if processes == "1" { ("0\n0\n0\n", "1") } else { ("0\n1\n1\n", "2") };
+        fs::write(&place, order).unwrap();
         let place = format!("--place={}", place.display());
         let options = ["-n", "3", "--procs", processes, &place];
-        let done = run_named(names, &options, &program, &[processes]);
+        let done = run_named(names, &options, &program, &[hosts]);
         let said = said(&done);
         assert!(said.contains("ok: all messages are there"), "{processes}, {names}: {said}");
     }

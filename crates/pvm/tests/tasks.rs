@@ -62,10 +62,16 @@ fn a_process_names_its_tasks_by_its_own_numbers_or_by_lent_ones() {
 fn what_is_sent_because_of_a_message_comes_after_it_by_whatever_way() {
     let programs = Programs::new();
     let program = programs.compiled("images/causal.c");
-    let apart = &["-n", "3", "--procs", "3", "--place", "interleave"][..];
-    for (names, options) in [("own", &["-n", "3"][..]), ("own", apart), ("lent", apart)] {
-        let done = run_named(names, options, &program, &[]);
-        assert!(done.status.success(), "{options:?}, {names} names: {}", said(&done));
+    let place = programs.0.path().join("place");
+    std::fs::write(&place, "0\n1\n2\n1\n").unwrap();
+    let place = format!("--place={}", place.display());
+    for (count, arg) in [("3", None), ("4", Some("posted"))] {
+        let apart = &["-n", count, "--procs", "3", &place][..];
+        for (names, options) in [("own", &["-n", "3"][..]), ("own", apart), ("lent", apart)] {
+            let done = run_named(names, options, &program, arg.as_slice());
+            let said = said(&done);
+            assert!(done.status.success(), "{options:?}, {names} names, {arg:?}: {said}");
+        }
     }
 }
 

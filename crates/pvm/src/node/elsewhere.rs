@@ -55,16 +55,8 @@ impl Node {
         if self.arrivals.is_empty() {
             if link.size() == 2 {
                 self.hear_partner(ends);
-            } else if let Some(first) = link.next_or_end(ends, |_| None) {
-                match link.next() {
-                    // Most messages come alone.
-                    None if !link.is_short() => self.came(first),
-                    second => {
-                        self.arrivals.add(first);
-                        second.into_iter().for_each(|second| self.arrivals.add(second));
-                        self.handle_arrivals();
-                    }
-                }
+            } else {
+                self.hear_several(ends);
             }
         } else {
             self.handle_arrivals();
@@ -106,6 +98,26 @@ impl Node {
             self.came(next);
             if ends == HearEnds::No && !self.queue.is_empty() {
                 return;
+            }
+        }
+    }
+
+    /// Handles the messages of several processes, while none is kept. If one comes alone, its
+    /// contents can go straight to its receiver.
+    fn hear_several(&mut self, ends: HearEnds) {
+        let Self { link: Some(link), places, tasks, .. } = self else { return };
+        let place = |message: &TaskMessage| posted::place(places, tasks, message);
+        let Some(first) = link.next_for_place(ends, place) else { return };
+        if let RemoteArrival::Placed(_) = first.item {
+            return self.came(first);
+        }
+        match link.next() {
+            // Most messages come alone.
+            None if !link.is_short() => self.came(first),
+            second => {
+                self.arrivals.add(first);
+                second.into_iter().for_each(|second| self.arrivals.add(second));
+                self.handle_arrivals();
             }
         }
     }

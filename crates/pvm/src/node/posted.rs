@@ -19,8 +19,10 @@
 //!   the sender would have to wait for an answer. Its copy takes as long as the two (64 KiB: 3.2 µs
 //!   instead of 3.0), and only from 1 MiB on less (145 µs instead of 180).
 //! - The receiver's host must know at the first look which receive a message completes. With one
-//!   other process it does: messages of one process come in the order of their times. With several,
-//!   messages are sorted first, and go by blocks ([`causal`](crate::causal)).
+//!   other process it does: messages of one process come in the order of their times. With several
+//!   it does if the message comes alone: the host keeps no message, and after it has seen this one
+//!   the queues of all other processes are empty. Then all its causes are handled
+//!   ([`causal`](crate::causal)). Otherwise messages are sorted first, and go by blocks.
 //! - A message that is longer than the place fills it. The receiver gets the message's length.
 //! - Handlers, probes and matching functions need messages in blocks. A library with one of them
 //!   posts no receive.
