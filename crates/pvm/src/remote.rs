@@ -584,13 +584,19 @@ impl MachineLink {
         ends: HearEnds,
         place: impl Fn(&TaskMessage) -> Option<UlpRange>,
     ) -> Option<Stamped> {
-        if ends == HearEnds::No && !self.group.may_have() {
+        if !self.is_to_look(ends) {
             return None;
         }
         match self.take(place, |_| false) {
             NextArrival::Taken(stamped) => Some(stamped),
             NextArrival::Stays(_) | NextArrival::None => None,
         }
+    }
+
+    /// Returns `false` if a look would find nothing. Costs little: most looks find nothing.
+    #[inline]
+    fn is_to_look(&self, ends: HearEnds) -> bool {
+        ends == HearEnds::Yes || self.group.may_have()
     }
 
     /// The next message that has arrived, in a machine of more than two processes. As
@@ -602,7 +608,7 @@ impl MachineLink {
         ends: HearEnds,
         place: impl Fn(&TaskMessage) -> Option<UlpRange>,
     ) -> Option<Stamped> {
-        if ends == HearEnds::No && !self.group.may_have() {
+        if !self.is_to_look(ends) {
             return None;
         }
         let has_place = |arrived: &Arrived<'_, '_>| {

@@ -290,6 +290,8 @@ impl BalancingRounds {
     fn rest(&mut self, now: Instant, size: usize) {
         let counts = self.counts_processors(size).then(|| now + LONGEST);
         (self.phase, self.next, self.count) = (RoundPhase::Rests, counts, None);
+        // A rest is no overload, however much there was to do before.
+        self.overload = None;
     }
 
     /// The time at which the phase ends, or the processors are to be counted.

@@ -316,4 +316,8 @@ fn the_longer_a_process_has_too_much_to_do_the_more_a_move_may_cost() {
     // Another process, and none.
     assert_eq!([notes(Some(0), 5), notes(Some(0), 6)], [2 * PERIOD, 3 * PERIOD]);
     assert_eq!([notes(None, 7), notes(Some(0), 8)], [PERIOD, 2 * PERIOD]);
+    // The time of a rest does not count.
+    end(&mut balancing, LeftTasks::None, now + 9 * PERIOD, 2);
+    assert_eq!(balancing.phase, RoundPhase::Rests);
+    assert_eq!(balancing.time_to_pay(now + 1000 * PERIOD), PERIOD);
 }
