@@ -26,6 +26,7 @@
 pub mod caller;
 pub mod door;
 pub mod frame;
+pub mod identity;
 pub mod lobby;
 pub mod wire;
 
