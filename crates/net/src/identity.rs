@@ -6,7 +6,7 @@
 //! the certificate of a short-lived *host key*, which TLS uses. So the host key can be replaced
 //! without any other host noticing, and programs that serve never read the identity's private key.
 //!
-//! What not: the handshake (`tls`), and the decision what a host may do with a server,
+//! What not: the handshake ([`crate::tls`]), and the decision what a host may do with a server,
 //! which is the policy's as for local clients. There is no authority above hosts.
 //!
 //! [`HostStore`] reads and changes the files. [`Credentials`] are one state of them, which TLS
@@ -40,3 +40,4 @@ pub use permission::{HostPermission, TrustedHost};
 pub use store::{HostStore, IfRevoked, OwnHost};
 pub use stranger::{CertificateKind, PeerRole, Stranger};
 pub use trust::TrustList;
+pub(crate) use verifier::server_name;

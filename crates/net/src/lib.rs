@@ -28,6 +28,7 @@ pub mod door;
 pub mod frame;
 pub mod identity;
 pub mod lobby;
+pub mod tls;
 pub mod wire;
 
 pub use caller::{LateFrame, NetworkCaller};
