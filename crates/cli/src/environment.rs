@@ -17,7 +17,7 @@ const fn variable(name: &'static str, read_by: &'static str, meaning: &'static s
     Variable { name, read_by, meaning }
 }
 
-pub const VARIABLES: [Variable; 30] = [
+pub const VARIABLES: [Variable; 32] = [
     variable(
         "UPCALL_DIR",
         "all programs",
@@ -27,6 +27,16 @@ pub const VARIABLES: [Variable; 30] = [
         "XDG_RUNTIME_DIR",
         "all programs",
         "without UPCALL_DIR, the folder of names is `upcall` in this folder",
+    ),
+    variable(
+        "UPCALL_HOSTS",
+        "upcall host, links",
+        "folder of this host's identity and of trusted hosts, an absolute path",
+    ),
+    variable(
+        "XDG_CONFIG_HOME",
+        "upcall host, links",
+        "without UPCALL_HOSTS, that folder is `upcall/hosts` here, or in ~/.config",
     ),
     variable(
         "UPCALL_COSTS",
@@ -41,7 +51,7 @@ pub const VARIABLES: [Variable; 30] = [
     variable(
         "HOME",
         "all programs",
-        "home folder: for ~/.upcall (folder of names), ~/.cache, ~/.pvmrc and ~/pvm3",
+        "home folder: for ~/.upcall (names), ~/.config, ~/.cache, ~/.pvmrc and ~/pvm3",
     ),
     variable("UPCALL_GROUP", "members of a job", "name of the group; set by `upcall job run`"),
     variable("UPCALL_SIZE", "members of a job", "number of members; set by `upcall job run`"),

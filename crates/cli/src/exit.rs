@@ -8,6 +8,7 @@ use upcall::home::costs::NoCalibration;
 use upcall::{BindError, CallError};
 use upcall_idl::dynamic::ValueError;
 use upcall_job::{JobError, JobRequestError};
+use upcall_net::identity::IdentityError;
 use upcall_pvm::{MachineRequestError, NotRun};
 
 /// How a command ended. Scripts rely on the codes, so a code never changes its meaning.
@@ -177,8 +178,28 @@ exits! {
         NoCalibration::None(_) => Exit::NotFound,
         _ => Exit::Failed,
     };
+    IdentityError: of_identity;
     io::Error: Exit::of_io;
     serde_json::Error: |_| Exit::Failed;
+}
+
+fn of_identity(error: &IdentityError) -> Exit {
+    match error {
+        IdentityError::Missing { .. }
+        | IdentityError::NoHostKey { .. }
+        | IdentityError::NotTrusted { .. } => Exit::NotFound,
+        IdentityError::Relative { .. }
+        | IdentityError::Exists { .. }
+        | IdentityError::Malformed { .. }
+        | IdentityError::Taken { .. }
+        | IdentityError::Known { .. }
+        | IdentityError::BadCertificate { .. }
+        | IdentityError::BadName(_) => Exit::Usage,
+        IdentityError::Unsafe { .. } | IdentityError::Revoked { .. } => Exit::Refused,
+        IdentityError::Busy { .. } => Exit::Deadline,
+        IdentityError::Io { error, .. } => Exit::of_file(error),
+        IdentityError::Expired { .. } | IdentityError::Library { .. } => Exit::Failed,
+    }
 }
 
 fn of_bind(error: &BindError) -> Exit {

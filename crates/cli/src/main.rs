@@ -1,5 +1,5 @@
-//! `upcall`: lists and calls servers, shows what they do, works on interface definitions, and runs
-//! jobs and PVM programs.
+//! `upcall`: lists and calls servers, shows what they do, works on interface definitions, runs jobs
+//! and PVM programs, and keeps the identities of hosts.
 #![deny(unsafe_code)]
 
 mod calibrate;
@@ -8,6 +8,7 @@ mod completions;
 mod environment;
 mod exit;
 mod expect;
+mod host;
 mod job;
 mod ls;
 mod man;
@@ -92,6 +93,9 @@ enum UpcallCommand {
     #[command(subcommand, after_help = job::EXAMPLES)]
     Job(job::JobCommand),
     Pvm(pvm::PvmArgs),
+    /// Makes and shows the identity of this host, and trusts other hosts (docs/how-to/hosts.md).
+    #[command(subcommand, after_help = host::EXAMPLES)]
+    Host(host::HostCommand),
     Calibrate(calibrate::CalibrateArgs),
     #[command(visible_alias = "env")]
     Environment(environment::EnvironmentArgs),
@@ -128,6 +132,7 @@ fn run() -> CommandResult {
         UpcallCommand::Wit(suite) => wit::run(suite),
         UpcallCommand::Job(suite) => job::run(suite),
         UpcallCommand::Pvm(args) => pvm::run(args),
+        UpcallCommand::Host(suite) => host::run(suite),
         UpcallCommand::Calibrate(args) => calibrate::run(&args),
         UpcallCommand::Environment(args) => environment::run(&args),
         UpcallCommand::Completions(args) => completions::run(&args, CommandLine::command()),

@@ -142,6 +142,27 @@ impl Scene {
         }
     }
 
+    /// Gives an example the folder of identities that it needs: none, or an identity, or a trusted
+    /// host as well. Returns the fingerprint of that host.
+    fn hosts(&self, example: &str) -> Option<String> {
+        let rest = example.split_once("upcall host ")?.1;
+        let mut script = "rm -rf .config hosts other; export UPCALL_HOSTS=$PWD/other; \
+                          upcall host init beta && upcall host show --pem > beta.pem && \
+                          upcall host show; unset UPCALL_HOSTS"
+            .to_owned();
+        if !rest.starts_with("init") {
+            script += "; upcall host init alpha";
+        }
+        if !rest.starts_with("init") && !rest.starts_with("trust") {
+            script += "; upcall host trust beta beta.pem --yes";
+        }
+        let made = self.shell(&script).output().expect("a shell");
+        assert!(made.status.success(), "{example}: {made:?}");
+        let out = String::from_utf8(made.stdout).expect("text");
+        let mut shown = out.split_whitespace().filter(|word| word.starts_with("SHA256:"));
+        shown.next().map(String::from)
+    }
+
     /// Runs one example. Returns whether it was run.
     fn run(&self, example: &str) -> bool {
         let mut tools = ["jq", "less", "wc", "xargs", "man"].into_iter();
@@ -161,6 +182,10 @@ impl Scene {
             .replace("127.0.0.1:7000", &self.address)
             .replace("4711", &pid.to_string())
             .replace("--interval 1", "--interval 0.1");
+        if let Some(fingerprint) = self.hosts(example) {
+            let shown = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU";
+            line = line.replace(shown, &fingerprint);
+        }
         if example.starts_with("upcall pvm restart") {
             let mut saved = self.shell(
                 "upcall pvm run -n 4 ./hello stay & until upcall pvm ps --json | \

@@ -3,6 +3,7 @@
 mod call;
 mod environment;
 mod examples;
+mod host;
 mod mistakes;
 mod scene;
 mod shell;

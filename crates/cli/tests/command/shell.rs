@@ -14,6 +14,7 @@ pub fn shell(place: &Place, program: &str, script: &str) -> Command {
     shell.args(["-c", script]).current_dir(folder).stdin(Stdio::null());
     shell.env("PATH", path).env("UPCALL_DIR", place.names()).env_remove("XDG_RUNTIME_DIR");
     shell.env("TMPDIR", folder).env("HOME", folder).env_remove("XDG_CACHE_HOME");
+    shell.env_remove("XDG_CONFIG_HOME").env_remove("UPCALL_HOSTS");
     shell
 }
 
