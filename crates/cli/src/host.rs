@@ -1,20 +1,20 @@
 //! `upcall host`: the identity of this host, and the hosts that it trusts.
 
 mod confirm;
+mod list;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::names::did_you_mean;
-use crate::output::{Columns, FAINT, STRONG, counted, note, print, print_json, println, quoted};
+use crate::output::{FAINT, note, print, println, quoted};
 use clap::Subcommand;
 use confirm::{Answer, ask};
-use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use upcall_net::identity::{
     Fingerprint, HostName, HostPermission, HostStore, IdentityCertificate, IdentityError,
-    IfRevoked, OwnHost, TrustList,
+    IfRevoked, OwnHost,
 };
 
 pub const EXAMPLES: &str = "\
@@ -30,7 +30,7 @@ pub enum HostCommand {
     Init(HostInitArgs),
     Show(HostShowArgs),
     Trust(HostTrustArgs),
-    List(HostListArgs),
+    List(list::HostListArgs),
     Renew(HostRenewArgs),
     Revoke(HostRevokeArgs),
 }
@@ -97,26 +97,6 @@ Examples:
   upcall host trust beta beta.pem --fingerprint SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU
   cat beta.pem | upcall host trust beta - --yes --may serve";
 
-/// Lists this host and the hosts that it trusts.
-///
-/// EXPIRES is the last day of the host key of this host, and of the identities of the others.
-#[derive(clap::Args)]
-#[command(after_help = LIST_EXAMPLES, after_long_help = format!("{LIST_EXAMPLES}\n\n{LIST_JSON}"))]
-pub struct HostListArgs {
-    /// Print a JSON array with one object for each host.
-    #[arg(long)]
-    json: bool,
-}
-
-const LIST_EXAMPLES: &str = "\
-Examples:
-  upcall host list
-  upcall host list --json | jq -r '.[].name'";
-
-const LIST_JSON: &str = "\
-JSON: an array of objects with the keys name, own (true for this host), may (an array of `call`
-and `serve`), fingerprint, expires (a time in UTC, or null without a host key) and revoked.";
-
 /// Replaces the host key of this host and its certificate, for 90 days.
 ///
 /// The identity stays, so no other host notices. Programs that run take the new key for new
@@ -145,16 +125,13 @@ Examples:
   upcall host revoke beta
   upcall host revoke beta && upcall host list";
 
-/// Time before the end of a certificate in which the command warns.
-const SOON: Duration = Duration::from_secs(30 * 86_400);
-
 pub fn run(command: HostCommand) -> CommandResult {
     let store = HostStore::find()?;
     match command {
         HostCommand::Init(args) => init(&store, args),
         HostCommand::Show(args) => show(&store, &args),
         HostCommand::Trust(args) => trust(&store, &args),
-        HostCommand::List(args) => list(&store, &args),
+        HostCommand::List(args) => list::run(&store, &args),
         HostCommand::Renew(HostRenewArgs {}) => {
             print_own(&store.renew()?)?;
             Ok(Exit::Done)
@@ -273,108 +250,6 @@ fn revoke(store: &HostStore, name: &HostName) -> CommandResult {
     Ok(Exit::Done)
 }
 
-#[derive(Serialize)]
-struct HostRow {
-    name: String,
-    own: bool,
-    may: Vec<&'static str>,
-    fingerprint: String,
-    expires: Option<String>,
-    /// A trusted host whose identity is revoked, as a killed `upcall host revoke` may leave it.
-    revoked: bool,
-    #[serde(skip)]
-    at: Option<SystemTime>,
-}
-
-fn rows(own: Option<&OwnHost>, list: &TrustList) -> Vec<HostRow> {
-    let own = own.map(|OwnHost { name, identity, expires }| HostRow {
-        name: name.to_string(),
-        own: true,
-        may: Vec::new(),
-        fingerprint: identity.fingerprint().to_string(),
-        expires: expires.map(second),
-        revoked: false,
-        at: *expires,
-    });
-    let others = list.hosts().map(|host| {
-        let (fingerprint, at) = (host.certificate.fingerprint(), host.certificate.expires());
-        HostRow {
-            name: host.name.to_string(),
-            own: false,
-            may: match host.may {
-                HostPermission::Call => vec!["call"],
-                HostPermission::Serve => vec!["serve"],
-                HostPermission::Both => vec!["call", "serve"],
-            },
-            fingerprint: fingerprint.to_string(),
-            expires: Some(second(at)),
-            revoked: list.revoked().contains(&fingerprint),
-            at: Some(at),
-        }
-    });
-    own.into_iter().chain(others).collect()
-}
-
-fn list(store: &HostStore, args: &HostListArgs) -> CommandResult {
-    let own = match store.own() {
-        Ok(own) => Some(own),
-        Err(IdentityError::Missing { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let rows = rows(own.as_ref(), &store.list()?);
-    if args.json {
-        print_json(&rows)?;
-    } else if rows.is_empty() {
-        println(format_args!(
-            "{FAINT}this host has no identity in {}, and trusts no host (`upcall host init` makes \
-             an identity){FAINT:#}",
-            store.folder().display()
-        ))?;
-    } else {
-        print(table(&rows))?;
-    }
-    let now = SystemTime::now();
-    rows.iter().filter_map(|row| warning(row, now)).for_each(note);
-    Ok(Exit::Done)
-}
-
-fn table(rows: &[HostRow]) -> String {
-    let heads = ["NAME", "MAY", "FINGERPRINT", "EXPIRES"].map(String::from);
-    let cells = |row: &HostRow| {
-        let may = match (row.own, row.revoked) {
-            (true, _) => "this host".into(),
-            (_, true) => "nothing (revoked)".into(),
-            _ => row.may.join(", "),
-        };
-        [row.name.clone(), may, row.fingerprint.clone(), row.at.map_or("-".into(), day)]
-    };
-    let cells: Vec<_> = rows.iter().map(cells).collect();
-    let columns = Columns::new(cells.iter().chain([&heads]), [false; 4]);
-    let mut out = format!("{STRONG}{}{STRONG:#}\n", columns.line(&heads));
-    cells.iter().for_each(|cells| out += &format!("{}\n", columns.line(cells)));
-    out
-}
-
-/// What to do about a certificate that has expired or will soon.
-fn warning(row: &HostRow, now: SystemTime) -> Option<String> {
-    let HostRow { name, own, at, .. } = row;
-    let todo = match own {
-        true => "run `upcall host renew`".into(),
-        false => format!("make a new identity on {name}, and trust it here"),
-    };
-    let Some(at) = *at else { return Some(format!("{name} has no host key: {todo}")) };
-    let what = if *own { "the host key of this host" } else { "the identity of" };
-    let what = if *own { what.to_owned() } else { format!("{what} {name}") };
-    match at.duration_since(now) {
-        Ok(left) if left >= SOON => None,
-        Ok(left) => {
-            let days = counted((left.as_secs() / 86_400) as usize, "day");
-            Some(format!("{what} expires in {days}: {todo}"))
-        }
-        Err(_) => Some(format!("{what} has expired: {todo}")),
-    }
-}
-
 /// `2027-02-27`, in UTC.
 fn day(at: SystemTime) -> String {
     second(at).split('T').next().unwrap_or_default().into()
@@ -396,6 +271,7 @@ fn second(at: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -408,26 +284,5 @@ mod tests {
         assert_eq!(day(at(951_782_400)), "2000-02-29");
         assert_eq!(day(at(253_402_300_799)), "9999-12-31");
         assert_eq!(day(at(253_402_300_800)), "never");
-    }
-
-    #[test]
-    fn a_warning_comes_thirty_days_before_the_end() {
-        let row = |own, seconds| HostRow {
-            name: "beta".into(),
-            own,
-            may: Vec::new(),
-            fingerprint: String::new(),
-            expires: None,
-            revoked: false,
-            at: Some(at(seconds)),
-        };
-        let now = at(1_000_000);
-        let warned = |own, left: u64| warning(&row(own, 1_000_000 + left), now);
-        assert_eq!(warned(true, 30 * 86_400), None);
-        let soon = warned(true, 30 * 86_400 - 1).unwrap();
-        assert!(soon.contains("expires in 29 days: run `upcall host renew`"), "{soon}");
-        assert!(warning(&row(true, 999_999), now).unwrap().contains("has expired"));
-        let other = warned(false, 86_400).unwrap();
-        assert!(other.contains("identity of beta expires in 1 day: make"), "{other}");
     }
 }
