@@ -5,6 +5,7 @@
 //! code. `tests/bad_input.rs` mutates good samples at random from a seed, and needs no tool that
 //! may be missing.
 
+mod hosts;
 mod memory;
 mod network;
 mod text;
@@ -30,11 +31,12 @@ impl Debug for Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "control", read: memory::control, samples: memory::control_samples },
     Target { name: "request", read: memory::request, samples: memory::request_samples },
     Target { name: "values", read: memory::values, samples: memory::values_samples },
     Target { name: "frames", read: network::frames, samples: network::frames_samples },
+    Target { name: "hosts", read: hosts::hosts, samples: hosts::hosts_samples },
     Target { name: "interface", read: text::interface, samples: text::interface_samples },
     Target { name: "limits", read: text::limits, samples: text::limits_samples },
     Target { name: "wave", read: text::wave, samples: text::wave_samples },
