@@ -55,7 +55,7 @@ def read_list() -> tuple[list[dict], dict[str, str]]:
 def requirements() -> dict[str, str]:
     """Returns the ids of docs/requirements.md, each with its text."""
     page = (ROOT / "docs/requirements.md").read_text()
-    return dict(re.findall(r"^\| ([TSULDPV]\d+[a-z]?|pvm-[a-z]+) \| (.*?) \|", page, re.M))
+    return dict(re.findall(r"^\| ([TSULDPVH]\d+[a-z]?|pvm-[a-z]+) \| (.*?) \|", page, re.M))
 
 
 def check(breaks: list[dict], without: dict[str, str]) -> list[str]:

@@ -79,6 +79,21 @@ fn counted(pid: u32, is: impl Fn(&str) -> bool) -> u64 {
     counted.sum()
 }
 
+/// Number of TCP connections that a process holds, listening sockets excluded.
+pub fn connections(pid: u32) -> usize {
+    const LISTENS: &str = "0A";
+    let all = ["tcp", "tcp6"].map(|file| fs::read_to_string(format!("/proc/{pid}/net/{file}")));
+    let rows = all.iter().flatten().flat_map(|text| text.lines().skip(1));
+    let fields = rows.map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let known: BTreeSet<String> = fields
+        .filter(|fields| fields.len() > 9 && fields[3] != LISTENS)
+        .map(|fields| format!("socket:[{}]", fields[9]))
+        .collect();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let links = open.filter_map(|fd| fs::read_link(fd.path()).ok());
+    links.filter(|link| known.contains(&*link.to_string_lossy())).count()
+}
+
 /// The open descriptors of a process, for the text of a failure.
 pub fn open_descriptors(pid: u32) -> String {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();

@@ -107,11 +107,12 @@ typedef enum upcall_status {
     UPCALL_PROTOCOL = 39,
     UPCALL_UNREACHABLE = 40,    /* no Upcall server listens there, or the connection was lost */
     UPCALL_NOT_THERE = 41,      /* the server at that address does not export the name */
+    UPCALL_NOT_PROVED = 42,     /* its host is not trusted, or has not proved its identity */
 
     /* A server cannot serve. */
     UPCALL_NAME_TAKEN = 50,
     UPCALL_TOO_MANY_PROCEDURES = 51,
-    UPCALL_UNPROTECTED = 52,    /* other machines can reach the address, which is unprotected */
+    UPCALL_UNPROTECTED = 52,    /* other hosts reach the address, and this host has no identity */
 
     /* Messages; upcall_message.h describes when each is returned. */
     UPCALL_INCOMPLETE = 80,     /* not all members of the group joined in time */
@@ -200,8 +201,9 @@ UPCALL_LIST(char, uint32_t)
 
 /* Returns true to accept a process at the other end of a binding, given the user, group and process
  * that the kernel reports for it. `process` is 0 if the process is not visible in this PID
- * namespace. A user without a number in this user namespace appears as 65534, which stands for all
- * such users. */
+ * namespace, or connects by TCP. For a client on another host, which has proved a host that is
+ * trusted here, `user` and `group` are UINT32_MAX. A user without a number in this user namespace
+ * appears as 65534, which stands for all such users. */
 typedef bool (*upcall_policy)(void *context, uint32_t user, uint32_t group, uint32_t process);
 
 /* Which processes are accepted: those that at least one of these members accepts. If all members
@@ -343,19 +345,19 @@ upcall_status upcall_server_set_group_named(upcall_server *server, const char *g
                                             upcall_error *error);
 
 /* Also serves clients that connect by TCP and bind `tcp://HOST:PORT/NAME`. `address` is
- * "HOST:PORT", and must be within this machine (127.0.0.1 or [::1]), or the server fails to start:
- * UPCALL_UNPROTECTED. With port 0 the kernel chooses a port, which upcall_running_address returns.
+ * "HOST:PORT". With port 0 the kernel chooses a port, which upcall_running_address returns. May be
+ * called several times, for several addresses.
  *
- * The policy decides about these clients too. The kernel reports the user that has the other end of
- * the connection, but not the process, so `process` is 0 and `group` is UINT32_MAX. Nothing is
- * encrypted: clients on another machine connect through a tunnel
- * (`ssh -L 7000:127.0.0.1:7000 host`). */
+ * The policy decides about these clients too. For a client within this machine (127.0.0.1 or [::1])
+ * the kernel reports the user that has the other end of the connection, but not the process, so
+ * `process` is 0 and `group` is UINT32_MAX. A client on another host has to prove, by TLS, a host
+ * that is trusted here (`upcall host trust`). Of such a client the policy sees no user either:
+ * `process` is 0, and `user` and `group` are UINT32_MAX. The default policy admits it; numbers of
+ * users and groups do not.
+ *
+ * An address beyond this machine needs an identity of this host (`upcall host init`). Without one
+ * the server fails to start: UPCALL_UNPROTECTED. */
 upcall_status upcall_server_listen(upcall_server *server, const char *address, upcall_error *error);
-/* The same at any address, without any protection. Any process that can reach the address may call
- * every export, and any machine on the path can read and change all values. The policy is not
- * asked. Use it in networks that protect their traffic themselves (WireGuard). */
-upcall_status upcall_server_listen_unprotected(upcall_server *server, const char *address,
-                                               upcall_error *error);
 
 /* Serves on the calling thread, forever. Always frees `server`. Returns only if the server fails to
  * start. */

@@ -53,9 +53,10 @@ statuses! {
     Protocol = 39, c"the server violated the protocol";
     Unreachable = 40, c"no server can be reached at the address";
     NotThere = 41, c"the server at the address does not export the name";
+    NotProved = 42, c"the host of the server is not proved";
     NameTaken = 50, c"the name is taken";
     TooManyProcedures = 51, c"too many procedures";
-    Unprotected = 52, c"nothing would protect the address";
+    Unprotected = 52, c"this host cannot prove its identity to other hosts";
     Incomplete = 80, c"not all members joined in time";
     NotTakenIn = 81, c"the group refuses this process";
     NoJob = 82, c"this process is not a member of a job";
@@ -185,6 +186,7 @@ impl From<BindError> for Problem {
             BindError::Protocol { .. } => Status::Protocol,
             BindError::Unreachable { .. } => Status::Unreachable,
             BindError::NotThere { .. } => Status::NotThere,
+            BindError::NotProved { .. } => Status::NotProved,
             _ => Status::Internal,
         };
         Self::new(status, error.to_string())
@@ -386,9 +388,18 @@ mod tests {
                 Status::Unreachable,
                 "no route",
             ),
+            (
+                BindError::NotProved { server: server.clone(), why: "no identity".into() }.into(),
+                Status::NotProved,
+                "no identity",
+            ),
             (BindError::NotThere { name, server }.into(), Status::NotThere, "\"files\""),
             (
-                ServeError::Unprotected { address: "0.0.0.0:7000".into() }.into(),
+                ServeError::Unprotected {
+                    address: "0.0.0.0:7000".into(),
+                    why: "no identity".into(),
+                }
+                .into(),
                 Status::Unprotected,
                 "0.0.0.0:7000",
             ),

@@ -410,16 +410,6 @@ pub unsafe extern "C" fn upcall_server_listen(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn upcall_server_listen_unprotected(
-    server: *mut CServer,
-    address: *const c_char,
-    error: *mut CError,
-) -> Status {
-    // SAFETY: the header's contract.
-    unsafe { set_text(server, address, "the address", error, Server::listen_unprotected) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn upcall_server_export(
     server: *mut CServer,
     name: *const c_char,

@@ -148,6 +148,7 @@ pub fn bind(py: Python<'_>, error: &BindError) -> PyErr {
         BindError::Protocol { .. } => "BrokenProtocol",
         BindError::Unreachable { .. } => "Unreachable",
         BindError::NotThere { .. } => "NotThere",
+        BindError::NotProved { .. } => "NotProved",
         _ => "BindError",
     };
     raise(py, class, &error.to_string(), &[])

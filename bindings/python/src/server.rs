@@ -342,7 +342,7 @@ impl PyServed {
         })
     }
 
-    /// Where the server listens for clients on other machines.
+    /// Where the server listens for clients that connect by TCP.
     fn addresses(&self) -> Vec<String> {
         let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let addresses = running.as_ref().map(Running::addresses).unwrap_or_default();
@@ -372,8 +372,8 @@ impl Drop for PyServed {
 }
 
 #[allow(clippy::too_many_arguments)] // The package's `start` passes them all by name.
-/// Serves objects under names, given as `(name, class, object)`. `listen` gives addresses, each
-/// with whether it must be within this machine. When this returns, clients can bind.
+/// Serves objects under names, given as `(name, class, object)`. `listen` gives addresses. When
+/// this returns, clients can bind.
 #[pyfunction]
 pub fn start(
     py: Python<'_>,
@@ -384,7 +384,7 @@ pub fn start(
     admits: Option<Bound<'_, PyAny>>,
     mode: Option<u32>,
     group: Option<u32>,
-    listen: Vec<(String, bool)>,
+    listen: Vec<String>,
 ) -> PyResult<PyServed> {
     if gate::is_forked() {
         return Err(error::forked(py));
@@ -400,9 +400,8 @@ pub fn start(
     if let Some(group) = group {
         server = server.group(group);
     }
-    for (address, guarded) in listen {
-        server =
-            if guarded { server.listen(&address) } else { server.listen_unprotected(&address) };
+    for address in listen {
+        server = server.listen(&address);
     }
     for (name, kind, object) in exports {
         let on = on.as_ref().map(|on| on.clone_ref(py));

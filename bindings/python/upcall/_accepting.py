@@ -66,7 +66,8 @@ ANY_USER: typing.Final = AnyUser.ANY_USER
 
 #: A function that is called with a process's user, group and process ID, as the kernel reports
 #: them. The process ID is 0 for a process that is not visible in this PID namespace, and for a
-#: client that connects by `listen`.
+#: client that connects by `listen`. For a client on another host, which has proved a host that is
+#: trusted here, user and group are 4294967295.
 Admits = collections.abc.Callable[[int, int, int], bool]
 
 #: Which processes are accepted: one of these, or several, at least one of which must accept.

@@ -62,10 +62,9 @@ class Running:
 
     @property
     def addresses(self) -> list[str]:
-        """Where the server listens for clients on other machines, with the actual ports.
+        """Where the server listens for clients that connect by TCP, with the actual ports.
 
-        The addresses of `listen` come first, then those of `listen_unprotected`. An empty list once
-        the server is stopped.
+        The order is that of `listen`. An empty list once the server is stopped.
         """
         return self._served.addresses()
 
@@ -150,8 +149,8 @@ def _example(given: object) -> str:
     return f"{(given if isinstance(given, type) else type(given)).__name__}()"
 
 
-def _addresses(given: Addresses, guarded: bool) -> list[tuple[str, bool]]:
-    return [(address, guarded) for address in ([given] if isinstance(given, str) else given)]
+def _addresses(given: Addresses) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
 
 
 def start(
@@ -165,7 +164,6 @@ def start(
     mode: int | None = None,
     group: Group | str | int | None = None,
     listen: Addresses = (),
-    listen_unprotected: Addresses = (),
 ) -> Running:
     """Serves an object under a name, or several objects, on threads of their own.
 
@@ -189,12 +187,11 @@ def start(
             `admits` decides after that.
         group: group of the server's socket, in place of the process's own. A user other than root
             can give only a group of its own.
-        listen: where clients may also connect by TCP, and bind `tcp://HOST:PORT/NAME`. The address
-            must be within this machine (127.0.0.1, [::1]); clients on another machine connect
-            through a tunnel, such as ssh's. `admits` decides about these too.
-        listen_unprotected: the same at any address, without any protection: any process that can
-            reach it may call all that is served, and `admits` is not asked. For networks that
-            protect their traffic themselves.
+        listen: where clients may also connect by TCP, and bind `tcp://HOST:PORT/NAME`. `admits`
+            decides about these too. A client on another host has to prove a host that is trusted
+            here (`upcall host trust`). A function of `admits` sees such a client as user and group
+            4294967295 and process 0. The default admits it, `User` and `Group` refuse it. An
+            address beyond this machine needs an identity of this host (`upcall host init`).
 
     Raises:
         upcall.ServeError: the name is taken, for example.
@@ -206,10 +203,10 @@ def start(
     if mode is not None and not 0 <= mode <= 0o777:
         raise ValueError(f"the mode of a socket is from 0 to 0o777, not {mode:#o}")
     number = None if group is None else (group if isinstance(group, Group) else Group(group)).number
-    addresses = _addresses(listen, True) + _addresses(listen_unprotected, False)
+    listens = _addresses(listen)
     return Running(
         _upcall.start(
-            _exports(name, server), processors, pacing.value, loop, admits, mode, number, addresses
+            _exports(name, server), processors, pacing.value, loop, admits, mode, number, listens
         )
     )
 
@@ -225,7 +222,6 @@ def serve(
     mode: int | None = None,
     group: Group | str | int | None = None,
     listen: Addresses = (),
-    listen_unprotected: Addresses = (),
 ) -> None:
     """As `start`, but returns only when the program is interrupted (Ctrl-C).
 
@@ -242,7 +238,6 @@ def serve(
         mode=mode,
         group=group,
         listen=listen,
-        listen_unprotected=listen_unprotected,
     )
     try:
         threading.Event().wait()

@@ -175,7 +175,6 @@ async def serve(
     mode: int | None = None,
     group: Group | str | int | None = None,
     listen: Addresses = (),
-    listen_unprotected: Addresses = (),
 ) -> None:
     """Serves until the task is cancelled; `async def` procedures run on this event loop."""
     loop = asyncio.get_running_loop()
@@ -190,7 +189,6 @@ async def serve(
         mode=mode,
         group=group,
         listen=listen,
-        listen_unprotected=listen_unprotected,
     )
     running = await loop.run_in_executor(None, begin)
     try:

@@ -83,6 +83,13 @@ class NotThere(BindError):
     """The server on another machine does not export the name."""
 
 
+class NotProved(BindError, PermissionError):
+    """The host of the server is not trusted, or has not proved to be the trusted one.
+
+    Nothing was sent to it.
+    """
+
+
 class CallError(Error):
     """A call did not return its procedure's result."""
 
@@ -178,7 +185,7 @@ class NoExport(ServeError, OSError):
 
 
 class Unprotected(ServeError, ValueError):
-    """Other machines can reach the address to listen at, and nothing would protect the exports."""
+    """Other hosts can reach the address to listen at, and this host has no identity for them."""
 
 
 class GroupError(Error):

@@ -209,9 +209,10 @@ fn of_bind(error: &BindError) -> Exit {
         | BindError::ServerGone { .. }
         | BindError::NotThere { .. }
         | BindError::Unreachable { .. } => Exit::NotFound,
-        BindError::WrongUser { .. } | BindError::Denied { .. } | BindError::QuotaReached { .. } => {
-            Exit::Refused
-        }
+        BindError::NotProved { .. }
+        | BindError::WrongUser { .. }
+        | BindError::Denied { .. }
+        | BindError::QuotaReached { .. } => Exit::Refused,
         BindError::NoAnswer { .. } => Exit::Deadline,
         BindError::HungUp { .. } => Exit::Lost,
         BindError::Version { .. }

@@ -129,7 +129,7 @@ mod tests {
 
     fn accepts(expected: &[&str], uid: u32) -> bool {
         let expected = expected.iter().map(|text| expected_user(text).expect("a user")).collect();
-        let peer = Peer { pid: 0, uid, gid: 1, groups: [].into(), pidfd: None };
+        let peer = Peer { gid: 1, ..Peer::of_user(uid) };
         ExpectArgs { expected }.policy()(&peer).is_ok()
     }
 

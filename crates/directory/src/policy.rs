@@ -8,6 +8,9 @@
 //! | server | `Server::policy` | [`own_user`] |
 //! | client | `expect` of the client | [`own_user_or_root`] |
 //!
+//! A peer on another host has proved its name, and is trusted to call servers of this user (`upcall
+//! host trust`). [`own_user`], [`hosts`] and [`any_user`] accept such peers; the others refuse them.
+//!
 //! These policies refuse the overflow number: the kernel shows every user without a number in this
 //! user namespace under that one, so it is not known which user it is. [`any_user`] accepts it.
 
@@ -19,6 +22,9 @@ pub type Policy = dyn Fn(&Peer) -> Result<(), String> + Send + Sync;
 
 /// The peer's user, if it is known.
 fn user(peer: &Peer) -> Result<u32, String> {
+    if let Some(host) = &peer.host {
+        return Err(format!("the peer is on the host {host}, accepted are processes of this one"));
+    }
     let unknown = || {
         format!(
             "the peer's user has no number in this user namespace ({} stands for all such)",
@@ -37,11 +43,37 @@ fn plural(what: &str, number: usize) -> String {
     if number == 1 { what.into() } else { format!("{what}s") }
 }
 
-/// Accepts peers of this process's own effective user.
+/// Accepts peers of this process's own effective user, and the hosts that this user trusts to call.
 pub fn own_user() -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
-    |peer| match (user(peer)?, socket::own_user()) {
+    |peer| match peer.host {
+        Some(_) => Ok(()),
+        None => is_own_user(peer),
+    }
+}
+
+fn is_own_user(peer: &Peer) -> Result<(), String> {
+    match (user(peer)?, socket::own_user()) {
         (found, own) if found == own => Ok(()),
         (found, own) => refused(found, &format!("user {own}")),
+    }
+}
+
+/// Accepts peers on these hosts, by the names under which they are trusted here.
+pub fn hosts<Name: Into<String>>(
+    hosts: impl IntoIterator<Item = Name>,
+) -> impl Fn(&Peer) -> Result<(), String> + Clone + Send + Sync + 'static {
+    let hosts: BTreeSet<String> = hosts.into_iter().map(Into::into).collect();
+    move |peer| match &peer.host {
+        Some(host) if hosts.contains(&**host) => Ok(()),
+        found => {
+            let found =
+                found.as_ref().map_or("this host".into(), |host| format!("the host {host}"));
+            let all = hosts.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            Err(format!(
+                "the peer is on {found}, accepted is {} {all}",
+                plural("host", hosts.len())
+            ))
+        }
     }
 }
 
@@ -117,7 +149,7 @@ mod tests {
     use super::*;
 
     fn peer(uid: u32, gid: u32, groups: &[u32]) -> Peer {
-        Peer { pid: 0, uid, gid, groups: groups.into(), pidfd: None }
+        Peer { gid, groups: groups.into(), ..Peer::of_user(uid) }
     }
 
     #[test]

@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn lanes_of_one_guest_have_a_ceiling() {
         // A peer without a process number counts as a process of its own.
-        let peer = Peer { pid: 0, uid: own_user(), gid: 0, groups: Vec::new(), pidfd: None };
+        let peer = Peer { gid: 0, ..Peer::of_user(own_user()) };
         let quota = PeerQuota::of_connection(&peer).unwrap();
         let lanes: Vec<OfLane> = std::iter::from_fn(|| quota.of_lane().ok()).collect();
         let all = Quotas::default().all;

@@ -3,23 +3,24 @@
 //! A call takes one of the places that the server has for calls of one connection, or waits for one
 //! in first-come order. It is entered under a number and sent, and then its thread blocks: a
 //! user-level thread blocks only itself. The reading thread finds the call by the number in the
-//! reply. A call that is given up leaves its place and its number to the late reply, as in a
-//! channel ([`upcall_sched::calls`]).
+//! reply. A call that is given up before all of it is sent never runs. Otherwise it leaves its place
+//! and its number to the late reply, as in a channel ([`upcall_sched::calls`]), and the server is
+//! told, so that it need not begin the call.
 
-use crate::frame::{
-    Frame, FrameBody, FrameError, FrameHeader, FrameKind, MOST_ANSWER, NoMemory, Preamble, VERSION,
-};
-use crate::wire::{Attend, Lost, Wire};
+use crate::dial::{NoConnection, Protection, dial};
+use crate::frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind, MOST_ANSWER};
+use crate::incoming::Wanted;
+use crate::outgoing::{BufferOwner, GivenUp, MessageLane};
+use crate::wire::{Attend, Lost, ReadHere, Wire, WireTerms};
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
-use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_sched::{CancelToken, WaitLimit};
-use upcall_sched::{Closed, NoReply, Sleeper, block_unless, give_way};
+use upcall_sched::{Closed, NoReply, Sleeper, block_unless};
 use upcall_thread::Waited;
 
 /// Interval at which a waiting kernel thread asks whether to go on.
@@ -27,25 +28,13 @@ use upcall_thread::Waited;
 /// See [`CancelToken::asking`].
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
+/// The lane of messages that get no reply. Those of calls have their numbers.
+const NOTES: MessageLane = 1 << 32;
+
 /// Takes the reply of a call that was given up.
 ///
 /// It runs on a thread that must not be blocked. It is dropped if no reply will arrive.
 pub type LateFrame = Box<dyn FnOnce(Frame) + Send>;
-
-/// Why there is no connection.
-#[derive(Debug)]
-pub enum NoConnection {
-    /// The kernel's error.
-    Refused(io::Error),
-    /// Connected, but the other side did not answer, or does not speak this protocol.
-    Lost(Lost),
-    /// Connected, but the other side sent nothing in time.
-    Silent,
-    /// The other side's protocol has this version.
-    Version(u32),
-    /// No kernel thread is left here to serve the connection.
-    NoThread(io::Error),
-}
 
 /// The calling end of a connection, which ends when this is dropped.
 pub struct NetworkCaller {
@@ -86,18 +75,24 @@ impl fmt::Debug for NetworkCaller {
 struct ReplyReader(Weak<NetworkCaller>);
 
 impl Attend for ReplyReader {
-    fn begun(&mut self, head: &FrameHeader) -> Result<bool, FrameError> {
+    fn begun(&mut self, head: &FrameHeader, _unsent: usize) -> Result<Wanted, FrameError> {
         match head.kind {
             FrameKind::Answer | FrameKind::Farewell if head.len > MOST_ANSWER => {
                 Err(FrameError("an answer that is longer than answers are"))
             }
-            FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => Ok(true),
-            FrameKind::Ask | FrameKind::Call => Err(FrameError("a request from a server")),
+            FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => Ok(Wanted::Yes(None)),
+            FrameKind::Ask | FrameKind::Call | FrameKind::Cancel => {
+                Err(FrameError("a request from a server"))
+            }
         }
     }
 
-    fn came(&mut self, frame: Frame) -> Result<(), FrameError> {
+    fn came(&mut self, frame: Frame, _owner: Option<BufferOwner>) -> Result<(), FrameError> {
         self.0.upgrade().map_or(Ok(()), |caller| caller.came(frame))
+    }
+
+    fn given_up(&mut self, _head: FrameHeader) -> Result<(), FrameError> {
+        Err(FrameError("a reply that does not go on"))
     }
 
     fn ended(self: Box<Self>, why: Lost) {
@@ -116,27 +111,18 @@ impl NetworkCaller {
     ///
     /// # Blocking
     /// Blocks the kernel thread, until `deadline` at most.
-    pub fn connect(address: SocketAddr, deadline: Instant) -> Result<Arc<Self>, NoConnection> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(NoConnection::Refused(io::ErrorKind::TimedOut.into()));
-        }
-        let stream = TcpStream::connect_timeout(&address, left).map_err(NoConnection::Refused)?;
-        let wire = Wire::new(stream).map_err(NoConnection::Refused)?;
-        let greeted = wire.greet(Preamble { version: VERSION, window: 0x7fff }, deadline).map_err(
-            |lost| match lost {
-                Lost::Slow => NoConnection::Silent,
-                lost => NoConnection::Lost(lost),
-            },
-        )?;
-        if greeted.version != VERSION {
-            return Err(NoConnection::Version(greeted.version));
-        }
+    pub fn connect(
+        address: SocketAddr,
+        protection: &Protection,
+        terms: WireTerms,
+        deadline: Instant,
+    ) -> Result<Arc<Self>, NoConnection> {
+        let (wire, places, first) = dial(address, protection, terms, deadline)?;
         let table = PendingCalls {
             closed: None,
             farewell: None,
             last: 0,
-            places: greeted.window.into(),
+            places: places.into(),
             taken: 0,
             queue: VecDeque::new(),
             calls: HashMap::new(),
@@ -144,7 +130,7 @@ impl NetworkCaller {
         let caller = Arc::new(Self { wire, table: KernelMutex::new(table) });
         caller
             .wire
-            .start(Box::new(ReplyReader(Arc::downgrade(&caller))))
+            .start(&first, Box::new(ReplyReader(Arc::downgrade(&caller))))
             .map_err(NoConnection::NoThread)?;
         Ok(caller)
     }
@@ -165,8 +151,8 @@ impl NetworkCaller {
     }
 
     /// Sends a message that gets no reply.
-    pub fn notify(&self, head: FrameHeader, body: &FrameBody) {
-        self.wire.send(head.with(body), None);
+    pub fn notify(&self, head: FrameHeader, body: FrameBody) {
+        self.wire.send(NOTES, head, body, None);
     }
 
     /// Sends a request, and waits for its reply as long as `until` says.
@@ -179,20 +165,18 @@ impl NetworkCaller {
     pub fn call(
         &self,
         mut head: FrameHeader,
-        body: &FrameBody,
+        body: FrameBody,
         until: WaitLimit<'_>,
         late: &mut dyn FnMut() -> LateFrame,
     ) -> Result<Frame, NoReply> {
         if until.has_come() {
             return Err(NoReply::OutOfTime { sent: false });
         }
-        let room =
-            FrameHeader::room(body).map_err(|NoMemory { bytes }| NoReply::NoMemory { bytes })?;
         self.take_place(until)?;
         head.call = self.enter()?;
         // Computed only now, because the call may have waited for its place.
         head.left = until.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-        self.wire.send(head.write(body, room, give_way), None);
+        self.wire.send(head.call.into(), head, body, None);
         // A kernel thread with an asking token asks at intervals whether to go on, because a signal
         // does not end this sleep.
         let asks = until
@@ -205,20 +189,56 @@ impl NetworkCaller {
                 break;
             }
         }
+        self.take_reply(head, late)
+    }
+
+    /// Takes the reply of a call, or gives the call up.
+    fn take_reply(
+        &self,
+        head: FrameHeader,
+        late: &mut dyn FnMut() -> LateFrame,
+    ) -> Result<Frame, NoReply> {
+        {
+            let mut table = self.table();
+            if let Some(CallState::Done(frame)) = table.calls.remove(&head.call) {
+                return Ok(frame);
+            }
+            if table.closed.is_some() {
+                return Err(table.why());
+            }
+            // The reply may come while the call is given up.
+            table.calls.insert(head.call, CallState::Sent);
+        }
+        let given_up = self.wire.give_up(head.call.into());
         let mut table = self.table();
         match table.calls.remove(&head.call) {
-            Some(CallState::Done(frame)) => Ok(frame),
-            // If the reply has just arrived, the arm above takes it.
-            Some(_) if table.closed.is_none() => {
-                table.calls.insert(head.call, CallState::Late(late()));
-                Err(NoReply::OutOfTime { sent: true })
-            }
-            _ => Err(table.why()),
+            Some(CallState::Done(frame)) => return Ok(frame),
+            Some(_) if table.closed.is_none() => {}
+            _ => return Err(table.why()),
         }
+        if given_up == GivenUp::Unsent {
+            drop(table);
+            self.give_place();
+            return Err(NoReply::OutOfTime { sent: false });
+        }
+        table.calls.insert(head.call, CallState::Late(late()));
+        drop(table);
+        if head.kind == FrameKind::Call {
+            let head = FrameHeader { kind: FrameKind::Cancel, left: None, ..head };
+            self.notify(head, FrameBody::default());
+        }
+        Err(NoReply::OutOfTime { sent: true })
     }
 
     /// Waits until the reply has arrived or none will, or as long as `until` says.
     fn wait_for_reply(&self, number: u32, until: WaitLimit<'_>) -> Waited {
+        // A virtual processor has other threads to run, and a token is not seen while reading.
+        if until.cancel.is_none() && upcall_thread::on_virtual_processor().is_none() {
+            let mut done = || !self.waits(number);
+            if self.wire.read_here(until.ends, &mut done) == ReadHere::Done {
+                return Waited::Woken;
+            }
+        }
         let mut before = None;
         let waited = block_unless(until, |sleeper| {
             let mut table = self.table();
@@ -234,6 +254,11 @@ impl NetworkCaller {
         // The sleeper of an earlier wait that timed out. It is not dropped under the lock.
         drop(before);
         waited
+    }
+
+    /// Returns `true` while the reply of a call may still arrive.
+    fn waits(&self, number: u32) -> bool {
+        matches!(self.table().calls.get(&number), Some(CallState::Sent | CallState::Waits(_)))
     }
 
     /// Takes a place among the calls under way, or waits in turn for one.
@@ -293,6 +318,8 @@ impl NetworkCaller {
         let number = frame.head.call;
         let (mut sleeper, mut late) = (None, None);
         match table.calls.remove(&number) {
+            // A call that was given up before all of it was sent, and that the server refused.
+            None if number.wrapping_sub(1) < table.last => return Ok(()),
             None | Some(CallState::Done(_)) => {
                 return Err(FrameError("a reply to a call that was not made"));
             }

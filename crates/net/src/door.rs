@@ -1,20 +1,28 @@
 //! The listener for a server's network connections.
 //!
 //! One kernel thread accepts them, and waits for the first message of each in a [`Lobby`]. A
-//! connection is handed on, and gets threads of its own, only when its first message has arrived.
+//! connection is handed on only when its first message has arrived.
 
-use crate::frame::{PREAMBLE, Preamble, VERSION};
-use crate::lobby::{Awaits, ConnectionOwner, Lobby, LobbyStep};
+use crate::frame::{FrameBody, FrameHeader, FrameKind};
+use crate::identity::{HostName, HostStore, PeerRole, Stranger};
+use crate::link::{HostLink, LinkTerms};
+use crate::lobby::{Awaits, ConnectionOwner, Lobby, LobbyStep, NoClient};
+use crate::outgoing::OutMessage;
+use crate::record::{Hello, SessionStart, VERSION};
+use crate::secure::{Secure, Wrote};
+use crate::tls::TlsChannel;
+use crate::wire::{Wire, WireHost, WireTerms};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use upcall_os::atomic::{AtomicBool, Ordering};
+use upcall_os::loopback;
 use upcall_os::poll::{PollSet, Report};
 
 /// Time for which no connection is accepted when the descriptor table is full.
@@ -29,29 +37,62 @@ const PARTING: Duration = Duration::from_secs(1);
 const TURN: usize = 16;
 /// The listener's key in the poll set. Connections are numbered from the next key on.
 const LISTENER: u64 = 0;
+/// The first byte of a connection that is protected by TLS: the type of a handshake's record.
+const HANDSHAKE: u8 = 22;
 /// Size of the stack, in bytes: policies of programs run on this thread.
 const STACK: usize = upcall_directory::clerk::STACK;
 
+/// A farewell: a message that gives the reason for not admitting a connection.
+pub type FarewellBody = FrameBody;
+
+/// Who a client is.
+#[derive(Clone, Debug)]
+pub enum ProvedClient {
+    /// A process of this machine, by a connection in the clear. Its user, if the kernel knows it.
+    Here(Option<u32>),
+    /// A host that has proved its name.
+    Host(HostName),
+    /// A host that has proved to be one that is not trusted.
+    Stranger(Stranger),
+    /// Not proved: a connection in the clear from another machine.
+    Nobody,
+}
+
+impl ProvedClient {
+    fn host(&self) -> Option<&HostName> {
+        match self {
+            Self::Host(name) => Some(name),
+            Self::Here(_) | Self::Stranger(_) | Self::Nobody => None,
+        }
+    }
+}
+
 /// Admits connections. Called on the listener's thread; must not block for long.
 pub trait Admit: Send {
-    /// Judges a new connection. Returns the account that is charged with it.
-    ///
-    /// # Errors
-    /// The account, and a farewell that gives the reason for not admitting it.
-    fn came(&mut self, stream: &TcpStream) -> Result<ConnectionOwner, (ConnectionOwner, Vec<u8>)>;
+    /// The identity of this host, and those that it trusts; `None` if it has no identity.
+    fn store(&self) -> Option<Arc<HostStore>>;
 
-    /// Takes over a connection whose first message has arrived.
-    ///
-    /// `stream` is blocking again and past the preambles. `first` is what was read of the message.
+    /// Judges a client as soon as it is known who it is.
     ///
     /// # Errors
-    /// The connection, and a farewell that gives the reason for not admitting it.
+    /// A farewell that gives the reason for not admitting it.
+    fn judge(&mut self, client: &ProvedClient) -> Result<(), FarewellBody>;
+
+    /// Decides whether a connection whose first message has arrived is admitted.
+    ///
+    /// # Errors
+    /// A farewell that gives the reason for not admitting it.
     fn admit(
         &mut self,
-        stream: TcpStream,
         account: ConnectionOwner,
-        first: Vec<u8>,
-    ) -> Result<(), (TcpStream, Vec<u8>)>;
+        client: ProvedClient,
+    ) -> Result<Box<dyn TakeOver>, FarewellBody>;
+}
+
+/// Takes over a connection that is admitted.
+pub trait TakeOver {
+    /// Takes over. `first` are the plain bytes that have come after the hello.
+    fn take_over(self: Box<Self>, wire: Arc<Wire>, first: &[u8]);
 }
 
 /// A listening socket, which is shut down when this is dropped.
@@ -83,13 +124,13 @@ impl NetworkListener {
         self.address
     }
 
-    /// Starts to accept connections, each of which is greeted with `greeting`.
+    /// Starts to accept connections, for links on these terms.
     ///
     /// That is done by a kernel thread of its own, which ends when the listener is dropped.
     ///
     /// # Errors
     /// There is no kernel thread or no descriptor left.
-    pub fn open(&self, greeting: Preamble, admit: impl Admit + 'static) -> io::Result<()> {
+    pub fn open(&self, terms: LinkTerms, admit: impl Admit + 'static) -> io::Result<()> {
         let set = PollSet::new()?;
         self.listener.set_nonblocking(true)?;
         set.add(&*self.listener, LISTENER, Report::WhileReadable)?;
@@ -98,7 +139,7 @@ impl NetworkListener {
             shut: self.shut.clone(),
             set,
             lobby: Lobby::new(MOST_WAITING, LISTENER + 1),
-            greeting: greeting.to_bytes(),
+            terms,
             admit: Box::new(admit),
         };
         let thread = std::thread::Builder::new().name("upcall-net-door".into()).stack_size(STACK);
@@ -120,9 +161,21 @@ struct NetworkAcceptor {
     listener: Arc<TcpListener>,
     shut: Arc<AtomicBool>,
     set: PollSet,
-    lobby: Lobby<TcpStream>,
-    greeting: [u8; PREAMBLE],
+    lobby: Lobby<Guest>,
+    terms: LinkTerms,
     admit: Box<dyn Admit>,
+}
+
+/// A connection that is not admitted yet.
+struct Guest {
+    stream: TcpStream,
+    /// What protects it, and who it is, once that is known.
+    secure: Option<Secure>,
+    client: Option<ProvedClient>,
+    /// Why it will not be.
+    farewell: Option<FarewellBody>,
+    /// The link, once the client's hello has come.
+    link: Option<HostLink>,
 }
 
 impl NetworkAcceptor {
@@ -158,26 +211,23 @@ impl NetworkAcceptor {
         if self.shut.load(Ordering::SeqCst) {
             return false;
         }
-        // A policy that panics refuses this connection, and is asked again for the next one.
-        let came = catch_unwind(AssertUnwindSafe(|| self.admit.came(&stream)));
-        let Ok(came) = came else { return true };
-        if stream.set_nonblocking(true).is_err() || !said(&stream, &self.greeting) {
+        if stream.set_nonblocking(true).is_err() {
             return true;
         }
-        let now = Instant::now();
-        let (account, farewell) = match came {
-            Ok(account) => (account, None),
-            Err((account, farewell)) => (account, Some(farewell)),
+        // The connection may already be reset.
+        let Ok(peer) = stream.peer_addr() else { return true };
+        let account = match user(&stream) {
+            Some(user) => ConnectionOwner::User(user),
+            None => ConnectionOwner::of(peer.ip()),
         };
-        let (number, gone) = self.lobby.enter(stream, account, Awaits::Message, now + GREETING);
+        let (awaits, ends) = (Awaits::Message, Instant::now() + GREETING);
+        let guest = Guest { stream, secure: None, client: None, farewell: None, link: None };
+        let (number, gone) = self.lobby.enter(guest, account, awaits, ends);
         drop(gone);
-        if let Some((stream, _)) = self.lobby.wanted(number)
-            && self.set.add(stream.as_fd(), number, Report::WhileReadable).is_err()
+        if let Some((guest, _)) = self.lobby.wanted(number)
+            && self.set.add(guest.stream.as_fd(), number, Report::WhileReadable).is_err()
         {
             self.lobby.leave(number);
-        }
-        if let Some(farewell) = farewell {
-            self.dismiss(number, &farewell, now);
         }
         true
     }
@@ -185,23 +235,23 @@ impl NetworkAcceptor {
     /// Sends the reason why a connection is not admitted, and awaits its end.
     ///
     /// If it were closed with bytes unread, it would be reset and the reason lost.
-    fn dismiss(&mut self, number: u64, farewell: &[u8], now: Instant) {
-        let told = self.lobby.wanted(number).is_some_and(|(stream, _)| {
-            said(stream, farewell) && stream.shutdown(Shutdown::Write).is_ok()
+    fn dismiss(&mut self, number: u64, farewell: FarewellBody) {
+        let said = self.lobby.wanted(number).is_some_and(|(guest, _)| {
+            guest.part(farewell) && guest.stream.shutdown(Shutdown::Write).is_ok()
         });
-        match told {
-            true => self.lobby.dismiss(number, now + PARTING),
+        match said {
+            true => self.lobby.dismiss(number, Instant::now() + PARTING),
             false => drop(self.lobby.leave(number)),
         }
     }
 
     fn read(&mut self, number: u64) {
-        let Some((stream, wanted)) = self.lobby.wanted(number) else { return };
+        let Some((guest, wanted)) = self.lobby.wanted(number) else { return };
         let mut bytes = [0; 4096];
         let most = wanted.min(bytes.len());
-        let step = match rustix::net::recv(stream, &mut bytes[..most], RecvFlags::DONTWAIT) {
+        let step = match rustix::net::recv(&guest.stream, &mut bytes[..most], RecvFlags::DONTWAIT) {
             Ok((0, _)) => None,
-            Ok((count, _)) => self.lobby.came(number, &bytes[..count]).ok(),
+            Ok((count, _)) => self.take(number, &bytes[..count]),
             Err(Errno::AGAIN | Errno::INTR) => Some(LobbyStep::More),
             Err(_) => None,
         };
@@ -212,36 +262,190 @@ impl NetworkAcceptor {
         }
     }
 
+    /// Takes bytes of a connection. `None` if it is not one of a client.
+    fn take(&mut self, number: u64, mut bytes: &[u8]) -> Option<LobbyStep> {
+        let (guest, _) = self.lobby.wanted(number)?;
+        if guest.secure.is_none() {
+            let credentials = match bytes.first() {
+                Some(&HANDSHAKE) => Some(self.admit.store()?.credentials().ok()?),
+                _ => None,
+            };
+            guest.secure = Some(match credentials {
+                Some(credentials) => Secure::Tls(Box::new(TlsChannel::server(&credentials).ok()?)),
+                None => Secure::Clear,
+            });
+        }
+        let mut plain = Vec::new();
+        let taken = guest.secure.as_mut()?.take(&mut bytes, &mut plain);
+        // Replies and alerts of the handshake.
+        let wrote = guest.secure.as_mut()?.write(&guest.stream);
+        if taken.is_err() || !matches!(wrote, Ok(Wrote::All)) {
+            return None;
+        }
+        if guest.client.is_none() {
+            self.prove(number)?;
+        }
+        if plain.is_empty() {
+            return Some(LobbyStep::More);
+        }
+        match self.lobby.came(number, &plain) {
+            Ok(step) => self.greet(number).then_some(step),
+            Err(NoClient::Version) => {
+                self.tell_version(number);
+                None
+            }
+            Err(NoClient::Broken(_)) => None,
+        }
+    }
+
+    /// Finds out who a client is, if that is known by now, and judges it.
+    fn prove(&mut self, number: u64) -> Option<()> {
+        let mut account = self.lobby.account(number)?;
+        let (guest, _) = self.lobby.wanted(number)?;
+        let client = match guest.secure.as_ref()? {
+            Secure::Clear => match &account {
+                ConnectionOwner::User(user) => ProvedClient::Here(Some(*user)),
+                ConnectionOwner::Address(ip) if ip.is_loopback() => ProvedClient::Here(None),
+                _ => ProvedClient::Nobody,
+            },
+            Secure::Tls(channel) => {
+                let credentials = self.admit.store()?.credentials().ok()?;
+                match channel.peer(&credentials, SystemTime::now()) {
+                    None => return Some(()),
+                    Some(Ok(name)) => ProvedClient::Host(name),
+                    Some(Err(stranger)) => ProvedClient::Stranger(stranger),
+                }
+            }
+        };
+        // A policy that panics refuses this connection, and is asked again for the next one.
+        let judged = catch_unwind(AssertUnwindSafe(|| self.admit.judge(&client))).ok()?;
+        if let ProvedClient::Host(name) = &client {
+            account = ConnectionOwner::Host(name.clone());
+        }
+        let awaits = if judged.is_err() { Awaits::Hello } else { Awaits::Message };
+        let (guest, _) = self.lobby.wanted(number)?;
+        (guest.client, guest.farewell) = (Some(client), judged.err());
+        self.lobby.judge(number, account, awaits);
+        Some(())
+    }
+
+    /// Says hello to a client, if its own has come. Returns `false` if it can have no link.
+    fn greet(&mut self, number: u64) -> bool {
+        let Some(hello) = self.lobby.hello(number) else { return true };
+        let terms = self.terms;
+        let Some((guest, _)) = self.lobby.wanted(number) else { return true };
+        guest.link.is_some() || guest.greet(&hello, terms)
+    }
+
+    /// Tells a client of another version which one is spoken here.
+    fn tell_version(&mut self, number: u64) {
+        let hello = Hello {
+            version: VERSION,
+            window: self.terms.window,
+            begins: SessionStart::Begins,
+            session: Default::default(),
+            received: 0,
+            patience: Duration::ZERO,
+        };
+        if let Some((guest, _)) = self.lobby.wanted(number) {
+            guest.put(&hello.to_bytes());
+        }
+    }
+
+    /// Hands a connection on, or sends it away.
     fn hand_on(&mut self, number: u64) {
         let Some(account) = self.lobby.account(number) else { return };
-        let Some((stream, first)) = self.lobby.leave(number) else { return };
+        let Some((guest, _)) = self.lobby.wanted(number) else { return };
+        let (farewell, client) = (guest.farewell.take(), guest.client.take());
+        let host = client.as_ref().and_then(ProvedClient::host).cloned();
+        let admitted = match (farewell, client) {
+            (Some(farewell), _) => Err(farewell),
+            (None, Some(client)) => self.admit.admit(account, client),
+            (None, None) => return drop(self.lobby.leave(number)),
+        };
+        let takes = match admitted {
+            Ok(takes) => takes,
+            Err(farewell) => return self.dismiss(number, farewell),
+        };
+        let Some((guest, first)) = self.lobby.leave(number) else { return };
+        let Guest { stream, secure: Some(secure), link: Some(link), .. } = guest else { return };
         self.set.remove(&stream);
-        if stream.set_nonblocking(false).is_err() {
-            return;
-        }
-        let Err((stream, farewell)) = self.admit.admit(stream, account, first) else { return };
-        let now = Instant::now();
-        let (number, _) = self.lobby.enter(stream, account, Awaits::End, now + PARTING);
-        match self
-            .lobby
-            .wanted(number)
-            .map(|(stream, _)| self.set.add(stream, number, Report::WhileReadable))
-        {
-            Some(Ok(())) => self.dismiss(number, &farewell, now),
-            _ => drop(self.lobby.leave(number)),
+        let host = match host {
+            Some(name) => {
+                let store = self.admit.store();
+                let host = store.and_then(|store| WireHost::new(store, name, PeerRole::Client));
+                // The trust may have ended a moment ago.
+                let Some(host) = host else { return };
+                Some(host)
+            }
+            None => None,
+        };
+        let terms = WireTerms { host, ..WireTerms::default() };
+        if let Ok(wire) = Wire::new(stream, secure, link, terms) {
+            takes.take_over(wire, &first);
         }
     }
 }
 
-/// Sends a few bytes to a connection on which little was sent before.
-///
-/// Returns `false` if the kernel does not take them at once.
-fn said(stream: &TcpStream, bytes: &[u8]) -> bool {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    rustix::net::send(stream, bytes, flags).is_ok_and(|sent| sent == bytes.len())
+impl Guest {
+    /// Answers a client's hello. Returns `false` if there can be no link.
+    fn greet(&mut self, hello: &Hello, terms: LinkTerms) -> bool {
+        let Ok(mut link) = HostLink::server(hello, terms) else { return false };
+        if link.accept(hello).is_err() {
+            return false;
+        }
+        self.link = Some(link);
+        self.say()
+    }
+
+    /// Sends a farewell. Returns `false` if the kernel does not take it at once.
+    fn part(&mut self, farewell: FarewellBody) -> bool {
+        let head = FrameHeader {
+            kind: FrameKind::Farewell,
+            call: 0,
+            binding: 0,
+            number: 0,
+            left: None,
+            len: 0,
+        };
+        if let Some(link) = &mut self.link {
+            link.send(0, OutMessage { head, body: farewell, owner: None });
+        }
+        self.say()
+    }
+
+    /// Sends what the link has to say. Returns `false` if the kernel does not take it at once.
+    fn say(&mut self) -> bool {
+        loop {
+            let Some(link) = &mut self.link else { return false };
+            let Ok(output) = link.output() else { return false };
+            if output.is_empty() {
+                return true;
+            }
+            let output = output.to_vec();
+            link.sent(output.len());
+            if !self.put(&output) {
+                return false;
+            }
+        }
+    }
+
+    /// Sends a few bytes. Returns `false` if the kernel does not take them at once.
+    fn put(&mut self, mut bytes: &[u8]) -> bool {
+        let Some(secure) = &mut self.secure else { return false };
+        while !bytes.is_empty() {
+            match secure.put(bytes, &self.stream) {
+                Ok(count @ 1..) => bytes = &bytes[count..],
+                Ok(0) | Err(_) => return false,
+            }
+        }
+        matches!(secure.write(&self.stream), Ok(Wrote::All))
+    }
 }
 
-/// The preamble that a server sends to its clients.
-pub const fn greeting(window: u16) -> Preamble {
-    Preamble { version: VERSION, window }
+/// The user of a connection within this machine, if the kernel knows it.
+fn user(stream: &TcpStream) -> Option<u32> {
+    let (theirs, ours) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
+    let is_here = theirs.ip().to_canonical().is_loopback();
+    is_here.then(|| loopback::user_of(theirs, ours)).flatten()
 }

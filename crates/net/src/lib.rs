@@ -1,38 +1,49 @@
-//! Control transfer to another machine: messages over a TCP connection.
+//! Control transfer to another machine: links over TCP.
 //!
-//! What: messages and their boundaries in a stream of bytes ([`frame`]); a connection, whose bytes
-//! are moved by kernel threads ([`wire`]); its calling end, on which many calls wait for their
-//! replies at once ([`caller`]); and the listener that admits a server's connections ([`door`]).
+//! What: messages in both directions over one connection, as a state machine without input or
+//! output ([`link`], and what it consists of: [`frame`], [`record`], [`reader`], [`incoming`],
+//! [`outgoing`], [`kept`]); what protects a connection ([`secure`], [`tls`], by the
+//! identities of hosts in [`identity`]); its socket ([`wire`]), which
+//! one thread of the process drives ([`driver`]); the calling end, on which many calls wait for
+//! their replies at once ([`caller`], [`dial`]); and the listener that admits a server's connections
+//! ([`door`], [`lobby`]).
 //!
-//! What not: names, bindings and values, which belong to `rpc`. Nor is there encryption: a party
-//! that can read or change the bytes in transit is trusted. A transport that takes them beyond one
-//! machine has to protect them (docs/reference/network.md).
+//! What not: names, bindings and values, which belong to `rpc`.
 //!
 //! Source: LRPC, section 5.1: a call to a truly remote server takes the branch to a more
 //! conventional RPC stub; and for that stub Birrell and Nelson, 1984. Their protocol repeats a call
-//! when no answer arrives, and so has to distinguish a repeated call from a new one. Upcall leaves
-//! that to TCP: a call is sent once.
+//! when no answer arrives, and so has to distinguish a repeated call from a new one. A link sends a
+//! call once.
 //!
 //! # Threads
 //! A server has one kernel thread for all connections whose first message has not arrived yet
-//! ([`door`], [`lobby`]): each of them costs a descriptor, for 5 s at most.
-//!
-//! A connection has two kernel threads on each side: one reads, and one writes what the kernel does
-//! not take at once. A sender, even on a virtual processor, hands its bytes to the kernel if the
-//! kernel takes them now, and to the writing thread otherwise. So only a caller that waits for a
-//! reply waits for the network.
+//! ([`door`]): each of them costs a descriptor, for 5 s at most. All other connections of a process
+//! are driven by one thread.
 #![forbid(unsafe_code)]
 
 pub mod caller;
+pub mod dial;
 pub mod door;
+pub mod driver;
 pub mod frame;
 pub mod identity;
+pub mod incoming;
+pub mod kept;
+pub mod link;
 pub mod lobby;
+pub mod outgoing;
+pub mod reader;
+pub mod record;
+pub mod secure;
 pub mod tls;
 pub mod wire;
 
 pub use caller::{LateFrame, NetworkCaller};
-pub use door::{Admit, NetworkListener};
-pub use frame::{Deframer, Frame, FrameBody, FrameError, FrameHeader, FrameKind};
+pub use dial::{NoConnection, Protection};
+pub use door::{Admit, NetworkListener, ProvedClient, TakeOver};
+pub use frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind};
+pub use incoming::Wanted;
+pub use link::LinkTerms;
 pub use lobby::ConnectionOwner;
-pub use wire::{Attend, Lost, Wire};
+pub use outgoing::BufferOwner;
+pub use wire::{Attend, Lost, Wire, WireTerms};

@@ -9,23 +9,25 @@
 //!
 //! Time and bytes are arguments. The descriptors belong to [`crate::door`].
 
-use crate::frame::{FrameError, FrameHeader, FrameKind, HEAD, PREAMBLE, Preamble, VERSION};
+use crate::frame::{FrameError, FrameHeader, FrameKind, HEAD};
+use crate::identity::HostName;
+use crate::record::{HELLO, Hello, MOST_PAYLOAD, RECORD, RecordHeader, RecordKind, VERSION};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
-/// Maximum number of bytes of a first message that are kept.
-///
-/// The rest is left in the kernel.
-pub const FIRST: usize = 16 << 10;
+/// Maximum number of bytes that are kept: a hello, and a record.
+pub const FIRST: usize = HELLO + RECORD + MOST_PAYLOAD;
 
 /// The account that is charged with a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionOwner {
     /// A user of this machine.
     User(u32),
     /// A machine, by its address; for IPv6, by its 64-bit network prefix.
     Address(IpAddr),
+    /// A host that has proved its name.
+    Host(HostName),
 }
 
 impl ConnectionOwner {
@@ -41,7 +43,9 @@ impl ConnectionOwner {
 /// What the lobby awaits on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaits {
-    /// Its first message.
+    /// Its hello, after which it is told why it is not admitted.
+    Hello,
+    /// Its first message, or as much of it as fits in one record.
     Message,
     /// Its end, after the reason for not admitting it was sent.
     End,
@@ -52,8 +56,23 @@ pub enum Awaits {
 pub enum LobbyStep {
     /// More bytes are needed.
     More,
-    /// The first message is complete.
+    /// What was awaited has come.
     Admit,
+}
+
+/// Why a connection is not one of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoClient {
+    /// A client does not begin with these bytes.
+    Broken(FrameError),
+    /// It has another version of the protocol.
+    Version,
+}
+
+impl From<FrameError> for NoClient {
+    fn from(error: FrameError) -> Self {
+        Self::Broken(error)
+    }
 }
 
 struct PendingConnection<T> {
@@ -97,8 +116,8 @@ impl<T> Lobby<T> {
 
     /// Removes the oldest connection of the account that has the most.
     pub fn evict(&mut self) -> Option<T> {
-        let mut counts: HashMap<ConnectionOwner, usize> = HashMap::new();
-        self.waiting.values().for_each(|waiting| *counts.entry(waiting.account).or_default() += 1);
+        let mut counts: HashMap<&ConnectionOwner, usize> = HashMap::new();
+        self.waiting.values().for_each(|waiting| *counts.entry(&waiting.account).or_default() += 1);
         let oldest = |(number, waiting): (&u64, &PendingConnection<T>)| {
             (counts[&waiting.account], std::cmp::Reverse(*number))
         };
@@ -107,32 +126,36 @@ impl<T> Lobby<T> {
         self.leave(number).map(|(guest, _)| guest)
     }
 
-    /// The connection with this number, and how many bytes to read from it now.
-    ///
-    /// None of these bytes belong to a later message.
-    pub fn wanted(&self, number: u64) -> Option<(&T, usize)> {
-        let waiting = self.waiting.get(&number)?;
-        Some((&waiting.guest, waiting.wants().unwrap_or(0)))
+    /// The connection with this number, and how many bytes are kept of it at most from now on.
+    pub fn wanted(&mut self, number: u64) -> Option<(&mut T, usize)> {
+        let waiting = self.waiting.get_mut(&number)?;
+        Some((&mut waiting.guest, FIRST - waiting.bytes.len()))
     }
 
     /// Adds bytes that have arrived, at most as many as are wanted.
     ///
     /// # Errors
     /// A client does not begin with these bytes.
-    pub fn came(&mut self, number: u64, bytes: &[u8]) -> Result<LobbyStep, FrameError> {
+    pub fn came(&mut self, number: u64, bytes: &[u8]) -> Result<LobbyStep, NoClient> {
         let Some(waiting) = self.waiting.get_mut(&number) else { return Ok(LobbyStep::More) };
         if waiting.awaits == Awaits::End {
             return Ok(LobbyStep::More);
         }
         waiting.bytes.extend_from_slice(bytes);
-        Ok(if waiting.wants()? == 0 { LobbyStep::Admit } else { LobbyStep::More })
+        waiting.step()
     }
 
-    /// Removes a connection. Returns it with its bytes after the preamble.
+    /// The hello of a connection, once it has come.
+    pub fn hello(&self, number: u64) -> Option<Hello> {
+        let bytes = self.waiting.get(&number)?.bytes.first_chunk::<HELLO>()?;
+        Hello::read(bytes).ok()
+    }
+
+    /// Removes a connection. Returns it with its bytes after the hello.
     pub fn leave(&mut self, number: u64) -> Option<(T, Vec<u8>)> {
         let waiting = self.waiting.remove(&number)?;
         let mut bytes = waiting.bytes;
-        bytes.drain(..PREAMBLE.min(bytes.len()));
+        bytes.drain(..HELLO.min(bytes.len()));
         Some((waiting.guest, bytes))
     }
 
@@ -146,7 +169,14 @@ impl<T> Lobby<T> {
 
     /// The account that is charged with a connection.
     pub fn account(&self, number: u64) -> Option<ConnectionOwner> {
-        self.waiting.get(&number).map(|waiting| waiting.account)
+        self.waiting.get(&number).map(|waiting| waiting.account.clone())
+    }
+
+    /// Charges another account with a connection, and changes what is awaited of it.
+    pub fn judge(&mut self, number: u64, account: ConnectionOwner, awaits: Awaits) {
+        if let Some(waiting) = self.waiting.get_mut(&number) {
+            (waiting.account, waiting.awaits) = (account, awaits);
+        }
     }
 
     /// The earliest deadline of all connections.
@@ -162,29 +192,35 @@ impl<T> Lobby<T> {
 }
 
 impl<T> PendingConnection<T> {
-    /// Number of bytes that are wanted next.
-    fn wants(&self) -> Result<usize, FrameError> {
-        if self.awaits == Awaits::End {
-            return Ok(FIRST);
+    /// What the bytes so far amount to.
+    fn step(&self) -> Result<LobbyStep, NoClient> {
+        // A peer that speaks another protocol, or version, need not be waited for.
+        if !Hello::may_begin(&self.bytes) {
+            return Err(FrameError("it does not speak Upcall's protocol").into());
         }
-        let Some((preamble, rest)) = self.bytes.split_first_chunk::<PREAMBLE>() else {
-            // A peer that speaks another protocol need not be waited for.
-            return match Preamble::may_begin(&self.bytes) {
-                true => Ok(PREAMBLE - self.bytes.len()),
-                false => Err(FrameError("it does not speak Upcall's protocol")),
-            };
+        if Hello::version_of(&self.bytes).is_some_and(|version| version != VERSION) {
+            return Err(NoClient::Version);
+        }
+        let Some((hello, rest)) = self.bytes.split_first_chunk::<HELLO>() else {
+            return Ok(LobbyStep::More);
         };
-        if Preamble::read(preamble)?.version != VERSION {
-            return Err(FrameError("it has another version"));
+        Hello::read(hello)?;
+        if self.awaits == Awaits::Hello {
+            return Ok(LobbyStep::Admit);
         }
-        let Some((head, body)) = rest.split_first_chunk::<HEAD>() else {
-            return Ok(HEAD - rest.len());
+        let Some((record, payload)) = rest.split_first_chunk::<RECORD>() else {
+            return Ok(LobbyStep::More);
         };
-        let head = FrameHeader::read(head)?;
-        if head.kind != FrameKind::Ask {
-            return Err(FrameError("a client asks for a binding first"));
+        let record = RecordHeader::read(record)?;
+        if record.kind != RecordKind::Begin {
+            return Err(FrameError("a client begins with a message").into());
         }
-        Ok(head.len.min(FIRST - PREAMBLE - HEAD).saturating_sub(body.len()))
+        if let Some(head) = payload.first_chunk::<HEAD>()
+            && FrameHeader::read(head)?.kind != FrameKind::Ask
+        {
+            return Err(FrameError("a client asks for a binding first").into());
+        }
+        Ok(if payload.len() < record.len { LobbyStep::More } else { LobbyStep::Admit })
     }
 }
 
@@ -192,19 +228,23 @@ impl<T> PendingConnection<T> {
 mod tests {
     use super::*;
     use crate::frame::FrameBody;
+    use crate::link::{HostLink, LinkTerms};
+    use crate::outgoing::OutMessage;
     use std::time::Duration;
 
-    fn first(len: usize) -> Vec<u8> {
-        let head = FrameHeader {
-            kind: FrameKind::Ask,
-            call: 1,
-            binding: 0,
-            number: 0,
-            left: None,
-            len: 0,
-        };
-        let preamble = Preamble { version: VERSION, window: 1 }.to_bytes();
-        [preamble.to_vec(), head.with(&FrameBody::from(&*vec![7; len]))].concat()
+    /// What a client sends first, with a request of this length.
+    fn first(kind: FrameKind, len: usize) -> Vec<u8> {
+        let head = FrameHeader { kind, call: 1, binding: 0, number: 0, left: None, len: 0 };
+        let mut link = HostLink::client([1; 16], LinkTerms { window: 1, patience: Duration::ZERO });
+        let body = FrameBody::from(&*vec![7; len]);
+        link.send(1, OutMessage { head, body, owner: None });
+        link.connect();
+        let mut all = Vec::new();
+        while let Some(count) = Some(link.output().unwrap().len()).filter(|&count| count > 0) {
+            all.extend_from_slice(link.output().unwrap());
+            link.sent(count);
+        }
+        all
     }
 
     fn lobby(most: usize) -> (Lobby<&'static str>, Instant) {
@@ -219,7 +259,7 @@ mod tests {
                 let (number, gone) =
                     lobby.enter("a", ConnectionOwner::User(1), Awaits::Message, now);
                 assert_eq!(gone, None);
-                let (all, mut at) = (first(len), 0);
+                let (all, mut at) = (first(FrameKind::Ask, len), 0);
                 loop {
                     let (_, wanted) = lobby.wanted(number).unwrap();
                     assert!(wanted > 0, "{piece} {len}");
@@ -230,9 +270,10 @@ mod tests {
                         break;
                     }
                 }
-                // The whole message, or as much as is kept, and nothing of what follows.
-                assert_eq!(at, all.len().min(FIRST), "{piece} {len}");
-                assert_eq!(lobby.leave(number).unwrap(), ("a", all[PREAMBLE..at].to_vec()));
+                // The whole message, or its first record.
+                assert!(at >= all.len().min(FIRST), "{piece} {len}");
+                assert_eq!(lobby.hello(number).unwrap().session, [1; 16]);
+                assert_eq!(lobby.leave(number).unwrap(), ("a", all[HELLO..at].to_vec()));
                 assert!(lobby.leave(number).is_none() && lobby.due().is_none());
             }
         }
@@ -240,28 +281,29 @@ mod tests {
 
     #[test]
     fn what_is_no_first_message_is_refused_as_soon_as_that_is_known() {
-        let call = FrameHeader {
-            kind: FrameKind::Call,
-            call: 1,
-            binding: 0,
-            number: 0,
-            left: None,
-            len: 9,
-        }
-        .to_bytes();
-        let preamble = Preamble { version: VERSION, window: 1 }.to_bytes();
-        let older = Preamble { version: VERSION - 1, window: 1 }.to_bytes();
-        for bytes in [
-            b"GET / HTTP/1.1".to_vec(),
-            older.to_vec(),
-            [preamble.to_vec(), call.to_vec()].concat(),
-            vec![0; 16],
-        ] {
+        let mut older = first(FrameKind::Ask, 0);
+        older[8] -= 1;
+        let mut ack = first(FrameKind::Ask, 0);
+        ack[HELLO] = RecordKind::Ack as u8;
+        for bytes in
+            [b"GET / HTTP/1.1".to_vec(), older, ack, first(FrameKind::Call, 9), vec![0; 16]]
+        {
             let (mut lobby, now) = lobby(9);
             let (number, _) = lobby.enter("a", ConnectionOwner::User(1), Awaits::Message, now);
             let wrong = bytes.iter().any(|byte| lobby.came(number, &[*byte]).is_err());
             assert!(wrong, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn who_is_not_admitted_is_told_after_its_hello() {
+        let (mut lobby, now) = lobby(9);
+        let (number, _) = lobby.enter("a", ConnectionOwner::User(1), Awaits::Hello, now);
+        let all = first(FrameKind::Ask, 0);
+        assert_eq!(lobby.came(number, &all[..HELLO - 1]), Ok(LobbyStep::More));
+        assert_eq!(lobby.hello(number), None);
+        assert_eq!(lobby.came(number, &all[HELLO - 1..HELLO]), Ok(LobbyStep::Admit));
+        assert!(lobby.hello(number).is_some());
     }
 
     #[test]
@@ -289,7 +331,7 @@ mod tests {
             lobby.enter("slow", ConnectionOwner::User(1), Awaits::Message, now + 5 * second);
         let (told, _) =
             lobby.enter("told", ConnectionOwner::User(1), Awaits::Message, now + 9 * second);
-        assert_eq!(lobby.came(slow, &first(0)[..20]), Ok(LobbyStep::More));
+        assert_eq!(lobby.came(slow, &first(FrameKind::Ask, 0)[..20]), Ok(LobbyStep::More));
         assert_eq!(lobby.due(), Some(now + 5 * second));
         assert!(lobby.expired(now + 4 * second).is_empty());
         assert_eq!(lobby.expired(now + 5 * second), ["slow"]);

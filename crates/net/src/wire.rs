@@ -1,48 +1,64 @@
-//! A connection: read by one kernel thread, and written by another.
+//! A connection: a link, what protects it, and its socket.
 //!
-//! The writing thread writes only the bytes that the kernel does not take at once.
+//! Senders write to the socket themselves while the kernel takes bytes. The driver
+//! ([`crate::driver`]) reads, and writes the rest. So only a caller that waits for a reply waits
+//! for the network, and a connection has no thread of its own.
+//!
+//! # Who reads
+//! Whoever holds the lock of `attend` reads: mostly the driver. A caller on a kernel thread that
+//! waits for a reply reads by itself if nobody else does ([`Wire::read_here`]), which saves a wake of
+//! the driver and one of the caller. Meanwhile the socket reports nothing to the driver. The caller
+//! gives the lock back before it lets the socket report again, and a socket that is readable then
+//! reports at once. So no bytes are left unread: those that came before are reported, and those that
+//! come later are news. A driver that finds the lock taken leaves the reading to its holder.
 //!
 //! # How the end of the other side is noticed
 //! When a process ends, its kernel closes its connections, which the other side notices at once.
-//! When a machine or a cable is gone, nothing arrives: after [`IDLE`] of silence the kernel probes
-//! the other side, and again every [`AGAIN`]. If probes are not answered, or sent bytes not
-//! acknowledged, for [`SILENT`], the connection is lost. The answer comes from the other side's
-//! kernel, so a stopped process counts as alive, as it does where memory is shared. Upcall sends no
-//! heartbeat of its own.
+//! When a machine or a cable is gone, nothing arrives. On an idle connection the kernel probes the
+//! other side. While bytes are on their way, the driver asks the kernel when the other side last
+//! gave a sign of life. In both cases the connection is lost after [`WireTerms::lost_after`]. Signs
+//! of life come from the other side's kernel, so a stopped process counts as alive, as it does
+//! where memory is shared. Upcall sends no heartbeat of its own.
 //!
-//! # Slow peers
-//! Once a message has begun it has to arrive at [`SLOWEST`] bytes a second at least, after
-//! [`GRACE`]. Between two messages a side may be silent as long as it likes.
+//! # How the end of trust is noticed
+//! The driver judges the other host again every [`JUDGED_AGAIN`], by the files as they are then. A
+//! connection to a host that is no longer trusted ends, on either side. All connections of a process
+//! are judged in one wake.
 
-use crate::frame::{Deframer, Frame, FrameError, FrameHeader, PREAMBLE, Preamble};
-use rustix::net::SendFlags;
-use std::any::Any;
-use std::collections::VecDeque;
+use crate::driver::{LinkDriver, READS};
+use crate::frame::{Frame, FrameBody, FrameError, FrameHeader};
+use crate::identity::{Fingerprint, HostName, HostStore, PeerRole};
+use crate::incoming::{LinkEvent, Wanted};
+use crate::link::{HostLink, LinkError};
+use crate::outgoing::{BufferOwner, GivenUp, MessageLane, OutMessage};
+use crate::secure::{Secure, SecureError};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, sockopt};
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::mem::take;
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use upcall_os::lock::{KernelCondvar, KernelMutex, MutexGuard};
-use upcall_os::memory::free_in_pieces;
+use std::time::{Duration, Instant, SystemTime};
+use upcall_os::lock::{KernelMutex, MutexGuard};
+use upcall_os::poll::Changes;
+use upcall_os::tcp::{Acknowledged, acknowledged};
 
-/// Time of silence after which the kernel probes the other side.
-pub const IDLE: Duration = Duration::from_secs(10);
-/// Interval between further probes.
-pub const AGAIN: Duration = Duration::from_secs(5);
-/// Time after which a peer that answers no probe is lost.
-///
-/// The same holds for a peer that does not acknowledge bytes.
-pub const SILENT: Duration = Duration::from_secs(25);
-/// Time that a message may take, plus a second for each [`SLOWEST`] bytes.
-pub const GRACE: Duration = Duration::from_secs(10);
-/// Minimum rate of a message after [`GRACE`], in bytes per second.
-pub const SLOWEST: usize = 64 << 10;
+/// Time after which a peer that gives no sign of life is lost, unless another is chosen.
+pub const LOST_AFTER: Duration = Duration::from_secs(5);
 
-/// Size of the buffer that a connection's bytes are read into, in bytes.
-const PIECE: usize = 64 << 10;
-const STACK: usize = 128 << 10;
+/// Interval at which the trust in the host at the other end is judged again.
+pub const JUDGED_AGAIN: Duration = Duration::from_secs(5);
+
+/// Size of the buffer that bytes are read into, in bytes.
+pub(crate) const BUFFER: usize = 64 << 10;
+/// Size of the buffer that a caller reads into, in bytes: that of a record of TLS.
+const SHORT: usize = (16 << 10) + 512;
+/// Number of buffers that are read from one connection before others get a turn.
+const TURN: usize = 4;
+/// Number of bytes that the kernel holds and has not sent, beyond which it takes no more. A message
+/// that is sent next waits for these bytes.
+const UNSENT: u32 = 128 << 10;
 
 /// Why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +67,12 @@ pub enum Lost {
     Ended,
     /// The kernel's error.
     Error(String),
-    /// The other side sent bytes that are not a message, or not the right one.
-    Broken(FrameError),
-    /// The other side began a message and did not finish it in time.
-    Slow,
+    /// The other side gave no sign of life for this time.
+    Silent(Duration),
+    /// The other side sent bytes that do not continue the link.
+    Link(LinkError),
+    /// The other side sent bytes that do not continue the protected connection.
+    Unprotected(String),
 }
 
 impl fmt::Display for Lost {
@@ -67,101 +85,225 @@ impl fmt::Display for Lost {
                      gone, may have stopped serving, or may lack memory or threads"
                 )
             }
-            Self::Error(error) => f.write_str(error),
-            Self::Broken(how) => write!(f, "the other side broke the protocol: {how}"),
-            Self::Slow => write!(f, "the other side began a message and did not finish it in time"),
+            Self::Error(error) | Self::Unprotected(error) => f.write_str(error),
+            Self::Silent(after) => write!(
+                f,
+                "the other side gave no sign of life for {} s: its machine or the network may be \
+                 down",
+                after.as_secs_f32()
+            ),
+            Self::Link(error) => error.fmt(f),
         }
     }
 }
 
+impl From<LinkError> for Lost {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
 impl From<FrameError> for Lost {
-    fn from(how: FrameError) -> Self {
-        Self::Broken(how)
+    fn from(error: FrameError) -> Self {
+        Self::Link(error.into())
+    }
+}
+
+impl From<SecureError> for Lost {
+    fn from(error: SecureError) -> Self {
+        Self::Unprotected(error.to_string())
     }
 }
 
 impl From<io::Error> for Lost {
     fn from(error: io::Error) -> Self {
-        Self::Error(error.to_string())
+        match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Ended,
+            _ => Self::Error(error.to_string()),
+        }
     }
 }
 
-/// Handles what is read. Called only on the reading thread.
+impl From<Errno> for Lost {
+    fn from(error: Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+/// Handles what is read. Called on one thread at a time, mostly the driver's.
 pub trait Attend: Send {
-    /// A message has begun. Returns `true` if its body is wanted.
+    /// A message has begun, while `unsent` messages wait to be sent. Returns whether its body is
+    /// wanted. Must not use the wire.
     ///
     /// # Errors
     /// Such a message is not allowed; the connection is closed.
-    fn begun(&mut self, head: &FrameHeader) -> Result<bool, FrameError>;
+    fn begun(&mut self, head: &FrameHeader, unsent: usize) -> Result<Wanted, FrameError>;
 
-    /// A message has arrived. Must not block for long, because nothing else is read until it
-    /// returns.
+    /// A message has arrived, without its body if that was not wanted. Must not block for long,
+    /// because nothing else is read until it returns.
     ///
     /// # Errors
     /// As [`Attend::begun`].
-    fn came(&mut self, frame: Frame) -> Result<(), FrameError>;
+    fn came(&mut self, frame: Frame, owner: Option<BufferOwner>) -> Result<(), FrameError>;
+
+    /// The other side gave up the rest of a message that was wanted.
+    ///
+    /// # Errors
+    /// It may not do so.
+    fn given_up(&mut self, head: FrameHeader) -> Result<(), FrameError>;
 
     /// The connection has ended.
     fn ended(self: Box<Self>, why: Lost);
 }
 
-/// An object that is kept until bytes are written, and then dropped.
-pub type BufferOwner = Box<dyn Any + Send>;
-
-/// A connection; see the module.
-#[derive(Debug)]
-pub struct Wire {
-    stream: TcpStream,
-    peer: SocketAddr,
-    out: KernelMutex<Out>,
-    more: KernelCondvar,
+/// The host at the other end of a connection.
+#[derive(Clone, Debug)]
+pub struct WireHost {
+    /// The files by which it is judged.
+    pub store: Arc<HostStore>,
+    /// The name that it has proved.
+    pub name: HostName,
+    /// The identity that it has proved.
+    pub identity: Fingerprint,
+    /// What it does on this connection.
+    pub role: PeerRole,
 }
 
-#[derive(Default)]
-struct Out {
-    queue: VecDeque<QueuedWrite>,
-    /// The writing thread is sending a piece, so other pieces queue behind it.
-    writing: bool,
-    /// The connection has ended or is being closed: `send` takes nothing more.
-    closing: bool,
-}
+impl WireHost {
+    /// The trusted host of this name, by the files as they are now.
+    pub fn new(store: Arc<HostStore>, name: HostName, role: PeerRole) -> Option<Self> {
+        let credentials = store.credentials().ok()?;
+        let identity = credentials.trust().host(&name)?.certificate.fingerprint();
+        Some(Self { store, name, identity, role })
+    }
 
-struct QueuedWrite {
-    bytes: Vec<u8>,
-    done: usize,
-    _kept: Option<BufferOwner>,
-}
-
-/// Frees the memory in pieces, because a peer decided how long it is.
-impl Drop for QueuedWrite {
-    fn drop(&mut self) {
-        free_in_pieces(take(&mut self.bytes), upcall_sched::PIECE, |_| {});
+    /// Judges the host by the files as they are now.
+    fn is_trusted(&self) -> Result<(), Lost> {
+        let unprotected = |error: &dyn fmt::Display| Lost::Unprotected(error.to_string());
+        let credentials = self.store.credentials().map_err(|error| unprotected(&error))?;
+        let trust = credentials.trust();
+        let host = trust.host_of(self.identity).filter(|host| host.name == self.name);
+        let host = host.ok_or_else(|| {
+            Lost::Unprotected(format!("the host {} is no longer trusted here", self.name))
+        })?;
+        trust.admit(host, self.role, SystemTime::now()).map_err(|error| unprotected(&error))
     }
 }
 
-impl fmt::Debug for Out {
+/// How a connection is kept.
+#[derive(Clone, Debug)]
+pub struct WireTerms {
+    /// Time after which a peer that gives no sign of life is lost: a second at least.
+    pub lost_after: Duration,
+    /// The host at the other end, unless it is this one.
+    pub host: Option<WireHost>,
+}
+
+impl Default for WireTerms {
+    fn default() -> Self {
+        Self { lost_after: LOST_AFTER, host: None }
+    }
+}
+
+/// A connection; see the module.
+pub struct Wire {
+    stream: TcpStream,
+    peer: SocketAddr,
+    terms: WireTerms,
+    core: KernelMutex<WireCore>,
+    attend: KernelMutex<Option<Box<dyn Attend>>>,
+}
+
+struct WireCore {
+    link: HostLink,
+    secure: Secure,
+    /// The kernel took no more bytes: the driver goes on when it does.
+    blocked: bool,
+    /// A caller reads in place of the driver.
+    read_here: bool,
+    /// What the socket reports to the driver.
+    watched: Changes,
+    /// Why a caller that has read found that the connection has ended. The driver ends it.
+    lost: Option<Lost>,
+    /// The connection has ended or is being closed: nothing more is sent.
+    closing: bool,
+    /// The driver's number, and the next time at which it asks for a sign of life.
+    driven: Option<(Arc<LinkDriver>, u64)>,
+    checks: Option<Instant>,
+    /// The next time at which the other host is judged.
+    judges: Option<Instant>,
+    /// Plain bytes of the last read.
+    plain: Vec<u8>,
+}
+
+/// Whether a caller has read in place of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadHere {
+    /// It has, and what it waited for has come.
+    Done,
+    /// Another thread reads, or has to go on.
+    No,
+}
+
+/// What reading a connection has found.
+#[derive(Debug)]
+pub(crate) enum WireStep {
+    /// Everything that is there now was read.
+    Read,
+    /// There may be more, which is read after other connections got a turn.
+    More,
+    /// The connection has ended.
+    Lost(Lost),
+}
+
+impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Out")
-            .field("queued", &self.queue.len())
-            .field("closing", &self.closing)
-            .finish_non_exhaustive()
+        write!(f, "Wire({})", self.peer)
     }
 }
 
 impl Wire {
-    /// Prepares a connection on which nothing was sent yet.
+    /// Takes over a connection.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn new(stream: TcpStream) -> io::Result<Arc<Self>> {
-        use rustix::net::sockopt;
+    pub fn new(
+        stream: TcpStream,
+        secure: Secure,
+        link: HostLink,
+        terms: WireTerms,
+    ) -> io::Result<Arc<Self>> {
         stream.set_nodelay(true)?;
+        // The kernel probes an idle peer after two fifths of the time, and then three times.
+        let seconds = terms.lost_after.as_secs().max(1);
+        let idle = (seconds * 2 / 5).max(1);
         sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, IDLE)?;
-        sockopt::set_tcp_keepintvl(&stream, AGAIN)?;
-        sockopt::set_tcp_user_timeout(&stream, SILENT.as_millis() as u32)?;
+        sockopt::set_tcp_keepidle(&stream, Duration::from_secs(idle))?;
+        let interval = ((seconds - idle.min(seconds)) / 3).max(1);
+        sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(interval))?;
+        sockopt::set_tcp_keepcnt(&stream, 3)?;
+        upcall_os::tcp::hold_unsent(&stream, UNSENT)?;
         let peer = stream.peer_addr()?;
-        Ok(Arc::new(Self { stream, peer, out: KernelMutex::default(), more: KernelCondvar::new() }))
+        let core = WireCore {
+            link,
+            secure,
+            blocked: false,
+            read_here: false,
+            watched: READS,
+            lost: None,
+            closing: false,
+            driven: None,
+            checks: None,
+            judges: None,
+            plain: Vec::new(),
+        };
+        Ok(Arc::new(Self {
+            stream,
+            peer,
+            terms,
+            core: KernelMutex::new(core),
+            attend: KernelMutex::default(),
+        }))
     }
 
     /// The other side's address.
@@ -177,212 +319,374 @@ impl Wire {
         self.stream.local_addr()
     }
 
-    /// Exchanges preambles, until `deadline` at most.
-    ///
-    /// This comes before [`Wire::start`].
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Gives the connection to the process's driver, after `first`, plain bytes that were read
+    /// already.
     ///
     /// # Errors
-    /// The reason why the connection cannot be used.
+    /// There is no kernel thread or no descriptor left. The connection cannot be used then.
+    pub fn start(self: &Arc<Self>, first: &[u8], attend: Box<dyn Attend>) -> io::Result<()> {
+        self.stream.set_nonblocking(true)?;
+        let mut attend = attend;
+        let (mut events, now) = (Vec::new(), Instant::now());
+        let taken = {
+            let mut core = self.core();
+            let core = &mut *core;
+            take(&mut core.link, first, now, &mut *attend, &mut events)
+        };
+        let told = dispatch(events, &mut *attend);
+        if let Err(lost) = taken.and(told) {
+            self.hang_up();
+            attend.ended(lost);
+            return Ok(());
+        }
+        *self.attend.lock() = Some(attend);
+        let driven = LinkDriver::take_in(self).inspect_err(|_| {
+            self.hang_up();
+            drop(self.attend.lock().take());
+        })?;
+        let mut core = self.core();
+        if self.terms.host.is_some() {
+            let (driver, number) = &driven;
+            let at = driver.next_round(JUDGED_AGAIN);
+            driver.alarm(*number, at);
+            core.judges = Some(at);
+        }
+        core.driven = Some(driven);
+        self.note_due(&core);
+        self.flush(core);
+        Ok(())
+    }
+
+    /// Sends a message after all others of its lane. Never blocks.
+    ///
+    /// `owner` is dropped when the message is sent, or will not be. A connection that has ended
+    /// drops the message.
+    pub fn send(
+        &self,
+        lane: MessageLane,
+        head: FrameHeader,
+        body: FrameBody,
+        owner: Option<BufferOwner>,
+    ) {
+        let message = OutMessage { head, body, owner };
+        let mut core = self.core();
+        if core.closing {
+            // Its body may be long: it is freed without the lock.
+            drop(core);
+            return drop(message);
+        }
+        core.link.send(lane, message);
+        self.flush(core);
+    }
+
+    /// Gives up the messages of a lane.
+    pub fn give_up(&self, lane: MessageLane) -> GivenUp {
+        let mut core = self.core();
+        let given_up = core.link.give_up(lane);
+        self.flush(core);
+        given_up
+    }
+
+    /// Number of messages of which not everything is sent.
+    pub fn unsent(&self) -> usize {
+        self.core().link.unsent()
+    }
+
+    /// Ends the connection in both directions. The driver notices.
+    pub fn hang_up(&self) {
+        let mut core = self.core();
+        if !core.closing {
+            core.secure.close(&self.stream);
+        }
+        core.closing = true;
+        core.link.end();
+        let done = core.link.take_done();
+        drop(core);
+        drop(done);
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Writes what the kernel takes now, and drops what is sent.
+    fn flush(&self, mut core: MutexGuard<'_, WireCore>) {
+        let mut alarm = None;
+        if !core.closing && !core.blocked {
+            let written = core.write(&self.stream);
+            core.blocked = matches!(written, Ok(WroteAll::No));
+            self.watch(&mut core);
+            if written.is_err() {
+                // The driver reads the reason, if there is one.
+                core.closing = true;
+                let _ = self.stream.shutdown(Shutdown::Both);
+            }
+            if core.checks.is_none() && core.driven.is_some() {
+                let at = Instant::now() + self.terms.lost_after;
+                core.checks = Some(at);
+                alarm = core.driven.clone().map(|(driver, number)| (driver, number, at));
+            }
+        }
+        let done = core.link.take_done();
+        drop(core);
+        drop(done);
+        if let Some((driver, number, at)) = alarm {
+            driver.alarm(number, at);
+        }
+    }
+
+    /// Tells the driver what the socket has to report, if that has changed.
+    fn watch(&self, core: &mut WireCore) {
+        let changes = Changes { readable: !core.read_here, writable: core.blocked };
+        if let Some((driver, number)) = core.driven.as_ref().filter(|_| core.watched != changes) {
+            driver.watch(*number, self, changes);
+            core.watched = changes;
+        }
+    }
+
+    /// Reads on the calling kernel thread until `done` returns `true`, or until `ends`, if nobody
+    /// else reads. Long messages are left to the driver.
     ///
     /// # Blocking
     /// Blocks the kernel thread.
-    pub fn greet(&self, own: Preamble, deadline: Instant) -> Result<Preamble, Lost> {
-        (&self.stream).write_all(&own.to_bytes())?;
-        let (mut bytes, mut have) = ([0; PREAMBLE], 0);
-        while have < PREAMBLE {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Lost::Slow);
-            }
-            self.stream.set_read_timeout(Some(left))?;
-            match (&self.stream).read(&mut bytes[have..]) {
-                Ok(0) => return Err(Lost::Ended),
-                Ok(count) => have += count,
-                Err(error) if may_go_on(&error) => {}
-                Err(error) => return Err(error.into()),
+    pub fn read_here(&self, ends: Option<Instant>, done: &mut dyn FnMut() -> bool) -> ReadHere {
+        let Some(mut attend) = self.attend.try_lock() else { return ReadHere::No };
+        if attend.is_none() {
+            return ReadHere::No;
+        }
+        {
+            let mut core = self.core();
+            core.read_here = true;
+            self.watch(&mut core);
+        }
+        let (mut buffer, mut read) = ([0; SHORT], ReadHere::Done);
+        while !done() {
+            match self.read_once(&mut buffer, ends, &mut attend) {
+                Ok(true) => {}
+                Ok(false) => {
+                    read = ReadHere::No;
+                    break;
+                }
+                Err(lost) => {
+                    self.core().lost = Some(lost);
+                    let _ = self.stream.shutdown(Shutdown::Both);
+                    read = ReadHere::No;
+                    break;
+                }
             }
         }
-        self.stream.set_read_timeout(None)?;
-        Ok(Preamble::read(&bytes)?)
+        // In this order; see the module.
+        drop(attend);
+        let mut core = self.core();
+        core.read_here = false;
+        self.watch(&mut core);
+        read
     }
 
-    /// Starts to read and to write, on two kernel threads that end with the connection.
+    /// Waits for bytes and reads them. Returns `false` if there is no time, or if they are those of
+    /// a long message.
+    fn read_once(
+        &self,
+        buffer: &mut [u8],
+        ends: Option<Instant>,
+        attend: &mut Option<Box<dyn Attend>>,
+    ) -> Result<bool, Lost> {
+        let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| rustix::time::Timespec::try_from(left).ok());
+        let mut fds = [PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP)];
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(0) => return Ok(false),
+            Ok(_) => {}
+            // The caller asks whether it has to go on.
+            Err(Errno::INTR) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        match rustix::net::recv(&self.stream, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Err(Lost::Ended),
+            Ok((count, _)) => {
+                self.take(&buffer[..count], attend)?;
+                Ok(count < buffer.len())
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The driver's turn: writes and reads what can be.
     ///
-    /// # Errors
-    /// There is no kernel thread left. The connection cannot be used then.
-    pub fn start(self: &Arc<Self>, attend: Box<dyn Attend>) -> io::Result<()> {
-        self.start_to_write()?;
-        let reader = self.clone();
-        let started = thread("upcall-net-in").spawn(move || reader.attend(&[], attend));
-        started.inspect_err(|_| self.hang_up())?;
+    /// `hung_up` is `true` if the end of the connection may have come already.
+    pub(crate) fn turn(&self, buffer: &mut [u8], hung_up: bool) -> WireStep {
+        let mut core = self.core();
+        core.blocked = false;
+        let lost = core.lost.take();
+        self.flush(core);
+        if let Some(lost) = lost {
+            return WireStep::Lost(lost);
+        }
+        let Some(mut attend) = self.attend.try_lock() else { return WireStep::Read };
+        for _ in 0..TURN {
+            let (count, _) =
+                match rustix::net::recv(&self.stream, &mut *buffer, RecvFlags::DONTWAIT) {
+                    Ok((0, _)) => return WireStep::Lost(Lost::Ended),
+                    Ok(read) => read,
+                    Err(Errno::AGAIN) => return WireStep::Read,
+                    Err(Errno::INTR) => continue,
+                    Err(error) => return WireStep::Lost(error.into()),
+                };
+            if let Err(lost) = self.take(&buffer[..count], &mut attend) {
+                return WireStep::Lost(lost);
+            }
+            // The kernel had no more. The end is read if it was there before.
+            if count < buffer.len() && !hung_up {
+                return WireStep::Read;
+            }
+        }
+        WireStep::More
+    }
+
+    /// Takes bytes of the network.
+    fn take(&self, mut bytes: &[u8], attend: &mut Option<Box<dyn Attend>>) -> Result<(), Lost> {
+        let Some(attend) = attend else { return Ok(()) };
+        let (mut events, now) = (Vec::new(), Instant::now());
+        let taken = {
+            let mut core = self.core();
+            let taken = core.take(&mut bytes, now, &mut **attend, &mut events);
+            self.note_due(&core);
+            self.flush(core);
+            taken
+        };
+        // What came before the error is valid.
+        dispatch(events, &mut **attend)?;
+        taken
+    }
+
+    /// Tells the driver when the link next has something to do.
+    fn note_due(&self, core: &WireCore) {
+        if let (Some(due), Some((driver, number))) = (core.link.due(), &core.driven) {
+            driver.alarm(*number, due);
+        }
+    }
+
+    /// The driver's alarm: time has passed.
+    pub(crate) fn tick(&self, now: Instant) -> Result<(), Lost> {
+        let mut core = self.core();
+        core.link.tick(now)?;
+        self.note_due(&core);
+        self.judge(&mut core, now)?;
+        if core.checks.is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        core.checks = None;
+        let bound = self.terms.lost_after;
+        let next = match acknowledged(&self.stream) {
+            Ok(Acknowledged::Silent(since)) if since >= bound => return Err(Lost::Silent(bound)),
+            Ok(Acknowledged::Silent(since)) => Some(now + (bound - since)),
+            Ok(Acknowledged::All) if core.blocked => Some(now + bound),
+            Ok(Acknowledged::All) | Err(_) => None,
+        };
+        core.checks = next;
+        if let (Some(at), Some((driver, number))) = (next, &core.driven) {
+            driver.alarm(*number, at);
+        }
         Ok(())
     }
 
-    /// Starts to write, on a kernel thread that ends with the connection.
-    ///
-    /// # Errors
-    /// There is no kernel thread left.
-    pub fn start_to_write(self: &Arc<Self>) -> io::Result<()> {
-        let writer = self.clone();
-        thread("upcall-net-out").spawn(move || writer.write())?;
+    /// Judges the host at the other end again, if it is time.
+    fn judge(&self, core: &mut WireCore, now: Instant) -> Result<(), Lost> {
+        let Some(host) =
+            self.terms.host.as_ref().filter(|_| core.judges.is_some_and(|at| at <= now))
+        else {
+            return Ok(());
+        };
+        host.is_trusted()?;
+        if let Some((driver, number)) = &core.driven {
+            let at = driver.next_round(JUDGED_AGAIN);
+            driver.alarm(*number, at);
+            core.judges = Some(at);
+        }
         Ok(())
     }
 
-    /// Reads on the calling kernel thread until the connection ends.
-    ///
-    /// `first` was read already.
-    pub fn attend(&self, first: &[u8], mut attend: Box<dyn Attend>) {
-        let why = self.read(first, &mut *attend);
+    /// The connection has ended.
+    pub(crate) fn end(&self, why: Lost) {
         self.hang_up();
-        attend.ended(why);
+        self.core().driven = None;
+        let attend = self.attend.lock().take();
+        if let Some(attend) = attend {
+            attend.ended(why);
+        }
     }
 
-    fn read(&self, first: &[u8], attend: &mut dyn Attend) -> Lost {
-        let mut deframer = Deframer::default();
-        let mut buffer = vec![0; PIECE.max(first.len())];
-        buffer[..first.len()].copy_from_slice(first);
-        let mut before = first.len();
-        // When the current message began.
-        let mut began: Option<Instant> = None;
+    fn core(&self) -> MutexGuard<'_, WireCore> {
+        self.core.lock()
+    }
+}
+
+/// Whether all bytes were written.
+enum WroteAll {
+    Yes,
+    No,
+}
+
+impl WireCore {
+    /// Writes until the kernel takes no more, or all is written.
+    fn write(&mut self, stream: &TcpStream) -> Result<WroteAll, Lost> {
         loop {
-            let read = match take(&mut before) {
-                0 => (&self.stream).read(&mut buffer),
-                count => Ok(count),
-            };
-            match read {
-                Ok(0) => return Lost::Ended,
-                Ok(count) => {
-                    let mut bytes = &buffer[..count];
-                    while !bytes.is_empty() {
-                        let came = deframer.take(&mut bytes, |head| attend.begun(head));
-                        let told =
-                            came.and_then(|frame| frame.map_or(Ok(()), |frame| attend.came(frame)));
-                        if let Err(how) = told {
-                            return how.into();
-                        }
-                        if deframer.is_between() {
-                            began = None;
-                        }
-                    }
-                }
-                Err(error) if may_go_on(&error) => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Lost::Ended,
-                Err(error) => return error.into(),
+            if self.secure.write(stream)? == crate::secure::Wrote::Some {
+                return Ok(WroteAll::No);
             }
-            let waits = if deframer.is_between() {
-                None
-            } else {
-                let ends = *began.get_or_insert_with(Instant::now) + time_for(deframer.under_way());
-                let left = ends.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return Lost::Slow;
-                }
-                Some(left)
-            };
-            if self.stream.read_timeout().ok() != Some(waits)
-                && let Err(error) = self.stream.set_read_timeout(waits)
-            {
-                return error.into();
+            let output = self.link.output()?;
+            if output.is_empty() {
+                return Ok(WroteAll::Yes);
             }
+            let count = self.secure.put(output, stream)?;
+            if count == 0 {
+                return Ok(WroteAll::No);
+            }
+            self.link.sent(count);
         }
     }
 
-    /// Sends bytes, as many as the kernel takes at once.
-    ///
-    /// The writing thread sends the rest.
-    ///
-    /// Never blocks. `kept` is dropped when all bytes are written, or when the connection has
-    /// ended. A connection that has ended drops the bytes.
-    pub fn send(&self, bytes: Vec<u8>, kept: Option<BufferOwner>) {
-        let mut piece = QueuedWrite { bytes, done: 0, _kept: kept };
-        let mut out = self.out();
-        if out.closing {
-            return;
+    fn take(
+        &mut self,
+        bytes: &mut &[u8],
+        now: Instant,
+        attend: &mut dyn Attend,
+        events: &mut Vec<LinkEvent>,
+    ) -> Result<(), Lost> {
+        let Self { link, secure, plain, .. } = self;
+        if let Secure::Clear = secure {
+            return take(link, bytes, now, attend, events);
         }
-        if out.queue.is_empty() && !out.writing {
-            while piece.done < piece.bytes.len() {
-                let sent = rustix::net::send(
-                    &self.stream,
-                    &piece.bytes[piece.done..],
-                    SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-                );
-                match sent {
-                    Ok(count) => piece.done += count,
-                    Err(rustix::io::Errno::INTR) => {}
-                    // The writing thread tries again, and gets the error if there is one.
-                    Err(_) => break,
-                }
-            }
-            if piece.done == piece.bytes.len() {
-                return;
-            }
+        while !bytes.is_empty() {
+            plain.clear();
+            let protected = secure.take(bytes, plain);
+            take(link, plain, now, attend, events)?;
+            protected?;
         }
-        out.queue.push_back(piece);
-        drop(out);
-        self.more.notify_one();
-    }
-
-    /// Number of messages that wait to be written because the other side does not read.
-    pub fn unsent(&self) -> usize {
-        self.out().queue.len()
-    }
-
-    /// Ends the connection in both directions. The reading thread notices.
-    pub fn hang_up(&self) {
-        let mut out = self.out();
-        out.closing = true;
-        let dropped = take(&mut out.queue);
-        drop(out);
-        drop(dropped);
-        let _ = self.stream.shutdown(Shutdown::Both);
-        self.more.notify_one();
-    }
-
-    /// Writes what is queued until the connection closes.
-    fn write(&self) {
-        while let Some(piece) = self.next_piece() {
-            let written = (&self.stream).write_all(&piece.bytes[piece.done..]);
-            // Drops what the piece kept before the next one is taken.
-            drop(piece);
-            self.out().writing = false;
-            if written.is_err() {
-                return self.hang_up();
-            }
-        }
-        let _ = self.stream.shutdown(Shutdown::Write);
-    }
-
-    fn next_piece(&self) -> Option<QueuedWrite> {
-        let mut out = self.out();
-        loop {
-            if let Some(piece) = out.queue.pop_front() {
-                out.writing = true;
-                return Some(piece);
-            }
-            if out.closing {
-                return None;
-            }
-            out = self.more.wait(out);
-        }
-    }
-
-    fn out(&self) -> MutexGuard<'_, Out> {
-        self.out.lock()
+        Ok(())
     }
 }
 
-fn thread(name: &str) -> std::thread::Builder {
-    std::thread::Builder::new().name(name.into()).stack_size(STACK)
+fn take(
+    link: &mut HostLink,
+    bytes: &[u8],
+    now: Instant,
+    attend: &mut dyn Attend,
+    events: &mut Vec<LinkEvent>,
+) -> Result<(), Lost> {
+    let unsent = link.unsent();
+    Ok(link.take(bytes, now, &mut |head| attend.begun(head, unsent), events)?)
 }
 
-/// Time that a message of this many bytes may take.
-fn time_for(bytes: usize) -> Duration {
-    GRACE + Duration::from_secs((bytes / SLOWEST) as u64)
-}
-
-/// Returns `true` for this side's own read timeout, or a signal.
-///
-/// `TimedOut` is different: the kernel reports by it that the other side is gone.
-fn may_go_on(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+/// Passes what has arrived on.
+fn dispatch(events: Vec<LinkEvent>, attend: &mut dyn Attend) -> Result<(), Lost> {
+    for event in events {
+        match event {
+            LinkEvent::Came(frame, owner) => attend.came(frame, owner)?,
+            LinkEvent::GivenUp(head) => attend.given_up(head)?,
+        }
+    }
+    Ok(())
 }

@@ -60,6 +60,7 @@ pub mod safe_doorbell;
 pub mod seccomp;
 pub mod signal;
 pub mod socket;
+pub mod tcp;
 pub mod text;
 pub mod timer;
 pub mod trace;

@@ -21,6 +21,17 @@ pub enum Report {
     OneOfUs,
     /// Only when its other end is gone.
     HangUp,
+    /// Once each time that it changes in this way.
+    EachChange(Changes),
+}
+
+/// The changes that a descriptor reports. That it failed is reported in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// It has become readable, or its other end is gone.
+    pub readable: bool,
+    /// It has become writable.
+    pub writable: bool,
 }
 
 /// A descriptor that reports.
@@ -65,13 +76,16 @@ impl PollSet {
     /// # Errors
     /// It is in the set already (`EEXIST`), cannot be waited for (`EPERM`), or no memory is left.
     pub fn add(&self, fd: impl AsFd, key: u64, report: Report) -> io::Result<()> {
-        let flags = match report {
-            Report::WhileReadable => EventFlags::IN | EventFlags::RDHUP,
-            Report::EachRing => EventFlags::IN | EventFlags::ET,
-            Report::OneOfUs => EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE,
-            Report::HangUp => EventFlags::RDHUP,
-        };
-        Ok(epoll::add(&self.0, fd, EventData::new_u64(key), flags)?)
+        Ok(epoll::add(&self.0, fd, EventData::new_u64(key), flags_of(report))?)
+    }
+
+    /// Changes when a descriptor of the set reports. It reports at once if it would now.
+    ///
+    /// # Errors
+    /// It is not in the set.
+    pub fn change(&self, fd: impl AsFd, key: u64, report: Report) -> io::Result<()> {
+        crossings::another();
+        Ok(epoll::modify(&self.0, fd, EventData::new_u64(key), flags_of(report))?)
     }
 
     /// Removes a descriptor.
@@ -111,6 +125,21 @@ impl PollSet {
             .map_or(&[][..], |(events, _)| events);
         let of_key = events.iter().filter(|event| event.data.u64() == key).count();
         PollReady { key: of_key > 0, others: events.len() > of_key }
+    }
+}
+
+fn flags_of(report: Report) -> EventFlags {
+    match report {
+        Report::WhileReadable => EventFlags::IN | EventFlags::RDHUP,
+        Report::EachRing => EventFlags::IN | EventFlags::ET,
+        Report::OneOfUs => EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE,
+        Report::HangUp => EventFlags::RDHUP,
+        Report::EachChange(changes) => {
+            let mut flags = EventFlags::ET;
+            flags.set(EventFlags::IN | EventFlags::RDHUP, changes.readable);
+            flags.set(EventFlags::OUT, changes.writable);
+            flags
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum length of a message, in bytes.
@@ -51,9 +52,23 @@ pub struct Peer {
     pub groups: Vec<u32>,
     /// A descriptor that becomes readable when the process ends. `None` on kernels before 6.5.
     pub pidfd: Option<OwnedFd>,
+    /// The host that a peer on another host has proved to be, by the name under which it is trusted
+    /// here. Nothing else is known of such a peer: `pid` is 0, and user and group are `u32::MAX`.
+    pub host: Option<Arc<str>>,
 }
 
 impl Peer {
+    /// A peer on another host, which has proved to be this one.
+    pub fn on_host(host: Arc<str>) -> Self {
+        let (pid, uid, gid) = (0, u32::MAX, u32::MAX);
+        Self { pid, uid, gid, groups: Vec::new(), pidfd: None, host: Some(host) }
+    }
+
+    /// A process of this user of which nothing else is known.
+    pub fn of_user(uid: u32) -> Self {
+        Self { pid: 0, uid, gid: u32::MAX, groups: Vec::new(), pidfd: None, host: None }
+    }
+
     /// The value that distinguishes the peer's process from all others.
     ///
     /// It does so in any namespace. `None` if the kernel shows neither a comparable pidfd nor a
@@ -65,9 +80,9 @@ impl Peer {
 
     /// The effective user, if it has a number in our user namespace.
     ///
-    /// `None` for the overflow number, under which the kernel shows every user without one.
+    /// `None` for a peer on another host, and for the overflow number, under which the kernel shows every user without one.
     pub fn user(&self) -> Option<u32> {
-        process::is_known_user(self.uid).then_some(self.uid)
+        (process::is_known_user(self.uid) && self.host.is_none()).then_some(self.uid)
     }
 }
 
@@ -542,6 +557,7 @@ impl Connection {
             gid: credentials.gid,
             groups,
             pidfd,
+            host: None,
         })
     }
 

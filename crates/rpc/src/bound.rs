@@ -24,8 +24,10 @@ pub struct ClientBinding<'a> {
     /// The client's process, as the kernel reports it. 0 if the process is not visible in this PID
     /// namespace, or is on another machine.
     pub pid: u32,
-    /// The user of the client's process.
+    /// The user of the client's process; `u32::MAX` if it is on another host.
     pub uid: u32,
+    /// The host of a client on another host, by the name under which it is trusted here.
+    pub host: Option<&'a str>,
     /// Identifies the client's process uniquely, also where its number is 0. It is the same as
     /// [`Peer::process`](upcall_os::socket::Peer::process), which the policy has seen. `None` for a
     /// client on another machine.

@@ -5,7 +5,7 @@ use crate::bound::ClientBinding;
 use crate::error::ServeError;
 use crate::exports::{Export, ExportEntry, Exports};
 use crate::names;
-use crate::network::doors::{Listen, NetworkServer};
+use crate::network::doors::NetworkServer;
 use crate::peer::{self, ClientPeer};
 use crate::reaper::Reaper;
 use crate::session::let_go;
@@ -214,7 +214,7 @@ pub struct Server {
     spare_processors: usize,
     quotas: Quotas,
     stack_size: Option<usize>,
-    listens: Vec<Listen>,
+    listens: Vec<String>,
 }
 
 /// Maximum number of spare processors of a server by default. With its one processor, up to 16
@@ -365,28 +365,19 @@ impl Server {
     }
 
     /// Also serves clients that connect by TCP, and bind `tcp://HOST:PORT/NAME`. `address` is
-    /// `HOST:PORT` within this machine (127.0.0.1 or ::1); [`Server::run`] and [`Server::start`]
-    /// refuse any other. With port 0 the kernel chooses a port, which [`Running::addresses`]
-    /// returns.
+    /// `HOST:PORT`. With port 0 the kernel chooses a port, which [`Running::addresses`] returns.
     ///
-    /// The policy also decides on these clients: the kernel reports the user at the other end of
-    /// such a connection, but not the process, so `pid` is 0. A client on another machine connects
-    /// through a tunnel, for example `ssh -L 7000:127.0.0.1:7000 host`. The end of the tunnel on
-    /// this machine belongs to the user who has logged in. Nothing is encrypted here.
+    /// The policy also decides on these clients. For a client within this machine (127.0.0.1 or
+    /// ::1) the kernel reports the user at the other end of its connection, but not the process, so
+    /// `pid` is 0. A client on another host has to prove a host that is trusted here
+    /// (`upcall host trust`), and all that it sends is encrypted: the policy sees
+    /// [`Peer::host`]. The default policy admits such hosts.
+    ///
+    /// Beyond this machine, this host needs an identity (`upcall host init`). Without one
+    /// [`Server::run`] and [`Server::start`] refuse the address.
     #[must_use]
     pub fn listen(mut self, address: &str) -> Self {
-        self.listens.push(Listen { address: address.into(), guarded: true });
-        self
-    }
-
-    /// Like [`Server::listen`] at any address, without any protection: *every process that can
-    /// reach the address may call everything that is exported*, and every machine in between can
-    /// read and change all values. The policy is not asked, because nothing is known about the
-    /// client. Use it on networks that are protected by other means, such as WireGuard, or whose
-    /// machines are all trusted.
-    #[must_use]
-    pub fn listen_unprotected(mut self, address: &str) -> Self {
-        self.listens.push(Listen { address: address.into(), guarded: false });
+        self.listens.push(address.into());
         self
     }
 

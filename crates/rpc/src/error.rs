@@ -117,6 +117,13 @@ pub enum BindError {
         /// What was found.
         why: String,
     },
+    /// The host of the server is not trusted, or has not proved to be the one that is.
+    NotProved {
+        /// Its address.
+        server: String,
+        /// What was found.
+        why: String,
+    },
     /// The server on another machine does not export the name.
     NotThere {
         /// The name.
@@ -267,6 +274,9 @@ impl fmt::Display for BindError {
                     listen there?"
                 )
             }
+            Self::NotProved { server, why } => {
+                write!(f, "nothing was sent to {server}, because its host is not proved: {why}")
+            }
             Self::NotThere { name, server } => {
                 write!(
                     f,
@@ -284,7 +294,7 @@ upcall_os::error_debug!(BindError {
     HungUp { name }, NoAnswer { name, after }, WrongUser { name, found, reason },
     Denied { name, reason }, QuotaReached { name, reason }, Version { name, own, reason },
     WrongInterface { name, wanted, exported }, Mismatch { name, procedures, more },
-    Resource { what, error }, Unreachable { server, why }, NotThere { name, server },
+    Resource { what, error }, Unreachable { server, why }, NotProved { server, why }, NotThere { name, server },
     Protocol { what },
 });
 
@@ -581,6 +591,8 @@ pub enum ServeError {
     Unprotected {
         /// The address.
         address: String,
+        /// What is missing.
+        why: String,
     },
     /// The kernel refused an operation.
     Resource {
@@ -636,11 +648,10 @@ impl fmt::Display for ServeError {
                     crate::interface::MOST_PROCEDURES
                 )
             }
-            Self::Unprotected { address } => write!(
+            Self::Unprotected { address, why } => write!(
                 f,
-                "{address} can be reached from other machines, and nothing would protect what is \
-                served there: listen at 127.0.0.1 and have ssh or WireGuard bring clients to it, \
-                or say `listen_unprotected`"
+                "{address} can be reached from other hosts, to which this one has to prove its \
+                 identity: {why}; or listen at 127.0.0.1"
             ),
             Self::Resource { what, error } => write!(f, "{what}: {error}{}", hint(error)),
         }
@@ -650,7 +661,7 @@ impl fmt::Display for ServeError {
 upcall_os::error_debug!(ServeError {
     BadName { name, why }, NameTaken { name, pid }, Folder(error), NameStale { name, path, user },
     NameInTheWay { name, path }, ExportedHere { name }, TooManyProcedures { found },
-    Unprotected { address }, Resource { what, error },
+    Unprotected { address, why }, Resource { what, error },
 });
 
 impl std::error::Error for ServeError {}

@@ -220,8 +220,10 @@ impl ClientPeer {
             .iter()
             .filter_map(OnceLock::get)
             .filter(|bound| !bound.is_revoked());
-        let chosen = stands
-            .filter(|bound| which(&ClientBinding { name: &bound.entry.name, pid, uid, process }));
+        let chosen = stands.filter(|bound| {
+            let host = None;
+            which(&ClientBinding { name: &bound.entry.name, pid, uid, host, process })
+        });
         chosen.inspect(|bound| bound.revoke(&self.keeper)).count()
     }
 

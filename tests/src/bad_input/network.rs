@@ -1,43 +1,59 @@
-//! Readers of input from a network: messages in a stream of bytes.
+//! Readers of input from a network: records and messages in a stream of bytes.
 
 use crate::interfaces::trial;
+use crate::raw_link::message as records;
 use crate::speech::{RELEASE, Request};
-use std::time::Duration;
-use upcall_net::frame::{PREAMBLE, Preamble};
-use upcall_net::{Deframer, FrameBody, FrameHeader, FrameKind};
+use std::time::{Duration, Instant};
+use upcall_net::incoming::LinkEvent;
+use upcall_net::link::HostLink;
+use upcall_net::outgoing::OutMessage;
+use upcall_net::record::{HELLO, Hello};
+use upcall_net::{Frame, FrameHeader, FrameKind, LinkTerms, Wanted};
 
-/// Reads a stream in pieces of the size that the first byte gives. The messages that come out equal
-/// the bytes that went in.
+/// Reads a stream in pieces of the size that the first byte gives. The messages that come out are
+/// no longer than what went in, and come out again when they are sent on.
 pub(super) fn frames(bytes: &[u8]) {
-    if let Some(Ok(preamble)) = bytes.first_chunk::<PREAMBLE>().map(Preamble::read) {
-        assert_eq!(Preamble::read(&preamble.to_bytes()), Ok(preamble));
+    if let Some(Ok(hello)) = bytes.first_chunk::<HELLO>().map(Hello::read) {
+        assert_eq!(Hello::read(&hello.to_bytes()), Ok(hello));
     }
     let piece = 1 + usize::from(bytes.first().copied().unwrap_or(0));
-    let mut deframer = Deframer::default();
-    // The bytes that went in since the last message came out.
-    let mut since = Vec::new();
-    for mut now in bytes.chunks(piece) {
-        while !now.is_empty() {
-            let before = now;
-            // Messages with the number 13 are skipped as unwanted.
-            let Ok(frame) = deframer.take(&mut now, |head| Ok(head.number != 13)) else { return };
-            since.extend_from_slice(&before[..before.len() - now.len()]);
-            let Some(frame) = frame else { continue };
-            assert!(
-                frame.body.words.len() == frame.body.len.div_ceil(8)
-                    && frame.body.len <= since.len()
-            );
-            if frame.head.number != 13 {
-                assert_eq!(
-                    frame.head.with(&frame.body),
-                    since,
-                    "a message is written as it was read"
-                );
-            }
-            assert!(deframer.is_between());
-            since.clear();
+    let came = read(bytes, piece);
+    let longest = came.iter().map(|frame| frame.body.len).sum::<usize>();
+    assert!(longest <= bytes.len(), "{longest} bytes of {}", bytes.len());
+    assert!(came.iter().all(|frame| frame.body.words.len() == frame.body.len.div_ceil(8)));
+    let again: Vec<u8> =
+        came.iter().flat_map(|frame| records(frame.head, &frame.body.to_vec())).collect();
+    assert_eq!(read(&again, 4096), came, "messages are read as they were written");
+}
+
+/// The messages in a stream up to the first error. Those with the number 13 are not wanted.
+fn read(bytes: &[u8], piece: usize) -> Vec<Frame> {
+    let terms = LinkTerms { window: 9, patience: Duration::ZERO };
+    let hello = crate::raw_link::hello([7; 16], 9);
+    let mut link = HostLink::server(&hello, terms).expect("a session");
+    link.accept(&hello).expect("a new session");
+    link.send(1, OutMessage { head: head(), body: vec![0; 1 << 20][..].into(), owner: None });
+    let (mut events, now) = (Vec::new(), Instant::now());
+    for bytes in bytes.chunks(piece) {
+        let mut wants =
+            |head: &FrameHeader| Ok(if head.number == 13 { Wanted::No } else { Wanted::Yes(None) });
+        let taken = link.take(bytes, now, &mut wants, &mut events);
+        // What the other side says about our messages has its effect.
+        let count = link.output().map_or(0, <[u8]>::len);
+        link.sent(count);
+        if taken.is_err() {
+            break;
         }
     }
+    let came = events.into_iter().filter_map(|event| match event {
+        LinkEvent::Came(frame, _) => Some(frame),
+        LinkEvent::GivenUp(_) => None,
+    });
+    came.filter(|frame| frame.head.number != 13).collect()
+}
+
+fn head() -> FrameHeader {
+    FrameHeader { kind: FrameKind::Reply, call: 1, binding: 0, number: 0, left: None, len: 0 }
 }
 
 /// Messages as sent to a server. The first one binds `trial` as number 3.
@@ -56,7 +72,7 @@ pub(super) fn frames_samples() -> Vec<Vec<u8>> {
     };
     let message = |kind, call, number, body: &[u8]| {
         let left = (call % 2 == 1).then(|| Duration::from_millis(5));
-        FrameHeader { kind, call, binding: 3, number, left, len: 0 }.with(&FrameBody::from(body))
+        records(FrameHeader { kind, call, binding: 3, number, left, len: 0 }, body)
     };
     let packed = |request: &Request| postcard::to_stdvec(request).expect("a request can be packed");
     let mut all = vec![message(FrameKind::Ask, 1, 0, &packed(&bind))];

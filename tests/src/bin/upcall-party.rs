@@ -138,7 +138,7 @@ fn serve(name: &str, options: &[&str]) {
             }
             "two" => server.processors(2),
             "tcp" => server.listen("127.0.0.1:0"),
-            "tcp-unprotected" => server.listen_unprotected("127.0.0.1:0"),
+            "tcp-hosts" => server.listen(&format!("{}:0", own_address())),
             "tcp-everywhere" => server.listen("0.0.0.0:0"),
             // For clients that request anything, and make objects and calls panic all the time.
             "wary" => {
@@ -200,4 +200,9 @@ fn serve(name: &str, options: &[&str]) {
         }
     }
     drop(running);
+}
+
+/// The address of this host, which its tests give in the environment.
+fn own_address() -> String {
+    std::env::var("UPCALL_TEST_ADDRESS").expect("the address of this host")
 }

@@ -21,6 +21,7 @@ mod hostile_members;
 mod hostile_near;
 mod hostile_seeded;
 mod hostile_server;
+mod hosts;
 mod idle;
 mod jobs;
 mod large;

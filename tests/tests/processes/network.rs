@@ -7,27 +7,47 @@ use std::time::{Duration, Instant};
 use upcall::BindError;
 use upcall::directory::{Exported, exported, list_far};
 use upcall_tests::dice::Dice;
+use upcall_tests::hosts::Hosts;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
-use upcall_tests::usage::Usage;
+use upcall_tests::usage::{Usage, connections};
 
 /// A server that listens, and the name that a client on another machine gives it.
 struct Scene {
     place: Place,
     server: Party,
     name: String,
+    /// The hosts, if the server is on one and its clients on the other.
+    hosts: Option<Hosts>,
 }
 
 impl Scene {
     fn new(options: &str) -> Self {
         let place = place();
         let (server, address) = place.serve_far(&format!("trial tcp {options}"));
-        Self { place, server, name: format!("tcp://{address}/trial") }
+        Self { place, server, name: format!("tcp://{address}/trial"), hosts: None }
+    }
+
+    /// A server on one host, for clients on another.
+    fn apart(options: &str) -> Self {
+        let (place, hosts) = (place(), Hosts::new(2));
+        let serve = format!("serve trial tcp-hosts {options}");
+        let mut server = place.start_by(&hosts.host(1).wrapper(), &serve);
+        let address = server.hear().expect_ok("a server's start").swap_remove(0);
+        Self { place, server, name: format!("tcp://{address}/trial"), hosts: Some(hosts) }
+    }
+
+    /// Starts a client that is not bound yet.
+    fn start_client(&self) -> Party {
+        match &self.hosts {
+            Some(hosts) => self.place.start_by(&hosts.host(0).wrapper(), "client"),
+            None => self.place.client(),
+        }
     }
 
     /// Starts a client that is bound to the server over the network.
     fn client(&self) -> Party {
-        let mut client = self.place.client();
+        let mut client = self.start_client();
         client.ask(&format!("bind {}", self.name)).expect_ok("binding");
         client
     }
@@ -42,55 +62,61 @@ impl Scene {
     }
 }
 
-/// The same script over shared memory and over the network, with the same answers.
+/// What a client asks, in order.
+const SCRIPT: [&str; 36] = [
+    "null",
+    "add 4000000000 4000000000",
+    "echo 0",
+    "echo 31",
+    "echo 3000",
+    "echo 1000000",
+    "sum 0",
+    "sum 1",
+    "sum 40",
+    "sum 5000",
+    "sum 3000000",
+    "total 100",
+    "total 100000",
+    "make 0",
+    "make 41",
+    "make 70000",
+    "make 9000000",
+    "open 40",
+    "numbers",
+    "things",
+    "open-brittle",
+    "drop-things",
+    "things",
+    "limited 1000 100",
+    "limited 1001 0",
+    "limited 0 101",
+    "fail because",
+    "work 1",
+    "work-by 200 20",
+    "deadline 1000",
+    "null",
+    "echo 48",
+    "work 3000",
+    "deadline 0",
+    "add 2 3",
+    "honest 200",
+];
+
+/// The same script over shared memory, within the machine, and between hosts, with the same answers.
 #[test]
 fn both_ways_give_the_same_answers() {
     let _company = in_company();
-    let script = [
-        "null",
-        "add 4000000000 4000000000",
-        "echo 0",
-        "echo 31",
-        "echo 3000",
-        "echo 1000000",
-        "sum 0",
-        "sum 1",
-        "sum 40",
-        "sum 5000",
-        "sum 3000000",
-        "total 100",
-        "total 100000",
-        "make 0",
-        "make 41",
-        "make 70000",
-        "make 9000000",
-        "open 40",
-        "numbers",
-        "things",
-        "open-brittle",
-        "drop-things",
-        "things",
-        "limited 1000 100",
-        "limited 1001 0",
-        "limited 0 101",
-        "fail because",
-        "work 1",
-        "work-by 200 20",
-        "deadline 1000",
-        "null",
-        "echo 48",
-        "work 3000",
-        "deadline 0",
-        "add 2 3",
-        "honest 200",
-    ];
     for options in ["", "two", "sleep"] {
-        let scenes = [(Scene::new(options), false), (Scene::new(options), true)];
-        let [near, far] = scenes.map(|(scene, far)| {
+        let scenes = [
+            (Scene::new(options), false),
+            (Scene::new(options), true),
+            (Scene::apart(options), true),
+        ];
+        let [near, within, between] = scenes.map(|(scene, far)| {
             let name = if far { &*scene.name } else { "trial" };
-            let mut client = scene.place.client();
+            let mut client = scene.start_client();
             client.ask(&format!("bind {name}")).expect_ok("binding");
-            let said = script.map(|line| match client.ask(line) {
+            let said = SCRIPT.map(|line| match client.ask(line) {
                 // The number of calls and their duration may differ.
                 Said::Ok(_) if line.starts_with("honest") => Said::Ok(Vec::new()),
                 said => said,
@@ -102,7 +128,7 @@ fn both_ways_give_the_same_answers() {
             // 40 objects and a brittle one, two for each life, and those that the honest client
             // opened.
             eventually("all objects are gone", || {
-                let mut asks = scene.place.client();
+                let mut asks = scene.start_client();
                 asks.ask(&format!("bind {name}")).expect_ok("binding");
                 let things = asks.ask("things").numbers("things");
                 if things[0] == things[1] && things[0] >= 45 {
@@ -113,8 +139,9 @@ fn both_ways_give_the_same_answers() {
             });
             said
         });
-        for ((line, near), far) in script.iter().zip(near).zip(far) {
-            assert_eq!(near, far, "{options:?}: {line}");
+        for (number, line) in SCRIPT.iter().enumerate() {
+            assert_eq!(near[number], within[number], "{options:?}: {line}");
+            assert_eq!(near[number], between[number], "{options:?}, between hosts: {line}");
         }
     }
 }
@@ -194,16 +221,11 @@ fn who_is_not_let_in_is_told_so() {
             && error.to_string().contains("is not on the list"),
         "{error}"
     );
-    // Without protection, every client is admitted.
-    let place = place();
-    let (_server, address) = place.serve_far("trial refuse tcp-unprotected");
-    client.ask(&format!("bind tcp://{address}/trial")).expect_ok("any client");
-    place.client().ask("bind trial").expect_error("Denied", &["is not on the list"]);
-    // Listening on all addresses without protection has to be asked for in as many words.
-    place
+    // Nothing listens beyond this machine without an identity.
+    place()
         .start("serve other-trial tcp-everywhere")
         .hear()
-        .expect_error("Unprotected", &["0.0.0.0:0", "ssh", "listen_unprotected"]);
+        .expect_error("Unprotected", &["0.0.0.0:0", "prove", "upcall host init"]);
 }
 
 #[test]
@@ -263,14 +285,9 @@ fn objects_of_a_client_that_ends_are_dropped_once() {
             Err(format!("{things:?}, made {made}"))
         }
     });
-    eventually("no connection is left but ours", || {
-        let sockets = Usage::of(scene.server.pid());
-        let threads =
-            std::fs::read_dir(format!("/proc/{}/task", scene.server.pid())).unwrap().flatten();
-        let names =
-            threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-        let readers = names.filter(|name| name.trim() == "upcall-net-in").count();
-        if readers == 1 { Ok(()) } else { Err(format!("{readers} readers, {sockets:?}")) }
+    eventually("no connection is left but ours", || match connections(scene.server.pid()) {
+        1 => Ok(()),
+        more => Err(format!("{more} connections, {:?}", Usage::of(scene.server.pid()))),
     });
 }
 

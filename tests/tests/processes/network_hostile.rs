@@ -8,15 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use upcall::directory::list_far;
-use upcall_net::frame::{HEAD, MOST_ANSWER, MOST_BODY, PREAMBLE, Preamble, VERSION};
-use upcall_net::{Frame, FrameBody, FrameHeader, FrameKind};
+use upcall_net::frame::{HEAD, MOST_ANSWER, MOST_BODY};
+use upcall_net::record::{HELLO, Hello, RECORD, VERSION};
+use upcall_net::{Frame, FrameHeader, FrameKind};
 use upcall_tests::bad_input::{bend, frame_samples};
 use upcall_tests::dice::Dice;
 use upcall_tests::interfaces::trial;
 use upcall_tests::party::Party;
 use upcall_tests::place::{Place, eventually};
+use upcall_tests::raw_link::{begin, hello, message, read_hello, read_message};
 use upcall_tests::speech::{Answer, RELEASE, Request, any_list};
-use upcall_tests::usage::Usage;
+use upcall_tests::usage::{Usage, connections};
 
 /// The number of the answer that lists exports.
 const LISTED: u8 = 6;
@@ -37,13 +39,12 @@ impl Scene {
         Self { place, server, honest, address }
     }
 
-    /// Opens a connection and exchanges the preambles.
+    /// Opens a connection and exchanges hellos.
     fn greeted(&self) -> TcpStream {
         let mut stream = self.connected();
-        stream.write_all(&Preamble { version: VERSION, window: 1 }.to_bytes()).unwrap();
-        let mut bytes = [0; PREAMBLE];
-        stream.read_exact(&mut bytes).unwrap();
-        assert_eq!(Preamble::read(&bytes).unwrap().version, VERSION);
+        stream.write_all(&hello(SESSION, 1).to_bytes()).unwrap();
+        let theirs = read_hello(&mut stream).unwrap();
+        assert_eq!((theirs.version, theirs.session), (VERSION, SESSION));
         stream
     }
 
@@ -54,6 +55,9 @@ impl Scene {
         stream
     }
 }
+
+/// The key of the sessions of clients by hand.
+const SESSION: [u8; 16] = [7; 16];
 
 fn head(kind: FrameKind, len: usize) -> FrameHeader {
     FrameHeader { kind, call: 1, binding: 0, number: 0, left: None, len }
@@ -70,17 +74,11 @@ fn expect_closed(stream: &mut TcpStream, what: &str) -> Vec<u8> {
 }
 
 fn frame(stream: &mut TcpStream) -> Frame {
-    let mut bytes = [0; HEAD];
-    stream.read_exact(&mut bytes).unwrap();
-    let head = FrameHeader::read(&bytes).unwrap();
-    let mut body = vec![0; head.len];
-    stream.read_exact(&mut body).unwrap();
-    Frame { head, body: FrameBody::from(&*body) }
+    read_message(stream).unwrap()
 }
 
 fn asking(request: &Request) -> Vec<u8> {
-    head(FrameKind::Ask, 0)
-        .with(&FrameBody::from(&*postcard::to_stdvec(request).expect("a request")))
+    message(head(FrameKind::Ask, 0), &postcard::to_stdvec(request).expect("a request"))
 }
 
 #[test]
@@ -106,21 +104,18 @@ fn what_breaks_the_protocol_closes_the_connection() {
             }),
         ),
         ("an unknown kind", raw(head(FrameKind::Call, 0), &|bytes| bytes[16] = 99)),
-        ("a reply to a server", head(FrameKind::Reply, 0).with(&FrameBody::default())),
-        ("a farewell to a server", head(FrameKind::Farewell, 0).with(&FrameBody::default())),
-        (
-            "a request that cannot be read",
-            head(FrameKind::Ask, 0).with(&FrameBody::from(&[0xff; 40][..])),
-        ),
-        ("a request of a channel", head(FrameKind::Ask, 0).with(&FrameBody::from(&[0, 4][..]))),
+        ("a reply to a server", message(head(FrameKind::Reply, 0), &[])),
+        ("a farewell to a server", message(head(FrameKind::Farewell, 0), &[])),
+        ("a request that cannot be read", message(head(FrameKind::Ask, 0), &[0xff; 40][..])),
+        ("a request of a channel", message(head(FrameKind::Ask, 0), &[0, 4][..])),
         ("a request for the tallies", asking(&Request::Tallies)),
         ("a request without end", raw(head(FrameKind::Ask, 161 << 10), &|_| {})),
-        ("a call before a binding", head(FrameKind::Call, 0).with(&FrameBody::default())),
+        ("a call before a binding", message(head(FrameKind::Call, 0), &[])),
         (
             "more calls than there may be",
             [
                 frame_samples().swap_remove(0),
-                head(FrameKind::Call, 0).with(&FrameBody::default()).repeat(100_000),
+                message(head(FrameKind::Call, 0), &[]).repeat(100_000),
             ]
             .concat(),
         ),
@@ -142,7 +137,7 @@ fn what_breaks_the_protocol_closes_the_connection() {
         let start = Instant::now();
         let said = expect_closed(&mut stream, what);
         assert!(
-            start.elapsed() < Duration::from_secs(50) && said.len() <= PREAMBLE,
+            start.elapsed() < Duration::from_secs(50) && said.len() <= HELLO,
             "{what}: {said:?}"
         );
     }
@@ -158,9 +153,11 @@ fn another_version_is_refused_with_both_named() {
     let name = format!("tcp://{}/trial", listener.local_addr().unwrap());
     let other = std::thread::spawn(move || {
         for first in [
-            &Preamble { version: 7, window: 3 }.to_bytes()[..],
+            &Hello { version: 7, ..hello([0; 16], 3) }.to_bytes()[..],
+            // What version 4 said first.
+            b"upcall\0n\x04\0\0\0\x09\0\0\0",
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
-            b"ups",
+            b"up",
         ] {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(first).unwrap();
@@ -171,6 +168,7 @@ fn another_version_is_refused_with_both_named() {
     let mut client = place.client();
     let own = format!("speaks version {VERSION}");
     client.ask(&format!("bind {name}")).expect_error("Version", &[&own, "version 7"]);
+    client.ask(&format!("bind {name}")).expect_error("Version", &[&own, "version 4"]);
     client
         .ask(&format!("bind {name}"))
         .expect_error("Unreachable", &["does not speak Upcall's protocol"]);
@@ -191,8 +189,8 @@ fn who_asks_and_does_not_read_is_cut_off() {
         procedures: Vec::new(),
         stacks: 0,
     };
-    let release = FrameHeader { binding: 3, number: RELEASE, ..head(FrameKind::Call, 0) }
-        .with(&FrameBody::from(&[0; 8][..]));
+    let release =
+        message(FrameHeader { binding: 3, number: RELEASE, ..head(FrameKind::Call, 0) }, &[0; 8]);
     let pid = scene.server.pid();
     scene.honest.ask("honest 300").expect_ok("calls of all kinds");
     // Each of these types differs from the server's, which is part of the refusal.
@@ -274,28 +272,25 @@ fn bent_lists_from_servers() {
     let peer = std::thread::spawn(move || {
         for said in said {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.write_all(&Preamble { version: VERSION, window: 1 }.to_bytes()).unwrap();
-            stream.read_exact(&mut [0; PREAMBLE]).unwrap();
+            let theirs = read_hello(&mut stream).unwrap();
+            stream.write_all(&hello(theirs.session, 1).to_bytes()).unwrap();
             let asked = frame(&mut stream);
             assert_eq!(
                 (asked.head.kind, asked.body.to_vec()),
                 (FrameKind::Ask, postcard::to_stdvec(&Request::List).unwrap())
             );
             let head = FrameHeader { kind: FrameKind::Answer, ..asked.head };
-            stream.write_all(&head.with(&FrameBody::from(&*said))).unwrap();
+            stream.write_all(&message(head, &said)).unwrap();
             // The server ends when its reader has gone.
             let _ = stream.read(&mut [0; 8]);
         }
         // An answer longer than answers may be: the reader does not wait for it.
         let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(&Preamble { version: VERSION, window: 1 }.to_bytes()).unwrap();
-        stream.read_exact(&mut [0; PREAMBLE]).unwrap();
+        let theirs = read_hello(&mut stream).unwrap();
+        stream.write_all(&hello(theirs.session, 1).to_bytes()).unwrap();
         let asked = frame(&mut stream).head;
-        stream
-            .write_all(
-                &FrameHeader { kind: FrameKind::Answer, len: MOST_ANSWER + 1, ..asked }.to_bytes(),
-            )
-            .unwrap();
+        let long = FrameHeader { kind: FrameKind::Answer, len: MOST_ANSWER + 1, ..asked };
+        stream.write_all(&begin(&long.to_bytes(), &[])).unwrap();
         let _ = stream.read(&mut [0; 8]);
     });
     for (_, part) in &answers {
@@ -330,7 +325,7 @@ fn calls_by_hand_get_what_they_are_entitled_to() {
     assert_eq!(answer.head.kind, FrameKind::Answer);
     let mut ask = |binding: u32, number: u16, body: &[u8]| {
         let head = FrameHeader { binding, number, ..head(FrameKind::Call, 0) };
-        stream.write_all(&head.with(&FrameBody::from(body))).unwrap();
+        stream.write_all(&message(head, body)).unwrap();
         frame(&mut stream).head.number
     };
     use upcall_tests::speech::outcome;
@@ -365,11 +360,8 @@ fn bent_messages_from_clients() {
     let mut rounds = 0;
     while Instant::now() < end {
         let mut stream = scene.connected();
-        let mut bytes = if dice.below(8) == 0 {
-            dice.bytes(16)
-        } else {
-            Preamble { version: VERSION, window: 9 }.to_bytes().to_vec()
-        };
+        let mut bytes =
+            if dice.below(8) == 0 { dice.bytes(16) } else { hello(SESSION, 9).to_bytes().to_vec() };
         for _ in 0..dice.below(20) {
             bytes.extend(if dice.below(2) == 0 {
                 bend(&samples, &mut dice)
@@ -404,12 +396,9 @@ fn bent_messages_from_clients() {
     );
     assert!(numbers[1] < 10_000_000_000, "{numbers:?}");
     assert!(scene.server.lives() && before.is_some());
-    eventually("no connection is left but the honest client's", || {
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-        let names =
-            threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-        let readers = names.filter(|name| name.trim() == "upcall-net-in").count();
-        if readers == 1 { Ok(()) } else { Err(format!("{readers} readers")) }
+    eventually("no connection is left but the honest client's", || match connections(pid) {
+        1 => Ok(()),
+        more => Err(format!("{more} connections")),
     });
     assert_eq!(scene.honest.ask("add 2 3").numbers("afterwards"), [5]);
 }
@@ -446,22 +435,11 @@ fn bent_messages_from_servers() {
 /// Answers as a server would, mostly with the right numbers but with arbitrary contents, and then
 /// hangs up.
 fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) {
-    let _ = stream
-        .write_all(&Preamble { version: VERSION, window: 1 + dice.below(300) as u16 }.to_bytes());
-    let mut bytes = [0; PREAMBLE];
-    if stream.read_exact(&mut bytes).is_err() {
-        return;
-    }
+    let Ok(theirs) = read_hello(&mut stream) else { return };
+    let _ = stream.write_all(&hello(theirs.session, 1 + dice.below(300) as u16).to_bytes());
     for _ in 0..dice.below(200) {
-        let mut bytes = [0; HEAD];
-        if stream.read_exact(&mut bytes).is_err() {
-            return;
-        }
-        let Ok(asked) = FrameHeader::read(&bytes) else { return };
-        let mut body = vec![0; asked.len];
-        if stream.read_exact(&mut body).is_err() {
-            return;
-        }
+        let Ok(Frame { head: asked, body }) = read_message(&mut stream) else { return };
+        let body = body.to_vec();
         let answer = match (asked.kind, dice.below(30)) {
             // A client would wait for the rest of half a message, so the connection is closed after
             // it.
@@ -477,7 +455,7 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
                     postcard::to_stdvec(&vec![export; 1 + dice.below(3) as usize]).expect("a list");
                 let list = [vec![LISTED], list].concat();
                 let said = if dice.below(2) == 0 { bend(&[list], dice) } else { list };
-                FrameHeader { kind: FrameKind::Answer, ..asked }.with(&FrameBody::from(&*said))
+                message(FrameHeader { kind: FrameKind::Answer, ..asked }, &said)
             }
             (FrameKind::Ask, _) => {
                 // A binding, mostly with as many procedures as `trial` has.
@@ -485,7 +463,7 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
                 let count = if dice.below(10) == 0 { dice.below(128) as usize } else { count };
                 let answer =
                     postcard::to_stdvec(&Answer::Bound { procedures: any_list(count) }).unwrap();
-                FrameHeader { kind: FrameKind::Answer, ..asked }.with(&FrameBody::from(&*answer))
+                message(FrameHeader { kind: FrameKind::Answer, ..asked }, &answer)
             }
             _ => {
                 let number = if dice.below(3) == 0 { dice.below(12) as u16 } else { 0 };
@@ -494,8 +472,7 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
                 // Counts and offsets that are nearly right.
                 body.iter_mut()
                     .for_each(|byte| *byte &= [0, 0, 0x1f, 0xff][dice.below(4) as usize]);
-                FrameHeader { kind: FrameKind::Reply, number, ..asked }
-                    .with(&FrameBody::from(&*body))
+                message(FrameHeader { kind: FrameKind::Reply, number, ..asked }, &body)
             }
         };
         if stream.write_all(&answer).is_err() {
@@ -516,8 +493,8 @@ fn who_does_not_go_on_is_cut_off() {
             let mut stream = scene.greeted();
             stream.write_all(&frame_samples().swap_remove(0)).unwrap();
             assert_eq!(frame(&mut stream).head.kind, FrameKind::Answer);
-            let bytes = head(FrameKind::Call, 50_000).to_bytes();
-            stream.write_all(&bytes[..if number % 2 == 0 { HEAD } else { 11 }]).unwrap();
+            let bytes = begin(&head(FrameKind::Call, 50_000).to_bytes(), &[]);
+            stream.write_all(&bytes[..if number % 2 == 0 { bytes.len() } else { 11 }]).unwrap();
             stream
         })
         .collect();
@@ -592,7 +569,7 @@ fn who_does_not_read_holds_up_nobody() {
         let mut body = [0; 16];
         body[..8].copy_from_slice(&4_000_000u64.to_le_bytes());
         let head = FrameHeader { call, binding: 3, number: make(), ..head(FrameKind::Call, 0) };
-        stream.write_all(&head.with(&FrameBody::from(&body[..]))).unwrap();
+        stream.write_all(&message(head, &body)).unwrap();
     }
     assert_eq!(scene.honest.ask("add 2 3").numbers("in the meantime"), [5]);
     scene.honest.ask("honest 500").expect_ok("calls of all kinds");
@@ -605,13 +582,6 @@ fn make() -> u16 {
     procedures.iter().position(|procedure| procedure.name == "make").expect("a procedure") as u16
 }
 
-/// Returns the number of threads of a process with this name.
-fn threads(pid: u32, name: &str) -> usize {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-    let names = threads.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|found| found.trim() == name).count()
-}
-
 /// The connections sent nothing, a greeting, or the beginning of a message.
 #[test]
 fn silent_connections_cost_no_threads_and_lock_nobody_out() {
@@ -620,14 +590,14 @@ fn silent_connections_cost_no_threads_and_lock_nobody_out() {
     let pid = scene.server.pid();
     let all = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
     let before = all();
-    let greeting = Preamble { version: VERSION, window: 1 }.to_bytes();
+    let greeting = hello(SESSION, 1).to_bytes();
     let asks = asking(&Request::List);
     let said = [
         &[][..],
         &greeting[..7],
         &greeting,
-        &[&greeting[..], &asks[..HEAD / 2]].concat(),
-        &[&greeting[..], &asks[..HEAD]].concat(),
+        &[&greeting[..], &asks[..RECORD / 2]].concat(),
+        &[&greeting[..], &asks[..RECORD + HEAD]].concat(),
     ];
     let mut silent: Vec<TcpStream> = (0..300)
         .map(|number| {
@@ -636,11 +606,8 @@ fn silent_connections_cost_no_threads_and_lock_nobody_out() {
             stream
         })
         .collect();
-    // The server has accepted all of them; the first ones had to go for later ones.
-    for stream in &mut silent[290..] {
-        stream.read_exact(&mut [0; PREAMBLE]).unwrap();
-    }
     assert_eq!(scene.honest.ask("add 2 3").numbers("an earlier client"), [5]);
+    // The server accepts in order, so it has seen all of them; the first ones had to go for later ones.
     for _ in 0..10 {
         let mut late = scene.place.client();
         late.ask(&format!("bind tcp://{}/trial", scene.address)).expect_ok("binding beside them");
@@ -648,13 +615,9 @@ fn silent_connections_cost_no_threads_and_lock_nobody_out() {
     }
     assert_eq!(list_far(&format!("tcp://{}", scene.address)).expect("a list").len(), 2);
     eventually("no thread is theirs", || {
-        let (now, readers) = (all(), threads(pid, "upcall-net-in"));
         // A call may have started the threads of one more virtual processor, but not 300.
-        if readers <= 2 && now <= before + 4 {
-            Ok(())
-        } else {
-            Err(format!("{readers} readers, {now} threads, {before} before"))
-        }
+        let now = all();
+        if now <= before + 4 { Ok(()) } else { Err(format!("{now} threads, {before} before")) }
     });
     // Each connection has one time limit for all of its silence.
     let start = Instant::now();
@@ -663,15 +626,16 @@ fn silent_connections_cost_no_threads_and_lock_nobody_out() {
     assert_eq!(scene.honest.ask("add 2 3").numbers("afterwards"), [5]);
 }
 
-/// The policy is asked before the first byte, so a client that it refuses cannot stay.
+/// The policy is asked before the first byte, so a client that it refuses needs no request.
 #[test]
-fn who_is_not_let_in_is_told_before_it_says_anything() {
+fn who_is_not_let_in_is_told_after_its_hello() {
     let _company = in_company();
     let place = place();
     let (_server, address) = place.serve_far("trial refuse tcp");
     let mut stream = TcpStream::connect(&address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    stream.read_exact(&mut [0; PREAMBLE]).unwrap();
+    stream.write_all(&hello(SESSION, 1).to_bytes()).unwrap();
+    read_hello(&mut stream).unwrap();
     let farewell = frame(&mut stream);
     assert_eq!(farewell.head.kind, FrameKind::Farewell);
     assert!(String::from_utf8_lossy(&farewell.body.to_vec()).contains("is not on the list"));

@@ -296,7 +296,7 @@ static terms_client_t *bind_far(const char *address, const char *what) {
 
 static void listens(const char *name) {
     struct asked asked = {true, 0, 0, 0, 0};
-    char address[UPCALL_ADDRESS_SIZE], open_to_all[UPCALL_ADDRESS_SIZE];
+    char address[UPCALL_ADDRESS_SIZE], second[UPCALL_ADDRESS_SIZE];
     CHECK(upcall_server_listen(NULL, "127.0.0.1:0", &error) == UPCALL_MISUSE);
     upcall_server *server = upcall_server_new();
     CHECK(upcall_server_listen(server, NULL, &error) == UPCALL_MISUSE
@@ -312,13 +312,13 @@ static void listens(const char *name) {
     server = upcall_server_new();
     upcall_server_set_policy(server, admits, &asked);
     OK(upcall_server_listen(server, "127.0.0.1:0", &error));
-    OK(upcall_server_listen_unprotected(server, "127.0.0.1:0", &error));
+    OK(upcall_server_listen(server, "127.0.0.1:0", &error));
     OK(terms_export(server, name, &functions, &error));
     upcall_running *running = upcall_server_start(server, &error);
     CHECK(running);
     CHECK(upcall_running_address(running, 0, address) && strncmp(address, "127.0.0.1:", 10) == 0
           && strcmp(address + 10, "0") != 0);
-    CHECK(upcall_running_address(running, 1, open_to_all) && strcmp(address, open_to_all) != 0);
+    CHECK(upcall_running_address(running, 1, second) && strcmp(address, second) != 0);
     char none[UPCALL_ADDRESS_SIZE];
     CHECK(!upcall_running_address(running, 2, none) && none[0] == 0);
     CHECK(!upcall_running_address(NULL, 0, none) && none[0] == 0);
@@ -334,13 +334,14 @@ static void listens(const char *name) {
     CHECK(!bind_far(address, "none") && error.status == UPCALL_NOT_THERE
           && strstr(error.text, address));
     CHECK(!bind_far(address, "no/name") && error.status == UPCALL_MISUSE);
-    /* The policy is not asked about a client of the unprotected address. */
-    asked.admits = false;
-    terms_client_t *other = bind_far(open_to_all, name);
-    CHECK(other && asked.times == 1);
+    /* The policy is asked about each connection, at each address. */
+    terms_client_t *other = bind_far(second, name);
+    CHECK(other && asked.times == 2 && asked.user == getuid());
     OK(terms_change(other, 1, &back, &error));
     CHECK(back == 2);
     terms_unbind(other);
+    asked.admits = false;
+    CHECK(!bind_far(second, name) && error.status == UPCALL_DENIED);
 
     upcall_running_stop(running);
     CHECK(terms_change(client, 1, &back, &error) == UPCALL_FAILED && strstr(error.text, address));

@@ -70,7 +70,7 @@ impl Binding {
                 }
             })
         };
-        let reply = far.call(bound.tag, &block, until, &mut late)?;
+        let reply = far.call(bound.tag, block, until, &mut late)?;
         self.release_overdue(until.ends);
         if reply.head.kind != FrameKind::Reply {
             return Err(bad("an answer in place of a reply"));

@@ -7,6 +7,7 @@
 //! dropped. Calls that run go on to their end, and their replies are dropped.
 
 use super::WINDOW;
+use super::doors::Admitted;
 use crate::bound::{ClientBinding, ServerBinding};
 use crate::endpoint::Endpoint;
 use crate::interface::{WantedProcedure, plan};
@@ -14,7 +15,7 @@ use crate::pace::Pace;
 use crate::reaper::Reaper;
 use crate::server::answers::unkept;
 use crate::server::network::{serve_guest, text_block};
-use crate::server::outcome;
+use crate::server::{RELEASE, outcome};
 use crate::session::Session;
 use crate::wire::{self, BindRefusal, ClientRequest, ServerReply};
 use std::collections::HashMap;
@@ -22,12 +23,12 @@ use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use upcall_net::frame::MOST_ANSWER;
-use upcall_net::wire::BufferOwner;
-use upcall_net::{Attend, Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, Wire};
+use upcall_net::{
+    Attend, BufferOwner, Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, Wanted, Wire,
+};
 use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
 use upcall_os::clock;
 use upcall_os::lock::{KernelMutex, MutexGuard};
-use upcall_sched::give_way;
 use upcall_sched::quota::{Holding, QuotaAccount, QuotaKind as Held};
 
 /// Maximum length of a request that is not a call, in bytes: as on a control connection.
@@ -36,10 +37,12 @@ const MOST_ASKED: usize = 160 << 10;
 const MOST_BINDINGS: usize = 1024;
 
 /// What the server knows about a client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ClientIdentity {
     /// The client's user, if the kernel reports it.
     pub(crate) uid: Option<u32>,
+    /// The host that it has proved to be.
+    pub(crate) host: Option<Arc<str>>,
 }
 
 /// One client; see the module.
@@ -50,19 +53,18 @@ pub(crate) struct NetworkClient {
     keeper: Arc<Reaper>,
     account: Arc<QuotaAccount>,
     bindings: KernelMutex<HashMap<u32, Arc<ServerBinding>>>,
+    /// The calls that are not answered, and whether their callers have given them up.
+    calls: KernelMutex<HashMap<u32, Arc<AtomicBool>>>,
     /// Number of calls that have arrived and are not answered.
     under_way: AtomicUsize,
     ended: AtomicBool,
     /// The charge for the connection's descriptor.
     _held: Holding,
+    _counted: Admitted,
 }
 
-/// The state of the thread that reads requests.
-struct RequestReader {
-    guest: Arc<NetworkClient>,
-    /// The charge for the bytes of the call that is arriving; `None` if they exceed the quota.
-    room: Option<Holding>,
-}
+/// Passes requests that have arrived to the client's part of the server.
+struct RequestReader(Arc<NetworkClient>);
 
 /// A client whose connection is charged to its account.
 pub(crate) struct Charged {
@@ -84,7 +86,12 @@ impl Charged {
 
 impl NetworkClient {
     /// Admits a client.
-    pub(crate) fn new(wire: Arc<Wire>, charged: Charged, endpoint: &Arc<Endpoint>) -> Arc<Self> {
+    pub(crate) fn new(
+        wire: Arc<Wire>,
+        charged: Charged,
+        counted: Admitted,
+        endpoint: &Arc<Endpoint>,
+    ) -> Arc<Self> {
         let Charged { identity, account, held } = charged;
         Arc::new(Self {
             wire,
@@ -93,17 +100,26 @@ impl NetworkClient {
             keeper: endpoint.keeper().clone(),
             account,
             bindings: KernelMutex::default(),
+            calls: KernelMutex::default(),
             under_way: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             _held: held,
+            _counted: counted,
         })
     }
 
-    /// Reads requests on the calling kernel thread until the client ends. `first` has the bytes
-    /// that were read already.
+    /// Begins to handle requests. `first` has the bytes that were read already.
     pub(crate) fn attend(self: Arc<Self>, first: &[u8]) {
         let wire = self.wire.clone();
-        wire.attend(first, Box::new(RequestReader { guest: self, room: None }));
+        let started = wire.start(first, Box::new(RequestReader(self.clone())));
+        // Without the process's driver there is no connection.
+        if started.is_err() {
+            self.end();
+        }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, HashMap<u32, Arc<AtomicBool>>> {
+        self.calls.lock()
     }
 
     fn bindings(&self) -> MutexGuard<'_, HashMap<u32, Arc<ServerBinding>>> {
@@ -129,7 +145,8 @@ impl NetworkClient {
         let uid = self.identity.uid.unwrap_or(u32::MAX);
         let stands = all.iter().filter(|bound| !bound.is_revoked());
         let chosen = stands.filter(|bound| {
-            which(&ClientBinding { name: &bound.entry.name, pid: 0, uid, process: None })
+            let (name, host) = (&*bound.entry.name, self.identity.host.as_deref());
+            which(&ClientBinding { name, pid: 0, uid, host, process: None })
         });
         chosen.inspect(|bound| bound.revoke(&self.keeper)).count()
     }
@@ -157,11 +174,7 @@ impl NetworkClient {
     fn answer(&self, asked: FrameHeader, answer: &ServerReply) -> Result<(), FrameError> {
         let head = FrameHeader { kind: FrameKind::Answer, left: None, ..asked };
         let send = |body: &[u8], kept| {
-            let body = FrameBody::from(body);
-            let room = FrameHeader::room(&body)
-                .map_err(|_| FrameError("an answer for which there is no memory"))?;
-            self.wire.send(head.write(&body, room, give_way), kept);
-            Ok(())
+            self.wire.send(asked.call.into(), head, FrameBody::from(body), kept)
         };
         let body = pack(answer)?;
         let refusal = match self.account.hold(Held::Results, body.len()) {
@@ -171,11 +184,13 @@ impl NetworkClient {
             },
             Ok(kept) => {
                 let kept: BufferOwner = Box::new(kept);
-                return send(&body, Some(kept));
+                send(&body, Some(kept));
+                return Ok(());
             }
             Err(over) => BindRefusal::Quota(over.to_string()),
         };
-        send(&pack(&ServerReply::Refused(refusal))?, None)
+        send(&pack(&ServerReply::Refused(refusal))?, None);
+        Ok(())
     }
 
     /// Lists the exports. Every admitted client may bind them.
@@ -230,7 +245,7 @@ impl NetworkClient {
         Ok(ServerReply::Bound { procedures })
     }
 
-    fn call(self: &Arc<Self>, frame: Frame, room: Option<Holding>) {
+    fn call(self: &Arc<Self>, frame: Frame, room: Option<BufferOwner>) {
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let ends = frame.head.left.and_then(|left| Instant::now().checked_add(left));
         let call = frame.head.call;
@@ -241,7 +256,9 @@ impl NetworkClient {
                 self.reply(call, outcome::REFUSED, text_block("too many bytes in the server"))
             }
             (Some(bound), Some(room), Some(endpoint)) => {
+                let given_up = self.calls().entry(call).or_default().clone();
                 let job = NetworkCall {
+                    given_up,
                     guest: self.clone(),
                     bound,
                     frame,
@@ -255,9 +272,17 @@ impl NetworkClient {
         }
     }
 
+    /// The caller has given a call up: if it has not begun, it need not.
+    fn cancel(&self, call: u32) {
+        if let Some(given_up) = self.calls().get(&call) {
+            given_up.store(true, Ordering::SeqCst);
+        }
+    }
+
     /// Replies to a call. The call's place is free before the client can know.
     fn reply(&self, call: u32, outcome: u16, results: FrameBody) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.calls().remove(&call);
         let head = FrameHeader {
             kind: FrameKind::Reply,
             call,
@@ -273,18 +298,15 @@ impl NetworkClient {
         } else {
             Ok(None)
         };
-        let (number, why) = match kept.map(|kept| (kept, FrameHeader::room(&results))) {
-            Ok((kept, Ok(room))) => {
-                let message = head.write(&results, room, give_way);
-                free(results);
-                return self.wire.send(message, kept.map(|kept| Box::new(kept) as BufferOwner));
+        let (number, why) = match kept {
+            Ok(kept) => {
+                let kept = kept.map(|kept| Box::new(kept) as BufferOwner);
+                return self.wire.send(call.into(), head, results, kept);
             }
-            Ok((_, Err(_))) if outcome == outcome::NO_MEMORY => (outcome, [0; 3]),
-            Ok((_, Err(_))) => (outcome::RESULT_NO_MEMORY, [results.len as u64, 0, 0]),
             Err(over) => (outcome::RESULT_QUOTA, unkept(results.len, over)),
         };
         free(results);
-        self.wire.send(FrameHeader { number, ..head }.with(&numbers(why)), None);
+        self.wire.send(call.into(), FrameHeader { number, ..head }, numbers(why), None);
     }
 }
 
@@ -298,38 +320,48 @@ fn pack(answer: &ServerReply) -> Result<Vec<u8>, FrameError> {
 }
 
 impl Attend for RequestReader {
-    fn begun(&mut self, head: &FrameHeader) -> Result<bool, FrameError> {
+    fn begun(&mut self, head: &FrameHeader, unsent: usize) -> Result<Wanted, FrameError> {
+        let guest = &self.0;
         // A client that keeps to the protocol never has more requests whose answers it has not
         // read.
-        if self.guest.wire.unsent() > WINDOW.into() {
+        if unsent > WINDOW.into() {
             return Err(FrameError("answers that are not read"));
         }
         match head.kind {
-            FrameKind::Ask if head.len <= MOST_ASKED => Ok(true),
+            FrameKind::Ask if head.len <= MOST_ASKED => Ok(Wanted::Yes(None)),
             FrameKind::Ask => Err(FrameError("a request that is longer than requests are")),
             FrameKind::Call => {
-                if self.guest.under_way.load(Ordering::SeqCst) >= WINDOW.into() {
+                if guest.under_way.load(Ordering::SeqCst) >= WINDOW.into() {
                     return Err(FrameError("more calls under way than there may be"));
                 }
-                self.room = self.guest.account.hold(Held::Results, head.len).ok();
-                Ok(self.room.is_some())
+                Ok(match guest.account.hold(Held::Results, head.len) {
+                    Ok(room) => Wanted::Yes(Some(Box::new(room))),
+                    Err(_) => Wanted::No,
+                })
             }
+            FrameKind::Cancel => Ok(Wanted::No),
             FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => {
                 Err(FrameError("an answer from a client"))
             }
         }
     }
 
-    fn came(&mut self, frame: Frame) -> Result<(), FrameError> {
+    fn came(&mut self, frame: Frame, owner: Option<BufferOwner>) -> Result<(), FrameError> {
         match frame.head.kind {
-            FrameKind::Ask => self.guest.ask(&frame)?,
-            _ => self.guest.call(frame, self.room.take()),
+            FrameKind::Ask => self.0.ask(&frame)?,
+            FrameKind::Cancel => self.0.cancel(frame.head.call),
+            _ => self.0.call(frame, owner),
         }
         Ok(())
     }
 
+    /// The call has not run, and its charge is gone with its bytes.
+    fn given_up(&mut self, _head: FrameHeader) -> Result<(), FrameError> {
+        Ok(())
+    }
+
     fn ended(self: Box<Self>, _why: Lost) {
-        self.guest.end();
+        self.0.end();
     }
 }
 
@@ -339,7 +371,10 @@ pub(crate) struct NetworkCall {
     bound: Arc<ServerBinding>,
     frame: Frame,
     ends: Option<Instant>,
-    room: Option<Holding>,
+    /// The charge for the bytes of the call.
+    room: Option<BufferOwner>,
+    /// `true` if the caller has given the call up.
+    given_up: Arc<AtomicBool>,
     stage: Stage,
 }
 
@@ -361,7 +396,11 @@ impl NetworkCall {
         self.stage = Stage::Runs;
         let (call, number) = (self.frame.head.call, self.frame.head.number);
         let args = mem::take(&mut self.frame.body);
-        let (outcome, results) = if self.guest.ended.load(Ordering::SeqCst) {
+        // Nobody waits for a call that was given up before it began. An object is dropped all the
+        // same: its client does not ask again.
+        let given_up = number != RELEASE && self.given_up.load(Ordering::SeqCst);
+        let given_up = given_up || self.guest.ended.load(Ordering::SeqCst);
+        let (outcome, results) = if given_up {
             (outcome::REVOKED, FrameBody::default())
         } else {
             serve_guest(&self.bound, number, &args, self.ends)

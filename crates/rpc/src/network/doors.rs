@@ -13,16 +13,15 @@ use crate::wire::{self, BindRefusal};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Weak};
-use upcall_directory::clerk::STACK;
-use upcall_net::door::greeting;
+use std::time::Duration;
+use upcall_net::identity::{HostStore, IdentityError};
 use upcall_net::{
-    Admit, ConnectionOwner, FrameBody, FrameHeader, FrameKind, NetworkListener, Wire,
+    Admit, ConnectionOwner, FrameBody, LinkTerms, NetworkListener, ProvedClient, TakeOver, Wire,
 };
 use upcall_os::atomic::{AtomicUsize, Ordering};
 use upcall_os::lock::KernelMutex;
-use upcall_os::loopback;
 use upcall_os::socket::Peer;
 use upcall_sched::PollingIdle;
 
@@ -31,17 +30,10 @@ use upcall_sched::PollingIdle;
 /// it is alone.
 const MOST_GUESTS: usize = 256;
 
-/// An address at which a server is to listen.
-#[derive(Clone, Debug)]
-pub(crate) struct Listen {
-    pub(crate) address: String,
-    /// `true` if the address must lie within this machine, and the policy is asked.
-    pub(crate) guarded: bool,
-}
-
 /// See the module.
 pub(crate) struct NetworkServer {
-    doors: KernelMutex<Vec<(NetworkListener, bool)>>,
+    doors: KernelMutex<Vec<NetworkListener>>,
+    store: Option<Arc<HostStore>>,
     addresses: Vec<SocketAddr>,
     guests: KernelMutex<Guests>,
     inside: Arc<KernelMutex<AdmittedCounts>>,
@@ -58,7 +50,7 @@ struct Guests {
 type AdmittedCounts = HashMap<ConnectionOwner, usize>;
 
 /// An admitted connection, counted while this exists.
-struct Admitted {
+pub(crate) struct Admitted {
     inside: Arc<KernelMutex<AdmittedCounts>>,
     account: ConnectionOwner,
 }
@@ -73,12 +65,12 @@ impl Admitted {
         let own = counts.get(&account).copied().unwrap_or(0);
         if own >= MOST_GUESTS.saturating_sub(all + 1) {
             return Err(BindRefusal::Quota(format!(
-                "this user or address would have {} connections to it, more than would be left of \
+                "this user, address or host would have {} connections to it, more than would be left of \
                 {MOST_GUESTS} for others",
                 own + 1
             )));
         }
-        counts.insert(account, own + 1);
+        counts.insert(account.clone(), own + 1);
         Ok(Self { inside: inside.clone(), account })
     }
 }
@@ -86,7 +78,7 @@ impl Admitted {
 impl Drop for Admitted {
     fn drop(&mut self) {
         let mut counts = self.inside.lock();
-        if let Entry::Occupied(mut own) = counts.entry(self.account) {
+        if let Entry::Occupied(mut own) = counts.entry(self.account.clone()) {
             *own.get_mut() -= 1;
             if *own.get() == 0 {
                 own.remove();
@@ -113,9 +105,10 @@ impl Drop for Counted {
 
 impl NetworkServer {
     /// Listens, but admits no client yet.
-    pub(crate) fn new(wanted: &[Listen]) -> Result<Self, ServeError> {
+    pub(crate) fn new(wanted: &[String]) -> Result<Self, ServeError> {
         let mut doors = Vec::new();
-        for Listen { address, guarded } in wanted {
+        let identity = if wanted.is_empty() { None } else { Some(identity()) };
+        for address in wanted {
             let unable = |error: io::Error| ServeError::Resource {
                 what: match error.kind() {
                     io::ErrorKind::AddrInUse => format!(
@@ -135,13 +128,17 @@ impl NetworkServer {
                 .map_err(|error| no_address(error.to_string()))?
                 .next()
                 .ok_or_else(|| no_address("the host has no address".into()))?;
-            if *guarded && !at.ip().to_canonical().is_loopback() {
-                return Err(ServeError::Unprotected { address: address.clone() });
+            if let Some(Err(error)) = &identity
+                && !at.ip().to_canonical().is_loopback()
+            {
+                let (address, why) = (address.clone(), error.to_string());
+                return Err(ServeError::Unprotected { address, why });
             }
-            doors.push((NetworkListener::new(at).map_err(unable)?, *guarded));
+            doors.push(NetworkListener::new(at).map_err(unable)?);
         }
         Ok(Self {
-            addresses: doors.iter().map(|(door, _)| door.address()).collect(),
+            addresses: doors.iter().map(NetworkListener::address).collect(),
+            store: identity.and_then(Result::ok),
             doors: KernelMutex::new(doors),
             guests: KernelMutex::default(),
             inside: Arc::default(),
@@ -162,9 +159,11 @@ impl NetworkServer {
         }
         endpoint.processors().open_queue();
         let unable = |error| ServeError::Resource { what: "threads for the network".into(), error };
-        for (door, guarded) in &*doors {
-            let admission = Admission { endpoint: Arc::downgrade(endpoint), guarded: *guarded };
-            door.open(greeting(WINDOW), admission).map_err(unable)?;
+        for door in &*doors {
+            let store = self.store.clone();
+            let admission = Admission { endpoint: Arc::downgrade(endpoint), store };
+            let terms = LinkTerms { window: WINDOW, patience: Duration::ZERO };
+            door.open(terms, admission).map_err(unable)?;
         }
         Ok(())
     }
@@ -212,7 +211,8 @@ impl NetworkServer {
 /// Decides which connections are admitted.
 struct Admission {
     endpoint: Weak<Endpoint>,
-    guarded: bool,
+    /// The identity of this host, unless the server listens to this machine only and has none.
+    store: Option<Arc<HostStore>>,
 }
 
 impl Admission {
@@ -220,97 +220,91 @@ impl Admission {
         self.endpoint.upgrade().ok_or_else(|| BindRefusal::Protocol("the server is ending".into()))
     }
 
-    /// Asks the policy, if the address is guarded.
-    fn decide(&self, user: Option<u32>) -> Result<(), BindRefusal> {
-        if !self.guarded {
-            return Ok(());
-        }
-        let uid = user.ok_or_else(|| {
-            BindRefusal::Denied(
-                "the kernel does not say whose the connection is (/proc/net/tcp)".into(),
-            )
-        })?;
-        self.endpoint()?
-            .admits(&Peer { pid: 0, uid, gid: u32::MAX, groups: Vec::new(), pidfd: None })
-            .map_err(BindRefusal::Denied)
+    fn decide(&self, client: &ProvedClient) -> Result<(), BindRefusal> {
+        let denied = |why: &str| Err(BindRefusal::Denied(why.into()));
+        let peer = match client {
+            ProvedClient::Here(Some(uid)) => Peer::of_user(*uid),
+            ProvedClient::Host(name) => Peer::on_host(name.as_str().into()),
+            ProvedClient::Here(None) => {
+                return denied("the kernel does not say whose the connection is (/proc/net/tcp)");
+            }
+            ProvedClient::Stranger(stranger) => return denied(&stranger.to_string()),
+            ProvedClient::Nobody => {
+                return denied(
+                    "connections from other hosts are taken only with TLS: trust the server's \
+                     host, see `upcall host --help`",
+                );
+            }
+        };
+        self.endpoint()?.admits(&peer).map_err(BindRefusal::Denied)
     }
 }
 
 impl Admit for Admission {
-    /// The kernel knows the user of a connection of this machine before its first byte.
-    fn came(&mut self, stream: &TcpStream) -> Result<ConnectionOwner, (ConnectionOwner, Vec<u8>)> {
-        let (Ok(theirs), Ok(ours)) = (stream.peer_addr(), stream.local_addr()) else {
-            // The connection is already reset.
-            return Err((ConnectionOwner::of(Ipv4Addr::UNSPECIFIED.into()), Vec::new()));
-        };
-        let is_here = theirs.ip().to_canonical().is_loopback();
-        let user = if is_here { loopback::user_of(theirs, ours) } else { None };
-        let account = user.map_or_else(|| ConnectionOwner::of(theirs.ip()), ConnectionOwner::User);
-        self.decide(user).map_err(|refusal| (account, farewell(&refusal)))?;
-        Ok(account)
+    fn store(&self) -> Option<Arc<HostStore>> {
+        self.store.clone()
+    }
+
+    fn judge(&mut self, client: &ProvedClient) -> Result<(), FrameBody> {
+        self.decide(client).map_err(|refusal| farewell(&refusal))
     }
 
     fn admit(
         &mut self,
-        stream: TcpStream,
         account: ConnectionOwner,
-        first: Vec<u8>,
-    ) -> Result<(), (TcpStream, Vec<u8>)> {
+        client: ProvedClient,
+    ) -> Result<Box<dyn TakeOver>, FrameBody> {
         let admitted = self.endpoint().and_then(|endpoint| {
             let counted = Admitted::new(&endpoint.doors().inside, account)?;
-            let uid = match account {
-                ConnectionOwner::User(uid) if self.guarded => Some(uid),
-                _ => None,
+            let identity = match client {
+                ProvedClient::Here(uid) => ClientIdentity { uid, host: None },
+                ProvedClient::Host(name) => {
+                    ClientIdentity { uid: None, host: Some(name.as_str().into()) }
+                }
+                ProvedClient::Stranger(_) | ProvedClient::Nobody => {
+                    ClientIdentity { uid: None, host: None }
+                }
             };
-            let identity = ClientIdentity { uid };
             let charged = Charged::new(identity, &endpoint)?;
-            Ok((endpoint, counted, charged))
+            Ok(AdmittedClient { endpoint, counted, charged })
         });
-        let (endpoint, counted, charged) = match admitted {
-            Ok(admitted) => admitted,
-            Err(refusal) => return Err((stream, farewell(&refusal))),
-        };
-        let thread = std::thread::Builder::new().name("upcall-net-in".into()).stack_size(STACK);
-        // Without a thread the connection is closed.
-        let _ = thread.spawn(move || {
-            let _counted = counted;
-            if let Ok(wire) = Wire::new(stream) {
-                serve(
-                    &endpoint,
-                    &wire,
-                    NetworkClient::new(wire.clone(), charged, &endpoint),
-                    &first,
-                );
+        admitted
+            .map(|admitted| Box::new(admitted) as Box<dyn TakeOver>)
+            .map_err(|refusal| farewell(&refusal))
+    }
+}
+
+/// A client that is admitted, and has no connection yet.
+struct AdmittedClient {
+    endpoint: Arc<Endpoint>,
+    counted: Admitted,
+    charged: Charged,
+}
+
+impl TakeOver for AdmittedClient {
+    fn take_over(self: Box<Self>, wire: Arc<Wire>, first: &[u8]) {
+        let Self { endpoint, counted, charged } = *self;
+        let guest = NetworkClient::new(wire.clone(), charged, counted, &endpoint);
+        {
+            let mut guests = endpoint.doors().guests.lock();
+            if guests.closed {
+                return wire.hang_up();
             }
-        });
-        Ok(())
-    }
-}
-
-fn serve(endpoint: &Arc<Endpoint>, wire: &Arc<Wire>, guest: Arc<NetworkClient>, first: &[u8]) {
-    if wire.start_to_write().is_err() {
-        return wire.hang_up();
-    }
-    {
-        let mut guests = endpoint.doors().guests.lock();
-        if guests.closed {
-            return wire.hang_up();
+            guests.all.push(guest.clone());
         }
-        guests.all.push(guest.clone());
+        guest.attend(first);
     }
-    guest.attend(first);
 }
 
-fn farewell(refusal: &BindRefusal) -> Vec<u8> {
-    let head = FrameHeader {
-        kind: FrameKind::Farewell,
-        call: 0,
-        binding: 0,
-        number: 0,
-        left: None,
-        len: 0,
-    };
-    head.with(&FrameBody::from(&*wire::pack(refusal).unwrap_or_default()))
+/// The identity of this host, which can be used now.
+fn identity() -> Result<Arc<HostStore>, IdentityError> {
+    let store = HostStore::find()?;
+    store.credentials()?;
+    Ok(Arc::new(store))
+}
+
+fn farewell(refusal: &BindRefusal) -> FrameBody {
+    FrameBody::from(&*wire::pack(refusal).unwrap_or_default())
 }
 
 #[cfg(test)]

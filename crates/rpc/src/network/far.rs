@@ -9,11 +9,15 @@ use crate::server::RELEASE;
 use crate::value::Handle;
 use crate::wire::{self, BindRefusal, ClientRequest, Exported, ServerReply};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
-use upcall_net::caller::NoConnection;
-use upcall_net::frame::VERSION;
-use upcall_net::{Frame, FrameBody, FrameHeader, FrameKind, LateFrame, NetworkCaller};
+use upcall_net::identity::{HostName, HostStore, IdentityError};
+use upcall_net::record::VERSION;
+use upcall_net::{
+    Frame, FrameBody, FrameHeader, FrameKind, LateFrame, NetworkCaller, NoConnection, Protection,
+    WireTerms,
+};
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::KernelMutex;
 use upcall_sched::{Closed, NoReply, WaitLimit};
@@ -51,8 +55,13 @@ impl FarLink {
         }
         let unreachable = |why: String| BindError::Unreachable { server: server.into(), why };
         let mut last = unreachable("it has no address".into());
-        for at in address::resolve(server)? {
-            match NetworkCaller::connect(at, deadline) {
+        let addresses = address::resolve(server)?;
+        for (index, at) in addresses.iter().enumerate() {
+            // An address that does not answer leaves time for those after it.
+            let rest = (addresses.len() - index) as u32;
+            let ends = Instant::now() + deadline.saturating_duration_since(Instant::now()) / rest;
+            let protection = protection(server, *at)?;
+            match NetworkCaller::connect(*at, &protection, WireTerms::default(), ends) {
                 Ok(caller) => {
                     let link = Arc::new(Self { caller, ids: AtomicU32::new(0) });
                     let mut links = links();
@@ -63,6 +72,12 @@ impl FarLink {
                 Err(NoConnection::Version(found)) => {
                     let reason = format!("it speaks version {found} on the network");
                     return Err(BindError::Version { name: text.into(), own: VERSION, reason });
+                }
+                Err(NoConnection::NotProved(error)) => {
+                    return Err(BindError::NotProved {
+                        server: server.into(),
+                        why: error.to_string(),
+                    });
                 }
                 Err(NoConnection::NoThread(error)) => {
                     return Err(BindError::Resource {
@@ -93,7 +108,7 @@ impl FarLink {
         let head = FrameHeader { kind: FrameKind::Ask, ..head(id, 0) };
         let mut nobody = || -> LateFrame { Box::new(drop) };
         let asked =
-            self.caller.call(head, &FrameBody::from(&*body), Some(deadline).into(), &mut nobody);
+            self.caller.call(head, FrameBody::from(&*body), Some(deadline).into(), &mut nobody);
         let broken = |what: String| BindError::Protocol { what };
         match asked {
             Ok(Frame { head: FrameHeader { kind: FrameKind::Answer, .. }, body }) => {
@@ -118,6 +133,37 @@ impl FarLink {
                 }
             }
         }
+    }
+}
+
+/// How the server at this address is proved. HOST in the server's text is the name of a trusted
+/// host, or the address is one of this machine.
+fn protection(server: &str, at: SocketAddr) -> Result<Protection, BindError> {
+    let is_here = at.ip().to_canonical().is_loopback();
+    let not_proved = |why: String| BindError::NotProved { server: server.into(), why };
+    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+    let Ok(name) = host.trim_matches(['[', ']']).parse::<HostName>() else {
+        return match is_here {
+            true => Ok(Protection::Clear),
+            false => Err(not_proved(format!("{host} cannot be the name of a trusted host"))),
+        };
+    };
+    match store().and_then(|store| Ok((store, store.credentials()?))) {
+        Ok((store, credentials)) if !is_here || credentials.trust().host(&name).is_some() => {
+            Ok(Protection::Host(store.clone(), credentials, name))
+        }
+        Ok(_) => Ok(Protection::Clear),
+        Err(_) if is_here => Ok(Protection::Clear),
+        Err(error) => Err(not_proved(error.to_string())),
+    }
+}
+
+/// The store of this process's user.
+fn store() -> Result<&'static Arc<HostStore>, IdentityError> {
+    static STORE: OnceLock<Arc<HostStore>> = OnceLock::new();
+    match STORE.get() {
+        Some(store) => Ok(store),
+        None => HostStore::find().map(|store| STORE.get_or_init(|| Arc::new(store))),
     }
 }
 
@@ -185,7 +231,7 @@ impl NetworkBinding {
     pub(crate) fn call(
         &self,
         number: u16,
-        block: &FrameBody,
+        block: FrameBody,
         until: WaitLimit<'_>,
         late: &mut dyn FnMut() -> LateFrame,
     ) -> Result<Frame, NoReply> {
@@ -195,7 +241,7 @@ impl NetworkBinding {
     /// Drops the client's hold on a resource. Returns `true` if the server has received the drop.
     pub(crate) fn release(&self, ends: Option<Instant>, handle: Handle) -> bool {
         let block = FrameBody { words: vec![handle.0], len: 8 };
-        let released = self.call(RELEASE, &block, ends.into(), &mut || Box::new(drop));
+        let released = self.call(RELEASE, block, ends.into(), &mut || Box::new(drop));
         !matches!(released, Err(NoReply::OutOfTime { sent: false } | NoReply::NoMemory { .. }))
     }
 }
@@ -204,7 +250,7 @@ impl Drop for NetworkBinding {
     fn drop(&mut self) {
         if let Ok(body) = wire::pack(&ClientRequest::Unbind { id: 0 }) {
             let head = FrameHeader { kind: FrameKind::Ask, ..head(self.id, 0) };
-            self.link.caller.notify(head, &FrameBody::from(&*body));
+            self.link.caller.notify(head, FrameBody::from(&*body));
         }
     }
 }

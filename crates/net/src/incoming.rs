@@ -1,0 +1,174 @@
+//! Messages that are arriving, and what the peer may still send of them.
+//!
+//! A body costs memory as it arrives, and only if it is wanted: the holder of the link charges an
+//! account when a message begins. There is no input or output here.
+
+use crate::frame::{Filling, Frame, FrameBody, FrameError, FrameHeader};
+use crate::outgoing::{BufferOwner, UNASKED};
+use std::collections::HashMap;
+use std::fmt;
+
+/// Maximum number of messages that arrive at once on a link.
+pub const MOST_OPEN: usize = 1024;
+
+/// Whether the body of a message is wanted.
+pub enum Wanted {
+    /// It is. The owner comes with the message, and is dropped if the message does not arrive.
+    Yes(Option<BufferOwner>),
+    /// Its bytes are dropped, and the rest need not be sent.
+    No,
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Yes(_) => "Yes",
+            Self::No => "No",
+        })
+    }
+}
+
+/// What has arrived.
+pub enum LinkEvent {
+    /// A message; without its body if that was not wanted.
+    Came(Frame, Option<BufferOwner>),
+    /// The peer gave up the rest of a message that was wanted.
+    GivenUp(FrameHeader),
+}
+
+impl fmt::Debug for LinkEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Came(frame, _) => write!(f, "Came({:?})", frame.head),
+            Self::GivenUp(head) => write!(f, "GivenUp({head:?})"),
+        }
+    }
+}
+
+struct InMessage {
+    head: FrameHeader,
+    /// `None` if the body is not wanted.
+    filling: Option<(Filling, Option<BufferOwner>)>,
+    /// Number of bytes that are missing, and that may arrive without another credit.
+    left: usize,
+    allowed: usize,
+}
+
+/// What the peer is told about a message that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Nothing: all of it may come.
+    Nothing,
+    /// This many bytes may come in addition.
+    Credit(u64),
+    /// The rest is not wanted.
+    Stop,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct IncomingMessages {
+    open: HashMap<u32, InMessage>,
+}
+
+impl fmt::Debug for IncomingMessages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IncomingMessages").field("open", &self.open.len()).finish()
+    }
+}
+
+impl IncomingMessages {
+    /// A message begins. Its event comes at once if the body is empty or not wanted.
+    ///
+    /// # Errors
+    /// The message may not begin.
+    pub fn begin(
+        &mut self,
+        number: u32,
+        head: FrameHeader,
+        wanted: Wanted,
+    ) -> Result<(Told, Option<LinkEvent>), FrameError> {
+        if self.open.len() >= MOST_OPEN {
+            return Err(FrameError("more messages at once than there may be"));
+        }
+        if self.open.contains_key(&number) {
+            return Err(FrameError("a message that has begun already"));
+        }
+        let is_whole = head.len == 0;
+        let (filling, event) = match wanted {
+            Wanted::Yes(owner) if is_whole => {
+                return Ok((Told::Nothing, Some(came(head, FrameBody::default(), owner))));
+            }
+            Wanted::No if is_whole => {
+                return Ok((Told::Nothing, Some(came(head, FrameBody::default(), None))));
+            }
+            Wanted::Yes(owner) => (Some((Filling::default(), owner)), None),
+            Wanted::No => (None, Some(came(head, FrameBody::default(), None))),
+        };
+        let told = match filling {
+            None => Told::Stop,
+            Some(_) if head.len > UNASKED => Told::Credit((head.len - UNASKED) as u64),
+            Some(_) => Told::Nothing,
+        };
+        let allowed = if filling.is_some() { head.len } else { UNASKED };
+        self.open.insert(number, InMessage { head, filling, left: head.len, allowed });
+        Ok((told, event))
+    }
+
+    /// Bytes of a body arrive.
+    ///
+    /// # Errors
+    /// No such message has begun, it is not that long, the peer was not allowed to send so much, or
+    /// there is no memory.
+    pub fn body(&mut self, number: u32, bytes: &[u8]) -> Result<Option<LinkEvent>, FrameError> {
+        let message = self.open.get_mut(&number);
+        let message = message.ok_or(FrameError("a piece of a message that has not begun"))?;
+        if bytes.len() > message.left {
+            return Err(FrameError("a piece that is longer than the rest of its message"));
+        }
+        if bytes.len() > message.allowed {
+            return Err(FrameError("more of a message than was allowed"));
+        }
+        message.left -= bytes.len();
+        message.allowed -= bytes.len();
+        if let Some((filling, _)) = &mut message.filling {
+            filling.add(bytes)?;
+        }
+        if message.left > 0 {
+            return Ok(None);
+        }
+        let message = self.open.remove(&number);
+        Ok(message.and_then(|InMessage { head, filling, .. }| {
+            filling.map(|(filling, owner)| came(head, filling.done(), owner))
+        }))
+    }
+
+    /// The peer gave up the rest of a message.
+    ///
+    /// # Errors
+    /// No such message has begun.
+    pub fn reset(&mut self, number: u32) -> Result<Option<LinkEvent>, FrameError> {
+        let message = self.open.remove(&number);
+        let message = message.ok_or(FrameError("the end of a message that has not begun"))?;
+        Ok(message.filling.is_some().then_some(LinkEvent::GivenUp(message.head)))
+    }
+
+    /// Number of bytes that are missing of all messages that have begun.
+    pub fn missing(&self) -> usize {
+        self.open.values().map(|message| message.left).sum()
+    }
+
+    /// Returns `true` if no message has begun.
+    pub fn is_between(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Drops all messages that have not arrived.
+    pub fn clear(&mut self) {
+        self.open.clear();
+    }
+}
+
+fn came(head: FrameHeader, body: FrameBody, owner: Option<BufferOwner>) -> LinkEvent {
+    LinkEvent::Came(Frame { head, body }, owner)
+}

@@ -1,0 +1,123 @@
+//! What protects the bytes of a connection: TLS, or nothing.
+//!
+//! Without protection are connections within one machine, where the kernel says whose they are.
+
+use crate::tls::{TlsChannel, TlsError};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::fmt;
+use std::io::{self, Write};
+use std::net::TcpStream;
+
+/// Number of plain bytes that are protected at a time: those of one record of TLS.
+const PIECE: usize = 16 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub enum Secure {
+    /// Nothing.
+    Clear,
+    /// TLS 1.3 with both sides proved.
+    Tls(Box<TlsChannel>),
+}
+
+/// Whether anything is left to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrote {
+    All,
+    Some,
+}
+
+/// Why the bytes of a connection cannot go on.
+#[derive(Debug)]
+pub enum SecureError {
+    /// The kernel's error.
+    Kernel(io::Error),
+    /// The bytes are not those of the protected connection.
+    Tls(TlsError),
+}
+
+impl fmt::Display for SecureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel(error) => error.fmt(f),
+            Self::Tls(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Writes to a socket without waiting.
+struct Socket<'a>(&'a TcpStream);
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            match rustix::net::send(self.0, bytes, flags) {
+                Err(Errno::INTR) => {}
+                sent => return Ok(sent?),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The number of bytes that a socket took: 0 if it takes none now.
+fn taken(written: io::Result<usize>) -> Result<usize, SecureError> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        written => written.map_err(SecureError::Kernel),
+    }
+}
+
+impl Secure {
+    /// Writes protected bytes that wait for the kernel.
+    pub(crate) fn write(&mut self, stream: &TcpStream) -> Result<Wrote, SecureError> {
+        let Self::Tls(channel) = self else { return Ok(Wrote::All) };
+        match channel.write_to(&mut Socket(stream)) {
+            Ok(()) => Ok(Wrote::All),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Wrote::Some),
+            Err(error) => Err(SecureError::Kernel(error)),
+        }
+    }
+
+    /// Protects bytes, and writes them if the kernel takes them. Returns how many were taken; 0 if
+    /// the kernel takes none.
+    pub(crate) fn put(&mut self, bytes: &[u8], stream: &TcpStream) -> Result<usize, SecureError> {
+        match self {
+            Self::Clear => taken(Socket(stream).write(bytes)),
+            Self::Tls(channel) => {
+                let piece = &bytes[..bytes.len().min(PIECE)];
+                channel.put(piece);
+                Ok(piece.len())
+            }
+        }
+    }
+
+    /// Takes bytes of the network, and adds the plain ones.
+    pub(crate) fn take(
+        &mut self,
+        bytes: &mut &[u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<(), SecureError> {
+        match self {
+            Self::Clear => plain.extend_from_slice(bytes),
+            Self::Tls(channel) => channel.take(bytes, plain).map_err(SecureError::Tls)?,
+        }
+        // What follows the end of a protected connection means nothing.
+        *bytes = &[];
+        Ok(())
+    }
+
+    /// Ends this direction of the connection.
+    pub(crate) fn close(&mut self, stream: &TcpStream) {
+        if let Self::Tls(channel) = self {
+            channel.close();
+            // The notice is a courtesy: the end of the connection follows anyway.
+            let _ = channel.write_to(&mut Socket(stream));
+        }
+    }
+}
