@@ -212,6 +212,8 @@ test-long: test models miri-threads spin asan tsan lines mutants package msrv
 	    $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture
 	$(CARGO) check --quiet --locked --bins --manifest-path bench/peers/Cargo.toml \
 	    --target-dir bench/peers/target
+	$(CARGO) check --quiet --locked --manifest-path bench/links/Cargo.toml \
+	    --target-dir bench/links/target
 
 # ARGS are for the suite rpc. THREADS_ARGS, URPC_ARGS, MESSAGES_ARGS and CACHE_ARGS are for the
 # suites of those names (`upcall-bench SUITE --help`).

@@ -5,8 +5,8 @@ usage: tests/locks.py
 
 It also checks that a build of all tests compiles each version of a package once.
 
-`bench/peers` and `tests/fuzz` have lock files of their own, which contain crates of this
-repository, and are built with `--locked`. If such a crate gets another dependency, its entry in the
+`bench/links`, `bench/peers` and `tests/fuzz` have lock files of their own. The last two contain
+crates of this repository, and are built with `--locked`. If such a crate gets another dependency, its entry in the
 lock file is stale, and only that build would show it. So this program compares the dependencies of
 each such crate in the lock file with its Cargo.toml. It downloads nothing.
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKSPACES = ["bench/peers", "tests/fuzz"]
+WORKSPACES = ["bench/links", "bench/peers", "tests/fuzz"]
 
 
 def manifests() -> dict[str, dict[str, Any]]:
