@@ -5,10 +5,10 @@ usage: tests/locks.py
 
 It also checks that a build of all tests compiles each version of a package once.
 
-`bench/links`, `bench/peers` and `tests/fuzz` have lock files of their own. The last two contain
-crates of this repository, and are built with `--locked`. If such a crate gets another dependency, its entry in the
-lock file is stale, and only that build would show it. So this program compares the dependencies of
-each such crate in the lock file with its Cargo.toml. It downloads nothing.
+`bench/links`, `bench/peers` and `tests/fuzz` have lock files of their own, and are built with
+`--locked`. The last two contain crates of this repository. If such a crate gets another dependency,
+its entry in the lock file is stale, and only that build would show it. So this program compares the
+dependencies of each such crate in the lock file with its Cargo.toml. It downloads nothing.
 
 Build scripts and macros on one side and everything else on the other may want one version of a
 package with different features. Then cargo compiles it twice, and what depends on it too.

@@ -1,12 +1,12 @@
 //! Compares links between two hosts: bare TCP, TLS over TCP, and QUIC.
 //!
 //! A client makes one call after another: first of 64 bytes, which is a null call, and then of 1
-//! MiB. Every reply has 64 bytes. For each size the client prints the median and the 99th percentile
-//! of the time of a call, and the processor time that the client's process spends on one. README.md
-//! has the commands.
+//! MiB. Every reply has 64 bytes. For each size the client prints the median and the 99th
+//! percentile of the time of a call, and the processor time that the client's process spends on
+//! one. README.md has the commands.
 //!
-//! Both sides prove themselves by TLS 1.3, except over bare TCP. The trial has one certificate, which
-//! both sides present and trust.
+//! Both sides prove themselves by TLS 1.3, except over bare TCP. The trial has one certificate,
+//! which both sides present and trust.
 
 mod keys;
 mod measure;
