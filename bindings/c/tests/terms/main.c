@@ -334,6 +334,9 @@ static void listens(const char *name) {
     CHECK(!bind_far(address, "none") && error.status == UPCALL_NOT_THERE
           && strstr(error.text, address));
     CHECK(!bind_far(address, "no/name") && error.status == UPCALL_MISUSE);
+    /* No process listens at this address of RFC 5737, and nothing is sent there. */
+    CHECK(!bind_far("198.51.100.1:7000", name) && error.status == UPCALL_NOT_PROVED
+          && strstr(error.text, "upcall host init"));
     /* The policy is asked about each connection, at each address. */
     terms_client_t *other = bind_far(second, name);
     CHECK(other && asked.times == 2 && asked.user == getuid());

@@ -45,6 +45,9 @@ with upcall.start(name("far"), one, admits=admits, listen=listens) as running:
         )
         raises(errors.WrongInterface, lambda: More(f"tcp://{first}/{name('far')}"))
         raises(errors.BadName, lambda: Every(f"tcp://{first}"))
+        # No process listens at this address of RFC 5737, and nothing is sent there.
+        error = raises(errors.NotProved, lambda: Every("tcp://198.51.100.1:7000/none"))
+        assert isinstance(error, PermissionError) and "upcall host init" in str(error)
         # A client that learns the interface at run time learns it from there.
         learnt = upcall.bind(f"tcp://{first}/{name('far')}")
         assert learnt.add(6, 7) == 13
