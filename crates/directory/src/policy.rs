@@ -9,7 +9,8 @@
 //! | client | `expect` of the client | [`own_user_or_root`] |
 //!
 //! A peer on another host has proved its name, and is trusted to call servers of this user (`upcall
-//! host trust`). [`own_user`], [`hosts`] and [`any_user`] accept such peers; the others refuse them.
+//! host trust`). [`own_user`], [`hosts`] and [`any_user`] accept such peers. The other policies
+//! refuse them.
 //!
 //! These policies refuse the overflow number: the kernel shows every user without a number in this
 //! user namespace under that one, so it is not known which user it is. [`any_user`] accepts it.

@@ -3,9 +3,9 @@
 //! A call takes one of the places that the server has for calls of one connection, or waits for one
 //! in first-come order. It is entered under a number and sent, and then its thread blocks: a
 //! user-level thread blocks only itself. The reading thread finds the call by the number in the
-//! reply. A call that is given up before all of it is sent never runs. Otherwise it leaves its place
-//! and its number to the late reply, as in a channel ([`upcall_sched::calls`]), and the server is
-//! told, so that it need not begin the call.
+//! reply. A call that is given up before all of it is sent never runs. Otherwise it leaves its
+//! place and its number to the late reply, as in a channel ([`upcall_sched::calls`]), and notifies
+//! the server, so that it need not begin the call.
 
 use crate::dial::{NoConnection, Protection, dial};
 use crate::frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind, MOST_ANSWER};

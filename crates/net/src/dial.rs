@@ -139,7 +139,7 @@ fn greet_host(
     while plain.len() < HELLO {
         channel.write_to(&mut stream).map_err(lost)?;
         let count = match read(stream, &mut bytes, deadline) {
-            // A client that the server refuses within TLS is told by an alert, which came before.
+            // A client that the server refuses within TLS gets an alert, which came before.
             Err(NoConnection::Lost(Lost::Ended)) if channel.is_handshaking() => {
                 return Err(NoConnection::NotProved(TlsError::Broken {
                     what: "the other side closed the connection during the handshake".into(),
@@ -149,7 +149,7 @@ fn greet_host(
         };
         let taken = channel.take(&mut &bytes[..count], &mut plain);
         if let Err(error) = taken {
-            // The other side is told why, if it still listens.
+            // The other side gets the reason, if it still listens.
             let _ = channel.write_to(&mut stream);
             return Err(NoConnection::NotProved(error));
         }

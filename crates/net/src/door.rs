@@ -45,14 +45,14 @@ const STACK: usize = upcall_directory::clerk::STACK;
 /// A farewell: a message that gives the reason for not admitting a connection.
 pub type FarewellBody = FrameBody;
 
-/// Who a client is.
+/// What is known of a client.
 #[derive(Clone, Debug)]
 pub enum ProvedClient {
     /// A process of this machine, by a connection in the clear. Its user, if the kernel knows it.
     Here(Option<u32>),
     /// A host that has proved its name.
     Host(HostName),
-    /// A host that has proved to be one that is not trusted.
+    /// A host that has proved an identity which is not trusted.
     Stranger(Stranger),
     /// Not proved: a connection in the clear from another machine.
     Nobody,
@@ -91,7 +91,7 @@ pub trait Admit: Send {
 
 /// Takes over a connection that is admitted.
 pub trait TakeOver {
-    /// Takes over. `first` are the plain bytes that have come after the hello.
+    /// Takes over. `first` are the plain bytes that came after the hello.
     fn take_over(self: Box<Self>, wire: Arc<Wire>, first: &[u8]);
 }
 
@@ -169,12 +169,12 @@ struct NetworkAcceptor {
 /// A connection that is not admitted yet.
 struct Guest {
     stream: TcpStream,
-    /// What protects it, and who it is, once that is known.
+    /// What protects it, and its client, once that is known.
     secure: Option<Secure>,
     client: Option<ProvedClient>,
     /// Why it will not be.
     farewell: Option<FarewellBody>,
-    /// The link, once the client's hello has come.
+    /// The link, once the client's hello has arrived.
     link: Option<HostLink>,
 }
 
@@ -329,7 +329,7 @@ impl NetworkAcceptor {
         Some(())
     }
 
-    /// Says hello to a client, if its own has come. Returns `false` if it can have no link.
+    /// Says hello to a client, if its own has arrived. Returns `false` if it can have no link.
     fn greet(&mut self, number: u64) -> bool {
         let Some(hello) = self.lobby.hello(number) else { return true };
         let terms = self.terms;

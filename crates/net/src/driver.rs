@@ -1,13 +1,14 @@
 //! The thread of a process that moves the bytes of all its connections.
 //!
-//! It begins with the first connection, sleeps while nothing happens, and ends with the last one. It
-//! waits for all sockets at once, and for the earliest of the alarms that connections have set.
+//! The thread begins with the first connection, sleeps while nothing happens, and ends with the
+//! last one. It waits for all sockets at once, and for the earliest of the alarms that connections
+//! have set.
 //!
 //! # No lost wake
 //! An alarm is entered under the lock. The thread computes how long it may sleep under the same
-//! lock, and notes it there. Whoever enters an earlier alarm rings the bell after that, and the bell
-//! is one of the descriptors that the thread waits for. So the thread either has seen the alarm, or
-//! is rung.
+//! lock, and notes it there. A connection that enters an earlier alarm rings the bell after that,
+//! and the bell is one of the descriptors that the thread waits for. So the thread either has seen
+//! the alarm, or is rung.
 
 use crate::wire::{BUFFER, Wire, WireStep};
 use std::collections::{BTreeSet, HashMap};
@@ -191,7 +192,7 @@ impl LinkDriver {
         state.sleeps.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Takes the connections whose alarms have come.
+    /// Takes the connections whose alarms are due.
     fn due(&self, now: Instant) -> Vec<u64> {
         let mut state = self.state();
         let later = state.alarms.split_off(&(now, u64::MAX));

@@ -54,7 +54,7 @@ struct InMessage {
     allowed: usize,
 }
 
-/// What the peer is told about a message that begins.
+/// The answer to the peer about a message that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// Nothing: all of it may come.

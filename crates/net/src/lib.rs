@@ -2,11 +2,10 @@
 //!
 //! What: messages in both directions over one connection, as a state machine without input or
 //! output ([`link`], and what it consists of: [`frame`], [`record`], [`reader`], [`incoming`],
-//! [`outgoing`], [`kept`]); what protects a connection ([`secure`], [`tls`], by the
-//! identities of hosts in [`identity`]); its socket ([`wire`]), which
-//! one thread of the process drives ([`driver`]); the calling end, on which many calls wait for
-//! their replies at once ([`caller`], [`dial`]); and the listener that admits a server's connections
-//! ([`door`], [`lobby`]).
+//! [`outgoing`], [`kept`]); what protects a connection ([`secure`], [`tls`], by the identities of
+//! hosts in [`identity`]); its socket ([`wire`]), which one thread of the process drives
+//! ([`driver`]); the calling end, on which many calls wait for their replies at once ([`caller`],
+//! [`dial`]); and the listener that admits a server's connections ([`door`], [`lobby`]).
 //!
 //! What not: names, bindings and values, which belong to `rpc`.
 //!

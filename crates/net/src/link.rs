@@ -10,8 +10,8 @@
 //! - A *session* is the life of a link. It ends with its connection, or, if both sides have
 //!   patience, survives a cut: each side counts the bytes of records that it has received, keeps
 //!   what the peer has not acknowledged ([`crate::kept`]), and sends it again on the next
-//!   connection from where the peer says. So each byte arrives once and in order, whatever
-//!   connections do, and messages are made of bytes.
+//!   connection from where the peer says. So each byte arrives once and in order, however
+//!   often connections end, and messages are made of bytes.
 //! - A client begins a session with a random key and may send at once. A client whose session goes
 //!   on first waits for the server's count.
 //! - A message that has begun must make progress: [`SLOWEST`] bytes a second, over [`GRACE`].
@@ -19,8 +19,8 @@
 //! # No deadlock
 //! What a side may send depends on three things: the connection takes bytes, the peer allows bytes
 //! of a body, and less than [`WINDOW`] bytes are unacknowledged. Credits and acknowledgements are
-//! sent whatever the window says, so the last two are always released by a peer that reads. A peer
-//! that reads nothing gets no more than [`WINDOW`] bytes and a bounded number of controls.
+//! sent outside the window, so the last two are always released by a peer that reads. A peer that
+//! reads nothing gets no more than [`WINDOW`] bytes and a bounded number of controls.
 //! `tests::a_session_survives_cuts_at_any_byte` explores both sides with cuts.
 //!
 //! # Source

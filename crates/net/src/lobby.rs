@@ -43,7 +43,7 @@ impl ConnectionOwner {
 /// What the lobby awaits on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaits {
-    /// Its hello, after which it is told why it is not admitted.
+    /// Its hello, after which it gets the reason for not admitting it.
     Hello,
     /// Its first message, or as much of it as fits in one record.
     Message,
@@ -56,7 +56,7 @@ pub enum Awaits {
 pub enum LobbyStep {
     /// More bytes are needed.
     More,
-    /// What was awaited has come.
+    /// What was awaited has arrived.
     Admit,
 }
 
@@ -145,7 +145,7 @@ impl<T> Lobby<T> {
         waiting.step()
     }
 
-    /// The hello of a connection, once it has come.
+    /// The hello of a connection, once it has arrived.
     pub fn hello(&self, number: u64) -> Option<Hello> {
         let bytes = self.waiting.get(&number)?.bytes.first_chunk::<HELLO>()?;
         Hello::read(bytes).ok()

@@ -2,8 +2,8 @@
 //!
 //! Messages of one lane are sent in order; those of different lanes share the link piece by piece.
 //! A call is a lane of its own, so that a large argument delays no other call. Messages that fit in
-//! one record go first, but after each [`MOST_PAYLOAD`] bytes of them a piece of a long one is sent,
-//! so that neither kind starves.
+//! one record go first, but after each [`MOST_PAYLOAD`] bytes of them a piece of a long one is
+//! sent, so that neither kind starves.
 //!
 //! Of a long body the sender sends [`UNASKED`] bytes, and more as the receiver allows. There is no
 //! input or output here.

@@ -4,13 +4,14 @@
 //! ([`crate::driver`]) reads, and writes the rest. So only a caller that waits for a reply waits
 //! for the network, and a connection has no thread of its own.
 //!
-//! # Who reads
-//! Whoever holds the lock of `attend` reads: mostly the driver. A caller on a kernel thread that
-//! waits for a reply reads by itself if nobody else does ([`Wire::read_here`]), which saves a wake of
-//! the driver and one of the caller. Meanwhile the socket reports nothing to the driver. The caller
-//! gives the lock back before it lets the socket report again, and a socket that is readable then
-//! reports at once. So no bytes are left unread: those that came before are reported, and those that
-//! come later are news. A driver that finds the lock taken leaves the reading to its holder.
+//! # Which thread reads
+//! The holder of the lock of `attend` reads: mostly the driver. A caller on a kernel thread that
+//! waits for a reply reads by itself if no other thread does ([`Wire::read_here`]), which saves a
+//! wake of the driver and one of the caller. During that time the socket reports nothing to the
+//! driver. The caller gives the lock back before it lets the socket report again, and a socket that
+//! is readable then reports at once. So no bytes are left unread: those that came before are
+//! reported, and those that come later are news. A driver that finds the lock taken leaves the
+//! reading to its holder.
 //!
 //! # How the end of the other side is noticed
 //! When a process ends, its kernel closes its connections, which the other side notices at once.
@@ -22,8 +23,8 @@
 //!
 //! # How the end of trust is noticed
 //! The driver judges the other host again every [`JUDGED_AGAIN`], by the files as they are then. A
-//! connection to a host that is no longer trusted ends, on either side. All connections of a process
-//! are judged in one wake.
+//! connection to a host that is no longer trusted ends, on either side. All connections of a
+//! process are judged in one wake.
 
 use crate::driver::{LinkDriver, READS};
 use crate::frame::{Frame, FrameBody, FrameError, FrameHeader};
@@ -239,7 +240,7 @@ struct WireCore {
 /// Whether a caller has read in place of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadHere {
-    /// It has, and what it waited for has come.
+    /// It has, and what it waited for has arrived.
     Done,
     /// Another thread reads, or has to go on.
     No,
@@ -445,8 +446,8 @@ impl Wire {
         }
     }
 
-    /// Reads on the calling kernel thread until `done` returns `true`, or until `ends`, if nobody
-    /// else reads. Long messages are left to the driver.
+    /// Reads on the calling kernel thread until `done` returns `true`, or until `ends`, if no
+    /// other thread reads. Long messages are left to the driver.
     ///
     /// # Blocking
     /// Blocks the kernel thread.
@@ -515,7 +516,7 @@ impl Wire {
 
     /// The driver's turn: writes and reads what can be.
     ///
-    /// `hung_up` is `true` if the end of the connection may have come already.
+    /// `hung_up` is `true` if the end of the connection may have arrived already.
     pub(crate) fn turn(&self, buffer: &mut [u8], hung_up: bool) -> WireStep {
         let mut core = self.core();
         core.blocked = false;

@@ -80,7 +80,8 @@ impl Peer {
 
     /// The effective user, if it has a number in our user namespace.
     ///
-    /// `None` for a peer on another host, and for the overflow number, under which the kernel shows every user without one.
+    /// `None` for a peer on another host, and for the overflow number, under which the kernel shows
+    /// every user without one.
     pub fn user(&self) -> Option<u32> {
         (process::is_known_user(self.uid) && self.host.is_none()).then_some(self.uid)
     }

@@ -294,8 +294,8 @@ upcall_os::error_debug!(BindError {
     HungUp { name }, NoAnswer { name, after }, WrongUser { name, found, reason },
     Denied { name, reason }, QuotaReached { name, reason }, Version { name, own, reason },
     WrongInterface { name, wanted, exported }, Mismatch { name, procedures, more },
-    Resource { what, error }, Unreachable { server, why }, NotProved { server, why }, NotThere { name, server },
-    Protocol { what },
+    Resource { what, error }, Unreachable { server, why }, NotProved { server, why },
+    NotThere { name, server }, Protocol { what },
 });
 
 impl std::error::Error for BindError {

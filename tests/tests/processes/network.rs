@@ -102,7 +102,8 @@ const SCRIPT: [&str; 36] = [
     "honest 200",
 ];
 
-/// The same script over shared memory, within the machine, and between hosts, with the same answers.
+/// The same script gives the same answers over shared memory, within the machine, and between
+/// hosts.
 #[test]
 fn both_ways_give_the_same_answers() {
     let _company = in_company();

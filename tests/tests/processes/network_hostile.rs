@@ -607,7 +607,8 @@ fn silent_connections_cost_no_threads_and_lock_nobody_out() {
         })
         .collect();
     assert_eq!(scene.honest.ask("add 2 3").numbers("an earlier client"), [5]);
-    // The server accepts in order, so it has seen all of them; the first ones had to go for later ones.
+    // The server accepts in order, so it has seen all of them. The first ones had to go for later
+    // ones.
     for _ in 0..10 {
         let mut late = scene.place.client();
         late.ask(&format!("bind tcp://{}/trial", scene.address)).expect_ok("binding beside them");

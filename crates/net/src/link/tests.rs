@@ -1,4 +1,4 @@
-//! Two links, joined by pipes that cut wherever the test wants.
+//! Two links, joined by pipes that cut at each byte that the test chooses.
 
 use super::*;
 use crate::frame::{Frame, FrameBody, FrameKind, HEAD};
@@ -34,7 +34,7 @@ fn body(call: u32, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u32).wrapping_mul(call + 1).wrapping_add(call) as u8).collect()
 }
 
-/// One side, and what has come to it.
+/// One side, and what it has received.
 struct End {
     link: HostLink,
     came: Vec<Frame>,
@@ -300,7 +300,7 @@ fn a_server_that_forgot_the_session_is_not_given_its_messages_again() {
     let hello = Hello::read(pair.up.make_contiguous().first_chunk().unwrap()).unwrap();
     assert_eq!(hello.begins, SessionStart::GoesOn);
     assert_eq!(HostLink::server(&hello, PATIENT).unwrap_err(), LinkError::Forgotten);
-    // A client that has sent no record begins anew.
+    // A client that has sent no record begins another session.
     let mut link = HostLink::client([1; 16], PATIENT);
     link.connect();
     link.cut();

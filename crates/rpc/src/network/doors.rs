@@ -65,8 +65,8 @@ impl Admitted {
         let own = counts.get(&account).copied().unwrap_or(0);
         if own >= MOST_GUESTS.saturating_sub(all + 1) {
             return Err(BindRefusal::Quota(format!(
-                "this user, address or host would have {} connections to it, more than would be left of \
-                {MOST_GUESTS} for others",
+                "this user, address or host would have {} connections to it, more than would be \
+                left of {MOST_GUESTS} for others",
                 own + 1
             )));
         }
