@@ -12,8 +12,8 @@ use crate::frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind, MOST_AN
 use crate::incoming::Wanted;
 use crate::outgoing::{BufferOwner, GivenUp, MessageLane};
 use crate::wire::{Attend, Lost, ReadHere, Wire, WireTerms};
-use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -71,8 +71,12 @@ impl fmt::Debug for NetworkCaller {
     }
 }
 
-/// Passes what the reading thread receives to the caller.
-struct ReplyReader(Weak<NetworkCaller>);
+/// Passes what has arrived to the caller.
+struct ReplyReader {
+    caller: Weak<NetworkCaller>,
+    /// The calls whose replies have begun, and 0 for a farewell: a server says each once.
+    begun: HashSet<u32>,
+}
 
 impl Attend for ReplyReader {
     fn begun(&mut self, head: &FrameHeader, _unsent: usize) -> Result<Wanted, FrameError> {
@@ -80,7 +84,17 @@ impl Attend for ReplyReader {
             FrameKind::Answer | FrameKind::Farewell if head.len > MOST_ANSWER => {
                 Err(FrameError("an answer that is longer than answers are"))
             }
-            FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => Ok(Wanted::Yes(None)),
+            FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => {
+                let call = if head.kind == FrameKind::Farewell { 0 } else { head.call };
+                let caller = self.caller.upgrade();
+                if call != 0 && !caller.is_some_and(|caller| caller.awaits(call)) {
+                    return Ok(Wanted::No);
+                }
+                match self.begun.insert(call) {
+                    true => Ok(Wanted::Yes(None)),
+                    false => Err(FrameError("a second reply to one call")),
+                }
+            }
             FrameKind::Ask | FrameKind::Call | FrameKind::Cancel => {
                 Err(FrameError("a request from a server"))
             }
@@ -88,7 +102,8 @@ impl Attend for ReplyReader {
     }
 
     fn came(&mut self, frame: Frame, _owner: Option<BufferOwner>) -> Result<(), FrameError> {
-        self.0.upgrade().map_or(Ok(()), |caller| caller.came(frame))
+        self.begun.remove(&frame.head.call);
+        self.caller.upgrade().map_or(Ok(()), |caller| caller.came(frame))
     }
 
     fn given_up(&mut self, _head: FrameHeader) -> Result<(), FrameError> {
@@ -96,7 +111,7 @@ impl Attend for ReplyReader {
     }
 
     fn ended(self: Box<Self>, why: Lost) {
-        if let Some(caller) = self.0.upgrade() {
+        if let Some(caller) = self.caller.upgrade() {
             let server = caller.wire.peer().to_string();
             caller.close(Closed::Lost { server, why: why.to_string() });
         }
@@ -128,10 +143,9 @@ impl NetworkCaller {
             calls: HashMap::new(),
         };
         let caller = Arc::new(Self { wire, table: KernelMutex::new(table) });
-        caller
-            .wire
-            .start(&first, Box::new(ReplyReader(Arc::downgrade(&caller))))
-            .map_err(NoConnection::NoThread)?;
+        let reader = ReplyReader { caller: Arc::downgrade(&caller), begun: HashSet::new() };
+        let reader = Box::new(reader);
+        caller.wire.start(&first, reader).map_err(NoConnection::NoThread)?;
         Ok(caller)
     }
 
@@ -254,6 +268,11 @@ impl NetworkCaller {
         // The sleeper of an earlier wait that timed out. It is not dropped under the lock.
         drop(before);
         waited
+    }
+
+    /// Returns `true` if a call has no reply yet, whether or not its caller still waits.
+    fn awaits(&self, number: u32) -> bool {
+        matches!(self.table().calls.get(&number), Some(call) if !matches!(call, CallState::Done(_)))
     }
 
     /// Returns `true` while the reply of a call may still arrive.

@@ -2,14 +2,25 @@
 //!
 //! A body costs memory as it arrives, and only if it is wanted: the holder of the link charges an
 //! account when a message begins. There is no input or output here.
+//!
+//! # How much of a long body is on its way
+//! What is on its way, or waits in the receiver's kernel, delays every other message. So the sender
+//! of a body may be [`UNASKED`] bytes ahead of the receiver, and the receiver allows more when it has
+//! taken half of that. On a long way this would be too little. If half of the bytes are taken in less
+//! than two round trips, the receiver doubles their number, up to [`MOST_AHEAD`] (as QUIC's
+//! implementations do).
 
 use crate::frame::{Filling, Frame, FrameBody, FrameError, FrameHeader};
 use crate::outgoing::{BufferOwner, UNASKED};
 use std::collections::HashMap;
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// Maximum number of messages that arrive at once on a link.
 pub const MOST_OPEN: usize = 1024;
+
+/// Maximum number of bytes of a body by which its sender may be ahead.
+pub const MOST_AHEAD: usize = 16 << 20;
 
 /// Whether the body of a message is wanted.
 pub enum Wanted {
@@ -52,6 +63,8 @@ struct InMessage {
     /// Number of bytes that are missing, and that may arrive without another credit.
     left: usize,
     allowed: usize,
+    /// When more was last allowed.
+    credited: Instant,
 }
 
 /// The answer to the peer about a message that begins.
@@ -59,16 +72,23 @@ struct InMessage {
 pub enum Told {
     /// Nothing: all of it may come.
     Nothing,
-    /// This many bytes may come in addition.
-    Credit(u64),
     /// The rest is not wanted.
     Stop,
 }
 
 /// See the module.
-#[derive(Default)]
 pub struct IncomingMessages {
     open: HashMap<u32, InMessage>,
+    /// Number of bytes of a body by which its sender may be ahead.
+    ahead: usize,
+    /// The shortest round trip that is known.
+    round_trip: Duration,
+}
+
+impl Default for IncomingMessages {
+    fn default() -> Self {
+        Self { open: HashMap::new(), ahead: UNASKED, round_trip: Duration::ZERO }
+    }
 }
 
 impl fmt::Debug for IncomingMessages {
@@ -87,6 +107,7 @@ impl IncomingMessages {
         number: u32,
         head: FrameHeader,
         wanted: Wanted,
+        now: Instant,
     ) -> Result<(Told, Option<LinkEvent>), FrameError> {
         if self.open.len() >= MOST_OPEN {
             return Err(FrameError("more messages at once than there may be"));
@@ -105,22 +126,32 @@ impl IncomingMessages {
             Wanted::Yes(owner) => (Some((Filling::default(), owner)), None),
             Wanted::No => (None, Some(came(head, FrameBody::default(), None))),
         };
-        let told = match filling {
-            None => Told::Stop,
-            Some(_) if head.len > UNASKED => Told::Credit((head.len - UNASKED) as u64),
-            Some(_) => Told::Nothing,
-        };
-        let allowed = if filling.is_some() { head.len } else { UNASKED };
-        self.open.insert(number, InMessage { head, filling, left: head.len, allowed });
+        let told = if filling.is_some() { Told::Nothing } else { Told::Stop };
+        let (left, allowed) = (head.len, UNASKED.min(head.len));
+        let message = InMessage { head, filling, left, allowed, credited: now };
+        self.open.insert(number, message);
         Ok((told, event))
     }
 
-    /// Bytes of a body arrive.
+    /// A round trip took this long.
+    pub fn note_round_trip(&mut self, took: Duration) {
+        self.round_trip = match self.round_trip {
+            Duration::ZERO => took,
+            shortest => shortest.min(took),
+        };
+    }
+
+    /// Bytes of a body arrive. Returns how many may come in addition, if the sender is to be told.
     ///
     /// # Errors
     /// No such message has begun, it is not that long, the peer was not allowed to send so much, or
     /// there is no memory.
-    pub fn body(&mut self, number: u32, bytes: &[u8]) -> Result<Option<LinkEvent>, FrameError> {
+    pub fn body(
+        &mut self,
+        number: u32,
+        bytes: &[u8],
+        now: Instant,
+    ) -> Result<(Option<u64>, Option<LinkEvent>), FrameError> {
         let message = self.open.get_mut(&number);
         let message = message.ok_or(FrameError("a piece of a message that has not begun"))?;
         if bytes.len() > message.left {
@@ -135,12 +166,29 @@ impl IncomingMessages {
             filling.add(bytes)?;
         }
         if message.left > 0 {
-            return Ok(None);
+            return Ok((self.credit(number, now), None));
         }
         let message = self.open.remove(&number);
-        Ok(message.and_then(|InMessage { head, filling, .. }| {
+        let event = message.and_then(|InMessage { head, filling, .. }| {
             filling.map(|(filling, owner)| came(head, filling.done(), owner))
-        }))
+        });
+        Ok((None, event))
+    }
+
+    /// Allows more of a body, if half of what its sender may be ahead was taken.
+    fn credit(&mut self, number: u32, now: Instant) -> Option<u64> {
+        let message = self.open.get_mut(&number)?;
+        if message.allowed > self.ahead / 2 || message.filling.is_none() {
+            return None;
+        }
+        let took = now.saturating_duration_since(message.credited);
+        if took < 2 * self.round_trip && self.ahead < MOST_AHEAD {
+            self.ahead *= 2;
+        }
+        let more = (self.ahead - message.allowed).min(message.left - message.allowed);
+        message.allowed += more;
+        message.credited = now;
+        (more > 0).then_some(more as u64)
     }
 
     /// The peer gave up the rest of a message.

@@ -5,8 +5,8 @@
 //!
 //! # Design
 //! - Messages of any length are cut into records ([`crate::record`]), so that a long message delays
-//!   no other one ([`crate::outgoing`]). Of a long body the receiver allows more once it has an
-//!   account for it ([`crate::incoming`]).
+//!   no other one ([`crate::outgoing`]). Of a long body the receiver allows more as it takes it
+//!   ([`crate::incoming`]).
 //! - A *session* is the life of a link. It ends with its connection, or, if both sides have
 //!   patience, survives a cut: each side counts the bytes of records that it has received, keeps
 //!   what the peer has not acknowledged ([`crate::kept`]), and sends it again on the next
@@ -273,6 +273,11 @@ impl HostLink {
         self.outgoing.give_up(lane)
     }
 
+    /// A round trip on the connection took this long.
+    pub fn note_round_trip(&mut self, took: Duration) {
+        self.incoming.note_round_trip(took);
+    }
+
     /// Number of messages of which not everything is sent.
     pub fn unsent(&self) -> usize {
         self.outgoing.count()
@@ -353,19 +358,22 @@ impl HostLink {
                 None => {}
                 Some(ReadPiece::Begin(record, head)) => {
                     self.kept.acknowledged(record.received)?;
-                    let (told, event) = self.incoming.begin(record.message, head, wants(&head)?)?;
+                    let wanted = wants(&head)?;
+                    let begun = self.incoming.begin(record.message, head, wanted, now)?;
+                    let (told, event) = begun;
                     events.extend(event);
                     match told {
                         Told::Nothing => {}
-                        Told::Credit(more) => {
-                            self.outgoing.control(RecordKind::Credit, record.message, more)?
-                        }
                         Told::Stop => self.outgoing.control(RecordKind::Stop, record.message, 0)?,
                     }
                 }
                 Some(ReadPiece::Body(record, piece)) => {
                     self.kept.acknowledged(record.received)?;
-                    events.extend(self.incoming.body(record.message, piece)?);
+                    let (more, event) = self.incoming.body(record.message, piece, now)?;
+                    events.extend(event);
+                    if let Some(more) = more {
+                        self.outgoing.control(RecordKind::Credit, record.message, more)?;
+                    }
                 }
                 Some(ReadPiece::Control(record, number)) => {
                     self.kept.acknowledged(record.received)?;

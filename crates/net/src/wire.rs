@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::poll::Changes;
-use upcall_os::tcp::{Acknowledged, acknowledged};
+use upcall_os::tcp::{Acknowledged, acknowledged, round_trip};
 
 /// Time after which a peer that gives no sign of life is lost, unless another is chosen.
 pub const LOST_AFTER: Duration = Duration::from_secs(5);
@@ -57,6 +57,8 @@ pub(crate) const BUFFER: usize = 64 << 10;
 const SHORT: usize = (16 << 10) + 512;
 /// Number of buffers that are read from one connection before others get a turn.
 const TURN: usize = 4;
+/// Number of bytes that are written, without a pause for others who want the lock.
+const WRITTEN: usize = 128 << 10;
 /// Number of bytes that the kernel holds and has not sent, beyond which it takes no more. A message
 /// that is sent next waits for these bytes.
 const UNSENT: u32 = 128 << 10;
@@ -350,6 +352,9 @@ impl Wire {
             drop(self.attend.lock().take());
         })?;
         let mut core = self.core();
+        if let Ok(took) = round_trip(&self.stream) {
+            core.link.note_round_trip(took);
+        }
         if self.terms.host.is_some() {
             let (driver, number) = &driven;
             let at = driver.next_round(JUDGED_AGAIN);
@@ -412,11 +417,14 @@ impl Wire {
     }
 
     /// Writes what the kernel takes now, and drops what is sent.
-    fn flush(&self, mut core: MutexGuard<'_, WireCore>) {
-        let mut alarm = None;
+    fn flush(&self, mut core: MutexGuard<'_, WireCore>) -> WroteAll {
+        let (mut alarm, mut wrote) = (None, WroteAll::Yes);
         if !core.closing && !core.blocked {
             let written = core.write(&self.stream);
-            core.blocked = matches!(written, Ok(WroteAll::No));
+            wrote = *written.as_ref().unwrap_or(&WroteAll::Yes);
+            // After a turn the socket is writable, which it reports at once, unless the driver
+            // waited for that already. Then this is the driver, which goes on.
+            core.blocked = wrote != WroteAll::Yes;
             self.watch(&mut core);
             if written.is_err() {
                 // The driver reads the reason, if there is one.
@@ -435,6 +443,7 @@ impl Wire {
         if let Some((driver, number, at)) = alarm {
             driver.alarm(number, at);
         }
+        wrote
     }
 
     /// Tells the driver what the socket has to report, if that has changed.
@@ -521,17 +530,20 @@ impl Wire {
         let mut core = self.core();
         core.blocked = false;
         let lost = core.lost.take();
-        self.flush(core);
+        let done = match self.flush(core) {
+            WroteAll::Turn => WireStep::More,
+            WroteAll::Yes | WroteAll::Full => WireStep::Read,
+        };
         if let Some(lost) = lost {
             return WireStep::Lost(lost);
         }
-        let Some(mut attend) = self.attend.try_lock() else { return WireStep::Read };
+        let Some(mut attend) = self.attend.try_lock() else { return done };
         for _ in 0..TURN {
             let (count, _) =
                 match rustix::net::recv(&self.stream, &mut *buffer, RecvFlags::DONTWAIT) {
                     Ok((0, _)) => return WireStep::Lost(Lost::Ended),
                     Ok(read) => read,
-                    Err(Errno::AGAIN) => return WireStep::Read,
+                    Err(Errno::AGAIN) => return done,
                     Err(Errno::INTR) => continue,
                     Err(error) => return WireStep::Lost(error.into()),
                 };
@@ -540,7 +552,7 @@ impl Wire {
             }
             // The kernel had no more. The end is read if it was there before.
             if count < buffer.len() && !hung_up {
-                return WireStep::Read;
+                return done;
             }
         }
         WireStep::More
@@ -580,6 +592,9 @@ impl Wire {
         }
         core.checks = None;
         let bound = self.terms.lost_after;
+        if let Ok(took) = round_trip(&self.stream) {
+            core.link.note_round_trip(took);
+        }
         let next = match acknowledged(&self.stream) {
             Ok(Acknowledged::Silent(since)) if since >= bound => return Err(Lost::Silent(bound)),
             Ok(Acknowledged::Silent(since)) => Some(now + (bound - since)),
@@ -625,17 +640,22 @@ impl Wire {
 }
 
 /// Whether all bytes were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WroteAll {
     Yes,
-    No,
+    /// The kernel takes no more.
+    Full,
+    /// Others get a turn.
+    Turn,
 }
 
 impl WireCore {
-    /// Writes until the kernel takes no more, or all is written.
+    /// Writes until the kernel takes no more, all is written, or it was much.
     fn write(&mut self, stream: &TcpStream) -> Result<WroteAll, Lost> {
-        loop {
+        let mut written = 0;
+        while written < WRITTEN {
             if self.secure.write(stream)? == crate::secure::Wrote::Some {
-                return Ok(WroteAll::No);
+                return Ok(WroteAll::Full);
             }
             let output = self.link.output()?;
             if output.is_empty() {
@@ -643,10 +663,12 @@ impl WireCore {
             }
             let count = self.secure.put(output, stream)?;
             if count == 0 {
-                return Ok(WroteAll::No);
+                return Ok(WroteAll::Full);
             }
             self.link.sent(count);
+            written += count;
         }
+        Ok(WroteAll::Turn)
     }
 
     fn take(

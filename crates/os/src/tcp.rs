@@ -22,6 +22,23 @@ pub enum Acknowledged {
 /// # Errors
 /// The kernel's error.
 pub fn acknowledged(socket: impl AsFd) -> io::Result<Acknowledged> {
+    let info = info(socket)?;
+    let waits = info.tcpi_unacked > 0 || info.tcpi_probes > 0 || info.tcpi_backoff > 0;
+    Ok(match waits {
+        true => Acknowledged::Silent(Duration::from_millis(info.tcpi_last_ack_recv.into())),
+        false => Acknowledged::All,
+    })
+}
+
+/// Asks the kernel how long a round trip takes, on average.
+///
+/// # Errors
+/// The kernel's error.
+pub fn round_trip(socket: impl AsFd) -> io::Result<Duration> {
+    Ok(Duration::from_micros(info(socket)?.tcpi_rtt.into()))
+}
+
+fn info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = mem::size_of_val(&info) as libc::socklen_t;
     let fd = socket.as_fd().as_raw_fd();
@@ -33,12 +50,7 @@ pub fn acknowledged(socket: impl AsFd) -> io::Result<Acknowledged> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: all fields are numbers, the kernel has written some, and the others are zero.
-    let info = unsafe { info.assume_init() };
-    let waits = info.tcpi_unacked > 0 || info.tcpi_probes > 0 || info.tcpi_backoff > 0;
-    Ok(match waits {
-        true => Acknowledged::Silent(Duration::from_millis(info.tcpi_last_ack_recv.into())),
-        false => Acknowledged::All,
-    })
+    Ok(unsafe { info.assume_init() })
 }
 
 /// Lets the kernel take bytes only while it holds fewer than this number that it has not sent.

@@ -450,3 +450,40 @@ fn memory_is_bounded_while_the_peer_acknowledges_nothing() {
     assert!(sent as u64 <= WINDOW + (64 << 10), "{sent}");
     assert!(pair.server.link.kept.count() <= WINDOW + (64 << 10));
 }
+
+/// Moves bytes until nothing moves. Returns how many bytes the sender was ahead at most.
+fn run_ahead(pair: &mut Pair) -> usize {
+    let mut most = 0;
+    loop {
+        while pair.client.put(&mut pair.up, usize::MAX) {}
+        most = most.max(pair.up.len());
+        let came = pair.deliver_up(usize::MAX).unwrap();
+        while pair.server.put(&mut pair.down, usize::MAX) {}
+        let told = pair.deliver_down(usize::MAX).unwrap();
+        if !came && !told {
+            return most;
+        }
+    }
+}
+
+#[test]
+fn a_sender_is_ahead_by_as_much_as_the_way_holds() {
+    for (round_trip, least, most) in [(0, UNASKED, UNASKED + (16 << 10)), (50, 4 << 20, 17 << 20)] {
+        let mut pair = Pair::new(IMPATIENT);
+        pair.settle(4096).unwrap();
+        pair.server.link.note_round_trip(Duration::from_millis(round_trip));
+        pair.client.link.send(1, message(1, &vec![1; 64 << 20]));
+        let ahead = run_ahead(&mut pair);
+        assert!((least..=most).contains(&ahead), "{ahead} bytes at {round_trip} ms");
+        assert_eq!(bodies(&pair.server.came)[&1].len(), 64 << 20);
+    }
+    // Another message goes on, although more is allowed now than when it began.
+    let mut pair = Pair::new(IMPATIENT);
+    pair.settle(4096).unwrap();
+    pair.server.link.note_round_trip(Duration::from_millis(50));
+    for call in 0..3 {
+        pair.client.link.send(call.into(), message(call, &vec![1; 32 << 20]));
+    }
+    run_ahead(&mut pair);
+    assert_eq!(pair.server.came.len(), 3);
+}

@@ -328,7 +328,11 @@ impl Attend for RequestReader {
             return Err(FrameError("answers that are not read"));
         }
         match head.kind {
-            FrameKind::Ask if head.len <= MOST_ASKED => Ok(Wanted::Yes(None)),
+            FrameKind::Ask if head.len <= MOST_ASKED => {
+                let room = guest.account.hold(Held::Results, head.len);
+                let room = room.map_err(|_| FrameError("requests that exceed a quota"))?;
+                Ok(Wanted::Yes(Some(Box::new(room))))
+            }
             FrameKind::Ask => Err(FrameError("a request that is longer than requests are")),
             FrameKind::Call => {
                 if guest.under_way.load(Ordering::SeqCst) >= WINDOW.into() {
