@@ -10,7 +10,7 @@
 //! and the bell is one of the descriptors that the thread waits for. So the thread either has seen
 //! the alarm, or is rung.
 
-use crate::wire::{BUFFER, Wire, WireStep};
+use crate::wire::{AfterTick, BUFFER, Wire, WireStep};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
@@ -102,9 +102,11 @@ impl LinkDriver {
     }
 
     /// Changes what the socket of a connection reports.
-    pub(crate) fn watch(&self, number: u64, wire: &Wire, changes: Changes) {
-        // A connection that has left reports nothing.
-        let _ = self.set.change(wire.stream(), number, Report::EachChange(changes));
+    ///
+    /// # Errors
+    /// The kernel's: it reports what it did before.
+    pub(crate) fn watch(&self, number: u64, wire: &Wire, changes: Changes) -> io::Result<()> {
+        self.set.change(wire.stream(), number, Report::EachChange(changes))
     }
 
     /// The next time that is a whole number of intervals after the driver began. So the alarms of
@@ -141,24 +143,36 @@ impl LinkDriver {
             self.set.wait(&mut ready, sleeps);
             ready.append(&mut again);
             for event in ready.drain(..).filter(|event| event.key != BELL) {
-                let wire = self.state().wires.get(&event.key).cloned();
+                self.turn(event, &mut buffer, &mut again);
+            }
+            for key in self.due(Instant::now()) {
+                let wire = self.state().wires.get(&key).cloned();
                 let Some(wire) = wire else { continue };
-                match wire.turn(&mut buffer, event.hung_up) {
-                    WireStep::Read => {}
-                    WireStep::More => again.push(event),
-                    WireStep::Lost(why) => {
-                        self.leave(event.key, &wire);
+                match wire.tick(Instant::now()) {
+                    Ok(AfterTick::Rest) => {}
+                    // The end of the connection may not have been reported.
+                    Ok(AfterTick::Turn) => {
+                        self.turn(Ready { key, hung_up: true }, &mut buffer, &mut again);
+                    }
+                    Err(why) => {
+                        self.leave(key, &wire);
                         wire.end(why);
                     }
                 }
             }
-            for number in self.due(Instant::now()) {
-                let wire = self.state().wires.get(&number).cloned();
-                let Some(wire) = wire else { continue };
-                if let Err(why) = wire.tick(Instant::now()) {
-                    self.leave(number, &wire);
-                    wire.end(why);
-                }
+        }
+    }
+
+    /// Gives a connection its turn.
+    fn turn(&self, event: Ready, buffer: &mut [u8], again: &mut Vec<Ready>) {
+        let wire = self.state().wires.get(&event.key).cloned();
+        let Some(wire) = wire else { return };
+        match wire.turn(buffer, event.hung_up) {
+            WireStep::Read => {}
+            WireStep::More => again.push(event),
+            WireStep::Lost(why) => {
+                self.leave(event.key, &wire);
+                wire.end(why);
             }
         }
     }

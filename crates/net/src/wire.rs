@@ -55,6 +55,8 @@ pub const JUDGED_AGAIN: Duration = Duration::from_secs(5);
 pub(crate) const BUFFER: usize = 64 << 10;
 /// Size of the buffer that a caller reads into, in bytes: that of a record of TLS.
 const SHORT: usize = (16 << 10) + 512;
+/// Time after which the driver looks at a socket that cannot report.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Number of buffers that are read from one connection before others get a turn.
 const TURN: usize = 4;
 /// Number of bytes that are written, without a pause for others who want the lock.
@@ -222,10 +224,12 @@ struct WireCore {
     secure: Secure,
     /// The kernel took no more bytes: the driver goes on when it does.
     blocked: bool,
-    /// A caller reads in place of the driver.
-    read_here: bool,
+    /// Who reads.
+    reader: WireReader,
     /// What the socket reports to the driver.
     watched: Changes,
+    /// The socket could not be made to report what it should.
+    unwatched: bool,
     /// Why a caller that has read found that the connection has ended. The driver ends it.
     lost: Option<Lost>,
     /// The connection has ended or is being closed: nothing more is sent.
@@ -239,6 +243,14 @@ struct WireCore {
     plain: Vec<u8>,
 }
 
+/// Who reads a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WireReader {
+    Driver,
+    /// A caller that waits for its reply.
+    Caller,
+}
+
 /// Whether a caller has read in place of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadHere {
@@ -246,6 +258,15 @@ pub enum ReadHere {
     Done,
     /// Another thread reads, or has to go on.
     No,
+}
+
+/// What the driver does with a connection whose alarm has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterTick {
+    /// Nothing.
+    Rest,
+    /// It gives it a turn.
+    Turn,
 }
 
 /// What reading a connection has found.
@@ -291,8 +312,9 @@ impl Wire {
             link,
             secure,
             blocked: false,
-            read_here: false,
+            reader: WireReader::Driver,
             watched: READS,
+            unwatched: false,
             lost: None,
             closing: false,
             driven: None,
@@ -448,10 +470,17 @@ impl Wire {
 
     /// Tells the driver what the socket has to report, if that has changed.
     fn watch(&self, core: &mut WireCore) {
-        let changes = Changes { readable: !core.read_here, writable: core.blocked };
+        let changes =
+            Changes { readable: core.reader == WireReader::Driver, writable: core.blocked };
         if let Some((driver, number)) = core.driven.as_ref().filter(|_| core.watched != changes) {
-            driver.watch(*number, self, changes);
-            core.watched = changes;
+            match driver.watch(*number, self, changes) {
+                Ok(()) => core.watched = changes,
+                // The kernel refused for lack of memory: the driver looks by itself.
+                Err(_) => {
+                    core.unwatched = true;
+                    driver.alarm(*number, Instant::now() + LOOK_AGAIN);
+                }
+            }
         }
     }
 
@@ -467,7 +496,7 @@ impl Wire {
         }
         {
             let mut core = self.core();
-            core.read_here = true;
+            core.reader = WireReader::Caller;
             self.watch(&mut core);
         }
         let (mut buffer, mut read) = ([0; SHORT], ReadHere::Done);
@@ -489,7 +518,7 @@ impl Wire {
         // In this order; see the module.
         drop(attend);
         let mut core = self.core();
-        core.read_here = false;
+        core.reader = WireReader::Driver;
         self.watch(&mut core);
         read
     }
@@ -582,13 +611,17 @@ impl Wire {
     }
 
     /// The driver's alarm: time has passed.
-    pub(crate) fn tick(&self, now: Instant) -> Result<(), Lost> {
+    pub(crate) fn tick(&self, now: Instant) -> Result<AfterTick, Lost> {
         let mut core = self.core();
         core.link.tick(now)?;
+        let after = match std::mem::take(&mut core.unwatched) {
+            true => AfterTick::Turn,
+            false => AfterTick::Rest,
+        };
         self.note_due(&core);
         self.judge(&mut core, now)?;
         if core.checks.is_none_or(|at| at > now) {
-            return Ok(());
+            return Ok(after);
         }
         core.checks = None;
         let bound = self.terms.lost_after;
@@ -605,7 +638,7 @@ impl Wire {
         if let (Some(at), Some((driver, number))) = (next, &core.driven) {
             driver.alarm(*number, at);
         }
-        Ok(())
+        Ok(after)
     }
 
     /// Judges the host at the other end again, if it is time.
