@@ -7,11 +7,13 @@
 //! place and its number to the late reply, as in a channel ([`upcall_sched::calls`]), and notifies
 //! the server, so that it need not begin the call.
 
+use crate::attend::Attend;
 use crate::dial::{NoConnection, Protection, dial};
 use crate::frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind, MOST_ANSWER};
 use crate::incoming::Wanted;
+use crate::lost::Lost;
 use crate::outgoing::{BufferOwner, GivenUp, MessageLane};
-use crate::wire::{Attend, Lost, ReadHere, Wire, WireTerms};
+use crate::wire::{ReadHere, Wire, WireTerms};
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{HashSet, VecDeque};
 use std::fmt;

@@ -3,10 +3,11 @@
 use crate::frame::FrameError;
 use crate::identity::{Credentials, HostName, HostStore, PeerRole};
 use crate::link::{HostLink, LinkError, LinkTerms};
+use crate::lost::Lost;
 use crate::record::{HELLO, SessionKey};
 use crate::secure::Secure;
 use crate::tls::{TlsChannel, TlsError};
-use crate::wire::{Lost, Wire, WireHost, WireTerms};
+use crate::wire::{Wire, WireHost, WireTerms};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

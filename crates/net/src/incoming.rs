@@ -5,9 +5,9 @@
 //!
 //! # How much of a long body is on its way
 //! What is on its way, or waits in the receiver's kernel, delays every other message. So the sender
-//! of a body may be [`UNASKED`] bytes ahead of the receiver, and the receiver allows more when it has
-//! taken half of that. On a long way this would be too little. If half of the bytes are taken in less
-//! than two round trips, the receiver doubles their number, up to [`MOST_AHEAD`] (as QUIC's
+//! of a body may be [`UNASKED`] bytes ahead of the receiver. When the receiver has taken half of
+//! that, it allows more. On a long way this would be too little. If half of the bytes are taken in
+//! less than two round trips, the receiver doubles their number, up to [`MOST_AHEAD`] (as QUIC's
 //! implementations do).
 
 use crate::frame::{Filling, Frame, FrameBody, FrameError, FrameHeader};
@@ -141,7 +141,7 @@ impl IncomingMessages {
         };
     }
 
-    /// Bytes of a body arrive. Returns how many may come in addition, if the sender is to be told.
+    /// Bytes of a body arrive. Returns how many more the sender may send, if that has changed.
     ///
     /// # Errors
     /// No such message has begun, it is not that long, the peer was not allowed to send so much, or

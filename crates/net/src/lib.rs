@@ -20,6 +20,7 @@
 //! are driven by one thread.
 #![forbid(unsafe_code)]
 
+pub mod attend;
 pub mod caller;
 pub mod dial;
 pub mod door;
@@ -30,6 +31,7 @@ pub mod incoming;
 pub mod kept;
 pub mod link;
 pub mod lobby;
+pub mod lost;
 pub mod outgoing;
 pub mod reader;
 pub mod record;
@@ -37,6 +39,7 @@ pub mod secure;
 pub mod tls;
 pub mod wire;
 
+pub use attend::Attend;
 pub use caller::{LateFrame, NetworkCaller};
 pub use dial::{NoConnection, Protection};
 pub use door::{Admit, NetworkListener, ProvedClient, TakeOver};
@@ -44,5 +47,6 @@ pub use frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind};
 pub use incoming::Wanted;
 pub use link::LinkTerms;
 pub use lobby::ConnectionOwner;
+pub use lost::Lost;
 pub use outgoing::BufferOwner;
-pub use wire::{Attend, Lost, Wire, WireTerms};
+pub use wire::{Wire, WireTerms};

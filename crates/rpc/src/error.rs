@@ -117,7 +117,7 @@ pub enum BindError {
         /// What was found.
         why: String,
     },
-    /// The host of the server is not trusted, or has not proved to be the one that is.
+    /// The host of the server is not trusted, or is another than the trusted one.
     NotProved {
         /// Its address.
         server: String,

@@ -70,7 +70,7 @@ fn who_is_not_trusted_is_refused_and_told_why() {
     trust(&stranger, &server.address, server);
     let own = stranger.store.own().expect("an identity").identity.fingerprint().to_string();
     refused(&stranger, "Denied", &[&own, "upcall host trust"]);
-    // Another server has taken the address of the one that is trusted.
+    // Another server has taken the address of a trusted one.
     let impostor = scene.hosts.stranger(1);
     let elsewhere = place();
     let (_other, name) = serve(&elsewhere, &impostor, "");

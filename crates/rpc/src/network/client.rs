@@ -400,7 +400,7 @@ impl NetworkCall {
         self.stage = Stage::Runs;
         let (call, number) = (self.frame.head.call, self.frame.head.number);
         let args = mem::take(&mut self.frame.body);
-        // Nobody waits for a call that was given up before it began. An object is dropped all the
+        // A call that was given up before it began has no effect. An object is dropped all the
         // same: its client does not ask again.
         let given_up = number != RELEASE && self.given_up.load(Ordering::SeqCst);
         let given_up = given_up || self.guest.ended.load(Ordering::SeqCst);

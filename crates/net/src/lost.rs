@@ -1,0 +1,79 @@
+//! Why connections end.
+
+use crate::frame::FrameError;
+use crate::link::LinkError;
+use crate::secure::SecureError;
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// Why a connection has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The other side closed the connection, often because its process ended.
+    Ended,
+    /// The kernel's error.
+    Error(String),
+    /// The other side gave no sign of life for this time.
+    Silent(Duration),
+    /// The other side sent bytes that do not continue the link.
+    Link(LinkError),
+    /// The other side sent bytes that do not continue the protected connection.
+    Unprotected(String),
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => {
+                write!(
+                    f,
+                    "the other side closed the connection without a reason: its process may be \
+                     gone, may have stopped serving, or may lack memory or threads"
+                )
+            }
+            Self::Error(error) | Self::Unprotected(error) => f.write_str(error),
+            Self::Silent(after) => write!(
+                f,
+                "the other side gave no sign of life for {} s: its machine or the network may be \
+                 down",
+                after.as_secs_f32()
+            ),
+            Self::Link(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<LinkError> for Lost {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl From<FrameError> for Lost {
+    fn from(error: FrameError) -> Self {
+        Self::Link(error.into())
+    }
+}
+
+impl From<SecureError> for Lost {
+    fn from(error: SecureError) -> Self {
+        Self::Unprotected(error.to_string())
+    }
+}
+
+impl From<io::Error> for Lost {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Ended,
+            _ => Self::Error(error.to_string()),
+        }
+    }
+}
+
+impl From<Errno> for Lost {
+    fn from(error: Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
