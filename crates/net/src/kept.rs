@@ -11,6 +11,9 @@ use std::collections::VecDeque;
 /// Size of a block of memory, in bytes. It holds four of TLS's records.
 const BLOCK: usize = 64 << 10;
 
+/// Size of the block that a link keeps while nothing is under way, in bytes.
+const IDLE: usize = 1 << 10;
+
 /// Whether sent bytes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
@@ -164,8 +167,8 @@ impl KeptBytes {
             if is_last && len < BLOCK as u64 {
                 // An idle link keeps one small block, so that a call need not allocate one.
                 first.clear();
-                if first.capacity() > 4096 {
-                    first.shrink_to(4096);
+                if first.capacity() > IDLE {
+                    first.shrink_to(IDLE);
                 }
                 return;
             }

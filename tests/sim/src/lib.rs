@@ -14,7 +14,8 @@
 //! share CPUs with a server that follows the shipped idle policy `upcall_sched::poller`; the inputs
 //! of the policy in a run are replayed to a new one ([`recorded`]).
 //!
-//! [`moving`] moves tasks between processes by the shipped `upcall_pvm::moves`.
+//! [`moving`] moves tasks between processes by the shipped `upcall_pvm::moves`. [`links`] are hosts
+//! whose connections are cut, with the shipped `upcall_net::link`.
 //!
 //! Not covered: calls of user-level threads; processors that reorder (every step is seen by all at
 //! once: loom and Spin check that, see `crates/message/model/messages.pml`); the kernel; joining a
@@ -36,6 +37,7 @@ pub mod dice;
 pub mod engine;
 pub mod jobs;
 pub mod ledger;
+pub mod links;
 pub mod member;
 pub mod moving;
 pub mod puzzle;
