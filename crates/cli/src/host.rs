@@ -2,6 +2,7 @@
 
 mod confirm;
 mod list;
+mod ping;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::names::did_you_mean;
@@ -31,6 +32,7 @@ pub enum HostCommand {
     Show(HostShowArgs),
     Trust(HostTrustArgs),
     List(list::HostListArgs),
+    Ping(ping::HostPingArgs),
     Renew(HostRenewArgs),
     Revoke(HostRevokeArgs),
 }
@@ -132,6 +134,7 @@ pub fn run(command: HostCommand) -> CommandResult {
         HostCommand::Show(args) => show(&store, &args),
         HostCommand::Trust(args) => trust(&store, &args),
         HostCommand::List(args) => list::run(&store, &args),
+        HostCommand::Ping(args) => ping::run(&args),
         HostCommand::Renew(HostRenewArgs {}) => {
             print_own(&store.renew()?)?;
             Ok(Exit::Done)

@@ -10,6 +10,7 @@
 use crate::attend::Attend;
 use crate::dial::{NoConnection, Protection, dial};
 use crate::frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind, MOST_ANSWER};
+use crate::identity::HostName;
 use crate::incoming::Wanted;
 use crate::lost::Lost;
 use crate::outgoing::{BufferOwner, GivenUp, MessageLane};
@@ -21,6 +22,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::lock::{KernelMutex, MutexGuard};
+use upcall_os::loopback;
 use upcall_sched::{CancelToken, WaitLimit};
 use upcall_sched::{Closed, NoReply, Sleeper, block_unless};
 use upcall_thread::Waited;
@@ -154,6 +156,18 @@ impl NetworkCaller {
     /// The server's address.
     pub fn server(&self) -> SocketAddr {
         self.wire.peer()
+    }
+
+    /// The host of the server, if it has proved one.
+    pub fn host(&self) -> Option<&HostName> {
+        self.wire.host()
+    }
+
+    /// The user of a server within this machine, if the kernel knows it.
+    pub fn user(&self) -> Option<u32> {
+        let own = self.wire.own().ok()?;
+        let is_here = self.wire.peer().ip().to_canonical().is_loopback();
+        is_here.then(|| loopback::user_of(self.wire.peer(), own)).flatten()
     }
 
     /// Why calls fail from now on; `None` while the connection is open.

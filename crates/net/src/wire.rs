@@ -38,6 +38,7 @@ pub(crate) use signs::AfterTick;
 use crate::attend::{Attend, dispatch, take};
 use crate::driver::{LinkDriver, READS};
 use crate::frame::{FrameBody, FrameHeader};
+use crate::identity::HostName;
 use crate::link::HostLink;
 use crate::lost::Lost;
 use crate::outgoing::{BufferOwner, GivenUp, MessageLane, OutMessage};
@@ -176,6 +177,11 @@ impl Wire {
     /// The other side's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// The host that the other side has proved to be.
+    pub fn host(&self) -> Option<&HostName> {
+        self.terms.host.as_ref().map(|host| &host.name)
     }
 
     /// This side's address.

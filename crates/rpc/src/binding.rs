@@ -12,12 +12,14 @@ use crate::names;
 use crate::network::address::{self, Address};
 use crate::network::far::{self, NetworkBinding};
 use crate::server;
+use crate::terms::BindTerms;
 use crate::value::Handle;
 use crate::wire::{ClientRequest, ServerReply};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_directory::policy::{self, Policy};
+use upcall_net::wire::LOST_AFTER;
 use upcall_os::atomic::{AtomicBool, AtomicU32, Ordering};
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::{KernelMutex, MutexGuard};
@@ -49,6 +51,7 @@ pub struct Binding {
 /// The terms on which a client of type `C` binds: which servers it accepts.
 pub struct Binder<C> {
     accepts: Box<Policy>,
+    lost_after: Duration,
     interface: &'static Interface,
     client: fn(Binding) -> C,
 }
@@ -67,7 +70,17 @@ impl<C> Binder<C> {
         client: fn(Binding) -> C,
         accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        Self { accepts: Box::new(accepts), interface, client }
+        Self { accepts: Box::new(accepts), lost_after: LOST_AFTER, interface, client }
+    }
+
+    /// Sets the time after which a server on another host that gives no sign of life is lost, in
+    /// place of 5 s. It is rounded up to a second. Calls that wait then fail with
+    /// [`CallError::Failed`](crate::CallError::Failed). For a server on this machine it has no
+    /// effect.
+    #[must_use]
+    pub fn lost_after(mut self, time: Duration) -> Self {
+        self.lost_after = time;
+        self
     }
 
     /// Binds to the server that exports the interface as `name`, if the policy accepts it.
@@ -75,7 +88,9 @@ impl<C> Binder<C> {
     /// # Errors
     /// As [`Binding::bind_expecting`].
     pub fn bind(&self, name: &str) -> Result<C, BindError> {
-        Binding::bind_expecting(name, self.interface, &*self.accepts).map(self.client)
+        aside(|| Binding::bind_here(name, self.interface, self.terms()))
+            .map(self.client)
+            .map_err(BindError::with_hint)
     }
 
     /// Binds like [`Binder::bind`], and waits for at most `limit` while no server serves `name`.
@@ -83,7 +98,12 @@ impl<C> Binder<C> {
     /// # Errors
     /// As [`Binding::bind_wait`].
     pub fn bind_wait(&self, name: &str, limit: Duration) -> Result<C, BindError> {
-        Binding::bind_wait(name, self.interface, Some(&*self.accepts), limit).map(self.client)
+        let attempt = || Binding::bind_here(name, self.interface, self.terms());
+        aside(|| wait_while_absent(limit, attempt)).map(self.client)
+    }
+
+    fn terms(&self) -> BindTerms<'_> {
+        BindTerms { accepts: Some(&*self.accepts), lost_after: self.lost_after }
     }
 }
 
@@ -180,8 +200,7 @@ impl Binding {
     /// See [`BindError`].
     pub fn bind(name: &str, interface: &'static Interface) -> Result<Self, BindError> {
         aside(|| {
-            Self::bind_here(name, interface, &policy::own_user_or_root())
-                .map_err(BindError::with_hint)
+            Self::bind_here(name, interface, BindTerms::new(None)).map_err(BindError::with_hint)
         })
     }
 
@@ -189,14 +208,14 @@ impl Binding {
     /// user or of root.
     ///
     /// # Errors
-    /// See [`BindError`]. A server on another machine is refused, because its user is not known.
+    /// See [`BindError`].
     pub fn bind_expecting(
         name: &str,
         interface: &'static Interface,
         accepts: &Policy,
     ) -> Result<Self, BindError> {
-        address::refuse_far(name)?;
-        aside(|| Self::bind_here(name, interface, accepts).map_err(BindError::with_hint))
+        let terms = BindTerms::new(Some(accepts));
+        aside(|| Self::bind_here(name, interface, terms).map_err(BindError::with_hint))
     }
 
     /// Binds like [`Binding::bind`], or like [`Binding::bind_expecting`] if `accepts` is given, but
@@ -210,12 +229,7 @@ impl Binding {
         interface: &'static Interface,
         accepts: Option<&Policy>,
     ) -> Result<Self, BindError> {
-        if accepts.is_some() {
-            address::refuse_far(name)?;
-        }
-        let own = policy::own_user_or_root();
-        let accepts = accepts.unwrap_or(&own);
-        aside(|| Self::bind_here(name, interface, accepts))
+        aside(|| Self::bind_here(name, interface, BindTerms::new(accepts)))
     }
 
     /// Binds like [`Binding::bind_expecting`], or like [`Binding::bind`] if `accepts` is `None`,
@@ -231,22 +245,20 @@ impl Binding {
         accepts: Option<&Policy>,
         limit: Duration,
     ) -> Result<Self, BindError> {
-        if accepts.is_some() {
-            address::refuse_far(name)?;
-        }
-        let own = policy::own_user_or_root();
-        let accepts = accepts.unwrap_or(&own);
-        aside(|| wait_while_absent(limit, || Self::bind_here(name, interface, accepts)))
+        let terms = BindTerms::new(accepts);
+        aside(|| wait_while_absent(limit, || Self::bind_here(name, interface, terms)))
     }
 
     fn bind_here(
         name: &str,
         interface: &'static Interface,
-        accepts: &Policy,
+        terms: BindTerms<'_>,
     ) -> Result<Self, BindError> {
         if let Some(address) = address::parse(name)? {
-            return Self::bind_far(name, &address, interface);
+            return Self::bind_far(name, &address, interface, terms);
         }
+        let own = policy::own_user_or_root();
+        let accepts = terms.accepts.unwrap_or(&own);
         let deadline = link::patience_ends();
         let socket = names::find(name)?;
         // The A-stacks that the server most likely wants too, made while the server does its part.
@@ -286,8 +298,9 @@ impl Binding {
         name: &str,
         address: &Address,
         interface: &'static Interface,
+        terms: BindTerms<'_>,
     ) -> Result<Self, BindError> {
-        let (far, descriptors) = far::bind(address, name, interface)?;
+        let (far, descriptors) = far::bind(address, name, interface, terms)?;
         let procedures =
             descriptors.iter().map(|told| BoundProcedure::new(told.number, None)).collect();
         Ok(Self::new(ServerLocation::Far(far), name, interface, procedures))

@@ -4,7 +4,8 @@
 use crate::brought::aside;
 use crate::error::BindError;
 use crate::link;
-use crate::network::{address, far};
+use crate::network::address;
+use crate::network::far::{self, Pinged};
 use crate::wire::Exported;
 use upcall_directory::policy::{self, Policy};
 
@@ -23,14 +24,11 @@ pub fn exported(name: &str) -> Result<Exported, BindError> {
 /// # Errors
 /// As for [`exported`] and [`exported_expecting`].
 pub fn try_exported(name: &str, accepts: Option<&Policy>) -> Result<Exported, BindError> {
-    if accepts.is_some() {
-        address::refuse_far(name)?;
-    }
     let Some(address) = address::parse(name)? else {
         let own = policy::own_user_or_root();
         return exported_here(name, accepts.unwrap_or(&own));
     };
-    let found = aside(|| far::list(&address.server))?
+    let found = aside(|| far::list(&address.server, accepts))?
         .into_iter()
         .find(|exported| exported.name == address.name);
     found.ok_or(BindError::NotThere { name: address.name, server: address.server })
@@ -51,6 +49,18 @@ fn exported_here(name: &str, accepts: &Policy) -> Result<Exported, BindError> {
     found.ok_or_else(|| BindError::ServerGone { name: name.into() })
 }
 
+/// Connects to the server at `tcp://HOST:PORT`, and asks it `count` times for its exports.
+///
+/// # Blocking
+/// As [`list_far`] for each request.
+///
+/// # Errors
+/// As [`list_far`].
+pub fn ping(server: &str, count: usize) -> Result<Pinged, BindError> {
+    let server = address::parse_server(server)?;
+    aside(|| far::ping(server, count))
+}
+
 /// The exports of the server at `tcp://HOST:PORT`. A client that the server does not admit learns
 /// nothing.
 ///
@@ -63,5 +73,5 @@ fn exported_here(name: &str, accepts: &Policy) -> Result<Exported, BindError> {
 /// client, does not answer, or breaks the protocol.
 pub fn list_far(server: &str) -> Result<Vec<Exported>, BindError> {
     let server = address::parse_server(server)?;
-    aside(|| far::list(server))
+    aside(|| far::list(server, None))
 }

@@ -134,7 +134,7 @@ pub mod directory {
         sweep,
     };
     pub use upcall_rpc::{Arrival, HELD, PeerTallies, Reading};
-    pub use upcall_rpc::{exported, exported_expecting, list_far};
+    pub use upcall_rpc::{Pinged, exported, exported_expecting, list_far, ping};
 }
 
 /// What generated stubs use. Not for direct use, and not stable.

@@ -15,8 +15,8 @@ fn told(plan: LinksPlan) -> LinksSummary {
     let summary = run(seed, plan).unwrap_or_else(|why| panic!("{why}"));
     let (took, links) = (start.elapsed().as_secs_f64(), u64::from(plan.hosts * plan.links));
     println!(
-        "{:>7} hosts, {links:>7} links: {took:>6.1} s, {:>6} MiB, {:>9} messages, {:>7} cuts, {:.1} s \
-         of virtual time",
+        "{:>7} hosts, {links:>7} links: {took:>6.1} s, {:>6} MiB, {:>9} messages, {:>7} cuts, \
+         {:.1} s of virtual time",
         plan.hosts,
         memory() >> 20,
         summary.messages,

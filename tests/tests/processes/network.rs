@@ -229,6 +229,24 @@ fn who_is_not_let_in_is_told_so() {
         .expect_error("Unprotected", &["0.0.0.0:0", "prove", "upcall host init"]);
 }
 
+/// The kernel knows whose server it is within this machine, and another host has proved its name.
+#[test]
+fn a_client_says_which_servers_it_accepts() {
+    let _company = in_company();
+    let (own, other) = (rustix::process::geteuid().as_raw(), 61_003);
+    let (within, between) = (Scene::new(""), Scene::apart(""));
+    let mut client = within.start_client();
+    client.ask(&format!("bind-expecting {} {own}", within.name)).expect_ok("its own user's");
+    client
+        .ask(&format!("bind-expecting {} {other}", within.name))
+        .expect_error("WrongUser", &[&format!("the peer is user {own}"), "61003"]);
+    let mut client = between.start_client();
+    client
+        .ask(&format!("bind-expecting {} {own}", between.name))
+        .expect_error("WrongUser", &["the peer is on the host", "processes of this one"]);
+    client.ask(&format!("bind {}", between.name)).expect_ok("that of a trusted host");
+}
+
 #[test]
 fn nobody_listens_who_did_not_say_so() {
     let _company = in_company();

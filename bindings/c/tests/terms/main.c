@@ -232,8 +232,8 @@ static void expects_one(const char *name) {
     CHECK(!terms_bind_wait(name, NULL, UINT64_MAX, &error) && error.status == UPCALL_WRONG_USER);
     CHECK(!terms_bind_wait("nothing-has-this-name", &users, 1000, &error));
     CHECK(error.status == UPCALL_NO_SUCH_NAME);
-    CHECK(binds("tcp://127.0.0.1:9/terms", &users) == UPCALL_WRONG_USER
-          && strstr(error.text, "on another machine"));
+    /* Nothing listens there, so it is not known whose server it would be. */
+    CHECK(binds("tcp://127.0.0.1:9/terms", &users) == UPCALL_UNREACHABLE);
 }
 
 static void is_admitted(const char *name) {

@@ -242,3 +242,17 @@ fn expected_users_are_read_by_name_and_by_number() {
     let (code, _, error) = place.code(&["call", "--expect", "root", &far, "Ada"]);
     assert!(code == 2 && error.contains("--expect is for servers on this machine"), "{error}");
 }
+
+#[test]
+fn a_server_at_an_address_is_pinged() {
+    let (place, _server, address) = served();
+    let (code, out, error) = place.code(&["host", "ping", &address, "--count", "3"]);
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains("is on this machine, in the clear") && out.contains("3 round trips"));
+    let (_, out, _) = place.code(&["host", "ping", &address, "--count", "3", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(found["round_trips_ns"].as_array().map(Vec::len), Some(3), "{out}");
+    assert!(found["host"].is_null() && found["connect_ns"].as_u64() > Some(0), "{out}");
+    let (code, _, error) = place.code(&["host", "ping", "127.0.0.1:1"]);
+    assert!(code == 3 && error.contains("no server can be reached"), "{code} {error}");
+}

@@ -39,20 +39,6 @@ pub(crate) fn parse(text: &str) -> Result<Option<Address>, BindError> {
     Ok(Some(Address { server: server.into(), name: name.into() }))
 }
 
-/// Refuses a name on another machine, for a binder that expects a user.
-///
-/// # Errors
-/// The text is a name on another machine, or starts like one.
-pub(crate) fn refuse_far(text: &str) -> Result<(), BindError> {
-    match parse(text)? {
-        None => Ok(()),
-        Some(_) => {
-            let reason = "the user of a server on another machine is not known".into();
-            Err(BindError::WrongUser { name: text.into(), found: None, reason })
-        }
-    }
-}
-
 /// The server, `host:port`, in `tcp://HOST:PORT`.
 ///
 /// # Errors

@@ -6,12 +6,14 @@ use crate::error::BindError;
 use crate::interface::{Descriptor, Interface, WantedProcedure, check_descriptors};
 use crate::link::{patience_ends, refused};
 use crate::server::RELEASE;
+use crate::terms::BindTerms;
 use crate::value::Handle;
 use crate::wire::{self, BindRefusal, ClientRequest, Exported, ServerReply};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use upcall_directory::policy::Policy;
 use upcall_net::identity::{HostName, HostStore, IdentityError};
 use upcall_net::record::VERSION;
 use upcall_net::{
@@ -20,7 +22,11 @@ use upcall_net::{
 };
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::KernelMutex;
+use upcall_os::socket::Peer;
 use upcall_sched::{Closed, NoReply, WaitLimit};
+
+/// Minimum time after which a server is lost.
+const LEAST_LOST_AFTER: Duration = Duration::from_secs(1);
 
 /// A binding's part of a connection.
 pub(crate) struct NetworkBinding {
@@ -34,8 +40,9 @@ pub(crate) struct FarLink {
     ids: AtomicU32,
 }
 
-/// The open connections, by the server's address as the program gave it.
-type FarLinks = HashMap<String, Weak<FarLink>>;
+/// The open connections, by the server's address as the program gave it, and the time after which
+/// it is lost.
+type FarLinks = HashMap<(String, Duration), Weak<FarLink>>;
 
 fn links() -> upcall_os::lock::MutexGuard<'static, FarLinks> {
     static LINKS: OnceLock<KernelMutex<FarLinks>> = OnceLock::new();
@@ -45,29 +52,36 @@ fn links() -> upcall_os::lock::MutexGuard<'static, FarLinks> {
 impl FarLink {
     /// The open connection, or a new one. Two binders at the same time may open two, of which later
     /// binders find one.
-    fn to(server: &str, text: &str, deadline: Instant) -> Result<Arc<Self>, BindError> {
-        if let Some(link) = links()
-            .get(server)
-            .and_then(Weak::upgrade)
-            .filter(|link| link.caller.closed().is_none())
+    fn to(
+        server: &str,
+        text: &str,
+        terms: BindTerms<'_>,
+        deadline: Instant,
+    ) -> Result<Arc<Self>, BindError> {
+        let lost_after = terms.lost_after.max(LEAST_LOST_AFTER);
+        let key = (server.to_string(), lost_after);
+        if let Some(link) =
+            links().get(&key).and_then(Weak::upgrade).filter(|link| link.caller.closed().is_none())
         {
-            return Ok(link);
+            return link.accepted(text, terms.accepts);
         }
         let unreachable = |why: String| BindError::Unreachable { server: server.into(), why };
         let mut last = unreachable("it has no address".into());
+        let wire_terms = WireTerms { lost_after, host: None };
         let addresses = address::resolve(server)?;
         for (index, at) in addresses.iter().enumerate() {
             // An address that does not answer leaves time for those after it.
             let rest = (addresses.len() - index) as u32;
             let ends = Instant::now() + deadline.saturating_duration_since(Instant::now()) / rest;
             let protection = protection(server, *at)?;
-            match NetworkCaller::connect(*at, &protection, WireTerms::default(), ends) {
+            match NetworkCaller::connect(*at, &protection, wire_terms.clone(), ends) {
                 Ok(caller) => {
                     let link = Arc::new(Self { caller, ids: AtomicU32::new(0) });
                     let mut links = links();
                     links.retain(|_, link| link.strong_count() > 0);
-                    links.insert(server.into(), Arc::downgrade(&link));
-                    return Ok(link);
+                    links.insert(key, Arc::downgrade(&link));
+                    drop(links);
+                    return link.accepted(text, terms.accepts);
                 }
                 Err(NoConnection::Version(found)) => {
                     let reason = format!("it speaks version {found} on the network");
@@ -93,6 +107,26 @@ impl FarLink {
             }
         }
         Err(last)
+    }
+
+    /// The link, if the policy accepts its server.
+    fn accepted(
+        self: Arc<Self>,
+        text: &str,
+        accepts: Option<&Policy>,
+    ) -> Result<Arc<Self>, BindError> {
+        let Some(accepts) = accepts else { return Ok(self) };
+        let refused = |found, reason| BindError::WrongUser { name: text.into(), found, reason };
+        let peer = match (self.caller.host(), self.caller.user()) {
+            (Some(host), _) => Peer::on_host(host.as_str().into()),
+            (None, Some(user)) => Peer::of_user(user),
+            (None, None) => {
+                let reason = "the kernel does not say whose server it is (/proc/net/tcp)";
+                return Err(refused(None, reason.into()));
+            }
+        };
+        accepts(&peer).map_err(|reason| refused(peer.user(), reason))?;
+        Ok(self)
     }
 
     /// Sends a request, and waits for the answer.
@@ -176,9 +210,10 @@ pub(crate) fn bind(
     address: &Address,
     text: &str,
     interface: &'static Interface,
+    terms: BindTerms<'_>,
 ) -> Result<(NetworkBinding, Vec<Descriptor>), BindError> {
     let deadline = patience_ends();
-    let link = FarLink::to(&address.server, text, deadline)?;
+    let link = FarLink::to(&address.server, text, terms, deadline)?;
     let id = link.ids.fetch_add(1, Ordering::Relaxed);
     let request = ClientRequest::Bind {
         // The connection's own number has more bits; see the frame's header.
@@ -204,10 +239,16 @@ pub(crate) fn bind(
 }
 
 /// The exports of the server at that address. Blocks the kernel thread.
-pub(crate) fn list(server: &str) -> Result<Vec<Exported>, BindError> {
+pub(crate) fn list(server: &str, accepts: Option<&Policy>) -> Result<Vec<Exported>, BindError> {
     let deadline = patience_ends();
     let shown = format!("tcp://{server}");
-    match FarLink::to(server, &shown, deadline)?.ask(0, &ClientRequest::List, &shown, deadline)? {
+    let terms = BindTerms::new(accepts);
+    match FarLink::to(server, &shown, terms, deadline)?.ask(
+        0,
+        &ClientRequest::List,
+        &shown,
+        deadline,
+    )? {
         ServerReply::Listed(exports) => {
             exports
                 .iter()
@@ -218,6 +259,37 @@ pub(crate) fn list(server: &str) -> Result<Vec<Exported>, BindError> {
         ServerReply::Refused(refusal) => Err(refused(&shown, "", refusal)),
         _ => Err(BindError::Protocol { what: "another answer than the exports".into() }),
     }
+}
+
+/// What [`ping`](crate::ping) has found.
+#[derive(Clone, Debug)]
+pub struct Pinged {
+    /// The trusted host that the server has proved to be on; `None` if it is on this machine.
+    pub host: Option<String>,
+    /// Time until the connection could be used, with the proof of both sides.
+    pub connected: Duration,
+    /// Time of each round trip.
+    pub round_trips: Vec<Duration>,
+}
+
+/// Connects to the server at that address, and asks it `count` times. Blocks the kernel thread.
+pub(crate) fn ping(server: &str, count: usize) -> Result<Pinged, BindError> {
+    let (shown, start) = (format!("tcp://{server}"), Instant::now());
+    let link = FarLink::to(server, &shown, BindTerms::new(None), patience_ends())?;
+    let connected = start.elapsed();
+    let mut round_trips = Vec::new();
+    for _ in 0..count {
+        let start = Instant::now();
+        match link.ask(0, &ClientRequest::List, &shown, patience_ends())? {
+            ServerReply::Listed(_) => round_trips.push(start.elapsed()),
+            ServerReply::Refused(refusal) => return Err(refused(&shown, "", refusal)),
+            _ => {
+                return Err(BindError::Protocol { what: "another answer than the exports".into() });
+            }
+        }
+    }
+    let host = link.caller.host().map(|name| name.as_str().to_string());
+    Ok(Pinged { host, connected, round_trips })
 }
 
 impl NetworkBinding {
