@@ -215,8 +215,8 @@ test-long: test models miri-threads spin asan tsan lines mutants package msrv
 	$(CARGO) check --quiet --locked --manifest-path bench/links/Cargo.toml \
 	    --target-dir bench/links/target
 
-# ARGS are for the suite rpc. THREADS_ARGS, URPC_ARGS, MESSAGES_ARGS and CACHE_ARGS are for the
-# suites of those names (`upcall-bench SUITE --help`).
+# ARGS are for the suite rpc. THREADS_ARGS, URPC_ARGS, MESSAGES_ARGS, CACHE_ARGS and
+# HOSTS_ARGS are for the suites of those names (`upcall-bench SUITE --help`).
 bench:
 	$(CARGO) build --release --package upcall-cli --package upcall-bench-command
 	$(OUT)/upcall-bench rpc --peers all --json target/bench-rpc.json $(ARGS)
@@ -227,7 +227,8 @@ bench:
 	$(OUT)/upcall-bench messages --peers all --json target/bench-messages.json \
 	    --plot target/bench-messages $(MESSAGES_ARGS)
 	$(OUT)/upcall-bench cache --peers all --json target/bench-cache.json $(CACHE_ARGS)
-	@echo "records: target/bench-{rpc,threads,urpc,messages,cache}.json;" \
+	$(OUT)/upcall-bench hosts --peers all --json target/bench-hosts.json $(HOSTS_ARGS)
+	@echo "records: target/bench-{rpc,threads,urpc,messages,cache,hosts}.json;" \
 	    "figures: target/bench-{threads,urpc,messages}"
 
 # Measures nothing: the records are in docs/performance/records. ARGS=--check compares.

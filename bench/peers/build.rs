@@ -6,7 +6,7 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    #[cfg(feature = "rpc")]
+    #[cfg(any(feature = "rpc", feature = "hosts"))]
     tonic();
     #[cfg(feature = "grpc-cpp")]
     grpc_cpp();
@@ -33,7 +33,7 @@ fn in_c(file: &str, library: &str, package: &str) {
     library.libs.iter().for_each(|name| println!("cargo:rustc-link-lib={name}"));
 }
 
-#[cfg(feature = "rpc")]
+#[cfg(any(feature = "rpc", feature = "hosts"))]
 fn tonic() {
     use tonic_build::manual::{Builder, Method, Service};
     let method = |name: &str, route: &str, input: &str, output: &str| {

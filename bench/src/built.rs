@@ -167,6 +167,14 @@ pub fn thread_peers(own: &Path) -> Result<PathBuf, PeersError> {
     cargo(own, "upcall-thread-peers", &["--no-default-features", "--features", "threads"], None)
 }
 
+/// Like [`peers`], for calls between hosts.
+///
+/// # Errors
+/// As for [`peers`].
+pub fn host_peers(own: &Path) -> Result<PathBuf, PeersError> {
+    cargo(own, "upcall-host-peers", &["--no-default-features", "--features", "hosts"], None)
+}
+
 /// Like [`peers`], for gRPC's C++ library.
 ///
 /// # Errors

@@ -17,6 +17,7 @@
 //! * [`cache`] gets and puts entries of a table of a million, with Upcall and two servers of
 //!   others.
 //! * [`pvm`] runs PVM programs with Upcall, with PVM and with MPI.
+//! * [`hosts`] calls from one host to another, both of them network namespaces.
 //!
 //! The harness interleaves the systems round by round and probes the cache line beside each turn.
 //! It reports medians over rounds as tables ([`table`]) and as JSON records ([`recorded`]). It does
@@ -51,7 +52,8 @@
 //! [`threads::child::child_main`], `bench-urpc` and [`urpc::child::child_main`], `bench-messages`
 //! and [`messages::child::child_main`], `bench-own-messages` and
 //! [`messages::own::child::child_main`], `bench-homed` and [`homed::child::child_main`],
-//! `bench-cache` and [`cache::child::child_main`], and `bench-pvm` and [`pvm::child::child_main`].
+//! `bench-cache` and [`cache::child::child_main`], `bench-pvm` and [`pvm::child::child_main`], and
+//! `bench-hosts` and [`hosts::child::child_main`].
 //!
 //! Reading order: [`suite`] and `run`, which all suites share. Calls: [`case`], [`payload`],
 //! [`child`], then `limits` and `socket` as examples of systems, then `pair` and [`rpc`]. Threads:
@@ -60,7 +62,7 @@
 //! [`messages::case`], [`messages::child`], then [`messages`]; [`messages::own::case`], [`lab`],
 //! then [`messages::own`]. Objects: [`homed::case`], [`homed::paper`], then [`homed`]. Tables:
 //! [`cache::case`], [`cache::child`], then [`cache`]. PVM: [`pvm::case`], [`pvm::contender`], then
-//! [`pvm`].
+//! [`pvm`]. Hosts: [`hosts::case`], [`hosts::child`], then [`hosts`].
 #![deny(unsafe_code)]
 
 mod built;
@@ -72,6 +74,7 @@ mod contender;
 mod error;
 mod found;
 pub mod homed;
+pub mod hosts;
 mod interrupted;
 pub mod lab;
 mod like;

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::place;
+use crate::{place, raw};
 
 /// Why a child, or a pair of children, could not be measured.
 #[derive(Debug)]
@@ -356,18 +356,12 @@ pub fn pause(time: Duration, interrupted: &AtomicBool) -> Result<(), ChildError>
     Ok(())
 }
 
-/// Returns the CPU time of all threads of a process so far.
+/// Returns the CPU time of all threads of a process so far, also of those that have ended.
 ///
 /// # Errors
 /// The process has ended.
 pub fn cpu_ns(process: u32) -> io::Result<u64> {
-    let mut sum = 0;
-    for task in fs::read_dir(format!("/proc/{process}/task"))? {
-        let line = fs::read_to_string(task?.path().join("schedstat"))?;
-        let ns = line.split(' ').next().and_then(|word| word.parse::<u64>().ok());
-        sum += ns.ok_or_else(|| io::Error::other("schedstat is not as documented"))?;
-    }
-    Ok(sum)
+    raw::process_cpu_ns(process)
 }
 
 /// Returns the memory of a process, in KiB (proportional set size).

@@ -316,6 +316,25 @@ pub fn ticks_in_order() -> u64 {
     ticks
 }
 
+/// Returns the CPU time of all threads that a process has had, in nanoseconds.
+///
+/// # Errors
+/// The process has ended.
+pub fn process_cpu_ns(process: u32) -> io::Result<u64> {
+    let mut clock = 0;
+    // SAFETY: the pointer is to a clock's number.
+    let failed = unsafe { libc::clock_getcpuclockid(process as libc::pid_t, &raw mut clock) };
+    if failed != 0 {
+        return Err(io::Error::from_raw_os_error(failed));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a time.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

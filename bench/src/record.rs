@@ -16,12 +16,14 @@ use crate::stats::{Summary, median};
 /// In the throughput cases `null-tN`, single calls are not timed: `mean_ns` is the mean time that
 /// one of the N calls is outstanding (N × time ÷ calls), `p50_ns` the median of that over the
 /// rounds, and `p99_ns` its worst round. In `idle-N` of the suite `pvm` the times are the processor
-/// time that N waiting tasks use, in nanoseconds per second, and `per_s` is 0. In `urpc` the times
-/// are of the calls that one of the N threads times, `per_s` is of all N threads while none times
-/// its calls, and `mean_ns` is N ÷ `per_s`.
+/// time that N waiting tasks use, in nanoseconds per second, and `per_s` is 0; so are those of
+/// `idle` in the suite `hosts`, of an idle connection. In `urpc` the times are of the calls that
+/// one of the N threads times, `per_s` is of all N threads while none times its calls, and
+/// `mean_ns` is N ÷ `per_s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The suite: `rpc`, `threads`, `urpc`, `lrpc`, `messages`, `homed`, `cache` or `pvm`.
+    /// The suite: `rpc`, `threads`, `urpc`, `lrpc`, `messages`, `homed`, `cache`, `pvm` or
+    /// `hosts`.
     pub suite: String,
     /// The call, the thread operation, or the part of a call.
     pub case: String,
@@ -97,6 +99,13 @@ pub struct Record {
     /// many bytes, until they are on the disk, and `bytes_each` the size of the file by tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_ns: Option<f64>,
+    /// Processor time of the client's process a call, in the suite `hosts` only; in `idle` per
+    /// second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_cpu_ns: Option<f64>,
+    /// Processor time of the server's process a call, as `client_cpu_ns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_cpu_ns: Option<f64>,
 }
 
 /// One turn of one system: its measurement, and the line before and after.
@@ -213,6 +222,8 @@ impl Label<'_> {
             memcpy_ns: None,
             alone_ns: None,
             pause_ns: None,
+            client_cpu_ns: None,
+            server_cpu_ns: None,
         }
     }
 }

@@ -176,6 +176,7 @@ mod tests {
     use super::*;
     use crate::cache::Cache;
     use crate::homed::Homed;
+    use crate::hosts::Hosts;
     use crate::messages::Messages;
     use crate::pvm::Pvm;
     use crate::rpc::Rpc;
@@ -199,6 +200,8 @@ mod tests {
         let [case, system] = told(&Threads::default());
         assert!(case.contains("fork-join") && case.contains("alive-1m"), "{case}");
         assert!(system.contains("there are upcall, limit, boost-fiber"), "{system}");
+        let [case, system] = told(&Hosts { introduce: |_, _| Ok(()) });
+        assert!(case.contains("small-beside-large") && system.contains("limit, upcall, grpc"));
         let [case, _] = told(&Urpc::default());
         assert!(case.contains("null-t32") && case.contains("poll-server"), "{case}");
         let [case, system] = told(&Messages::default());

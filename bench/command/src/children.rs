@@ -1,7 +1,7 @@
 //! The children of a run: this program again, as one system of a suite. The harness passes their
 //! arguments.
 
-use crate::{cache, homed, messages, own, pvm, rpc, threads, urpc};
+use crate::{cache, homed, hosts, messages, own, pvm, rpc, threads, urpc};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use upcall_bench::child::Entry;
@@ -19,6 +19,7 @@ pub fn run(args: &[OsString]) -> Option<ExitCode> {
         "bench-homed" => homed_child(rest),
         "bench-cache" => cache_child(rest),
         "bench-pvm" => pvm_child(rest),
+        "bench-hosts" => hosts_child(rest),
         "bench-job" => own_jobs_child(own::paper::job, &rest),
         "bench-member" => own_jobs_child(|words| own::paper::member(words).map(|()| 0), &rest),
         _ => return None,
@@ -68,6 +69,12 @@ fn cache_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Runs a child of the suite `pvm`.
 fn pvm_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     upcall_bench::pvm::child::child_main::<pvm::Upcall>(args)
+}
+
+/// Runs a child of the suite `hosts`.
+fn hosts_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    use upcall_bench::hosts::child::{Entry, child_main};
+    child_main(args, &[Entry::of::<hosts::limit::Limit>(), Entry::of::<hosts::Upcall>()])
 }
 
 /// Runs a child of the suite `messages` for one of Upcall's own cases.

@@ -6,6 +6,7 @@
 mod cache;
 mod children;
 mod homed;
+mod hosts;
 mod messages;
 mod own;
 mod pages;

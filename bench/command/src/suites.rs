@@ -1,5 +1,6 @@
 //! The suites and their options.
 
+use crate::hosts;
 use crate::pages::{self, Action};
 use crate::told::Told;
 use std::error::Error;
@@ -8,6 +9,7 @@ use std::process::ExitCode;
 use upcall_bench::cache::Cache;
 use upcall_bench::case::Mode;
 use upcall_bench::homed::Homed;
+use upcall_bench::hosts::Hosts;
 use upcall_bench::lrpc::Lrpc;
 use upcall_bench::messages::Messages;
 use upcall_bench::pvm::Pvm;
@@ -194,6 +196,22 @@ pub enum Command {
         upcall-bench pvm --peers pvm,openmpi-yield --case ring-24 --case one-way-1000\n  \
         upcall-bench pvm --peers none --system upcall --case switch-16 --quick")]
     Pvm(Told<Pvm>),
+    /// Calls between two hosts, which are network namespaces on this machine, with one processor
+    /// each: null calls, large arguments, connections, and the processor time of both sides.
+    ///
+    /// The cases are null; small-alone and small-beside-large, 10 000 null calls without and with
+    /// an argument of 256 MiB under way; in-1m; connect and resume, a bind and its first call
+    /// without and with a ticket of an earlier connection; and idle, a connection without calls.
+    ///
+    /// The systems are upcall; limit, bare TCP for small calls and rustls over it for the rest; and
+    /// the peers grpc, with TLS, and capnproto, in the clear. It needs root and the command `ip`:
+    /// without them it measures nothing and says so.
+    #[command(after_help = "Examples:\n  \
+        upcall-bench hosts --peers none\n  \
+        upcall-bench hosts --json hosts.json\n  \
+        upcall-bench hosts --peers grpc --case null --case in-1m\n  \
+        upcall-bench hosts --peers none --case connect --case resume --quick")]
+    Hosts(Told<Hosts>),
     /// Writes the tables and figures of pages from the records of suites.
     ///
     /// A suite with --record DIR/records puts its records into DIR/records. In each page of DIR,
@@ -233,6 +251,7 @@ pub fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             told.run(&Cache { entries: entries.map(|entries| entries as usize) })
         }
         Command::Pvm(told) => told.run(&Pvm { upcall: starter()? }),
+        Command::Hosts(told) => told.run(&Hosts { introduce: hosts::introduce }),
         Command::Pages { dir, check } => {
             pages::run(&dir, if check { Action::Check } else { Action::Write })
         }

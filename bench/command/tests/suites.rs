@@ -893,6 +893,28 @@ fn a_table_that_processes_share_is_measured() {
 }
 
 #[test]
+fn calls_between_hosts_are_measured_or_said_to_need_root() {
+    let wish = ["--quick", "--peers", "none", "--case", "null", "--case", "connect", "--json", "-"];
+    let (done, said, errors) = calls("hosts", &wish);
+    assert!(done, "{errors}");
+    if let Some(why) = errors.lines().find(|line| line.contains("nothing was measured")) {
+        return println!("skipped: calls between hosts: {why}");
+    }
+    let records = records("hosts", &said);
+    for (case, system) in ["null", "connect"]
+        .into_iter()
+        .flat_map(|case| ["limit", "upcall"].map(|system| (case, system)))
+    {
+        let name = [case, system, "two-cores", "parked"].map(String::from);
+        let record = records.get(&name).unwrap_or_else(|| panic!("{name:?}: {said}{errors}"));
+        for side in ["client_cpu_ns", "server_cpu_ns"] {
+            assert!(record[side].as_f64() > Some(0.0), "{side}: {record}");
+        }
+    }
+    assert_eq!(records.len(), 4, "{said}");
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "steps of one run, each of which needs those before")]
 fn pvm_programs_are_measured() {
     let place = TempDir::new().expect("a folder");

@@ -19,7 +19,8 @@ use crate::calls_capnp::calls;
 /// The system `capnproto`.
 pub struct CapnProto;
 
-struct Served;
+/// The server's implementation of the interface.
+pub struct Served;
 
 impl calls::Server for Served {
     async fn null(

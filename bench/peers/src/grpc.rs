@@ -16,7 +16,7 @@ use upcall_bench::payload::answer;
 use crate::callers;
 
 #[allow(clippy::all, missing_docs, unreachable_pub)]
-mod service {
+pub mod service {
     include!(concat!(env!("OUT_DIR"), "/upcall.bench.Calls.rs"));
 }
 
@@ -47,6 +47,13 @@ pub struct Data {
     data: Vec<u8>,
 }
 
+impl Data {
+    /// Makes the message of a payload.
+    pub fn of(data: Vec<u8>) -> Data {
+        Data { data }
+    }
+}
+
 /// A checksum.
 #[derive(Clone, PartialEq, Message)]
 pub struct Sum {
@@ -54,7 +61,15 @@ pub struct Sum {
     value: u64,
 }
 
-struct Served;
+impl Sum {
+    /// Returns the checksum.
+    pub fn value(&self) -> u64 {
+        self.value
+    }
+}
+
+/// The server's implementation of the service.
+pub struct Served;
 
 #[tonic::async_trait]
 impl service::calls_server::Calls for Served {

@@ -4,6 +4,7 @@ use super::markers::MarkerError;
 use crate::plot::{self, Figures, PlotError, Svg};
 use upcall_bench::cache::Cache;
 use upcall_bench::homed::Homed;
+use upcall_bench::hosts::Hosts;
 use upcall_bench::lrpc::Lrpc;
 use upcall_bench::messages::Messages;
 use upcall_bench::pvm::Pvm;
@@ -60,7 +61,7 @@ impl Known {
 }
 
 /// All suites.
-pub static SUITES: [Known; 8] = [
+pub static SUITES: [Known; 9] = [
     Known::of::<Rpc>(None),
     Known::of::<Threads>(Some(plot::threads::figures)),
     Known::of::<Urpc>(Some(plot::urpc::figures)),
@@ -69,6 +70,7 @@ pub static SUITES: [Known; 8] = [
     Known::of::<Homed>(Some(plot::homed::figures)),
     Known::of::<Cache>(None),
     Known::of::<Pvm>(Some(plot::pvm::figures)),
+    Known::of::<Hosts>(None),
 ];
 
 /// Returns the suite of a name.
