@@ -163,6 +163,10 @@ const TRIED: usize = 24;
 const COUNTS: [usize; 2] = [24, 200_000];
 /// Number of small calls after the large argument was begun, before timing begins.
 const BEGUN: usize = 50;
+/// Maximum time for timed calls, beyond which no more are made.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Number of calls between two readings of the time for [`LONGEST`].
+const PART: usize = 100;
 
 /// A client, with what the measurement needs.
 struct Driver<C> {
@@ -209,7 +213,7 @@ impl<C: ClientSide> Driver<C> {
         let each = begun.elapsed().as_nanos() as usize / TRIED;
         let count = (time.as_nanos() as usize / each.max(1)).clamp(COUNTS[0], COUNTS[1]);
         let times = timed(&self.clock, count, || call(&mut self.client))?;
-        Ok(Told { times, calls: (TRIED + count) as u64 })
+        Ok(Told { times, calls: TRIED as u64 + times.count })
     }
 
     fn small(&mut self, count: usize) -> Outcome<Told> {
@@ -217,7 +221,7 @@ impl<C: ClientSide> Driver<C> {
             self.client.null()?;
         }
         let times = timed(&self.clock, count, || self.client.null())?;
-        Ok(Told { times, calls: (BEGUN + count) as u64 })
+        Ok(Told { times, calls: BEGUN as u64 + times.count })
     }
 
     fn small_beside(&mut self, count: usize, bytes: usize) -> Outcome<Told> {
@@ -257,15 +261,23 @@ impl<C: ClientSide> Driver<C> {
     }
 }
 
-/// Times `count` calls.
-fn timed(clock: &Clock, count: usize, call: impl FnMut() -> Outcome<()>) -> Outcome<Summary> {
+/// Times `count` calls, or fewer if they take longer than [`LONGEST`].
+fn timed(clock: &Clock, count: usize, mut call: impl FnMut() -> Outcome<()>) -> Outcome<Summary> {
     if count == 0 {
         return Err("a count of 0 has no percentiles".into());
     }
     let mut samples = vec![1; count]; // not zero: pages must exist before timing begins
     let begun = Instant::now();
-    clock.time_each(&mut samples, call)?;
-    let mean_ns = begun.elapsed().as_nanos() as f64 / count as f64;
+    let mut done = 0;
+    for part in samples.chunks_mut(PART) {
+        clock.time_each(part, &mut call)?;
+        done += part.len();
+        if begun.elapsed() > LONGEST {
+            break;
+        }
+    }
+    samples.truncate(done);
+    let mean_ns = begun.elapsed().as_nanos() as f64 / done as f64;
     Ok(Summary::of(&mut samples, clock, mean_ns))
 }
 
