@@ -109,7 +109,7 @@ mod tests {
         ];
         let report = Report { records, ..Report::default() };
         let text = text::printed(&tables(&report), &report, false);
-        let words = text::words(&text, "      upcall");
+        let words = text::words(&text, &format!("{:20}upcall", ""));
         assert_eq!(words[..3], ["70.0", "1.75", "99.0"], "{text}");
         let row = |begin: &str| text::words(&text, begin).join(" ");
         assert!(row("null: × of the time of bare TCP").contains("1.75 ≤ 1.5 missed"), "{text}");
