@@ -43,8 +43,12 @@ pub type LateFrame = Box<dyn FnOnce(Frame) + Send>;
 /// The calling end of a connection, which ends when this is dropped.
 pub struct NetworkCaller {
     wire: Arc<Wire>,
-    table: KernelMutex<PendingCalls>,
+    table: Arc<PendingTable>,
 }
+
+/// The table has an owner of its own: a message is judged under the wire's lock, where the last
+/// owner of a caller must not drop it.
+struct PendingTable(KernelMutex<PendingCalls>);
 
 struct PendingCalls {
     closed: Option<Closed>,
@@ -78,6 +82,7 @@ impl fmt::Debug for NetworkCaller {
 /// Passes what has arrived to the caller.
 struct ReplyReader {
     caller: Weak<NetworkCaller>,
+    table: Arc<PendingTable>,
     /// The calls whose replies have begun, and 0 for a farewell: a server says each once.
     begun: HashSet<u32>,
 }
@@ -90,8 +95,7 @@ impl Attend for ReplyReader {
             }
             FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => {
                 let call = if head.kind == FrameKind::Farewell { 0 } else { head.call };
-                let caller = self.caller.upgrade();
-                if call != 0 && !caller.is_some_and(|caller| caller.awaits(call)) {
+                if call != 0 && !self.table.awaits(call) {
                     return Ok(Wanted::No);
                 }
                 match self.begun.insert(call) {
@@ -146,8 +150,9 @@ impl NetworkCaller {
             queue: VecDeque::new(),
             calls: HashMap::new(),
         };
-        let caller = Arc::new(Self { wire, table: KernelMutex::new(table) });
-        let reader = ReplyReader { caller: Arc::downgrade(&caller), begun: HashSet::new() };
+        let table = Arc::new(PendingTable(KernelMutex::new(table)));
+        let caller = Arc::new(Self { wire, table: table.clone() });
+        let reader = ReplyReader { caller: Arc::downgrade(&caller), table, begun: HashSet::new() };
         let reader = Box::new(reader);
         caller.wire.start(&first, reader).map_err(NoConnection::NoThread)?;
         Ok(caller)
@@ -286,11 +291,6 @@ impl NetworkCaller {
         waited
     }
 
-    /// Returns `true` if a call has no reply yet, whether or not its caller still waits.
-    fn awaits(&self, number: u32) -> bool {
-        matches!(self.table().calls.get(&number), Some(call) if !matches!(call, CallState::Done(_)))
-    }
-
     /// Returns `true` while the reply of a call may still arrive.
     fn waits(&self, number: u32) -> bool {
         matches!(self.table().calls.get(&number), Some(CallState::Sent | CallState::Waits(_)))
@@ -418,7 +418,15 @@ impl NetworkCaller {
     }
 
     fn table(&self) -> MutexGuard<'_, PendingCalls> {
-        self.table.lock()
+        self.table.0.lock()
+    }
+}
+
+impl PendingTable {
+    /// Returns `true` if a call has no reply yet, whether or not its caller still waits.
+    fn awaits(&self, number: u32) -> bool {
+        let table = self.0.lock();
+        table.calls.get(&number).is_some_and(|call| !matches!(call, CallState::Done(_)))
     }
 }
 

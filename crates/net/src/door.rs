@@ -356,7 +356,8 @@ impl NetworkAcceptor {
     fn hand_on(&mut self, number: u64) {
         let Some(account) = self.lobby.account(number) else { return };
         let Some((guest, _)) = self.lobby.wanted(number) else { return };
-        let (farewell, client) = (guest.farewell.take(), guest.client.take());
+        // The client stays known, so that bytes of a dismissed one are not judged again.
+        let (farewell, client) = (guest.farewell.take(), guest.client.clone());
         let host = client.as_ref().and_then(ProvedClient::host).cloned();
         let admitted = match (farewell, client) {
             (Some(farewell), _) => Err(farewell),

@@ -129,7 +129,7 @@ impl<T> Lobby<T> {
     /// The connection with this number, and how many bytes are kept of it at most from now on.
     pub fn wanted(&mut self, number: u64) -> Option<(&mut T, usize)> {
         let waiting = self.waiting.get_mut(&number)?;
-        Some((&mut waiting.guest, FIRST - waiting.bytes.len()))
+        Some((&mut waiting.guest, FIRST.saturating_sub(waiting.bytes.len())))
     }
 
     /// Adds bytes that have arrived, at most as many as are wanted.
