@@ -1,8 +1,9 @@
 # make demo        the main job: a file server in a process of its own, every byte proved
 # make test        unit tests, tests across processes, crash tests, models, doctests and lints;
 #                  lists every failure and every skip at the end
-# make test-long   also the long variants, memory errors and data races (asan, tsan), the model of
-#                  the message protocol (spin) and the count of shared cache lines (lines)
+# make test-long   also the long variants, a longer soak, memory errors and data races (asan,
+#                  tsan), the model of the message protocol (spin) and the count of shared cache
+#                  lines (lines)
 # make soak        kills and stops processes at random under a mixed load, for SECONDS (60), and
 #                  accounts for every call and message
 # make mutants     breaks the product on purpose, one break at a time, and checks that a test fails
@@ -208,6 +209,7 @@ test-long: test models miri-threads spin asan tsan lines mutants package msrv
 	$(CARGO) test --package upcall-pvm --test examples -- --ignored all_programs
 	$(CARGO) test --package upcall-pvm --test shuffled --test moves -- --ignored
 	UPCALL_STRESS_SECONDS=600 $(CARGO) test --release --package upcall-thread --test stress
+	$(MAKE) --no-print-directory soak SECONDS=600
 	UPCALL_STEPS=1000000000 \
 	    $(CARGO) test --release --package upcall-simulator --test chaos -- --nocapture
 	$(CARGO) check --quiet --locked --bins --manifest-path bench/peers/Cargo.toml \

@@ -7,7 +7,7 @@ Stages, in this order (`--list` prints them):
   unit     every test binary of the workspace, one after the other; those of pvm beside others
   docs     the examples in the documentation comments
   book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py)
-  soak     kills and stops at random under a mixed load, for SOAK_SECONDS (60)
+  soak     kills and stops at random under a mixed load, for SOAK_SECONDS (30)
   models   the lock-free protocols under loom: all interleavings with at most two preemptions, or as
            many as a model asks for
   lint     rustfmt, clippy, the prose of comments and documents (tests/prose.py), whether each

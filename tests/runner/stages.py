@@ -140,7 +140,7 @@ def models(report: Report, environment: dict[str, str]) -> None:
 
 
 def soak(report: Report) -> None:
-    seconds = os.environ.get("SOAK_SECONDS", "60")
+    seconds = os.environ.get("SOAK_SECONDS", "30")
     # The wait that counts as a hang is generous: other programs may have the processors.
     if not (TARGET / "debug/soak").exists():
         missing = Result(
