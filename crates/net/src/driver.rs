@@ -128,9 +128,8 @@ impl LinkDriver {
     }
 
     fn remove(&self, number: u64) -> Option<Arc<Wire>> {
-        let mut state = self.state();
-        state.alarms.retain(|&(_, other)| other != number);
-        state.wires.remove(&number)
+        // Its alarms stay until they are due: numbers are not used again.
+        self.state().wires.remove(&number)
     }
 
     fn work(&self) {

@@ -70,7 +70,7 @@ struct InMessage {
 /// The answer to the peer about a message that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Nothing: all of it may come.
+    /// Nothing: the body may come.
     Nothing,
     /// The rest is not wanted.
     Stop,
@@ -115,18 +115,13 @@ impl IncomingMessages {
         if self.open.contains_key(&number) {
             return Err(FrameError("a message that has begun already"));
         }
-        let is_whole = head.len == 0;
-        let (filling, event) = match wanted {
-            Wanted::Yes(owner) if is_whole => {
-                return Ok((Told::Nothing, Some(came(head, FrameBody::default(), owner))));
-            }
-            Wanted::No if is_whole => {
-                return Ok((Told::Nothing, Some(came(head, FrameBody::default(), None))));
-            }
-            Wanted::Yes(owner) => (Some((Filling::default(), owner)), None),
-            Wanted::No => (None, Some(came(head, FrameBody::default(), None))),
+        let empty = |owner| Some(came(head, FrameBody::default(), owner));
+        let (told, filling, event) = match wanted {
+            Wanted::Yes(owner) if head.len == 0 => return Ok((Told::Nothing, empty(owner))),
+            Wanted::No if head.len == 0 => return Ok((Told::Nothing, empty(None))),
+            Wanted::Yes(owner) => (Told::Nothing, Some((Filling::default(), owner)), None),
+            Wanted::No => (Told::Stop, None, empty(None)),
         };
-        let told = if filling.is_some() { Told::Nothing } else { Told::Stop };
         let (left, allowed) = (head.len, UNASKED.min(head.len));
         let message = InMessage { head, filling, left, allowed, credited: now };
         self.open.insert(number, message);

@@ -203,11 +203,6 @@ impl HostLink {
         self.session
     }
 
-    /// Time for which the session survives a cut, as far as it is known now.
-    pub fn patience(&self) -> Duration {
-        self.terms.patience
-    }
-
     /// Maximum number of calls that the peer takes at once; `None` before its first hello.
     pub fn peer_window(&self) -> Option<u16> {
         self.peer
@@ -281,12 +276,6 @@ impl HostLink {
     /// Number of messages of which not everything is sent.
     pub fn unsent(&self) -> usize {
         self.outgoing.count()
-    }
-
-    /// Returns `true` if there is something that the connection could take now.
-    pub fn has_output(&self) -> bool {
-        !self.hello.is_empty()
-            || (self.sends() && (self.kept.count_unsent() > 0 || self.may_write()))
     }
 
     /// The next bytes for the connection. Empty if there are none now.

@@ -182,7 +182,7 @@ impl OutgoingMessages {
         (self.messages, self.controls) = Default::default();
     }
 
-    /// Writes the next record of a peer's message.
+    /// Writes the next record that is no part of a message.
     ///
     /// # Errors
     /// There is no memory.
