@@ -75,6 +75,9 @@ impl Member {
                 ("timeout", us) => joining.timeout(Some(Duration::from_micros(us.parse()?))),
                 ("limit", bytes) => joining.limit(bytes.parse()?),
                 ("sleep", _) => joining.pacing(Pacing::Sleep),
+                ("across", address) => joining.across(address),
+                ("lost", ms) => joining.lost_after(Duration::from_millis(ms.parse()?)),
+                ("cut", ms) => joining.reconnect_within(Duration::from_millis(ms.parse()?)),
                 ("patience", ms) => {
                     patience = Duration::from_millis(ms.parse()?);
                     joining

@@ -23,6 +23,12 @@ pub enum Case {
     Connect,
     /// A bind and a first call with a ticket of an earlier connection.
     Resume,
+    /// A message of 8 bytes between members of a group, and the answer to it.
+    MessageRound,
+    /// A message of 8 bytes, of many that one member sends to the other one.
+    Message8,
+    /// A message of 64 KiB, of many.
+    Message64k,
     /// A connection without calls. The figure is the processor time of both sides, in nanoseconds
     /// per second.
     Idle,
@@ -35,15 +41,21 @@ pub const MIB: usize = 1 << 20;
 /// it. 256 MiB is the most that one message of Upcall holds.
 pub const LARGE: usize = (256 << 20) - (4 << 10);
 
+/// Length of a long message, in bytes.
+pub const KIB64: usize = 64 << 10;
+
 impl Case {
     /// Every case, in the order of the report.
-    pub const ALL: [Case; 7] = [
+    pub const ALL: [Case; 10] = [
         Case::Null,
         Case::SmallAlone,
         Case::SmallBesideLarge,
         Case::In1m,
         Case::Connect,
         Case::Resume,
+        Case::MessageRound,
+        Case::Message8,
+        Case::Message64k,
         Case::Idle,
     ];
 
@@ -56,6 +68,9 @@ impl Case {
             Case::In1m => "in-1m",
             Case::Connect => "connect",
             Case::Resume => "resume",
+            Case::MessageRound => "message-round",
+            Case::Message8 => "message-8",
+            Case::Message64k => "message-64k",
             Case::Idle => "idle",
         }
     }
@@ -64,8 +79,11 @@ impl Case {
     pub fn command(self, quick: bool) -> Option<String> {
         let (millis, calls, large, binds) =
             if quick { (20, 100, 1 << 20, 3) } else { (200, 10_000, LARGE, 25) };
+        let (large_batch, small_batch) = if quick { (1000, 16) } else { (40_000, 256) };
         match self {
-            Case::Null | Case::In1m => Some(format!("time {self} {millis}")),
+            Case::Null | Case::In1m | Case::MessageRound => Some(format!("time {self} {millis}")),
+            Case::Message8 => Some(format!("messages 8 {large_batch} {binds}")),
+            Case::Message64k => Some(format!("messages {KIB64} {small_batch} {binds}")),
             Case::SmallAlone => Some(format!("small {calls} 0")),
             Case::SmallBesideLarge => Some(format!("small {calls} {large}")),
             Case::Connect | Case::Resume => Some(format!("{self} {binds}")),
@@ -104,17 +122,29 @@ pub struct Contender {
 
 /// The least that the same bytes take: bare TCP for small calls, and rustls over it with the same
 /// identities for all other cases.
-pub const LIMIT: Contender =
-    Contender { name: "limit", program: Program::Own, port: 7700, lacks: &[Case::Idle] };
+pub const LIMIT: Contender = Contender {
+    name: "limit",
+    program: Program::Own,
+    port: 7700,
+    lacks: &[Case::Idle, Case::Message8],
+};
 
 /// Upcall.
 pub const UPCALL: Contender =
     Contender { name: "upcall", program: Program::Own, port: 7710, lacks: &[] };
 
+/// The cases of groups, of which the peers have none.
+const MESSAGES: [Case; 3] = [Case::MessageRound, Case::Message8, Case::Message64k];
+
 /// The peers. `capnproto` is in the clear, so nothing of it can be resumed.
 pub const PEERS: [Contender; 2] = [
-    Contender { name: "grpc", program: Program::Peers, port: 7720, lacks: &[] },
-    Contender { name: "capnproto", program: Program::Peers, port: 7730, lacks: &[Case::Resume] },
+    Contender { name: "grpc", program: Program::Peers, port: 7720, lacks: &MESSAGES },
+    Contender {
+        name: "capnproto",
+        program: Program::Peers,
+        port: 7730,
+        lacks: &[Case::Resume, MESSAGES[0], MESSAGES[1], MESSAGES[2]],
+    },
 ];
 
 impl Contender {

@@ -11,10 +11,11 @@
 //!
 //! | command | answer |
 //! |---|---|
-//! | `time null\|in-1m MILLIS` | times of calls |
+//! | `time null\|in-1m\|message-round MILLIS` | times of calls |
 //! | `small COUNT BYTES` | times of null calls; beside arguments of that length unless it is 0 |
 //! | `connect COUNT` | times of a bind and its first call |
 //! | `resume COUNT` | the same with a ticket |
+//! | `messages BYTES COUNT BATCHES` | times of a message, of batches of that many messages |
 //! | `quit` | none; the client ends |
 //!
 //! Times are `{"times":{"p50_ns":…,…},"calls":…}` with the number of all calls or binds that the
@@ -93,6 +94,23 @@ pub trait ClientSide: Sized {
         data: &[u8],
         small: &mut dyn FnMut(&mut Self) -> Outcome<()>,
     ) -> Outcome<(u64, u64)>;
+
+    /// Sends a message of 8 bytes to a member of a group at the server, and waits for its answer.
+    ///
+    /// # Errors
+    /// The system has no groups.
+    fn message_round(&mut self) -> Outcome<()> {
+        Err("it has no groups".into())
+    }
+
+    /// Sends `data` to that member as a message, `count` times, and waits until the member has taken
+    /// all. Returns the checksum of all messages.
+    ///
+    /// # Errors
+    /// The system has no groups.
+    fn messages(&mut self, _data: &[u8], _count: u64) -> Outcome<u64> {
+        Err("it has no groups".into())
+    }
 
     /// Closes the connection, and prepares another one. Returns the time of a bind and its first
     /// call, without the preparation.
@@ -182,6 +200,12 @@ impl<C: ClientSide> Driver<C> {
             ["time", "null", millis] => {
                 self.time(Duration::from_millis(millis.parse()?), ClientSide::null)
             }
+            ["time", "message-round", millis] => {
+                self.time(Duration::from_millis(millis.parse()?), ClientSide::message_round)
+            }
+            ["messages", bytes, count, batches] => {
+                self.messages(bytes.parse()?, count.parse()?, batches.parse()?)
+            }
             ["time", "in-1m", millis] => {
                 let (mut data, mut seed) = (vec![0; MIB], self.seed);
                 let told = self.time(Duration::from_millis(millis.parse()?), |client| {
@@ -240,6 +264,29 @@ impl<C: ClientSide> Driver<C> {
             Some(times) if large > 0 => Ok(Told { times, calls: 0 }),
             _ => Err("no large argument arrived".into()),
         }
+    }
+
+    /// Times batches of messages. The first batch, which may open the way, is not timed.
+    fn messages(&mut self, bytes: usize, count: u64, batches: usize) -> Outcome<Told> {
+        let mut data = vec![0; bytes];
+        fill(&mut data, self.seed);
+        let each = expected(bytes, self.seed);
+        let mut samples = Vec::new();
+        for batch in 0..=batches {
+            let begun = Instant::now();
+            let sum = self.client.messages(&data, count)?;
+            if batch > 0 {
+                samples.push((begun.elapsed().as_nanos() / u128::from(count.max(1))) as u64);
+            }
+            if sum != each.wrapping_mul(count) {
+                return Err("the receiver has summed other bytes".into());
+            }
+        }
+        if samples.is_empty() {
+            return Err("a count of 0 has no percentiles".into());
+        }
+        let calls = count * (1 + batches as u64);
+        Ok(Told { times: Summary::of_durations(&mut samples), calls })
     }
 
     fn connect(&mut self, count: usize, ticket: Ticket) -> Outcome<Told> {
@@ -302,6 +349,14 @@ mod tests {
     }
 
     impl ClientSide for Direct {
+        fn message_round(&mut self) -> Outcome<()> {
+            Ok(())
+        }
+
+        fn messages(&mut self, data: &[u8], count: u64) -> Outcome<u64> {
+            Ok((checksum(data) + self.wrong).wrapping_mul(count))
+        }
+
         fn null(&mut self) -> Outcome<()> {
             Ok(())
         }
@@ -328,14 +383,24 @@ mod tests {
     #[test]
     fn every_command_is_answered_and_its_sums_are_checked() {
         let mut driver = Driver { client: Direct::default(), clock: Clock::calibrated(), seed: 1 };
-        for line in ["time null 1", "time in-1m 1", "small 30 0", "connect 3", "resume 3"] {
+        for line in [
+            "time null 1",
+            "time in-1m 1",
+            "time message-round 1",
+            "messages 8 5 3",
+            "small 30 0",
+            "connect 3",
+            "resume 3",
+        ] {
             let told = driver.command(line).unwrap();
             assert!(told.calls > told.times.count && told.times.count >= 3, "{line}: {told:?}");
         }
         assert_eq!(driver.client.binds, [[Ticket::None; 4], [Ticket::Earlier; 4]].concat());
         assert_eq!(driver.command("small 30 4096").unwrap().calls, 0);
         driver.client.wrong = 1;
-        for line in ["time in-1m 1", "small 30 4096", "small 0 0", "connect 0", "halt"] {
+        for line in
+            ["time in-1m 1", "messages 8 5 3", "small 30 4096", "small 0 0", "connect 0", "halt"]
+        {
             assert!(driver.command(line).is_err(), "{line}");
         }
     }

@@ -57,6 +57,8 @@ fn aimed(records: &[Record]) -> Option<Table> {
     let slowed =
         |system| ratio(p99(of(Case::SmallBesideLarge, system)), p99(of(Case::SmallAlone, system)));
     let rate = ratio(p50(of(Case::In1m, LIMIT.name)), p50(ours(Case::In1m)));
+    let per_second = |case| p50(ours(case)).map(|ns| 1e3 / ns);
+    let long = ratio(p50(of(Case::Message64k, LIMIT.name)), p50(ours(Case::Message64k)));
     let millis = |case| p50(ours(case)).map(|ns| ns / 1e6);
     let null = |system| ratio(p50(ours(Case::Null)), p50(of(Case::Null, system)));
     let mut all = vec![Aim::at_most("null: × of the time of bare TCP", null(LIMIT.name), 1.5)];
@@ -68,6 +70,8 @@ fn aimed(records: &[Record]) -> Option<Table> {
         Aim::at_least("in-1m: × of the rate of TLS over bare TCP", rate, 0.7),
         Aim::at_most("connect: ms", millis(Case::Connect), 5.0),
         Aim::at_most("resume: ms", millis(Case::Resume), 1.0),
+        Aim::at_least("message-8: millions a second", per_second(Case::Message8), 1.0),
+        Aim::at_least("message-64k: × of the rate of TLS over bare TCP", long, 0.7),
         Aim::at_most("idle: ms of processor time a second", millis(Case::Idle), 0.1),
     ]);
     let mut table = aims(TABLES[1], "Figures beside their aims", None, &all)?;

@@ -66,6 +66,11 @@ pub const VARIABLES: [Variable; 32] = [
         "bytes that the group may buffer; set by `upcall job run --limit`",
     ),
     variable(
+        "UPCALL_RENDEZVOUS",
+        "members of a job",
+        "address at which members on several hosts meet, as ws1:7500",
+    ),
+    variable(
         "UPCALL",
         "PVM programs",
         "path of the command `upcall` that runs a PVM program started by itself",

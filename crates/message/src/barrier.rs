@@ -172,6 +172,11 @@ impl Group {
     /// Stops sending to a member that has ended or left. What it has sent comes before the event,
     /// which ends a step that waits for it.
     fn has_found_gone(&self, rank: Rank) -> Result<(), RunError> {
+        // The bridge reports the end of a member on another host by itself.
+        if self.0.member.far(rank).is_some() {
+            *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Ended);
+            return Ok(());
+        }
         // A closed queue means that its end is known.
         if !matches!(*self.0.links[rank].borrow(), Outward::Closed(_)) {
             let listed = &self.0.roster.members[rank];
@@ -227,10 +232,11 @@ impl Group {
     /// Returns the error for a member that another member reports as never coming. Only what this
     /// member or the kernel knows is called an end.
     fn given_up(&self, by: Rank, missed: Rank) -> RunError {
-        let is_over = || {
-            self.0.roster.members.get(missed).is_some_and(|listed| {
+        let is_over = || match self.0.member.far(missed) {
+            Some(other) => other.has_ended(),
+            None => self.0.roster.members.get(missed).is_some_and(|listed| {
                 has_ended(listed, &self.0.member.folder().join(&listed.socket))
-            })
+            }),
         };
         match self.lost(missed) {
             Some(event) => RunError::Lost(event),

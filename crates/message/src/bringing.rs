@@ -5,6 +5,7 @@
 
 use crate::Rank;
 use crate::error::SendError;
+use crate::far::{CarriedQueue, FarMember};
 use crate::member::{Bringing, ForNow, Member, MemberEvent, QueueRefusal, Roster};
 use crate::wire::{self, Lacks, MemberRequest, ProcessKey, QueueOpenReply, VERSION, shown};
 use std::io;
@@ -82,6 +83,9 @@ pub(crate) fn bring(
     (memory, doorbell): (BorrowedFd<'_>, BorrowedFd<'_>),
     limit: Duration,
 ) -> Result<Option<(DeliveredQueue, Option<Ringer>)>, NotBrought> {
+    if let Some(other) = member.far(rank) {
+        return Ok(Some((bring_far(other, rank, (memory, doorbell))?, None)));
+    }
     let listed = &roster.members[rank];
     let path = member.folder().join(&listed.socket);
     let Some(connection) = reach(&path)? else { return Ok(None) };
@@ -115,8 +119,8 @@ pub(crate) fn bring(
         left: AtomicBool::new(false),
     });
     let key = member.watch_for(far.clone(), Report::EachRing)?;
-    let brought = DeliveredQueue { far, key };
-    let far = &brought.far;
+    let brought = DeliveredQueue::Near { far: far.clone(), key };
+    let far = &far;
     // A receiver without a descriptor for this member's process answers before it has the queue.
     let early = |message| match far.heard.lock().answer(message) {
         OfferReply::Refuses(refusal) => NotBrought::Refused(refusal),
@@ -152,6 +156,21 @@ pub(crate) fn bring(
     Ok(Some((brought, ringer)))
 }
 
+/// Brings a queue to the bridge, for a member on another host.
+fn bring_far(
+    other: Arc<dyn FarMember>,
+    rank: Rank,
+    (memory, doorbell): (BorrowedFd<'_>, BorrowedFd<'_>),
+) -> Result<DeliveredQueue, NotBrought> {
+    match other.carry(memory, doorbell)? {
+        CarriedQueue::Yes => {
+            let bringing = Bringing { rank, number: NEXT.fetch_add(1, Ordering::Relaxed) };
+            Ok(DeliveredQueue::Far { bringing, other })
+        }
+        CarriedQueue::Ended => Err(NotBrought::Ended),
+    }
+}
+
 /// Connects to a member's door. `None` if the queue of connections there is full.
 fn reach(door: &Path) -> Result<Option<Connection>, NotBrought> {
     match Connection::connect(door) {
@@ -171,32 +190,51 @@ fn has_left(socket: &Path) -> bool {
 
 /// A queue that its receiver has, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct DeliveredQueue {
-    far: Arc<FarEnd>,
-    /// The clerk's key for the connection.
-    key: u64,
+pub(crate) enum DeliveredQueue {
+    /// To a member on this host.
+    Near {
+        far: Arc<FarEnd>,
+        /// The clerk's key for the connection.
+        key: u64,
+    },
+    /// To the bridge, for a member on another host. The bridge goes on until all is sent.
+    Far { bringing: Bringing, other: Arc<dyn FarMember> },
 }
 
 impl DeliveredQueue {
     /// Returns `true` if the queue was brought by `bringing`.
     pub(crate) fn is_by(&self, bringing: Bringing) -> bool {
-        self.far.bringing == bringing
+        match self {
+            Self::Near { far, .. } => far.bringing == bringing,
+            Self::Far { bringing: own, .. } => *own == bringing,
+        }
+    }
+
+    /// The receiver, if it is on another host.
+    pub(crate) fn far(&self) -> Option<&dyn FarMember> {
+        match self {
+            Self::Near { .. } => None,
+            Self::Far { other, .. } => Some(&**other),
+        }
     }
 
     /// Reads the receiver's answer in place of the clerk.
     pub(crate) fn hear(&self, member: &Arc<Member>) {
-        self.far.hear(member, ConnectionReader::Thread(TO_END));
+        if let Self::Near { far, .. } = self {
+            far.hear(member, ConnectionReader::Thread(TO_END));
+        }
     }
 }
 
 impl Drop for DeliveredQueue {
     fn drop(&mut self) {
+        let Self::Near { far, key } = self else { return };
         // The receiver has all that was sent, and learns that no more comes. Our own clerk does not
         // take this for the end of a member.
-        self.far.left.store(true, Ordering::Relaxed);
-        self.far.connection.shut_down();
-        if let Some(member) = self.far.member.upgrade() {
-            member.unwatch(self.key);
+        far.left.store(true, Ordering::Relaxed);
+        far.connection.shut_down();
+        if let Some(member) = far.member.upgrade() {
+            member.unwatch(*key);
         }
     }
 }
@@ -206,7 +244,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The connection through which a queue was brought, as the clerk watches it.
 #[derive(Debug)]
-struct FarEnd {
+pub(crate) struct FarEnd {
     connection: Connection,
     bringing: Bringing,
     process: ProcessKey,

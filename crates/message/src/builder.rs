@@ -1,6 +1,7 @@
 //! How a process becomes a member of a group, by itself or as part of a job.
 
 use crate::Rank;
+use crate::bridge::{self, Crossing, GroupMeeting};
 use crate::door::MemberListener;
 use crate::error::JoinError;
 use crate::forming::{FormingTimeout, MOST_MEMBERS};
@@ -28,6 +29,7 @@ use upcall_shm::account::MemberStats;
 const GROUP: &str = "UPCALL_GROUP";
 const SIZE: &str = "UPCALL_SIZE";
 const RANK: &str = "UPCALL_RANK";
+const RENDEZVOUS: &str = "UPCALL_RENDEZVOUS";
 
 /// Default time for which a member waits for the others.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,6 +46,8 @@ pub struct GroupBuilder {
     upcalls: bool,
     limit: Option<u64>,
     headroom: fn() -> Option<Headroom>,
+    /// How members on several hosts meet.
+    across: Option<Crossing>,
 }
 
 impl GroupBuilder {
@@ -64,6 +68,7 @@ impl GroupBuilder {
             upcalls: true,
             limit: None,
             headroom: headroom::headroom,
+            across: None,
         }
     }
 
@@ -71,7 +76,8 @@ impl GroupBuilder {
     ///
     /// Jobs are started by `upcall job run` (docs/reference/jobs.md). The group, its size and the
     /// rank come from the environment: `UPCALL_GROUP`, `UPCALL_SIZE`, `UPCALL_RANK`, and, if the
-    /// job limits what its group may buffer, [`UPCALL_LIMIT`](Self::LIMIT).
+    /// job limits what its group may buffer, [`UPCALL_LIMIT`](Self::LIMIT). A job on several hosts
+    /// has `UPCALL_RENDEZVOUS`, the address at which its members meet ([`across`](Self::across)).
     ///
     /// # Errors
     /// [`JoinError::NoJob`]: a variable is missing, or makes no sense.
@@ -112,7 +118,11 @@ impl GroupBuilder {
                 Some(text.parse().map_err(|_| nonsense(Self::LIMIT, &text))?)
             }
         };
-        Ok(Self { limit, ..Self::new(&group, size).rank(rank) })
+        let builder = Self { limit, ..Self::new(&group, size).rank(rank) };
+        match variable(RENDEZVOUS) {
+            Some(_) => Ok(builder.across(text(RENDEZVOUS)?)),
+            None => Ok(builder),
+        }
     }
 
     /// Asks for a rank. Otherwise the member gets a rank that no other member asked for.
@@ -126,6 +136,56 @@ impl GroupBuilder {
     #[must_use]
     pub fn within(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Forms the group of members on several hosts, which meet at `address`, HOST:PORT.
+    ///
+    /// All members give the same address. It belongs to one of their hosts: the first member there
+    /// that can listen at it takes in the others. HOST is the name under which the other hosts
+    /// trust that host (`upcall host trust`), or all members are on one machine, at a loopback
+    /// address. Each member listens at a further port of its own, which the kernel chooses.
+    ///
+    /// Only processes of trusted hosts are admitted, and on one host only those of this user.
+    /// Messages between hosts are encrypted. A member on another host is used in the same way as a
+    /// member on this host, with these differences:
+    ///
+    /// - A message to it has at most 256 MiB, and at most the sender's share of the
+    ///   [limit](Self::limit), or 1 MiB if that is more ([`SendError::TooLong`]).
+    /// - When this process leaves the group, it waits until the other hosts have what it sent. If
+    ///   this process is killed, some of that may be lost.
+    /// - If its host cannot be reached, messages wait for as long as a cut may last
+    ///   ([`reconnect_within`](Self::reconnect_within)). Then it has ended, for this member.
+    /// - It has no process here ([`Group::process`]).
+    ///
+    /// [`SendError::TooLong`]: crate::SendError::TooLong
+    #[must_use]
+    pub fn across(self, address: impl Into<String>) -> Self {
+        Self { across: Some(Crossing::at(address.into())), ..self }
+    }
+
+    /// Sets after which time a host that gives no sign of life is cut off; 5 s by default, and a
+    /// second at least. The kernel of that host gives the signs, so a stopped process lives. To be
+    /// called after [`across`](Self::across).
+    #[must_use]
+    pub fn lost_after(self, silence: Duration) -> Self {
+        let set = |across| Crossing { lost_after: silence, ..across };
+        Self { across: self.across.map(set), ..self }
+    }
+
+    /// Sets how long a member on a host that is cut off may be out of reach before it has ended;
+    /// 30 s by default. Of two members the shorter time holds. To be called after
+    /// [`across`](Self::across).
+    #[must_use]
+    pub fn reconnect_within(self, patience: Duration) -> Self {
+        Self { across: self.across.map(|across| Crossing { patience, ..across }), ..self }
+    }
+
+    /// For tests: members with different numbers behave as if they were on different hosts. To be
+    /// called after [`across`](Self::across).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn apart(self, apart: u64) -> Self {
+        Self { across: self.across.map(|across| Crossing { apart, ..across }), ..self }
     }
 
     /// Sets how the wait for messages is spent.
@@ -243,6 +303,13 @@ impl GroupBuilder {
         handlers: &Handlers,
         left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
+        if let Some(crossing) = &self.across {
+            let (name, size, rank) = (&*self.name, self.size, self.rank);
+            let most = bridge::most(self.share());
+            let within = self.patience;
+            return GroupMeeting { name, size, rank, crossing, within, most, member, handlers }
+                .meet(left);
+        }
         loop {
             // Before the name is there: applicants may come as soon as they can find it.
             member.forming.begin_to_lead(self.size, self.rank, handlers.kinds.clone());
@@ -271,7 +338,8 @@ impl GroupBuilder {
         handlers: &Handlers,
         left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
-        let formed = member.forming.lead(self.size, member, left, || handlers.is_interrupted());
+        let interrupted = || handlers.is_interrupted();
+        let formed = member.forming.lead(self.size, (member, None), left, interrupted);
         names::lead_no_more(&self.name, &member.socket);
         formed.map_err(|there| match handlers.is_interrupted() {
             true => JoinError::Interrupted,
@@ -355,7 +423,8 @@ impl GroupBuilder {
                 let own = members.get(rank).is_some_and(|own| {
                     Some(&*own.socket) == socket && own.process.may_be(member.own)
                 });
-                let plain = |listed: &Listed| names::is_member(&listed.socket);
+                let plain =
+                    |listed: &Listed| names::is_member(&listed.socket) && listed.place.is_none();
                 let asked = self.rank.is_none_or(|asked| asked == rank);
                 if members.len() != self.size || !own || !asked || !members.iter().all(plain) {
                     return Err(self.refused("a list of members that cannot be true".into()));

@@ -3,16 +3,18 @@
 
 use crate::Rank;
 use crate::error::Lack;
-use crate::forming::Asks;
+use crate::forming::{Asks, MemberCandidate};
 use crate::member::{Member, Roster};
 use crate::wire::{
-    self, GroupId, Lacks, MemberRequest, ProcessKey, QueueOpenReply, VERSION, Welcome, shown,
+    self, GroupId, Lacks, Listed, MemberRequest, ProcessKey, QueueOpenReply, VERSION, Welcome,
+    shown,
 };
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use upcall_directory::clerk::{self, TURN, Watched};
+use upcall_directory::names;
 use upcall_os::doorbell::Doorbell;
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::KernelMutex;
@@ -113,27 +115,8 @@ impl GroupPeer {
         self.process
     }
 
-    /// The ID of its process here, for reports; 0 if that cannot be seen.
-    pub(crate) fn pid(&self) -> u32 {
-        self.peer.pid
-    }
-
     pub(crate) fn rank(&self) -> Option<Rank> {
         *self.brought.lock()
-    }
-
-    /// Returns `true` if its process lives, as far as can be seen.
-    pub(crate) fn lives(&self) -> bool {
-        !self.peer.pidfd.as_ref().is_some_and(upcall_os::socket::has_ended)
-    }
-
-    pub(crate) fn shut_down(&self) {
-        self.connection.shut_down();
-    }
-
-    /// Sends an applicant the result. If the send fails, the applicant has ended.
-    pub(crate) fn welcome(&self, welcome: &Welcome) {
-        let _ = wire::pack(welcome).and_then(|bytes| self.connection.send(&bytes, &[]));
     }
 
     /// Answers that this process lacks a resource for the guest, if the error reports that.
@@ -153,15 +136,36 @@ impl GroupPeer {
         clerk::hear_or(&self.connection, said, |error| self.cannot(error))
     }
 
+    /// Handles an application; see [`Forming::apply`](crate::forming::Forming::apply).
+    fn applies(
+        self: Arc<Self>,
+        member: &Member,
+        asks: Asks<'_>,
+        socket: &str,
+    ) -> Result<(), Option<String>> {
+        let (pid, process) = (self.pid(), self.process);
+        if !names::is_member_of(socket, pid) {
+            return Err(Some(format!(
+                "{socket:?} is no socket of a member that is {}",
+                shown(pid)
+            )));
+        }
+        if matches!(process, ProcessKey::Numbered(0, _)) {
+            let why = "it is in a PID namespace that the process which takes in the members does \
+                       not see, and before Linux 6.9 the kernel does not tell such processes apart";
+            return Err(Some(why.into()));
+        }
+        let listed = Listed { process, socket: socket.into(), place: None };
+        member.forming.apply(&(self as Arc<dyn MemberCandidate>), asks, listed)
+    }
+
     /// Handles one message. Returns `false` to hang up.
     fn said(&self, member: &Member, message: SocketMessage) -> bool {
         let Some(guest) = self.me.upgrade() else { return false };
         match wire::unpack(&message.bytes) {
             Ok(MemberRequest::Hello { version, size, rank, socket, kinds }) => {
                 let applied = if version == VERSION {
-                    member
-                        .forming
-                        .apply(&guest, Asks { size, rank, socket: &socket, kinds: &kinds })
+                    guest.applies(member, Asks { size, rank, kinds: &kinds }, &socket)
                 } else {
                     Err(Some(format!(
                         "it speaks version {VERSION} of the protocol, and this process version \
@@ -198,6 +202,24 @@ impl GroupPeer {
                 false
             }
         }
+    }
+}
+
+impl MemberCandidate for GroupPeer {
+    fn pid(&self) -> u32 {
+        self.peer.pid
+    }
+
+    fn lives(&self) -> bool {
+        !self.peer.pidfd.as_ref().is_some_and(upcall_os::socket::has_ended)
+    }
+
+    fn shut_down(&self) {
+        self.connection.shut_down();
+    }
+
+    fn welcome(&self, welcome: &Welcome) {
+        let _ = wire::pack(welcome).and_then(|bytes| self.connection.send(&bytes, &[]));
     }
 }
 

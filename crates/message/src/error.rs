@@ -59,6 +59,14 @@ pub enum JoinError {
         /// Its value, if it is set.
         found: Option<String>,
     },
+    /// The members are on several hosts, and this one or another one does not prove its identity
+    /// ([`GroupBuilder::across`](crate::GroupBuilder::across)).
+    NotProved {
+        /// The address at which the members meet, or that of another member.
+        address: String,
+        /// The reason.
+        why: String,
+    },
     /// The wait for the others was interrupted
     /// ([`Handlers::interruption`](crate::Handlers::interruption)).
     Interrupted,
@@ -110,6 +118,11 @@ impl fmt::Display for JoinError {
                      PROGRAM`",
                 )
             }
+            Self::NotProved { address, why } => write!(
+                f,
+                "the members meet at {address}, and a host does not prove its identity: {why}; \
+                 `upcall host --help` tells how hosts get to trust each other"
+            ),
             Self::Folder(error) => error.fmt(f),
             Self::Interrupted => f.write_str("the wait for the others was interrupted"),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
@@ -120,7 +133,7 @@ impl fmt::Display for JoinError {
 upcall_os::error_debug!(JoinError {
     BadName { name, why }, BadSize { size, rank }, TooManyKinds { kinds, bytes, most },
     Incomplete { name, after, found }, Refused { name, reason }, NoJob { variable, found },
-    Interrupted, Folder(error), Resource { what, error },
+    NotProved { address, why }, Interrupted, Folder(error), Resource { what, error },
 });
 
 impl std::error::Error for JoinError {}

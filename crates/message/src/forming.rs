@@ -7,13 +7,13 @@
 //! name is free for another group.
 
 use crate::Rank;
-use crate::door::{GroupPeer, OfferedQueue};
+use crate::door::OfferedQueue;
 use crate::member::{Member, Roster};
+use crate::place::MemberPlace;
 use crate::wire::{GroupId, Listed, ProcessKey, Welcome, shown};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use upcall_directory::names::{self};
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::{KernelCondvar, KernelMutex};
 use upcall_sched::domain::MOST_POSTS;
@@ -85,8 +85,22 @@ struct Leading {
     applicants: Vec<Applicant>,
 }
 
+/// A process that asks to become a member.
+pub(crate) trait MemberCandidate: Send + Sync {
+    /// The ID of its process here, for reports; 0 if that cannot be seen.
+    fn pid(&self) -> u32;
+
+    /// Returns `true` if its process lives, as far as can be seen.
+    fn lives(&self) -> bool;
+
+    fn shut_down(&self);
+
+    /// Sends it the result. If the send fails, it has ended.
+    fn welcome(&self, welcome: &Welcome);
+}
+
 struct Applicant {
-    guest: Arc<GroupPeer>,
+    guest: Arc<dyn MemberCandidate>,
     rank: Option<Rank>,
     listed: Listed,
 }
@@ -158,7 +172,7 @@ impl Forming {
     pub(crate) fn lead(
         &self,
         size: usize,
-        member: &Member,
+        (member, place): (&Member, Option<MemberPlace>),
         left: &mut FormingTimeout,
         is_interrupted: impl Fn() -> bool,
     ) -> Result<Arc<Roster>, usize> {
@@ -202,7 +216,7 @@ impl Forming {
         }
         let ranks = leading.ranks();
         let socket = member.socket.file_name().unwrap_or_default().to_string_lossy().into();
-        let own = Listed { process: member.own, socket };
+        let own = Listed { process: member.own, socket, place };
         let mut members = vec![own; size];
         for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
             members[rank] = applicant.listed.clone();
@@ -226,8 +240,9 @@ impl Forming {
     /// none.
     pub(crate) fn apply(
         &self,
-        guest: &Arc<GroupPeer>,
+        guest: &Arc<dyn MemberCandidate>,
         asks: Asks<'_>,
+        listed: Listed,
     ) -> Result<(), Option<String>> {
         let mut state = self.state.lock();
         let FormingStage::Leading(leading) = &mut state.stage else { return Err(None) };
@@ -259,34 +274,21 @@ impl Forming {
                 return Err(Some(format!("rank {rank} is taken by {}", shown(pid))));
             }
         }
-        if !names::is_member_of(asks.socket, guest.pid()) {
-            return Err(Some(format!(
-                "{:?} is no socket of a member that is {}",
-                asks.socket,
-                shown(guest.pid())
-            )));
-        }
-        let process = guest.process();
-        if matches!(process, ProcessKey::Numbered(0, _)) {
-            let why = "it is in a PID namespace that the process which takes in the members does \
-                       not see, and before Linux 6.9 the kernel does not tell such processes apart";
-            return Err(Some(why.into()));
-        }
-        let listed = Listed { process, socket: asks.socket.into() };
         leading.applicants.push(Applicant { guest: guest.clone(), rank, listed });
         self.changed.notify_all();
         Ok(())
     }
 
-    /// Removes an applicant whose connection is gone.
-    pub(crate) fn lost(&self, guest: &GroupPeer, folder: &Path) {
+    /// Removes an applicant whose connection is gone. `folder` is that of its socket, if it is on
+    /// this machine.
+    pub(crate) fn lost(&self, guest: &dyn MemberCandidate, folder: Option<&Path>) {
         let mut state = self.state.lock();
         if let FormingStage::Leading(leading) = &mut state.stage {
             let gone = leading
                 .applicants
-                .extract_if(.., |applicant| std::ptr::eq(&*applicant.guest, guest));
+                .extract_if(.., |applicant| std::ptr::addr_eq(&*applicant.guest, guest));
             for Applicant { listed, .. } in gone {
-                if !guest.lives() {
+                if let Some(folder) = folder.filter(|_| !guest.lives()) {
                     // A killed member leaves its socket behind.
                     let _ = std::fs::remove_file(folder.join(listed.socket));
                 }
@@ -296,6 +298,13 @@ impl Forming {
 
     /// Notes that the group has formed, and takes in the queues that came before.
     pub(crate) fn formed(&self, roster: Roster, member: &Member) -> Arc<Roster> {
+        let mut roster = roster;
+        for rank in 0..roster.members.len() {
+            if roster.place_elsewhere(rank).is_some() {
+                let listed = roster.members[rank].clone();
+                roster.members[rank] = listed.elsewhere();
+            }
+        }
         let roster = Arc::new(roster);
         let mut state = self.state.lock();
         state.stage = FormingStage::Formed {
@@ -365,7 +374,6 @@ impl Forming {
 pub(crate) struct Asks<'a> {
     pub(crate) size: u32,
     pub(crate) rank: Option<u32>,
-    pub(crate) socket: &'a str,
     pub(crate) kinds: &'a [(String, String)],
 }
 

@@ -47,12 +47,14 @@
 pub mod accounts;
 mod announced;
 mod barrier;
+mod bridge;
 mod bringing;
 mod buffering;
 mod builder;
 mod door;
 mod error;
 mod event;
+mod far;
 mod foreign;
 mod forming;
 mod group;
@@ -66,6 +68,7 @@ mod message;
 mod news;
 mod offers;
 mod payload;
+mod place;
 /// For the simulator, which drives it too. Not a public interface.
 #[doc(hidden)]
 pub mod proto;

@@ -3,6 +3,7 @@
 use crate::Rank;
 use crate::bringing::{DeliveredQueue, NotBrought, bring};
 use crate::error::SendError;
+use crate::far::FarMember;
 use crate::member::{Bringing, Member, Roster};
 use crate::proto::offers::OfferSchedule;
 use crate::proto::send_queue::SendQueue;
@@ -36,7 +37,7 @@ pub(crate) struct MemberLink {
     pub(crate) steps: RegionView<Steps>,
     doorbell: Doorbell,
     safe_doorbell: &'static SafeDoorbell,
-    /// `None` until the receiver has reported where it sleeps.
+    /// `None` until the receiver has reported where it sleeps, and if it is on another host.
     ringer: Option<Ringer>,
     /// The pair's counters in this member's account.
     pair: RegionView<PairStats>,
@@ -190,6 +191,12 @@ impl MemberLink {
         self.is_refused() && self.has_reported.get()
     }
 
+    /// Returns the maximum length if a message of `len` bytes is too long for the way to its
+    /// receiver.
+    pub(crate) fn is_too_long(&self, len: usize) -> Option<usize> {
+        self.brought.far().map(FarMember::most).filter(|most| len > *most)
+    }
+
     /// Reads the receiver's answer in place of the clerk.
     pub(crate) fn hear(&self, member: &Arc<Member>) {
         self.brought.hear(member);
@@ -209,6 +216,16 @@ impl MemberLink {
         self.wake();
     }
 
+    /// The same in an interrupt.
+    pub(crate) fn launched_in_interrupt(&self) {
+        point(Point::MemberLaunched);
+        self.pair.sent(self.sent());
+        match self.brought.far() {
+            Some(far) => far.launched_in_interrupt(self.safe_doorbell, &self.doorbell),
+            None => self.wake(),
+        }
+    }
+
     /// To be called after each report in [`steps`](Self::steps), which wakes as a message does.
     pub(crate) fn reported(&self) {
         self.has_reported.set(true);
@@ -226,7 +243,10 @@ impl MemberLink {
 
     #[cold]
     fn notify(&self) {
-        self.safe_doorbell.notify(&self.doorbell);
+        match self.brought.far() {
+            Some(far) => far.launched(self.safe_doorbell, &self.doorbell),
+            None => self.safe_doorbell.notify(&self.doorbell),
+        }
     }
 
     /// Returns `true` if the receiver has reported where it sleeps.

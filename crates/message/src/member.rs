@@ -2,8 +2,10 @@
 
 use crate::Rank;
 use crate::door::{ALL, AtEnd, GroupPeer, MemberListener};
-use crate::forming::Forming;
+use crate::far::{FarMember, FarMembers};
+use crate::forming::{Forming, MemberCandidate};
 use crate::inbound::{Inbound, inbound};
+use crate::place::MemberPlace;
 use crate::wire::{GroupId, Lacks, Listed, ProcessKey};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -42,6 +44,13 @@ impl Roster {
         let mut hasher = DefaultHasher::new();
         self.group.hash(&mut hasher);
         hasher.finish()
+    }
+
+    /// Where a member is, if it is on another host.
+    pub(crate) fn place_elsewhere(&self, rank: Rank) -> Option<&MemberPlace> {
+        let machine = |rank: Rank| Some(self.members.get(rank)?.place.as_ref()?.machine);
+        let is_here = machine(rank) == machine(self.rank);
+        self.members.get(rank)?.place.as_ref().filter(|_| !is_here)
     }
 
     /// The ID of a member's process, 0 if it cannot be seen.
@@ -94,6 +103,8 @@ pub(crate) enum MemberEvent {
     Unheard(Rank),
     /// A member has ended or left: no more comes from it.
     Ended(Rank),
+    /// A member on another host has broken the protocol in this way.
+    Broke(Rank, String),
 }
 
 /// The state that a member shares with the clerk; see the module.
@@ -108,6 +119,8 @@ pub(crate) struct Member {
     pub(crate) forming: Forming,
     /// Where others connect.
     pub(crate) door: OnceLock<Arc<MemberListener>>,
+    /// The way to members on other hosts, if the group has any.
+    pub(crate) bridge: OnceLock<Arc<dyn FarMembers>>,
     any_news: AtomicBool,
     /// Set once its thread has been interruptible.
     interrupts: AtomicBool,
@@ -143,12 +156,18 @@ impl Member {
             account,
             forming: Forming::default(),
             door: OnceLock::new(),
+            bridge: OnceLock::new(),
             any_news: AtomicBool::new(false),
             interrupts: AtomicBool::new(false),
             news: KernelMutex::default(),
             guests: KernelMutex::default(),
             keys: KernelMutex::default(),
         })
+    }
+
+    /// The way to a member on another host; `None` if the member is on this one.
+    pub(crate) fn far(&self, rank: Rank) -> Option<Arc<dyn FarMember>> {
+        self.bridge.get()?.of(rank)
     }
 
     /// The folder of all sockets.
@@ -227,7 +246,7 @@ impl Member {
             drop(guests.swap_remove(at));
         }
         drop(guests);
-        self.forming.lost(guest, self.folder());
+        self.forming.lost(guest, Some(self.folder()));
         if let Some(rank) = guest.rank() {
             self.tell(MemberEvent::Ended(rank));
         }
@@ -336,7 +355,13 @@ impl Member {
     }
 
     /// Ends the membership.
+    ///
+    /// # Blocking
+    /// Until members on other hosts have all that was sent to them, for as long as a cut may last.
     pub(crate) fn leave(&self) {
+        if let Some(bridge) = self.bridge.get() {
+            bridge.leave();
+        }
         if let Ok(clerk) = Clerk::current() {
             for key in std::mem::take(&mut *self.keys.lock()) {
                 clerk.forget(key);

@@ -41,6 +41,7 @@ impl Group {
                     }
                 }
                 MemberEvent::Ended(rank) => self.ended(rank),
+                MemberEvent::Broke(rank, what) => self.broke(rank, what),
             }
         }
     }
@@ -62,6 +63,16 @@ impl Group {
             }
             QueueRefusal::ForGood(_) => {}
         }
+    }
+
+    /// Handles a breach of the protocol by a member on another host. What it had sent before is
+    /// still to be taken.
+    fn broke(&self, rank: Rank, what: String) {
+        *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Violation);
+        self.0.member.account.refuses();
+        self.happened(Event::Violation { rank, what });
+        receiving::ended(&Driver(self), rank);
+        self.0.upcalls.wake();
     }
 
     fn ended(&self, rank: Rank) {

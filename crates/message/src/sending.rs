@@ -41,6 +41,9 @@ impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
                 point(Point::MemberDescribed);
                 draft.launch();
             };
+            if let Some(most) = link.is_too_long(message.1) {
+                return Attempt::TooLong { most };
+            }
             let buffers = OwnBuffers { group, to };
             let attempt = link.queue.attempt(message, Instant::now, &buffers, launch);
             if let Attempt::Launched(()) = attempt {
@@ -192,7 +195,7 @@ impl Group {
 
     /// Sends a message if it only has to be written. Returns `true` if it did. With `unread`, it
     /// also sends to a receiver that has not reported where it sleeps; each message then notifies
-    /// it.
+    /// it. That is for interrupts.
     #[inline(always)]
     pub(crate) fn send_at_once<T: Payload + ?Sized>(
         &self,
@@ -210,7 +213,10 @@ impl Group {
             value.write(&mut Writer::new(&draft));
             point(Point::MemberDescribed);
             draft.launch();
-            link.launched();
+            match unread {
+                true => link.launched_in_interrupt(),
+                false => link.launched(),
+            }
             return true;
         }
         false

@@ -2,12 +2,13 @@
 //! opening a queue.
 
 use crate::error::Lack;
+use crate::place::MemberPlace;
 use serde::{Deserialize, Serialize};
 use upcall_os::process::{self, Identity};
 use upcall_os::socket::Peer;
 
 /// Version of these messages and of the queues.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Identifies a group once it has formed. It cannot be guessed.
 pub(crate) type GroupId = [u8; 16];
@@ -73,6 +74,15 @@ impl Lacks {
 pub(crate) struct Listed {
     pub(crate) process: ProcessKey,
     pub(crate) socket: String,
+    /// Where it is, in a group over several hosts.
+    pub(crate) place: Option<MemberPlace>,
+}
+
+impl Listed {
+    /// The entry of a member on another host, whose process cannot be reached from here.
+    pub(crate) fn elsewhere(self) -> Self {
+        Self { process: ProcessKey::Numbered(0, 0), socket: String::new(), ..self }
+    }
 }
 
 /// Identifies a member's process among all processes of this machine.

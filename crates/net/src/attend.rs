@@ -29,8 +29,15 @@ pub trait Attend: Send {
     /// It may not do so.
     fn given_up(&mut self, head: FrameHeader) -> Result<(), FrameError>;
 
-    /// The connection has ended.
+    /// The connection has ended, and the session with it.
     fn ended(self: Box<Self>, why: Lost);
+
+    /// The connection is lost, and the session can go on with another one. `link` has what the
+    /// other side may not have received.
+    fn cut(self: Box<Self>, why: Lost, link: HostLink) {
+        drop(link);
+        self.ended(why);
+    }
 }
 
 /// Takes plain bytes. `attend` judges messages that begin; those that are complete go to `events`.

@@ -8,9 +8,9 @@
 //! the server, so that it need not begin the call.
 
 use crate::attend::Attend;
-use crate::dial::{NoConnection, Protection, dial};
+use crate::dial::{NoConnection, Protection, dial, new_link};
 use crate::frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind, MOST_ANSWER};
-use crate::identity::HostName;
+use crate::identity::{Fingerprint, HostName};
 use crate::incoming::Wanted;
 use crate::lost::Lost;
 use crate::outgoing::{BufferOwner, GivenUp, MessageLane};
@@ -18,11 +18,11 @@ use crate::wire::{ReadHere, Wire, WireTerms};
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::lock::{KernelMutex, MutexGuard};
-use upcall_os::loopback;
 use upcall_sched::{CancelToken, WaitLimit};
 use upcall_sched::{Closed, NoReply, Sleeper, block_unless};
 use upcall_thread::Waited;
@@ -103,9 +103,7 @@ impl Attend for ReplyReader {
                     false => Err(FrameError("a second reply to one call")),
                 }
             }
-            FrameKind::Ask | FrameKind::Call | FrameKind::Cancel => {
-                Err(FrameError("a request from a server"))
-            }
+            _ => Err(FrameError("a request from a server")),
         }
     }
 
@@ -140,7 +138,9 @@ impl NetworkCaller {
         terms: WireTerms,
         deadline: Instant,
     ) -> Result<Arc<Self>, NoConnection> {
-        let (wire, places, first) = dial(address, protection, terms, deadline)?;
+        let mut link = new_link(Duration::ZERO);
+        let (wire, first) = dial(address, protection, &mut link, terms, deadline)?;
+        let places = wire.peer_window();
         let table = PendingCalls {
             closed: None,
             farewell: None,
@@ -163,6 +163,19 @@ impl NetworkCaller {
         self.wire.peer()
     }
 
+    /// This side's address.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn own(&self) -> io::Result<SocketAddr> {
+        self.wire.own()
+    }
+
+    /// The identity that the server has proved.
+    pub fn identity(&self) -> Option<Fingerprint> {
+        self.wire.identity()
+    }
+
     /// The host of the server, if it has proved one.
     pub fn host(&self) -> Option<&HostName> {
         self.wire.host()
@@ -170,9 +183,7 @@ impl NetworkCaller {
 
     /// The user of a server within this machine, if the kernel knows it.
     pub fn user(&self) -> Option<u32> {
-        let own = self.wire.own().ok()?;
-        let is_here = self.wire.peer().ip().to_canonical().is_loopback();
-        is_here.then(|| loopback::user_of(self.wire.peer(), own)).flatten()
+        self.wire.user()
     }
 
     /// Why calls fail from now on; `None` while the connection is open.

@@ -1,17 +1,17 @@
 //! Connecting to a server, until its first hello.
 
 use crate::frame::FrameError;
-use crate::identity::{Credentials, HostName, HostStore, PeerRole};
+use crate::identity::{Credentials, HostName, HostStore, IdentityError, PeerRole};
 use crate::link::{HostLink, LinkError, LinkTerms};
 use crate::lost::Lost;
 use crate::record::{HELLO, SessionKey};
 use crate::secure::Secure;
 use crate::tls::{TlsChannel, TlsError};
-use crate::wire::{Wire, WireHost, WireTerms};
+use crate::wire::{LinkSocket, Wire, WireHost, WireTerms, is_here};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Maximum number of calls that a client would take from its server at once.
@@ -24,6 +24,46 @@ pub enum Protection {
     Clear,
     /// By TLS: it is this host, as those who are trusted here know it.
     Host(Arc<HostStore>, Arc<Credentials>, HostName),
+}
+
+impl Protection {
+    /// Chooses the protection of a connection to `server`, HOST:PORT as the program gave it, at one
+    /// of its addresses.
+    ///
+    /// HOST is the name of a trusted host, or the address is one of this machine.
+    ///
+    /// # Errors
+    /// Why the server cannot be proved.
+    pub fn choose(server: &str, at: SocketAddr) -> Result<Self, String> {
+        let is_here = at.ip().to_canonical().is_loopback();
+        let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+        let Ok(name) = host.trim_matches(['[', ']']).parse::<HostName>() else {
+            return match is_here {
+                true => Ok(Self::Clear),
+                false => Err(format!("{host} cannot be the name of a trusted host")),
+            };
+        };
+        match own_store().and_then(|store| Ok((store, store.credentials()?))) {
+            Ok((store, credentials)) if !is_here || credentials.trust().host(&name).is_some() => {
+                Ok(Self::Host(store.clone(), credentials, name))
+            }
+            Ok(_) => Ok(Self::Clear),
+            Err(_) if is_here => Ok(Self::Clear),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// The store of this process's user.
+///
+/// # Errors
+/// `UPCALL_HOSTS` is no absolute path.
+pub fn own_store() -> Result<&'static Arc<HostStore>, IdentityError> {
+    static STORE: OnceLock<Arc<HostStore>> = OnceLock::new();
+    match STORE.get() {
+        Some(store) => Ok(store),
+        None => HostStore::find().map(|store| STORE.get_or_init(|| Arc::new(store))),
+    }
 }
 
 /// Why there is no connection.
@@ -57,39 +97,60 @@ impl fmt::Display for NoConnection {
 
 impl std::error::Error for NoConnection {}
 
-/// Connects to a server.
+/// Begins a session as its client, which goes on for `patience` after a cut.
+pub fn new_link(patience: Duration) -> HostLink {
+    HostLink::client(session_key(), LinkTerms { window: OWN_WINDOW, patience })
+}
+
+/// Connects to a server, and begins the session of `link` there, or goes on with it.
 ///
-/// Returns the connection, the number of calls that the server takes at once, and the bytes that
-/// came after its hello.
+/// Returns the connection, which has the link, and the bytes that came after the server's hello.
 ///
 /// # Errors
-/// See [`NoConnection`].
+/// See [`NoConnection`]. The link is cut, as it was.
 ///
 /// # Blocking
 /// Blocks the kernel thread, until `deadline` at most.
-pub(crate) fn dial(
+pub fn dial(
     address: SocketAddr,
     protection: &Protection,
+    link: &mut HostLink,
     terms: WireTerms,
     deadline: Instant,
-) -> Result<(Arc<Wire>, u16, Vec<u8>), NoConnection> {
+) -> Result<(Arc<Wire>, Vec<u8>), NoConnection> {
+    let reached = reach(address, protection, link, terms, deadline);
+    reached.inspect_err(|_| link.cut()).map(|(socket, secure, terms, first)| {
+        let ended = link.ended();
+        (Wire::on(socket, secure, std::mem::replace(link, ended), terms), first)
+    })
+}
+
+fn reach(
+    address: SocketAddr,
+    protection: &Protection,
+    link: &mut HostLink,
+    terms: WireTerms,
+    deadline: Instant,
+) -> Result<(LinkSocket, Secure, WireTerms, Vec<u8>), NoConnection> {
     let left = time_left(deadline).ok_or_else(|| refused(io::ErrorKind::TimedOut.into()))?;
     let stream = TcpStream::connect_timeout(&address, left).map_err(refused)?;
     stream.set_nodelay(true).map_err(refused)?;
-    let terms_of_link = LinkTerms { window: OWN_WINDOW, patience: Duration::ZERO };
-    let mut link = HostLink::client(session_key(), terms_of_link);
     link.connect();
     let mut terms = terms;
     let (secure, first) = match protection {
         Protection::Clear => {
-            greet(&stream, &mut link, deadline)?;
+            if !is_here(address, stream.local_addr().map_err(refused)?) {
+                let what = "the address is not one of this machine".into();
+                return Err(NoConnection::NotProved(TlsError::Broken { what }));
+            }
+            greet(&stream, link, deadline)?;
             (Secure::Clear, Vec::new())
         }
         Protection::Host(store, credentials, name) => {
             let now = SystemTime::now();
             let channel = TlsChannel::client(credentials, name, now);
             let mut channel = channel.map_err(NoConnection::NotProved)?;
-            let first = greet_host(&stream, &mut channel, &mut link, deadline)?;
+            let first = greet_host(&stream, &mut channel, link, deadline)?;
             if let Some(Err(stranger)) = channel.peer(credentials, now) {
                 return Err(NoConnection::NotProved(stranger.into()));
             }
@@ -99,9 +160,8 @@ pub(crate) fn dial(
             (Secure::Tls(Box::new(channel)), first)
         }
     };
-    let window = link.peer_window().unwrap_or(1);
-    let wire = Wire::new(stream, secure, link, terms).map_err(refused)?;
-    Ok((wire, window, first))
+    let socket = LinkSocket::new(stream, &terms).map_err(refused)?;
+    Ok((socket, secure, terms, first))
 }
 
 fn refused(error: io::Error) -> NoConnection {
@@ -117,7 +177,7 @@ fn greet(
     let hello = link.output().map_err(lost)?.to_vec();
     stream.write_all(&hello).map_err(lost)?;
     link.sent(hello.len());
-    while link.peer_window().is_none() {
+    while link.missing_of_hello() > 0 {
         let mut bytes = [0; HELLO];
         let count = read(stream, &mut bytes[..link.missing_of_hello()], deadline)?;
         take_hello(link, &bytes[..count])?;

@@ -8,10 +8,10 @@ use crate::identity::{HostName, HostStore, PeerRole, Stranger};
 use crate::link::{HostLink, LinkTerms};
 use crate::lobby::{Awaits, ConnectionOwner, Lobby, LobbyStep, NoClient};
 use crate::outgoing::OutMessage;
-use crate::record::{Hello, SessionStart, VERSION};
+use crate::record::{Hello, SessionKey, SessionStart, VERSION};
 use crate::secure::{Secure, Wrote};
 use crate::tls::TlsChannel;
-use crate::wire::{Wire, WireHost, WireTerms};
+use crate::wire::{LOST_AFTER, LinkSocket, Wire, WireHost, WireTerms, is_here};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use std::fmt;
@@ -72,6 +72,11 @@ pub trait Admit: Send {
     /// The identity of this host, and those that it trusts; `None` if it has no identity.
     fn store(&self) -> Option<Arc<HostStore>>;
 
+    /// Time after which a client that gives no sign of life is lost: a second at least.
+    fn lost_after(&self) -> Duration {
+        LOST_AFTER
+    }
+
     /// Judges a client as soon as it is known who it is.
     ///
     /// # Errors
@@ -87,6 +92,16 @@ pub trait Admit: Send {
         account: ConnectionOwner,
         client: ProvedClient,
     ) -> Result<Box<dyn TakeOver>, FarewellBody>;
+
+    /// Finds the session that a client wants to go on with, and the owner of its connection.
+    /// `None`: no session of this client is known by this key.
+    fn resume(
+        &mut self,
+        _session: SessionKey,
+        _client: &ProvedClient,
+    ) -> Option<(HostLink, Box<dyn TakeOver>)> {
+        None
+    }
 }
 
 /// Takes over a connection that is admitted.
@@ -332,12 +347,16 @@ impl NetworkAcceptor {
     /// Says hello to a client, if its own has arrived. Returns `false` if it can have no link.
     fn greet(&mut self, number: u64) -> bool {
         let Some(hello) = self.lobby.hello(number) else { return true };
+        if hello.begins == SessionStart::GoesOn {
+            return true;
+        }
         let terms = self.terms;
         let Some((guest, _)) = self.lobby.wanted(number) else { return true };
         guest.link.is_some() || guest.greet(&hello, terms)
     }
 
-    /// Tells a client of another version which one is spoken here.
+    /// Tells a client of another version which one is spoken here, or a client whose session is not
+    /// known that it has none.
     fn tell_version(&mut self, number: u64) {
         let hello = Hello {
             version: VERSION,
@@ -352,13 +371,51 @@ impl NetworkAcceptor {
         }
     }
 
+    /// Hands the connection on to the session that its client wants to go on with.
+    fn go_on(&mut self, number: u64, hello: &Hello, client: &ProvedClient) {
+        let terms = self.wire_terms(client);
+        let Some((guest, _)) = self.lobby.wanted(number) else { return };
+        self.set.remove(&guest.stream);
+        // A link is only asked for when nothing is left that can fail and lose it.
+        let ready = terms.and_then(|terms| Some((guest.prepare(&terms).ok()?, terms)));
+        let resumed = match &ready {
+            Some(_) => self.admit.resume(hello.session, client),
+            None => return drop(self.lobby.leave(number)),
+        };
+        if resumed.is_none() {
+            self.tell_version(number);
+        }
+        let Some((guest, first)) = self.lobby.leave(number) else { return };
+        let Guest { stream, secure: Some(secure), .. } = guest else { return };
+        if let (Some((peer, terms)), Some((mut link, takes))) = (ready, resumed)
+            && link.accept(hello).is_ok()
+        {
+            takes.take_over(Wire::on(LinkSocket { stream, peer }, secure, link, terms), &first);
+        }
+    }
+
+    /// How the connection to a client is kept. `None`: its host is no longer trusted.
+    fn wire_terms(&self, client: &ProvedClient) -> Option<WireTerms> {
+        let host = match client.host() {
+            Some(name) => Some(WireHost::new(self.admit.store()?, name.clone(), PeerRole::Client)?),
+            None => None,
+        };
+        Some(WireTerms { host, lost_after: self.admit.lost_after() })
+    }
+
     /// Hands a connection on, or sends it away.
     fn hand_on(&mut self, number: u64) {
         let Some(account) = self.lobby.account(number) else { return };
         let Some((guest, _)) = self.lobby.wanted(number) else { return };
         // The client stays known, so that bytes of a dismissed one are not judged again.
         let (farewell, client) = (guest.farewell.take(), guest.client.clone());
-        let host = client.as_ref().and_then(ProvedClient::host).cloned();
+        let goes_on = |hello: &Hello| hello.begins == SessionStart::GoesOn;
+        if let (None, Some(client), Some(hello)) =
+            (&farewell, &client, self.lobby.hello(number).filter(goes_on))
+        {
+            return self.go_on(number, &hello, client);
+        }
+        let proved = client.clone();
         let admitted = match (farewell, client) {
             (Some(farewell), _) => Err(farewell),
             (None, Some(client)) => self.admit.admit(account, client),
@@ -371,17 +428,8 @@ impl NetworkAcceptor {
         let Some((guest, first)) = self.lobby.leave(number) else { return };
         let Guest { stream, secure: Some(secure), link: Some(link), .. } = guest else { return };
         self.set.remove(&stream);
-        let host = match host {
-            Some(name) => {
-                let store = self.admit.store();
-                let host = store.and_then(|store| WireHost::new(store, name, PeerRole::Client));
-                // The trust may have ended a moment ago.
-                let Some(host) = host else { return };
-                Some(host)
-            }
-            None => None,
-        };
-        let terms = WireTerms { host, ..WireTerms::default() };
+        // The trust may have ended a moment ago.
+        let Some(terms) = proved.and_then(|client| self.wire_terms(&client)) else { return };
         if let Ok(wire) = Wire::new(stream, secure, link, terms) {
             takes.take_over(wire, &first);
         }
@@ -389,6 +437,10 @@ impl NetworkAcceptor {
 }
 
 impl Guest {
+    fn prepare(&self, terms: &WireTerms) -> io::Result<SocketAddr> {
+        LinkSocket::prepare(&self.stream, terms)
+    }
+
     /// Answers a client's hello. Returns `false` if there can be no link.
     fn greet(&mut self, hello: &Hello, terms: LinkTerms) -> bool {
         let Ok(mut link) = HostLink::server(hello, terms) else { return false };
@@ -447,6 +499,5 @@ impl Guest {
 /// The user of a connection within this machine, if the kernel knows it.
 fn user(stream: &TcpStream) -> Option<u32> {
     let (theirs, ours) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
-    let is_here = theirs.ip().to_canonical().is_loopback();
-    is_here.then(|| loopback::user_of(theirs, ours)).flatten()
+    is_here(theirs, ours).then(|| loopback::user_of(theirs, ours)).flatten()
 }

@@ -43,6 +43,14 @@ pub enum FrameKind {
     Farewell,
     /// The caller has given a call up.
     Cancel,
+    /// Messages between two members of a group.
+    Deliver,
+    /// A member's reports of barriers and reductions.
+    Report,
+    /// The receiver of messages has room for more.
+    Room,
+    /// A member sends nothing more, or knows that the other one sends nothing more.
+    Leave,
 }
 
 /// The header of a message, before its body.
@@ -120,6 +128,10 @@ impl FrameHeader {
             3 => FrameKind::Reply,
             4 => FrameKind::Farewell,
             5 => FrameKind::Cancel,
+            6 => FrameKind::Deliver,
+            7 => FrameKind::Report,
+            8 => FrameKind::Room,
+            9 => FrameKind::Leave,
             _ => return Err(FrameError("a message of an unknown kind")),
         };
         if u32_at(bytes, 20) != 0 {
@@ -263,7 +275,7 @@ mod tests {
     fn lengths_and_kinds_are_checked_first() {
         let mut bytes = head(FrameKind::Reply, 0).to_bytes();
         assert_eq!(FrameHeader::read(&bytes), Ok(head(FrameKind::Reply, 0)));
-        bytes[16] = 6;
+        bytes[16] = 10;
         assert!(FrameHeader::read(&bytes).is_err());
         for len in [MOST_BODY as u64 + 1, 1 << 40, u64::MAX] {
             let mut bytes = head(FrameKind::Reply, 0).to_bytes();

@@ -41,12 +41,12 @@ pub mod wire;
 
 pub use attend::Attend;
 pub use caller::{LateFrame, NetworkCaller};
-pub use dial::{NoConnection, Protection};
+pub use dial::{NoConnection, Protection, dial, new_link, own_store};
 pub use door::{Admit, NetworkListener, ProvedClient, TakeOver};
 pub use frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind};
 pub use incoming::Wanted;
-pub use link::LinkTerms;
+pub use link::{HostLink, LinkTerms};
 pub use lobby::ConnectionOwner;
 pub use lost::Lost;
-pub use outgoing::BufferOwner;
-pub use wire::{Wire, WireTerms};
+pub use outgoing::{BufferOwner, MessageLane, OutMessage};
+pub use wire::{LOST_AFTER, Wire, WireTerms};

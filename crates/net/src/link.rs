@@ -203,6 +203,11 @@ impl HostLink {
         self.session
     }
 
+    /// Returns `true` if the session goes on after a cut.
+    pub fn survives(&self) -> bool {
+        !self.terms.patience.is_zero() && self.peer.is_some()
+    }
+
     /// Maximum number of calls that the peer takes at once; `None` before its first hello.
     pub fn peer_window(&self) -> Option<u16> {
         self.peer
@@ -452,6 +457,20 @@ impl HostLink {
             let wanted = self.received + self.incoming.missing().clamp(1, least) as u64;
             self.progress = Some(ProgressCheck { ends: now + GRACE, wanted });
         }
+    }
+
+    /// Takes the link out of a connection that is lost, and leaves a link that has ended.
+    pub fn take_out(&mut self) -> Self {
+        let ended = self.ended();
+        let mut taken = std::mem::replace(self, ended);
+        taken.cut();
+        taken
+    }
+
+    /// A link in place of this one, which has neither a connection nor messages.
+    pub(crate) fn ended(&self) -> Self {
+        let terms = LinkTerms { patience: Duration::ZERO, ..self.terms };
+        Self::new(self.side, self.session, terms)
     }
 
     /// Ends the session: nothing more is sent, and nothing that has begun will arrive.

@@ -11,7 +11,9 @@
 
 use crate::frame::{FrameError, FrameHeader, FrameKind, HEAD};
 use crate::identity::HostName;
-use crate::record::{HELLO, Hello, MOST_PAYLOAD, RECORD, RecordHeader, RecordKind, VERSION};
+use crate::record::{
+    HELLO, Hello, MOST_PAYLOAD, RECORD, RecordHeader, RecordKind, SessionStart, VERSION,
+};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
@@ -204,8 +206,8 @@ impl<T> PendingConnection<T> {
         let Some((hello, rest)) = self.bytes.split_first_chunk::<HELLO>() else {
             return Ok(LobbyStep::More);
         };
-        Hello::read(hello)?;
-        if self.awaits == Awaits::Hello {
+        let hello = Hello::read(hello)?;
+        if self.awaits == Awaits::Hello || hello.begins == SessionStart::GoesOn {
             return Ok(LobbyStep::Admit);
         }
         let Some((record, payload)) = rest.split_first_chunk::<RECORD>() else {

@@ -23,6 +23,13 @@ pub enum Lost {
     Unprotected(String),
 }
 
+impl Lost {
+    /// Returns `true` if a session can go on after it: neither side has ended it.
+    pub fn is_cut(&self) -> bool {
+        matches!(self, Self::Ended | Self::Error(_) | Self::Silent(_))
+    }
+}
+
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -38,10 +38,11 @@ pub(crate) use signs::AfterTick;
 use crate::attend::{Attend, dispatch, take};
 use crate::driver::{LinkDriver, READS};
 use crate::frame::{FrameBody, FrameHeader};
-use crate::identity::HostName;
+use crate::identity::{Fingerprint, HostName};
 use crate::link::HostLink;
 use crate::lost::Lost;
 use crate::outgoing::{BufferOwner, GivenUp, MessageLane, OutMessage};
+use crate::record::SessionKey;
 use crate::secure::{Secure, Wrote};
 use rustix::net::sockopt;
 use std::fmt;
@@ -50,6 +51,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_os::lock::{KernelMutex, MutexGuard};
+use upcall_os::loopback;
 use upcall_os::poll::Changes;
 use upcall_os::tcp::round_trip;
 
@@ -79,6 +81,41 @@ pub struct WireTerms {
 impl Default for WireTerms {
     fn default() -> Self {
         Self { lost_after: LOST_AFTER, host: None }
+    }
+}
+
+/// A socket that is ready for a link.
+pub(crate) struct LinkSocket {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+}
+
+impl LinkSocket {
+    /// Prepares a socket.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn new(stream: TcpStream, terms: &WireTerms) -> io::Result<Self> {
+        let peer = Self::prepare(&stream, terms)?;
+        Ok(Self { stream, peer })
+    }
+
+    /// Prepares a socket, and returns the address of the other side.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn prepare(stream: &TcpStream, terms: &WireTerms) -> io::Result<SocketAddr> {
+        stream.set_nodelay(true)?;
+        // The kernel probes an idle peer after two fifths of the time, and then three times.
+        let seconds = terms.lost_after.as_secs().max(1);
+        let idle = (seconds * 2 / 5).max(1);
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, Duration::from_secs(idle))?;
+        let interval = ((seconds - idle.min(seconds)) / 3).max(1);
+        sockopt::set_tcp_keepintvl(stream, Duration::from_secs(interval))?;
+        sockopt::set_tcp_keepcnt(stream, 3)?;
+        upcall_os::tcp::hold_unsent(stream, UNSENT)?;
+        stream.peer_addr()
     }
 }
 
@@ -140,17 +177,18 @@ impl Wire {
         link: HostLink,
         terms: WireTerms,
     ) -> io::Result<Arc<Self>> {
-        stream.set_nodelay(true)?;
-        // The kernel probes an idle peer after two fifths of the time, and then three times.
-        let seconds = terms.lost_after.as_secs().max(1);
-        let idle = (seconds * 2 / 5).max(1);
-        sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, Duration::from_secs(idle))?;
-        let interval = ((seconds - idle.min(seconds)) / 3).max(1);
-        sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(interval))?;
-        sockopt::set_tcp_keepcnt(&stream, 3)?;
-        upcall_os::tcp::hold_unsent(&stream, UNSENT)?;
-        let peer = stream.peer_addr()?;
+        let socket = LinkSocket::new(stream, &terms)?;
+        Ok(Self::on(socket, secure, link, terms))
+    }
+
+    /// Makes a connection of a socket that is ready for it.
+    pub(crate) fn on(
+        socket: LinkSocket,
+        secure: Secure,
+        link: HostLink,
+        terms: WireTerms,
+    ) -> Arc<Self> {
+        let LinkSocket { stream, peer } = socket;
         let core = WireCore {
             link,
             secure,
@@ -165,13 +203,13 @@ impl Wire {
             judges: None,
             plain: Vec::new(),
         };
-        Ok(Arc::new(Self {
+        Arc::new(Self {
             stream,
             peer,
             terms,
             core: KernelMutex::new(core),
             attend: KernelMutex::default(),
-        }))
+        })
     }
 
     /// The other side's address.
@@ -182,6 +220,17 @@ impl Wire {
     /// The host that the other side has proved to be.
     pub fn host(&self) -> Option<&HostName> {
         self.terms.host.as_ref().map(|host| &host.name)
+    }
+
+    /// The identity that the other side has proved.
+    pub fn identity(&self) -> Option<Fingerprint> {
+        self.terms.host.as_ref().map(|host| host.identity)
+    }
+
+    /// The user of the other side, if that is on this machine and the kernel knows it.
+    pub fn user(&self) -> Option<u32> {
+        let own = self.own().ok()?;
+        is_here(self.peer, own).then(|| loopback::user_of(self.peer, own)).flatten()
     }
 
     /// This side's address.
@@ -217,9 +266,13 @@ impl Wire {
             return Ok(());
         }
         *self.attend.lock() = Some(attend);
-        let driven = LinkDriver::take_in(self).inspect_err(|_| {
+        let driven = LinkDriver::take_in(self).inspect_err(|error| {
+            let why = Lost::Error(error.to_string());
+            let (attend, link) = (self.attend.lock().take(), self.core().leave(&why));
             self.hang_up();
-            drop(self.attend.lock().take());
+            if let (Some(attend), Some(link)) = (attend, link) {
+                attend.cut(why, link);
+            }
         })?;
         let mut core = self.core();
         if let Ok(took) = round_trip(&self.stream) {
@@ -248,15 +301,37 @@ impl Wire {
         body: FrameBody,
         owner: Option<BufferOwner>,
     ) {
-        let message = OutMessage { head, body, owner };
+        // Its body may be long: it is freed without the lock.
+        drop(self.try_send(lane, OutMessage { head, body, owner }));
+    }
+
+    /// Sends a message after all others of its lane. Never blocks.
+    ///
+    /// Returns the message if the connection has ended. A session that goes on then has all
+    /// messages that were sent before.
+    pub fn try_send(&self, lane: MessageLane, message: OutMessage) -> Option<OutMessage> {
         let mut core = self.core();
         if core.closing {
-            // Its body may be long: it is freed without the lock.
-            drop(core);
-            return drop(message);
+            return Some(message);
         }
         core.link.send(lane, message);
         self.flush(core);
+        None
+    }
+
+    /// Takes the session off a connection that the other side has left, and ends the connection.
+    /// The attendant is dropped, and hears nothing more.
+    ///
+    /// `None`: the connection has ended already, or its session does not go on.
+    ///
+    /// # Blocking
+    /// Waits for a thread that hands on what has arrived.
+    pub fn detach(&self) -> Option<HostLink> {
+        let attend = self.attend.lock().take();
+        let link = self.core().leave(&Lost::Ended);
+        self.hang_up();
+        drop(attend);
+        link
     }
 
     /// Gives up the messages of a lane.
@@ -265,6 +340,16 @@ impl Wire {
         let given_up = core.link.give_up(lane);
         self.flush(core);
         given_up
+    }
+
+    /// The key of the session.
+    pub fn session(&self) -> SessionKey {
+        self.core().link.session()
+    }
+
+    /// Maximum number of calls that the other side takes at once.
+    pub fn peer_window(&self) -> u16 {
+        self.core().link.peer_window().unwrap_or(1)
     }
 
     /// Number of messages of which not everything is sent.
@@ -297,8 +382,8 @@ impl Wire {
             core.blocked = wrote != WroteAll::Yes;
             self.watch(&mut core);
             if written.is_err() {
-                // The driver reads the reason, if there is one.
-                core.closing = true;
+                // The driver reads the reason, if there is one. Messages wait for it.
+                core.blocked = true;
                 let _ = self.stream.shutdown(Shutdown::Both);
             }
             if core.checks.is_none() && core.driven.is_some() {
@@ -334,17 +419,29 @@ impl Wire {
 
     /// The connection has ended.
     pub(crate) fn end(&self, why: Lost) {
+        let link = self.core().leave(&why);
         self.hang_up();
         self.core().driven = None;
         let attend = self.attend.lock().take();
-        if let Some(attend) = attend {
-            attend.ended(why);
+        match (attend, link) {
+            (Some(attend), Some(link)) => attend.cut(why, link),
+            (Some(attend), None) => attend.ended(why),
+            (None, link) => drop(link),
         }
     }
 
     fn core(&self) -> MutexGuard<'_, WireCore> {
         self.core.lock()
     }
+}
+
+/// Returns `true` if a connection between these addresses is within this machine.
+///
+/// Both are those of loopback, or they are the same: nothing that comes from outside has an address
+/// of this machine.
+pub(crate) fn is_here(theirs: SocketAddr, ours: SocketAddr) -> bool {
+    let (theirs, ours) = (theirs.ip().to_canonical(), ours.ip().to_canonical());
+    theirs.is_loopback() || theirs == ours
 }
 
 /// Whether all bytes were written.
@@ -358,6 +455,15 @@ enum WroteAll {
 }
 
 impl WireCore {
+    /// Takes the link out, if its session goes on. Nothing more is sent here.
+    fn leave(&mut self, why: &Lost) -> Option<HostLink> {
+        let survives = !self.closing && self.link.survives() && why.is_cut();
+        survives.then(|| {
+            self.closing = true;
+            self.link.take_out()
+        })
+    }
+
     /// Writes until the kernel takes no more, all is written, or it was much.
     fn write(&mut self, stream: &TcpStream) -> Result<WroteAll, Lost> {
         let mut written = 0;

@@ -35,14 +35,25 @@ impl Ringer {
     /// To be called after each message. Costs one load while the receiver is awake. Never blocks.
     #[inline]
     pub fn launched(&self, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell) {
+        if let Some(number) = self.sleep() {
+            self.notify(number, safe_doorbell, doorbell);
+        }
+    }
+
+    /// Returns `true` if the receiver sleeps, so that a message that was written needs
+    /// [`launched`](Self::launched), unless the caller takes it in the receiver's place.
+    pub fn is_awaited(&self) -> bool {
+        self.sleep().is_some()
+    }
+
+    #[inline]
+    fn sleep(&self) -> Option<u64> {
         if self.fences {
             upcall_os::atomic::fence(upcall_os::atomic::Ordering::SeqCst);
         } else {
             sleep::no_fence();
         }
-        if let Some(number) = self.station.sleep(self.line) {
-            self.notify(number, safe_doorbell, doorbell);
-        }
+        self.station.sleep(self.line)
     }
 
     #[cold]

@@ -77,6 +77,35 @@ pub struct Steps {
 // SAFETY: atomics and padding only, `repr(C)`, no drop.
 unsafe impl Cells for Steps {}
 
+/// All reports of a sender at one time, to be repeated on another host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepsReport {
+    /// As in [`Steps`]: missing, barrier, before an even one, before an odd one, reduction, value,
+    /// before the value.
+    words: [u64; 7],
+}
+
+impl StepsReport {
+    /// Length of its encoding, in words.
+    pub const WORDS: usize = 7;
+
+    /// The words of its encoding.
+    pub fn to_words(self) -> [u64; Self::WORDS] {
+        self.words
+    }
+
+    /// Decodes a report. Every encoding is one.
+    pub fn from_words(words: [u64; Self::WORDS]) -> Self {
+        Self { words }
+    }
+
+    /// Number of messages that were sent before the last of the reports.
+    pub fn sent(&self) -> u64 {
+        let [_, _, even, odd, _, _, value] = self.words;
+        even.max(odd).max(value)
+    }
+}
+
 /// For the sender.
 impl Steps {
     /// Reports that the sender has reached a barrier, after `sent` messages.
@@ -104,6 +133,22 @@ impl Steps {
         self.count();
     }
 
+    /// Repeats all reports that the sender has made elsewhere.
+    ///
+    /// They were made after those that were repeated before. The order of the stores is that of the
+    /// sender's own reports.
+    pub fn repeat(&self, report: StepsReport) {
+        let [missing, barrier, even, odd, reduction, value, before_value] = report.words;
+        self.before_barrier[0].store(even, Ordering::Relaxed);
+        self.before_barrier[1].store(odd, Ordering::Relaxed);
+        self.barrier.store(barrier, Ordering::Release);
+        self.before_value.store(before_value, Ordering::Relaxed);
+        self.value.store(value, Ordering::Relaxed);
+        self.reduction.store(reduction, Ordering::Release);
+        self.missing.store(missing, Ordering::Release);
+        self.count();
+    }
+
     fn count(&self) {
         // The reader could write this word, too, but would only mislead itself.
         let changes = self.changes.load(Ordering::Relaxed);
@@ -117,6 +162,20 @@ impl Steps {
     #[inline]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// All reports as they are now.
+    ///
+    /// A number is read before the words that belong to it. They stay until the reader has used
+    /// them, so they are those of this number.
+    pub fn reports(&self) -> StepsReport {
+        let missing = self.missing.load(Ordering::Acquire);
+        let barrier = self.barrier.load(Ordering::Acquire);
+        let [even, odd] = [0, 1].map(|at: usize| self.before_barrier[at].load(Ordering::Relaxed));
+        let reduction = self.reduction.load(Ordering::Acquire);
+        let value = self.value.load(Ordering::Relaxed);
+        let before_value = self.before_value.load(Ordering::Relaxed);
+        StepsReport { words: [missing, barrier, even, odd, reduction, value, before_value] }
     }
 
     /// Number of messages that the sender had sent before it reached a barrier.
@@ -171,5 +230,20 @@ mod tests {
         assert_eq!((steps.changes(), steps.missing()), (4, Some(0)));
         steps.missing.store(u64::MAX, Ordering::Relaxed);
         assert_eq!(steps.missing(), Some(usize::MAX - 1));
+    }
+
+    #[test]
+    fn reports_read_the_same_where_they_are_repeated() {
+        let (steps, there) = (Steps::default(), Steps::default());
+        steps.report_barrier(1, 70);
+        steps.report_barrier(2, 75);
+        steps.report_value(3, 9, 80);
+        steps.report_missing(4);
+        let report = steps.reports();
+        assert_eq!((StepsReport::from_words(report.to_words()), report.sent()), (report, 80));
+        there.repeat(report);
+        assert_eq!((there.barrier(1), there.barrier(2)), (Some(70), Some(75)));
+        assert_eq!((there.value(3), there.missing()), (Some((9, 80)), Some(4)));
+        assert_eq!((there.reports(), there.changes()), (report, 1));
     }
 }

@@ -13,6 +13,7 @@ mod crowd;
 mod deadlines;
 mod donors;
 mod exhausted;
+mod far_members;
 mod faults;
 mod hand_off;
 mod hostile_client;

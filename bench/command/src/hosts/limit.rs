@@ -117,21 +117,27 @@ impl Write for Socket {
 }
 
 /// Answers requests until the client closes the connection. A request is a header that begins with
-/// the length of an argument, and the argument. The reply is a header that begins with its sum.
+/// the length of an argument and the number of times that it comes, 0 for once, and the argument so
+/// many times. The reply is a header that begins with the sum of all sums.
 fn answer_secure(stream: TcpStream, config: Arc<ServerConfig>) -> Outcome<()> {
     let mut stream = StreamOwned::new(ServerConnection::new(config)?, Socket::new(stream)?);
     let (mut head, mut piece) = ([0; PLAIN], vec![0; PIECE]);
     loop {
         stream.read_exact(&mut head)?;
-        let mut left = u64::from_le_bytes(*head.first_chunk().ok_or("no length")?) as usize;
-        let mut sum = Checksum::default();
-        while left > 0 {
-            let part = &mut piece[..left.min(PIECE)];
-            stream.read_exact(part)?;
-            sum.piece(part);
-            left -= part.len();
+        let len = u64::from_le_bytes(*head.first_chunk().ok_or("no length")?) as usize;
+        let count = u64::from_le_bytes(*head[8..].first_chunk().ok_or("no count")?);
+        let mut all = 0_u64;
+        for _ in 0..count.max(1) {
+            let (mut left, mut sum) = (len, Checksum::default());
+            while left > 0 {
+                let part = &mut piece[..left.min(PIECE)];
+                stream.read_exact(part)?;
+                sum.piece(part);
+                left -= part.len();
+            }
+            all = all.wrapping_add(sum.value());
         }
-        head[..8].copy_from_slice(&sum.value().to_le_bytes());
+        head[..8].copy_from_slice(&all.to_le_bytes());
         stream.write_all(&head)?;
     }
 }
@@ -145,6 +151,20 @@ fn pass(stream: &mut Secure, data: &[u8]) -> Outcome<u64> {
     head[..8].copy_from_slice(&(data.len() as u64).to_le_bytes());
     stream.write_all(&head)?;
     stream.write_all(data)?;
+    stream.read_exact(&mut head)?;
+    Ok(u64::from_le_bytes(*head.first_chunk().ok_or("no checksum")?))
+}
+
+/// Passes bytes to the server again and again, and waits for the reply to the last time. Returns the
+/// sum of all checksums.
+fn stream(stream: &mut Secure, data: &[u8], count: u64) -> Outcome<u64> {
+    let mut head = [0; PLAIN];
+    head[..8].copy_from_slice(&(data.len() as u64).to_le_bytes());
+    head[8..16].copy_from_slice(&count.to_le_bytes());
+    stream.write_all(&head)?;
+    for _ in 0..count {
+        stream.write_all(data)?;
+    }
     stream.read_exact(&mut head)?;
     Ok(u64::from_le_bytes(*head.first_chunk().ok_or("no checksum")?))
 }
@@ -208,6 +228,14 @@ impl ClientSide for Client {
     ) -> Outcome<(u64, u64)> {
         let mut other = self.server.connect(Ticket::Earlier)?;
         again_and_again(|| pass(&mut other, data), || small(self))
+    }
+
+    fn message_round(&mut self) -> Outcome<()> {
+        ping(&mut self.bare)
+    }
+
+    fn messages(&mut self, data: &[u8], count: u64) -> Outcome<u64> {
+        stream(&mut self.secure, data, count)
     }
 
     fn reconnect(&mut self, ticket: Ticket) -> Outcome<Duration> {

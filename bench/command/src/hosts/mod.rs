@@ -1,8 +1,10 @@
 //! The suite `hosts`: identities for the hosts, Upcall as a system, and the limit.
 
 pub mod limit;
+mod members;
 
 use crate::rpc::{Answers, tests};
+use members::Sender;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -40,6 +42,7 @@ impl System for Upcall {
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
         let server = Server::new().export(NAME, tests::export(Answers));
         let server = server.listen(&place.server.to_string()).processors(1).start()?;
+        members::receive(place.server)?;
         let stop = ready.announce_stoppable();
         stop.wait();
         server.stop();
@@ -48,7 +51,7 @@ impl System for Upcall {
 
     fn connect(place: &Place) -> Outcome<Client> {
         let tests = bind(place.server)?;
-        Ok(Client { tests: Some(tests), server: place.server })
+        Ok(Client { tests: Some(tests), server: place.server, sender: None })
     }
 }
 
@@ -61,11 +64,20 @@ pub struct Client {
     /// `None` after a bind that failed.
     tests: Option<tests::Tests>,
     server: SocketAddr,
+    /// Once it was needed.
+    sender: Option<Sender>,
 }
 
 impl Client {
     fn tests(&self) -> Outcome<&tests::Tests> {
         Ok(self.tests.as_ref().ok_or("no binding")?)
+    }
+
+    fn sender(&mut self) -> Outcome<&Sender> {
+        if self.sender.is_none() {
+            self.sender = Some(Sender::join(self.server)?);
+        }
+        Ok(self.sender.as_ref().ok_or("no group")?)
     }
 }
 
@@ -85,6 +97,14 @@ impl ClientSide for Client {
     ) -> Outcome<(u64, u64)> {
         let tests = self.tests()?.clone();
         again_and_again(|| Ok(tests.bytes_in(data)?), || small(self))
+    }
+
+    fn message_round(&mut self) -> Outcome<()> {
+        self.sender()?.round()
+    }
+
+    fn messages(&mut self, data: &[u8], count: u64) -> Outcome<u64> {
+        self.sender()?.send(data, count)
     }
 
     fn reconnect(&mut self, ticket: Ticket) -> Outcome<Duration> {

@@ -347,6 +347,7 @@ impl Attend for RequestReader {
             FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => {
                 Err(FrameError("an answer from a client"))
             }
+            _ => Err(FrameError("a message that is neither a request nor a call")),
         }
     }
 

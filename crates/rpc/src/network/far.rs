@@ -10,11 +10,9 @@ use crate::terms::BindTerms;
 use crate::value::Handle;
 use crate::wire::{self, BindRefusal, ClientRequest, Exported, ServerReply};
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use upcall_directory::policy::Policy;
-use upcall_net::identity::{HostName, HostStore, IdentityError};
 use upcall_net::record::VERSION;
 use upcall_net::{
     Frame, FrameBody, FrameHeader, FrameKind, LateFrame, NetworkCaller, NoConnection, Protection,
@@ -73,7 +71,8 @@ impl FarLink {
             // An address that does not answer leaves time for those after it.
             let rest = (addresses.len() - index) as u32;
             let ends = Instant::now() + deadline.saturating_duration_since(Instant::now()) / rest;
-            let protection = protection(server, *at)?;
+            let protection = Protection::choose(server, *at)
+                .map_err(|why| BindError::NotProved { server: server.into(), why })?;
             match NetworkCaller::connect(*at, &protection, wire_terms.clone(), ends) {
                 Ok(caller) => {
                     let link = Arc::new(Self { caller, ids: AtomicU32::new(0) });
@@ -167,37 +166,6 @@ impl FarLink {
                 }
             }
         }
-    }
-}
-
-/// How the server at this address is proved. HOST in the server's text is the name of a trusted
-/// host, or the address is one of this machine.
-fn protection(server: &str, at: SocketAddr) -> Result<Protection, BindError> {
-    let is_here = at.ip().to_canonical().is_loopback();
-    let not_proved = |why: String| BindError::NotProved { server: server.into(), why };
-    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
-    let Ok(name) = host.trim_matches(['[', ']']).parse::<HostName>() else {
-        return match is_here {
-            true => Ok(Protection::Clear),
-            false => Err(not_proved(format!("{host} cannot be the name of a trusted host"))),
-        };
-    };
-    match store().and_then(|store| Ok((store, store.credentials()?))) {
-        Ok((store, credentials)) if !is_here || credentials.trust().host(&name).is_some() => {
-            Ok(Protection::Host(store.clone(), credentials, name))
-        }
-        Ok(_) => Ok(Protection::Clear),
-        Err(_) if is_here => Ok(Protection::Clear),
-        Err(error) => Err(not_proved(error.to_string())),
-    }
-}
-
-/// The store of this process's user.
-fn store() -> Result<&'static Arc<HostStore>, IdentityError> {
-    static STORE: OnceLock<Arc<HostStore>> = OnceLock::new();
-    match STORE.get() {
-        Some(store) => Ok(store),
-        None => HostStore::find().map(|store| STORE.get_or_init(|| Arc::new(store))),
     }
 }
 

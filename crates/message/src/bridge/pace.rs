@@ -1,0 +1,72 @@
+//! Whether a sender moves its messages to the link by itself.
+//!
+//! The bridge's thread sleeps between messages, and takes long to wake. So the sender of a message
+//! moves it by itself, which takes a system call. Of many messages in a row it leaves the rest to
+//! the bridge's thread, which moves them in batches, and stays awake while they come.
+//!
+//! Time is an argument.
+
+use std::time::{Duration, Instant};
+use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Time between two messages below which they count as in a row. A message that the sender moves
+/// takes some 10 µs.
+const IN_A_ROW: Duration = Duration::from_micros(40);
+
+/// Number of messages in a row that the sender moves.
+const MOVED: u32 = 4;
+
+/// What to do with a message while the bridge's thread sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MovedBy {
+    Sender,
+    Bridge,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct SendPace {
+    began: Instant,
+    /// When the last message was moved, in nanoseconds since then.
+    last: AtomicU64,
+    in_a_row: AtomicU32,
+}
+
+impl SendPace {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { began: now, last: AtomicU64::new(0), in_a_row: AtomicU32::new(0) }
+    }
+
+    /// Decides about a message. Called by one thread at a time.
+    pub(super) fn decide(&self, now: Instant) -> MovedBy {
+        let now = now.saturating_duration_since(self.began).as_nanos() as u64;
+        let last = self.last.swap(now, Ordering::Relaxed);
+        let is_next = now.saturating_sub(last) < IN_A_ROW.as_nanos() as u64;
+        let count = if is_next { self.in_a_row.load(Ordering::Relaxed) + 1 } else { 0 };
+        self.in_a_row.store(count.min(MOVED), Ordering::Relaxed);
+        if count < MOVED { MovedBy::Sender } else { MovedBy::Bridge }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_messages_are_moved_by_their_sender_and_floods_by_the_bridge() {
+        let mut now = Instant::now();
+        let pace = SendPace::new(now);
+        let mut after = |time: Duration| {
+            now += time;
+            pace.decide(now)
+        };
+        for _ in 0..10 {
+            assert_eq!(after(IN_A_ROW), MovedBy::Sender);
+        }
+        for number in 1..10 {
+            let expected = if number < MOVED { MovedBy::Sender } else { MovedBy::Bridge };
+            assert_eq!(after(IN_A_ROW / 2), expected, "{number}");
+        }
+        assert_eq!(after(2 * IN_A_ROW), MovedBy::Sender);
+    }
+}

@@ -1,0 +1,52 @@
+//! Members on other hosts, as the code of one host sees them. [`crate::bridge`] implements them.
+
+use crate::Rank;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use upcall_os::doorbell::Doorbell;
+use upcall_os::safe_doorbell::SafeDoorbell;
+
+/// All members on other hosts.
+pub(crate) trait FarMembers: fmt::Debug + Send + Sync {
+    /// The way to a member; `None` if it is on this host.
+    fn of(&self, rank: Rank) -> Option<Arc<dyn FarMember>>;
+
+    /// Leaves them.
+    ///
+    /// # Blocking
+    /// Until they have all that was sent to them, for as long as a cut may last.
+    fn leave(&self);
+}
+
+/// The way to a member on another host.
+pub(crate) trait FarMember: fmt::Debug + Send + Sync {
+    /// Takes over the receiving end of the queue in which this member sends to it.
+    ///
+    /// The arguments are descriptors of the queue's memory and of its doorbell.
+    ///
+    /// # Errors
+    /// This process lacks a resource for it.
+    fn carry(&self, queue: BorrowedFd<'_>, doorbell: BorrowedFd<'_>) -> io::Result<CarriedQueue>;
+
+    /// To be called after each message and report in the queue.
+    fn launched(&self, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell);
+
+    /// The same in an interrupt: takes no lock and allocates nothing.
+    fn launched_in_interrupt(&self, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell);
+
+    /// Maximum length of a message, in bytes.
+    fn most(&self) -> usize;
+
+    /// Returns `true` if it has ended.
+    fn has_ended(&self) -> bool;
+}
+
+/// The result of [`FarMember::carry`].
+pub(crate) enum CarriedQueue {
+    /// What is in the queue is sent.
+    Yes,
+    /// The member has ended.
+    Ended,
+}
