@@ -5,6 +5,11 @@
 //! all have arrived. A pair has one round in each barrier, so the barrier's number is the whole
 //! report.
 //!
+//! On several hosts each round would cross between hosts. So the members of a host first report up
+//! a binomial tree to their leader, the leaders do the rounds, and each leader releases its members
+//! down the same tree. A pair still has one report in each direction: the trees' pairs share a
+//! host, and those of the rounds do not.
+//!
 //! # Restart
 //! A report is a word of its own ([`Steps`]), with the number of the barrier. So no full queue
 //! holds it back, and repeating it changes nothing. A barrier counts once it is passed: if it ends
@@ -16,6 +21,7 @@
 //! waits for a report that never comes, whichever of them die before they have reported. A report
 //! that was made before the death counts.
 
+use crate::collectives::hosts::Crossing;
 use crate::error::{RunError, SendError};
 use crate::inbound::Inbound;
 use crate::link::{MemberLink, Outward, Why};
@@ -33,9 +39,10 @@ impl Group {
     /// Waits until all members have reached the barrier, and runs the handlers of the messages that
     /// arrive.
     ///
-    /// Takes one word, and its travel time, for each doubling of the group. All messages that the
-    /// preceding member had sent here before it reached the barrier have been taken when this
-    /// returns.
+    /// Takes one word, and its travel time, for each doubling of the group; on several hosts, one
+    /// between hosts for each doubling of the hosts. All messages that the preceding member had
+    /// sent here before it reached the barrier have been taken when this returns, if both share a
+    /// host with all others.
     ///
     /// # Errors
     /// [`RunError::Lost`]: a member ended or broke the protocol before it came. All members
@@ -50,16 +57,59 @@ impl Group {
     /// # Blocking
     /// While another member lives and does not come. Full queues do not matter.
     pub fn barrier(&self) -> Result<(), RunError> {
+        self.check_missing()?;
         let barrier = self.barriers();
         let number = barrier.passed.get() + 1;
-        let (rank, size) = (self.rank(), self.size());
-        for step in steps::rounds(self.size()) {
-            let (next, from) = ((rank + step) % size, (rank + size - step) % size);
-            self.report(next, from, |link| link.steps.report_barrier(number, link.sent()))?;
-            self.await_report(from, |steps| Some(((), steps.barrier(number)?)))?;
+        match &self.0.crossing {
+            None => self.disseminate(number, self.rank(), self.size(), |rank| rank)?,
+            Some(crossing) => self.cross(number, crossing)?,
         }
         barrier.passed.set(number);
         Ok(())
+    }
+
+    /// Exchanges reports with `count` members, of which this one has the index `own`.
+    fn disseminate(
+        &self,
+        number: u64,
+        own: usize,
+        count: usize,
+        member: impl Fn(usize) -> Rank,
+    ) -> Result<(), RunError> {
+        for step in steps::rounds(count) {
+            let (next, from) = (member((own + step) % count), member((own + count - step) % count));
+            self.report_barrier(number, next, from)?;
+            if self.0.crossing.is_some() {
+                self.connect_to(from)?;
+            }
+            self.await_barrier(number, from)?;
+        }
+        Ok(())
+    }
+
+    /// Passes a barrier of several hosts.
+    fn cross(&self, number: u64, crossing: &Crossing) -> Result<(), RunError> {
+        let Crossing { place, leaders, host, leads, .. } = crossing;
+        for child in &place.near {
+            self.connect_to(*child)?;
+            self.await_barrier(number, *child)?;
+        }
+        match place.parent.filter(|_| !leads) {
+            None => self.disseminate(number, *host, leaders.len(), |host| leaders[host])?,
+            Some(parent) => {
+                self.report_barrier(number, parent, parent)?;
+                self.await_barrier(number, parent)?;
+            }
+        }
+        place.near.iter().rev().try_for_each(|child| self.report_barrier(number, *child, *child))
+    }
+
+    fn report_barrier(&self, number: u64, to: Rank, from: Rank) -> Result<(), RunError> {
+        self.report(to, from, |link| link.steps.report_barrier(number, link.sent()))
+    }
+
+    fn await_barrier(&self, number: u64, from: Rank) -> Result<(), RunError> {
+        self.await_report(from, |steps| Some(((), steps.barrier(number)?)))
     }
 
     /// Reports to member `to`, while this one waits for `from`.
@@ -144,7 +194,7 @@ impl Group {
     }
 
     /// Returns a member that lives and has refused the queue with a report of this one.
-    fn keeps_reports_back(&self) -> Option<Rank> {
+    pub(crate) fn keeps_reports_back(&self) -> Option<Rank> {
         let refuses = |cell: &RefCell<Outward>| match cell.try_borrow().ok().as_deref() {
             Some(Outward::Open(link)) => link.keeps_a_report_back(),
             _ => false,
@@ -153,7 +203,7 @@ impl Group {
     }
 
     /// Offers queues again that were refused with a report in them: a member may wait for it.
-    fn offer_reports(&self) -> Result<(), RunError> {
+    pub(crate) fn offer_reports(&self) -> Result<(), RunError> {
         while let Some(rank) = self.keeps_reports_back() {
             match self.way_to(rank, |_| ()) {
                 Ok(SendPath::Open(())) => {}
@@ -171,7 +221,7 @@ impl Group {
 
     /// Stops sending to a member that has ended or left. What it has sent comes before the event,
     /// which ends a step that waits for it.
-    fn has_found_gone(&self, rank: Rank) -> Result<(), RunError> {
+    pub(crate) fn has_found_gone(&self, rank: Rank) -> Result<(), RunError> {
         // The bridge reports the end of a member on another host by itself.
         if self.0.member.far(rank).is_some() {
             *self.0.links[rank].borrow_mut() = Outward::Closed(Why::Ended);
@@ -213,7 +263,7 @@ impl Group {
     }
 
     /// Returns the member that never comes, if it is the awaited one or holds that one back.
-    fn never_comes(&self, member: Rank) -> Option<(Rank, RunError)> {
+    pub(crate) fn never_comes(&self, member: Rank) -> Option<(Rank, RunError)> {
         let barrier = self.barriers();
         let known = || barrier.missing.borrow().clone();
         let reported =
@@ -245,14 +295,31 @@ impl Group {
         }
     }
 
+    /// Returns `true` if any other member may wait for this one, as in collective operations and
+    /// across hosts, and so learns what this one misses.
+    fn tells_all(&self) -> bool {
+        self.0.crossing.is_some() || self.0.collectives.is_used()
+    }
+
+    /// Checks that no member is missing. Where members learn that from any other one, those that
+    /// they wait for may still come; but no step holds after an error.
+    pub(crate) fn check_missing(&self) -> Result<(), RunError> {
+        if !self.tells_all() {
+            return Ok(());
+        }
+        let missing = self.barriers().missing.borrow().clone();
+        missing.map_or(Ok(()), |(missed, error)| Err(self.is_missed(missed, error)))
+    }
+
     /// Reports that a member never comes to all that may wait for this one, which reports no
     /// further step. They do the same.
-    fn is_missed(&self, missed: Rank, error: RunError) -> RunError {
+    pub(crate) fn is_missed(&self, missed: Rank, error: RunError) -> RunError {
         *self.barriers().missing.borrow_mut() = Some((missed, error.clone()));
         let (rank, size) = (self.rank(), self.size());
         let next = steps::rounds(size).map(|step| (rank + step) % size);
+        let any = (0..if self.tells_all() { size } else { 0 }).filter(|other| *other != rank);
         // Also to the missed one: it may live, if another member has lied about it.
-        for other in next.chain(self.children()).chain(self.parent()) {
+        for other in next.chain(self.children()).chain(self.parent()).chain(any) {
             // A member that cannot be reached for lack of resources learns of it when this one
             // ends.
             let _ = self.way_to(other, |link| {

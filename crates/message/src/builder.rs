@@ -48,6 +48,7 @@ pub struct GroupBuilder {
     headroom: fn() -> Option<Headroom>,
     /// How members on several hosts meet.
     across: Option<Crossing>,
+    pretended: Option<Vec<u16>>,
 }
 
 impl GroupBuilder {
@@ -69,6 +70,7 @@ impl GroupBuilder {
             limit: None,
             headroom: headroom::headroom,
             across: None,
+            pretended: None,
         }
     }
 
@@ -226,6 +228,13 @@ impl GroupBuilder {
         Self { headroom, ..self }
     }
 
+    /// For tests: marks of the members' hosts, by rank, in place of the hosts that they run on.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn pretend_hosts(self, marks: &[u16]) -> Self {
+        Self { pretended: Some(marks.into()), ..self }
+    }
+
     /// Sets whether handlers run by themselves ([upcalls](Group#upcalls)).
     ///
     /// By default they do, if the group is joined on a virtual processor that polls. Otherwise they
@@ -286,6 +295,7 @@ impl GroupBuilder {
             upcalls: self.upcalls,
             share: self.share(),
             headroom: self.headroom,
+            pretended: self.pretended.clone().filter(|marks| marks.len() == self.size),
         };
         let group = Group::new(member, roster, handlers, settings);
         group.attend_here().map_err(unable("a doorbell for messages"))?;

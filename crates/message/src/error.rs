@@ -393,8 +393,24 @@ pub enum RunError {
         why: String,
     },
     /// The wait was interrupted ([`Handlers::interruption`](crate::Handlers::interruption)). A
-    /// barrier or reduction goes on with the next call.
+    /// barrier, reduction or collective operation goes on with the next call.
     Interrupted,
+    /// A member has called another collective operation than this one, or with another root, type
+    /// or length. All members call the same operations in the same order.
+    Mismatched {
+        /// The member; this one, if an earlier operation of its own has not ended.
+        rank: Rank,
+        /// The operation that this member has called.
+        here: String,
+        /// The operation that the other member has called.
+        there: String,
+    },
+    /// There is no memory for the items of a collective operation, which goes on with the next
+    /// call.
+    NoMemory {
+        /// The size that was asked for, in bytes.
+        bytes: usize,
+    },
 }
 
 impl fmt::Display for RunError {
@@ -410,7 +426,7 @@ impl fmt::Display for RunError {
                 write!(
                     f,
                     "member {by} has given up, and reports that member {missed} never comes: no \
-                     barrier or reduction of this group holds any more"
+                     barrier, reduction or collective operation of this group holds any more"
                 )
             }
             Self::Unsent { rank, why } => {
@@ -421,6 +437,20 @@ impl fmt::Display for RunError {
                 )
             }
             Self::Interrupted => f.write_str("the wait was interrupted"),
+            Self::Mismatched { rank, here, there } => {
+                write!(
+                    f,
+                    "member {rank} has called {there}, and this member {here}: all members call \
+                     the same collective operations in the same order"
+                )
+            }
+            Self::NoMemory { bytes } => {
+                write!(
+                    f,
+                    "no memory for {bytes} bytes of a collective operation: make room, and call \
+                     again"
+                )
+            }
             Self::Unhandled { rank, kind } => {
                 write!(
                     f,
@@ -434,7 +464,7 @@ impl fmt::Display for RunError {
 
 upcall_os::error_debug!(RunError {
     Lost(error), GivenUp { by, missed }, Unhandled { rank, kind }, Unsent { rank, why },
-    Interrupted,
+    Interrupted, Mismatched { rank, here, there }, NoMemory { bytes },
 });
 
 impl std::error::Error for RunError {}

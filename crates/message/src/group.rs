@@ -4,6 +4,8 @@
 //! clerk's reports of other members in `news.rs`.
 
 use crate::Rank;
+use crate::collectives::hosts::{Crossing, HostMap};
+use crate::collectives::window::CollectiveState;
 use crate::event::Event;
 use crate::inbound::Attached;
 use crate::kinds::Handlers;
@@ -34,6 +36,8 @@ pub(crate) struct Settings {
     /// Maximum number of bytes that it may buffer.
     pub(crate) share: u64,
     pub(crate) headroom: fn() -> Option<Headroom>,
+    /// For tests: other hosts than the members have.
+    pub(crate) pretended: Option<Vec<u16>>,
 }
 
 /// Makes a thread come to a safe point soon.
@@ -60,6 +64,10 @@ pub(crate) struct Membership {
     /// All events so far, one for each lost member.
     lost: RefCell<Vec<Event>>,
     pub(crate) barrier: BarrierState,
+    pub(crate) collectives: CollectiveState,
+    pub(crate) hosts: HostMap,
+    /// This member's place among the hosts; `None` if there is only one.
+    pub(crate) crossing: Option<Crossing>,
     pub(crate) taken: Cell<u64>,
     /// Counts changes that a waiting thread does not make itself: on a virtual processor each
     /// handler that has run and each message that was received; elsewhere each handler that has run
@@ -96,6 +104,8 @@ impl Group {
         settings: Settings,
     ) -> Self {
         let barrier = BarrierState::new(roster.members.len());
+        let hosts = HostMap::new(&settings.pretended.unwrap_or_else(|| roster.hosts()));
+        let crossing = Crossing::of(&hosts, roster.rank);
         let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
         Self(Rc::new(Membership {
             member,
@@ -108,6 +118,9 @@ impl Group {
             events: RefCell::default(),
             lost: RefCell::default(),
             barrier,
+            collectives: CollectiveState::default(),
+            hosts,
+            crossing,
             taken: Cell::new(0),
             changes: Cell::new(0),
             diversions: Cell::new(0),

@@ -138,7 +138,7 @@ impl Group {
     }
 
     /// Ends the hold of a message, and disposes of it if it is `taken`.
-    fn let_go(
+    pub(crate) fn let_go(
         &self,
         inbound: &Rc<Inbound>,
         taken: Option<&ReceivedMessage<RegionView<[AtomicU64]>>>,

@@ -24,6 +24,10 @@ pub(crate) type Interruption = Box<dyn Fn() -> bool>;
 /// Maximum number of kinds of messages in a group.
 pub(crate) const MOST_KINDS: usize = u16::MAX as usize;
 
+/// The kind of the parts of collective operations. Every group has it, and no program can register
+/// it.
+pub(crate) const COLLECTIVE: u16 = u16::MAX;
+
 /// Maximum size of their names and signatures, in bytes: all fit into one control message with its
 /// other contents.
 const MOST_BYTES: usize = upcall_os::socket::LONGEST - 4096;

@@ -51,6 +51,7 @@ mod bridge;
 mod bringing;
 mod buffering;
 mod builder;
+mod collectives;
 mod door;
 mod error;
 mod event;
@@ -85,6 +86,7 @@ mod wire;
 
 pub use announced::Announced;
 pub use builder::GroupBuilder;
+pub use collectives::element::Element;
 pub use error::{JoinError, Lack, NothingThere, RunError, SendError};
 pub use event::Event;
 pub use foreign::{BadKind, ForeignKind};

@@ -53,6 +53,21 @@ impl Roster {
         self.members.get(rank)?.place.as_ref().filter(|_| !is_here)
     }
 
+    /// Marks of the members' hosts, by rank. Members with the same mark share a host.
+    pub(crate) fn hosts(&self) -> Vec<u16> {
+        let mut machines = Vec::new();
+        let mut mark = |machine| {
+            machines.iter().position(|known| *known == machine).unwrap_or_else(|| {
+                machines.push(machine);
+                machines.len() - 1
+            }) as u16
+        };
+        self.members
+            .iter()
+            .map(|member| mark(member.place.as_ref().map(|place| place.machine)))
+            .collect()
+    }
+
     /// The ID of a member's process, 0 if it cannot be seen.
     pub(crate) fn pid(&self, rank: Rank) -> u32 {
         let seen = self.pids.get().and_then(|pids| pids.get(rank).copied());

@@ -5,10 +5,12 @@
 //! [`Driver`] joins it with a group.
 
 use crate::Rank;
+use crate::collectives::intake::NextRead;
 use crate::error::{NothingThere, RunError};
 use crate::event::Event;
 use crate::group::Group;
 use crate::inbound::{Attached, Inbound};
+use crate::kinds::COLLECTIVE;
 use crate::message::Message;
 use crate::proto::receive_queue::{BorrowedQueue, NextMessage};
 use crate::proto::receiving::{self, Forgotten, Ran, Receiving, Senders};
@@ -36,6 +38,7 @@ impl Group {
     #[cold]
     fn look(&self) -> bool {
         let _busy = self.busy();
+        self.take_parts();
         self.0.senders.waits()
     }
 
@@ -61,11 +64,7 @@ impl Group {
         take: impl FnOnce(&Message<'_, '_>) -> R,
     ) -> Result<R, NothingThere> {
         let _busy = self.busy();
-        self.attend_if_there_is_news();
-        let taken = receiving::next_of(&Driver(self), from, |arrived, inbound| {
-            self.taken_by(take, arrived, inbound)
-        });
-        taken.ok_or(NothingThere)
+        self.next_of(from, |arrived, inbound| self.taken_by(take, arrived, inbound))
     }
 
     /// Takes the next message, as [`receive`](Self::receive) does, if `take` can.
@@ -96,11 +95,7 @@ impl Group {
         take: impl FnOnce(&Message<'_, '_>) -> Option<R>,
     ) -> Result<Option<R>, NothingThere> {
         let _busy = self.busy();
-        self.attend_if_there_is_news();
-        let taken = receiving::next_of(&Driver(self), from, |arrived, inbound| {
-            self.taken_or_left(take, arrived, inbound)
-        });
-        taken.ok_or(NothingThere)
+        self.next_of(from, |arrived, inbound| self.taken_or_left(take, arrived, inbound))
     }
 
     /// The members of which a message waits. All messages that were sent before this is called are
@@ -108,6 +103,7 @@ impl Group {
     pub fn waiting(&self) -> Vec<Rank> {
         let _busy = self.busy();
         self.attend_if_there_is_news();
+        self.take_parts();
         let all = self.0.senders.all();
         all.iter().filter(|inbound| inbound.waits()).map(|inbound| inbound.from()).collect()
     }
@@ -174,11 +170,33 @@ impl Group {
         with: impl FnOnce(Arrived<'_, Mailbag>, &Rc<Inbound>) -> R,
     ) -> Result<R, NothingThere> {
         self.attend_if_there_is_news();
-        match receiving::next(&Driver(self), with) {
-            Some(done) => Ok(done),
-            None => {
-                self.offer_again();
-                Err(NothingThere)
+        let mut with = with;
+        loop {
+            match receiving::next(&Driver(self), self.passing_parts(with)) {
+                Some(NextRead::Done(done)) => return Ok(done),
+                Some(NextRead::Part(again, found)) if self.deal_with(&found) => with = again,
+                Some(NextRead::Part(..)) => return Err(NothingThere),
+                None => {
+                    self.offer_again();
+                    return Err(NothingThere);
+                }
+            }
+        }
+    }
+
+    /// Calls `with` on the next message of one sender.
+    fn next_of<R>(
+        &self,
+        from: Rank,
+        with: impl FnOnce(Arrived<'_, Mailbag>, &Rc<Inbound>) -> R,
+    ) -> Result<R, NothingThere> {
+        self.attend_if_there_is_news();
+        let mut with = with;
+        loop {
+            match receiving::next_of(&Driver(self), from, self.passing_parts(with)) {
+                Some(NextRead::Done(done)) => return Ok(done),
+                Some(NextRead::Part(again, found)) if self.deal_with(&found) => with = again,
+                Some(NextRead::Part(..)) | None => return Err(NothingThere),
             }
         }
     }
@@ -281,6 +299,7 @@ impl Receiving for Driver<'_> {
         let handler = match group.0.handlers.handlers.get(usize::from(kind)) {
             Some(Some(handler)) => handler,
             Some(None) => return Ran::Stays,
+            None if kind == COLLECTIVE => return group.part_arrived(inbound, queue),
             None => return Ran::Violates,
         };
         group.0.taken.set(group.0.taken.get() + 1);

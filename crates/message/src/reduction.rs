@@ -4,6 +4,10 @@
 //! value that goes up stands for its member and those after it, so values are combined in the order
 //! of ranks, and the combination only has to be associative.
 //!
+//! On several hosts whose ranks follow each other, the tree is one of hosts, with a tree of members
+//! on each: one value crosses to each host, and one back. Where the ranks of a host do not follow
+//! each other, its values cannot be combined before they cross, so the tree stays as on one host.
+//!
 //! A value is a word that its sender writes in place ([`steps`](upcall_shm::steps)). No member
 //! comes to the next reduction before its value for this one was used: a parent uses the values of
 //! its children before the result comes down, and a child uses the result before its next value
@@ -14,6 +18,7 @@
 //! been reported stands: the value that went up, and the result, after which the children's words
 //! may belong to the next reduction.
 
+use crate::collectives::hosts::{self, TreePlace};
 use crate::error::RunError;
 use crate::{Group, Rank};
 
@@ -63,6 +68,7 @@ impl Group {
         value: T,
         combine: impl Fn(T, T) -> T,
     ) -> Result<T, RunError> {
+        self.check_missing()?;
         let reduction = &self.barriers().reduction;
         let number = reduction.done.get() + 1;
         let result = match reduction.result.get() {
@@ -92,6 +98,9 @@ impl Group {
             None => {
                 let mut combined = value;
                 for child in self.children() {
+                    if self.0.crossing.is_some() {
+                        self.connect_to(child)?;
+                    }
                     combined = combine(combined, T::from_word(self.value_of(child, number)?));
                 }
                 combined.to_word()
@@ -105,17 +114,23 @@ impl Group {
 
     /// The members below this one in the tree, the next in rank first.
     pub(crate) fn children(&self) -> impl Iterator<Item = Rank> {
-        let (rank, size) = (self.rank(), self.size());
-        let steps = (0..usize::BITS).map(|bit| 1_usize << bit);
-        steps
-            .take_while(move |step| rank & step == 0 && rank + step < size)
-            .map(move |step| rank + step)
+        let place = self.place();
+        let ranks = hosts::children(self.rank(), if place.is_none() { self.size() } else { 0 });
+        ranks.chain(place.into_iter().flat_map(TreePlace::children))
     }
 
     /// The member above this one in the tree.
     pub(crate) fn parent(&self) -> Option<Rank> {
-        let rank = self.rank();
-        (rank > 0).then(|| rank & (rank - 1))
+        match self.place() {
+            None => hosts::parent(self.rank()),
+            Some(place) => place.parent,
+        }
+    }
+
+    /// This member's place in the tree of hosts, if values go along that.
+    fn place(&self) -> Option<&TreePlace> {
+        let crossing = self.0.crossing.as_ref().filter(|crossing| crossing.in_blocks);
+        crossing.map(|crossing| &crossing.place)
     }
 
     fn value_of(&self, member: Rank, reduction: u64) -> Result<u64, RunError> {

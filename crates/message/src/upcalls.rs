@@ -204,10 +204,14 @@ impl Group {
 
     /// Returns `true` if a thread waits for a message or report that is there.
     fn is_waited_for(&self) -> bool {
-        let waiting = self.0.upcalls.waiting.borrow();
-        !waiting.is_empty()
-            && (self.barriers().has_reports()
-                || waiting.iter().any(|(_, wants)| self.has_wanted(*wants)))
+        let waiting = &self.0.upcalls.waiting;
+        if waiting.borrow().is_empty() {
+            return false;
+        }
+        // The list is not borrowed during a check: that can take in a part of a collective
+        // operation, which wakes all that wait.
+        let wants = |at: usize| waiting.borrow().get(at).map(|(_, wants)| *wants);
+        self.barriers().has_reports() || (0..).map_while(wants).any(|wants| self.has_wanted(wants))
     }
 
     /// Returns `true` if upcalls take this: a message with a handler, or an invalid one, whose
@@ -239,6 +243,7 @@ struct GroupHook {
 impl Arrivals for GroupHook {
     fn look(&self) -> Found {
         let Some(group) = self.group.upgrade().map(Group) else { return Found::Nothing };
+        let changes = group.0.changes.get();
         group.attend_if_there_is_news();
         group.offer_again();
         if group.is_waited_for() {
@@ -246,12 +251,21 @@ impl Arrivals for GroupHook {
             group.0.upcalls.wake();
             return Found::Woke;
         }
-        if group.is_due() { Found::Work } else { Found::Nothing }
+        if group.is_due() {
+            Found::Work
+        } else if group.0.changes.get() != changes {
+            // The check has taken in a part of a collective operation, and woken all that wait.
+            Found::Woke
+        } else {
+            Found::Nothing
+        }
     }
 
     fn waits(&self) -> bool {
         let Some(group) = self.group.upgrade().map(Group) else { return false };
-        self.member.has_news() || group.is_due() || group.is_waited_for()
+        let changes = group.0.changes.get();
+        let waits = self.member.has_news() || group.is_due() || group.is_waited_for();
+        waits || group.0.changes.get() != changes
     }
 
     fn falls_asleep(&self) {

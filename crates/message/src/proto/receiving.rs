@@ -121,6 +121,8 @@ impl<M: QueueMemory, X> Senders<M, X> {
 pub enum Ran {
     /// The message was taken, and its handler has run.
     Handled,
+    /// It was taken, and belongs to the driver itself: no handler is counted.
+    Absorbed,
     /// It has no handler, and stays.
     Stays,
     /// It is of an unknown kind, or its payload does not match the kind.
@@ -236,7 +238,8 @@ pub fn poll<R: Receiving>(member: &R) -> usize {
 
 #[inline]
 fn poll_one<R: Receiving>(member: &R, sender: &SenderOf<R>) -> usize {
-    for done in 0..BATCH {
+    let mut done = 0;
+    for _ in 0..BATCH {
         let Some(mut queue) = sender.queue() else { return done };
         let kind = match queue.peek() {
             Ok(Some(arrived)) => arrived.handler(),
@@ -252,7 +255,8 @@ fn poll_one<R: Receiving>(member: &R, sender: &SenderOf<R>) -> usize {
             }
         };
         match member.run(sender, kind, queue) {
-            Ran::Handled => {}
+            Ran::Handled => done += 1,
+            Ran::Absorbed => {}
             Ran::Stays => return done,
             Ran::Violates => {
                 forget(member, sender, Forgotten::Kind(kind));
@@ -260,7 +264,7 @@ fn poll_one<R: Receiving>(member: &R, sender: &SenderOf<R>) -> usize {
             }
         }
     }
-    BATCH
+    done
 }
 
 /// Called when all messages of a sender so far are taken.
