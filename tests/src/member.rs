@@ -78,6 +78,10 @@ impl Member {
                 ("across", address) => joining.across(address),
                 ("lost", ms) => joining.lost_after(Duration::from_millis(ms.parse()?)),
                 ("cut", ms) => joining.reconnect_within(Duration::from_millis(ms.parse()?)),
+                // A digit for the host of each member.
+                ("hosts", marks) => {
+                    joining.pretend_hosts(&marks.bytes().map(u16::from).collect::<Vec<_>>())
+                }
                 ("patience", ms) => {
                     patience = Duration::from_millis(ms.parse()?);
                     joining
@@ -140,6 +144,11 @@ impl Member {
             }
             // Reports the sum of the numbers of all members.
             ["reduce", number] => show([self.group.reduce(number.parse()?, |a: u64, b| a + b)?]),
+            // Performs a collective operation with each member as its root, and checks the results.
+            ["collective", operation] => {
+                (0..self.group.size()).try_for_each(|root| self.collective(operation, root))?;
+                done()
+            }
             // Runs rounds of floods, barriers and reductions until the file exists. Reports the
             // number of rounds.
             ["work", file] => self.work(Path::new(file)),
@@ -162,6 +171,40 @@ impl Member {
             }
             _ => Err(format!("unknown command {words:?}").into()),
         }
+    }
+
+    fn collective(&self, operation: &str, root: Rank) -> Result<(), Box<dyn std::error::Error>> {
+        const ITEMS: usize = 3000;
+        let (group, own, size) = (&self.group, self.group.rank(), self.group.size());
+        let of = |rank: Rank| vec![rank as u64 + 7; ITEMS + rank];
+        let all: Vec<_> = (0..size).map(of).collect();
+        let short = vec![own as u64; ITEMS];
+        let sum = vec![(0..size as u64).sum::<u64>(); ITEMS];
+        let is_right = match operation {
+            "broadcast" => {
+                let mut items = if own == root { of(root) } else { Vec::new() };
+                group.broadcast(root, &mut items)?;
+                items == all[root]
+            }
+            "gather" => group.gather(root, &of(own))? == (own == root).then_some(all),
+            "all_gather" => group.all_gather(&of(own))? == all,
+            "reduce_to" => {
+                group.reduce_to(root, &short, |a, b| a + b)? == (own == root).then_some(sum)
+            }
+            "all_reduce" => {
+                let mut items = short;
+                group.all_reduce(&mut items, |a, b| a + b)?;
+                items == sum
+            }
+            "all_to_all" => {
+                let sent: Vec<_> = (0..size).map(|to| vec![own as u64; ITEMS + to]).collect();
+                let expected: Vec<_> =
+                    (0..size).map(|from| vec![from as u64; ITEMS + own]).collect();
+                group.all_to_all(&sent)? == expected
+            }
+            _ => return Err(format!("unknown operation {operation:?}").into()),
+        };
+        if is_right { Ok(()) } else { Err(format!("{operation} at {root}: wrong").into()) }
     }
 
     fn send(&mut self, to: Rank) -> Result<(), SendError> {

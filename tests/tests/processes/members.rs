@@ -237,6 +237,82 @@ fn a_death_ends_the_barrier_or_reduction_of_every_survivor() {
     }
 }
 
+/// The operations of the command `collective`.
+const COLLECTIVES: [&str; 6] =
+    ["broadcast", "gather", "all_gather", "reduce_to", "all_reduce", "all_to_all"];
+
+/// Members on two hosts, of which one has a fault, all in the same operation.
+fn in_an_operation(place: &Place, faulty: usize, fault: &str, operation: &str) -> Vec<Party> {
+    let options = "timeout=100 hosts=0101";
+    let start = |rank| match rank == faulty {
+        true => {
+            place.start_with(&format!("member group 4 {rank} {options}"), "UPCALL_FAULT", fault)
+        }
+        false => member(place, 4, rank, options),
+    };
+    let mut members: Vec<_> = (0..4).map(start).collect();
+    for (rank, member) in members.iter_mut().enumerate() {
+        assert_eq!(member.hear().numbers("joining"), [rank as u64]);
+    }
+    members.iter_mut().for_each(|member| member.say(&format!("collective {operation}")));
+    members
+}
+
+/// The member is killed before and after it sends or takes each of its first parts.
+#[test]
+fn a_death_ends_the_collective_operation_of_every_survivor() {
+    let _company = in_company();
+    if !POINTS_ARE_THERE {
+        return println!("    skipped: points are in builds with debug assertions only");
+    }
+    let points = [Point::MemberDescribed, Point::MemberLaunched, Point::MemberTook];
+    for (operation, dies) in COLLECTIVES.into_iter().flat_map(|name| [(name, 0), (name, 3)]) {
+        for (point, times) in points.into_iter().flat_map(|point| [(point, 1), (point, 3)]) {
+            let place = place();
+            let fault = format!("{}:{}:{times}", point.name(), Act::Kill.name());
+            let mut members = in_an_operation(&place, dies, &fault, operation);
+            let mut dead = members.remove(dies);
+            let is_lost = |said: &Said| {
+                matches!(said, Said::Error { kind, .. }
+                    if kind.starts_with("Lost") || kind.starts_with("GivenUp"))
+            };
+            for member in &mut members {
+                let said = member.hear_within(GUARD);
+                assert!(is_lost(&said) || matches!(said, Said::Ok(_)), "{operation} {said:?}");
+            }
+            // It may have ended the operation before.
+            dead.kill();
+            dead.ended();
+            members.iter_mut().for_each(|member| member.say("collective all_to_all"));
+            for member in &mut members {
+                let said = member.hear_within(GUARD);
+                assert!(is_lost(&said), "{operation} after {fault} of {dies}: {said:?}");
+            }
+            end(&place, members);
+        }
+    }
+}
+
+#[test]
+fn a_stopped_member_only_delays_a_collective_operation() {
+    let _company = in_company();
+    if !POINTS_ARE_THERE {
+        return println!("    skipped: points are in builds with debug assertions only");
+    }
+    let fault = format!("{}:{}", Point::MemberDescribed.name(), Act::Stop.name());
+    for (operation, stopped) in COLLECTIVES.into_iter().flat_map(|name| [(name, 0), (name, 3)]) {
+        let place = place();
+        let mut members = in_an_operation(&place, stopped, &fault, operation);
+        stops(&members[stopped]);
+        std::thread::sleep(Duration::from_millis(50));
+        members[stopped].signal(Signal::CONT);
+        for member in &mut members {
+            member.hear_within(GUARD).expect_ok(operation);
+        }
+        end(&place, members);
+    }
+}
+
 /// When the members go on, the time for which they wait for others is over by the clock.
 #[test]
 fn members_that_are_stopped_before_their_group_is_complete_go_on() {
