@@ -257,6 +257,38 @@ fn a_message_without_a_handler_only_interrupts_an_operation() {
     });
 }
 
+/// The root has left before the other member calls the operation.
+#[test]
+fn what_a_member_had_sent_before_it_left_counts() {
+    let left = Barrier::new(2);
+    together(&[0, 1], |joining| {
+        let mut handlers = Handlers::new();
+        let data = handlers.kind::<u64>("data");
+        let group = joining.join(handlers).unwrap();
+        let sent = vec![9_u64; 50_000];
+        if group.rank() == 1 {
+            group.broadcast(1, &mut sent.clone()).unwrap();
+            group.send(0, data, &5).unwrap();
+            group.broadcast(1, &mut sent.clone()).unwrap();
+            drop(group);
+            left.wait();
+            return;
+        }
+        left.wait();
+        let mut found: Vec<u64> = Vec::new();
+        group.broadcast(1, &mut found).unwrap();
+        assert_eq!(found, sent);
+        let unhandled = RunError::Unhandled { rank: 1, kind: "data".into() };
+        assert_eq!(group.broadcast(1, &mut found), Err(unhandled));
+        assert_eq!(group.receive(|message| message.get(data)), Ok(Some(5)));
+        found.clear();
+        group.broadcast(1, &mut found).unwrap();
+        assert_eq!(found, sent);
+        let lost = group.broadcast(1, &mut found).unwrap_err();
+        assert_eq!(lost, RunError::Lost(Event::Ended { rank: 1 }));
+    });
+}
+
 /// Members on virtual processors: a thread receives messages between operations.
 #[test]
 fn operations_and_upcalls_do_not_disturb_each_other() {

@@ -18,7 +18,6 @@ use crate::error::{RunError, SendError};
 use crate::kinds::COLLECTIVE;
 use crate::link::Outward;
 use crate::message::Kind;
-use crate::proto::receive_queue::NextMessage;
 use crate::proto::receiving::{self, Forgotten};
 use crate::receiving::Driver;
 use crate::sending::SendPath;
@@ -320,16 +319,10 @@ impl Group {
         }
     }
 
-    /// Returns `true` if a member has ended, and a poll takes further messages that it has sent.
+    /// Returns `true` if a member has ended, and further messages that it has sent are here.
     fn has_more_of(&self, from: Rank) -> bool {
-        self.0.senders.of(from).is_some_and(|inbound| {
-            inbound.has_ended()
-                && match inbound.next() {
-                    Some(NextMessage::Message(kind)) => self.is_handled(kind),
-                    Some(NextMessage::Unreadable) => true,
-                    None => false,
-                }
-        })
+        let inbound = self.0.senders.of(from);
+        inbound.is_some_and(|inbound| inbound.has_ended() && inbound.next().is_some())
     }
 
     /// Sends a part. While it waits for room, it notices that the operation never ends.
