@@ -18,8 +18,12 @@ use upcall_tests::place::AtLast;
 
 type Fault = fn(&Brought);
 
+/// The kind of the parts of collective operations, and a broadcast of `u64` from member 0.
+const PART: u16 = u16::MAX;
+const BROADCAST: u64 = 1 << 40;
+
 /// Faults in the queue, and a part of what the receiver reports about each.
-const FAULTS: [(&str, Fault, &str); 27] = [
+const FAULTS: [(&str, Fault, &str); 34] = [
     ("no header", |queue| queue.put(0, &[1]), "is-not-a-message-header"),
     ("all bits", |queue| queue.put(0, &[u64::MAX]), "is-not-a-message-header"),
     ("a wrap at the beginning", |queue| queue.put(0, &[WRAP]), "is-not-a-message-header"),
@@ -65,7 +69,41 @@ const FAULTS: [(&str, Fault, &str); 27] = [
         "not-the-next",
     ),
     ("a kind too many", |queue| queue.put(0, &[header(7, 0, 0)]), "kind-7"),
-    ("the last kind", |queue| queue.put(0, &[header(u16::MAX, 0, 0)]), "kind-65535"),
+    ("the last kind", |queue| queue.put(0, &[header(PART - 1, 0, 0)]), "kind-65534"),
+    ("a part without a head", |queue| queue.put(0, &[header(PART, 23, 0), 1]), "no-collective"),
+    (
+        "a part of an operation that does not exist",
+        |queue| queue.put(0, &[header(PART, 24, 0), 1, 99 << 40, 0]),
+        "no-collective",
+    ),
+    (
+        "a part of an operation before the first one",
+        |queue| queue.put(0, &[header(PART, 24, 0), 0, BROADCAST, 0]),
+        "no-collective",
+    ),
+    (
+        "a part with a root that does not exist",
+        |queue| queue.put(0, &[header(PART, 24, 0), 1, BROADCAST | 0xffff, 0]),
+        "no-collective",
+    ),
+    (
+        "a part with more blocks than bytes",
+        |queue| queue.put(0, &[header(PART, 40, 0), 1, BROADCAST, u64::MAX, 0, 0]),
+        "more-blocks-than",
+    ),
+    (
+        "a part with a block of any length",
+        |queue| queue.put(0, &[header(PART, 40, 0), 2, BROADCAST, 1, 0, u64::MAX - 63]),
+        "beyond-its-end",
+    ),
+    (
+        "a second part of one operation",
+        |queue| {
+            queue.put(4, &[header(PART, 24, 1), 1, BROADCAST, 0, 0]);
+            queue.put(0, &[header(PART, 24, 0), 1, BROADCAST, 0]);
+        },
+        "a-second-part",
+    ),
     ("a number of one word", |queue| queue.put(0, &[header(NUMBER, 8, 0)]), "does-not-carry"),
     ("a number of three words", |queue| queue.put(0, &[header(NUMBER, 24, 0)]), "does-not-carry"),
     ("a number of 15 bytes", |queue| queue.put(0, &[header(NUMBER, 15, 0)]), "does-not-carry"),
