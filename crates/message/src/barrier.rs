@@ -40,9 +40,8 @@ impl Group {
     /// arrive.
     ///
     /// Takes one word, and its travel time, for each doubling of the group; on several hosts, one
-    /// between hosts for each doubling of the hosts. All messages that the preceding member had
-    /// sent here before it reached the barrier have been taken when this returns, if both share a
-    /// host with all others.
+    /// between hosts for each doubling of the hosts. On one host, all messages that the preceding
+    /// member had sent here before it reached the barrier have been taken when this returns.
     ///
     /// # Errors
     /// [`RunError::Lost`]: a member ended or broke the protocol before it came. All members

@@ -350,21 +350,20 @@ fn a_member_that_leaves_at_any_step_ends_the_operation_of_every_other_one() {
     for kind in 0..8 {
         for leaves in [0, 1, 3, 4] {
             for after in [0, 1, 2, 4, 7] {
-                eprintln!(
-                    "DBG {kind} {leaves} {after} {:?}",
-                    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap()
-                );
                 ranked(&marks, |rank, joining| {
                     let mut handlers = Handlers::new();
-                    let asked = Cell::new(0);
+                    // The number of further checks; no check counts before the group has formed.
+                    let left = Rc::new(Cell::new(u32::MAX));
+                    let checks = left.clone();
                     handlers.interruption(move || {
-                        asked.set(asked.get() + 1);
-                        asked.get() > after
+                        checks.set(checks.get().saturating_sub(1));
+                        checks.get() == 0
                     });
                     // Without a timeout, no member is ahead without bound.
                     let joining = joining.timeout(None);
                     if rank == leaves {
                         let group = joining.join(handlers).unwrap();
+                        left.set(after + 1);
                         for _ in 0..after {
                             if let Err(error) = one_operation(&group, kind, 1) {
                                 return assert_eq!(error, RunError::Interrupted);
@@ -432,7 +431,9 @@ fn vectors_of_different_lengths_are_not_combined() {
         match error.unwrap_err() {
             RunError::Mismatched { rank: 2, here, there } => {
                 assert_eq!(here, "all_reduce of u64, 1 items");
-                assert_eq!(there, "all_reduce of u64, 2 items");
+                // The part may arrive before this member has called.
+                let known = ["all_reduce of u64, 2 items", "all_reduce of u64, more than 1 items"];
+                assert!(known.contains(&&*there), "{there}");
                 assert_eq!(group.rank(), 1);
             }
             RunError::GivenUp { missed: 2, .. } => assert_ne!(group.rank(), 1),

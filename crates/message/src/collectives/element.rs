@@ -3,11 +3,17 @@
 //! An item takes its own size in a message, not a word as in other payloads.
 
 use crate::Number;
+use seal::Carriable;
+
+/// Keeps other crates from implementing [`Element`]: members compare the types.
+mod seal {
+    pub trait Carriable {}
+}
 
 /// A number that vectors of collective operations can hold.
 ///
 /// It is carried in as many bytes as it has, in little-endian order.
-pub trait Element: Copy + 'static {
+pub trait Element: Carriable + Copy + 'static {
     /// The type, by which members compare their calls.
     #[doc(hidden)]
     const NUMBER: Number;
@@ -23,6 +29,8 @@ pub trait Element: Copy + 'static {
 
 macro_rules! element {
     ($($type:ty: $number:ident;)*) => {$(
+        impl Carriable for $type {}
+
         impl Element for $type {
             const NUMBER: Number = Number::$number;
 
@@ -51,6 +59,8 @@ element! {
     f64: F64;
     f32: F32;
 }
+
+impl Carriable for bool {}
 
 impl Element for bool {
     const NUMBER: Number = Number::Bool;

@@ -75,6 +75,7 @@ impl Group {
             PartFate::Violates(what) => return violates(format!("{what}: {}", head.call)),
             PartFate::Hold => return held(),
             PartFate::Drop => {}
+            PartFate::Longer => state.longer(from, head.call),
             PartFate::Differs { here } => state.differ(from, here, head.call),
             PartFate::Take | PartFate::TakeEarly => match self.copy_part(head, &message) {
                 Ok(part) => state.keep(head.number, part),

@@ -26,7 +26,7 @@ use std::ops::Range;
 pub(crate) const HEAD: usize = 24;
 
 /// Size of the description of a block, in bytes.
-const DESCRIPTION: usize = 16;
+pub(crate) const DESCRIPTION: usize = 16;
 
 /// The operation to which a message belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -158,7 +158,8 @@ impl Group {
         let size = self.size();
         assert!(root < size, "there is no member {root} in a group of {size}");
         let call = CollectiveCall { collective, item: T::NUMBER, root };
-        let underway = self.enter(call)?;
+        let own = combine.and(blocks.0.values().next()).map(|own| count(own.items()));
+        let underway = self.enter(call, own)?;
         self.0.collectives.runs.set(true);
         let _runs = RunsGuard(&self.0.collectives.runs);
         // A script without a wait also notices what the others do.
@@ -170,7 +171,7 @@ impl Group {
             match step {
                 PlanStep::Receive { from, keys } => {
                     let part = self.await_part(&underway, *from)?;
-                    self.check_part(&part, keys, call, combine.and(blocks.0.values().next()))?;
+                    self.check_part::<T>(&part, keys, call, own)?;
                     let received = part.keys().enumerate();
                     blocks.0.extend(
                         received.map(|(at, key)| (key, KnownBlock::Received(part.clone(), at))),
@@ -195,7 +196,7 @@ impl Group {
     }
 
     /// Enters an operation, or goes on with it.
-    fn enter(&self, call: CollectiveCall) -> Result<Rc<Underway>, RunError> {
+    fn enter(&self, call: CollectiveCall, count: Option<usize>) -> Result<Rc<Underway>, RunError> {
         self.attend_if_there_is_news();
         if let Some((missed, error)) = self.never_comes(self.rank()) {
             return Err(self.give_up(missed, error));
@@ -212,7 +213,8 @@ impl Group {
             None => {
                 let script = plan::script(call, &self.0.hosts, self.rank());
                 let number = state.done.get() + 1;
-                let underway = Rc::new(Underway { number, call, script, next: Cell::new(0) });
+                let underway =
+                    Rc::new(Underway { number, call, script, count, next: Cell::new(0) });
                 for from in state.enter(&underway) {
                     self.is_wrong(from, "a part that no member sends in this operation", call);
                 }
@@ -232,13 +234,13 @@ impl Group {
     }
 
     /// Checks that a part has the blocks that the script names; in a reduction, also that they are
-    /// as long as `own`.
+    /// of `own` items.
     fn check_part<T: Element>(
         &self,
         part: &CollectivePart,
         keys: &[BlockKey],
         call: CollectiveCall,
-        own: Option<&KnownBlock<'_, T>>,
+        own: Option<usize>,
     ) -> Result<(), RunError> {
         let from = part.from;
         if !part.keys().eq(keys.iter().copied()) {
@@ -247,7 +249,7 @@ impl Group {
             let lost = self.lost(from).unwrap_or(Event::Ended { rank: from });
             return Err(self.give_up(from, RunError::Lost(lost)));
         }
-        let Some(own) = own.map(|own| count(own.items())) else { return Ok(()) };
+        let Some(own) = own else { return Ok(()) };
         let counts = (0..keys.len()).map(|at| count::<T>(BlockItems::Bytes(part.block(at))));
         match counts.into_iter().find(|count| *count != own) {
             None => Ok(()),

@@ -13,7 +13,7 @@
 
 use crate::Rank;
 use crate::collectives::call::CollectiveCall;
-use crate::collectives::part::{CollectiveHead, CollectivePart};
+use crate::collectives::part::{CollectiveHead, CollectivePart, DESCRIPTION, HEAD};
 use crate::collectives::plan::PlanStep;
 use crate::error::RunError;
 use crate::inbound::Inbound;
@@ -39,6 +39,8 @@ pub(crate) enum PartFate {
     /// Its sender calls another operation than this member, which has called this one; `None` if
     /// that is long ago.
     Differs { here: Option<CollectiveCall> },
+    /// Its sender calls a reduction of longer vectors than this member.
+    Longer,
     /// Its sender breaks the protocol.
     Violates(&'static str),
 }
@@ -52,8 +54,9 @@ pub(crate) struct Window {
     pub(crate) last: Option<CollectiveCall>,
     /// The operation that was entered.
     pub(crate) entered: Option<CollectiveCall>,
-    /// Set if the script of that operation has a part of this sender.
-    pub(crate) expects: bool,
+    /// Maximum size of this sender's part in that operation, in bytes; `None` if the script has
+    /// none.
+    pub(crate) most: Option<usize>,
     /// Set if a part of this sender is there for the same operation.
     pub(crate) has: bool,
     /// Set if a member is missing: no operation ends any more.
@@ -82,9 +85,10 @@ impl Window {
         }
         match self.entered {
             Some(here) if ahead == 1 && here != head.call => PartFate::Differs { here: Some(here) },
-            Some(_) if ahead == 1 && !self.expects => {
+            Some(_) if ahead == 1 && self.most.is_none() => {
                 PartFate::Violates("a part that no member sends in this operation")
             }
+            Some(_) if ahead == 1 && self.most < Some(bytes) => PartFate::Longer,
             Some(_) if ahead == 1 => PartFate::Take,
             _ if ahead <= 2 && bytes <= EARLY => PartFate::TakeEarly,
             _ => PartFate::Hold,
@@ -98,16 +102,23 @@ pub(crate) struct Underway {
     pub(crate) number: u64,
     pub(crate) call: CollectiveCall,
     pub(crate) script: Vec<PlanStep>,
+    /// Number of items of each block in a reduction.
+    pub(crate) count: Option<usize>,
     /// Index of the first step that was not made. A call that ends with an error leaves it there
     /// for the next call.
     pub(crate) next: Cell<usize>,
 }
 
 impl Underway {
-    pub(crate) fn expects(&self, from: Rank) -> bool {
-        self.script
-            .iter()
-            .any(|step| matches!(step, PlanStep::Receive { from: of, .. } if *of == from))
+    /// Maximum size of a member's part, in bytes; `None` if the script has none.
+    pub(crate) fn most(&self, from: Rank) -> Option<usize> {
+        let blocks = self.script.iter().find_map(|step| match step {
+            PlanStep::Receive { from: of, keys } if *of == from => Some(keys.len()),
+            _ => None,
+        })?;
+        let Some(count) = self.count else { return Some(usize::MAX) };
+        let block = count.saturating_mul(self.call.width()).saturating_add(DESCRIPTION);
+        Some(blocks.saturating_mul(block).saturating_add(HEAD))
     }
 }
 
@@ -148,7 +159,7 @@ impl CollectiveState {
             done: self.done.get(),
             last: self.last.get(),
             entered: underway.as_ref().map(|underway| underway.call),
-            expects: underway.as_ref().is_some_and(|underway| underway.expects(from)),
+            most: underway.as_ref().and_then(|underway| underway.most(from)),
             has: self.parts.borrow().contains_key(&(number, from)),
             is_over,
         }
@@ -181,7 +192,19 @@ impl CollectiveState {
     /// Notes that a member calls another operation; the first one counts.
     pub(crate) fn differ(&self, rank: Rank, here: Option<CollectiveCall>, there: CollectiveCall) {
         let here = here.map_or("another operation before".into(), |here| here.to_string());
-        let error = RunError::Mismatched { rank, here, there: there.to_string() };
+        self.mismatch(rank, here, there.to_string());
+    }
+
+    /// Notes that a member calls a reduction of longer vectors.
+    pub(crate) fn longer(&self, rank: Rank, call: CollectiveCall) {
+        let underway = self.underway.borrow();
+        let count = underway.as_ref().and_then(|underway| underway.count).unwrap_or_default();
+        let here = format!("{call}, {count} items");
+        self.mismatch(rank, here, format!("{call}, more than {count} items"));
+    }
+
+    fn mismatch(&self, rank: Rank, here: String, there: String) {
+        let error = RunError::Mismatched { rank, here, there };
         self.differs.borrow_mut().get_or_insert((rank, error));
     }
 
@@ -193,7 +216,7 @@ impl CollectiveState {
         for ((_, from), part) in parts.range((underway.number, 0)..=(underway.number, Rank::MAX)) {
             if part.call != underway.call {
                 self.differ(*from, Some(underway.call), part.call);
-            } else if !underway.expects(*from) {
+            } else if underway.most(*from).is_none() {
                 unexpected.push(*from);
             }
         }
@@ -238,8 +261,9 @@ mod tests {
         for (number, bytes) in [(8, EARLY + 1), (9, EARLY + 1), (10, 0), (u64::MAX, 0)] {
             assert_eq!(judged(window, number, bytes), PartFate::Hold);
         }
-        let entered = Window { entered: Some(CALL), expects: true, ..window };
-        assert_eq!(judged(entered, 8, usize::MAX), PartFate::Take);
+        let entered = Window { entered: Some(CALL), most: Some(EARLY * 2), ..window };
+        assert_eq!(judged(entered, 8, EARLY * 2), PartFate::Take);
+        assert_eq!(judged(entered, 8, EARLY * 2 + 1), PartFate::Longer);
         assert_eq!(judged(entered, 9, EARLY), PartFate::TakeEarly);
         assert_eq!(judged(entered, 9, EARLY + 1), PartFate::Hold);
         assert_eq!(judged(entered, 10, 0), PartFate::Hold);
@@ -249,7 +273,7 @@ mod tests {
     fn a_part_that_cannot_be_is_a_violation() {
         let window = Window { done: 7, last: Some(CALL), ..Window::default() };
         assert!(matches!(judged(window, 7, 0), PartFate::Violates(_)));
-        let second = Window { has: true, entered: Some(CALL), expects: true, ..window };
+        let second = Window { has: true, entered: Some(CALL), most: Some(usize::MAX), ..window };
         for number in [7, 8, 9, u64::MAX] {
             assert!(matches!(judged(second, number, 0), PartFate::Violates(_)), "{number}");
         }
@@ -263,7 +287,7 @@ mod tests {
         let window = Window { done: 7, last: Some(OTHER), ..Window::default() };
         assert_eq!(judged(window, 7, 0), PartFate::Differs { here: Some(OTHER) });
         assert_eq!(judged(window, 6, 0), PartFate::Differs { here: None });
-        let entered = Window { entered: Some(OTHER), expects: true, ..window };
+        let entered = Window { entered: Some(OTHER), most: Some(usize::MAX), ..window };
         assert_eq!(judged(entered, 8, 0), PartFate::Differs { here: Some(OTHER) });
         assert_eq!(judged(entered, 9, 0), PartFate::TakeEarly);
     }
