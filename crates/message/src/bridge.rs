@@ -73,7 +73,7 @@ const PARTING: Duration = Duration::from_secs(1);
 
 /// How a group crosses to other hosts.
 #[derive(Clone, Debug)]
-pub(crate) struct Crossing {
+pub(crate) struct AcrossHosts {
     /// The address at which the members meet.
     pub(crate) address: String,
     /// Time for which a pair goes on after a cut.
@@ -84,7 +84,7 @@ pub(crate) struct Crossing {
     pub(crate) apart: u64,
 }
 
-impl Crossing {
+impl AcrossHosts {
     /// Members meet at this address.
     pub(crate) fn at(address: String) -> Self {
         Self { address, patience: PATIENCE, lost_after: LOST_AFTER, apart: 0 }

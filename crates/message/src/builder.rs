@@ -1,7 +1,7 @@
 //! How a process becomes a member of a group, by itself or as part of a job.
 
 use crate::Rank;
-use crate::bridge::{self, Crossing, GroupMeeting};
+use crate::bridge::{self, AcrossHosts, GroupMeeting};
 use crate::door::MemberListener;
 use crate::error::JoinError;
 use crate::forming::{FormingTimeout, MOST_MEMBERS};
@@ -47,7 +47,7 @@ pub struct GroupBuilder {
     limit: Option<u64>,
     headroom: fn() -> Option<Headroom>,
     /// How members on several hosts meet.
-    across: Option<Crossing>,
+    across: Option<AcrossHosts>,
     pretended: Option<Vec<u16>>,
 }
 
@@ -162,7 +162,7 @@ impl GroupBuilder {
     /// [`SendError::TooLong`]: crate::SendError::TooLong
     #[must_use]
     pub fn across(self, address: impl Into<String>) -> Self {
-        Self { across: Some(Crossing::at(address.into())), ..self }
+        Self { across: Some(AcrossHosts::at(address.into())), ..self }
     }
 
     /// Sets after which time a host that gives no sign of life is cut off; 5 s by default, and a
@@ -170,7 +170,7 @@ impl GroupBuilder {
     /// called after [`across`](Self::across).
     #[must_use]
     pub fn lost_after(self, silence: Duration) -> Self {
-        let set = |across| Crossing { lost_after: silence, ..across };
+        let set = |across| AcrossHosts { lost_after: silence, ..across };
         Self { across: self.across.map(set), ..self }
     }
 
@@ -179,7 +179,7 @@ impl GroupBuilder {
     /// [`across`](Self::across).
     #[must_use]
     pub fn reconnect_within(self, patience: Duration) -> Self {
-        Self { across: self.across.map(|across| Crossing { patience, ..across }), ..self }
+        Self { across: self.across.map(|across| AcrossHosts { patience, ..across }), ..self }
     }
 
     /// For tests: members with different numbers behave as if they were on different hosts. To be
@@ -187,7 +187,7 @@ impl GroupBuilder {
     #[doc(hidden)]
     #[must_use]
     pub fn apart(self, apart: u64) -> Self {
-        Self { across: self.across.map(|across| Crossing { apart, ..across }), ..self }
+        Self { across: self.across.map(|across| AcrossHosts { apart, ..across }), ..self }
     }
 
     /// Sets how the wait for messages is spent.

@@ -1,5 +1,5 @@
-//! Collective operations on vectors, by members that are threads of one process and pretend to be
-//! on several hosts.
+//! Collective operations on vectors, by members that are threads of one process and behave as if
+//! they were on several hosts.
 
 mod guard;
 
@@ -7,7 +7,7 @@ use guard::guarded;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use upcall_message::{Event, Group, GroupBuilder, Handlers, NothingThere, Pacing, Rank, RunError};
@@ -24,16 +24,31 @@ fn together(marks: &[u16], member: impl Fn(GroupBuilder) + Sync) {
 
 /// Like [`together`] with the member's rank.
 fn ranked(marks: &[u16], member: impl Fn(Rank, GroupBuilder) + Sync) {
+    // Each member takes up to two of the process's places to wait for messages.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (name, size) = (name(), marks.len());
+    let address = free_address();
     guarded(size, |guard| {
         thread::scope(|scope| {
             for rank in 0..size {
                 let (name, member) = (&name, &member);
-                let joining = move || GroupBuilder::new(name, size).rank(rank).pretend_hosts(marks);
-                scope.spawn(move || guard.member(rank, || member(rank, joining())));
+                let joining = GroupBuilder::new(name, size).rank(rank);
+                let joining = match marks.iter().all(|mark| *mark == marks[0]) {
+                    true => joining,
+                    false => joining.across(&address).apart(marks[rank].into()),
+                };
+                scope.spawn(move || guard.member(rank, || member(rank, joining)));
             }
         });
     });
+}
+
+/// A loopback address at which nothing listens: no other process and no other call uses the same.
+fn free_address() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    format!("127.{}.{}.{}:7412", 1 + (process >> 8) % 250, process & 0xFF, number % 250)
 }
 
 /// Numbers that look random, from 0 to `below - 1`.

@@ -8,7 +8,7 @@
 use super::applying::{Application, ApplicationResult};
 use super::gate::{BridgeGate, BridgeTerms, FarRequest, Pairs, identity};
 use super::pair::FarPair;
-use super::{Bridge, Crossing};
+use super::{AcrossHosts, Bridge};
 use crate::Rank;
 use crate::error::JoinError;
 use crate::forming::FormingTimeout;
@@ -36,7 +36,7 @@ pub(crate) struct GroupMeeting<'a> {
     pub(crate) name: &'a str,
     pub(crate) size: usize,
     pub(crate) rank: Option<Rank>,
-    pub(crate) crossing: &'a Crossing,
+    pub(crate) crossing: &'a AcrossHosts,
     /// Time for which it waits for the others.
     pub(crate) within: Duration,
     /// Maximum length of a message, in bytes.
@@ -269,7 +269,7 @@ impl GroupMeeting<'_> {
             loop {
                 let opened = match pair.side {
                     LinkSide::Client => pair.open(roster, left.slice()),
-                    LinkSide::Server => pair.await_opening(left.slice()),
+                    LinkSide::Server => pair.await_client(left.slice()),
                 };
                 match opened {
                     Ok(true) => break,

@@ -317,7 +317,8 @@ impl FarPair {
         matches!(*self.way.lock(), PairWay::Over)
     }
 
-    /// Opens the pair, as its client. Returns `true` if it is open, `false` if that takes longer.
+    /// Opens the pair, as its client. Returns `true` if it is open or the other member has ended,
+    /// `false` if that takes longer.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -333,6 +334,11 @@ impl FarPair {
         let (wire, first) = match dial(address, &protection, &mut link, terms, deadline) {
             Ok(dialled) => dialled,
             Err(NoConnection::NotProved(error)) => return Err(error.to_string()),
+            // It has listened since before it became a member.
+            Err(NoConnection::Refused(error)) if reopening::is_gone(&error) => {
+                self.over(PairLost::Gone);
+                return Ok(true);
+            }
             Err(_) => {
                 self.wait(PAUSE.min(limit), |_| None::<()>);
                 return Ok(false);
@@ -351,15 +357,30 @@ impl FarPair {
         self.await_opening(limit)
     }
 
+    /// Waits until the client opens the pair. Returns `true` if it is open or the other member has
+    /// ended, `false` if that takes longer.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(super) fn await_client(&self, limit: Duration) -> Result<bool, String> {
+        if self.await_opening(limit)? {
+            return Ok(true);
+        }
+        let is_gone = reopening::has_ended(self.place.address);
+        if is_gone {
+            self.over(PairLost::Gone);
+        }
+        Ok(is_gone)
+    }
+
     /// Waits until the pair is open. Returns `false` if that takes longer.
     ///
     /// # Errors
     /// It cannot be opened.
     pub(super) fn await_opening(&self, limit: Duration) -> Result<bool, String> {
         let opened = self.wait(limit, |way| match way {
-            PairWay::Open { .. } | PairWay::Cut { .. } => Some(Ok(true)),
+            PairWay::Open { .. } | PairWay::Cut { .. } | PairWay::Over => Some(Ok(true)),
             PairWay::Refused(why) => Some(Err(why.clone())),
-            PairWay::Over => Some(Err("the other member has ended".into())),
             PairWay::Unopened if self.side == LinkSide::Client => Some(Ok(false)),
             PairWay::Unopened | PairWay::Asks(_) => None,
         });

@@ -9,7 +9,7 @@ use super::gate::FarReader;
 use super::inward::PairLost;
 use super::pair::{FarPair, PairWay, is_own};
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_net::link::{LinkError, LinkSide};
@@ -136,9 +136,8 @@ fn attempt(pair: &Arc<FarPair>, within: Duration) -> ReopenAttempt {
 fn await_client(pair: &FarPair, why: &Lost) -> Option<PairLost> {
     // A closed connection is mostly the end of a process, which need not be waited for.
     if matches!(why, Lost::Ended | Lost::Error(_)) {
-        let patience = left(pair)?.min(ATTEMPT);
-        let probed = TcpStream::connect_timeout(&pair.place.address, patience);
-        if probed.is_err_and(|error| is_gone(&error)) {
+        left(pair)?;
+        if has_ended(pair.place.address) {
             return Some(PairLost::Gone);
         }
     }
@@ -151,7 +150,15 @@ fn await_client(pair: &FarPair, why: &Lost) -> Option<PairLost> {
     None
 }
 
+/// Returns `true` if a host answers that no member listens there any more.
+///
+/// # Blocking
+/// For 2 s at most, if the host does not answer.
+pub(super) fn has_ended(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, ATTEMPT).is_err_and(|error| is_gone(&error))
+}
+
 /// Returns `true` if a host answers that no process listens.
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ConnectionRefused
 }
