@@ -1,6 +1,6 @@
 //! Handing on what has arrived on a connection.
 
-use crate::frame::{Frame, FrameError, FrameHeader};
+use crate::frame::{Frame, FrameBody, FrameError, FrameHeader};
 use crate::incoming::{LinkEvent, Wanted};
 use crate::link::HostLink;
 use crate::lost::Lost;
@@ -28,6 +28,12 @@ pub trait Attend: Send {
     /// # Errors
     /// It may not do so.
     fn given_up(&mut self, head: FrameHeader) -> Result<(), FrameError>;
+
+    /// The body of a farewell, which the other side gets before this side ends the connection for
+    /// this reason. `None` if it gets none.
+    fn farewell(&self, _why: &Lost) -> Option<FrameBody> {
+        None
+    }
 
     /// The connection has ended, and the session with it.
     fn ended(self: Box<Self>, why: Lost);

@@ -191,9 +191,9 @@ impl NetworkCaller {
         self.table().closed.clone()
     }
 
-    /// Takes what the server sent before it closed the connection.
+    /// What the server sent before it closed the connection.
     pub fn farewell(&self) -> Option<FrameBody> {
-        self.table().farewell.take()
+        self.table().farewell.clone()
     }
 
     /// Sends a message that gets no reply.

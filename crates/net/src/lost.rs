@@ -21,6 +21,8 @@ pub enum Lost {
     Link(LinkError),
     /// The other side sent bytes that do not continue the protected connection.
     Unprotected(String),
+    /// The host at the other end is not trusted any more, for this reason.
+    Untrusted(String),
 }
 
 impl Lost {
@@ -40,7 +42,9 @@ impl fmt::Display for Lost {
                      gone, may have stopped serving, or may lack memory or threads"
                 )
             }
-            Self::Error(error) | Self::Unprotected(error) => f.write_str(error),
+            Self::Error(error) | Self::Unprotected(error) | Self::Untrusted(error) => {
+                f.write_str(error)
+            }
             Self::Silent(after) => write!(
                 f,
                 "the other side gave no sign of life for {} s: its machine or the network may be \

@@ -23,8 +23,8 @@
 //!
 //! # How the end of trust is noticed
 //! The driver judges the other host again every [`JUDGED_AGAIN`], by the files as they are then. A
-//! connection to a host that is no longer trusted ends, on either side. All connections of a
-//! process are judged in one wake.
+//! connection to a host that is no longer trusted ends, on either side. A client gets the reason
+//! before that ([`Attend::farewell`]). All connections of a process are judged in one wake.
 
 mod host;
 mod reading;
@@ -37,7 +37,7 @@ pub(crate) use signs::AfterTick;
 
 use crate::attend::{Attend, dispatch, take};
 use crate::driver::{LinkDriver, READS};
-use crate::frame::{FrameBody, FrameHeader};
+use crate::frame::{FrameBody, FrameHeader, FrameKind};
 use crate::identity::{Fingerprint, HostName};
 use crate::link::HostLink;
 use crate::lost::Lost;
@@ -68,6 +68,9 @@ const WRITTEN: usize = 128 << 10;
 /// Number of bytes that the kernel holds and has not sent, beyond which it takes no more. A message
 /// that is sent next waits for these bytes.
 const UNSENT: u32 = 128 << 10;
+
+/// The lane of farewells. Those of replies have the numbers of their calls.
+const FAREWELLS: MessageLane = 1 << 32;
 
 /// How a connection is kept.
 #[derive(Clone, Debug)]
@@ -417,8 +420,20 @@ impl Wire {
         }
     }
 
+    /// Sends the other side the reason for the end of the connection, if it gets one. What the
+    /// kernel does not take at once is lost.
+    fn part(&self, why: &Lost) {
+        // A caller that reads holds the lock: such a side is a client, which sends no farewell.
+        let body = self.attend.try_lock().and_then(|attend| attend.as_ref()?.farewell(why));
+        let Some(body) = body else { return };
+        let kind = FrameKind::Farewell;
+        let head = FrameHeader { kind, call: 0, binding: 0, number: 0, left: None, len: 0 };
+        self.send(FAREWELLS, head, body, None);
+    }
+
     /// The connection has ended.
     pub(crate) fn end(&self, why: Lost) {
+        self.part(&why);
         let link = self.core().leave(&why);
         self.hang_up();
         self.core().driven = None;

@@ -84,7 +84,7 @@ fn who_is_not_trusted_is_refused_and_told_why() {
         0 => Ok(()),
         more => Err(format!("{more} connections")),
     });
-    honest.ask("add 2 3").expect_error("Failed", &[]);
+    honest.ask("add 2 3").expect_error("Failed", &["revoked", "closed the connection"]);
     refused(client, "Denied", &["revoked"]);
     trust(server, &client.address, client);
     refused_no_more(&mut scene.start(client), &bind);

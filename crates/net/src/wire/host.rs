@@ -1,6 +1,6 @@
 //! The host at the other end of a connection, and the trust in it.
 
-use crate::identity::{Fingerprint, HostName, HostStore, PeerRole};
+use crate::identity::{Fingerprint, HostName, HostStore, IdentityError, PeerRole, Stranger};
 use crate::lost::Lost;
 use std::fmt;
 use std::sync::Arc;
@@ -29,13 +29,17 @@ impl WireHost {
 
     /// Judges the host by the files as they are now.
     pub(super) fn is_trusted(&self) -> Result<(), Lost> {
-        let unprotected = |error: &dyn fmt::Display| Lost::Unprotected(error.to_string());
-        let credentials = self.store.credentials().map_err(|error| unprotected(&error))?;
+        let untrusted = |error: &dyn fmt::Display| Lost::Untrusted(error.to_string());
+        let unreadable = |error: IdentityError| Lost::Unprotected(error.to_string());
+        let credentials = self.store.credentials().map_err(unreadable)?;
         let trust = credentials.trust();
+        if trust.revoked().contains(&self.identity) {
+            return Err(untrusted(&Stranger::Revoked { fingerprint: self.identity }));
+        }
         let host = trust.host_of(self.identity).filter(|host| host.name == self.name);
         let host = host.ok_or_else(|| {
-            Lost::Unprotected(format!("the host {} is no longer trusted here", self.name))
+            untrusted(&format_args!("the host {} is no longer trusted here", self.name))
         })?;
-        trust.admit(host, self.role, SystemTime::now()).map_err(|error| unprotected(&error))
+        trust.admit(host, self.role, SystemTime::now()).map_err(|error| untrusted(&error))
     }
 }

@@ -365,6 +365,12 @@ impl Attend for RequestReader {
         Ok(())
     }
 
+    /// The client has proved its host until now, so it learns why that is refused.
+    fn farewell(&self, why: &Lost) -> Option<FrameBody> {
+        let Lost::Untrusted(why) = why else { return None };
+        Some(super::doors::farewell(&BindRefusal::Denied(why.clone())))
+    }
+
     fn ended(self: Box<Self>, _why: Lost) {
         self.0.end();
     }

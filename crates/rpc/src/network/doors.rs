@@ -303,7 +303,7 @@ fn identity() -> Result<Arc<HostStore>, IdentityError> {
     Ok(Arc::new(store))
 }
 
-fn farewell(refusal: &BindRefusal) -> FrameBody {
+pub(super) fn farewell(refusal: &BindRefusal) -> FrameBody {
     FrameBody::from(&*wire::pack(refusal).unwrap_or_default())
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct NetworkBinding {
 pub(crate) struct FarLink {
     pub(crate) caller: Arc<NetworkCaller>,
     ids: AtomicU32,
+    /// The reason that the server gave for the end of the connection, once that has ended.
+    reason: OnceLock<Option<Closed>>,
 }
 
 /// The open connections, by the server's address as the program gave it, and the time after which
@@ -75,7 +77,8 @@ impl FarLink {
                 .map_err(|why| BindError::NotProved { server: server.into(), why })?;
             match NetworkCaller::connect(*at, &protection, wire_terms.clone(), ends) {
                 Ok(caller) => {
-                    let link = Arc::new(Self { caller, ids: AtomicU32::new(0) });
+                    let link =
+                        Arc::new(Self { caller, ids: AtomicU32::new(0), reason: OnceLock::new() });
                     let mut links = links();
                     links.retain(|_, link| link.strong_count() > 0);
                     links.insert(key, Arc::downgrade(&link));
@@ -155,17 +158,28 @@ impl FarLink {
                 what: "a request".into(),
                 error: std::io::ErrorKind::OutOfMemory.into(),
             }),
-            Err(NoReply::Closed(closed)) => {
-                match self.caller.farewell().map(|body| wire::unpack::<BindRefusal>(&body.to_vec()))
-                {
-                    Some(Ok(refusal)) => Ok(ServerReply::Refused(refusal)),
-                    _ => Err(BindError::Unreachable {
-                        server: self.caller.server().to_string(),
-                        why: closed.to_string(),
-                    }),
-                }
-            }
+            Err(NoReply::Closed(closed)) => match self.refusal() {
+                Some(refusal) => Ok(ServerReply::Refused(refusal)),
+                None => Err(BindError::Unreachable {
+                    server: self.caller.server().to_string(),
+                    why: closed.to_string(),
+                }),
+            },
         }
+    }
+
+    /// What the server sent before it closed the connection.
+    fn refusal(&self) -> Option<BindRefusal> {
+        wire::unpack(&self.caller.farewell()?.to_vec()).ok()
+    }
+
+    /// Why no call goes through any more: the server's reason, if it gave one, or else `closed`.
+    fn reason(&self, closed: Closed) -> Closed {
+        let reason = self.reason.get_or_init(|| {
+            let refusal = self.refusal()?;
+            Some(Closed::Refused(refusal.to_string()))
+        });
+        reason.clone().unwrap_or(closed)
     }
 }
 
@@ -275,7 +289,11 @@ impl NetworkBinding {
         until: WaitLimit<'_>,
         late: &mut dyn FnMut() -> LateFrame,
     ) -> Result<Frame, NoReply> {
-        self.link.caller.call(head(self.id, number), block, until, late)
+        let called = self.link.caller.call(head(self.id, number), block, until, late);
+        called.map_err(|error| match error {
+            NoReply::Closed(closed) => NoReply::Closed(self.link.reason(closed)),
+            error => error,
+        })
     }
 
     /// Drops the client's hold on a resource. Returns `true` if the server has received the drop.
