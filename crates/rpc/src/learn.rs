@@ -5,7 +5,7 @@ use crate::brought::aside;
 use crate::error::BindError;
 use crate::link;
 use crate::network::address;
-use crate::network::far::{self, Pinged};
+use crate::network::questions::{self, FarCounts, FarServer, Pinged};
 use crate::wire::Exported;
 use upcall_directory::policy::{self, Policy};
 
@@ -28,7 +28,7 @@ pub fn try_exported(name: &str, accepts: Option<&Policy>) -> Result<Exported, Bi
         let own = policy::own_user_or_root();
         return exported_here(name, accepts.unwrap_or(&own));
     };
-    let found = aside(|| far::list(&address.server, accepts))?
+    let found = aside(|| questions::list(&address.server, accepts))?
         .into_iter()
         .find(|exported| exported.name == address.name);
     found.ok_or(BindError::NotThere { name: address.name, server: address.server })
@@ -58,7 +58,7 @@ fn exported_here(name: &str, accepts: &Policy) -> Result<Exported, BindError> {
 /// As [`list_far`].
 pub fn ping(server: &str, count: usize) -> Result<Pinged, BindError> {
     let server = address::parse_server(server)?;
-    aside(|| far::ping(server, count))
+    aside(|| questions::ping(server, count))
 }
 
 /// The exports of the server at `tcp://HOST:PORT`. A client that the server does not admit learns
@@ -73,5 +73,38 @@ pub fn ping(server: &str, count: usize) -> Result<Pinged, BindError> {
 /// client, does not answer, or breaks the protocol.
 pub fn list_far(server: &str) -> Result<Vec<Exported>, BindError> {
     let server = address::parse_server(server)?;
-    aside(|| far::list(server, None))
+    aside(|| questions::list(server, None))
+}
+
+impl FarServer {
+    /// The server at `tcp://HOST:PORT`, which is not asked anything yet.
+    ///
+    /// # Errors
+    /// The address is invalid.
+    pub fn at(server: &str) -> Result<Self, BindError> {
+        address::parse_server(server).map(Self::new)
+    }
+
+    /// Its exports, as [`list_far`] gives them.
+    ///
+    /// # Errors
+    /// As [`list_far`].
+    ///
+    /// # Blocking
+    /// As [`list_far`].
+    pub fn list(&self) -> Result<Vec<Exported>, BindError> {
+        aside(|| self.exports())
+    }
+
+    /// What it has counted, as [`tallies`](crate::link::tallies) gives it for a server on this
+    /// machine.
+    ///
+    /// # Errors
+    /// As [`list_far`]; or the server is of a version that gives no counts to other hosts.
+    ///
+    /// # Blocking
+    /// As [`list_far`].
+    pub fn read(&self) -> Result<FarCounts, BindError> {
+        aside(|| self.counts())
+    }
 }

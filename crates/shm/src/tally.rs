@@ -159,6 +159,16 @@ pub struct Holdings {
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
 unsafe impl Cells for Holdings {}
 
+impl Holdings {
+    /// For each kind: the number held, the maximum, and how often more was refused.
+    pub fn read(&self) -> [[u64; 3]; KINDS] {
+        let Self { held, most, refused } = self;
+        std::array::from_fn(|kind| {
+            [held, most, refused].map(|words| words[kind].load(Ordering::Relaxed))
+        })
+    }
+}
+
 /// One binding's slot.
 #[repr(C, align(64))]
 struct BindingSlot {
@@ -236,6 +246,8 @@ pub struct DomainCallStats {
     head: RegionView<CallStatsHeader>,
     /// The numbers of free slots, and which parts of each were used before.
     free: KernelMutex<Vec<(u16, Used)>>,
+    /// Number of slots that were used so far: those with the smallest numbers.
+    used: AtomicU64,
     /// Number of parts of a slot: one for each processor that counts alone, and a shared one.
     writers: usize,
 }
@@ -297,7 +309,7 @@ impl DomainCallStats {
         head.magic.store(MAGIC, Ordering::Release);
         let unused = |number| (number, Used::default());
         let free = KernelMutex::new((0..SLOTS as u16).rev().map(unused).collect());
-        Ok(Arc::new(Self { file, region, head, free, writers }))
+        Ok(Arc::new(Self { file, region, head, free, used: AtomicU64::new(0), writers }))
     }
 
     /// The words in which the server counts what its clients hold.
@@ -305,6 +317,30 @@ impl DomainCallStats {
     /// `None` would mean that the memory is too short, which it is not.
     pub fn holdings(&self) -> Option<RegionView<Holdings>> {
         self.region.view(HOLDINGS)
+    }
+
+    /// Number of bindings that found no slot so far.
+    pub fn uncounted(&self) -> u64 {
+        self.head.uncounted.load(Ordering::Relaxed)
+    }
+
+    /// Reads the statistics of all present bindings, as [`PeerTallies::read`] does.
+    ///
+    /// Touches no slot that was never used, which would cost a page.
+    pub fn read(&self) -> Vec<Reading> {
+        let used = self.used.load(Ordering::Acquire) as u16;
+        (0..used).filter_map(|number| self.read_slot(number)).collect()
+    }
+
+    fn read_slot(&self, number: u16) -> Option<Reading> {
+        let view = |writer| self.region.view::<BindingSlot>(place(number, writer, self.writers));
+        // Most slots of a server whose clients have gone are free.
+        if view(0)?.generation.load(Ordering::Relaxed).is_multiple_of(2) {
+            return None;
+        }
+        let parts: Box<[RegionView<BindingSlot>]> =
+            (0..self.writers).map(view).collect::<Option<_>>()?;
+        reading::read_slot(number, self.writers, &|writer| &parts[writer])
     }
 
     /// Begins to count for a binding of process `client`.
@@ -365,6 +401,7 @@ impl DomainCallStats {
             .flat_map(|slot| slot.counts())
             .for_each(|count| count.store(0, Ordering::Relaxed));
         slot.generation.fetch_add(1, Ordering::Release);
+        self.used.fetch_max(u64::from(number) + 1, Ordering::Release);
         Some(CallStats {
             slots,
             number,
@@ -576,6 +613,22 @@ mod tests {
             let counted = (read.calls(), read.bytes[0], read.came);
             assert_eq!(counted, (70_000, 70_000, [0, 0, 70_000, 0, 0, 0]), "{turn}");
         }
+    }
+
+    #[test]
+    fn the_server_reads_what_others_read() {
+        let tallies = DomainCallStats::new(3).unwrap();
+        assert!(tallies.read().is_empty());
+        let all: Vec<_> = (0..3).map(|at| tallies.open("x", "y", at, 0).unwrap()).collect();
+        for number in 0..5 {
+            all[1].of(number).count(7, Arrival::Wake, CallOutcome::Done, 10, 20);
+        }
+        all[0].end();
+        let read = tallies.read();
+        assert_eq!(read, peer(&tallies).read());
+        assert_eq!((read.len(), read[0].client, read[0].calls()), (2, 1, 5));
+        drop(all);
+        assert!(tallies.read().is_empty());
     }
 
     #[test]

@@ -134,7 +134,9 @@ pub mod directory {
         sweep,
     };
     pub use upcall_rpc::{Arrival, HELD, PeerTallies, Reading};
-    pub use upcall_rpc::{Pinged, exported, exported_expecting, list_far, ping};
+    pub use upcall_rpc::{
+        FarCounts, FarServer, Pinged, exported, exported_expecting, list_far, ping,
+    };
 }
 
 /// What generated stubs use. Not for direct use, and not stable.

@@ -17,7 +17,7 @@ use crate::server::answers::unkept;
 use crate::server::network::{serve_guest, text_block};
 use crate::server::{RELEASE, outcome};
 use crate::session::Session;
-use crate::wire::{self, BindRefusal, ClientRequest, ServerReply};
+use crate::wire::{self, BindRefusal, CarriedCounts, CarriedReading, ClientRequest, ServerReply};
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -159,6 +159,7 @@ impl NetworkClient {
                 .bind(frame.head.binding, name, interface, &procedures)
                 .unwrap_or_else(ServerReply::Refused),
             ClientRequest::List => self.list().unwrap_or_else(ServerReply::Refused),
+            ClientRequest::Tallies => return self.count(frame.head),
             ClientRequest::Unbind { .. } => {
                 let bound = self.bindings().remove(&frame.head.binding);
                 bound.iter().for_each(|bound| bound.revoke(&self.keeper));
@@ -200,6 +201,21 @@ impl NetworkClient {
             .upgrade()
             .ok_or_else(|| BindRefusal::Protocol("the server is ending".into()))?;
         Ok(ServerReply::Listed(endpoint.exports().list()))
+    }
+
+    /// Takes a question for the counts of the server. It is answered where calls run, and counts
+    /// as a call until then, because reading the counts of many bindings takes long.
+    fn count(self: &Arc<Self>, asked: FrameHeader) -> Result<(), FrameError> {
+        if self.under_way.fetch_add(1, Ordering::SeqCst) >= WINDOW.into() {
+            self.under_way.fetch_sub(1, Ordering::SeqCst);
+            return Err(FrameError("more questions than there may be"));
+        }
+        let question = CountsQuestion { guest: self.clone(), asked, answer: None };
+        // Without a server the question is dropped, which answers it.
+        if let Some(endpoint) = self.endpoint.upgrade() {
+            endpoint.doors().take(|| question.run(), endpoint.processors());
+        }
+        Ok(())
     }
 
     fn bind(
@@ -266,7 +282,7 @@ impl NetworkClient {
                     room: Some(room),
                     stage: Stage::Waits,
                 };
-                endpoint.doors().take(job, endpoint.processors());
+                endpoint.doors().take(|| job.run(), endpoint.processors());
             }
             _ => self.reply(call, outcome::REVOKED, FrameBody::default()),
         }
@@ -373,6 +389,41 @@ impl Attend for RequestReader {
 
     fn ended(self: Box<Self>, _why: Lost) {
         self.0.end();
+    }
+}
+
+/// A question for the counts of the server. It is answered when it is dropped.
+struct CountsQuestion {
+    guest: Arc<NetworkClient>,
+    asked: FrameHeader,
+    answer: Option<ServerReply>,
+}
+
+impl CountsQuestion {
+    fn run(mut self) {
+        if self.guest.ended.load(Ordering::SeqCst) {
+            return;
+        }
+        self.answer = self.guest.endpoint.upgrade().map(|endpoint| {
+            let tallies = endpoint.tallies();
+            ServerReply::Counted(CarriedCounts {
+                uncounted: tallies.uncounted(),
+                holdings: tallies.holdings().map(|held| held.read()).unwrap_or_default(),
+                bindings: tallies.read().into_iter().map(CarriedReading::from).collect(),
+            })
+        });
+    }
+}
+
+impl Drop for CountsQuestion {
+    fn drop(&mut self) {
+        let ending = || BindRefusal::Protocol("the server is ending, or lacks memory".into());
+        let answer = self.answer.take().unwrap_or_else(|| ServerReply::Refused(ending()));
+        // Its place is free before the client can know.
+        self.guest.under_way.fetch_sub(1, Ordering::SeqCst);
+        if self.guest.answer(self.asked, &answer).is_err() {
+            self.guest.wire.hang_up();
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! ([`PollingIdle::submit`](upcall_sched::PollingIdle::submit)).
 
 use super::WINDOW;
-use super::client::{Charged, ClientIdentity, NetworkCall, NetworkClient};
+use super::client::{Charged, ClientIdentity, NetworkClient};
 use crate::bound::ClientBinding;
 use crate::endpoint::Endpoint;
 use crate::error::ServeError;
@@ -197,12 +197,12 @@ impl NetworkServer {
         drop(gone);
     }
 
-    /// Gives a call to the server. If the server has ended, or there is no memory, the call is
-    /// dropped, which replies to it.
-    pub(crate) fn take(&self, job: NetworkCall, processors: &PollingIdle) {
+    /// Gives a call or a question to the server. If the server has ended, or there is no memory,
+    /// it is dropped, which replies to it.
+    pub(crate) fn take(&self, job: impl FnOnce() + Send + 'static, processors: &PollingIdle) {
         let counted = Counted::new(&self.under_way);
         processors.submit(Box::new(move || {
-            job.run();
+            job();
             drop(counted);
         }));
     }

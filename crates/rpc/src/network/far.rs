@@ -8,7 +8,7 @@ use crate::link::{patience_ends, refused};
 use crate::server::RELEASE;
 use crate::terms::BindTerms;
 use crate::value::Handle;
-use crate::wire::{self, BindRefusal, ClientRequest, Exported, ServerReply};
+use crate::wire::{self, BindRefusal, ClientRequest, ServerReply};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ fn links() -> upcall_os::lock::MutexGuard<'static, FarLinks> {
 impl FarLink {
     /// The open connection, or a new one. Two binders at the same time may open two, of which later
     /// binders find one.
-    fn to(
+    pub(super) fn to(
         server: &str,
         text: &str,
         terms: BindTerms<'_>,
@@ -132,7 +132,7 @@ impl FarLink {
     }
 
     /// Sends a request, and waits for the answer.
-    fn ask(
+    pub(super) fn ask(
         &self,
         id: u32,
         request: &ClientRequest<'_>,
@@ -220,65 +220,11 @@ pub(crate) fn bind(
     }
 }
 
-/// The exports of the server at that address. Blocks the kernel thread.
-pub(crate) fn list(server: &str, accepts: Option<&Policy>) -> Result<Vec<Exported>, BindError> {
-    let deadline = patience_ends();
-    let shown = format!("tcp://{server}");
-    let terms = BindTerms::new(accepts);
-    match FarLink::to(server, &shown, terms, deadline)?.ask(
-        0,
-        &ClientRequest::List,
-        &shown,
-        deadline,
-    )? {
-        ServerReply::Listed(exports) => {
-            exports
-                .iter()
-                .try_for_each(wire::check_exported)
-                .map_err(|what| BindError::Protocol { what: what.into() })?;
-            Ok(exports)
-        }
-        ServerReply::Refused(refusal) => Err(refused(&shown, "", refusal)),
-        _ => Err(BindError::Protocol { what: "another answer than the exports".into() }),
-    }
-}
-
-/// What [`ping`](crate::ping) has found.
-#[derive(Clone, Debug)]
-pub struct Pinged {
-    /// The trusted host that the server has proved to be on; `None` if it is on this machine.
-    pub host: Option<String>,
-    /// Time until the connection could be used, with the proof of both sides.
-    pub connected: Duration,
-    /// Time of each round trip.
-    pub round_trips: Vec<Duration>,
-}
-
-/// Connects to the server at that address, and asks it `count` times. Blocks the kernel thread.
-pub(crate) fn ping(server: &str, count: usize) -> Result<Pinged, BindError> {
-    let (shown, start) = (format!("tcp://{server}"), Instant::now());
-    let link = FarLink::to(server, &shown, BindTerms::new(None), patience_ends())?;
-    let connected = start.elapsed();
-    let mut round_trips = Vec::new();
-    for _ in 0..count {
-        let start = Instant::now();
-        match link.ask(0, &ClientRequest::List, &shown, patience_ends())? {
-            ServerReply::Listed(_) => round_trips.push(start.elapsed()),
-            ServerReply::Refused(refusal) => return Err(refused(&shown, "", refusal)),
-            _ => {
-                return Err(BindError::Protocol { what: "another answer than the exports".into() });
-            }
-        }
-    }
-    let host = link.caller.host().map(|name| name.as_str().to_string());
-    Ok(Pinged { host, connected, round_trips })
-}
-
 impl NetworkBinding {
     /// Why no call goes through any more. The server's last message counts more than the end of the
     /// connection.
     pub(crate) fn closed(&self) -> Option<Closed> {
-        self.link.caller.closed()
+        self.link.caller.closed().map(|closed| self.link.reason(closed))
     }
 
     /// Sends a request and waits for its reply.

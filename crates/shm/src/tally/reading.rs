@@ -160,10 +160,7 @@ impl PeerTallies {
         // SAFETY: the head's page, which is mapped as a whole, has room for the holdings there.
         let holdings = unsafe { self.start.add(HOLDINGS) }.cast::<Holdings>();
         // SAFETY: as for `head`; `HOLDINGS` is a multiple of their alignment.
-        let Holdings { held, most, refused } = unsafe { holdings.as_ref() };
-        std::array::from_fn(|kind| {
-            [held, most, refused].map(|words| words[kind].load(Ordering::Relaxed))
-        })
+        unsafe { holdings.as_ref() }.read()
     }
 
     fn slot(&self, number: u16, writer: usize) -> &BindingSlot {
@@ -188,55 +185,62 @@ impl PeerTallies {
     }
 
     fn read_slot(&self, number: u16) -> Option<Reading> {
-        let slot = self.slot(number, 0);
-        // A slot that changes owners at each try is left out.
-        for _ in 0..4 {
-            let generation = slot.generation.load(Ordering::Acquire);
-            if generation.is_multiple_of(2) {
-                return None;
-            }
-            let sum =
-                |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
-            // The sum over all processors that count.
-            let all = |count: &dyn Fn(&BindingSlot) -> u64| {
-                (0..self.writers)
-                    .fold(0_u64, |sum, writer| sum.wrapping_add(count(self.slot(number, writer))))
-            };
-            let one = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            // Read before the procedures, to which a call is added first, so that the remainder is
-            // not too small for long.
-            let mut came = [0; WAYS];
-            came[1..]
-                .iter_mut()
-                .enumerate()
-                .for_each(|(at, came)| *came = all(&|slot| one(&slot.came[at])));
-            let mut outcomes = std::array::from_fn(|at| all(&|slot| one(&slot.outcomes[at])));
-            let procedures: Vec<_> =
-                (0..PROCEDURES).map(|at| all(&|slot| one(&slot.procedures[at]))).collect();
-            let calls = sum(&procedures);
-            came[0] = calls.saturating_sub(sum(&came[1..]));
-            outcomes[0] = calls.saturating_sub(sum(&outcomes[1..]));
-            let read = Reading {
-                id: (number, generation),
-                name: read_text(&slot.name),
-                interface: read_text(&slot.interface),
-                client: slot.client.load(Ordering::Relaxed) as u32,
-                address: read_address(&slot.address),
-                since: slot.since.load(Ordering::Relaxed),
-                outcomes,
-                came,
-                bytes: [all(&|slot| one(&slot.bytes_in)), all(&|slot| one(&slot.bytes_out))],
-                sizes: std::array::from_fn(|at| all(&|slot| one(&slot.sizes[at]))),
-                times: std::array::from_fn(|at| all(&|slot| one(&slot.times[at]))),
-                procedures,
-            };
-            fence(Ordering::Acquire);
-            if slot.generation.load(Ordering::Relaxed) == generation {
-                return Some(read);
-            }
-        }
-        None
+        read_slot(number, self.writers, &|writer| self.slot(number, writer))
     }
+}
+
+/// Reads a slot, of which `part` gives the part of each of the processors that count.
+pub(super) fn read_slot<'a>(
+    number: u16,
+    writers: usize,
+    part: &dyn Fn(usize) -> &'a BindingSlot,
+) -> Option<Reading> {
+    let slot = part(0);
+    // A slot that changes owners at each try is left out.
+    for _ in 0..4 {
+        let generation = slot.generation.load(Ordering::Acquire);
+        if generation.is_multiple_of(2) {
+            return None;
+        }
+        let sum = |counts: &[u64]| counts.iter().fold(0_u64, |sum, &calls| sum.wrapping_add(calls));
+        // The sum over all processors that count.
+        let all = |count: &dyn Fn(&BindingSlot) -> u64| {
+            (0..writers).fold(0_u64, |sum, writer| sum.wrapping_add(count(part(writer))))
+        };
+        let one = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        // Read before the procedures, to which a call is added first, so that the remainder is
+        // not too small for long.
+        let mut came = [0; WAYS];
+        came[1..]
+            .iter_mut()
+            .enumerate()
+            .for_each(|(at, came)| *came = all(&|slot| one(&slot.came[at])));
+        let mut outcomes = std::array::from_fn(|at| all(&|slot| one(&slot.outcomes[at])));
+        let procedures: Vec<_> =
+            (0..PROCEDURES).map(|at| all(&|slot| one(&slot.procedures[at]))).collect();
+        let calls = sum(&procedures);
+        came[0] = calls.saturating_sub(sum(&came[1..]));
+        outcomes[0] = calls.saturating_sub(sum(&outcomes[1..]));
+        let read = Reading {
+            id: (number, generation),
+            name: read_text(&slot.name),
+            interface: read_text(&slot.interface),
+            client: slot.client.load(Ordering::Relaxed) as u32,
+            address: read_address(&slot.address),
+            since: slot.since.load(Ordering::Relaxed),
+            outcomes,
+            came,
+            bytes: [all(&|slot| one(&slot.bytes_in)), all(&|slot| one(&slot.bytes_out))],
+            sizes: std::array::from_fn(|at| all(&|slot| one(&slot.sizes[at]))),
+            times: std::array::from_fn(|at| all(&|slot| one(&slot.times[at]))),
+            procedures,
+        };
+        fence(Ordering::Acquire);
+        if slot.generation.load(Ordering::Relaxed) == generation {
+            return Some(read);
+        }
+    }
+    None
 }
 
 fn read_text(words: &[AtomicU64]) -> String {
