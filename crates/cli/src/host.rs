@@ -14,8 +14,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use upcall_net::identity::{
-    Fingerprint, HostName, HostPermission, HostStore, IdentityCertificate, IdentityError,
-    IfRevoked, OwnHost,
+    Fingerprint, HostAddress, HostName, HostPermission, HostStore, IdentityCertificate,
+    IdentityError, IfRevoked, OwnHost, TrustList,
 };
 
 pub const EXAMPLES: &str = "\
@@ -71,20 +71,26 @@ Examples:
 /// Trusts the identity of another host, or changes what a trusted host may do.
 ///
 /// Prints the fingerprint and asks for a confirmation. Compare it with what `upcall host show`
-/// prints on the other host. Programs that run notice the change.
+/// prints on the other host. Programs that run notice the change. Without a FILE, the identity of a
+/// trusted host stays, and only the options that are given change.
 #[derive(clap::Args)]
 #[command(after_help = TRUST_EXAMPLES)]
 pub struct HostTrustArgs {
     /// Name for the other host: 1 to 64 letters, digits, dots, hyphens and underscores.
     name: HostName,
     /// What `upcall host show --pem` prints on the other host; `-` is the standard input.
-    file: PathBuf,
+    file: Option<PathBuf>,
     /// The fingerprint that the identity must have; asks for no confirmation then.
     #[arg(long, value_name = "SHA256:HASH")]
     fingerprint: Option<Fingerprint>,
-    /// What the other host may do: call servers of this user, serve calls from here, or both.
-    #[arg(long, value_name = "call|serve|both", default_value = "both")]
-    may: HostPermission,
+    /// What the other host may do: call servers of this user, serve calls from here, or both. With
+    /// a FILE, `both` unless given.
+    #[arg(long, value_name = "call|serve|both")]
+    may: Option<HostPermission>,
+    /// Where a server of the other host listens. Can be repeated; replaces the addresses that were
+    /// given before. `tcp://NAME:PORT` leads there, and `upcall ls --hosts` asks there.
+    #[arg(long = "address", value_name = "HOST:PORT")]
+    addresses: Vec<HostAddress>,
     /// Ask for no confirmation.
     #[arg(long)]
     yes: bool,
@@ -96,6 +102,7 @@ pub struct HostTrustArgs {
 const TRUST_EXAMPLES: &str = "\
 Examples:
   upcall host trust beta beta.pem --yes
+  upcall host trust beta --address 10.0.0.2:7000 --may serve
   upcall host trust beta beta.pem --fingerprint SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU
   cat beta.pem | upcall host trust beta - --yes --may serve";
 
@@ -200,29 +207,61 @@ fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
 }
 
 fn trust(store: &HostStore, args: &HostTrustArgs) -> CommandResult {
-    let certificate = IdentityCertificate::from_pem(&read(&args.file)?)?;
-    let (name, found) = (&args.name, certificate.fingerprint());
+    let (certificate, known) = match &args.file {
+        Some(file) => (IdentityCertificate::from_pem(&read(file)?)?, HostPermission::default()),
+        None => known_host(store, &args.name)?,
+    };
+    let (name, found, may) = (&args.name, certificate.fingerprint(), args.may.unwrap_or(known));
+    let what = args.file.as_ref().map_or("trusted".into(), |file| file.display().to_string());
     match args.fingerprint {
         Some(expected) if expected != found => {
             return Err(CommandError::failed(format_args!(
-                "the identity in {} is {found}, not {expected}: ask the other host's user which \
-                 one is right",
-                args.file.display()
+                "the identity in {what} is {found}, not {expected}: ask the other host's user \
+                 which one is right"
             )));
         }
-        None if !args.yes => confirm(args, found)?,
+        None if !args.yes => match &args.file {
+            Some(file) => confirm(name, file, found, may)?,
+            // The identity was confirmed when the host was trusted first.
+            None => {}
+        },
         _ => {}
     }
     let if_revoked = if args.again { IfRevoked::TrustAgain } else { IfRevoked::Refuse };
-    store.trust(name, &certificate, args.may, if_revoked)?;
-    println(format_args!("{name}  {found}  {FAINT}may {}{FAINT:#}", args.may))?;
+    let addresses = Some(args.addresses.clone()).filter(|all| !all.is_empty());
+    store.trust_at(name, &certificate, may, if_revoked, addresses)?;
+    println(format_args!("{name}  {found}  {FAINT}may {may}{FAINT:#}"))?;
     Ok(Exit::Done)
 }
 
+/// The identity of a trusted host, and what it may do.
+fn known_host(
+    store: &HostStore,
+    name: &HostName,
+) -> Result<(IdentityCertificate, HostPermission), CommandError> {
+    let list = store.list()?;
+    match list.host(name) {
+        Some(host) => Ok((host.certificate.clone(), host.may)),
+        None => Err(no_such_host(&list, name, ", or give the FILE of its identity")),
+    }
+}
+
+/// The error for a name that no trusted host has.
+fn no_such_host(list: &TrustList, name: &HostName, or: &str) -> CommandError {
+    let advice = did_you_mean(name.as_str(), list.hosts().map(|host| host.name.as_str()));
+    let advice = if advice.is_empty() { ": see `upcall host list`".into() } else { advice };
+    let text = format!("no trusted host is called {name}{advice}{or}");
+    CommandError::new(Exit::NotFound, text)
+}
+
 /// Asks on the terminal whether the fingerprint is the right one.
-fn confirm(args: &HostTrustArgs, found: Fingerprint) -> Result<(), CommandError> {
-    let HostTrustArgs { name, file, .. } = args;
-    let question = format!("Trust {name} with the identity {found}, may {}?", args.may);
+fn confirm(
+    name: &HostName,
+    file: &Path,
+    found: Fingerprint,
+    may: HostPermission,
+) -> Result<(), CommandError> {
+    let question = format!("Trust {name} with the identity {found}, may {may}?");
     match ask(&question) {
         Answer::Yes => Ok(()),
         Answer::No => {
@@ -241,11 +280,7 @@ fn confirm(args: &HostTrustArgs, found: Fingerprint) -> Result<(), CommandError>
 fn revoke(store: &HostStore, name: &HostName) -> CommandResult {
     let revoked = store.revoke(name).map_err(|error| match error {
         IdentityError::NotTrusted { .. } => {
-            let list = store.list().unwrap_or_default();
-            let advice = did_you_mean(name.as_str(), list.hosts().map(|host| host.name.as_str()));
-            let advice = if advice.is_empty() { ": see `upcall host list`".into() } else { advice };
-            let text = format!("no trusted host is called {name}{advice}");
-            CommandError::new(Exit::NotFound, text)
+            no_such_host(&store.list().unwrap_or_default(), name, "")
         }
         error => error.into(),
     })?;

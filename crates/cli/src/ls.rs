@@ -5,20 +5,24 @@ use crate::expect::ExpectArgs;
 use crate::output::{
     Columns, FAINT, STRONG, cell, counted, line, note, print, print_json, println, report_all,
 };
-use crate::servers::{LeftBehind, Silence, SilentServer, SilentServers, ask_all, note_left};
+use crate::servers::{
+    LeftBehind, Silence, SilentServer, SilentServers, ask_all, ask_within, note_left,
+};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use upcall::BindError;
 use upcall::directory::{self, Exported, Peer};
 use upcall::policy;
+use upcall_net::identity::{HostName, HostStore, PeerRole};
 
 /// Lists servers: names, interfaces, processes, numbers of clients.
 ///
 /// Without an address, lists the servers in this user's folder of names (docs/reference/names.md),
 /// and names the shared objects there, which `upcall stat --objects` lists.
 /// With addresses, lists what the servers there export to clients from other machines; their
-/// processes are not known here.
+/// processes are not known here. With `--hosts`, lists the servers of trusted hosts as well, at the
+/// addresses that `upcall host trust --address` was told.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{JSON}"))]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
@@ -32,6 +36,9 @@ pub struct LsArgs {
     /// List the servers in all folders of names that this user can see, with user and folder.
     #[arg(short, long, conflicts_with = "servers")]
     all: bool,
+    /// List the servers of all trusted hosts as well, at their addresses.
+    #[arg(long, conflicts_with_all = ["servers", "names"])]
+    hosts: bool,
     #[command(flatten)]
     expect: ExpectArgs,
     /// Print a JSON array with one object for each export.
@@ -48,12 +55,14 @@ Examples:
   upcall ls --procedures
   upcall ls --all
   upcall ls --expect root --procedures
+  upcall ls --hosts
   upcall ls --json | jq '.[].name'
   upcall ls tcp://127.0.0.1:7000";
 
 const JSON: &str = "\
 JSON: an array of objects with the keys name, interface, clients (bound now), procedures (pairs of
-name and signature) and, for servers on this machine, pid, program, user and folder.";
+name and signature); for servers on this machine, pid, program, user and folder; and for servers
+that `--hosts` finds, host.";
 
 #[derive(Serialize)]
 struct LsRow {
@@ -62,6 +71,9 @@ struct LsRow {
     interface: String,
     #[serde(flatten)]
     here: Option<Here>,
+    /// The trusted host of a server that `--hosts` has found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
     clients: u32,
     procedures: Vec<(String, String)>,
 }
@@ -82,7 +94,7 @@ impl LsRow {
         Exported { name, interface, clients, procedures, .. }: Exported,
         here: Option<Here>,
     ) -> Self {
-        Self { name, interface, here, clients, procedures }
+        Self { name, interface, here, host: None, clients, procedures }
     }
 }
 
@@ -112,6 +124,8 @@ struct Listing {
     /// Number of servers in this process's folder that only `--expect` accepts and that were not
     /// asked.
     unasked: usize,
+    /// Trusted hosts of which no address is known.
+    without_address: Vec<String>,
 }
 
 /// Sockets of servers that gave no list, with the reasons, and the number of servers that were not
@@ -251,6 +265,16 @@ impl Listing {
                 TIME_FOR_OTHERS.as_secs()
             ));
         }
+        if !self.without_address.is_empty() {
+            let (hosts, count) = (&self.without_address, self.without_address.len());
+            let named = hosts[..count.min(MOST_OBJECTS)].join(", ");
+            let more = if count > MOST_OBJECTS { ", …" } else { "" };
+            note(format_args!(
+                "{} not asked, because no address is known: {named}{more} (see `upcall host trust \
+                 --address`)",
+                counted(count, "trusted host")
+            ));
+        }
         if self.refusing > 0 {
             let servers = counted(self.refusing, "server");
             note(format_args!("{servers} of other users did not let this user list exports"));
@@ -261,16 +285,48 @@ impl Listing {
     fn of_addresses(servers: &[String]) -> Self {
         let mut listing = Self::default();
         for server in servers {
-            let bound = |name: &str| format!("{}/{name}", server.trim_end_matches('/'));
             match directory::list_far(server) {
-                Ok(exports) => listing.rows.extend(exports.into_iter().map(|exported| {
-                    let row = LsRow::new(exported, None);
-                    LsRow { name: bound(&row.name), ..row }
-                })),
+                Ok(exports) => listing.add_far(server, None, exports),
                 Err(error) => listing.silent.push(error.into()),
             }
         }
         listing
+    }
+
+    /// Adds what a server on another machine exports.
+    fn add_far(&mut self, server: &str, host: Option<&HostName>, exports: Vec<Exported>) {
+        self.rows.extend(exports.into_iter().map(|exported| {
+            let row = LsRow::new(exported, None);
+            let name = format!("{}/{}", server.trim_end_matches('/'), row.name);
+            LsRow { name, host: host.map(HostName::to_string), ..row }
+        }));
+    }
+
+    /// Adds the servers of trusted hosts, which are asked at the same time.
+    fn ask_hosts(&mut self) -> Result<(), CommandError> {
+        let list = HostStore::find()?.list()?;
+        let serving = list.hosts().filter(|host| host.may.allows(PeerRole::Server));
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            serving.partition(|host| !host.addresses.is_empty());
+        let servers: Vec<_> = known
+            .iter()
+            .flat_map(|host| host.addresses.iter().map(|at| (host.name.clone(), at.port())))
+            .map(|(name, port)| (format!("tcp://{name}:{port}"), name))
+            .collect();
+        let questions = servers.iter().map(|(server, _)| server.clone()).collect();
+        let answers = ask_within(TIME_FOR_OTHERS, questions, directory::list_far);
+        for ((server, host), answer) in servers.iter().zip(answers) {
+            match answer {
+                Some(Ok(exports)) => self.add_far(server, Some(host), exports),
+                Some(Err(error)) => self.silent.push(error.into()),
+                None => self.silent.push(CommandError::new(
+                    Exit::Deadline,
+                    format_args!("{server} did not answer within {} s", TIME_FOR_OTHERS.as_secs()),
+                )),
+            }
+        }
+        self.without_address = unknown.iter().map(|host| host.name.to_string()).collect();
+        Ok(())
     }
 }
 
@@ -296,6 +352,9 @@ pub fn run(args: &LsArgs) -> CommandResult {
     } else {
         Listing::of_addresses(&args.servers)
     };
+    if args.hosts {
+        listing.ask_hosts()?;
+    }
     listing.rows.sort_by(|a, b| {
         let folder = |row: &LsRow| row.here.as_ref().map(|here| here.folder.clone());
         (&a.name, folder(a)).cmp(&(&b.name, folder(b)))
@@ -315,7 +374,8 @@ pub fn run(args: &LsArgs) -> CommandResult {
     Ok(report_all(&listing.silent))
 }
 
-/// Maximum number of objects that are named. Another user can enter any number of them.
+/// Maximum number of objects or hosts that are named. Another user can enter any number of
+/// objects.
 const MOST_OBJECTS: usize = 8;
 
 /// Names the shared objects in the folder of this process, and the command that lists them. `None`
@@ -343,7 +403,8 @@ fn nothing(args: &LsArgs) -> Result<String, CommandError> {
         return Ok("no server runs that this user can see".into());
     }
     let folder = directory::folder()?;
-    Ok(format!("no server runs in {} (--all lists other folders)", folder.display()))
+    let hosts = if args.hosts { ", nor on a trusted host" } else { "" };
+    Ok(format!("no server runs in {}{hosts} (--all lists other folders)", folder.display()))
 }
 
 fn table(rows: &[LsRow], procedures: bool, all: bool) -> String {
@@ -390,7 +451,8 @@ mod tests {
 
     fn row(name: &str, interface: &str) -> LsRow {
         let (name, interface) = (name.into(), interface.into());
-        LsRow { name, interface, here: None, clients: 0, procedures: Vec::new() }
+        let (here, host) = (None, None);
+        LsRow { name, interface, here, host, clients: 0, procedures: Vec::new() }
     }
 
     /// A server chooses its texts. `format!` panics for a width above 65535.

@@ -7,8 +7,9 @@ use std::cell::{LazyCell, OnceCell};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{Builder, ScopedJoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall::BindError;
 use upcall::directory;
 use upcall_os::socket::Connection;
@@ -36,6 +37,46 @@ pub fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path) -> T + Sync) ->
         })
     };
     sockets.chunks(AT_ONCE).flat_map(batch).collect()
+}
+
+/// Asks the servers of other hosts at the same time, for `time` at most. Returns the answers in the
+/// order of the questions; `None` for a server that has not answered.
+///
+/// A question that takes longer, because a resolver does, goes on until the process ends.
+pub fn ask_within<T: Send + 'static>(
+    time: Duration,
+    questions: Vec<String>,
+    ask: fn(&str) -> T,
+) -> Vec<Option<T>> {
+    let until = Instant::now() + time;
+    let mut answers: Vec<Option<T>> = questions.iter().map(|_| None).collect();
+    let asked = questions.len();
+    let left = Arc::new(Mutex::new(questions.into_iter().enumerate()));
+    let (answered, all) = mpsc::channel();
+    for _ in 0..asked.min(AT_ONCE) {
+        let (left, answered) = (left.clone(), answered.clone());
+        let work = move || {
+            loop {
+                let next = left.lock().ok().and_then(|mut left| left.next());
+                let Some((at, question)) = next else { return };
+                if answered.send((at, ask(&question))).is_err() {
+                    return;
+                }
+            }
+        };
+        // Without a thread more, those that run ask the rest.
+        if Builder::new().spawn(work).is_err() {
+            break;
+        }
+    }
+    drop(answered);
+    for _ in 0..asked {
+        match all.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok((at, answer)) => answers[at] = Some(answer),
+            Err(_) => break,
+        }
+    }
+    answers
 }
 
 /// A server that was asked, and gave no answer that the command can use.
@@ -269,6 +310,24 @@ mod tests {
             socket.to_path_buf()
         });
         assert_eq!(answers, sockets);
+    }
+
+    /// The first question is never answered, and keeps no answer of another back.
+    #[test]
+    fn a_server_that_does_not_answer_is_left_out() {
+        let questions = (0..200).map(|at| at.to_string()).collect();
+        let ask = |question: &str| match question {
+            "0" => loop {
+                std::thread::park();
+            },
+            other => other.to_owned(),
+        };
+        let answers = ask_within(Duration::from_secs(1), questions, ask);
+        assert_eq!((answers.len(), &answers[0]), (200, &None));
+        // Those that the machine had time for are in their places.
+        let came =
+            answers.iter().enumerate().filter_map(|(at, answer)| Some((at, answer.as_ref()?)));
+        assert!(came.into_iter().all(|(at, answer)| *answer == at.to_string()));
     }
 
     #[test]

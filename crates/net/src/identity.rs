@@ -13,6 +13,7 @@
 //! uses; [`Credentials::judge`] gives the name of a peer or the reason why it is a [`Stranger`].
 //! That judgement does no I/O, and takes the time as an argument.
 
+mod address;
 mod certificate;
 mod credentials;
 mod error;
@@ -31,6 +32,7 @@ mod tests;
 mod trust;
 mod verifier;
 
+pub use address::HostAddress;
 pub use certificate::{HostFault, IdentityCertificate, OutOfTime, ValidTime};
 pub use credentials::{Credentials, HostClock, HostKey, PROTOCOL};
 pub use error::{IdentityError, UnsafeMode};

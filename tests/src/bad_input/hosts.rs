@@ -43,7 +43,8 @@ fn known() -> (Vec<u8>, TrustedHost) {
     let [host, identity] = parts();
     let certificate = IdentityCertificate::from_der(&identity.into()).expect("an identity");
     let name = "known".parse::<HostName>().expect("a name");
-    (host, TrustedHost { name, may: HostPermission::Both, certificate })
+    let addresses = vec!["10.0.0.2:7000".parse().expect("an address")];
+    (host, TrustedHost { name, may: HostPermission::Both, addresses, certificate })
 }
 
 /// Both certificates as DER.

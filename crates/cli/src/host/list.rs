@@ -5,11 +5,14 @@ use crate::exit::{CommandResult, Exit};
 use crate::output::{Columns, FAINT, STRONG, counted, note, print, print_json, println};
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
-use upcall_net::identity::{HostPermission, HostStore, IdentityError, OwnHost, TrustList};
+use upcall_net::identity::{
+    HostAddress, HostPermission, HostStore, IdentityError, OwnHost, TrustList,
+};
 
 /// Lists this host and the hosts that it trusts.
 ///
 /// EXPIRES is the last day of the host key of this host, and of the identities of the others.
+/// ADDRESS is where servers of the others listen, as `upcall host trust --address` was told.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{JSON}"))]
 pub struct HostListArgs {
@@ -25,7 +28,8 @@ Examples:
 
 const JSON: &str = "\
 JSON: an array of objects with the keys name, own (true for this host), may (an array of `call`
-and `serve`), fingerprint, expires (a time in UTC, or null without a host key) and revoked.";
+and `serve`), fingerprint, expires (a time in UTC, or null without a host key), revoked and
+addresses.";
 
 /// Time before the end of a certificate in which the command warns.
 const SOON: Duration = Duration::from_secs(30 * 86_400);
@@ -39,6 +43,7 @@ struct HostRow {
     expires: Option<String>,
     /// A trusted host whose identity is revoked, as a killed `upcall host revoke` may leave it.
     revoked: bool,
+    addresses: Vec<String>,
     #[serde(skip)]
     at: Option<SystemTime>,
 }
@@ -51,6 +56,7 @@ fn rows(own: Option<&OwnHost>, list: &TrustList) -> Vec<HostRow> {
         fingerprint: identity.fingerprint().to_string(),
         expires: expires.map(second),
         revoked: false,
+        addresses: Vec::new(),
         at: *expires,
     });
     let others = list.hosts().map(|host| {
@@ -66,6 +72,7 @@ fn rows(own: Option<&OwnHost>, list: &TrustList) -> Vec<HostRow> {
             fingerprint: fingerprint.to_string(),
             expires: Some(second(at)),
             revoked: list.revoked().contains(&fingerprint),
+            addresses: host.addresses.iter().map(HostAddress::to_string).collect(),
             at: Some(at),
         }
     });
@@ -96,17 +103,22 @@ pub fn run(store: &HostStore, args: &HostListArgs) -> CommandResult {
 }
 
 fn table(rows: &[HostRow]) -> String {
-    let heads = ["NAME", "MAY", "FINGERPRINT", "EXPIRES"].map(String::from);
+    let heads = ["NAME", "MAY", "FINGERPRINT", "EXPIRES", "ADDRESS"].map(String::from);
     let cells = |row: &HostRow| {
         let may = match (row.own, row.revoked) {
             (true, _) => "this host".into(),
             (_, true) => "nothing (revoked)".into(),
             _ => row.may.join(", "),
         };
-        [row.name.clone(), may, row.fingerprint.clone(), row.at.map_or("-".into(), day)]
+        let at = match row.addresses.is_empty() {
+            true => "-".into(),
+            false => row.addresses.join(", "),
+        };
+        let until = row.at.map_or("-".into(), day);
+        [row.name.clone(), may, row.fingerprint.clone(), until, at]
     };
     let cells: Vec<_> = rows.iter().map(cells).collect();
-    let columns = Columns::new(cells.iter().chain([&heads]), [false; 4]);
+    let columns = Columns::new(cells.iter().chain([&heads]), [false; 5]);
     let mut out = format!("{STRONG}{}{STRONG:#}\n", columns.line(&heads));
     cells.iter().for_each(|cells| out += &format!("{}\n", columns.line(cells)));
     out
@@ -146,6 +158,7 @@ mod tests {
             fingerprint: String::new(),
             expires: None,
             revoked: false,
+            addresses: Vec::new(),
             at: Some(at(seconds)),
         };
         let now = at(1_000_000);

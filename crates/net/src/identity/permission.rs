@@ -1,5 +1,6 @@
 //! What a trusted host may do, and the file that records it.
 
+use super::address::HostAddress;
 use super::certificate::IdentityCertificate;
 use super::error::IdentityError;
 use super::name::HostName;
@@ -62,16 +63,27 @@ pub struct TrustedHost {
     pub name: HostName,
     /// What it may do.
     pub may: HostPermission,
+    /// Where servers of it listen, as this user knows. May be empty.
+    pub addresses: Vec<HostAddress>,
     /// The certificate of its identity.
     pub certificate: IdentityCertificate,
 }
 
 impl TrustedHost {
+    /// Where its server with this port listens, if this user has said that.
+    pub fn address(&self, port: u16) -> Option<&HostAddress> {
+        self.addresses.iter().find(|address| address.port() == port)
+    }
+
     /// The text of the host's file: lines for a person to read, and the certificate as PEM.
     pub fn text(&self) -> String {
-        let Self { name, may, certificate } = self;
-        let fingerprint = certificate.fingerprint();
-        format!("name: {name}\nmay: {may}\nfingerprint: {fingerprint}\n{}", certificate.pem())
+        let Self { name, may, addresses, certificate } = self;
+        let mut lines = format!("name: {name}\nmay: {may}\n");
+        if !addresses.is_empty() {
+            let all: Vec<_> = addresses.iter().map(HostAddress::to_string).collect();
+            lines += &format!("address: {}\n", all.join(", "));
+        }
+        lines + &format!("fingerprint: {}\n{}", certificate.fingerprint(), certificate.pem())
     }
 
     /// Reads the host's file. Lines may be missing; a host without the line `may` may do both.
@@ -86,13 +98,21 @@ impl TrustedHost {
             }
             None => HostPermission::Both,
         };
+        let addresses = match field(text, "address") {
+            Some(all) => all
+                .split(',')
+                .map(|one| one.trim().parse())
+                .collect::<Result<_, _>>()
+                .map_err(|_| malformed(format!("has the line `address: {all}`")))?,
+            None => Vec::new(),
+        };
         let certificate = IdentityCertificate::from_pem(text.as_bytes())
             .map_err(|_| malformed("holds no certificate of an identity".into()))?;
         let written = field(text, "fingerprint");
         if written.is_some_and(|written| written.parse() != Ok(certificate.fingerprint())) {
             return Err(malformed("has another fingerprint than its certificate".into()));
         }
-        Ok(Self { name, may, certificate })
+        Ok(Self { name, may, addresses, certificate })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The folder of identities.
 
+use super::address::HostAddress;
 use super::certificate::IdentityCertificate;
 use super::credentials::{Credentials, HostClock, HostKey};
 use super::error::IdentityError;
@@ -30,7 +31,7 @@ pub(super) const SUBFOLDERS: [&str; 2] = [TRUSTED, REVOKED];
 /// |---|---|
 /// | `identity.pem` | the identity's private key and certificate; only commands read it |
 /// | `host.pem` | the host's private key, its certificate, and that of the identity |
-/// | `trusted/NAME.pem` | the identity of another host, and what that may do |
+/// | `trusted/NAME.pem` | the identity of another host, what that may do, and where it listens |
 /// | `revoked/HASH` | an identity that is not trusted any more |
 ///
 /// Programs read the folder again when it has changed, so no change needs a restart. Files that
@@ -204,7 +205,7 @@ impl HostStore {
         Contents::read_trust(&self.folder, &names)?.trust_list(&self.folder)
     }
 
-    /// Trusts another host's identity, or changes what a trusted host may do.
+    /// Trusts another host's identity, or changes what a trusted host may do. Its addresses stay.
     ///
     /// # Errors
     /// The name or the identity is taken; the identity was revoked; or the kernel's.
@@ -217,6 +218,25 @@ impl HostStore {
         certificate: &IdentityCertificate,
         may: HostPermission,
         if_revoked: IfRevoked,
+    ) -> Result<(), IdentityError> {
+        self.trust_at(name, certificate, may, if_revoked, None)
+    }
+
+    /// Like [`HostStore::trust`], with the addresses of the host's servers. `None` leaves them as
+    /// they are.
+    ///
+    /// # Errors
+    /// As [`HostStore::trust`].
+    ///
+    /// # Blocking
+    /// As [`HostStore::trust`].
+    pub fn trust_at(
+        &self,
+        name: &HostName,
+        certificate: &IdentityCertificate,
+        may: HostPermission,
+        if_revoked: IfRevoked,
+        addresses: Option<Vec<HostAddress>>,
     ) -> Result<(), IdentityError> {
         let lock = FolderLock::take(&self.folder, &SUBFOLDERS)?;
         let list = self.list()?;
@@ -236,7 +256,10 @@ impl HostStore {
         {
             return Err(IdentityError::Known { fingerprint, name: other.name.clone() });
         }
-        let host = TrustedHost { name: name.clone(), may, certificate: certificate.clone() };
+        let known = || list.host(name).map(|known| known.addresses.clone());
+        let addresses = addresses.or_else(known).unwrap_or_default();
+        let certificate = certificate.clone();
+        let host = TrustedHost { name: name.clone(), may, addresses, certificate };
         lock.write(&self.trusted_file(name), &host.text(), Secrecy::Public)?;
         match was_revoked {
             true => lock.remove(&self.revoked_file(fingerprint)),

@@ -69,6 +69,39 @@ fn an_identity_lasts_ten_years_and_a_host_key_ninety_days() {
 }
 
 #[test]
+fn addresses_of_a_host_stay_until_others_are_given() {
+    let (alpha, beta) = (Host::new("alpha"), Host::new("beta"));
+    let addresses = || {
+        let list = alpha.0.list().unwrap();
+        let all = &list.host(&name("beta")).unwrap().addresses;
+        all.iter().map(HostAddress::to_string).collect::<Vec<_>>()
+    };
+    let trust = |may, all: Option<&[&str]>| {
+        let all = all.map(|all| all.iter().map(|one| one.parse().unwrap()).collect());
+        let identity = beta.identity();
+        alpha.0.trust_at(&name("beta"), &identity, may, IfRevoked::Refuse, all).unwrap();
+    };
+    alpha.trust("beta", &beta);
+    assert!(addresses().is_empty());
+    trust(HostPermission::Both, Some(&["10.0.0.2:7000", "[::1]:7001"]));
+    assert_eq!(addresses(), ["10.0.0.2:7000", "[::1]:7001"]);
+    trust(HostPermission::Serve, None);
+    let list = alpha.0.list().unwrap();
+    let host = list.host(&name("beta")).unwrap();
+    let known = [7000, 7001, 7002].map(|port| host.address(port).map(HostAddress::to_string));
+    assert_eq!(known, [Some("10.0.0.2:7000".into()), Some("[::1]:7001".into()), None]);
+    assert_eq!(host.may, HostPermission::Serve);
+    trust(HostPermission::Serve, Some(&[]));
+    assert!(addresses().is_empty());
+    // A person has written something else.
+    let file = alpha.file("trusted/beta.pem");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("address: beta\n{text}")).unwrap();
+    let error = alpha.0.list().unwrap_err();
+    assert!(matches!(error, IdentityError::Malformed { .. }), "{error}");
+}
+
+#[test]
 fn the_fingerprint_is_that_of_openssl() {
     let host = Host::new("alpha");
     let pem = host.file("public.pem");

@@ -68,7 +68,8 @@ impl FarLink {
         let unreachable = |why: String| BindError::Unreachable { server: server.into(), why };
         let mut last = unreachable("it has no address".into());
         let wire_terms = WireTerms { lost_after, host: None };
-        let addresses = address::resolve(server)?;
+        let known = known_address(server);
+        let addresses = address::resolve(known.as_deref().unwrap_or(server))?;
         for (index, at) in addresses.iter().enumerate() {
             // An address that does not answer leaves time for those after it.
             let rest = (addresses.len() - index) as u32;
@@ -181,6 +182,15 @@ impl FarLink {
         });
         reason.clone().unwrap_or(closed)
     }
+}
+
+/// Where this user says that a trusted host's server listens, for the HOST and the PORT of
+/// `server`.
+fn known_address(server: &str) -> Option<String> {
+    let (host, port) = server.rsplit_once(':')?;
+    let (name, port) = (host.parse::<HostName>().ok()?, port.parse().ok()?);
+    let credentials = own_store().ok()?.credentials().ok()?;
+    Some(credentials.trust().host(&name)?.address(port)?.to_string())
 }
 
 fn head(binding: u32, number: u16) -> FrameHeader {
