@@ -220,11 +220,8 @@ fn trust(store: &HostStore, args: &HostTrustArgs) -> CommandResult {
                  which one is right"
             )));
         }
-        None if !args.yes => match &args.file {
-            Some(file) => confirm(name, file, found, may)?,
-            // The identity was confirmed when the host was trusted first.
-            None => {}
-        },
+        // The identity of a trusted host was confirmed before.
+        None if !args.yes && args.file.is_some() => confirm(args, found, may)?,
         _ => {}
     }
     let if_revoked = if args.again { IfRevoked::TrustAgain } else { IfRevoked::Refuse };
@@ -256,11 +253,11 @@ fn no_such_host(list: &TrustList, name: &HostName, or: &str) -> CommandError {
 
 /// Asks on the terminal whether the fingerprint is the right one.
 fn confirm(
-    name: &HostName,
-    file: &Path,
+    args: &HostTrustArgs,
     found: Fingerprint,
     may: HostPermission,
 ) -> Result<(), CommandError> {
+    let (name, file) = (&args.name, args.file.as_deref().unwrap_or(Path::new("-")));
     let question = format!("Trust {name} with the identity {found}, may {may}?");
     match ask(&question) {
         Answer::Yes => Ok(()),

@@ -22,7 +22,7 @@ use upcall_net::identity::{HostName, HostStore, PeerRole};
 /// and names the shared objects there, which `upcall stat --objects` lists.
 /// With addresses, lists what the servers there export to clients from other machines; their
 /// processes are not known here. With `--hosts`, lists the servers of trusted hosts as well, at the
-/// addresses that `upcall host trust --address` was told.
+/// addresses that `upcall host trust --address` has set.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{JSON}"))]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
@@ -52,7 +52,6 @@ pub struct LsArgs {
 const EXAMPLES: &str = "\
 Examples:
   upcall ls
-  upcall ls --procedures
   upcall ls --all
   upcall ls --expect root --procedures
   upcall ls --hosts

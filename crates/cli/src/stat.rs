@@ -2,6 +2,7 @@
 //! of its objects have done, by their own count.
 
 mod bindings;
+mod far;
 mod tables;
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -13,6 +14,8 @@ use crate::objects::{self, ObjectActivity, UserObjects};
 use crate::output::{FAINT, counted, note, print, print_json, println, report, report_all};
 use crate::servers::{Silence, SilentServer, SilentServers, note_left};
 pub use bindings::{AskedServer, BindingRow, ServerBindings, Total, look_all, rows};
+use far::ask_far;
+pub use far::{FarBindings, check, is_far, is_of_others, servers_of};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -23,12 +26,14 @@ use upcall::directory;
 /// Shows what bindings, members of groups and objects have done.
 ///
 /// For each binding these are calls, errors, bytes, and time in the server. The command reads the
-/// memory in which servers, members and homes count.
+/// memory in which servers, members and homes count. A server on another machine is asked for what
+/// it counts, and answers the clients that it admits.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = long_help())]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct StatArgs {
-    /// Names of exports, groups and objects on this machine; all without a name.
+    /// Names of exports, groups and objects on this machine, and addresses of servers and exports
+    /// on others, `tcp://HOST:PORT` or `tcp://HOST:PORT/NAME`; all of this machine without a name.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Show the calls of each procedure.
@@ -75,11 +80,12 @@ Examples:
   upcall stat files --procedures
   upcall stat --interval 1
   upcall stat --expect root
+  upcall stat tcp://127.0.0.1:7000 --total
   upcall stat --json | jq '.[] | {name, client, calls}'";
 
 const COLUMNS: &str = "\
 Columns of bindings:
-  CLIENT, SERVER     processes; the address of a client on another machine
+  CLIENT, SERVER     processes; the address of a client on another machine than the server
   CALLS, ERRORS      calls, and those of them that ended without a result
   IN, OUT            bytes of arguments and of results
   P50, P99           time in the server that half and 99% of the calls stay below, as a power of
@@ -102,9 +108,10 @@ Columns of objects (docs/reference/objects.md):
   LOCK-NS LOOK-NS URG-NS   what one of them takes each way, as measured last, in ns";
 
 const JSON: &str = "\
-JSON keys of a binding: name, interface, server, client (0 on another machine), address, calls,
-local, remote, calls_per_s (with --interval), refused, panicked, unknown, spins, donations,
-hand_offs, wakes, waits, bytes_in, bytes_out, p50_below_ns, p99_below_ns, sizes, procedures.
+JSON keys of a binding: name, interface, server (0 on another machine), client (0 on another
+machine than the server), address, calls, local, remote, calls_per_s (with --interval), refused,
+panicked, unknown, spins, donations, hand_offs, wakes, waits, bytes_in, bytes_out, p50_below_ns,
+p99_below_ns, sizes, procedures.
 With --groups: group, id, rank, size, process, sent, taken, waiting, buffered, diversions,
 held_bytes, limit_bytes, stops, stopped_s, stopped_for, refused, pairs. With --objects: name, home,
 bytes, state, holder, changes, urgent, invoked, chosen, would_ns, holds. With --held: server, names,
@@ -116,30 +123,13 @@ fn long_help() -> String {
     [EXAMPLES, COLUMNS, JSON].join("\n\n")
 }
 
-/// Checks that all names are of this machine. Servers count in memory, which other machines do not
-/// share.
-///
-/// # Errors
-/// A name is on another machine.
-pub fn is_here(names: &[String], command: &str) -> Result<(), CommandError> {
-    let far = |name: &String| {
-        name.split_once("://").map(|(_, rest)| {
-            (name.clone(), rest.split_once('/').map_or("", |(_, own)| own).to_string())
-        })
-    };
-    let Some((name, own)) = names.iter().find_map(far) else { return Ok(()) };
-    let there = format!("upcall {command} {own}");
-    Err(CommandError::usage(format_args!(
-        "{name:?} is on another machine, and what its server counts is in that machine's memory. \
-         Run `{}` there, for example by ssh",
-        there.trim_end()
-    )))
-}
-
 /// What the command has found.
 #[derive(Default)]
 struct StatSources {
     servers: Vec<ServerBindings>,
+    far: Vec<FarBindings>,
+    /// Servers on other machines that did not answer.
+    far_silent: Vec<(String, CommandError)>,
     members: UserMembers,
     objects: UserObjects,
     /// Servers that did not answer, or have ended.
@@ -150,7 +140,8 @@ struct StatSources {
 
 impl StatSources {
     fn new(args: &StatArgs) -> Self {
-        let mut found = Self::default();
+        let (far, far_silent) = ask_far(&args.names);
+        let mut found = Self { far, far_silent, ..Self::default() };
         if args.shows_groups() {
             found.members.renew();
         }
@@ -169,14 +160,21 @@ impl StatSources {
         found
     }
 
+    /// The servers that answered, on this machine and on others.
+    fn all(&self) -> impl Iterator<Item = &ServerBindings> {
+        self.servers.iter().chain(self.far.iter().map(|far| &far.bindings))
+    }
+
     /// The errors of silent servers, apart from those with none of the names that were asked for.
     fn silent<'a>(&'a self, args: &'a StatArgs) -> impl Iterator<Item = &'a CommandError> {
+        let far = self.far_silent.iter().map(|(_, error)| error);
         let is_wanted =
             |silent: &SilentServer| silent.names.iter().any(|name| args.names.contains(name));
-        self.silent.iter().filter_map(move |silent| match &silent.silence {
+        let here = self.silent.iter().filter_map(move |silent| match &silent.silence {
             Silence::Failed(error) => (args.names.is_empty() || is_wanted(silent)).then_some(error),
             Silence::Left(left) => is_wanted(silent).then(|| &**left),
-        })
+        });
+        here.chain(far)
     }
 
     /// Notes which servers were not asked, and what servers of other users have left. `args` may
@@ -197,8 +195,27 @@ impl StatSources {
 
     fn begin(&mut self) {
         self.servers.iter_mut().for_each(ServerBindings::begin);
+        self.far.iter_mut().for_each(|far| far.bindings.begin());
         self.members.begin();
         self.objects.begin();
+    }
+
+    /// Asks the servers on other machines again, at the end of an interval. A server that does not
+    /// answer is silent from now on.
+    fn renew(&mut self) {
+        let asked = std::thread::scope(|scope| {
+            let ask = |mut far: FarBindings| scope.spawn(|| far.renew().map(|()| far));
+            let started: Vec<_> =
+                self.far.drain(..).map(|far| (far.at.clone(), ask(far))).collect();
+            let answer = started.into_iter().map(|(at, asked)| (at, asked.join()));
+            answer.collect::<Vec<_>>()
+        });
+        for (at, answer) in asked {
+            match answer.expect("no panic") {
+                Ok(far) => self.far.push(far),
+                Err(error) => self.far_silent.push((at, error.into())),
+            }
+        }
     }
 }
 
@@ -215,7 +232,8 @@ impl AllRows {
     fn new(found: &mut StatSources, args: &StatArgs) -> Self {
         let members = found.members.read(&args.names, args.interval);
         let objects = found.objects.read(&args.names, args.interval);
-        let bindings = found.servers.iter_mut();
+        let far = found.far.iter_mut().map(|far| &mut far.bindings);
+        let bindings = found.servers.iter_mut().chain(far);
         let bindings = bindings.flat_map(|server| rows(server, &args.names, args.interval));
         let mut bindings: Vec<_> = bindings.collect();
         bindings.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
@@ -225,14 +243,28 @@ impl AllRows {
 
     /// The errors for names that nothing has. The names of silent servers are not among them.
     fn unknown(&self, found: &StatSources, args: &StatArgs, folder: &Path) -> Vec<CommandError> {
-        let exported = found.servers.iter().flat_map(|server| server.procedures.keys());
+        let exported: Vec<String> = found
+            .all()
+            .flat_map(|server| server.procedures.keys().map(|name| server.full(name)))
+            .collect();
         let known: BTreeSet<&String> = exported
+            .iter()
             .chain(self.bindings.iter().map(|row| &row.name))
             .chain(self.members.iter().map(|row| &row.group))
             .chain(self.objects.iter().map(|row| &row.name))
             .chain(found.silent.iter().flat_map(|silent| &silent.names))
             .collect();
-        let unknown = args.names.iter().filter(|name| !known.contains(name));
+        // A server on another machine is named by itself, and its error if it gave no answer.
+        let is_server = |name: &str| {
+            let is_one = |at: &str| name == at || name.strip_suffix('/') == Some(at);
+            let silent = |at: &str| {
+                is_one(at) || name.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'))
+            };
+            found.far.iter().any(|far| is_one(&far.at))
+                || found.far_silent.iter().any(|(at, _)| silent(at))
+        };
+        let unknown = args.names.iter();
+        let unknown = unknown.filter(|name| !known.contains(name) && !is_server(name));
         unknown.map(|name| args.unknown(name, &known, folder)).collect()
     }
 
@@ -252,7 +284,7 @@ impl AllRows {
 }
 
 pub fn run(args: &StatArgs) -> CommandResult {
-    is_here(&args.names, "stat")?;
+    args.check()?;
     let folder = directory::folder()?;
     directory::sweep();
     let mut found = StatSources::new(args);
@@ -265,21 +297,24 @@ pub fn run(args: &StatArgs) -> CommandResult {
     if let Some(interval) = args.interval {
         found.begin();
         std::thread::sleep(interval);
+        found.renew();
     }
     let rows = AllRows::new(&mut found, args);
     let unknown = rows.unknown(&found, args, &folder);
     // There is nothing to show of names that are unknown, or of servers that are silent.
     let silent: BTreeSet<&String> = found.silent.iter().flat_map(|silent| &silent.names).collect();
-    let seen = |name: &&String| !silent.contains(name);
+    let seen = |name: &&String| {
+        !silent.contains(name) && !found.far_silent.iter().any(|(at, _)| name.starts_with(at))
+    };
     let shown = args.names.iter().filter(seen).count();
     if args.json || args.names.is_empty() || unknown.len() < shown {
         rows.show(args, &folder)?;
     }
-    for server in found.servers.iter().filter(|server| server.tallies.uncounted() > 0) {
+    for server in found.all().filter(|server| server.counts.uncounted() > 0) {
         report(format_args!(
-            "process {} has made {} bindings that it does not count",
-            server.pid,
-            server.tallies.uncounted()
+            "{} has made {} bindings that it does not count",
+            server.shown(),
+            server.counts.uncounted()
         ));
     }
     let unseen = found.members.silent.values();
@@ -290,8 +325,7 @@ pub fn run(args: &StatArgs) -> CommandResult {
 
 /// Shows what servers hold for their clients.
 fn show_held(found: &StatSources, args: &StatArgs, folder: &Path) -> Result<(), CommandError> {
-    let rows: Vec<HeldAmount> =
-        found.servers.iter().flat_map(|server| held(server, &args.names)).collect();
+    let rows: Vec<HeldAmount> = found.all().flat_map(|server| held(server, &args.names)).collect();
     if args.json {
         print_json(&rows)
     } else if rows.is_empty() && args.names.is_empty() && found.silent(args).next().is_none() {
@@ -313,7 +347,10 @@ fn show_tables(all: &AllRows, args: &StatArgs, folder: &Path) -> Result<(), Comm
         _ => None,
     };
     if let Some(none) = none {
-        println(format_args!("{FAINT}{none} in {}{FAINT:#}", folder.display()))?;
+        match args.is_of_others() {
+            true => println(format_args!("{FAINT}{none} there{FAINT:#}"))?,
+            false => println(format_args!("{FAINT}{none} in {}{FAINT:#}", folder.display()))?,
+        }
     }
     if !bindings.is_empty() {
         print(table(bindings, args))?;
@@ -343,40 +380,51 @@ impl StatArgs {
             _ => "object has",
         };
         let advice = did_you_mean(name, known.iter().map(|known| known.as_str()));
+        if is_far(name) {
+            let text = format!("the server there exports nothing with the name {name:?}{advice}");
+            return CommandError::new(Exit::NotFound, text);
+        }
         let folder = folder.display();
         let text = format!("no {kind} the name {name:?} in {folder}{advice}");
         CommandError::new(Exit::NotFound, text)
     }
 
+    /// Checks the names of other machines, and that the options go with them.
+    ///
+    /// # Errors
+    /// One is no address, or an option is about this machine.
+    fn check(&self) -> Result<(), CommandError> {
+        check(&self.names)?;
+        let Some(far) = self.names.iter().find(|name| is_far(name)) else { return Ok(()) };
+        if self.groups || self.objects || self.holds {
+            return Err(CommandError::usage(format_args!(
+                "{far:?} is on another machine, and what its groups and objects count is in that \
+                 machine's memory: run `upcall stat` there, for example by ssh"
+            )));
+        }
+        self.expect.check(far)
+    }
+
+    /// Returns `true` if only servers on other machines are asked for.
+    fn is_of_others(&self) -> bool {
+        is_of_others(&self.names)
+    }
+
     fn shows_servers(&self) -> bool {
-        !self.groups && !self.objects
+        !self.groups && !self.objects && !self.is_of_others()
     }
 
     fn shows_groups(&self) -> bool {
+        if self.is_of_others() {
+            return false;
+        }
         self.groups || !self.objects && !self.json && !self.total && !self.held
     }
 
     fn shows_objects(&self) -> bool {
-        self.objects || !self.groups && !self.json && !self.total && !self.held
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_on_other_machines_are_refused_with_the_way_out() {
-        assert_eq!(is_here(&["files".into(), "a.b-c".into()], "stat"), Ok(()));
-        for (name, command, way) in [
-            ("tcp://far:7000/files", "stat", "`upcall stat files` there"),
-            ("tcp://far:7000", "top", "`upcall top` there"),
-        ] {
-            let error = is_here(&["math".into(), name.into()], command).unwrap_err().to_string();
-            assert!(
-                error.contains(name) && error.contains(way) && error.contains("memory"),
-                "{error}"
-            );
+        if self.is_of_others() {
+            return false;
         }
+        self.objects || !self.groups && !self.json && !self.total && !self.held
     }
 }

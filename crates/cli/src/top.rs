@@ -2,8 +2,10 @@
 //!
 //! Bindings, members of groups and objects have views of their own. A view shows what was done in
 //! the last interval, read from memory that servers hand out once and count in anyway. The command
-//! asks new servers for that memory, and members and homes for nothing.
+//! asks new servers for that memory, and members and homes for nothing. Servers on other machines
+//! are asked for each interval.
 
+mod far;
 mod help;
 pub mod layout;
 mod objects;
@@ -18,6 +20,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::expect::ExpectArgs;
 use crate::names::some_seconds;
 use crate::stat;
+use far::WatchedFar;
 use ratatui::crossterm::event::{self, Event};
 use screen::{KeyOutcome, Screen};
 use std::io::IsTerminal;
@@ -33,7 +36,8 @@ use watched::WatchedServers;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
-    /// Names of exports, groups and objects on this machine; all without a name.
+    /// Names of exports, groups and objects on this machine, and addresses of servers and exports
+    /// on others, `tcp://HOST:PORT` or `tcp://HOST:PORT/NAME`; all of this machine without a name.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Seconds between two updates.
@@ -46,10 +50,15 @@ pub struct TopArgs {
 const EXAMPLES: &str = "\
 Examples:
   upcall top
-  upcall top files --interval 0.5";
+  upcall top files --interval 0.5
+  upcall top tcp://127.0.0.1:7000";
 
 pub fn run(args: &TopArgs) -> CommandResult {
-    stat::is_here(&args.names, "top")?;
+    stat::check(&args.names)?;
+    args.names
+        .iter()
+        .filter(|name| stat::is_far(name))
+        .try_for_each(|name| args.expect.check(name))?;
     if !std::io::stdout().is_terminal() {
         return Err(CommandError::usage(
             "top needs a terminal: scripts use `upcall stat --interval 1 --json`",
@@ -57,6 +66,8 @@ pub fn run(args: &TopArgs) -> CommandResult {
     }
     let mut screen = Screen::default();
     let mut watched = WatchedServers::new(args.expect.clone());
+    watched.far = WatchedFar::new(&args.names, args.interval);
+    watched.only_far = stat::is_of_others(&args.names);
     // Servers that do not answer are waited for while Ctrl-C still ends the command.
     watched.renew();
     // ratatui restores the terminal also after a panic.

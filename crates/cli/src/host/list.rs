@@ -12,7 +12,7 @@ use upcall_net::identity::{
 /// Lists this host and the hosts that it trusts.
 ///
 /// EXPIRES is the last day of the host key of this host, and of the identities of the others.
-/// ADDRESS is where servers of the others listen, as `upcall host trust --address` was told.
+/// ADDRESS is where servers of the others listen, as `upcall host trust --address` has set it.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{JSON}"))]
 pub struct HostListArgs {

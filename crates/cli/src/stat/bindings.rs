@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use upcall::BindError;
-use upcall::directory::{self, PeerTallies, Reading};
+use upcall::directory::{self, FarCounts, PeerTallies, Reading};
 use upcall::policy::{self, Policy};
 
 /// What one binding has done.
@@ -18,8 +18,9 @@ use upcall::policy::{self, Policy};
 pub struct BindingRow {
     pub name: String,
     pub interface: String,
+    /// The server's process; 0 on another machine.
     pub server: u32,
-    /// The client's process; 0 on another machine.
+    /// The client's process on the server's machine; 0 on another one.
     pub client: u32,
     /// The address of a client on another machine.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,6 +66,14 @@ impl BindingRow {
         [self.spins, self.donations, self.hand_offs, self.wakes, self.waits, self.remote]
     }
 
+    /// The server's process, or `-` on another machine.
+    pub fn server(&self) -> String {
+        match self.server {
+            0 => "-".into(),
+            process => process.to_string(),
+        }
+    }
+
     /// The client's process, `-` if its number is not visible, or its address on another machine.
     pub fn client(&self) -> String {
         match self.address {
@@ -76,25 +85,89 @@ impl BindingRow {
     }
 }
 
+/// Where the counts of a server come from.
+pub enum CountSource {
+    /// Memory of a server on this machine, which is read.
+    Here(PeerTallies),
+    /// The last answer of a server on another machine.
+    There(FarCounts),
+}
+
+impl CountSource {
+    fn read(&self) -> Vec<Reading> {
+        match self {
+            Self::Here(tallies) => tallies.read(),
+            Self::There(counts) => counts.bindings.clone(),
+        }
+    }
+
+    /// Number of bindings that the server does not count.
+    pub fn uncounted(&self) -> u64 {
+        match self {
+            Self::Here(tallies) => tallies.uncounted(),
+            Self::There(counts) => counts.uncounted,
+        }
+    }
+
+    /// For each kind of what clients hold: the number, the maximum, and how often more was refused.
+    pub fn holdings(&self) -> impl Iterator<Item = [u64; 3]> + use<> {
+        match self {
+            Self::Here(tallies) => tallies.holdings().into_iter(),
+            Self::There(counts) => counts.holdings.into_iter(),
+        }
+    }
+}
+
 /// One server, and the counts of its bindings at the start of an interval.
 pub struct ServerBindings {
+    /// `tcp://HOST:PORT` of a server on another machine.
+    at: Option<String>,
+    /// 0 on another machine.
     pub pid: u32,
-    pub tallies: PeerTallies,
+    pub counts: CountSource,
     /// By exported name.
     pub procedures: BTreeMap<String, Vec<String>>,
     before: Vec<Reading>,
 }
 
 impl ServerBindings {
+    pub fn new(
+        at: Option<String>,
+        pid: u32,
+        counts: CountSource,
+        procedures: BTreeMap<String, Vec<String>>,
+    ) -> Self {
+        Self { at, pid, counts, procedures, before: Vec::new() }
+    }
+
+    /// The name by which a client on this machine binds what the server exports as `name`.
+    pub fn full(&self, name: &str) -> String {
+        self.at.as_ref().map_or_else(|| name.into(), |at| format!("{at}/{name}"))
+    }
+
+    /// Returns `true` if `names` is empty, or names this export or all exports of the server.
+    pub fn is_named(&self, name: &str, names: &[String]) -> bool {
+        let full = self.full(name);
+        let is_server = |name: &String| {
+            self.at.as_deref().is_some_and(|at| name.strip_suffix('/').unwrap_or(name) == at)
+        };
+        names.is_empty() || names.iter().any(|name| *name == full || is_server(name))
+    }
+
+    /// What is said of the server.
+    pub fn shown(&self) -> String {
+        self.at.clone().unwrap_or_else(|| format!("process {}", self.pid))
+    }
+
     /// Starts an interval.
     pub fn begin(&mut self) {
-        self.before = self.tallies.read();
+        self.before = self.counts.read();
     }
 
     /// What each binding has done in the interval, or since it was made. The next interval starts
     /// with the same reading, so no call falls between two intervals.
     fn take(&mut self) -> Vec<Reading> {
-        let now = self.tallies.read();
+        let now = self.counts.read();
         let before = std::mem::replace(&mut self.before, now.clone());
         let since = |now: Reading| match before.iter().find(|before| before.id == now.id) {
             Some(before) => now.since(before),
@@ -178,12 +251,8 @@ fn look(socket: &Path, accepts: &Policy, most: usize) -> Result<ServerBindings, 
     let names = |export: directory::Exported| {
         (export.name, export.procedures.into_iter().map(|(name, _)| name).collect())
     };
-    Ok(ServerBindings {
-        pid: peer.pid,
-        tallies,
-        procedures: exports.into_iter().map(names).collect(),
-        before: Vec::new(),
-    })
+    let procedures = exports.into_iter().map(names).collect();
+    Ok(ServerBindings::new(None, peer.pid, CountSource::Here(tallies), procedures))
 }
 
 /// What the bindings to `names`, or all bindings if there are none, have done in the interval that
@@ -193,8 +262,10 @@ pub fn rows(
     names: &[String],
     interval: Option<Duration>,
 ) -> Vec<BindingRow> {
-    let wanted = |read: &Reading| names.is_empty() || names.contains(&read.name);
-    let rows = server.take().into_iter().filter(wanted).map(|since| {
+    let read = server.take();
+    let server = &*server;
+    let wanted = |read: &Reading| server.is_named(&read.name, names);
+    let rows = read.into_iter().filter(wanted).map(|since| {
         let named = server.procedures.get(&since.name);
         let name = |at: usize| {
             named
@@ -234,7 +305,7 @@ pub fn rows(
                 .filter(|(_, calls)| **calls > 0)
                 .map(|(at, &calls)| (name(at), calls))
                 .collect(),
-            name: since.name,
+            name: server.full(&since.name),
             interface: since.interface,
         }
     });

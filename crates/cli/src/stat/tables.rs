@@ -22,11 +22,11 @@ pub struct HeldAmount {
 
 /// What the clients of a server hold, if the server exports one of `names` or `names` is empty.
 pub fn held(server: &ServerBindings, names: &[String]) -> Vec<HeldAmount> {
-    let exported: Vec<String> = server.procedures.keys().cloned().collect();
-    if !names.is_empty() && !exported.iter().any(|name| names.contains(name)) {
+    if !names.is_empty() && !server.procedures.keys().any(|name| server.is_named(name, names)) {
         return Vec::new();
     }
-    let kinds = directory::HELD.into_iter().zip(server.tallies.holdings());
+    let exported: Vec<String> = server.procedures.keys().map(|name| server.full(name)).collect();
+    let kinds = directory::HELD.into_iter().zip(server.counts.holdings());
     let of_kind = |(kind, [held, most, refused]): (&'static str, [u64; 3])| HeldAmount {
         server: server.pid,
         names: exported.clone(),
@@ -42,9 +42,8 @@ pub fn held_table(rows: &[HeldAmount]) -> String {
     let heads = ["SERVER", "KIND", "HELD", "AT MOST", "REFUSED", "NAMES"].map(String::from);
     let cells = rows.iter().map(|row| {
         let names = cell(&row.names.join(", "));
-        let [server, held, most, refused] =
-            [u64::from(row.server), row.held, row.most, row.refused]
-                .map(|number| number.to_string());
+        let [held, most, refused] = [row.held, row.most, row.refused].map(|of| of.to_string());
+        let server = if row.server == 0 { "-".into() } else { row.server.to_string() };
         [server, row.kind.to_string(), held, most, refused, names]
     });
     let cells: Vec<_> = cells.collect();
@@ -100,7 +99,7 @@ fn cells(row: &BindingRow) -> [String; 15] {
     [
         cell(&row.name),
         row.client(),
-        row.server.to_string(),
+        row.server(),
         calls,
         row.errors().to_string(),
         size(row.bytes_in),

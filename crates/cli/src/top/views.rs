@@ -89,7 +89,7 @@ pub fn cells(row: &BindingRow) -> [String; 15] {
     [
         output::cell(&row.name),
         row.client(),
-        row.server.to_string(),
+        row.server(),
         format!("{calls:.0}"),
         row.errors().to_string(),
         each(row.bytes_in),

@@ -1,5 +1,6 @@
 //! The servers, members and objects that are watched, and what they do in an interval.
 
+use super::far::WatchedFar;
 use crate::expect::ExpectArgs;
 use crate::members::{MemberActivity, UserMembers};
 use crate::objects::{ObjectActivity, UserObjects};
@@ -26,6 +27,10 @@ pub struct WatchedServers {
     expect: ExpectArgs,
     members: UserMembers,
     objects: UserObjects,
+    /// Servers on other machines.
+    pub far: WatchedFar,
+    /// Whether nothing of this machine is watched.
+    pub only_far: bool,
     pub since: Option<Instant>,
 }
 
@@ -36,6 +41,9 @@ impl WatchedServers {
 
     /// Asks new servers, and forgets those that have ended.
     pub fn renew(&mut self) {
+        if self.only_far {
+            return;
+        }
         self.members.renew();
         self.objects.renew();
         let sockets: BTreeSet<_> = directory::domains().into_iter().collect();
@@ -70,15 +78,14 @@ impl WatchedServers {
 
     pub fn read(&mut self, names: &[String]) -> IntervalActivity {
         let interval = self.since.map(|since| since.elapsed());
+        let (far, far_silent) = self.far.read();
+        let here = self.servers.values_mut();
+        let here = here.flat_map(|server| stat::rows(server, names, interval));
         let seen = IntervalActivity {
             members: self.members.read(names, interval),
             objects: self.objects.read(names, interval),
-            rows: self
-                .servers
-                .values_mut()
-                .flat_map(|server| stat::rows(server, names, interval))
-                .collect(),
-            silent: self.silent.len() + self.members.silent.len(),
+            rows: here.chain(far).collect(),
+            silent: self.silent.len() + self.members.silent.len() + far_silent,
             unasked: self.unasked.len(),
             unseen: self.objects.silent.len(),
             others: self.others.values().copied().collect(),

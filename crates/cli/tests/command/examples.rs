@@ -153,7 +153,8 @@ impl Scene {
         if !rest.starts_with("init") {
             script += "; upcall host init alpha";
         }
-        if !rest.starts_with("init") && !rest.starts_with("trust") {
+        let is_trusted = rest.starts_with("trust beta --address");
+        if !rest.starts_with("init") && (is_trusted || !rest.starts_with("trust")) {
             script += "; upcall host trust beta beta.pem --yes";
         }
         let made = self.shell(&script).output().expect("a shell");

@@ -10,21 +10,21 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 /// A host: a folder of identities of its own, in a place with another host.
-struct Host<'a> {
-    place: &'a Place,
-    name: &'static str,
+pub struct Host<'a> {
+    pub place: &'a Place,
+    pub name: &'static str,
 }
 
 impl<'a> Host<'a> {
     /// A host with an identity.
-    fn new(place: &'a Place, name: &'static str) -> Self {
+    pub fn new(place: &'a Place, name: &'static str) -> Self {
         let host = Self { place, name };
         let (code, out, error) = host.run(&["init", name]);
         assert!(code == 0 && out.starts_with(name) && error.contains("Next:"), "{out}{error}");
         host
     }
 
-    fn folder(&self) -> PathBuf {
+    pub fn folder(&self) -> PathBuf {
         self.place.0.path().join(self.name)
     }
 
@@ -32,13 +32,13 @@ impl<'a> Host<'a> {
         self.place.0.path().join(name).to_str().expect("text").into()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.place.upcall(&[&["host"], arguments].concat());
         command.env("UPCALL_HOSTS", self.folder()).stdin(Stdio::null());
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+    pub fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         let output = self.command(arguments).output().expect("the command starts");
         let text = |bytes| String::from_utf8(bytes).expect("text");
         let Output { status, stdout, stderr } = output;
@@ -46,14 +46,14 @@ impl<'a> Host<'a> {
     }
 
     /// Runs a command that succeeds. Returns its output.
-    fn done(&self, arguments: &[&str]) -> String {
+    pub fn done(&self, arguments: &[&str]) -> String {
         let (code, out, error) = self.run(arguments);
         assert_eq!((code, error.as_str()), (0, ""), "{arguments:?}: {out}");
         out
     }
 
     /// Runs a command that fails. Returns its error.
-    fn fails(&self, arguments: &[&str], code: i32) -> String {
+    pub fn fails(&self, arguments: &[&str], code: i32) -> String {
         let (found, out, error) = self.run(arguments);
         println!("    upcall host {}: {}", arguments.join(" "), error.trim());
         assert_eq!((found, out.as_str()), (code, ""), "{arguments:?}: {error}");
@@ -66,7 +66,7 @@ impl<'a> Host<'a> {
     }
 
     /// Writes the certificate of the identity into a file. Returns its path.
-    fn pem(&self) -> String {
+    pub fn pem(&self) -> String {
         let file = self.file(&format!("{}.pem", self.name));
         fs::write(&file, self.done(&["show", "--pem"])).expect("a file");
         file

@@ -75,16 +75,31 @@ fn mistakes_are_told() {
         (&["pvm", "run", "--as-processes=300", "./p"], &["'300'", "a number from 1 to 255"]),
         (&["pvm", "run", "--procs", "257", "./p"], &["'257'", "a number from 1 to 256"]),
         (&["pvm", "run", "--procs", "0", "./p"], &["'0'", "a number from 1 to 256"]),
-        // Addresses.
-        (&["ls", "math"], &["tcp://HOST:PORT"]),
-        (&["ls", "tcp://127.0.0.1:7000/math"], &["tcp://HOST:PORT"]),
-        (&["call", "tcp://127.0.0.1/math.add", "1", "2"], &["tcp://HOST:PORT/NAME"]),
-        (&["ls", "--expect", "any", "tcp://127.0.0.1:7000"], &["--expect is for servers on this"]),
-        (&["stat", "tcp://127.0.0.1:7000/math"], &["another machine", "`upcall stat math`"]),
         (&["top"], &["needs a terminal", "upcall stat --interval 1 --json"]),
         (&["job", "stop", "absent"], &["there is no job \"absent\"", "upcall job ls"]),
         (&["completions", "tcsh"], &["bash", "fish", "zsh"]),
     ] {
+        let error = answer(&place, arguments);
+        for part in parts {
+            assert!(error.contains(part), "{arguments:?}: {part}: {error}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_with_addresses_are_told() {
+    let place = Place::new();
+    let mistakes: [(&[&str], &[&str]); 8] = [
+        (&["ls", "math"], &["tcp://HOST:PORT"]),
+        (&["ls", "tcp://127.0.0.1:7000/math"], &["tcp://HOST:PORT"]),
+        (&["call", "tcp://127.0.0.1/math.add", "1", "2"], &["tcp://HOST:PORT/NAME"]),
+        (&["ls", "--expect", "any", "tcp://127.0.0.1:7000"], &["--expect is for servers on this"]),
+        (&["stat", "tcp://127.0.0.1/math"], &["tcp://HOST:PORT"]),
+        (&["stat", "--groups", "tcp://127.0.0.1:7000"], &["another machine", "`upcall stat`"]),
+        (&["stat", "--expect", "0", "tcp://127.0.0.1:7000"], &["--expect is for servers on this"]),
+        (&["top", "udp://127.0.0.1:7000"], &["tcp://HOST:PORT"]),
+    ];
+    for (arguments, parts) in mistakes {
         let error = answer(&place, arguments);
         for part in parts {
             assert!(error.contains(part), "{arguments:?}: {part}: {error}");

@@ -267,6 +267,13 @@ impl Place {
         self.start(what, Command::new(std::env::current_exe().expect("its own path")))
     }
 
+    /// Runs this file as a program with the identities of hosts in this folder.
+    pub fn program_on(&self, what: &str, hosts: &std::path::Path) -> (Served, String) {
+        let mut command = Command::new(std::env::current_exe().expect("its own path"));
+        command.env("UPCALL_HOSTS", hosts);
+        self.start(what, command)
+    }
+
     /// Runs this file as a program of another user. Only root can.
     pub fn program_as(&self, what: &str, user: u32) -> (Served, String) {
         // That user may not be able to read the folder in which this file was built.
