@@ -198,6 +198,7 @@ impl Client {
                     self.several[at].null()?;
                 }
             }
+            "counts" => return counts(words[1]),
             "null" => self.trial()?.null()?,
             "nulls" => (0..number(1))
                 .try_for_each(|_| self.trial()?.null().map_err(Into::<Box<dyn Error>>::into))?,
@@ -383,6 +384,16 @@ pub fn read_singly() -> Vec<String> {
 /// not count.
 pub fn crossings() -> Vec<String> {
     upcall_os::crossings::made().iter().map(u64::to_string).collect()
+}
+
+/// The exports of a server on another host, and the local and remote calls that it has counted.
+fn counts(server: &str) -> Outcome {
+    let far = upcall::directory::FarServer::at(server)?;
+    let exports = far.list()?.len() as u64;
+    let all = far.read()?.bindings;
+    let calls: u64 = all.iter().map(upcall::directory::Reading::calls).sum();
+    let remote: u64 = all.iter().map(upcall::directory::Reading::remote).sum();
+    show([exports, calls - remote, remote])
 }
 
 fn bind_time(name: &str, times: u64) -> Outcome {

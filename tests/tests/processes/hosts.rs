@@ -4,7 +4,7 @@ use crate::{alone, in_company, place};
 use std::time::{Duration, Instant};
 use upcall_net::identity::{HostPermission, IfRevoked};
 use upcall_tests::hosts::{Host, Hosts};
-use upcall_tests::party::Party;
+use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
 use upcall_tests::usage::connections;
 
@@ -88,6 +88,41 @@ fn who_is_not_trusted_is_refused_and_told_why() {
     refused(client, "Denied", &["revoked"]);
     trust(server, &client.address, client);
     refused_no_more(&mut scene.start(client), &bind);
+}
+
+/// What a server counts is for the hosts that it admits.
+#[test]
+fn a_server_tells_other_hosts_what_it_counts() {
+    let _company = in_company();
+    let scene = Scene::new("");
+    let at = scene.name.trim_end_matches("/trial");
+    let mut client = scene.client();
+    client.ask("nulls 7").expect_ok("calls");
+    let mut near = scene.start(scene.hosts.host(1));
+    near.ask("bind trial").expect_ok("a client on the server's host");
+    near.ask("nulls 3").expect_ok("calls");
+    let mut other = scene.start(scene.hosts.host(0));
+    let counts = |client: &mut Party| client.ask(&format!("counts {at}")).numbers("counts");
+    assert_eq!(counts(&mut other), [2, 3, 7]);
+    client.ask("nulls 5").expect_ok("calls");
+    assert_eq!(counts(&mut other), [2, 3, 12]);
+    // A host that is not trusted learns nothing.
+    let stranger = scene.hosts.stranger(0);
+    trust(&stranger, &scene.hosts.host(1).address, scene.hosts.host(1));
+    let said = scene.start(&stranger).ask(&format!("counts {at}"));
+    said.expect_error("Denied", &["upcall host trust"]);
+    // The trust ends while the server is asked again and again.
+    let (server, name) = (scene.hosts.host(1), scene.hosts.host(0).name());
+    server.store.revoke(&name).expect("a trusted host");
+    let start = Instant::now();
+    let refused = loop {
+        match client.ask("null") {
+            Said::Ok(_) => assert!(start.elapsed() < Duration::from_secs(60), "it is still served"),
+            error => break error,
+        }
+    };
+    refused.expect_error("Failed", &["was revoked here"]);
+    other.ask(&format!("counts {at}")).expect_error("Denied", &["was revoked here"]);
 }
 
 fn refused_no_more(client: &mut Party, bind: &str) {

@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use upcall::directory::list_far;
+use upcall::directory::{FarServer, list_far};
 use upcall_net::frame::{HEAD, MOST_ANSWER, MOST_BODY};
 use upcall_net::record::{HELLO, Hello, RECORD, VERSION};
 use upcall_net::{Frame, FrameHeader, FrameKind};
@@ -22,6 +22,8 @@ use upcall_tests::usage::{Usage, connections};
 
 /// The number of the answer that lists exports.
 const LISTED: u8 = 6;
+/// The number of the answer that has the counts.
+const COUNTED: u8 = 7;
 
 struct Scene {
     place: Place,
@@ -108,7 +110,7 @@ fn what_breaks_the_protocol_closes_the_connection() {
         ("a farewell to a server", message(head(FrameKind::Farewell, 0), &[])),
         ("a request that cannot be read", message(head(FrameKind::Ask, 0), &[0xff; 40][..])),
         ("a request of a channel", message(head(FrameKind::Ask, 0), &[0, 4][..])),
-        ("a request for the tallies", asking(&Request::Tallies)),
+        ("a request without a meaning here", asking(&Request::Stalled)),
         ("a request without end", raw(head(FrameKind::Ask, 161 << 10), &|_| {})),
         ("a call before a binding", message(head(FrameKind::Call, 0), &[])),
         (
@@ -208,6 +210,7 @@ fn who_asks_and_does_not_read_is_cut_off() {
     };
     let all = [
         ("lists", asking(&Request::List)),
+        ("counts", asking(&Request::Tallies)),
         ("bindings", asking(&none)),
         ("types", asking(&other)),
         ("calls", release),
@@ -309,6 +312,80 @@ fn bent_lists_from_servers() {
     assert!(errors > 0);
     let error = list_far(&server).expect_err("too long").to_string();
     assert!(error.contains("longer than answers are"), "{error}");
+    peer.join().unwrap();
+}
+
+/// The counts of one binding, as they are on the wire: its slot, name, interface, client, address
+/// and age, and its counts.
+type Counts = (
+    ((u16, u64), String, String, u32, Option<std::net::SocketAddr>, u64),
+    ([u64; 4], [u64; 6], [u64; 2], [u64; 32], [u64; 32], Vec<u64>),
+);
+
+/// Malformed counts: their reader gets an error, and neither ends nor hangs.
+#[test]
+fn bent_counts_from_servers() {
+    let _company = in_company();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("tcp://{}", listener.local_addr().unwrap());
+    let binding = |procedures: usize| -> Counts {
+        (
+            ((1, 3), "files".into(), "a:b/c".into(), 7, "[::1]:9".parse().ok(), 5),
+            ([u64::MAX; 4], [1; 6], [2; 2], [3; 32], [4; 32], vec![u64::MAX; procedures]),
+        )
+    };
+    let counted = |bindings: Vec<Counts>| {
+        let counts = (3_u64, [[1_u64, 2, 3]; 8], bindings);
+        [vec![COUNTED], postcard::to_stdvec(&counts).expect("counts")].concat()
+    };
+    let good = counted(vec![binding(152); 2]);
+    let answers: Vec<(Vec<u8>, &str)> = vec![
+        (good.clone(), ""),
+        (counted(vec![binding(1); 4096]), ""),
+        (counted(vec![binding(153)]), "cannot be read"),
+        (counted(vec![binding(0); 4097]), "cannot be read"),
+        (good[..good.len() - 3].to_vec(), "cannot be read"),
+        (vec![LISTED, 0], "another answer"),
+        (vec![5], "another answer"),
+        (vec![99], "cannot be read"),
+    ];
+    let mut dice = Dice::thrown("bent counts");
+    let bent: Vec<Vec<u8>> =
+        (0..400).map(|_| bend(std::slice::from_ref(&good), &mut dice)).collect();
+    let all = answers.iter().map(|(said, _)| said.clone()).chain(bent.iter().cloned());
+    let all: Vec<Vec<u8>> = all.collect();
+    let peer = std::thread::spawn(move || {
+        for said in all.into_iter().map(Some).chain([None]) {
+            let (mut stream, _) = listener.accept().unwrap();
+            let theirs = read_hello(&mut stream).unwrap();
+            stream.write_all(&hello(theirs.session, 1).to_bytes()).unwrap();
+            let asked = frame(&mut stream);
+            assert_eq!(asked.body.to_vec(), postcard::to_stdvec(&Request::Tallies).unwrap());
+            let head = FrameHeader { kind: FrameKind::Answer, ..asked.head };
+            // An older server ends the connection in place of an answer.
+            let Some(said) = said else { return };
+            stream.write_all(&message(head, &said)).unwrap();
+            // Until the reader has gone; it allows a long answer in pieces.
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        }
+    });
+    let read = || FarServer::at(&server).expect("an address").read();
+    for (_, part) in &answers {
+        match read() {
+            Ok(counts) => {
+                assert!(part.is_empty() && counts.bindings[0].name == "files", "{part}");
+                let _ = counts.bindings[0].calls();
+            }
+            Err(error) => {
+                assert!(!part.is_empty() && error.to_string().contains(part), "{part:?}: {error}")
+            }
+        }
+    }
+    let errors = bent.iter().filter(|_| read().is_err()).count();
+    println!("{errors} of {} bent counts are errors", bent.len());
+    assert!(errors > 0);
+    let error = read().expect_err("an older server").to_string();
+    assert!(error.contains("gives no counts to other hosts"), "{error}");
     peer.join().unwrap();
 }
 
