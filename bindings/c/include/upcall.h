@@ -201,10 +201,20 @@ UPCALL_LIST(char, uint32_t)
 
 /* Returns true to accept a process at the other end of a binding, given the user, group and process
  * that the kernel reports for it. `process` is 0 if the process is not visible in this PID
- * namespace, or connects by TCP. For a client on another host, which has proved a host that is
- * trusted here, `user` and `group` are UINT32_MAX. A user without a number in this user namespace
- * appears as 65534, which stands for all such users. */
+ * namespace, or connects by TCP. For a peer on another host, which has proved a host that is
+ * trusted here, `user` and `group` are UINT32_MAX, and upcall_policy_host returns the host. A user
+ * without a number in this user namespace appears as 65534, which stands for all such users. */
 typedef bool (*upcall_policy)(void *context, uint32_t user, uint32_t group, uint32_t process);
+
+/* In a policy: the host that the peer has proved, by the name under which it is trusted here. NULL
+ * for a peer on this host, and outside a policy. The text lives until the policy returns. */
+const char *upcall_policy_host(void);
+/* A policy that accepts peers on these hosts, and no others. `context` is an array of their names,
+ * ended by NULL:
+ *
+ *     static const char *const hosts[] = {"ws1", "ws2", NULL};
+ *     upcall_server_set_policy(server, upcall_admits_hosts, (void *)hosts); */
+bool upcall_admits_hosts(void *context, uint32_t user, uint32_t group, uint32_t process);
 
 /* Which processes are accepted: those that at least one of these members accepts. If all members
  * are zero, no process is accepted.
@@ -229,6 +239,21 @@ typedef struct upcall_accepts {
     upcall_policy policy;
     void *context;
 } upcall_accepts;
+
+/* The terms on which a client binds. A member that is zero has its usual value.
+ *
+ *     upcall_bind_terms terms = {.wait = 1000000000, .lost_after = 2000000000};
+ *     greeter_client_t *greeter = greeter_bind_on("tcp://ws2:7000/greeter", &terms, &error); */
+typedef struct upcall_bind_terms {
+    /* NULL: servers of this user and of root, at addresses of this machine, and of hosts that are
+     * trusted here. */
+    const upcall_accepts *accepts;
+    /* Maximum time, in nanoseconds, that the client waits while no server serves the name. */
+    uint64_t wait;
+    /* Time, in nanoseconds, after which a server on another host that gives no sign of life is lost,
+     * in place of 5 s. It is rounded up to a second. */
+    uint64_t lost_after;
+} upcall_bind_terms;
 
 /* ---- Clients --------------------------------------------------------------------------------- */
 
@@ -351,9 +376,9 @@ upcall_status upcall_server_set_group_named(upcall_server *server, const char *g
  * The policy decides about these clients too. For a client within this machine (127.0.0.1 or [::1])
  * the kernel reports the user that has the other end of the connection, but not the process, so
  * `process` is 0 and `group` is UINT32_MAX. A client on another host has to prove, by TLS, a host
- * that is trusted here (`upcall host trust`). Of such a client the policy sees no user either:
- * `process` is 0, and `user` and `group` are UINT32_MAX. The default policy admits it; numbers of
- * users and groups do not.
+ * that is trusted here (`upcall host trust`). Of such a client the policy sees the host
+ * (upcall_policy_host), and no user: `process` is 0, and `user` and `group` are UINT32_MAX. The
+ * default policy admits it; numbers of users and groups do not.
  *
  * An address beyond this machine needs an identity of this host (`upcall host init`). Without one
  * the server fails to start: UPCALL_UNPROTECTED. */
@@ -513,6 +538,8 @@ upcall_client *upcall_bind_expecting(const char *name, const upcall_interface *i
 upcall_client *upcall_bind_wait(const char *name, const upcall_interface *interface,
                                 const upcall_accepts *accepts, uint64_t nanoseconds,
                                 upcall_error *error);
+upcall_client *upcall_bind_on(const char *name, const upcall_interface *interface,
+                              const upcall_bind_terms *terms, upcall_error *error);
 upcall_client *upcall_client_part(const upcall_client *client, const char *id, upcall_error *error);
 /* Reads the results by `read` into `result`, which has `size` bytes; if `read` returns false, what
  * it has allocated is freed. `late`: the results hold resources, so results that arrive after a

@@ -2,7 +2,9 @@
 //! `upcall_accepts`.
 
 use crate::error::Problem;
-use std::ffi::c_void;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr;
 use std::slice;
 use upcall_os::socket::Peer;
 use upcall_rpc::policy::{self, Policy};
@@ -23,6 +25,53 @@ pub struct CAccepts {
     context: *mut c_void,
 }
 
+thread_local! {
+    /// The host of the peer that a policy on this thread is asked about.
+    static HOST: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+/// Calls a policy about a peer on this host.
+fn about(host: Option<&str>, ask: impl FnOnce() -> bool) -> bool {
+    // A name of a host has no zero.
+    let host = host.and_then(|host| CString::new(host).ok());
+    let before = HOST.replace(host);
+    let said = ask();
+    HOST.set(before);
+    said
+}
+
+/// The pointer is valid while the policy runs: only [`about`] replaces the text.
+#[unsafe(no_mangle)]
+pub extern "C" fn upcall_policy_host() -> *const c_char {
+    HOST.with_borrow(|host| host.as_ref().map_or(ptr::null(), |host| host.as_ptr()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_admits_hosts(
+    context: *mut c_void,
+    _user: u32,
+    _group: u32,
+    _process: u32,
+) -> bool {
+    let mut next = context.cast::<*const c_char>().cast_const();
+    HOST.with_borrow(|host| {
+        let Some(host) = host.as_deref().filter(|_| !next.is_null()) else { return false };
+        loop {
+            // SAFETY: per the header, an array of pointers that a null pointer ends.
+            let name = unsafe { next.read() };
+            if name.is_null() {
+                return false;
+            }
+            // SAFETY: per the header, a C string.
+            if unsafe { CStr::from_ptr(name) } == host {
+                return true;
+            }
+            // SAFETY: the array goes on, since this was not its end.
+            next = unsafe { next.add(1) };
+        }
+    })
+}
+
 /// A policy in C, with its context.
 struct CPolicy {
     policy: PolicyFn,
@@ -37,9 +86,12 @@ unsafe impl Sync for CPolicy {}
 
 impl CPolicy {
     fn accepts(&self, peer: &Peer) -> Result<(), String> {
-        // SAFETY: per the header, a function for this context, which lives as long as the policy
-        // may be called.
-        match unsafe { (self.policy)(self.context, peer.uid, peer.gid, peer.pid) } {
+        let ask = || {
+            // SAFETY: per the header, a function for this context, which lives as long as the
+            // policy may be called.
+            unsafe { (self.policy)(self.context, peer.uid, peer.gid, peer.pid) }
+        };
+        match about(peer.host.as_deref(), ask) {
             true => Ok(()),
             false => Err("its policy does not admit it".to_owned()),
         }

@@ -6,7 +6,7 @@ use crate::interface::{CInterface, known};
 use std::ffi::c_char;
 use std::ptr;
 use std::time::Duration;
-use upcall_rpc::{Binding, CancelToken, HandOff, Handle, Pacing, WhenFull};
+use upcall_rpc::{BindTerms, Binding, CancelToken, HandOff, Handle, Pacing, WhenFull};
 
 /// `upcall_client`.
 pub struct CClient {
@@ -64,6 +64,29 @@ pub unsafe extern "C" fn upcall_bind_wait(
     nanoseconds: u64,
     error: *mut CError,
 ) -> *mut CClient {
+    let terms = CBindTerms { accepts, wait: nanoseconds, lost_after: 0 };
+    // SAFETY: the header's contract.
+    unsafe { upcall_bind_on(name, interface, &raw const terms, error) }
+}
+
+/// `upcall_bind_terms`.
+#[repr(C)]
+pub struct CBindTerms {
+    accepts: *const CAccepts,
+    /// In nanoseconds.
+    wait: u64,
+    /// In nanoseconds; 0 for the usual time.
+    lost_after: u64,
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn upcall_bind_on(
+    name: *const c_char,
+    interface: *const CInterface,
+    terms: *const CBindTerms,
+    error: *mut CError,
+) -> *mut CClient {
+    const USUAL: CBindTerms = CBindTerms { accepts: ptr::null(), wait: 0, lost_after: 0 };
     let null = |_: Status| ptr::null_mut();
     let run = || {
         // SAFETY: per the header, a C string.
@@ -71,13 +94,19 @@ pub unsafe extern "C" fn upcall_bind_wait(
         // SAFETY: per the header, a descriptor that lives as long as the program.
         let interface = unsafe { known(interface) }?;
         // SAFETY: per the header, null or a struct of the caller's.
-        let policy = match unsafe { accepts.as_ref() } {
+        let given = unsafe { terms.as_ref() }.unwrap_or(&USUAL);
+        // SAFETY: per the header, null or a struct of the caller's.
+        let policy = match unsafe { given.accepts.as_ref() } {
             None => None,
             // SAFETY: the header's contract.
             Some(accepts) => Some(unsafe { accepts.policy() }?),
         };
-        let limit = Duration::from_nanos(nanoseconds);
-        let binding = Binding::bind_wait(name, interface, policy.as_deref(), limit)?;
+        let mut terms = BindTerms::new(policy.as_deref());
+        if given.lost_after > 0 {
+            terms.lost_after = Duration::from_nanos(given.lost_after);
+        }
+        let limit = Duration::from_nanos(given.wait);
+        let binding = Binding::bind_wait_on(name, interface, terms, limit)?;
         Ok(hand_out(CClient { binding }))
     };
     // SAFETY: per the header, `error` is null or the caller's.

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
+use upcall_net::identity::{HostPermission, HostStore, IfRevoked};
 
 /// The same interface, with another version of one procedure, and an additional procedure.
 mod changed {
@@ -46,9 +47,14 @@ fn program() -> &'static TempDir {
 
 /// Runs the program's check `what`.
 fn run(name: &str, what: &str) {
+    run_on(Path::new("/no-identity"), name, what);
+}
+
+/// Runs the program's check `what` with the identities of hosts in this folder.
+fn run_on(hosts: &Path, name: &str, what: &str) {
     let run = gcc::command(&program().path().join("program"), false)
         .args([name, what])
-        .env("UPCALL_HOSTS", "/no-identity")
+        .env("UPCALL_HOSTS", hosts)
         .output()
         .unwrap();
     assert!(
@@ -74,6 +80,27 @@ fn a_policy_is_asked_and_obeyed() {
 fn a_server_listens_for_other_machines() {
     if !gcc::left_out() {
         run(&name("listens"), "listens");
+    }
+}
+
+/// The host trusts its own identity by its address, so one process is both sides.
+#[test]
+fn policies_see_hosts_and_choose_them() {
+    if gcc::left_out() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let store = HostStore::at(folder.path().join("hosts"));
+    let own = store.init(&"here".parse().unwrap()).unwrap().identity;
+    let (name_of, may) = ("127.0.0.1".parse().unwrap(), HostPermission::Both);
+    store.trust(&name_of, &own, may, IfRevoked::Refuse).unwrap();
+    run_on(store.folder(), &name("hosts"), "hosts");
+}
+
+#[test]
+fn a_client_chooses_when_a_silent_server_is_lost() {
+    if !gcc::left_out() {
+        run(&name("lost-after"), "lost-after");
     }
 }
 

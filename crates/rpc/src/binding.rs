@@ -229,7 +229,19 @@ impl Binding {
         interface: &'static Interface,
         accepts: Option<&Policy>,
     ) -> Result<Self, BindError> {
-        aside(|| Self::bind_here(name, interface, BindTerms::new(accepts)))
+        Self::try_bind_on(name, interface, BindTerms::new(accepts))
+    }
+
+    /// Binds like [`Binding::try_bind`], on these terms.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn try_bind_on(
+        name: &str,
+        interface: &'static Interface,
+        terms: BindTerms<'_>,
+    ) -> Result<Self, BindError> {
+        aside(|| Self::bind_here(name, interface, terms))
     }
 
     /// Binds like [`Binding::bind_expecting`], or like [`Binding::bind`] if `accepts` is `None`,
@@ -245,7 +257,19 @@ impl Binding {
         accepts: Option<&Policy>,
         limit: Duration,
     ) -> Result<Self, BindError> {
-        let terms = BindTerms::new(accepts);
+        Self::bind_wait_on(name, interface, BindTerms::new(accepts), limit)
+    }
+
+    /// Binds like [`Binding::bind_wait`], on these terms.
+    ///
+    /// # Errors
+    /// As [`Binding::bind_wait`].
+    pub fn bind_wait_on(
+        name: &str,
+        interface: &'static Interface,
+        terms: BindTerms<'_>,
+        limit: Duration,
+    ) -> Result<Self, BindError> {
         aside(|| wait_while_absent(limit, || Self::bind_here(name, interface, terms)))
     }
 

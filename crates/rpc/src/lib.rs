@@ -54,6 +54,7 @@ pub use learn::{exported, exported_expecting, list_far, ping, try_exported};
 pub use network::questions::{FarCounts, FarServer, Pinged};
 pub use pace::Pace;
 pub use server::{Call, ClientBinding, Dispatch, Export, Replied, Running, Server};
+pub use terms::BindTerms;
 pub use upcall_directory::names::Group;
 pub use upcall_directory::{names, policy};
 pub use upcall_sched::quota::{HELD, Quota, Quotas};

@@ -353,6 +353,86 @@ static void listens(const char *name) {
           && strstr(error.text, address));
 }
 
+struct host_seen {
+    struct asked asked;
+    char host[65];
+};
+
+static bool sees_host(void *context, uint32_t user, uint32_t group, uint32_t process) {
+    struct host_seen *seen = (struct host_seen *)context;
+    const char *host = upcall_policy_host();
+    snprintf(seen->host, sizeof seen->host, "%s", host ? host : "none");
+    return admits(&seen->asked, user, group, process);
+}
+
+/* A server with this policy, and the name of its address. */
+static upcall_running *serve_to(const char *name, upcall_policy policy, const void *context,
+                                char far[200]) {
+    char address[UPCALL_ADDRESS_SIZE];
+    upcall_server *server = upcall_server_new();
+    upcall_server_set_policy(server, policy, (void *)(uintptr_t)context);
+    OK(upcall_server_listen(server, "127.0.0.1:0", &error));
+    OK(terms_export(server, name, &functions, &error));
+    upcall_running *running = upcall_server_start(server, &error);
+    CHECK(running && upcall_running_address(running, 0, address));
+    snprintf(far, 200, "tcp://%s/%s", address, name);
+    return running;
+}
+
+/* This user trusts an identity by the name 127.0.0.1, which is its own. */
+static void hosts(const char *name) {
+    static const char *const these[] = {"ws1", "127.0.0.1", NULL}, *const others[] = {"ws1", NULL};
+    struct host_seen seen = {{true, 0, 0, 0, 0}, ""};
+    upcall_accepts accepts = {.policy = upcall_admits_hosts};
+    char far[200];
+    CHECK(!upcall_policy_host());
+    upcall_running *running = serve_to(name, sees_host, &seen, far);
+    OK(binds(far, NULL));
+    CHECK(strcmp(seen.host, "127.0.0.1") == 0 && seen.asked.user == UINT32_MAX
+          && seen.asked.group == UINT32_MAX && seen.asked.process == 0);
+    OK(binds(name, NULL));
+    CHECK(strcmp(seen.host, "none") == 0 && seen.asked.user == getuid());
+    CHECK(!upcall_policy_host());
+    /* A client chooses the hosts whose servers it accepts. */
+    accepts.context = (void *)(uintptr_t)these;
+    OK(binds(far, &accepts));
+    CHECK(binds(name, &accepts) == UPCALL_WRONG_USER);
+    accepts.context = (void *)(uintptr_t)others;
+    CHECK(binds(far, &accepts) == UPCALL_WRONG_USER);
+    accepts.context = NULL;
+    CHECK(binds(far, &accepts) == UPCALL_WRONG_USER);
+    upcall_running_stop(running);
+    /* A server chooses the hosts that it admits. */
+    running = serve_to(name, upcall_admits_hosts, these, far);
+    OK(binds(far, NULL));
+    CHECK(binds(name, NULL) == UPCALL_DENIED);
+    upcall_running_stop(running);
+    running = serve_to(name, upcall_admits_hosts, others, far);
+    CHECK(binds(far, NULL) == UPCALL_DENIED && strstr(error.text, "its policy"));
+    upcall_running_stop(running);
+}
+
+/* Clients share a connection if they have the same time after which its server is lost. */
+static void lost_after(const char *name) {
+    struct asked asked = {true, 0, 0, 0, 0};
+    upcall_bind_terms terms[] = {{0}, {.lost_after = 5000000000}, {.lost_after = 2000000000}};
+    terms_client_t *clients[4];
+    char far[200];
+    upcall_running *running = serve_to(name, admits, &asked, far);
+    clients[3] = terms_bind_on(far, NULL, &error);
+    for (int i = 0; i < 3; i++) {
+        clients[i] = terms_bind_on(far, &terms[i], &error);
+        CHECK(clients[i] && asked.times == (i < 2 ? 1 : 2));
+    }
+    for (int i = 0; i < 4; i++) terms_unbind(clients[i]);
+    upcall_accepts none = {0};
+    upcall_bind_terms refused = {.accepts = &none}, waits = {.wait = 1000};
+    CHECK(!terms_bind_on(far, &refused, &error) && error.status == UPCALL_WRONG_USER);
+    CHECK(!terms_bind_on("nothing-has-this-name", &waits, &error)
+          && error.status == UPCALL_NO_SUCH_NAME);
+    upcall_running_stop(running);
+}
+
 static terms_client_t *shared;
 
 static void *meets(void *result) {
@@ -488,6 +568,8 @@ int main(int count, char **arguments) {
     } all[] = {{"policy", policy},
                {"values", values},
                {"listens", listens},
+               {"hosts", hosts},
+               {"lost-after", lost_after},
                {"shortage", shortage},
                {"hand-off", hand_off},
                {"deadline", deadline},

@@ -74,6 +74,7 @@ impl CGenerator<'_> {
         let bind = self.names.take(format!("{prefix}_bind"));
         let expecting = self.names.take(format!("{prefix}_bind_expecting"));
         let waiting = self.names.take(format!("{prefix}_bind_wait"));
+        let on = self.names.take(format!("{prefix}_bind_on"));
         let unbind = self.names.take(format!("{prefix}_unbind"));
         let base = self.names.take(format!("{prefix}_base"));
         let of = self.names.take(format!("{prefix}_of"));
@@ -93,6 +94,9 @@ impl CGenerator<'_> {
              `accepts` may be NULL. */\n\
              {client} *{waiting}(const char *name, const upcall_accepts *accepts, uint64_t \
              nanoseconds,\n    upcall_error *error);\n\
+             /* Binds on these terms; NULL there: as {bind}. */\n\
+             {client} *{on}(const char *name, const upcall_bind_terms *terms, upcall_error \
+             *error);\n\
              /* Gives the client up; NULL is allowed. */\n\
              static inline void {unbind}({client} *client) {{ upcall_client_free((upcall_client \
              *)client); }}\n\
@@ -117,6 +121,9 @@ impl CGenerator<'_> {
              uint64_t nanoseconds,\n    upcall_error *error) {{\n    \
              return ({client} *)upcall_bind_wait(name, &interface_{prefix}, accepts, nanoseconds, \
              error);\n}}\n\n\
+             {shared}{client} *{on}(const char *name, const upcall_bind_terms *terms, \
+             upcall_error *error) {{\n    return ({client} *)upcall_bind_on(name, \
+             &interface_{prefix}, terms, error);\n}}\n\n\
              {shared}{client} *{from}(const upcall_client *carrier, upcall_error *error) {{\n    \
              return ({client} *)upcall_client_part(carrier, {id}, error);\n}}\n"
         );
