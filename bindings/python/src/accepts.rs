@@ -4,6 +4,7 @@
 use crate::gate::with_lock;
 use crate::names;
 use pyo3::prelude::*;
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 use upcall::Peer;
 use upcall_rpc::policy::{self, Policy};
@@ -18,12 +19,12 @@ pub struct Accepts {
 type PolicyException = Arc<Mutex<Option<PyErr>>>;
 
 impl Accepts {
-    /// The policy of a `User`, a `Group`, `ANY_USER`, a function, or several of these.
+    /// The policy of a `User`, a `Group`, a `Host`, `ANY_USER`, a function, or several of these.
     pub fn of(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = given.py();
         let told = names::get(py)?.accepting.bind(py).call_method1("told", (given,))?;
-        let (any_user, users, groups, asked): (bool, Vec<u32>, Vec<u32>, Vec<Py<PyAny>>) =
-            told.extract()?;
+        type Told = (bool, Vec<u32>, Vec<u32>, Vec<String>, Vec<Py<PyAny>>);
+        let (any_user, users, groups, hosts, asked): Told = told.extract()?;
         let raised = PolicyException::default();
         let mut policies: Vec<Box<Policy>> = Vec::new();
         if any_user {
@@ -34,6 +35,9 @@ impl Accepts {
         }
         if !groups.is_empty() {
             policies.push(Box::new(policy::groups(groups)));
+        }
+        if !hosts.is_empty() {
+            policies.push(Box::new(policy::hosts(hosts)));
         }
         for function in asked {
             policies.push(Box::new(asking(function, raised.clone())));
@@ -58,6 +62,20 @@ impl Accepts {
     }
 }
 
+thread_local! {
+    /// The host of the peer that a policy function on this thread is asked about.
+    static HOST: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
+}
+
+/// In a policy function: the name of the host that the peer has proved.
+///
+/// It is the name under which the host is trusted here. `None` for a peer on this host, and outside
+/// a policy function.
+#[pyfunction]
+pub fn peer_host() -> Option<String> {
+    HOST.with_borrow(|host| host.as_ref().map(|host| host.to_string()))
+}
+
 /// A policy that calls a function.
 fn asking(
     function: Py<PyAny>,
@@ -66,7 +84,10 @@ fn asking(
     move |peer| {
         let asked = (peer.uid, peer.gid, peer.pid);
         let ask = |py: Python<'_>| function.call1(py, asked).and_then(|said| said.is_truthy(py));
-        match with_lock(ask) {
+        let before = HOST.replace(peer.host.clone());
+        let said = with_lock(ask);
+        HOST.set(before);
+        match said {
             Some(Ok(true)) => return Ok(()),
             Some(Err(error)) => {
                 raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

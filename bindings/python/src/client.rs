@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use upcall_idl::model::ProcedureKind;
 use upcall_rpc::untyped::InlineWords;
-use upcall_rpc::{Binding, CallError, CancelToken, HandOff, Handle, Pacing, WhenFull};
+use upcall_rpc::{BindTerms, Binding, CallError, CancelToken, HandOff, Handle, Pacing, WhenFull};
 
 fn kind_of(class: &Bound<'_, PyType>) -> PyResult<PyKind> {
     let found = class.getattr(pyo3::intern!(class.py(), "_upcall_kind"))?;
@@ -72,13 +72,15 @@ impl PyCaller {
                 .map_err(|_| PyTypeError::new_err("the first argument is the client"))?;
             return construct(kind, client, args, kwargs);
         }
-        let expect = kwargs.map(|kwargs| kwargs.get_item("expect")).transpose()?.flatten();
-        let wait = kwargs.map(|kwargs| kwargs.get_item("wait")).transpose()?.flatten();
-        let told = kwargs.map_or(0, |kwargs| kwargs.len());
-        if told > usize::from(expect.is_some()) + usize::from(wait.is_some()) || args.len() > 1 {
+        let given = |name| kwargs.map(|kwargs| kwargs.get_item(name)).transpose();
+        let [expect, wait, lost_after] = [given("expect")?, given("wait")?, given("lost_after")?];
+        let [expect, wait, lost_after] = [expect.flatten(), wait.flatten(), lost_after.flatten()];
+        let known = [&expect, &wait, &lost_after].into_iter().flatten().count();
+        if kwargs.map_or(0, |kwargs| kwargs.len()) > known || args.len() > 1 {
             let text = "a client takes the name to bind, or another client, and by keyword \
-                `expect` (which \
-                server it accepts) and `wait` (how many seconds it waits for a server)";
+                `expect` (which server it accepts), `wait` (how many seconds it waits for a \
+                server) and `lost_after` (after how many seconds a silent server on another host \
+                is lost)";
             return Err(PyTypeError::new_err(text));
         }
         let expect = expect.filter(|expect| !expect.is_none());
@@ -105,8 +107,12 @@ impl PyCaller {
         let descriptor = kind.package.interface(kind.interface).descriptor;
         let accepts = expect.as_ref().map(Accepts::of).transpose()?;
         let policy = accepts.as_ref().map(|accepts| &*accepts.policy);
-        let wait = error::seconds(wait.filter(|wait| !wait.is_none()).as_ref())?;
-        let bound = wait_for_server(py, wait, || Binding::try_bind(&name, descriptor, policy))?;
+        let wait = error::seconds("wait", wait.filter(|wait| !wait.is_none()).as_ref())?;
+        let mut terms = BindTerms::new(policy);
+        if let Some(lost_after) = lost_after.filter(|time| !time.is_none()) {
+            terms.lost_after = error::seconds("lost_after", Some(&lost_after))?;
+        }
+        let bound = wait_for_server(py, wait, || Binding::try_bind_on(&name, descriptor, terms))?;
         Ok(Self::new(
             kind,
             bound.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?,

@@ -7,14 +7,15 @@ use pyo3::prelude::*;
 use std::time::Duration;
 use upcall_rpc::{BindError, CallError, ServeError};
 
-/// The duration that a keyword argument gives as a number of seconds; zero without one.
-pub fn seconds(given: Option<&Bound<'_, PyAny>>) -> PyResult<Duration> {
+/// The duration that the keyword argument `name` gives as a number of seconds; zero without one.
+pub fn seconds(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Duration> {
     let Some(given) = given else { return Ok(Duration::ZERO) };
     let number: f64 = given.extract().map_err(|_| {
         let class = given.get_type().name().map_or("?".into(), |name| name.to_string());
-        PyTypeError::new_err(format!("`wait` is a number of seconds, and {class} was given"))
+        PyTypeError::new_err(format!("`{name}` is a number of seconds, and {class} was given"))
     })?;
-    let wrong = |_| PyValueError::new_err("`wait` is a number of seconds, not negative");
+    let text = format!("`{name}` is a number of seconds, not negative");
+    let wrong = |_| PyValueError::new_err(text);
     Duration::try_from_secs_f64(number).map_err(wrong)
 }
 

@@ -148,7 +148,7 @@ fn learn(
     gate::watch_forks();
     let accepts = expect.map(accepts::Accepts::of).transpose()?;
     let policy = accepts.as_ref().map(|accepts| &*accepts.policy);
-    let limit = error::seconds(wait)?;
+    let limit = error::seconds("wait", wait)?;
     let found = gate::wait_for_server(py, limit, || upcall_rpc::try_exported(name, policy))?;
     let found = found.map_err(|wrong| error::bind_expecting(py, &wrong, accepts.as_ref()))?;
     Ok((found.interface, found.source, found.limits))
@@ -258,6 +258,7 @@ fn _upcall(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(learn, module)?)?;
     module.add_function(wrap_pyfunction!(server::start, module)?)?;
     module.add_function(wrap_pyfunction!(server::deadline, module)?)?;
+    module.add_function(wrap_pyfunction!(accepts::peer_host, module)?)?;
     module.add_function(wrap_pyfunction!(_encode, module)?)?;
     module.add_function(wrap_pyfunction!(_decode, module)?)?;
     module.add_function(wrap_pyfunction!(_procedures, module)?)?;

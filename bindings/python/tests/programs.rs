@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use support::{Programs, Serving, finish, left_out, names};
+use upcall_net::identity::{HostPermission, HostStore, IfRevoked};
 
 mod support;
 
@@ -55,6 +56,21 @@ fn a_server_listens_for_other_machines() {
         return;
     }
     programs().run("listens.py", &[]);
+}
+
+/// The host trusts its own identity by its address, so one process is both sides.
+#[test]
+fn policies_see_hosts_and_choose_them() {
+    if left_out() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let store = HostStore::at(folder.path().join("hosts"));
+    let own = store.init(&"here".parse().unwrap()).unwrap().identity;
+    let (name, may) = ("127.0.0.1".parse().unwrap(), HostPermission::Both);
+    store.trust(&name, &own, may, IfRevoked::Refuse).unwrap();
+    let mut command = programs().command("hosts.py");
+    finish(command.env("UPCALL_HOSTS", store.folder()), "hosts.py");
 }
 
 #[test]

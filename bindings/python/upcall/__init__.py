@@ -41,7 +41,7 @@ if _sys.version_info < (3, 11):
     raise ImportError(f"upcall needs Python 3.11 or newer, and this is {_sys.version.split()[0]}")
 
 from upcall import errors as errors
-from upcall._accepting import ANY_USER, Group, User
+from upcall._accepting import ANY_USER, Group, Host, User, peer_host
 from upcall._client import Client, HandOff, Pacing, Resource, WhenFull, declare
 from upcall._dynamic import bind, load
 from upcall._serving import Running, Serve, ServeResource, deadline, serve, start
@@ -87,6 +87,7 @@ __all__ = [
     "Forked",
     "Group",
     "HandOff",
+    "Host",
     "Malformed",
     "MaybeAsync",
     "Ok",
@@ -105,6 +106,7 @@ __all__ = [
     "declare",
     "errors",
     "load",
+    "peer_host",
     "serve",
     "start",
 ]

@@ -9,6 +9,8 @@ import grp
 import pwd
 import typing
 
+from upcall import _upcall
+
 
 def _number(given: str | int, what: str, find: collections.abc.Callable[[str], int]) -> int:
     if isinstance(given, str):
@@ -55,6 +57,18 @@ class Group:
         return f"Group({self.number})"
 
 
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """Processes on a trusted host: ``Host("ws1")``, by the name under which it is trusted here."""
+
+    #: The host's name.
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"the name of a host is a str, not {self.name!r}")
+
+
 class AnyUser(enum.Enum):
     """The type of `ANY_USER`."""
 
@@ -66,33 +80,47 @@ ANY_USER: typing.Final = AnyUser.ANY_USER
 
 #: A function that is called with a process's user, group and process ID, as the kernel reports
 #: them. The process ID is 0 for a process that is not visible in this PID namespace, and for a
-#: client that connects by `listen`. For a client on another host, which has proved a host that is
-#: trusted here, user and group are 4294967295.
+#: client that connects by `listen`. For a peer on another host, which has proved a host that is
+#: trusted here, user and group are 4294967295, and `peer_host()` returns the host.
 Admits = collections.abc.Callable[[int, int, int], bool]
 
 #: Which processes are accepted: one of these, or several, at least one of which must accept.
 Accepts = typing.Union[
     User,
     Group,
+    Host,
     AnyUser,
     Admits,
-    collections.abc.Iterable[typing.Union[User, Group, AnyUser, Admits]],
+    collections.abc.Iterable[typing.Union[User, Group, Host, AnyUser, Admits]],
 ]
 
 
-def told(accepts: Accepts) -> tuple[bool, list[int], list[int], list[Admits]]:
-    """For the engine: whether all users are accepted, the users, the groups, and the functions."""
+def peer_host() -> str | None:
+    """In a policy function: the host that the peer has proved.
+
+    It is the name under which the host is trusted here; `None` for a peer on this host, and outside
+    a policy function.
+    """
+    return _upcall.peer_host()
+
+
+def told(accepts: Accepts) -> tuple[bool, list[int], list[int], list[str], list[Admits]]:
+    """For the engine: whether all users are accepted, and whom else the parts accept.
+
+    These are the users, the groups, the hosts, and the functions.
+    """
     if isinstance(accepts, (str, int)):
         raise TypeError(
             f"which processes are accepted? Give User({accepts!r}) or Group({accepts!r})"
         )
-    single = isinstance(accepts, (User, Group, AnyUser)) or callable(accepts)
+    single = isinstance(accepts, (User, Group, Host, AnyUser)) or callable(accepts)
     every = (
         [accepts] if single else list(typing.cast("collections.abc.Iterable[typing.Any]", accepts))
     )
     any_user = False
     users: list[int] = []
     groups: list[int] = []
+    hosts: list[str] = []
     asked: list[Admits] = []
     for one in every:
         if isinstance(one, AnyUser):
@@ -101,11 +129,13 @@ def told(accepts: Accepts) -> tuple[bool, list[int], list[int], list[Admits]]:
             users.append(one.number)
         elif isinstance(one, Group):
             groups.append(one.number)
+        elif isinstance(one, Host):
+            hosts.append(one.name)
         elif callable(one):
             asked.append(one)
         else:
             raise TypeError(
                 f"{one!r} does not say which processes are accepted: "
-                "give a User, a Group, ANY_USER or a function"
+                "give a User, a Group, a Host, ANY_USER or a function"
             )
-    return any_user, users, groups, asked
+    return any_user, users, groups, hosts, asked

@@ -52,7 +52,13 @@ class Client(_upcall.Caller):
     if typing.TYPE_CHECKING:
 
         def __init__(
-            self, name: str | Client, /, *, expect: Accepts | None = None, wait: float | None = None
+            self,
+            name: str | Client,
+            /,
+            *,
+            expect: Accepts | None = None,
+            wait: float | None = None,
+            lost_after: float | None = None,
         ) -> None:
             """Binds to the server that exports `name`.
 
@@ -61,9 +67,11 @@ class Client(_upcall.Caller):
 
             Args:
                 expect: which servers are accepted; by default those of this user and of root. A
-                    `User`, a `Group`, `ANY_USER`, a function, or several of these, at least one of
-                    which must accept.
+                    `User`, a `Group`, a `Host`, `ANY_USER`, a function, or several of these, at
+                    least one of which must accept.
                 wait: maximum time, in seconds, that the client waits while no server serves `name`.
+                lost_after: time, in seconds, after which a server on another host that gives no
+                    sign of life is lost, in place of 5. It is rounded up to a second.
 
             Raises:
                 upcall.BindError: no such server, not permitted, or another version of a procedure.
@@ -71,10 +79,15 @@ class Client(_upcall.Caller):
 
     @classmethod
     def bind(
-        cls: type[_C], name: str, *, expect: Accepts | None = None, wait: float | None = None
+        cls: type[_C],
+        name: str,
+        *,
+        expect: Accepts | None = None,
+        wait: float | None = None,
+        lost_after: float | None = None,
     ) -> _C:
         """The same as calling the class."""
-        return cls(name, expect=expect, wait=wait)
+        return cls(name, expect=expect, wait=wait, lost_after=lost_after)
 
     def with_deadline(self: _C, seconds: float | None) -> _C:
         """The same client, with a deadline for each call.

@@ -50,6 +50,7 @@ def bind(
     *,
     expect: Accepts | None = None,
     wait: float | None = None,
+    lost_after: float | None = None,
 ) -> typing.Any:
     """A client of the server that exports `name`, without a generated module.
 
@@ -59,8 +60,10 @@ def bind(
 
     Args:
         expect: which servers are accepted; by default those of this user and of root. A `User`, a
-            `Group`, `ANY_USER`, a function, or several of these.
+            `Group`, a `Host`, `ANY_USER`, a function, or several of these.
         wait: maximum time, in seconds, that the call waits while no server serves `name`.
+        lost_after: time, in seconds, after which a server on another host that gives no sign of
+            life is lost, in place of 5. It is rounded up to a second.
 
     Raises:
         upcall.BindError: no such server, not permitted, or, with a WIT file, another version of a
@@ -83,7 +86,7 @@ def bind(
     for known, client in clients.items():
         # Versions may differ: binding compares procedure by procedure.
         if known.split("@")[0] == identity.split("@")[0]:
-            return client(name, expect=expect)
+            return client(name, expect=expect, lost_after=lost_after)
     from upcall.errors import WrongInterface
 
     raise WrongInterface(

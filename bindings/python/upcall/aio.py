@@ -136,6 +136,7 @@ async def bind(
     interface: collections.abc.Callable[..., _HasView[_V]],
     *,
     expect: Accepts | None = None,
+    lost_after: float | None = None,
 ) -> _V: ...
 @typing.overload
 async def bind(
@@ -144,6 +145,7 @@ async def bind(
     *,
     wit: str | os.PathLike[str] | None = None,
     expect: Accepts | None = None,
+    lost_after: float | None = None,
 ) -> typing.Any: ...
 
 
@@ -153,6 +155,7 @@ async def bind(
     *,
     wit: str | os.PathLike[str] | None = None,
     expect: Accepts | None = None,
+    lost_after: float | None = None,
 ) -> typing.Any:
     """A client for asyncio: `files = await upcall.aio.bind("files", Files)`.
 
@@ -161,6 +164,8 @@ async def bind(
     make = interface if interface is not None else functools.partial(_bind, wit=wit)
     if expect is not None:
         make = functools.partial(make, expect=expect)
+    if lost_after is not None:
+        make = functools.partial(make, lost_after=lost_after)
     client = await asyncio.get_running_loop().run_in_executor(None, make, name)
     return client.aio
 
