@@ -250,8 +250,8 @@ typedef struct upcall_bind_terms {
     const upcall_accepts *accepts;
     /* Maximum time, in nanoseconds, that the client waits while no server serves the name. */
     uint64_t wait;
-    /* Time, in nanoseconds, after which a server on another host that gives no sign of life is lost,
-     * in place of 5 s. It is rounded up to a second. */
+    /* Time, in nanoseconds, after which a server on another host that gives no sign of life is
+     * lost, in place of 5 s. It is rounded up to a second. */
     uint64_t lost_after;
 } upcall_bind_terms;
 
