@@ -3,6 +3,7 @@
 
 mod bindings;
 mod far;
+mod made;
 mod tables;
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -16,6 +17,7 @@ use crate::servers::{Silence, SilentServer, SilentServers, note_left};
 pub use bindings::{AskedServer, BindingRow, ServerBindings, Total, look_all, rows};
 use far::ask_far;
 pub use far::{FarBindings, check, is_far, is_of_others, servers_of};
+use made::{MadeRow, made, made_lines, made_table};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -57,6 +59,13 @@ pub struct StatArgs {
         conflicts_with_all = ["procedures", "sizes", "total", "groups", "objects", "interval"]
     )]
     held: bool,
+    /// Show only what each server of this machine calls itself: local calls, and calls to servers
+    /// on other machines.
+    #[arg(
+        long,
+        conflicts_with_all = ["procedures", "sizes", "total", "groups", "objects", "held"]
+    )]
+    made: bool,
     /// Show for each object what each process with write access has done.
     #[arg(long, conflicts_with = "total")]
     holds: bool,
@@ -94,6 +103,10 @@ Columns of bindings:
   WAKE WAIT NET      that the caller gave it; by waking on the caller's processor, or elsewhere;
                      after other calls; and from another machine
 
+Columns of --made:
+  LOCAL, REMOTE      calls that the process has made by the bindings that it has now
+  OUT, IN            bytes of arguments and of results of its remote calls
+
 Columns of members (docs/reference/messages.md):
   SENT, TAKEN, WAITING   messages
   BUFFERED           share of the sent messages that went by a buffer
@@ -112,6 +125,7 @@ JSON keys of a binding: name, interface, server (0 on another machine), client (
 machine than the server), address, calls, local, remote, calls_per_s (with --interval), refused,
 panicked, unknown, spins, donations, hand_offs, wakes, waits, bytes_in, bytes_out, p50_below_ns,
 p99_below_ns, sizes, procedures.
+With --made: process, names, calls, local, remote, remote_share, bytes_out, bytes_in.
 With --groups: group, id, rank, size, process, sent, taken, waiting, buffered, diversions,
 held_bytes, limit_bytes, stops, stopped_s, stopped_for, refused, pairs. With --objects: name, home,
 bytes, state, holder, changes, urgent, invoked, chosen, would_ns, holds. With --held: server, names,
@@ -130,6 +144,8 @@ struct StatSources {
     far: Vec<FarBindings>,
     /// Servers on other machines that did not answer.
     far_silent: Vec<(String, CommandError)>,
+    /// What each server has called itself, at the start of an interval.
+    made_before: Vec<[u64; 3]>,
     members: UserMembers,
     objects: UserObjects,
     /// Servers that did not answer, or have ended.
@@ -195,6 +211,7 @@ impl StatSources {
 
     fn begin(&mut self) {
         self.servers.iter_mut().for_each(ServerBindings::begin);
+        self.made_before = self.servers.iter().map(|server| server.counts.made()).collect();
         self.far.iter_mut().for_each(|far| far.bindings.begin());
         self.members.begin();
         self.objects.begin();
@@ -222,6 +239,8 @@ impl StatSources {
 /// The rows of all tables.
 struct AllRows {
     bindings: Vec<BindingRow>,
+    /// What each of the servers that are shown has called itself.
+    made: Vec<MadeRow>,
     members: Vec<MemberActivity>,
     objects: Vec<ObjectActivity>,
     /// Whether all servers answered that have the names that were asked for.
@@ -232,13 +251,17 @@ impl AllRows {
     fn new(found: &mut StatSources, args: &StatArgs) -> Self {
         let members = found.members.read(&args.names, args.interval);
         let objects = found.objects.read(&args.names, args.interval);
-        let far = found.far.iter_mut().map(|far| &mut far.bindings);
-        let bindings = found.servers.iter_mut().chain(far);
-        let bindings = bindings.flat_map(|server| rows(server, &args.names, args.interval));
-        let mut bindings: Vec<_> = bindings.collect();
+        let here = found.servers.iter_mut().flat_map(|server| rows(server, &[], args.interval));
+        let mut bindings: Vec<_> = here.collect();
+        let mut made = made(&found.servers, &found.made_before, &bindings);
+        let shown = |row: &MadeRow| args.names.is_empty() || row.exports(&args.names);
+        made.retain(shown);
+        bindings.retain(|row| args.names.is_empty() || args.names.contains(&row.name));
+        let far = found.far.iter_mut();
+        bindings.extend(far.flat_map(|far| rows(&mut far.bindings, &args.names, args.interval)));
         bindings.sort_by(|a, b| (&a.name, b.calls, a.client).cmp(&(&b.name, a.calls, b.client)));
         let complete = found.silent(args).next().is_none();
-        Self { bindings, members, objects, complete }
+        Self { bindings, made, members, objects, complete }
     }
 
     /// The errors for names that nothing has. The names of silent servers are not among them.
@@ -269,7 +292,11 @@ impl AllRows {
     }
 
     fn show(&self, args: &StatArgs, folder: &Path) -> Result<(), CommandError> {
-        if args.total {
+        if args.made && args.json {
+            print_json(&self.made)
+        } else if args.made {
+            print(made_table(&self.made))
+        } else if args.total {
             total(&Total::of(&self.bindings), args.json)
         } else if !args.json {
             show_tables(self, args, folder)
@@ -339,7 +366,7 @@ fn show_held(found: &StatSources, args: &StatArgs, folder: &Path) -> Result<(), 
 
 /// Shows a table for each kind of rows that there are, or a line that says that there are none.
 fn show_tables(all: &AllRows, args: &StatArgs, folder: &Path) -> Result<(), CommandError> {
-    let AllRows { bindings, members, objects, complete } = all;
+    let AllRows { bindings, made, members, objects, complete } = all;
     let none = match (bindings.is_empty(), members.is_empty(), objects.is_empty()) {
         (true, true, _) if args.groups => Some("no process is a member of a group"),
         (true, _, true) if args.objects => Some("no process is the home of an object"),
@@ -353,7 +380,7 @@ fn show_tables(all: &AllRows, args: &StatArgs, folder: &Path) -> Result<(), Comm
         }
     }
     if !bindings.is_empty() {
-        print(table(bindings, args))?;
+        print(format_args!("{}{}", table(bindings, args), made_lines(made)))?;
         if args.sizes {
             print(sizes(bindings))?;
         }
@@ -396,9 +423,9 @@ impl StatArgs {
     fn check(&self) -> Result<(), CommandError> {
         check(&self.names)?;
         let Some(far) = self.names.iter().find(|name| is_far(name)) else { return Ok(()) };
-        if self.groups || self.objects || self.holds {
+        if self.groups || self.objects || self.holds || self.made {
             return Err(CommandError::usage(format_args!(
-                "{far:?} is on another machine, and what its groups and objects count is in that \
+                "{far:?} is on another machine, and this option shows what is counted in that \
                  machine's memory: run `upcall stat` there, for example by ssh"
             )));
         }
@@ -418,13 +445,13 @@ impl StatArgs {
         if self.is_of_others() {
             return false;
         }
-        self.groups || !self.objects && !self.json && !self.total && !self.held
+        self.groups || !self.objects && !self.json && !self.total && !self.held && !self.made
     }
 
     fn shows_objects(&self) -> bool {
         if self.is_of_others() {
             return false;
         }
-        self.objects || !self.groups && !self.json && !self.total && !self.held
+        self.objects || !self.groups && !self.json && !self.total && !self.held && !self.made
     }
 }

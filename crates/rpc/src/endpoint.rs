@@ -6,6 +6,7 @@ use crate::error::ServeError;
 use crate::exports::{Export, ExportEntry, Exports};
 use crate::names;
 use crate::network::doors::NetworkServer;
+use crate::network::made;
 use crate::peer::{self, ClientPeer};
 use crate::reaper::Reaper;
 use crate::session::let_go;
@@ -465,6 +466,7 @@ impl Server {
             .map_err(unable("the timer of the virtual processors"))?;
         let tallies =
             DomainCallStats::new(self.processors).map_err(unable("the memory of the tallies"))?;
+        made::show_in(&tallies);
         let endpoint = Arc::new(Endpoint {
             path,
             reserve: Reserve::new().map_err(unable("a descriptor in reserve"))?,

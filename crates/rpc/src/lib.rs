@@ -51,6 +51,7 @@ pub use encode::Encoder;
 pub use error::{BindError, CallError, Failure, ServeError};
 pub use interface::{Extent, Footprint, Interface, Limits, Part, Procedure};
 pub use learn::{exported, exported_expecting, list_far, ping, try_exported};
+pub use network::made::{FarCalls, far_calls};
 pub use network::questions::{FarCounts, FarServer, Pinged};
 pub use pace::Pace;
 pub use server::{Call, ClientBinding, Dispatch, Export, Replied, Running, Server};

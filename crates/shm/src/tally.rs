@@ -7,7 +7,8 @@
 //! it likes. Reading costs the server nothing, and works while the server is stopped.
 //!
 //! ```text
-//! 0       magic | process | bindings that found no slot | processors that count
+//! 0       magic | process | bindings that found no slot | processors that count |
+//!         calls that the server has made to other machines, their bytes out and in
 //! 64      what clients hold, by kind | the most that they may | how often more was refused
 //! 4096    slot 0: generation (odd: in use) | client | since | name | interface |
 //!         counts | the client's address, if it is on another machine
@@ -134,6 +135,7 @@ struct CallStatsHeader {
     pid: AtomicU64,
     uncounted: AtomicU64,
     writers: AtomicU64,
+    made: [AtomicU64; 3],
 }
 
 // SAFETY: atomics only, `repr(C)`, every bit pattern valid, no drop.
@@ -317,6 +319,13 @@ impl DomainCallStats {
     /// `None` would mean that the memory is too short, which it is not.
     pub fn holdings(&self) -> Option<RegionView<Holdings>> {
         self.region.view(HOLDINGS)
+    }
+
+    /// Shows the calls that this process has made to other machines, and their bytes of arguments
+    /// and of results.
+    pub fn show_made(&self, made: [u64; 3]) {
+        let words = self.head.made.iter().zip(made);
+        words.for_each(|(word, made)| word.store(made, Ordering::Relaxed));
     }
 
     /// Number of bindings that found no slot so far.

@@ -135,7 +135,8 @@ pub mod directory {
     };
     pub use upcall_rpc::{Arrival, HELD, PeerTallies, Reading};
     pub use upcall_rpc::{
-        FarCounts, FarServer, Pinged, exported, exported_expecting, list_far, ping,
+        FarCalls, FarCounts, FarServer, Pinged, exported, exported_expecting, far_calls, list_far,
+        ping,
     };
 }
 

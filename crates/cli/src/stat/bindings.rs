@@ -109,6 +109,15 @@ impl CountSource {
         }
     }
 
+    /// The calls that the server itself has made to other machines, and their bytes of arguments
+    /// and of results. Not known of a server on another machine.
+    pub fn made(&self) -> [u64; 3] {
+        match self {
+            Self::Here(tallies) => tallies.made(),
+            Self::There(_) => [0; 3],
+        }
+    }
+
     /// For each kind of what clients hold: the number, the maximum, and how often more was refused.
     pub fn holdings(&self) -> impl Iterator<Item = [u64; 3]> + use<> {
         match self {

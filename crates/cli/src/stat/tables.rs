@@ -229,6 +229,7 @@ mod tests {
             groups: false,
             objects: false,
             held: false,
+            made: false,
             holds: false,
             pairs: false,
             interval: None,

@@ -123,6 +123,33 @@ fn a_server_tells_what_it_counts() {
     assert!(error.contains("is it started") && error.contains(&address), "{error}");
 }
 
+/// A process that is a server shows what it has called itself, on this machine and on others.
+#[test]
+fn a_server_shows_what_it_has_called() {
+    let place = Place::new();
+    let (_server, address) = place.program("serve");
+    let none = place.json(&["stat", "--made", "--json"]);
+    assert_eq!((&none[0]["calls"], &none[0]["remote_share"]), (&0.into(), &Value::Null));
+    let (relay, _) = place.program(&format!("relay tcp://{address}/far"));
+    let made = place.json(&["stat", "--made", "--json", "relay"]);
+    let row = &made[0];
+    assert_eq!(made.as_array().map(Vec::len), Some(1));
+    assert_eq!(row["process"], relay.0.id());
+    let counts = ["calls", "local", "remote"].map(|key| row[key].as_u64().expect("a number"));
+    assert_eq!((counts, &row["remote_share"]), ([4, 1, 3], &0.75.into()));
+    assert!(row["bytes_out"].as_u64() >= Some(3 * 8), "{row}");
+    let (_, said, _) = place.run(&["stat", "--made"]);
+    assert!(said.lines().count() == 3 && said.contains(" 75% "), "{said}");
+    let (_, said, _) = place.run(&["stat"]);
+    let line = format!("process {} has made 4 calls: 25% local, 75% remote", relay.0.id());
+    assert!(said.contains(&line), "{said}");
+    let during = place.json(&["stat", "--made", "--json", "--interval", "0.1", "relay"]);
+    assert_eq!((&during[0]["calls"], &during[0]["remote"]), (&0.into(), &0.into()));
+    let at = format!("tcp://{address}");
+    let (done, _, error) = place.run(&["stat", "--made", &at]);
+    assert!(!done && error.contains("another machine"), "{error}");
+}
+
 #[test]
 fn a_host_that_is_not_trusted_learns_nothing() {
     let (place, there) = (Place::new(), Place::new());

@@ -218,6 +218,16 @@ pub fn program() {
             drop(home);
         }
         Ok("math") => serve(upcall::Server::new().export("math", math())),
+        // A server that has called another one, on this machine once and by an address three times.
+        Ok(what) if what.starts_with("relay ") => {
+            let bind = |name: &str| far::far::Far::bind(name).expect("a binding");
+            let (near, far) = (bind("far"), bind(what.trim_start_matches("relay ")));
+            let add = |to: &far::far::Far| assert_eq!(to.add(2, 3), Ok(5));
+            add(&near);
+            (0..3).for_each(|_| add(&far));
+            serve(upcall::Server::new().export("relay", math()));
+            drop((near, far));
+        }
         Ok("flood") => member(0),
         Ok("look away") => member(1),
         Ok(name) => {

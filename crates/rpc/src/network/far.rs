@@ -2,6 +2,7 @@
 //! more conventional stub).
 
 use super::address::{self, Address};
+use super::made::MadeCalls;
 use crate::error::BindError;
 use crate::interface::{Descriptor, Interface, WantedProcedure, check_descriptors};
 use crate::link::{patience_ends, refused};
@@ -30,6 +31,7 @@ const LEAST_LOST_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct NetworkBinding {
     pub(crate) link: Arc<FarLink>,
     id: u32,
+    made: MadeCalls,
 }
 
 /// A connection, shared by the bindings to one server.
@@ -215,7 +217,7 @@ pub(crate) fn bind(
         procedures: interface.procedures.iter().map(WantedProcedure::from).collect(),
         stacks: 0,
     };
-    let far = NetworkBinding { link, id };
+    let far = NetworkBinding { link, id, made: MadeCalls::default() };
     match far.link.ask(id, &request, text, deadline)? {
         ServerReply::Bound { procedures } => {
             check_descriptors(&procedures, interface.procedures.len())
@@ -245,11 +247,18 @@ impl NetworkBinding {
         until: WaitLimit<'_>,
         late: &mut dyn FnMut() -> LateFrame,
     ) -> Result<Frame, NoReply> {
-        let called = self.link.caller.call(head(self.id, number), block, until, late);
-        called.map_err(|error| match error {
-            NoReply::Closed(closed) => NoReply::Closed(self.link.reason(closed)),
-            error => error,
-        })
+        let bytes = block.len;
+        match self.link.caller.call(head(self.id, number), block, until, late) {
+            Ok(frame) => {
+                // What the runtime asks for by itself is no call of the program.
+                if number != RELEASE {
+                    self.made.count(bytes, frame.body.len);
+                }
+                Ok(frame)
+            }
+            Err(NoReply::Closed(closed)) => Err(NoReply::Closed(self.link.reason(closed))),
+            Err(error) => Err(error),
+        }
     }
 
     /// Drops the client's hold on a resource. Returns `true` if the server has received the drop.

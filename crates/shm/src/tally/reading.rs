@@ -177,6 +177,12 @@ impl PeerTallies {
         self.head().uncounted.load(Ordering::Relaxed)
     }
 
+    /// The calls that the domain has made to other machines by the bindings that it has now, and
+    /// their bytes of arguments and of results.
+    pub fn made(&self) -> [u64; 3] {
+        self.head().made.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
     /// Reads the statistics of all present bindings.
     ///
     /// Never blocks, and needs nothing of the domain.
