@@ -2,9 +2,11 @@
 
 use crate::host::Host;
 use crate::scene::{Place, Served};
+use crate::shell::is_there;
 use serde_json::Value;
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 /// A server on the host beta, and the hosts alpha, which beta trusts, and gamma, which it does not.
 struct Scene<'a> {
@@ -121,6 +123,38 @@ fn a_server_tells_what_it_counts() {
     let (done, said, error) = here.run(&["stat", &name]);
     assert!(!done && said.is_empty() && error.lines().count() == 1, "{said}{error}");
     assert!(error.contains("is it started") && error.contains(&address), "{error}");
+}
+
+/// The command is ended by its key as soon as the terminal shows a binding.
+#[test]
+fn top_shows_servers_elsewhere() {
+    if !is_there("script") {
+        return;
+    }
+    let (place, here) = (Place::new(), Place::new());
+    let (_server, address) = place.program("serve");
+    let (_far, _) = place.program(&format!("tcp://{address}/far"));
+    let line = format!(
+        "stty rows 24 cols 200; exec timeout --foreground 60 {} top --interval 0.1 tcp://{address}",
+        env!("CARGO_BIN_EXE_upcall")
+    );
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm");
+    script.env("UPCALL_DIR", here.names()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut top = Served(script.spawn().expect("the command starts"));
+    let mut input = top.0.stdin.take().expect("a pipe");
+    let mut output = top.0.stdout.take().expect("a pipe");
+    let (mut shown, mut bytes) = (Vec::new(), [0; 4096]);
+    let has = |shown: &[u8], text: &str| shown.windows(text.len()).any(|at| at == text.as_bytes());
+    while !has(&shown, "tcp://127.0.0.1") {
+        let count = output.read(&mut bytes).expect("a terminal");
+        assert!(count > 0, "it has ended: {}", String::from_utf8_lossy(&shown));
+        shown.extend_from_slice(&bytes[..count]);
+    }
+    input.write_all(b"q").expect("a reader");
+    let _ = std::io::copy(&mut output, &mut std::io::sink());
+    drop(input);
+    assert!(top.0.wait().expect("its own child").success());
 }
 
 /// A process that is a server shows what it has called itself, on this machine and on others.
