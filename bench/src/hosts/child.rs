@@ -103,8 +103,8 @@ pub trait ClientSide: Sized {
         Err("it has no groups".into())
     }
 
-    /// Sends `data` to that member as a message, `count` times, and waits until the member has taken
-    /// all. Returns the checksum of all messages.
+    /// Sends `data` to that member as a message, `count` times, and waits until all are taken.
+    /// Returns the checksum of all messages.
     ///
     /// # Errors
     /// The system has no groups.

@@ -155,8 +155,9 @@ fn pass(stream: &mut Secure, data: &[u8]) -> Outcome<u64> {
     Ok(u64::from_le_bytes(*head.first_chunk().ok_or("no checksum")?))
 }
 
-/// Passes bytes to the server again and again, and waits for the reply to the last time. Returns the
-/// sum of all checksums.
+/// Passes bytes to the server again and again, and waits for the reply to the last time.
+///
+/// Returns the sum of all checksums.
 fn stream(stream: &mut Secure, data: &[u8], count: u64) -> Outcome<u64> {
     let mut head = [0; PLAIN];
     head[..8].copy_from_slice(&(data.len() as u64).to_le_bytes());

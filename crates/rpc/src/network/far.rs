@@ -14,10 +14,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use upcall_directory::policy::Policy;
+use upcall_net::identity::HostName;
 use upcall_net::record::VERSION;
 use upcall_net::{
     Frame, FrameBody, FrameHeader, FrameKind, LateFrame, NetworkCaller, NoConnection, Protection,
-    WireTerms,
+    WireTerms, own_store,
 };
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::KernelMutex;
