@@ -51,13 +51,12 @@ use crate::Rank;
 use crate::far::{FarMember, FarMembers};
 use gate::{BridgeGate, Pairs};
 use outward::Pumped;
-use pair::FarPair;
+use pair::{FarPair, LONGEST};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_net::LOST_AFTER;
-use upcall_net::frame::MOST_BODY;
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::lock::{KernelCondvar, KernelMutex};
 use upcall_sched::Pacing;
@@ -70,6 +69,9 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 /// Time beyond the patience for which a member that leaves waits for the other hosts.
 const PARTING: Duration = Duration::from_secs(1);
+
+/// Maximum time for which a pair goes on after a cut.
+pub(crate) const LONGEST_PATIENCE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// How a group crosses to other hosts.
 #[derive(Clone, Debug)]
@@ -93,8 +95,7 @@ impl AcrossHosts {
 
 /// Maximum length of a message to another host, for members that may buffer `share` bytes each.
 pub(crate) fn most(share: u64) -> usize {
-    let most = MOST_BODY - batch::size_of(0);
-    most.min(usize::try_from(share).unwrap_or(most).max(room::WINDOW as usize))
+    usize::try_from(share).unwrap_or(LONGEST).max(room::WINDOW as usize).min(LONGEST)
 }
 
 /// See the module.
@@ -131,12 +132,15 @@ impl Bridge {
             // Before the look: what happens during it wakes the next wait.
             self.gate.take_news();
             let now = Instant::now();
-            let (mut due, mut left) = (None, Pumped::All);
+            let (mut due, mut left, mut is_short) = (None, Pumped::All, false);
             for pair in self.all() {
                 let (pumped, again) = pair.turn(now);
                 due = earlier(due, again);
                 match pumped {
-                    Pumped::NoMemory => due = earlier(due, Some(now + AGAIN)),
+                    Pumped::NoMemory => {
+                        due = earlier(due, Some(now + AGAIN));
+                        is_short = true;
+                    }
                     Pumped::More => left = Pumped::More,
                     _ => {}
                 }
@@ -145,7 +149,9 @@ impl Bridge {
                 continue;
             }
             let limit = due.map(|due| due.saturating_duration_since(Instant::now()));
-            let there = || self.gate.has_news() || self.all().any(|pair| pair.has_work());
+            // Messages for which there is no memory wait for the time above.
+            let there =
+                || self.gate.has_news() || !is_short && self.all().any(|pair| pair.has_work());
             self.gate.post().wait(Pacing::default(), limit, there);
         }
         self.end();
@@ -191,3 +197,6 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
         (one, other) => one.or(other),
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests;

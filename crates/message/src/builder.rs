@@ -151,7 +151,7 @@ impl GroupBuilder {
     /// Messages between hosts are encrypted. A member on another host is used in the same way as a
     /// member on this host, with these differences:
     ///
-    /// - A message to it has at most 256 MiB, and at most the sender's share of the
+    /// - A message to it has at most 256 MiB, and at most its share of the
     ///   [limit](Self::limit), or 1 MiB if that is more ([`SendError::TooLong`]).
     /// - When this process leaves the group, it waits until the other hosts have what it sent. If
     ///   this process is killed, some of that may be lost.
@@ -165,8 +165,8 @@ impl GroupBuilder {
         Self { across: Some(AcrossHosts::at(address.into())), ..self }
     }
 
-    /// Sets after which time a host that gives no sign of life is cut off; 5 s by default, and a
-    /// second at least. The kernel of that host gives the signs, so a stopped process lives. To be
+    /// Sets after which time a host that gives no sign of life is cut off: from a second to 12
+    /// hours, 5 s by default. The kernel of that host gives the signs, so a stopped process lives. To be
     /// called after [`across`](Self::across).
     #[must_use]
     pub fn lost_after(self, silence: Duration) -> Self {
@@ -174,8 +174,8 @@ impl GroupBuilder {
         Self { across: self.across.map(set), ..self }
     }
 
-    /// Sets how long a member on a host that is cut off may be out of reach before it has ended;
-    /// 30 s by default. Of two members the shorter time holds. To be called after
+    /// Sets how long a member on a host that is cut off may be out of reach before it has ended:
+    /// at most 30 days, 30 s by default. Of two members the shorter time holds. To be called after
     /// [`across`](Self::across).
     #[must_use]
     pub fn reconnect_within(self, patience: Duration) -> Self {

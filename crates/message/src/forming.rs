@@ -260,6 +260,12 @@ impl Forming {
         if leading.applicants.iter().any(|other| Arc::ptr_eq(&other.guest, guest)) {
             return Err(Some("it has asked before".into()));
         }
+        let others = leading.applicants.iter().filter_map(|other| other.listed.place.as_ref());
+        if let Some(place) = &listed.place
+            && others.into_iter().any(|other| other.is_at_odds_with(place))
+        {
+            return Err(Some("it gives the key of a machine that is not its own".into()));
+        }
         let rank = asks.rank.map(|rank| rank as usize);
         if let Some(rank) = rank {
             if rank >= leading.size {

@@ -19,6 +19,11 @@ pub(crate) struct MemberPlace {
 }
 
 impl MemberPlace {
+    /// Returns `true` if both give the same machine, and different hosts.
+    pub(crate) fn is_at_odds_with(&self, other: &Self) -> bool {
+        self.machine == other.machine && self.identity != other.identity
+    }
+
     /// The identity of its host.
     pub(crate) fn identity(&self) -> Option<Fingerprint> {
         self.identity.as_deref().and_then(Fingerprint::from_hex)

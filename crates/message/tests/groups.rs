@@ -817,3 +817,99 @@ fn what_a_member_sends_to_itself_is_there_at_once() {
         assert_eq!(group.receive(|message| message.get(data)).unwrap(), Some(round));
     }
 }
+
+/// The report of a barrier comes before messages that were sent after it, and after those before.
+#[test]
+fn messages_of_kinds_without_a_handler_may_follow_a_barrier_between_hosts() {
+    across(2, |joining| {
+        let mut handlers = Handlers::new();
+        let noise = handlers.kind::<u64>("noise");
+        handlers.on(noise, |_, _, _| {});
+        let after = handlers.kind::<u64>("after");
+        let group = joining.upcalls(false).join(handlers).unwrap();
+        for round in 0..300_u64 {
+            if group.rank() == 0 {
+                (0..300).for_each(|number| group.send(1, noise, &number).unwrap());
+                group.barrier().unwrap();
+                group.send(1, after, &round).unwrap();
+                continue;
+            }
+            group.barrier().unwrap();
+            loop {
+                match group.receive(|message| message.get(after)) {
+                    Ok(found) => break assert_eq!(found, Some(round)),
+                    Err(NothingThere) => _ = group.poll() == 0 && group.wait(Some(GUARD)),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn members_with_more_under_way_than_there_is_room_for_leave_all_the_same() {
+    let all_sent = Barrier::new(2);
+    across(2, |joining| {
+        let mut handlers = Handlers::new();
+        let data = handlers.kind::<[u8]>("data");
+        // With a longer patience the test would take longer than its guard.
+        let joining = joining.reconnect_within(4 * GUARD);
+        let group = joining.upcalls(false).join(handlers).unwrap();
+        for _ in 0..8000 {
+            group.send(1 - group.rank(), data, &[7; 1024]).unwrap();
+        }
+        all_sent.wait();
+    });
+}
+
+#[test]
+fn a_patience_without_end_is_cut_short() {
+    across(2, |joining| {
+        let joining = joining.reconnect_within(Duration::MAX).lost_after(Duration::MAX);
+        joining.join(Handlers::new()).unwrap();
+    });
+}
+
+/// The receiver's limit bounds what it takes at once.
+#[test]
+fn a_message_that_its_receiver_does_not_take_is_not_sent() {
+    across(2, |joining| {
+        let mut handlers = Handlers::new();
+        let data = handlers.kind::<[u8]>("data");
+        // Each knows its rank only later, and the limits have to differ.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let limit = [1 << 30, 8 << 20][NEXT.fetch_add(1, Ordering::Relaxed) as usize % 2];
+        let group = joining.limit(limit).join(handlers).unwrap();
+        let other = 1 - group.rank();
+        match group.send(other, data, &vec![7; 10 << 20]) {
+            Err(SendError::TooLong { most }) => assert_eq!((most, limit), (4 << 20, 1 << 30)),
+            sent => assert_eq!((sent.map_err(|error| error.to_string()), limit), (Ok(()), 8 << 20)),
+        }
+        if limit == 1 << 30 {
+            until(&group, || group.available());
+            assert_eq!(group.receive(|message| message.size()), Ok(10 << 20));
+        }
+    });
+}
+
+#[test]
+fn groups_leave_no_threads_and_no_descriptors_behind() {
+    let count = |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
+    let some = || {
+        across(2, |joining| {
+            let mut handlers = Handlers::new();
+            let data = handlers.kind::<u64>("data");
+            handlers.on(data, |_, _, _| {});
+            let group = joining.join(handlers).unwrap();
+            group.send(1 - group.rank(), data, &1).unwrap();
+            group.barrier().unwrap();
+        });
+    };
+    (0..30).for_each(|_| some());
+    // Other tests of this process have some of them, too, and those of ended groups may last for a
+    // moment. Thirty groups would have left 120 threads.
+    let start = std::time::Instant::now();
+    while count("task") > 60 || count("fd") > 400 {
+        assert!(start.elapsed() < GUARD, "{} threads, {} files", count("task"), count("fd"));
+        thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -94,14 +94,19 @@ pub trait Admit: Send {
     ) -> Result<Box<dyn TakeOver>, FarewellBody>;
 
     /// Finds the session that a client wants to go on with, and the owner of its connection.
-    /// `None`: no session of this client is known by this key.
-    fn resume(
-        &mut self,
-        _session: SessionKey,
-        _client: &ProvedClient,
-    ) -> Option<(HostLink, Box<dyn TakeOver>)> {
-        None
+    fn resume(&mut self, _session: SessionKey, _client: &ProvedClient) -> Resumed {
+        Resumed::Unknown
     }
+}
+
+/// Whether a session goes on with a new connection.
+pub enum Resumed {
+    /// It does.
+    Yes(Box<HostLink>, Box<dyn TakeOver>),
+    /// No session of this client has this key.
+    Unknown,
+    /// Not with this connection: the client may try again.
+    NotNow,
 }
 
 /// Takes over a connection that is admitted.
@@ -382,15 +387,15 @@ impl NetworkAcceptor {
             Some(_) => self.admit.resume(hello.session, client),
             None => return drop(self.lobby.leave(number)),
         };
-        if resumed.is_none() {
+        if let Resumed::Unknown = resumed {
             self.tell_version(number);
         }
         let Some((guest, first)) = self.lobby.leave(number) else { return };
         let Guest { stream, secure: Some(secure), .. } = guest else { return };
-        if let (Some((peer, terms)), Some((mut link, takes))) = (ready, resumed)
+        if let (Some((peer, terms)), Resumed::Yes(mut link, takes)) = (ready, resumed)
             && link.accept(hello).is_ok()
         {
-            takes.take_over(Wire::on(LinkSocket { stream, peer }, secure, link, terms), &first);
+            takes.take_over(Wire::on(LinkSocket { stream, peer }, secure, *link, terms), &first);
         }
     }
 

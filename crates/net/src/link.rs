@@ -208,6 +208,11 @@ impl HostLink {
         !self.terms.patience.is_zero() && self.peer.is_some()
     }
 
+    /// Time for which the session goes on after a cut.
+    pub fn patience(&self) -> Duration {
+        self.terms.patience
+    }
+
     /// Maximum number of calls that the peer takes at once; `None` before its first hello.
     pub fn peer_window(&self) -> Option<u16> {
         self.peer
@@ -449,7 +454,9 @@ impl HostLink {
 
     /// Sets the next check of the progress of what has begun, if anything has.
     fn note_progress(&mut self, now: Instant) {
-        if self.incoming.is_between() && self.reader.is_between() {
+        // A peer whose session survives cuts may be stopped for any time. What it has begun is
+        // bounded by the holder of the link.
+        if self.survives() || self.incoming.is_between() && self.reader.is_between() {
             self.progress = None;
         } else if self.progress.is_none() {
             let least = SLOWEST * GRACE.as_secs() as usize;

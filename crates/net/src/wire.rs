@@ -58,6 +58,9 @@ use upcall_os::tcp::round_trip;
 /// Time after which a peer that gives no sign of life is lost, unless another is chosen.
 pub const LOST_AFTER: Duration = Duration::from_secs(5);
 
+/// Maximum of that time.
+pub const LATEST_LOST: Duration = Duration::from_secs(12 * 3600);
+
 /// Interval at which the trust in the host at the other end is judged again.
 pub const JUDGED_AGAIN: Duration = Duration::from_secs(5);
 
@@ -75,7 +78,8 @@ const FAREWELLS: MessageLane = 1 << 32;
 /// How a connection is kept.
 #[derive(Clone, Debug)]
 pub struct WireTerms {
-    /// Time after which a peer that gives no sign of life is lost: a second at least.
+    /// Time after which a peer that gives no sign of life is lost: from a second to
+    /// [`LATEST_LOST`].
     pub lost_after: Duration,
     /// The host at the other end, unless it is this one.
     pub host: Option<WireHost>,
@@ -110,7 +114,7 @@ impl LinkSocket {
     pub(crate) fn prepare(stream: &TcpStream, terms: &WireTerms) -> io::Result<SocketAddr> {
         stream.set_nodelay(true)?;
         // The kernel probes an idle peer after two fifths of the time, and then three times.
-        let seconds = terms.lost_after.as_secs().max(1);
+        let seconds = within(terms.lost_after).as_secs();
         let idle = (seconds * 2 / 5).max(1);
         sockopt::set_socket_keepalive(stream, true)?;
         sockopt::set_tcp_keepidle(stream, Duration::from_secs(idle))?;
@@ -192,6 +196,7 @@ impl Wire {
         terms: WireTerms,
     ) -> Arc<Self> {
         let LinkSocket { stream, peer } = socket;
+        let terms = WireTerms { lost_after: within(terms.lost_after), ..terms };
         let core = WireCore {
             link,
             secure,
@@ -330,8 +335,12 @@ impl Wire {
     /// # Blocking
     /// Waits for a thread that hands on what has arrived.
     pub fn detach(&self) -> Option<HostLink> {
-        let attend = self.attend.lock().take();
-        let link = self.core().leave(&Lost::Ended);
+        // One step: the driver, which ends a connection in the same way, finds both or none.
+        let (attend, link) = {
+            let mut attend = self.attend.lock();
+            let link = self.core().leave(&Lost::Ended);
+            (link.is_some().then(|| attend.take()), link)
+        };
         self.hang_up();
         drop(attend);
         link
@@ -434,10 +443,12 @@ impl Wire {
     /// The connection has ended.
     pub(crate) fn end(&self, why: Lost) {
         self.part(&why);
-        let link = self.core().leave(&why);
+        let (attend, link) = {
+            let mut attend = self.attend.lock();
+            (attend.take(), self.core().leave(&why))
+        };
         self.hang_up();
         self.core().driven = None;
-        let attend = self.attend.lock().take();
         match (attend, link) {
             (Some(attend), Some(link)) => attend.cut(why, link),
             (Some(attend), None) => attend.ended(why),
@@ -448,6 +459,11 @@ impl Wire {
     fn core(&self) -> MutexGuard<'_, WireCore> {
         self.core.lock()
     }
+}
+
+/// The time after which a silent peer is lost, within what the kernel knows.
+fn within(lost_after: Duration) -> Duration {
+    lost_after.clamp(Duration::from_secs(1), LATEST_LOST)
 }
 
 /// Returns `true` if a connection between these addresses is within this machine.

@@ -99,10 +99,22 @@ impl StepsReport {
         Self { words }
     }
 
-    /// Number of messages that were sent before the last of the reports.
-    pub fn sent(&self) -> u64 {
-        let [_, _, even, odd, _, _, value] = self.words;
-        even.max(odd).max(value)
+    /// The reports that were made before more than `taken` messages were sent. `before` are those
+    /// of an earlier time.
+    ///
+    /// A sender may have reported a barrier that its reader has not passed, and the next one.
+    pub fn as_of(self, taken: u64, before: Self) -> Self {
+        let [missing, barrier, even, odd, reduction, value, before_value] = self.words;
+        let count = |number: u64| if number.is_multiple_of(2) { even } else { odd };
+        let earlier = barrier.saturating_sub(1);
+        let barrier = [barrier, earlier].into_iter().find(|number| count(*number) <= taken);
+        let barrier = barrier.unwrap_or(before.words[1]);
+        let [_, _, _, _, old, old_value, old_before] = before.words;
+        let (reduction, value, before_value) = match before_value <= taken {
+            true => (reduction, value, before_value),
+            false => (old, old_value, old_before),
+        };
+        Self { words: [missing, barrier, even, odd, reduction, value, before_value] }
     }
 }
 
@@ -233,6 +245,32 @@ mod tests {
     }
 
     #[test]
+    fn reports_are_told_apart_by_the_messages_before_them() {
+        let (steps, there) = (Steps::default(), Steps::default());
+        let mut told = StepsReport::default();
+        let mut tell = |steps: &Steps, taken| {
+            told = steps.reports().as_of(taken, told);
+            there.repeat(told);
+            let barrier = |number| there.barrier(number);
+            (barrier(1), barrier(2), barrier(3), there.value(1))
+        };
+        steps.report_barrier(1, 70);
+        steps.report_value(1, 5, 72);
+        steps.report_barrier(2, 75);
+        assert_eq!(tell(&steps, 69), (None, None, None, None));
+        assert_eq!(tell(&steps, 70), (Some(70), None, None, None));
+        assert_eq!(tell(&steps, 74), (Some(70), None, None, Some((5, 72))));
+        assert_eq!(tell(&steps, 75), (Some(70), Some(75), None, Some((5, 72))));
+        // The reader has passed the first one.
+        steps.report_barrier(3, 80);
+        assert_eq!(tell(&steps, 79).2, None);
+        assert_eq!(tell(&steps, 80), (Some(80), Some(75), Some(80), Some((5, 72))));
+        steps.report_missing(4);
+        tell(&steps, 80);
+        assert_eq!(there.missing(), Some(4));
+    }
+
+    #[test]
     fn reports_read_the_same_where_they_are_repeated() {
         let (steps, there) = (Steps::default(), Steps::default());
         steps.report_barrier(1, 70);
@@ -240,7 +278,7 @@ mod tests {
         steps.report_value(3, 9, 80);
         steps.report_missing(4);
         let report = steps.reports();
-        assert_eq!((StepsReport::from_words(report.to_words()), report.sent()), (report, 80));
+        assert_eq!(StepsReport::from_words(report.to_words()), report);
         there.repeat(report);
         assert_eq!((there.barrier(1), there.barrier(2)), (Some(70), Some(75)));
         assert_eq!((there.value(3), there.missing()), (Some((9, 80)), Some(4)));

@@ -1,6 +1,6 @@
 //! A process that asks the leader of a group over several hosts to become a member.
 
-use super::pair::is_own;
+use super::pair::{WireOwner, owner};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,12 +60,13 @@ impl Application {
         let mut link = new_link(Duration::ZERO);
         let deadline = Instant::now() + HELLO;
         let (wire, first) = dial(at, protection, &mut link, WireTerms::default(), deadline)?;
-        if !is_own(&wire) {
+        if owner(&wire) != WireOwner::Own {
+            wire.hang_up();
             let what = "the process that listens there is another user's".into();
             return Err(NoConnection::NotProved(TlsError::Broken { what }));
         }
         let answer = Arc::new(LeaderAnswer::default());
-        let reader = Box::new(AnswerReader(answer.clone()));
+        let reader = Box::new(AnswerReader { answer: answer.clone(), begun: false });
         wire.start(&first, reader).map_err(NoConnection::NoThread)?;
         Ok(Self { wire, answer })
     }
@@ -108,12 +109,17 @@ impl Drop for Application {
     }
 }
 
-struct AnswerReader(Arc<LeaderAnswer>);
+struct AnswerReader {
+    answer: Arc<LeaderAnswer>,
+    /// The leader answers once.
+    begun: bool,
+}
 
 impl Attend for AnswerReader {
     fn begun(&mut self, head: &FrameHeader, _unsent: usize) -> Result<Wanted, FrameError> {
         match head.kind {
-            FrameKind::Answer | FrameKind::Farewell if head.len <= MOST_ANSWERED => {
+            FrameKind::Answer | FrameKind::Farewell if head.len <= MOST_ANSWERED && !self.begun => {
+                self.begun = true;
                 Ok(Wanted::Yes(None))
             }
             _ => Err(FrameError("what is no answer")),
@@ -122,7 +128,7 @@ impl Attend for AnswerReader {
 
     fn came(&mut self, frame: Frame, _owner: Option<BufferOwner>) -> Result<(), FrameError> {
         let bytes = frame.body.to_vec();
-        self.0.is(match frame.head.kind {
+        self.answer.is(match frame.head.kind {
             FrameKind::Farewell => {
                 ApplicationResult::Parted(String::from_utf8_lossy(&bytes).into_owned())
             }
@@ -136,6 +142,6 @@ impl Attend for AnswerReader {
     }
 
     fn ended(self: Box<Self>, why: Lost) {
-        self.0.is(ApplicationResult::Ended(why.to_string()));
+        self.answer.is(ApplicationResult::Ended(why.to_string()));
     }
 }

@@ -8,20 +8,28 @@ use crate::member::{Member, Roster};
 use crate::place::{MachineKey, MemberPlace};
 use crate::wire::{GroupId, Listed, ProcessKey, VERSION, Welcome, pack, unpack};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use upcall_directory::names;
-use upcall_net::identity::HostStore;
+use upcall_net::identity::{Fingerprint, HostStore, IdentityError};
 use upcall_net::record::SessionKey;
 use upcall_net::{
     Admit, BufferOwner, ConnectionOwner, Frame, FrameBody, FrameError, FrameHeader, FrameKind,
-    HostLink, LinkTerms, Lost, NetworkListener, OutMessage, Protection, ProvedClient, TakeOver,
-    Wanted, Wire, WireTerms, own_store,
+    HostLink, LinkTerms, Lost, NetworkListener, OutMessage, Protection, ProvedClient, Resumed,
+    TakeOver, Wanted, Wire, WireTerms, own_store,
 };
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::lock::KernelMutex;
 use upcall_sched::post::Post;
+
+/// Maximum number of connections of one owner: more than a group has members.
+const MOST_ADMITTED: usize = 2 * crate::MOST_MEMBERS;
+
+/// Maximum length of an answer, or of the reason why there is none, in bytes.
+const MOST_SAID: usize = 16 << 10;
 
 /// Maximum length of a request, in bytes.
 const MOST_ASKED: usize = 1 << 20;
@@ -43,13 +51,23 @@ pub(super) enum FarRequest {
         port: u16,
     },
     /// To another member: opens the pair.
-    Open { version: u32, group: GroupId, from: u32, to: u32 },
+    Open {
+        version: u32,
+        group: GroupId,
+        from: u32,
+        to: u32,
+        /// Maximum length of a message that the client takes, in bytes.
+        most: u64,
+    },
 }
 
 /// The answer to [`FarRequest::Open`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum PairReply {
-    Yes,
+    Yes {
+        /// Maximum length of a message that the server takes, in bytes.
+        most: u64,
+    },
     No(String),
 }
 
@@ -64,6 +82,26 @@ pub(super) struct BridgeTerms {
     pub(super) lost_after: Duration,
     /// Maximum length of a message, in bytes.
     pub(super) most: usize,
+    /// For tests; see [`MachineKey`].
+    pub(super) apart: u64,
+}
+
+/// An admitted connection, counted while this exists.
+struct AdmittedWire {
+    gate: Arc<BridgeGate>,
+    owner: ConnectionOwner,
+}
+
+impl Drop for AdmittedWire {
+    fn drop(&mut self) {
+        let mut wires = self.gate.wires.lock();
+        if let Entry::Occupied(mut count) = wires.counts.entry(self.owner.clone()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
 }
 
 /// All pairs of a member, by rank.
@@ -79,6 +117,7 @@ pub(crate) struct BridgeGate {
     /// The identity of this host, unless all members are on this machine.
     store: Option<Arc<HostStore>>,
     state: KernelMutex<GateState>,
+    wires: KernelMutex<AdmittedWires>,
 }
 
 #[derive(Default)]
@@ -97,10 +136,20 @@ struct EarlyPair {
     group: GroupId,
     from: u32,
     to: u32,
+    most: u64,
 }
 
-/// Where the reader of a connection finds its pair, once that is known.
-type PairSlot = Arc<OnceLock<Arc<FarPair>>>;
+/// Where the reader of a connection finds its pair, once that is known. `None` within: the
+/// connection has ended before.
+type PairSlot = Arc<OnceLock<Option<Arc<FarPair>>>>;
+
+/// The admitted connections.
+#[derive(Default)]
+struct AdmittedWires {
+    counts: HashMap<ConnectionOwner, usize>,
+    /// All of them, to end them.
+    all: Vec<Weak<Wire>>,
+}
 
 impl BridgeGate {
     pub(super) fn new(
@@ -116,6 +165,7 @@ impl BridgeGate {
             news: AtomicBool::new(false),
             store,
             state: KernelMutex::default(),
+            wires: KernelMutex::default(),
         })
     }
 
@@ -140,8 +190,31 @@ impl BridgeGate {
         // The pairs own the gate, too.
         let formed = state.formed.take();
         drop(state);
-        drop((listener, formed));
-        early.iter().for_each(|early| early.wire.hang_up());
+        drop((listener, formed, early));
+        let wires = std::mem::take(&mut self.wires.lock().all);
+        wires.iter().filter_map(Weak::upgrade).for_each(|wire| wire.hang_up());
+    }
+
+    /// Counts a connection of this owner. `None`: it has too many.
+    fn count(self: &Arc<Self>, owner: ConnectionOwner) -> Option<AdmittedWire> {
+        let mut wires = self.wires.lock();
+        let count = wires.counts.entry(owner.clone()).or_default();
+        if *count >= MOST_ADMITTED {
+            return None;
+        }
+        *count += 1;
+        Some(AdmittedWire { gate: self.clone(), owner })
+    }
+
+    /// Keeps a connection in view until the gate is shut.
+    fn admits(&self, wire: &Arc<Wire>) {
+        let mut wires = self.wires.lock();
+        wires.all.retain(|wire| wire.strong_count() > 0);
+        wires.all.push(Arc::downgrade(wire));
+        drop(wires);
+        if self.state.lock().is_shut {
+            wire.hang_up();
+        }
     }
 
     /// The others are known from now on.
@@ -159,6 +232,18 @@ impl BridgeGate {
     pub(super) fn identity_of(&self, wire: &Wire) -> Option<String> {
         let proved = wire.identity().map(|identity| identity.hex());
         proved.or_else(|| self.own_identity(wire.own().ok()?))
+    }
+
+    /// The identity that a client has proved.
+    fn proved(&self, client: &ProvedClient) -> Result<Option<Fingerprint>, IdentityError> {
+        let Some(store) = &self.store else { return Ok(None) };
+        let credentials = store.credentials()?;
+        Ok(match client {
+            ProvedClient::Host(name) => {
+                credentials.trust().host(name).map(|host| host.certificate.fingerprint())
+            }
+            _ => Some(credentials.fingerprint()),
+        })
     }
 
     /// How the host at a place is proved. In the clear, only if it is this one.
@@ -230,19 +315,22 @@ impl BridgeGate {
     }
 
     fn open_pair(&self, early: EarlyPair, roster: &Roster, pairs: &Pairs) {
-        let EarlyPair { wire, slot, call, group, from, to } = early;
+        let EarlyPair { wire, slot, call, group, from, to, most } = early;
         let identity = self.identity_of(&wire);
-        let found = check_open(identity.as_deref(), (group, from, to), roster, pairs);
-        let (reply, pair) = match found {
-            Ok(pair) => (PairReply::Yes, Some(pair)),
-            Err(why) => (PairReply::No(why), None),
-        };
-        if let Some(pair) = &pair {
-            // Before the answer, after which messages may come.
-            let _ = slot.set(pair.clone());
-            pair.opened(wire.clone());
+        let opened =
+            check_open(identity.as_deref(), (group, from, to), roster, pairs).and_then(|pair| {
+                // The reader has it before the answer, after which messages may come.
+                slot.set(Some(pair.clone())).map_err(|_| "the connection has ended".to_string())?;
+                pair.takes(most);
+                let yes = answer_of(call, &PairReply::Yes { most: self.terms.most as u64 });
+                pair.opened(&wire, yes.ok_or("no answer can be written")?)
+            });
+        if let Err(why) = opened {
+            if let Some(no) = answer_of(call, &PairReply::No(why)) {
+                drop(wire.try_send(0, no));
+            }
+            wire.hang_up();
         }
-        answer(&wire, call, &reply);
     }
 }
 
@@ -264,18 +352,20 @@ fn check_open(
     if pair.place.identity.as_deref() != identity {
         return Err(format!("member {from} is on another host than the one that was proved"));
     }
-    match pair.is_unopened() {
-        true => Ok(pair.clone()),
-        false => Err(format!("member {from} has opened the pair before")),
-    }
+    Ok(pair.clone())
+}
+
+/// The answer to a request.
+fn answer_of(call: u32, reply: &impl Serialize) -> Option<OutMessage> {
+    let kind = FrameKind::Answer;
+    let head = FrameHeader { kind, call, binding: 0, number: 0, left: None, len: 0 };
+    let body = FrameBody::from(&*pack(reply).ok()?);
+    Some(OutMessage { head, body, owner: None })
 }
 
 fn answer(wire: &Wire, call: u32, reply: &impl Serialize) {
-    let head =
-        FrameHeader { kind: FrameKind::Answer, call, binding: 0, number: 0, left: None, len: 0 };
-    if let Ok(bytes) = pack(reply) {
-        wire.send(0, head, FrameBody::from(&*bytes), None);
-    }
+    // A connection that has ended needs no answer.
+    drop(answer_of(call, reply).and_then(|answer| wire.try_send(0, answer)));
 }
 
 /// Decides which connections are admitted.
@@ -307,42 +397,39 @@ impl Admit for BridgeAdmission {
 
     fn admit(
         &mut self,
-        _account: ConnectionOwner,
+        account: ConnectionOwner,
         _client: ProvedClient,
     ) -> Result<Box<dyn TakeOver>, FrameBody> {
-        Ok(Box::new(NewConnection(self.0.clone())))
+        let counted = self.0.count(account).ok_or_else(|| farewell("too many connections"))?;
+        Ok(Box::new(NewConnection(counted)))
     }
 
-    fn resume(
-        &mut self,
-        session: SessionKey,
-        client: &ProvedClient,
-    ) -> Option<(HostLink, Box<dyn TakeOver>)> {
-        let (_, pairs) = self.0.state.lock().formed.clone()?;
-        let pair = pairs.iter().flatten().find(|pair| pair.has_session(session))?;
-        let credentials = self.0.store.as_ref().map(|store| store.credentials());
-        let credentials = credentials.transpose().ok()?;
-        let identity = credentials.and_then(|credentials| match client {
-            ProvedClient::Host(name) => {
-                Some(credentials.trust().host(name)?.certificate.fingerprint())
-            }
-            _ => Some(credentials.fingerprint()),
-        });
+    fn resume(&mut self, session: SessionKey, client: &ProvedClient) -> Resumed {
+        let Some((_, pairs)) = self.0.state.lock().formed.clone() else { return Resumed::Unknown };
+        let pair = pairs.iter().flatten().find(|pair| pair.has_session(session));
+        let Some(pair) = pair else { return Resumed::Unknown };
+        let Ok(identity) = self.0.proved(client) else { return Resumed::NotNow };
         if pair.place.identity.is_some() && identity != pair.place.identity() {
-            return None;
+            return Resumed::Unknown;
         }
-        let link = pair.resume(session)?;
-        Some((*link, Box::new(ResumedPair(Some(pair.clone())))))
+        match pair.resume(session) {
+            Some(link) => Resumed::Yes(link, Box::new(ResumedPair(Some(pair.clone())))),
+            None => Resumed::NotNow,
+        }
     }
 }
 
 /// A connection that is admitted, and has not asked yet.
-struct NewConnection(Arc<BridgeGate>);
+struct NewConnection(AdmittedWire);
 
 impl TakeOver for NewConnection {
     fn take_over(self: Box<Self>, wire: Arc<Wire>, first: &[u8]) {
+        let gate = self.0.gate.clone();
+        gate.admits(&wire);
+        let slot = PairSlot::default();
+        let counted = Some(self.0);
         let reader =
-            FarReader { gate: self.0, wire: wire.clone(), slot: PairSlot::default(), guest: None };
+            FarReader { gate, wire: wire.clone(), slot, guest: None, said: Said::Nothing, counted };
         // Without a thread for it the connection ends, and its client connects again.
         let _ = wire.start(first, Box::new(reader));
     }
@@ -399,23 +486,42 @@ pub(super) struct FarReader {
     wire: Arc<Wire>,
     slot: PairSlot,
     guest: Option<Arc<dyn MemberCandidate>>,
+    said: Said,
+    /// Counts the connection, if this side has admitted it.
+    #[expect(dead_code, reason = "held for its end")]
+    counted: Option<AdmittedWire>,
+}
+
+/// What the other side has said beside messages. It says one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    /// It has asked, or answered.
+    Something,
+    /// It has also given a reason for the end of the connection.
+    Farewell,
 }
 
 impl FarReader {
     /// The reader of a pair's connection.
     pub(super) fn of_pair(pair: &Arc<FarPair>, wire: &Arc<Wire>) -> Self {
         let slot = PairSlot::default();
-        let _ = slot.set(pair.clone());
-        Self { gate: pair.gate.clone(), wire: wire.clone(), slot, guest: None }
+        let _ = slot.set(Some(pair.clone()));
+        let (gate, wire) = (pair.gate.clone(), wire.clone());
+        Self { gate, wire, slot, guest: None, said: Said::Nothing, counted: None }
+    }
+
+    fn pair(&self) -> Option<&Arc<FarPair>> {
+        self.slot.get()?.as_ref()
     }
 
     fn asked(&mut self, frame: &Frame) -> Result<(), FrameError> {
         let bytes = frame.body.to_vec();
         let request = unpack(&bytes).map_err(|_| FrameError("a request that cannot be read"))?;
         match request {
-            FarRequest::Open { version: VERSION, group, from, to } => {
+            FarRequest::Open { version: VERSION, group, from, to, most } => {
                 let (wire, slot, call) = (self.wire.clone(), self.slot.clone(), frame.head.call);
-                self.gate.opens(EarlyPair { wire, slot, call, group, from, to });
+                self.gate.opens(EarlyPair { wire, slot, call, group, from, to, most });
             }
             FarRequest::Apply { version: VERSION, .. } => self.applies(frame.head.call, request),
             FarRequest::Open { version, .. } | FarRequest::Apply { version, .. } => {
@@ -450,6 +556,12 @@ impl FarReader {
         if !names::is_member(&socket) {
             return refuses(format!("{socket:?} is no socket of a member"));
         }
+        // Members on this machine connect in the clear. Another host that gives the key of this
+        // machine would be reached through memory.
+        let own = MachineKey::of(member.folder(), self.gate.terms.apart);
+        if machine == own && self.wire.identity().is_some() {
+            return refuses("it gives the key of a machine that is not its own".into());
+        }
         let address = SocketAddr::new(self.wire.peer().ip(), port);
         let identity = self.gate.identity_of(&self.wire);
         let place = Some(MemberPlace { machine, address, identity });
@@ -464,20 +576,25 @@ impl FarReader {
 
 impl upcall_net::Attend for FarReader {
     fn begun(&mut self, head: &FrameHeader, _unsent: usize) -> Result<Wanted, FrameError> {
-        match (self.slot.get(), head.kind) {
-            (_, FrameKind::Answer | FrameKind::Farewell) if head.len <= MOST_ASKED => {
-                Ok(Wanted::Yes(None))
+        match (self.slot.get(), head.kind, self.said) {
+            // A pair that has not asked drops it.
+            (Some(Some(_)), FrameKind::Answer, Said::Nothing) if head.len <= MOST_SAID => {
+                self.said = Said::Something;
             }
-            (None, FrameKind::Ask) if head.len <= MOST_ASKED && self.guest.is_none() => {
-                Ok(Wanted::Yes(None))
+            (_, FrameKind::Farewell, Said::Nothing | Said::Something) if head.len <= MOST_SAID => {
+                self.said = Said::Farewell;
             }
-            (Some(pair), _) => pair.begun(head),
-            (None, _) => Err(FrameError("a message before a request")),
+            (None, FrameKind::Ask, Said::Nothing) if head.len <= MOST_ASKED => {
+                self.said = Said::Something;
+            }
+            (Some(Some(pair)), ..) => return pair.begun(head),
+            _ => return Err(FrameError("a message that has no place here")),
         }
+        Ok(Wanted::Yes(None))
     }
 
     fn came(&mut self, frame: Frame, _owner: Option<BufferOwner>) -> Result<(), FrameError> {
-        match (self.slot.get(), frame.head.kind) {
+        match (self.pair(), frame.head.kind) {
             (Some(pair), FrameKind::Answer) => pair.answered(&frame.body),
             (Some(pair), FrameKind::Farewell) => pair.parted(&frame.body),
             (Some(pair), _) => pair.came(frame)?,
@@ -492,14 +609,14 @@ impl upcall_net::Attend for FarReader {
     }
 
     fn ended(self: Box<Self>, why: Lost) {
-        match self.slot.get() {
+        match self.ends() {
             Some(pair) => pair.ended(&why),
             None => self.lost_guest(),
         }
     }
 
     fn cut(self: Box<Self>, why: Lost, link: HostLink) {
-        match self.slot.get() {
+        match self.ends() {
             Some(pair) => pair.cut(&why, link),
             None => self.lost_guest(),
         }
@@ -507,6 +624,11 @@ impl upcall_net::Attend for FarReader {
 }
 
 impl FarReader {
+    /// The connection has ended. From now on it gets no pair.
+    fn ends(&self) -> Option<&Arc<FarPair>> {
+        self.slot.get_or_init(|| None).as_ref()
+    }
+
     fn lost_guest(&self) {
         if let (Some(guest), Some(member)) = (&self.guest, self.gate.member.upgrade()) {
             member.forming.lost(&**guest, None);
@@ -528,9 +650,9 @@ pub(super) fn identity(at: SocketAddr) -> Result<Option<Arc<HostStore>>, String>
 }
 
 /// A request to open a pair.
-pub(super) fn open_request(roster: &Roster, to: Rank) -> Option<OutMessage> {
-    let (from, to) = (roster.rank as u32, to as u32);
-    let request = FarRequest::Open { version: VERSION, group: roster.group, from, to };
+pub(super) fn open_request(roster: &Roster, to: Rank, most: usize) -> Option<OutMessage> {
+    let (from, to, most) = (roster.rank as u32, to as u32, most as u64);
+    let request = FarRequest::Open { version: VERSION, group: roster.group, from, to, most };
     let head =
         FrameHeader { kind: FrameKind::Ask, call: 1, binding: 0, number: 0, left: None, len: 0 };
     let body = FrameBody::from(&*pack(&request).ok()?);

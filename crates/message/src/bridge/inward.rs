@@ -68,6 +68,15 @@ pub(super) struct Inward {
     looks: Option<(Instant, Duration)>,
     /// Nothing more will arrive; the member learns of it after what waits.
     lost: Option<PairLost>,
+    /// The member takes nothing more.
+    drops: bool,
+}
+
+/// Whether nothing had ended before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstEnd {
+    Yes,
+    No,
 }
 
 /// The sending end of the queue from which the member takes the messages.
@@ -90,14 +99,26 @@ enum Passed {
 impl Inward {
     /// Adds what has arrived. Nothing is added once the member knows that nothing more comes.
     pub(super) fn add(&mut self, arrival: FarArrival) {
-        if self.lost.is_none() {
-            self.waiting.push_back(arrival);
+        if self.lost.is_some() {
+            return;
+        }
+        match (self.waiting.back_mut(), arrival) {
+            // A report says what those before it have said, so no more than one waits.
+            (Some(FarArrival::Report(last)), FarArrival::Report(next)) => *last = next,
+            (_, arrival) => self.waiting.push_back(arrival),
         }
     }
 
-    /// Nothing more will arrive. The first reason stays.
-    pub(super) fn ends(&mut self, lost: PairLost) {
+    /// Nothing more will arrive. The first reason stays. Returns whether this is the first.
+    pub(super) fn ends(&mut self, lost: PairLost) -> FirstEnd {
+        let first = if self.lost.is_none() { FirstEnd::Yes } else { FirstEnd::No };
         self.lost.get_or_insert(lost);
+        first
+    }
+
+    /// The member takes nothing more: what arrives is dropped.
+    pub(super) fn drops_all(&mut self) {
+        self.drops = true;
     }
 
     /// When to look again whether the member has made room.
@@ -137,6 +158,13 @@ impl Inward {
 
     fn pass(&mut self, member: &Member, from: Rank, bytes: &mut usize) -> Passed {
         while let Some(first) = self.waiting.front_mut() {
+            if self.drops {
+                if let FarArrival::Messages { body, at } = first {
+                    *bytes += body.len - (*at * 8).min(body.len);
+                }
+                self.waiting.pop_front();
+                continue;
+            }
             let queue = match &mut self.queue {
                 Some(queue) => queue,
                 None => match InwardQueue::open(member, from) {

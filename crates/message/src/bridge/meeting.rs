@@ -8,7 +8,7 @@
 use super::applying::{Application, ApplicationResult};
 use super::gate::{BridgeGate, BridgeTerms, FarRequest, Pairs, identity};
 use super::pair::FarPair;
-use super::{AcrossHosts, Bridge};
+use super::{AcrossHosts, Bridge, LONGEST_PATIENCE};
 use crate::Rank;
 use crate::error::JoinError;
 use crate::forming::FormingTimeout;
@@ -25,8 +25,9 @@ use upcall_net::link::LinkSide;
 use upcall_net::{NoConnection, Protection};
 use upcall_sched::post::Post;
 
-/// Minimum time after which a host is cut off.
-const SOONEST: Duration = Duration::from_secs(1);
+/// Minimum time for which a pair goes on after a cut. Without any, its session would end with its
+/// connection.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
 
 /// Time between two looks for a leader.
 const LOOK: Duration = Duration::from_millis(20);
@@ -69,9 +70,10 @@ impl GroupMeeting<'_> {
         })?;
         let terms = BridgeTerms {
             name: self.name.into(),
-            patience: self.crossing.patience,
-            lost_after: self.crossing.lost_after.max(SOONEST),
+            patience: self.crossing.patience.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE),
+            lost_after: self.crossing.lost_after,
             most: self.most,
+            apart: self.crossing.apart,
         };
         let gate = BridgeGate::new(self.member, terms, post, store);
         let formed = self.find_others(&gate, at, left).and_then(|roster| {
@@ -249,12 +251,14 @@ impl GroupMeeting<'_> {
             gate.shut();
             return Ok(());
         }
-        let open = self.open_all(roster, &pairs, left);
-        open.inspect_err(|_| pairs.iter().flatten().for_each(|pair| pair.hang_up()))?;
-        let bridge = Bridge::start(gate, pairs).map_err(|error| JoinError::Resource {
-            what: "a kernel thread for members on other hosts".into(),
-            error,
-        })?;
+        let started = self.open_all(roster, &pairs, left).and_then(|()| {
+            Bridge::start(gate, pairs.clone()).map_err(|error| JoinError::Resource {
+                what: "a kernel thread for members on other hosts".into(),
+                error,
+            })
+        });
+        let bridge =
+            started.inspect_err(|_| pairs.iter().flatten().for_each(|pair| pair.hang_up()))?;
         let _ = self.member.bridge.set(bridge);
         Ok(())
     }

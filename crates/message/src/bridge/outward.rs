@@ -13,8 +13,11 @@ use upcall_shm::steps::{Steps, StepsReport};
 pub(super) struct OutwardQueue {
     queue: Incoming<Mailbag>,
     steps: RegionView<Steps>,
-    /// The count of changes of the reports that were sent last.
+    /// The count of changes of the reports that were read last.
     seen: u64,
+    /// The reports that were read, if not all of them were sent, and those that were sent.
+    due: Option<StepsReport>,
+    told: StepsReport,
     batch: MessageBatch,
     /// The doorbell that the sender notifies.
     _doorbell: Doorbell,
@@ -42,40 +45,45 @@ impl OutwardQueue {
     pub(super) fn new(queue: Mailbag, doorbell: Doorbell) -> Self {
         let steps = queue.steps();
         let batch = MessageBatch::default();
-        Self { queue: Incoming::new(queue), steps, seen: 0, batch, _doorbell: doorbell }
+        Self {
+            queue: Incoming::new(queue),
+            steps,
+            seen: 0,
+            due: None,
+            told: StepsReport::default(),
+            batch,
+            _doorbell: doorbell,
+        }
     }
 
     /// Returns `true` if a turn finds something to send.
     pub(super) fn waits(&self) -> bool {
-        self.queue.waits() || self.steps.changes() != self.seen
+        self.queue.waits() || self.due.is_some() || self.steps.changes() != self.seen
     }
 
     /// Sends what waits, as far as there is room.
     ///
-    /// Reports are read before the messages: those that were sent before a report are found then. A
-    /// report is sent after these messages and before those that follow: the receiver takes the
-    /// former before it goes on, and the latter may be for what it does then.
+    /// A report is sent after the messages that were sent before it, and before those that follow:
+    /// the receiver takes the former before it goes on, and the latter may be for what it does
+    /// then.
     pub(super) fn pump(
         &mut self,
         room: &SendRoom,
         mut send: impl FnMut(FrameKind, FrameBody),
     ) -> Pumped {
-        let (changes, report) = (self.steps.changes(), self.steps.reports());
-        let mut due = (changes != self.seen).then_some(report);
         for _ in 0..TURN {
-            let filled = self.fill(room, due);
+            let filled = self.fill(room);
             if let Some(body) = self.batch.take() {
                 room.sent(body.len);
                 send(FrameKind::Deliver, body);
             }
-            // A sender that reports more messages than there are only misleads its receiver.
-            let is_due = matches!(filled, Filled::Report | Filled::Empty);
-            if let Some(report) = due.take_if(|_| is_due) {
-                self.seen = changes;
+            if let Filled::Report(report) = filled {
+                self.told = report;
+                self.due.take_if(|due| *due == report);
                 send(FrameKind::Report, encode(report));
             }
             let pumped = match filled {
-                Filled::Batch | Filled::Report => continue,
+                Filled::Batch | Filled::Report(_) => continue,
                 Filled::Empty => Pumped::All,
                 Filled::NoRoom => Pumped::WaitsForRoom,
                 Filled::NoMemory => Pumped::NoMemory,
@@ -90,25 +98,45 @@ impl OutwardQueue {
     }
 
     /// Moves messages from the queue to a batch.
-    fn fill(&mut self, room: &SendRoom, due: Option<StepsReport>) -> Filled {
+    ///
+    /// Before each message it looks for reports: a sender that has made a report before this
+    /// message has stored it before.
+    fn fill(&mut self, room: &SendRoom) -> Filled {
         loop {
-            if due.is_some_and(|report| self.queue.taken() == report.sent()) {
-                return Filled::Report;
+            let taken = self.queue.taken();
+            if let Some(due) = self.due {
+                let report = due.as_of(taken, self.told);
+                if report != self.told {
+                    return Filled::Report(report);
+                }
             }
-            let arrived = match self.queue.peek() {
-                Ok(Some(arrived)) => arrived,
-                Ok(None) => return Filled::Empty,
+            let due = self.due;
+            let Self { queue, steps, seen, batch, .. } = &mut *self;
+            let mut has_reported = || {
+                let changes = steps.changes();
+                (std::mem::replace(seen, changes) != changes).then(|| steps.reports())
+            };
+            let arrived = match queue.peek() {
+                Ok(arrived) => arrived,
                 Err(Unreadable::Violation(_)) => return Filled::Broken,
                 Err(Unreadable::Memory(_)) => return Filled::NoMemory,
             };
-            let bytes = self.batch.bytes() + batch::size_of(arrived.len());
-            if bytes > batch::LONG && self.batch.bytes() > 0 {
+            if let Some(report) = has_reported() {
+                self.due = Some(report);
+                continue;
+            }
+            let Some(arrived) = arrived else {
+                // A sender that reports more messages than it has sent misleads its receiver.
+                return due.map_or(Filled::Empty, Filled::Report);
+            };
+            let bytes = batch.bytes() + batch::size_of(arrived.len());
+            if bytes > batch::LONG && batch.bytes() > 0 {
                 return Filled::Batch;
             }
             if !room.allows_or_waits(bytes) {
                 return Filled::NoRoom;
             }
-            if self.batch.add(arrived.handler(), arrived.payload()).is_err() {
+            if batch.add(arrived.handler(), arrived.payload()).is_err() {
                 return Filled::NoMemory;
             }
             arrived.dispose();
@@ -120,8 +148,8 @@ impl OutwardQueue {
 enum Filled {
     /// It is full.
     Batch,
-    /// A report comes next.
-    Report,
+    /// This report comes next.
+    Report(StepsReport),
     /// The queue is empty.
     Empty,
     NoRoom,

@@ -6,7 +6,7 @@
 
 use super::batch;
 use super::gate::{BridgeGate, FarReader, PairReply, open_request};
-use super::inward::{FarArrival, Inward, PairLost};
+use super::inward::{FarArrival, FirstEnd, Inward, PairLost};
 use super::outward::{OutwardQueue, Pumped, decode};
 use super::pace::{MovedBy, SendPace};
 use super::reopening;
@@ -20,12 +20,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
+use upcall_net::frame::MOST_BODY;
 use upcall_net::link::LinkSide;
 use upcall_net::record::SessionKey;
 use upcall_net::{
     Frame, FrameBody, FrameError, FrameHeader, FrameKind, HostLink, Lost, MessageLane,
     NoConnection, OutMessage, Wanted, Wire, dial, new_link,
 };
+use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::lock::{KernelCondvar, KernelMutex};
 use upcall_os::safe_doorbell::SafeDoorbell;
@@ -37,6 +39,12 @@ use upcall_shm::station::PeerStation;
 
 /// Maximum time for which the connection of a resumed session waits for its predecessor to end.
 const HANDED_OVER: Duration = Duration::from_secs(1);
+
+/// Maximum time of an attempt to open a pair.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// Maximum length of a message, in bytes.
+pub(super) const LONGEST: usize = MOST_BODY - 8;
 
 /// Time between two attempts to open a pair.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -110,14 +118,18 @@ pub(crate) struct FarPair {
     outward: KernelMutex<OutwardWay>,
     inward: KernelMutex<Inward>,
     way: KernelMutex<PairWay>,
+    /// Set while a thread reopens the pair. Changes under the lock of the way.
+    reopens: AtomicBool,
     changed: KernelCondvar,
     /// How the sender wakes the bridge.
     ringer: OnceLock<Ringer>,
     pace: SendPace,
     send_room: SendRoom,
     receive_room: ReceiveRoom,
-    /// Maximum length of a message, in bytes.
+    /// Maximum length of a message that this member takes, in bytes.
     most: usize,
+    /// The same of the other one.
+    theirs: AtomicU64,
 }
 
 impl std::fmt::Debug for FarPair {
@@ -144,12 +156,14 @@ impl FarPair {
             outward: KernelMutex::new(OutwardWay { queue: None, leaving: PairLeaving::No }),
             inward: KernelMutex::default(),
             way: KernelMutex::new(PairWay::Unopened),
+            reopens: AtomicBool::new(false),
             changed: KernelCondvar::default(),
             ringer: OnceLock::new(),
             pace: SendPace::new(Instant::now()),
             send_room: SendRoom::default(),
             receive_room: ReceiveRoom::new(most),
             most,
+            theirs: AtomicU64::new(most as u64),
         })
     }
 
@@ -270,25 +284,43 @@ impl FarPair {
     fn heard_of_leaving(&self, body: &FrameBody) -> Option<()> {
         match body.words[..] {
             [LEAVES] => {
-                self.send(PairLane::Room, FrameKind::Leave, said(KNOWS));
-                self.inward.lock().ends(PairLost::Gone);
+                let first = self.inward.lock().ends(PairLost::Gone);
+                if first == FirstEnd::Yes {
+                    self.send(PairLane::Room, FrameKind::Leave, said(KNOWS));
+                }
+                // It takes nothing more.
+                self.finish();
                 self.pass_on(Instant::now());
             }
             [KNOWS] => {
-                self.outward.lock().leaving = PairLeaving::Done;
-                self.gate.rouse();
+                self.finish();
             }
             _ => return None,
         }
         Some(())
     }
 
-    /// Leaves the pair once all messages are sent.
-    pub(super) fn leave(&self) {
+    /// Nothing more has to be sent.
+    fn finish(&self) {
         let mut outward = self.outward.lock();
-        if outward.leaving == PairLeaving::No {
-            outward.leaving = PairLeaving::Wanted;
+        outward.leaving = PairLeaving::Done;
+        let queue = outward.queue.take();
+        drop(outward);
+        drop(queue);
+        self.gate.rouse();
+    }
+
+    /// Leaves the pair once all messages are sent. This member takes no more: what arrives is
+    /// dropped, so that the other side has room to leave as well.
+    pub(super) fn leave(&self) {
+        {
+            let mut outward = self.outward.lock();
+            if outward.leaving == PairLeaving::No {
+                outward.leaving = PairLeaving::Wanted;
+            }
         }
+        self.inward.lock().drops_all();
+        self.pass_on(Instant::now());
     }
 
     /// Returns `true` if the other side has everything, or is gone.
@@ -327,9 +359,10 @@ impl FarPair {
             return self.await_opening(limit);
         }
         let protection = self.gate.protection(&self.place)?;
-        let request = open_request(roster, self.rank).ok_or("the request cannot be written")?;
+        let request =
+            open_request(roster, self.rank, self.most).ok_or("the request cannot be written")?;
         let mut link = new_link(self.gate.terms.patience);
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + ATTEMPT;
         let (address, terms) = (self.place.address, self.gate.wire_terms());
         let (wire, first) = match dial(address, &protection, &mut link, terms, deadline) {
             Ok(dialled) => dialled,
@@ -344,16 +377,24 @@ impl FarPair {
                 return Ok(false);
             }
         };
-        if !is_own(&wire) {
-            return Err("another user listens there".into());
+        match owner(&wire) {
+            WireOwner::Own => {}
+            WireOwner::Another => {
+                wire.hang_up();
+                return Err("another user listens there".into());
+            }
+            WireOwner::Unknown => {
+                wire.hang_up();
+                return Ok(false);
+            }
         }
-        self.with_way(|way| *way = PairWay::Asks(wire.clone()));
+        self.leave_way(PairWay::Asks(wire.clone()));
         let reader = FarReader::of_pair(self, &wire);
         if wire.start(&first, Box::new(reader)).is_err() {
-            self.with_way(|way| *way = PairWay::Unopened);
+            self.leave_way(PairWay::Unopened);
             return Ok(false);
         }
-        drop(wire.try_send(0, request));
+        drop(wire.try_send(PairLane::Messages.number(), request));
         self.await_opening(limit)
     }
 
@@ -390,15 +431,32 @@ impl FarPair {
     /// The other side answers the request to open the pair.
     pub(super) fn answered(&self, body: &FrameBody) {
         let reply = unpack(&body.to_vec()).unwrap_or_else(PairReply::No);
-        self.with_way(|way| {
-            if let PairWay::Asks(wire) = way {
-                *way = match reply {
-                    PairReply::Yes => PairWay::Open { wire: wire.clone(), unsent: Vec::new() },
-                    PairReply::No(why) => PairWay::Refused(why),
-                };
+        if let PairReply::Yes { most } = reply {
+            self.takes(most);
+        }
+        let refused = self.with_way(|way| {
+            let PairWay::Asks(wire) = way else { return None };
+            let wire = wire.clone();
+            match reply {
+                PairReply::Yes { .. } => {
+                    *way = PairWay::Open { wire, unsent: Vec::new() };
+                    None
+                }
+                PairReply::No(why) => {
+                    *way = PairWay::Refused(why);
+                    Some(wire)
+                }
             }
         });
+        if let Some(wire) = refused {
+            wire.hang_up();
+        }
         self.gate.rouse();
+    }
+
+    /// The other side takes messages of at most so many bytes.
+    pub(super) fn takes(&self, most: u64) {
+        self.theirs.store(most, Ordering::Relaxed);
     }
 
     /// The other side gives a reason why it closes the connection.
@@ -434,7 +492,12 @@ impl FarPair {
 
     /// Ends the connection, and the pair with it.
     pub(super) fn hang_up(&self) {
-        let before = self.with_way(|way| std::mem::replace(way, PairWay::Over));
+        self.leave_way(PairWay::Over);
+    }
+
+    /// Changes the way, and ends a connection that it was on.
+    fn leave_way(&self, to: PairWay) {
+        let before = self.with_way(|way| std::mem::replace(way, to));
         if let PairWay::Open { wire, .. } | PairWay::Asks(wire) = before {
             wire.hang_up();
         }
@@ -459,17 +522,33 @@ impl FarPair {
         done(&way)
     }
 
-    /// The connection of the pair is there: messages can be sent.
-    pub(super) fn opened(&self, wire: Arc<Wire>) {
-        self.with_way(|way| *way = PairWay::Open { wire, unsent: Vec::new() });
+    /// Opens the pair with the connection of its client, which gets this answer.
+    ///
+    /// # Errors
+    /// The pair was opened before, or the connection has ended.
+    pub(super) fn opened(&self, wire: &Arc<Wire>, answer: OutMessage) -> Result<(), String> {
+        let opened = self.with_way(|way| {
+            if !matches!(way, PairWay::Unopened) {
+                return Err(format!("member {} has opened the pair before", self.rank));
+            }
+            // Before any message, which waits for the lock of the way.
+            match wire.try_send(PairLane::Messages.number(), answer) {
+                None => {
+                    *way = PairWay::Open { wire: wire.clone(), unsent: Vec::new() };
+                    Ok(())
+                }
+                Some(_) => Err("the connection has ended".into()),
+            }
+        });
         self.gate.rouse();
+        opened
     }
 
     /// The connection is lost, and its session may go on.
     pub(super) fn cut(self: &Arc<Self>, why: &Lost, link: HostLink) {
         let mut link = Box::new(link);
-        let ends = Instant::now() + self.gate.terms.patience;
-        let was_open = self.with_way(|way| match way {
+        let ends = Instant::now() + link.patience();
+        let is_cut = self.with_way(|way| match way {
             PairWay::Open { unsent, .. } => {
                 unsent.drain(..).for_each(|(lane, message)| link.send(lane, message));
                 let (session, unsent) = (link.session(), Vec::new());
@@ -480,7 +559,7 @@ impl FarPair {
             PairWay::Cut { link: place @ None, unsent, .. } => {
                 unsent.drain(..).for_each(|(lane, message)| link.send(lane, message));
                 *place = Some(link);
-                false
+                true
             }
             // This side connects again.
             PairWay::Asks(_) => {
@@ -489,9 +568,27 @@ impl FarPair {
             }
             _ => false,
         });
-        if was_open {
+        if is_cut {
+            self.begin_to_reopen(why);
+        }
+    }
+
+    /// Starts the thread that reopens the pair, unless there is one.
+    fn begin_to_reopen(self: &Arc<Self>, why: &Lost) {
+        if !self.with_way(|_| self.reopens.swap(true, Ordering::Relaxed)) {
             reopening::begin(self, why);
         }
+    }
+
+    /// Ends the thread that reopens the pair, unless the way is cut.
+    pub(super) fn ends_to_reopen(&self) -> ReopeningEnds {
+        self.with_way(|way| {
+            if let PairWay::Cut { .. } = way {
+                return ReopeningEnds::No;
+            }
+            self.reopens.store(false, Ordering::Relaxed);
+            ReopeningEnds::Yes
+        })
     }
 
     /// Takes the link out, to connect with it.
@@ -514,10 +611,10 @@ impl FarPair {
         });
     }
 
-    /// The session goes on with another connection.
+    /// The session goes on with another connection, unless that is lost or the pair is over.
     pub(super) fn reopened(&self, wire: &Arc<Wire>) {
-        self.with_way(|way| {
-            let PairWay::Cut { link: None, unsent, .. } = way else { return };
+        let goes_on = self.with_way(|way| {
+            let PairWay::Cut { link: None, unsent, .. } = way else { return false };
             // What the connection does not take waits for the next one.
             let mut left = Vec::new();
             for (lane, message) in unsent.drain(..) {
@@ -526,55 +623,62 @@ impl FarPair {
                 left.extend(refused.map(|message| (lane, message)));
             }
             *way = PairWay::Open { wire: wire.clone(), unsent: left };
+            true
         });
+        if !goes_on {
+            wire.hang_up();
+        }
         self.gate.rouse();
     }
 
     /// Nothing can be sent or received any more.
     pub(super) fn over(&self, lost: PairLost) {
-        self.with_way(|way| *way = PairWay::Over);
+        self.leave_way(PairWay::Over);
         self.inward.lock().ends(lost);
         self.pass_on(Instant::now());
         self.gate.rouse();
     }
 
     /// Takes the link of the session with this key, with which the other side wants to go on.
+    /// `None`: not now.
     ///
     /// # Blocking
     /// If the old connection is just ending, waits for that, for a second at most.
-    pub(super) fn resume(&self, session: SessionKey) -> Option<Box<HostLink>> {
+    pub(super) fn resume(self: &Arc<Self>, session: SessionKey) -> Option<Box<HostLink>> {
         let until = Instant::now() + HANDED_OVER;
-        loop {
-            let open = {
-                let mut way = self.way.lock();
-                match &mut *way {
-                    PairWay::Cut { link, session: own, .. } if *own == session => {
-                        return link.take();
-                    }
-                    PairWay::Open { wire, .. } => wire.clone(),
-                    _ => return None,
-                }
+        while Instant::now() < until {
+            let open = match &mut *self.way.lock() {
+                PairWay::Cut { link, session: own, .. } if *own == session => return link.take(),
+                PairWay::Open { wire, .. } if wire.session() == session => wire.clone(),
+                _ => return None,
             };
-            if open.session() != session {
-                return None;
-            }
             // The other side has noticed the cut first.
-            if let Some(link) = open.detach() {
-                let ends = Instant::now() + self.gate.terms.patience;
-                self.with_way(|way| {
-                    if let PairWay::Open { unsent, .. } = way {
-                        let unsent = std::mem::take(unsent);
-                        *way = PairWay::Cut { link: None, session, unsent, ends };
-                    }
-                });
+            let Some(link) = open.detach() else {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            let ends = Instant::now() + link.patience();
+            let is_cut = self.with_way(|way| {
+                let PairWay::Open { unsent, .. } = way else { return false };
+                let unsent = std::mem::take(unsent);
+                *way = PairWay::Cut { link: None, session, unsent, ends };
+                true
+            });
+            if is_cut {
+                self.begin_to_reopen(&Lost::Silent(Duration::ZERO));
                 return Some(Box::new(link));
             }
-            if Instant::now() >= until {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(1));
         }
+        None
     }
+}
+
+/// Whether the thread that reopens a pair ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReopeningEnds {
+    Yes,
+    /// The pair is cut again.
+    No,
 }
 
 impl FarMember for FarPair {
@@ -613,7 +717,7 @@ impl FarMember for FarPair {
     }
 
     fn most(&self) -> usize {
-        self.most
+        usize::try_from(self.theirs.load(Ordering::Relaxed)).unwrap_or(usize::MAX).min(LONGEST)
     }
 
     fn has_ended(&self) -> bool {
@@ -621,10 +725,25 @@ impl FarMember for FarPair {
     }
 }
 
-/// Returns `true` if the process at the other end of a connection may be a member: it is of a host
-/// that is proved, or of this user.
-pub(super) fn is_own(wire: &Wire) -> bool {
-    wire.host().is_some() || wire.user() == Some(upcall_os::socket::own_user())
+/// The owner of the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WireOwner {
+    /// A host that is proved, or this user. Its process may be a member.
+    Own,
+    /// Another user of this machine.
+    Another,
+    /// The connection has ended, or the kernel does not know.
+    Unknown,
+}
+
+/// Finds the owner of the other end of a connection.
+pub(super) fn owner(wire: &Wire) -> WireOwner {
+    match wire.user() {
+        _ if wire.host().is_some() => WireOwner::Own,
+        Some(user) if user == upcall_os::socket::own_user() => WireOwner::Own,
+        Some(_) => WireOwner::Another,
+        None => WireOwner::Unknown,
+    }
 }
 
 /// What a member says when it leaves, and what the other side answers.

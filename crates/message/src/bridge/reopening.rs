@@ -1,19 +1,20 @@
 //! A pair whose connection is lost: one side connects again, and the other side waits for that.
 //!
-//! Each pair in this state has a kernel thread, which ends with it. A listener that refuses means
+//! Each pair in this state has one kernel thread, which ends with it: the thread ends, and another
+//! one begins, only under the lock of the way. A listener that refuses means
 //! that the other member's process has ended: its kernel answers, and nothing listens. While
 //! nothing answers, its host may be cut off, and both sides try on for as long as their patience
 //! lasts.
 
 use super::gate::FarReader;
 use super::inward::PairLost;
-use super::pair::{FarPair, PairWay, is_own};
+use super::pair::{FarPair, PairWay, ReopeningEnds, WireOwner, owner};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_net::link::{LinkError, LinkSide};
-use upcall_net::{Lost, NoConnection, dial};
+use upcall_net::{Lost, NoConnection, Wire, dial};
 
 /// Time between two attempts: the first, and the longest.
 const FIRST: Duration = Duration::from_millis(20);
@@ -37,13 +38,17 @@ pub(super) fn begin(pair: &Arc<FarPair>, why: &Lost) {
     let (of_thread, why) = (pair.clone(), why.clone());
     let thread = std::thread::Builder::new().name("upcall-reopen".into());
     let spawned = thread.spawn(move || {
-        let pair = of_thread;
-        let lost = match pair.side {
-            LinkSide::Client => connect(&pair),
-            LinkSide::Server => await_client(&pair, &why),
-        };
-        if let Some(lost) = lost {
-            pair.over(lost);
+        let (pair, mut why) = (of_thread, why);
+        // A pair that is cut again at once has this thread still.
+        while pair.ends_to_reopen() == ReopeningEnds::No {
+            let lost = match pair.side {
+                LinkSide::Client => connect(&pair),
+                LinkSide::Server => await_client(&pair, &why),
+            };
+            if let Some(lost) = lost {
+                pair.over(lost);
+            }
+            why = Lost::Ended;
         }
     });
     if spawned.is_err() {
@@ -94,42 +99,55 @@ fn connect(pair: &Arc<FarPair>) -> Option<PairLost> {
 
 fn attempt(pair: &Arc<FarPair>, within: Duration) -> ReopenAttempt {
     let Some(mut link) = pair.take_link() else { return ReopenAttempt::Again };
-    let protection = match pair.gate.protection(&pair.place) {
-        Ok(protection) => protection,
-        Err(_) => return ReopenAttempt::Over(PairLost::Gone),
+    // Without descriptors the files cannot be read for now.
+    let Ok(protection) = pair.gate.protection(&pair.place) else {
+        pair.put_back(link);
+        return ReopenAttempt::Again;
     };
     let deadline = Instant::now() + within;
     let terms = pair.gate.wire_terms();
     match dial(pair.place.address, &protection, &mut link, terms, deadline) {
-        Ok((wire, first)) => {
-            if !is_own(&wire) {
-                return ReopenAttempt::Over(PairLost::Gone);
-            }
-            let reader = FarReader::of_pair(pair, &wire);
-            match wire.start(&first, Box::new(reader)) {
-                // If the connection has ended since, the way is cut with a link, and this changes
-                // nothing.
-                Ok(()) => pair.reopened(&wire),
-                Err(_) => return ReopenAttempt::Again,
-            }
-            ReopenAttempt::Opened
-        }
+        Ok((wire, first)) => take_over(pair, &wire, &first),
         Err(error) => {
             pair.put_back(link);
             match error {
                 NoConnection::Refused(error) if is_gone(&error) => {
                     ReopenAttempt::Over(PairLost::Gone)
                 }
-                NoConnection::Lost(Lost::Link(LinkError::Forgotten))
-                | NoConnection::NotProved(_)
-                | NoConnection::Version(_) => ReopenAttempt::Over(PairLost::Gone),
+                NoConnection::Lost(Lost::Link(LinkError::Forgotten)) | NoConnection::Version(_) => {
+                    ReopenAttempt::Over(PairLost::Gone)
+                }
                 NoConnection::Lost(lost @ Lost::Link(_)) => {
                     ReopenAttempt::Over(PairLost::Broke(lost.to_string()))
                 }
+                // The other side may have been cut off within the handshake.
                 _ => ReopenAttempt::Again,
             }
         }
     }
+}
+
+fn take_over(pair: &Arc<FarPair>, wire: &Arc<Wire>, first: &[u8]) -> ReopenAttempt {
+    match owner(wire) {
+        WireOwner::Own => {}
+        WireOwner::Another => {
+            wire.hang_up();
+            return ReopenAttempt::Over(PairLost::Gone);
+        }
+        // It has ended already.
+        WireOwner::Unknown => {
+            if let Some(link) = wire.detach() {
+                pair.put_back(Box::new(link));
+            }
+            return ReopenAttempt::Again;
+        }
+    }
+    if wire.start(first, Box::new(FarReader::of_pair(pair, wire))).is_err() {
+        return ReopenAttempt::Again;
+    }
+    pair.reopened(wire);
+    // If the connection has been lost since, the way is cut, and this thread goes on.
+    ReopenAttempt::Opened
 }
 
 /// Waits until the other side has connected again. Returns why it does not.

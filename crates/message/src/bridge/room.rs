@@ -107,6 +107,10 @@ impl ReceiveRoom {
     /// # Errors
     /// The sending side had no room for them.
     pub(crate) fn begins(&self, bytes: usize) -> Result<(), NoSuchRoom> {
+        // Whole words, so that as many bytes are passed on.
+        if bytes == 0 || !bytes.is_multiple_of(8) {
+            return Err(NoSuchRoom);
+        }
         let held = self.held.fetch_add(bytes as u64, Ordering::SeqCst);
         let allowed = held + bytes as u64 <= WINDOW || held < GIVEN && bytes as u64 <= self.most;
         if allowed { Ok(()) } else { Err(NoSuchRoom) }
