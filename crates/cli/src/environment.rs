@@ -17,7 +17,7 @@ const fn variable(name: &'static str, read_by: &'static str, meaning: &'static s
     Variable { name, read_by, meaning }
 }
 
-pub const VARIABLES: [Variable; 33] = [
+pub const VARIABLES: [Variable; 48] = [
     variable(
         "UPCALL_DIR",
         "all programs",
@@ -53,12 +53,20 @@ pub const VARIABLES: [Variable; 33] = [
         "all programs",
         "home folder: for ~/.upcall (names), ~/.config, ~/.cache, ~/.pvmrc and ~/pvm3",
     ),
-    variable("UPCALL_GROUP", "members of a job", "name of the group; set by `upcall job run`"),
-    variable("UPCALL_SIZE", "members of a job", "number of members; set by `upcall job run`"),
+    variable(
+        "UPCALL_GROUP",
+        "members of a job",
+        "name of the group; set by `upcall job run` and `job member`",
+    ),
+    variable(
+        "UPCALL_SIZE",
+        "members of a job",
+        "number of members; set by `upcall job run` and `job member`",
+    ),
     variable(
         "UPCALL_RANK",
         "members of a job",
-        "rank of this member, from 0; set by `upcall job run`",
+        "rank of this member, from 0; set by `upcall job run` and `job member`",
     ),
     variable(
         "UPCALL_LIMIT",
@@ -68,7 +76,41 @@ pub const VARIABLES: [Variable; 33] = [
     variable(
         "UPCALL_RENDEZVOUS",
         "members of a job",
-        "address at which members on several hosts meet, as ws1:7500",
+        "address at which members on several hosts meet; set by `upcall job member`",
+    ),
+    variable("SLURM_PROCID", "upcall job member", "rank of this task in its step of Slurm"),
+    variable("SLURM_STEP_NUM_TASKS", "upcall job member", "number of tasks of the step"),
+    variable("SLURM_NTASKS", "upcall job member", "the same, in older versions of Slurm"),
+    variable("SLURM_JOB_ID", "upcall job member", "number of the job, for the group's name"),
+    variable("SLURM_STEP_ID", "upcall job member", "number of the step, for the group's name"),
+    variable(
+        "SLURM_STEP_NODELIST",
+        "upcall job member",
+        "hosts of the step; members meet on the first",
+    ),
+    variable(
+        "SLURM_JOB_NODELIST",
+        "upcall job member",
+        "hosts of the job, if those of the step are unknown",
+    ),
+    variable("SLURM_STEP_NUM_NODES", "upcall job member", "number of hosts of the step"),
+    variable(
+        "OMPI_COMM_WORLD_RANK",
+        "upcall job member",
+        "rank of a process of Open MPI's `mpirun`",
+    ),
+    variable("OMPI_COMM_WORLD_SIZE", "upcall job member", "number of processes of `mpirun`"),
+    variable(
+        "PMIX_NAMESPACE",
+        "upcall job member",
+        "name of the job of `mpirun`, for the group's name",
+    ),
+    variable("PMI_RANK", "upcall job member", "rank of a process of another `mpiexec`"),
+    variable("PMI_SIZE", "upcall job member", "number of processes of `mpiexec`"),
+    variable(
+        "JOB_COMPLETION_INDEX",
+        "upcall job member",
+        "rank of a pod of an indexed job of Kubernetes",
     ),
     variable(
         "UPCALL",
@@ -91,6 +133,11 @@ pub const VARIABLES: [Variable; 33] = [
     ),
     variable("PVM_TMP", "PVM programs", "folder of temporary files, as pvm_getopt reports it"),
     variable("PVM_RSH", "PVM programs", "remote shell, as PVM reports it"),
+    variable(
+        "HOSTNAME",
+        "upcall job member",
+        "name of the pod, in Kubernetes; for the group's name",
+    ),
     variable("PATH", "upcall pvm, upcall job", "folders in which programs are looked for"),
     variable(
         "UPCALL_BENCH_AMPI",

@@ -50,8 +50,9 @@ pub const CODES: [(Exit, &str); 8] = [
 ];
 
 /// Where exit codes have another source than [`CODES`].
-pub const OTHER_CODES: &str =
-    "`job run`, `pvm run` and `pvm` end with the exit code of the program that they ran.";
+pub const OTHER_CODES: &str = "\
+    `job run`, `job member`, `pvm run` and `pvm` end with the exit code of the program that they \
+    ran.";
 
 impl Exit {
     pub const fn code(self) -> u8 {

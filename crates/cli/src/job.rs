@@ -1,5 +1,9 @@
 //! `upcall job`: starts, stops and schedules the processes of a group together.
 
+mod member;
+mod nodelist;
+mod scheduler;
+
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::names::some_seconds;
 use crate::output::{
@@ -17,11 +21,13 @@ use upcall_job::{
 pub const EXAMPLES: &str = "\
 Examples:
   upcall job run --group 4 -- ./sieve 1000000
+  srun -n 4 upcall job member -- ./sieve 1000000
   upcall job ls --members";
 
 #[derive(Subcommand)]
 pub enum JobCommand {
     Run(JobRunArgs),
+    Member(member::JobMemberArgs),
     Ls(JobLsArgs),
     Stop(JobStopArgs),
     Cont(JobContArgs),
@@ -34,7 +40,8 @@ pub enum JobCommand {
 /// UPCALL_RANK, and the limit by UPCALL_LIMIT; a program reads them with
 /// `GroupBuilder::from_environment`. SIGINT, SIGTERM and SIGHUP are passed on; the second of them
 /// ends the job, by force after the grace period. If this command is killed, the kernel kills the
-/// members.
+/// members. All members run on this machine; where another scheduler starts them, also on several
+/// hosts, it runs `upcall job member` for each.
 ///
 /// The exit code is that of the member that failed and ended first, or 128 plus the number of the
 /// signal that killed it. If that code is 1, and another member panics (101) or crashes while the
@@ -186,6 +193,7 @@ Examples:
 pub fn run(suite: JobCommand) -> CommandResult {
     match suite {
         JobCommand::Run(args) => start(args),
+        JobCommand::Member(args) => member::run(args),
         JobCommand::Ls(args) => list(&args),
         JobCommand::Stop(JobStopArgs { name }) => done(upcall_job::stop(&name)),
         JobCommand::Cont(JobContArgs { name }) => done(upcall_job::cont(&name)),
@@ -194,16 +202,20 @@ pub fn run(suite: JobCommand) -> CommandResult {
 }
 
 /// Adds the advice to put `--` before the program, if the program was taken for an unknown argument
-/// of `job run`.
+/// of `job run` or `job member`.
 pub fn with_dashes(mut error: clap::Error) -> clap::Error {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let (found, usage) = (text(ContextKind::InvalidArg), text(ContextKind::Usage));
     let is_program = !found.is_empty() && !found.starts_with('-');
-    if error.kind() == ErrorKind::UnknownArgument && is_program && usage.contains("upcall job run ")
+    let lines = [("upcall job run ", "run --group N"), ("upcall job member ", "member")];
+    let line = lines.into_iter().find(|(command, _)| usage.contains(command));
+    if error.kind() == ErrorKind::UnknownArgument
+        && is_program
+        && let Some((_, line)) = line
     {
         let advice = format!(
-            "put `--` before the program, so that its options are its own: `upcall job run --group \
-             N -- {} …`",
+            "put `--` before the program, so that its options are its own: `upcall job {line} -- \
+             {} …`",
             quoted(&found)
         );
         let tip = ContextValue::StyledStrs(vec![advice.into()]);

@@ -29,7 +29,6 @@ use upcall_shm::account::MemberStats;
 const GROUP: &str = "UPCALL_GROUP";
 const SIZE: &str = "UPCALL_SIZE";
 const RANK: &str = "UPCALL_RANK";
-const RENDEZVOUS: &str = "UPCALL_RENDEZVOUS";
 
 /// Default time for which a member waits for the others.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,6 +56,11 @@ impl GroupBuilder {
     /// [`GroupBuilder::from_environment`] reads it. Optional.
     pub const LIMIT: &'static str = "UPCALL_LIMIT";
 
+    /// Environment variable with the [address](Self::across) at which the members of a job meet.
+    ///
+    /// [`GroupBuilder::from_environment`] reads it. Optional.
+    pub const RENDEZVOUS: &'static str = "UPCALL_RENDEZVOUS";
+
     /// Creates the builder of a group of `size` members that all use this name.
     pub fn new(name: &str, size: usize) -> Self {
         Self {
@@ -76,10 +80,11 @@ impl GroupBuilder {
 
     /// Creates the builder of the group of the job that started this process.
     ///
-    /// Jobs are started by `upcall job run` (docs/reference/jobs.md). The group, its size and the
-    /// rank come from the environment: `UPCALL_GROUP`, `UPCALL_SIZE`, `UPCALL_RANK`, and, if the
-    /// job limits what its group may buffer, [`UPCALL_LIMIT`](Self::LIMIT). A job on several hosts
-    /// has `UPCALL_RENDEZVOUS`, the address at which its members meet ([`across`](Self::across)).
+    /// Jobs are started by `upcall job run`, and by schedulers through `upcall job member`
+    /// (docs/reference/jobs.md). The group, its size and the rank come from the environment:
+    /// `UPCALL_GROUP`, `UPCALL_SIZE`, `UPCALL_RANK`, and, if the job limits what its group may
+    /// buffer, [`UPCALL_LIMIT`](Self::LIMIT). A job on several hosts has
+    /// [`UPCALL_RENDEZVOUS`](Self::RENDEZVOUS), the address at which its members meet.
     ///
     /// # Errors
     /// [`JoinError::NoJob`]: a variable is missing, or makes no sense.
@@ -121,8 +126,8 @@ impl GroupBuilder {
             }
         };
         let builder = Self { limit, ..Self::new(&group, size).rank(rank) };
-        match variable(RENDEZVOUS) {
-            Some(_) => Ok(builder.across(text(RENDEZVOUS)?)),
+        match variable(Self::RENDEZVOUS) {
+            Some(_) => Ok(builder.across(text(Self::RENDEZVOUS)?)),
             None => Ok(builder),
         }
     }

@@ -115,7 +115,7 @@ impl fmt::Display for JoinError {
                 }
                 f.write_str(
                     ": this program is to be started as a job, by `upcall job run --group N -- \
-                     PROGRAM`",
+                     PROGRAM`, or on several hosts by `upcall job member`",
                 )
             }
             Self::NotProved { address, why } => write!(

@@ -49,6 +49,16 @@ struct Scene {
     compilers: Option<PathBuf>,
 }
 
+/// Schedulers in examples, and the variables that they would set for one of the members.
+const SCHEDULERS: [(&str, &str); 2] = [
+    (
+        "srun -n 4 ",
+        "SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_JOB_ID=1 SLURM_STEP_ID=0 \
+         SLURM_STEP_NODELIST=localhost",
+    ),
+    ("mpirun -n 4 ", "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 PMIX_NAMESPACE=1"),
+];
+
 const SIEVE: &str = "#!/bin/sh\nexit 0\n";
 const HELLO: &str = "#include <pvm3.h>
 #include <stdio.h>
@@ -183,6 +193,9 @@ impl Scene {
             .replace("127.0.0.1:7000", &self.address)
             .replace("4711", &pid.to_string())
             .replace("--interval 1", "--interval 0.1");
+        for (scheduler, variables) in SCHEDULERS {
+            line = line.replace(scheduler, &format!("env {variables} "));
+        }
         if let Some(fingerprint) = self.hosts(example) {
             let shown = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU";
             line = line.replace(shown, &fingerprint);
