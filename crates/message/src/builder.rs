@@ -171,8 +171,8 @@ impl GroupBuilder {
     }
 
     /// Sets after which time a host that gives no sign of life is cut off: from a second to 12
-    /// hours, 5 s by default. The kernel of that host gives the signs, so a stopped process lives. To be
-    /// called after [`across`](Self::across).
+    /// hours, 5 s by default. The kernel of that host gives the signs, so a stopped process lives.
+    /// To be called after [`across`](Self::across).
     #[must_use]
     pub fn lost_after(self, silence: Duration) -> Self {
         let set = |across| AcrossHosts { lost_after: silence, ..across };
