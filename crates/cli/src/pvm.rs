@@ -1,5 +1,6 @@
 //! `upcall pvm`: PVM programs as user-level processes.
 
+mod hosts;
 mod ps;
 mod top;
 
@@ -115,6 +116,8 @@ struct MachineArgs {
     /// Folder in which programs are looked for after the spawning program's; may be repeated.
     #[arg(long, value_name = "FOLDER")]
     path: Vec<PathBuf>,
+    #[command(flatten)]
+    hosts: hosts::HostArgs,
 }
 
 /// A number of processes that may change.
@@ -152,7 +155,8 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 /// A task is in the queue (it runs when its turn comes), waits for a message, at a barrier or for a
 /// descriptor, or sleeps. If the machine has several processes, DOES also says why a task could not
 /// move to another one now. HELD is the memory of its messages, RESIDENT the memory at its
-/// addresses, of which tasks of one program share the program's text.
+/// addresses, of which tasks of one program share the program's text. In a machine with several
+/// hosts, PROCESS begins with the host, and RESIDENT is known for tasks of the first one.
 #[derive(clap::Args)]
 #[command(after_help = PS_EXAMPLES, after_long_help = format!("{PS_EXAMPLES}\n\n{PS_JSON}"))]
 struct PvmPsArgs {
@@ -167,10 +171,10 @@ Examples:
   upcall pvm ps --json | jq '.[].tasks[] | select(.state == \"receives\") | .tid'";
 
 const PS_JSON: &str = "\
-JSON keys: machine, processes, console, and tasks with tid, number, parent, program, state (starts,
+JSON keys: machine, processes, console, hosts, and tasks with tid, number, parent, program, state (starts,
 runs, polls, receives, asks, sleeps, awaits, pauses, aside, moves or silent), doing, pinned (why the
 task could not move to another process now), from, tag, messages, blocks, block_bytes, resident_kib,
-own_kib (without shared text), rank, process and pid. Null means unknown or none.";
+own_kib (without shared text), rank, host, process and pid. Null means unknown or none.";
 
 /// Ends a task, or all tasks of a machine.
 #[derive(clap::Args)]
@@ -376,7 +380,8 @@ Examples:
   upvmcc hello.c -o hello && upcall pvm run ./hello
   upcall pvm run -n 24 ./hello 1000
   upcall pvm run -n 4 --procs 2 ./hello
-  upcall pvm run --checkpoint state --every 60 ./hello";
+  upcall pvm run --checkpoint state --every 60 ./hello
+  upcall pvm run -n 8 --host ws2:4 --rendezvous ws1:7000 ./hello";
 
 fn place(text: &str) -> Result<TaskPlacement, String> {
     match text {
@@ -398,24 +403,35 @@ fn place(text: &str) -> Result<TaskPlacement, String> {
     }
 }
 
+/// Makes room for tasks' addresses.
+fn make_room() {
+    if let Err(error) = upcall_pvm::make_room() {
+        // The machine refuses to run if that matters.
+        crate::output::report(format_args!(
+            "a limit of the stack above 64 GiB leaves tasks less room, and was not lowered: {error}"
+        ));
+    }
+}
+
 /// Runs a process of a machine other than its first. The command starts itself for this.
 pub fn member(args: &[std::ffi::OsString]) -> CommandResult {
+    make_room();
     let args = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>();
     ended(upcall_pvm::run_member(&args).map(|()| 0))
 }
 
 pub fn run(args: PvmArgs) -> CommandResult {
     let command = args.suite.unwrap_or(PvmCommand::Console(args.console));
-    if matches!(command, PvmCommand::Run(_) | PvmCommand::Console(_) | PvmCommand::Restart(_))
-        && let Err(error) = upcall_pvm::make_room()
-    {
-        // The machine refuses to run if that matters.
-        crate::output::report(format_args!(
-            "a limit of the stack above 64 GiB leaves tasks less room, and was not lowered: {error}"
-        ));
+    if matches!(command, PvmCommand::Run(_) | PvmCommand::Console(_) | PvmCommand::Restart(_)) {
+        make_room();
     }
     match command {
         PvmCommand::Run(run) => {
+            if run.shape.hosts.processes() > 0 && run.periodic.checkpoint.is_some() {
+                return Err(CommandError::usage(
+                    "--checkpoint is for a machine with one host so far: leave out --host",
+                ));
+            }
             let mut words = run.program.into_iter();
             let start = Start {
                 copies: run.copies as usize,
@@ -547,14 +563,21 @@ fn ended(status: Result<i32, NotRun>) -> CommandResult {
 
 /// The start of a machine without tasks.
 fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
+    let far = shape.hosts.processes();
+    let all = shape.procs.most as usize + far;
     if let TaskPlacement::List(list) = &shape.place
-        && let Some(rank) = list.iter().find(|rank| **rank >= shape.procs.most as usize)
+        && let Some(rank) = list.iter().find(|rank| **rank >= all)
     {
         return Err(CommandError::usage(format_args!(
-            "--place names process {rank}, and there are {} (0 to {}): use --procs",
-            shape.procs.most,
-            shape.procs.most - 1
+            "--place names process {rank}, and there are {all} (0 to {}): use --procs",
+            all - 1
         )));
+    }
+    if far > 0 && shape.procs.least != shape.procs.most {
+        return Err(CommandError::usage(
+            "--procs has a range, and tasks do not move in a machine with several hosts: give one \
+             number",
+        ));
     }
     Ok(Start {
         program: OsString::new(),
@@ -569,5 +592,6 @@ fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
         stack: shape.stack,
         checkpoint: None,
         memory: shape.memory,
+        hosts: shape.hosts.start()?,
     })
 }

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         processes: processes.parse().unwrap_or(1),
         least: processes.parse().unwrap_or(1),
         balancer: None,
+        hosts: None,
         place: TaskPlacement::default(),
         stack: None,
         memory: None,

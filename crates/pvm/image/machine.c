@@ -1,4 +1,4 @@
-/* The machine. It has one host, and no other can be added yet. */
+/* The machine and its hosts, which do not change while it runs, but for those that end. */
 
 #include "lib.h"
 #include "calls.h"
@@ -12,29 +12,61 @@
 #define ARCH "LINUX64"
 #define ARCH_CODE 4230209
 #define SPEED 1000
-#define HOST 0x40000
+/* The host on which the machine was started. */
+#define HOME 0x40000
 /* Length in bytes of a file name: PVMTMPNAMLEN in pvm3.h without <stdio.h>. */
 #define NAME 128
 
-static const char *own_name(void)
+/* Sets `all` to the machine's hosts, which are this task's until the next call. Returns their
+ * number, or an error. */
+static int list(struct pvmhostinfo **all)
 {
-    static char name[256];
-    if (!*name)
-        gethostname(name, sizeof name - 1);
-    return name;
+    static struct pvmhostinfo *known;
+    static int size;
+    struct upvm_question question = {0};
+    int count = upvm_ask(&question, UPVM_OP_HOSTS);
+    while (size > 0)
+        free(known[--size].hi_name);
+    free(known);
+    known = count > 0 ? calloc(count, sizeof *known) : 0;
+    for (; known && size < count; size++) {
+        int number = upvm_get(&question);
+        char *name = strdup(upvm_get_text(&question));
+        if (!name)
+            break;
+        known[size] = (struct pvmhostinfo){number, name, ARCH, SPEED, ARCH_CODE};
+    }
+    upvm_over(&question);
+    *all = known;
+    if (count < 0)
+        return count;
+    return size == count ? count : PvmNoMem;
+}
+
+/* The number of the host with this name, 0 if there is none, or an error. */
+static int named(const char *name)
+{
+    struct pvmhostinfo *all;
+    int count = list(&all);
+    for (int one = 0; one < count; one++)
+        if (!strcmp(all[one].hi_name, name))
+            return all[one].hi_tid;
+    return count < 0 ? count : 0;
 }
 
 int pvm_config(int *hosts, int *archs, struct pvmhostinfo **infos)
 {
-    static struct pvmhostinfo host = {HOST, 0, ARCH, SPEED, ARCH_CODE};
+    struct pvmhostinfo *all;
     upvm_self();
-    host.hi_name = (char *)own_name();
+    int count = list(&all);
+    if (count < 0)
+        return upvm_done("pvm_config", count);
     if (hosts)
-        *hosts = 1;
+        *hosts = count;
     if (archs)
         *archs = 1;
     if (infos)
-        *infos = &host;
+        *infos = all;
     return PvmOk;
 }
 
@@ -47,7 +79,11 @@ int pvm_archcode(char *arch)
 
 int pvm_tidtohost(int tid)
 {
-    return tid > 0 ? HOST : upvm_done("pvm_tidtohost", PvmBadParam);
+    if (tid <= 0)
+        return upvm_done("pvm_tidtohost", PvmBadParam);
+    upvm_self();
+    int host = upvm_ask_short(UPVM_OP_TID_TO_HOST, tid);
+    return host > 0 ? host : upvm_done("pvm_tidtohost", host);
 }
 
 int pvm_mstat(char *host)
@@ -55,9 +91,10 @@ int pvm_mstat(char *host)
     upvm_self();
     if (!host || !*host)
         return upvm_done("pvm_mstat", PvmBadParam);
-    if (!strcmp(host, ".") || !strcmp(host, own_name()))
+    if (!strcmp(host, "."))
         return PvmOk;
-    return PvmNoHost;
+    int found = named(host);
+    return found > 0 ? PvmOk : found < 0 ? found : PvmNoHost;
 }
 
 char *pvm_version(void)
@@ -65,14 +102,15 @@ char *pvm_version(void)
     return PVM_VER;
 }
 
-/* No host can be added yet: each gets the error that PVM returns where no daemon can be started. */
+/* No host can be added while the machine runs: each gets the error that PVM returns where no daemon
+ * can be started. */
 int pvm_addhosts(char **hosts, int count, int *infos)
 {
     upvm_self();
     if (!hosts || count < 1)
         return upvm_done("pvm_addhosts", PvmBadParam);
     for (int one = 0; one < count && infos; one++)
-        infos[one] = hosts[one] && !strcmp(hosts[one], own_name()) ? PvmDupHost : PvmCantStart;
+        infos[one] = hosts[one] && named(hosts[one]) > 0 ? PvmDupHost : PvmCantStart;
     return 0;
 }
 
@@ -81,17 +119,25 @@ int pvm_delhosts(char **hosts, int count, int *infos)
     upvm_self();
     if (!hosts || count < 1)
         return upvm_done("pvm_delhosts", PvmBadParam);
-    /* PVM does not remove the host that it was started on, either. */
-    for (int one = 0; one < count && infos; one++)
-        infos[one] = hosts[one] && !strcmp(hosts[one], own_name()) ? PvmBadParam : PvmNoHost;
+    for (int one = 0; one < count && infos; one++) {
+        int host = hosts[one] ? named(hosts[one]) : 0;
+        /* PVM does not remove the host that it was started on, either. */
+        infos[one] = host == HOME ? PvmBadParam : host > 0 ? PvmNotImpl : PvmNoHost;
+    }
     return 0;
 }
 
 int pvm_hostsync(int host, struct timeval *clock, struct timeval *delta)
 {
     upvm_self();
-    if (host != HOST)
-        return upvm_done("pvm_host_sync", PvmNoHost);
+    if (host != upvm_ask_short(UPVM_OP_TID_TO_HOST, upvm_hot.self)) {
+        /* The clocks of other hosts are not read yet. */
+        struct pvmhostinfo *all;
+        int count = list(&all), is_known = 0;
+        for (int one = 0; one < count; one++)
+            is_known |= all[one].hi_tid == host;
+        return upvm_done("pvm_host_sync", is_known ? PvmNotImpl : PvmNoHost);
+    }
     if (clock)
         gettimeofday(clock, 0);
     if (delta)

@@ -1,9 +1,23 @@
 //! Messages of other processes, in an order in which no message comes before its cause.
 //!
 //! A message carries a Lamport time, its *stamp*. The messages of one sender come in the order of
-//! their stamps, and a cause has a lower stamp than its effect. A message is in its queue before
-//! any effect of it is in another queue. So a process that takes all messages of all queues, and
-//! sorts them by their stamps, handles each cause first.
+//! their stamps, and a cause has a lower stamp than its effect. Between processes of one host, a
+//! message is in its queue before any effect of it is in another queue. So a process that takes all
+//! messages of all queues, and sorts them by their stamps, handles each cause first.
+//!
+//! # Between hosts
+//! A message to another host travels for a while, and an effect of it may be in a queue before.
+//! Then the effect is handled first: PVM promises no order between the messages of different tasks.
+//! What holds in any case are these two:
+//!
+//! - The messages of one sender are handled in the order of their sending. They come in that order,
+//!   and are sorted by stamps that rise.
+//! - No message waits for one that is not there. Messages are kept only while a queue has more, and
+//!   the holder of those has its next message there.
+//!
+//! The machine's own messages about what happens in a process of another host wait for the messages
+//! of that process ([`LateMessage`](crate::remote::LateMessage)). No task moves in a machine with
+//! several hosts: what a task sends from two processes could come in another order.
 //!
 //! With many messages that would need much memory, and would keep the process from its tasks. So
 //! at most [`FLOOD`] messages are taken at once. Then other messages may be left in the queues,

@@ -17,6 +17,7 @@ mod options;
 mod spawning;
 
 use crate::error;
+use crate::hosts::SpawnPlace;
 use crate::ops::{
     OP_MAILBOX_INFO, OP_MAILBOX_PUT, OP_MIGRATE, OUTPUT_CONTEXT, OUTPUT_END, OUTPUT_NEW,
 };
@@ -44,6 +45,7 @@ pub(crate) struct KnownTask {
     pub(crate) parent: i32,
     pub(crate) program: String,
     pub(crate) process: i32,
+    pub(crate) host: String,
 }
 
 /// The machine, as the console sees it. Later answers arrive through [`Console::answered`] and
@@ -51,7 +53,11 @@ pub(crate) struct KnownTask {
 pub(crate) trait Controls {
     /// Spawns `count` tasks. The answer has the number of those that started, their ids, and the
     /// errors of the others.
-    fn spawn(&mut self, plan: TaskSpec, count: u32);
+    fn spawn(&mut self, plan: TaskSpec, count: u32, place: SpawnPlace);
+    /// The place with the name of a host.
+    fn place(&self, name: &str) -> SpawnPlace;
+    /// The hosts that have not ended: number and name.
+    fn hosts(&self) -> Vec<(i32, String)>;
     /// Asks for a service. The answer comes later.
     fn ask(&mut self, op: u64, question: Packet);
     /// Asks all processes what their tasks do. The answer comes later.
@@ -176,8 +182,8 @@ impl Console {
         }
         let Some((command, args)) = words.split_first() else { return };
         match (command.as_str(), args) {
-            ("add", [_, ..]) => self.hosts(args, true),
-            ("delete", [_, ..]) => self.hosts(args, false),
+            ("add", [_, ..]) => self.hosts(args, true, controls),
+            ("delete", [_, ..]) => self.hosts(args, false, controls),
             ("alias", [name, rest @ ..]) if !rest.is_empty() => {
                 _ = self.aliases.insert(name.clone(), rest.to_vec())
             }
@@ -194,7 +200,7 @@ impl Console {
                 self.waits = Some(ConsoleWait::Checkpoint);
                 controls.checkpoint(file);
             }
-            ("conf", []) => self.conf(),
+            ("conf", []) => self.conf(&controls.hosts()),
             ("echo", _) => self.say(args.join(" ")),
             ("export", []) => {
                 let names = self.environment.get(EXPORT).cloned().unwrap_or_default();
@@ -219,9 +225,11 @@ impl Console {
             ("kill", [_, ..]) => self.kill(args, controls),
             ("migrate", [task, rank]) => self.migrate(task, rank, controls),
             ("mstat", [_, ..]) => {
+                let hosts = controls.hosts();
                 for name in args {
-                    let status =
-                        if self.is_here(name) { "ok" } else { shown::error(error::NO_HOST) };
+                    let is_known =
+                        self.is_here(name) || hosts.iter().any(|(_, known)| known == name);
+                    let status = if is_known { "ok" } else { shown::error(error::NO_HOST) };
                     self.say(format!("{name:>24}  {status}"));
                 }
             }
@@ -291,37 +299,47 @@ impl Console {
         host == "." || host == self.host
     }
 
-    fn hosts(&mut self, hosts: &[String], add: bool) {
+    fn hosts(&mut self, hosts: &[String], add: bool, controls: &dyn Controls) {
         self.say(format!(
             "0 successful\n{:>24} {}",
             "HOST",
             if add { "    DTID" } else { " STATUS" }
         ));
+        let known = controls.hosts();
         for host in hosts {
+            let is_known = known.iter().any(|(_, name)| name == host);
             let why = match self.is_here(host) {
-                true if add => "Duplicate host",
-                true => "It is the only one: halt ends the machine",
-                false if add => shown::error(error::NOT_IMPL),
+                _ if add && (is_known || self.is_here(host)) => "Duplicate host",
+                true => "It is the console's own: halt ends the machine",
+                false if add || is_known => shown::error(error::NOT_IMPL),
                 false => shown::error(error::NO_HOST),
             };
             self.say(format!("{host:>24} {why}"));
         }
         if add {
             self.say(
-                "add: other hosts are not implemented yet (PvmNotImpl); tasks can run in several \
-                 processes of this host: upcall pvm --procs P",
+                "add: hosts cannot be added while a machine runs yet (PvmNotImpl): give them when \
+                 it starts: upcall pvm console --host NAME",
             );
         }
     }
 
-    fn conf(&mut self) {
-        let (host, arch) = (&self.host, "LINUX64");
-        let text = format!(
-            "1 host, 1 data format\n{:>24} {:>8} {:>8} {:>7} {:>10}\n{host:>24} {THIS_HOST:8x} \
-             {arch:>8} {:7} 0x{:08x}",
-            "HOST", "DTID", "ARCH", "SPEED", "DSIG", 1000, 0x0040_8c41
-        );
-        self.say(text);
+    fn conf(&mut self, hosts: &[(i32, String)]) {
+        let plural = if hosts.len() == 1 { "" } else { "s" };
+        self.say(format!(
+            "{} host{plural}, 1 data format\n{:>24} {:>8} {:>8} {:>7} {:>10}",
+            hosts.len(),
+            "HOST",
+            "DTID",
+            "ARCH",
+            "SPEED",
+            "DSIG"
+        ));
+        for (number, host) in hosts {
+            let arch = "LINUX64";
+            let data = 0x0040_8c41;
+            self.say(format!("{host:>24} {number:8x} {arch:>8} {:7} 0x{data:08x}", 1000));
+        }
     }
 
     fn export(&mut self, names: &[String], more: bool) {
@@ -394,7 +412,7 @@ impl Console {
                     known
                         .iter()
                         .filter(|task| tids.contains(&task.tid))
-                        .for_each(|task| self.say(row(&self.host, task, false)));
+                        .for_each(|task| self.say(row(task, false)));
                 }
                 None => self.say(format!(
                     "{number:2}:{}",
@@ -513,7 +531,11 @@ impl Console {
             self.say(format!("[{job}]"));
         }
         self.waits = Some(ConsoleWait::Started { job });
-        if place.is_some_and(|place| !self.is_here(&place) && place != "LINUX64") {
+        let place = match place {
+            Some(place) if place != "LINUX64" => controls.place(&place),
+            _ => SpawnPlace::Any,
+        };
+        if place == SpawnPlace::Nowhere {
             let errors = Packet::default().ints((0..count).map(|_| error::NO_HOST));
             return self.answered(0, errors.as_bytes());
         }
@@ -531,7 +553,7 @@ impl Console {
             options: self.options.inherited(),
             ..TaskSpec::default()
         };
-        controls.spawn(plan, count);
+        controls.spawn(plan, count, place);
     }
 
     fn begin_job(&mut self, sink: Sink) -> (Output, Option<i32>) {
@@ -567,7 +589,7 @@ impl Console {
         if console {
             self.say(own_row(&self.host, long));
         }
-        controls.tasks().iter().for_each(|task| self.say(row(&self.host, task, long)));
+        controls.tasks().iter().for_each(|task| self.say(row(task, long)));
     }
 
     /// Handles the machine's answer to the last line.
@@ -638,7 +660,7 @@ impl Console {
                     };
                     self.say(format!(
                         "{} {}; {} messages wait",
-                        row(&self.host, &task, long),
+                        row(&task, long),
                         seen.doing,
                         seen.messages
                     ));
@@ -687,9 +709,10 @@ fn head(long: bool) -> String {
         .to_owned()
 }
 
-fn row(host: &str, task: &KnownTask, long: bool) -> String {
+fn row(task: &KnownTask, long: bool) -> String {
     let long = if long { format!(" {:8x} {:6}", task.parent, task.process) } else { String::new() };
-    format!("{host:>24} {:8x}{long} {:>9} {:<12}", task.tid.number(), "6/c,f", task.program)
+    let KnownTask { tid, host, program, .. } = task;
+    format!("{host:>24} {:8x}{long} {:>9} {program:<12}", tid.number(), "6/c,f")
 }
 
 fn own_row(host: &str, long: bool) -> String {

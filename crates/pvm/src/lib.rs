@@ -3,9 +3,10 @@
 //! Sources: UPVM, and PVM's own manual. A program is compiled and linked by `upvmcc` with its own
 //! libpvm3 (`image/`), which holds its buffers and packs. The library asks the [`Node`](node) for
 //! everything that concerns other tasks. The node's worker runs the tasks of one process one after
-//! the other.
+//! the other. The processes of a machine may be on several hosts ([`StartHosts`]).
 //!
-//! Not supported yet: other hosts.
+//! Not supported yet: hosts that come and go while a machine runs, and moves and checkpoints of
+//! tasks in a machine with several hosts.
 #![forbid(unsafe_code)]
 
 mod asking;
@@ -19,6 +20,7 @@ mod door;
 #[allow(dead_code, reason = "all that are ours or PVM's, also those that only libpvm3 uses")]
 mod error;
 mod holding;
+mod hosts;
 mod machine;
 /// For the simulator, which drives it too. Not a public interface.
 #[doc(hidden)]
@@ -53,6 +55,7 @@ pub use asking::{
 pub use balance::BalancerKind;
 pub use checkpoint::CheckpointError;
 pub use door::ProcessChange;
+pub use hosts::{BadHost, HostStarter, StartHost, StartHosts};
 pub use machine::TaskPlacement;
 pub use moves::Pin as TaskPin;
 pub use processes::run_member;
@@ -118,9 +121,8 @@ pub fn console(start: &Start) -> Result<i32, NotRun> {
         let first = std::fs::read_to_string(home.join(".pvmrc")).unwrap_or_default();
         let environment =
             std::env::vars_os().map(|(name, value)| (text(&name), text(&value))).collect();
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let input = Input::start(from, calls.caller())?;
-        let console = Console::new(node::CONSOLE, host, environment, &first);
+        let console = Console::new(node::CONSOLE, hosts::own_name(), environment, &first);
         Ok(NodeControl::new(calls, Some(AtTerminal::new(console, input, prompts))))
     })
 }
@@ -198,6 +200,7 @@ pub fn restart(
         checkpoint: periodic,
         least: processes.unwrap_or(head.processes.clamp(1, MOST_PROCESSES) as usize),
         balancer: None,
+        hosts: None,
     };
     run_with(&start, Some(restart), || Ok(NodeControl::new(NodeCalls::new()?, None)))
 }
@@ -277,7 +280,8 @@ fn run_with(
     let arena = restart.as_ref().map(|_| arena()).transpose()?;
     // Comes first, because the other processes inherit the standard input that this replaces.
     let desk = desk().map_err(NotRun::Desk)?;
-    let others = (start.processes > 1).then(|| Others::start(start, sizes)).transpose()?;
+    let hosts = start.machine_hosts().map_err(NotRun::Host)?;
+    let others = (hosts.size() > 1).then(|| Others::start(start, &hosts, sizes)).transpose()?;
     let link = others.as_ref().map(Others::join).transpose()?;
     if link.is_some() {
         processes::settle(0);
@@ -286,13 +290,14 @@ fn run_with(
     if let Some(reason) = worker.not_caught() {
         report_line!("upcall pvm: {reason}");
     }
-    let places = TaskPlaces::new(0, start.processes).map_err(NotRun::Places)?;
+    let places = TaskPlaces::new(0, hosts.size()).map_err(NotRun::Places)?;
     let programs = Programs::new(start.folders.clone());
     let FirstState { machine, ranks, spawns } = restored.unwrap_or_else(|| {
         let machine = Machine::new(start.place.clone()).with_places(sizes.places());
         FirstState { machine, ranks: BTreeMap::new(), spawns: Vec::new() }
     });
     let mut node = Node::new(worker, programs, Some(machine), link, places)
+        .with_hosts(hosts)
         .with_sizes(sizes)
         .with_balance(start.balance_plan())
         .with_start(head_of(start, sizes), start.checkpoint.clone())

@@ -4,11 +4,12 @@
 pub(crate) mod saved;
 
 use crate::error;
+use crate::hosts::MachineHosts;
 use crate::output::Catcher;
 use crate::remote::TaskSpec;
-use crate::services::{Effect, Services};
+use crate::services::{Effect, KnownTargets, Services};
 use crate::task::is_spared;
-use crate::tid::{MOST_PROCESSES, THIS_HOST, Tid};
+use crate::tid::{MOST_PROCESSES, Tid};
 use crate::wire::Packet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -161,17 +162,20 @@ impl Machine {
         self.tasks.is_empty() && self.requests.is_empty()
     }
 
-    /// Places `count` tasks. Returns the request's number, and the slots for each process.
+    /// Places `count` tasks in processes of these ranks, or in any. Returns the request's number, and
+    /// the slots for each process.
     pub(crate) fn request(
         &mut self,
         spawner: Option<Tid>,
         plan: TaskSpec,
         count: usize,
         processes: usize,
+        ranks: Option<&[Rank]>,
     ) -> (u64, Vec<(Rank, Vec<u32>)>) {
         let placed = self.placed;
         let mut free = self.free(processes).into_iter();
-        let used = self.used.clone().unwrap_or_else(|| (0..processes).collect());
+        let used = || self.used.clone().unwrap_or_else(|| (0..processes).collect());
+        let used = ranks.map_or_else(used, <[Rank]>::to_vec);
         let processes = used.len();
         let order = (0..count).map(|at| match &self.place {
             TaskPlacement::Alone => free.next().unwrap_or(NOWHERE),
@@ -326,10 +330,26 @@ impl Machine {
         (tids, started)
     }
 
-    /// Passes a task's question to the services.
-    pub(crate) fn ask(&mut self, tid: Tid, op: u64, question: &[u8], effects: &mut Vec<Effect>) {
+    /// Handles the end of the host with this number: tasks that asked for a notice get one.
+    pub(crate) fn host_ended(&mut self, host: i32, effects: &mut Vec<Effect>) {
+        self.services.host_ended(host, effects);
+    }
+
+    /// Passes a task's question to the services. `host` returns the number of the host that a
+    /// number names, with the process of the task that it names, if the host has not ended.
+    pub(crate) fn ask(
+        &mut self,
+        tid: Tid,
+        op: u64,
+        question: &[u8],
+        host: &dyn Fn(i32, Option<Rank>) -> Option<i32>,
+        effects: &mut Vec<Effect>,
+    ) {
         let alive = |tid: Tid| self.tasks.get(&tid).is_some_and(|entry| !entry.left);
-        self.services.ask(tid, op, crate::wire::PacketReader::new(question), &alive, effects);
+        let rank = |number: i32| Some(self.tasks.get(&Tid::of(number)?)?.rank);
+        let host = |number: i32| host(number, rank(number));
+        let known = KnownTargets { alive: &alive, host: &host };
+        self.services.ask(tid, op, crate::wire::PacketReader::new(question), known, effects);
     }
 
     /// Records that a task has left the machine and goes on without it.
@@ -438,24 +458,31 @@ impl Machine {
             .count() as i32
     }
 
-    /// Lists all tasks, those of the host, or one: number, parent, host, flags, process, name.
+    /// Lists all tasks, those of a host, or one: number, parent, host, flags, process, name.
     pub(crate) fn list(
         &self,
         which: i32,
+        hosts: &MachineHosts,
         process: impl Fn(Rank) -> i32,
         flags: impl Fn(Tid) -> i32,
     ) -> (i32, Packet) {
-        let all = which == 0 || which == THIS_HOST;
-        let fits = |tid: Tid| all || which == tid.number();
+        let host = hosts.numbered(which);
+        let all = which == 0 || host.is_some();
+        let fits = |tid: Tid, rank: Rank| match host {
+            Some(host) => hosts.of(rank) == host,
+            None => all || which == tid.number(),
+        };
         let mut count = 0;
         let mut packet = Packet::default();
-        for (tid, entry) in self.tasks.iter().filter(|(tid, entry)| !entry.left && fits(**tid)) {
+        let listed = |(tid, entry): &(&Tid, &TaskEntry)| !entry.left && fits(**tid, entry.rank);
+        for (tid, entry) in self.tasks.iter().filter(listed) {
             count += 1;
             let parent = entry.parent.max(0);
             // As in PVM, a task without a parent has no name here.
             let name = if parent == 0 { "" } else { &entry.program };
             packet = packet
-                .ints([tid.number(), parent, THIS_HOST, flags(*tid), process(entry.rank)])
+                .ints([tid.number(), parent, MachineHosts::number(hosts.of(entry.rank))])
+                .ints([flags(*tid), process(entry.rank)])
                 .text(name);
         }
         if count == 0 && !all { (error::NO_TASK, Packet::default()) } else { (count, packet) }

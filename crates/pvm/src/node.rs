@@ -15,6 +15,7 @@
 mod balancing;
 mod control;
 mod elsewhere;
+mod hosts;
 mod moving;
 mod outside;
 mod posted;
@@ -32,12 +33,13 @@ use self::saving::state::NodeSaving;
 use crate::balance::meter::{LoadMeter, PairTraffic};
 use crate::balance::rounds::BalancingRounds;
 use crate::causal::CausalInbox;
+use crate::hosts::MachineHosts;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
 use crate::output::OutputTarget;
 use crate::places::TaskPlaces;
 use crate::programs::Programs;
-use crate::remote::{ControlMessage, MachineLink, RemoteArrival};
+use crate::remote::{ControlMessage, LateMessage, MachineLink, RemoteArrival};
 use crate::report::{crashed, report};
 use crate::services::Effect;
 use crate::shown::ShownTask;
@@ -47,9 +49,10 @@ use crate::transit::Transit;
 use crate::unsent::{MachineMessage, UnsentMessages};
 use crate::wire::Packet;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
+use upcall_message::Rank;
 use upcall_ulp::{Aside, Block, Crash, StopReason, Worker};
 
 /// The signal that ends a task when another one kills it.
@@ -115,9 +118,13 @@ pub(crate) struct Node {
     folder_of: u32,
     /// The process's original umask and its present one, once a task has changed its own.
     umask: Option<NodeUmask>,
-    /// PID of the machine's first process, which all tasks have as their parent process. It does
+    /// PID of the first process of this host, which all tasks have as their parent process. It does
     /// not change if a task moves.
     first_process: u32,
+    /// The machine's hosts.
+    hosts: MachineHosts,
+    /// Numbers of processes of other hosts, in the first process. They are only shown.
+    processes: BTreeMap<Rank, u32>,
     looked: Instant,
     /// Nothing has arrived from other processes for a while.
     quiet: bool,
@@ -136,6 +143,8 @@ pub(crate) struct Node {
     balancing: Option<Box<BalancingRounds>>,
     /// Messages of other processes that were taken, and wait for earlier ones.
     arrivals: CausalInbox<RemoteArrival>,
+    /// Messages of the machine that wait for messages of other processes.
+    late: Vec<LateMessage>,
     programs: Programs,
     /// Sizes of the tasks.
     sizes: TaskSizes,
@@ -194,6 +203,8 @@ impl Node {
                 // It has started this process, which ends with it.
                 _ => std::os::unix::process::parent_id(),
             },
+            hosts: MachineHosts::home(size),
+            processes: BTreeMap::new(),
             looked: Instant::now(),
             quiet: false,
             unsent: UnsentMessages::default(),
@@ -204,6 +215,7 @@ impl Node {
             traffic: None,
             balancing: None,
             arrivals: CausalInbox::new(size),
+            late: Vec::new(),
             programs,
             sizes: TaskSizes::default(),
             machine,
@@ -218,6 +230,19 @@ impl Node {
     /// The node, whose tasks have these sizes.
     pub(crate) fn with_sizes(mut self, sizes: TaskSizes) -> Self {
         self.sizes = sizes;
+        self
+    }
+
+    /// The node, on one of these hosts.
+    pub(crate) fn with_hosts(mut self, hosts: MachineHosts) -> Self {
+        let rank = self.places.rank();
+        if hosts.ranks(hosts.of(rank)).start == rank {
+            self.first_process = std::process::id();
+        }
+        self.hosts = hosts;
+        if !self.hosts.are_near(0, rank) {
+            self.tell_first(ControlMessage::Here { process: std::process::id() });
+        }
         self
     }
 
@@ -512,7 +537,8 @@ impl Node {
         let (tid, status, catcher) = (task.tid, end.status(), task.output.catcher());
         // The task's memory is freed before its end is reported.
         drop(task);
-        self.tell_first(ControlMessage::Ended { tid: tid.number(), status, catcher });
+        let sent = self.sent_afar();
+        self.tell_first(ControlMessage::Ended { tid: tid.number(), status, catcher, sent });
     }
 }
 

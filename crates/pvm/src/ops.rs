@@ -116,6 +116,10 @@ pub const OP_PROCESS: u64 = 26;
 /// Number of bytes of messages that the host has copied in this process so far, modulo 2^31, for
 /// tests. Not implemented in builds without debug assertions.
 pub const OP_COPIED: u64 = 27;
+/// The machine's hosts: how many there are, and for each its number and its name.
+pub const OP_HOSTS: u64 = 28;
+/// The number of the host of a task or of a host's number.
+pub const OP_TID_TO_HOST: u64 = 29;
 pub const OP_CONTEXT_NEW: u64 = 20;
 pub const OP_CONTEXT_FREE: u64 = 21;
 pub const OP_GROUP_JOIN: u64 = 32;

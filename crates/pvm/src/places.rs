@@ -106,6 +106,16 @@ impl TaskPlaces {
         (word & HERE != 0).then_some(word & !HERE)
     }
 
+    /// The process of a task, or of one that has ended the process that has given its name.
+    pub(crate) fn process(&self, tid: Tid) -> Rank {
+        match self.place(tid) {
+            TaskLocation::There(rank) => rank,
+            TaskLocation::Seat(_) | TaskLocation::Held => self.rank(),
+            TaskLocation::Console => 0,
+            TaskLocation::Ended => tid.birth() as Rank,
+        }
+    }
+
     /// Where the task or console with this id is.
     pub(crate) fn place(&self, tid: Tid) -> TaskLocation {
         let there = |rank: u32| match rank {

@@ -1,13 +1,15 @@
 //! Several processes for one machine: the first process starts the others as copies of its own
-//! program, and all of them form a group.
+//! program, and all of them form a group. On each other host that is done by the host's leader
+//! ([`hosts`](crate::hosts)).
 //!
 //! # Numbers of processes
-//! A process names another one by its number when it reads or writes the other one's memory
-//! (`upcall_ulp::UlpPages::write_to`). A check before that call would not do: the caller may be
+//! A process names another one of its host by its number when it reads or writes the other one's
+//! memory (`upcall_ulp::UlpPages::write_to`). A check before that call would not do: the caller may be
 //! stopped between the two, while the other process ends and its number becomes a stranger's. So no
 //! number becomes free while a process of the machine can still make such a call:
 //!
-//! 1. The numbers are those of the first process and of its children ([`Others::join`]).
+//! 1. The numbers are those of the first process and of its children ([`Others::join`]). On another
+//!    host its leader is in the place of the first process.
 //! 2. A child that has ended keeps its number until it is waited for. The kernel does not do that
 //!    by itself ([`keep_ended_children`]), and tasks wait only for children of their own.
 //! 3. The first process waits for none before all have ended ([`Others`]'s `drop`).
@@ -18,31 +20,40 @@
 //!    the first page.
 
 use crate::door::GRACE;
+use crate::hosts::{
+    HostCommands, HostStarter, MachineHosts, MachineMeeting, MemberOrder, end_with_input,
+};
 use crate::node::Node;
 use crate::places::TaskPlaces;
 use crate::programs::Programs;
-use crate::remote::MachineLink;
+use crate::remote::{Interruption, MachineLink};
+use crate::report::report_line;
 use crate::sizes::TaskSizes;
 use crate::start::{NotRun, Start};
 use crate::stream::STDERR;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::io;
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+use upcall_message::Rank;
 use upcall_os::process::{self, Bounds};
 use upcall_ulp::arena::ArenaNumber;
 use upcall_ulp::keep_ended_children;
 
-/// Pins this thread to its process's own CPU, chosen by rank among the CPUs that it may use. Two
+/// Pins this thread to its process's own CPU, chosen by the process's number on its host among the
+/// CPUs that it may use. Two
 /// processes that wait for each other on one CPU are ten times as slow as on two, and the kernel
 /// tends to put them on the same one.
-pub(crate) fn settle(rank: usize) {
+pub(crate) fn settle(number: usize) {
     let Ok(all) = sched_getaffinity(None) else { return };
     let mine = (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)).collect::<Vec<_>>();
     let mut own = CpuSet::new();
-    if let Some(processor) = mine.get(rank % mine.len().max(1)) {
+    if let Some(processor) = mine.get(number % mine.len().max(1)) {
         own.set(*processor);
         // If pinning is not permitted, the thread runs where the kernel puts it.
         let _ = sched_setaffinity(None, &own);
@@ -52,34 +63,95 @@ pub(crate) fn settle(rank: usize) {
 /// Interval between two checks whether a child has ended.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// The processes that the first one has started.
+/// Time for which processes that are started by hand are waited for.
+const BY_HAND: Duration = Duration::from_secs(3600);
+
+/// Time for which other processes are waited for.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// The processes that this one has started.
 pub(crate) struct Others {
-    name: String,
+    /// The order of this process.
+    order: MemberOrder,
     children: Vec<Child>,
+    /// What has started the processes of other hosts.
+    commands: HostCommands,
     /// The numbers of their arenas, which no other process may have while they live.
-    arenas: Vec<ArenaNumber>,
+    _arenas: Vec<ArenaNumber>,
+}
+
+/// Arenas for the processes with these ranks.
+fn arenas(ranks: &Range<Rank>) -> Result<Vec<ArenaNumber>, NotRun> {
+    let no_arena = || io::Error::other("all addresses for messages are taken");
+    let taken = ranks.clone().map(|_| ArenaNumber::take().ok_or_else(no_arena));
+    taken.collect::<Result<_, _>>().map_err(NotRun::Process)
+}
+
+fn numbers(arenas: &[ArenaNumber]) -> Vec<u32> {
+    arenas.iter().map(ArenaNumber::number).collect()
+}
+
+/// The name of the group of a machine's processes. No other machine has it, on any host.
+fn group_name() -> String {
+    format!("pvm.{}.{:016x}", std::process::id(), RandomState::new().hash_one(0))
 }
 
 impl Others {
-    pub(crate) fn start(start: &Start, sizes: TaskSizes) -> Result<Self, NotRun> {
-        let name = format!("pvm.{}", std::process::id());
+    /// Starts all other processes of a machine.
+    pub(crate) fn start(
+        start: &Start,
+        hosts: &MachineHosts,
+        sizes: TaskSizes,
+    ) -> Result<Self, NotRun> {
+        let meeting = start.hosts.as_ref().map(|others| MachineMeeting {
+            address: others.rendezvous.clone(),
+            patience: others.patience,
+            within: if others.starter == HostStarter::ByHand { BY_HAND } else { WITHIN },
+        });
+        let ranks = hosts.ranks(0);
+        let near = arenas(&(ranks.start + 1..ranks.end))?;
+        let order = MemberOrder {
+            group: group_name(),
+            hosts: hosts.clone(),
+            meeting,
+            ranks,
+            // This process itself takes one later.
+            arenas: [&[0], &numbers(&near)[..]].concat(),
+            sizes,
+            folders: start.folders.clone(),
+            directory: None,
+            ends_with_input: false,
+        };
+        let mut others = Self::of(order, near)?;
+        for host in 1..hosts.count() {
+            let far = arenas(&hosts.ranks(host))?;
+            let starts = start.hosts.as_ref();
+            let order = MemberOrder {
+                ranks: hosts.ranks(host),
+                arenas: numbers(&far),
+                directory: std::env::current_dir().ok(),
+                ends_with_input: starts.is_some_and(|one| one.starter != HostStarter::ByHand),
+                ..others.order.clone()
+            };
+            others._arenas.extend(far);
+            let started = starts.map(|one| others.commands.start(one, hosts.name(host), &order));
+            started.transpose().map_err(NotRun::Process)?;
+        }
+        Ok(others)
+    }
+
+    /// Starts the other processes of this host that this one is to start.
+    fn of(order: MemberOrder, arenas: Vec<ArenaNumber>) -> Result<Self, NotRun> {
         let program = std::env::current_exe().map_err(NotRun::Process)?;
         keep_ended_children().map_err(NotRun::Process)?;
-        let mut others = Self { name, children: Vec::new(), arenas: Vec::new() };
-        for rank in 1..start.processes {
-            let no_arena = || std::io::Error::other("all addresses for messages are taken");
-            let arena = ArenaNumber::take().ok_or_else(no_arena).map_err(NotRun::Process)?;
+        let (orders, commands) = (order.others(), HostCommands::default());
+        let mut others = Self { order, children: Vec::new(), commands, _arenas: arenas };
+        for order in orders {
             let mut command = Command::new(&program);
-            command
-                .args(["pvm-member", &others.name])
-                .args([rank, start.processes].map(|number| number.to_string()))
-                .args([sizes.stack.to_string(), sizes.memory.to_string()])
-                .arg(arena.number().to_string())
-                .args(&start.folders);
+            command.arg("pvm-member").args(order.words());
             // The child ends whenever this process ends, even while it is in a system call for a
             // task and receives no messages.
             process::bind(&mut command, Bounds::default());
-            others.arenas.push(arena);
             others.children.push(command.spawn().map_err(NotRun::Process)?);
         }
         Ok(others)
@@ -88,10 +160,16 @@ impl Others {
     /// Joins the group of the processes.
     ///
     /// # Errors
-    /// The group was not formed, or has a process that is no child of this one.
+    /// The group was not formed, or has a process of this host that is no child of this one.
     pub(crate) fn join(&self) -> Result<MachineLink, NotRun> {
-        let link = joined(&self.name, 0, self.children.len() + 1)?;
-        for (rank, child) in (1..).zip(&self.children) {
+        let watch = self.commands.watch();
+        let is_over = (!self.commands.is_empty()).then(|| Box::new(watch) as Interruption);
+        let link = joined(&self.order, is_over).map_err(|error| match self.commands.failed() {
+            Some(why) => NotRun::Process(io::Error::other(why)),
+            None => error,
+        })?;
+        self.commands.have_started();
+        for (rank, child) in (self.order.ranks.start + 1..).zip(&self.children) {
             // The number of a process that cannot be seen is 0, which no process has.
             let process = link.process(rank).cast_unsigned();
             if process != 0 && process != child.id() {
@@ -104,8 +182,10 @@ impl Others {
 }
 
 /// Joins the machine's processes as this one.
-fn joined(name: &str, rank: usize, size: usize) -> Result<MachineLink, NotRun> {
-    let link = MachineLink::join(name, rank, size).map_err(NotRun::Join)?;
+fn joined(order: &MemberOrder, is_over: Option<Interruption>) -> Result<MachineLink, NotRun> {
+    let MemberOrder { group, ranks, hosts, meeting, .. } = order;
+    let link = MachineLink::join(group, ranks.start, hosts, meeting.as_ref(), is_over);
+    let link = link.map_err(NotRun::Join)?;
     // Later there may be no descriptor left, and tasks could neither leave nor enter. Where there
     // is no /proc, tasks stay.
     let _ = upcall_ulp::prepare_moves();
@@ -147,30 +227,45 @@ fn lives(child: &Child, options: WaitIdOptions) -> bool {
     }
 }
 
-/// Runs one of the other processes, which [`run`](crate::run) starts: `pvm-member NAME RANK SIZE
-/// STACK MEMORY ARENA [FOLDER …]`. Returns when the machine is over. The thread can do nothing else
-/// then.
+/// Enters the folder in which a machine was started, or else the user's own.
+fn enter(folder: &Path, host: &str) {
+    let Err(error) = std::env::set_current_dir(folder) else { return };
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let entered = home.filter(|home| std::env::set_current_dir(home).is_ok());
+    let place = entered.or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+    report_line!(
+        "upcall pvm: on host {host}, tasks start in {}, since {} cannot be entered: {error}",
+        place.display(),
+        folder.display()
+    );
+}
+
+/// Runs one of the other processes, which [`run`](crate::run) starts: `pvm-member`, and an order
+/// (`NAME=VALUE …`). On another host, starts the other processes of that host. Returns when the
+/// machine is over. The thread can do nothing else then.
 ///
 /// # Errors
 /// See [`NotRun`]. Wrong arguments are reported as [`NotRun::Process`].
 pub fn run_member(args: &[String]) -> Result<(), NotRun> {
-    let wrong = || {
-        NotRun::Process(std::io::Error::other(
-            "pvm-member NAME RANK SIZE STACK MEMORY ARENA [FOLDER …] is for the command itself",
-        ))
-    };
-    let [name, rank, size, stack, memory, arena, folders @ ..] = args else { return Err(wrong()) };
-    let (Ok(rank), Ok(size)) = (rank.parse::<u32>(), size.parse()) else { return Err(wrong()) };
-    let (Ok(stack), Ok(memory)) = (stack.parse(), memory.parse()) else { return Err(wrong()) };
-    let arena = arena.parse().ok().and_then(ArenaNumber::take_this).ok_or_else(wrong)?;
-    let link = joined(name, rank as usize, size)?;
+    let wrong =
+        || NotRun::Process(io::Error::other("pvm-member NAME=VALUE … is for the command itself"));
+    let order = MemberOrder::of(args).ok_or_else(wrong)?;
+    let (rank, hosts, sizes) = (order.ranks.start, order.hosts.clone(), order.sizes);
+    let host = hosts.of(rank);
+    if order.ends_with_input {
+        end_with_input().map_err(NotRun::Process)?;
+    }
+    order.directory.iter().for_each(|folder| enter(folder, hosts.name(host)));
+    let arena = order.arenas.first().copied().and_then(ArenaNumber::take_this).ok_or_else(wrong)?;
+    let folders = order.folders.clone();
+    let others = Others::of(order, Vec::new())?;
+    let link = others.join()?;
     let worker = crate::worker(Some(arena))?;
-    settle(rank as usize);
-    let folders = folders.iter().map(PathBuf::from).collect();
-    let places = TaskPlaces::new(rank, size).map_err(NotRun::Places)?;
+    settle(rank - hosts.ranks(host).start);
+    let places = TaskPlaces::new(rank as u32, hosts.size()).map_err(NotRun::Places)?;
     // With a link this process is never stuck, because others may send something.
     let node = Node::new(worker, Programs::new(folders), None, Some(link), places);
-    let _ = node.with_sizes(TaskSizes { stack, memory }).run();
+    let _ = node.with_hosts(hosts).with_sizes(sizes).run();
     STDERR.flush();
     Ok(())
 }

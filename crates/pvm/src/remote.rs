@@ -9,8 +9,8 @@
 //! # Order
 //! Both kinds use the same pair of members, so they arrive in the order in which they were sent: a
 //! task's last message arrives before the report of its end. Between pairs the order is as with
-//! PVM's daemon on one host: a message that was sent because of another one is handled after that
-//! one. For this, each message carries the time of a Lamport clock, which never is behind a message
+//! PVM's daemon on one host, for processes of one host: a message that was sent because of another
+//! one is handled after that one. For this, each message carries the time of a Lamport clock, which never is behind a message
 //! that has arrived. The cause of a message always arrived before it. A process that takes one
 //! message takes all that have arrived, and handles them in the order of their times. Of very many
 //! it takes a part, and keeps those whose causes may be left ([`causal`](crate::causal)).
@@ -26,20 +26,23 @@ mod tests;
 
 use crate::causal::{Queues, StampedMessage};
 use crate::holding::{HeldMessage, HoldMessage};
+use crate::hosts::{MachineHosts, MachineMeeting, SpawnPlace};
 use crate::moves::{MoveMessage, RankSet, Refusal};
 use crate::output::Catcher;
 use crate::packed::{PackedHead, SentBlock};
 use crate::shown::MoveCost;
 use crate::task::TaskMessage;
 use crate::tid::Tid;
+use crate::wire::Packet;
 pub(crate) use lack::LeftMessage;
 use lack::LeftMessages;
-use parts::{Completion, MessagePart, MissingMemory, PART, Parts};
+use parts::{Completion, FAR_PART, MessagePart, MissingMemory, PART, Parts};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,7 +77,7 @@ pub(crate) enum ControlMessage {
     /// The answer to [`Ask`](Self::Ask).
     Answer { tid: i32, code: i32, packet: Vec<u8> },
     /// To the first process: a task spawns others.
-    Spawn { tid: i32, plan: TaskSpec, count: u32 },
+    Spawn { tid: i32, plan: TaskSpec, count: u32, place: SpawnPlace },
     /// From the first process: start a task in each of these slots.
     Start { request: u64, plan: TaskSpec, slots: Vec<u32> },
     /// The tids of the started tasks, or PVM's error for each failure.
@@ -82,13 +85,13 @@ pub(crate) enum ControlMessage {
     /// From the first process: these tasks were started together, and may run now.
     Together { tids: Vec<i32> },
     /// To the first process: a task has left the machine, and goes on without it.
-    Left { tid: i32 },
+    Left { tid: i32, sent: SentCounts },
     /// To the first process: a task that had left has enrolled again.
     Entered { tid: i32 },
     /// To the first process: whether a reset spares the task from now on.
     Spared { tid: i32, is_spared: bool },
     /// To the first process: a task has ended with this status, and this task caught its output.
-    Ended { tid: i32, status: i32, catcher: Option<Catcher> },
+    Ended { tid: i32, status: i32, catcher: Option<Catcher>, sent: SentCounts },
     /// From the first process: end the task.
     Kill { tid: i32 },
     /// From the first process: send the task a signal.
@@ -148,6 +151,28 @@ pub(crate) enum ControlMessage {
     SendContents { tid: Tid, epoch: u64 },
     /// To the owner of these blocks: the process that says this has no copies of them any more.
     HadBlocks { blocks: Vec<SentBlock> },
+    /// To the first process: the number of this process of another host, to be shown.
+    Here { process: u32 },
+    /// From the first process: a message of the machine for a task.
+    Late(LateMessage),
+}
+
+/// Number of messages that a process has sent to each process of another host, but the first one,
+/// by rank.
+pub(crate) type SentCounts = Vec<(Rank, u64)>;
+
+/// A message of the machine about what has happened in a process of another host: a notice, or the
+/// end of output. It goes by way of the first process, and must not overtake what came before: its
+/// receiver's process delivers it when it has taken `count` messages of process `after`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LateMessage {
+    pub(crate) after: Rank,
+    pub(crate) count: u64,
+    pub(crate) source: i32,
+    pub(crate) to: Tid,
+    pub(crate) tag: i32,
+    pub(crate) context: i32,
+    pub(crate) data: Packet,
 }
 
 /// The result of reading pages of a task in another process.
@@ -172,6 +197,28 @@ pub(crate) struct Count {
 }
 
 impl ControlMessage {
+    /// Returns `true` if only the first process gives this order or answer.
+    pub(crate) fn is_of_first(&self) -> bool {
+        matches!(
+            self,
+            Self::Answer { .. }
+                | Self::Start { .. }
+                | Self::Together { .. }
+                | Self::Kill { .. }
+                | Self::Signal { .. }
+                | Self::Lives { .. }
+                | Self::Gone { .. }
+                | Self::Halt
+                | Self::Count { .. }
+                | Self::Look { .. }
+                | Self::Measure { .. }
+                | Self::Arena { .. }
+                | Self::Hold { .. }
+                | Self::NextName { .. }
+                | Self::Late(_)
+        )
+    }
+
     /// Returns `true` if the message belongs to the counting itself, and so is not counted.
     fn counts(&self) -> bool {
         matches!(
@@ -391,7 +438,13 @@ pub(crate) struct MachineLink {
     lost: RefCell<VecDeque<Rank>>,
     /// Indexed by rank.
     counts: Box<[PeerCounts]>,
+    /// The processes of this host.
+    near: Range<Rank>,
 }
+
+/// Version of the messages between processes. Part of a kind's name, so that the group refuses
+/// processes of another one, which other hosts may have.
+const PROTOCOL: &str = concat!("control ", env!("CARGO_PKG_VERSION"), ".1");
 
 /// Messages to and from another process, without those of the counting itself.
 #[derive(Debug, Default)]
@@ -413,21 +466,38 @@ const BURST: u32 = 4;
 /// Maximum time for which a wait polls while a task moves.
 const MOVE_LOOK: Duration = Duration::from_millis(1);
 
+/// Returns `true` if a process is not to wait for the others any more.
+pub(crate) type Interruption = Box<dyn Fn() -> bool>;
+
 /// Maximum time that a send waits for room before arrived messages are taken. The receiver may
 /// itself wait for room here.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl MachineLink {
-    /// Joins the group. Blocks until all processes have joined.
-    pub(crate) fn join(name: &str, rank: Rank, size: usize) -> Result<Self, JoinError> {
+    /// Joins the group as process `rank`. Blocks until all processes have joined, or `is_over`
+    /// returns `true`.
+    pub(crate) fn join(
+        name: &str,
+        rank: Rank,
+        hosts: &MachineHosts,
+        meeting: Option<&MachineMeeting>,
+        is_over: Option<Interruption>,
+    ) -> Result<Self, JoinError> {
+        let (size, near) = (hosts.size(), hosts.ranks(hosts.of(rank)));
         let mut handlers = Handlers::new();
         let parcel = handlers.kind::<Parcel>("message");
-        let (control, packed) = (handlers.kind::<[u8]>("control"), handlers.kind::<[u8]>("moved"));
+        let (control, packed) = (handlers.kind::<[u8]>(PROTOCOL), handlers.kind::<[u8]>("moved"));
         let part = handlers.kind::<MessagePart>("part");
         let last = handlers.kind::<Parcel>("last");
         let memory = handlers.kind::<Parcel>("memory");
+        is_over.into_iter().for_each(|is_over| handlers.interruption(is_over));
         // Without upcalls, messages are taken only when the node asks for them.
-        let group = GroupBuilder::new(name, size).rank(rank).upcalls(false).join(handlers)?;
+        let mut builder = GroupBuilder::new(name, size).rank(rank).upcalls(false);
+        if let Some(meeting) = meeting {
+            builder = builder.across(&*meeting.address).reconnect_within(meeting.patience);
+            builder = builder.within(meeting.within);
+        }
+        let group = builder.join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let counts = (0..size).map(|_| PeerCounts::default()).collect();
         Ok(Self {
@@ -442,9 +512,10 @@ impl MachineLink {
             parts: Parts::new(size),
             left: LeftMessages::default(),
             gone: Cell::new(0),
-            is_alone: size <= processors,
+            is_alone: near.len() <= processors,
             lost: RefCell::default(),
             counts,
+            near,
         })
     }
 
@@ -452,7 +523,12 @@ impl MachineLink {
         self.group.size()
     }
 
+    /// A process's number, by which this one may use its memory. 0, which no process has, if it is
+    /// not visible or on another host.
     pub(crate) fn process(&self, rank: Rank) -> i32 {
+        if !self.near.contains(&rank) {
+            return 0;
+        }
         self.group.process(rank).map_or(0, |pid| pid as i32)
     }
 
@@ -492,7 +568,7 @@ impl MachineLink {
         message: &TaskMessage,
         data: UlpRange,
     ) -> Result<SentFrom, SendError> {
-        if data.len() > PART {
+        if data.len() > self.part_of(to) {
             return Ok(SentFrom::Nothing);
         }
         let (message, data) = (message.clone(), Some(data));
@@ -503,20 +579,38 @@ impl MachineLink {
         Ok(if parcel.is_void.get() { SentFrom::Nothing } else { SentFrom::All })
     }
 
+    /// Length of a part of a message to this process, in bytes.
+    fn part_of(&self, to: Rank) -> usize {
+        if self.near.contains(&to) { PART } else { FAR_PART }
+    }
+
+    /// Numbers of messages to processes of other hosts, but the first process.
+    pub(crate) fn sent_afar(&self) -> SentCounts {
+        let afar = |rank: &Rank| *rank != 0 && !self.near.contains(rank);
+        let sent = |rank: Rank| (rank, self.counts[rank].sent.get());
+        (0..self.size()).filter(afar).map(sent).collect()
+    }
+
+    /// Returns `true` if this process has taken `count` messages of another one, or all that come.
+    pub(crate) fn has_taken(&self, from: Rank, count: u64) -> bool {
+        let counts = self.counts.get(from);
+        counts.is_none_or(|one| one.is_lost.get() || one.heard.get() >= count)
+    }
+
     /// Sends all but the last bytes of a long message. Returns the number of bytes that have gone.
     fn send_parts(&self, to: Rank, message: &TaskMessage) -> Result<usize, SendError> {
-        let mut gone = self.gone.take();
-        let Some(block) = message.block.as_ref().filter(|_| message.length > PART) else {
+        let (mut gone, most) = (self.gone.take(), self.part_of(to));
+        let Some(block) = message.block.as_ref().filter(|_| message.length > most) else {
             return Ok(0);
         };
-        while message.length - gone > PART {
-            let range = gone..gone + PART;
+        while message.length - gone > most {
+            let range = gone..gone + most;
             let part = MessagePart { block: block.clone(), length: message.length, range };
             if let Err(error) = self.group.send_within(to, self.part, &part, PATIENCE) {
                 self.gone.set(gone);
                 return Err(error);
             }
-            gone += PART;
+            gone += most;
         }
         Ok(gone)
     }

@@ -16,6 +16,16 @@ use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader};
 use serde::{Deserialize, Serialize};
 
+/// What a notice can be about.
+#[derive(Clone, Copy)]
+pub struct KnownTargets<'a> {
+    /// Returns whether there is such a task.
+    pub alive: &'a dyn Fn(Tid) -> bool,
+    /// Returns the number of the host that a host's number or a task's id names, unless it has
+    /// ended.
+    pub host: &'a dyn Fn(i32) -> Option<i32>,
+}
+
 /// The state of all services.
 #[derive(Debug, Default)]
 pub struct Services {
@@ -57,23 +67,21 @@ impl Services {
 
     /// Handles a task's question (`OP_…`, crate::ops). Exactly one answer is among the effects, now
     /// or later: `PvmBadMsg` for a malformed question, `PvmNotImpl` for an unknown one.
-    ///
-    /// `alive` returns whether there is such a task.
     pub fn ask(
         &mut self,
         from: Tid,
         op: u64,
         question: PacketReader<'_>,
-        alive: &dyn Fn(Tid) -> bool,
+        known: KnownTargets<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        let known = [
+        let all = [
             self.groups.ask(from, op, question, effects),
             self.mailboxes.ask(from, op, question, effects),
             self.contexts.ask(from, op, question, effects),
-            self.notices.ask(from, op, question, alive, effects),
+            self.notices.ask(from, op, question, known, effects),
         ];
-        if !known.contains(&true) {
+        if !all.contains(&true) {
             effects.push(Effect::Answer(from, error::NOT_IMPL, Packet::default()));
         }
     }
@@ -85,6 +93,11 @@ impl Services {
         self.mailboxes.ended(tid);
         self.contexts.ended(tid);
         self.notices.ended(tid, effects);
+    }
+
+    /// Handles the end of the host with this number.
+    pub fn host_ended(&mut self, host: i32, effects: &mut Vec<Effect>) {
+        self.notices.host_ended(host, effects);
     }
 
     /// Describes what a task waits for that has asked for a service.

@@ -53,8 +53,10 @@ impl ProcessState {
 pub struct ShownProcess {
     /// Its rank.
     pub rank: usize,
-    /// Its process id.
+    /// Its process id on its host.
     pub process: u32,
+    /// The name of its host.
+    pub host: String,
     /// Whether it has tasks.
     pub state: ProcessState,
     /// Processor time of the thread that runs its tasks. `None`: it has not answered.

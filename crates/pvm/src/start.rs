@@ -3,8 +3,10 @@
 use crate::balance::{BalancePlan, BalancerKind};
 use crate::checkpoint::CheckpointError;
 use crate::error;
+use crate::hosts::{BadHost, MachineHosts, StartHosts, own_name};
 use crate::machine::TaskPlacement;
 use crate::sizes::{BadTaskSize, MemorySize, StackSize};
+use crate::tid::MOST_PROCESSES;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -23,8 +25,10 @@ pub struct Start {
     pub copies: usize,
     /// Folders that are searched first for programs.
     pub folders: Vec<PathBuf>,
-    /// Number of processes in which tasks can run, including this one.
+    /// Number of processes of this host in which tasks can run, including this one.
     pub processes: usize,
+    /// The other hosts, if there are any. Then no task moves, and there are no checkpoints.
+    pub hosts: Option<StartHosts>,
     /// Number of these in which tasks run at first, and the least number that the machine uses by
     /// itself. At most `processes` count.
     pub least: usize,
@@ -51,9 +55,28 @@ pub struct PeriodicCheckpoint {
 }
 
 impl Start {
+    /// All hosts.
+    pub(crate) fn machine_hosts(&self) -> Result<MachineHosts, BadHost> {
+        let Some(others) = &self.hosts else { return Ok(MachineHosts::home(self.processes)) };
+        let home = (own_name(), self.processes);
+        let others = others.hosts.iter().map(|host| (host.name.clone(), host.processes));
+        let all = MachineHosts::new([home].into_iter().chain(others))?;
+        if all.size() > MOST_PROCESSES as usize {
+            return Err(BadHost(format!(
+                "the machine has {} processes on all hosts: {MOST_PROCESSES} are possible",
+                all.size()
+            )));
+        }
+        Ok(all)
+    }
+
     /// What the machine may do with its processes.
     pub(crate) fn balance_plan(&self) -> BalancePlan {
         let is_alone = self.place == TaskPlacement::Alone;
+        if self.hosts.is_some() {
+            // No task could leave a process that is not in use.
+            return BalancePlan { balancer: None, least: MOST_PROCESSES as usize, is_alone };
+        }
         let least = if is_alone { self.processes } else { self.least.clamp(1, self.processes) };
         let balancer = self.balancer.filter(|_| !is_alone);
         BalancePlan { balancer, least, is_alone }
@@ -78,6 +101,8 @@ pub enum NotRun {
     Size(BadTaskSize),
     /// There are no addresses for the table of tasks.
     Places(std::io::Error),
+    /// The hosts are none that a machine can have.
+    Host(BadHost),
     /// Another process could not be started.
     Process(std::io::Error),
     /// A resource that the console or the requests of other shells need is not available.
@@ -100,6 +125,7 @@ impl fmt::Display for NotRun {
             Self::Checkpoint(error) => error.fmt(f),
             Self::Shared(error) => error.fmt(f),
             Self::Size(error) => error.fmt(f),
+            Self::Host(error) => error.fmt(f),
             Self::Places(error) => {
                 write!(f, "no memory for the table that tells where each task runs: {error}")
             }

@@ -13,6 +13,8 @@ struct MachineRow {
     machine: u32,
     processes: usize,
     console: bool,
+    /// Its home, and the other ones.
+    hosts: Vec<String>,
     tasks: Vec<TaskRow>,
 }
 
@@ -42,6 +44,7 @@ struct TaskRow {
     resident_kib: Option<u64>,
     own_kib: Option<u64>,
     rank: usize,
+    host: String,
     process: u32,
     /// The number that `getpid` returns in the task; `None` if it is unknown.
     pid: Option<u32>,
@@ -50,8 +53,11 @@ struct TaskRow {
 type TaskMemory = BTreeMap<u32, BTreeMap<usize, (u64, u64)>>;
 
 impl TaskRow {
-    fn of(task: ShownTask, memory: &TaskMemory) -> Self {
-        let kib = task.slot.and_then(|slot| {
+    fn of(task: ShownTask, hosts: &[String], memory: &TaskMemory) -> Self {
+        let host = hosts.get(task.rank).cloned().unwrap_or_default();
+        // Files of other hosts cannot be read here.
+        let slot = task.slot.filter(|_| hosts.first() == Some(&host));
+        let kib = slot.and_then(|slot| {
             let of_slots = memory.get(&task.process)?.range(slot..slot + task.slots.max(1));
             of_slots.map(|(_, kib)| *kib).reduce(|one, other| (one.0 + other.0, one.1 + other.1))
         });
@@ -73,6 +79,7 @@ impl TaskRow {
             resident_kib: kib.map(|(resident, _)| resident),
             own_kib: kib.map(|(_, own)| own),
             rank: task.rank,
+            host,
             process: task.process,
             pid: Some(task.pid).filter(|pid| *pid != 0),
         }
@@ -81,15 +88,21 @@ impl TaskRow {
 
 impl From<ShownMachine> for MachineRow {
     fn from(shown: ShownMachine) -> Self {
-        let processes =
-            shown.tasks.iter().map(|task| task.process).collect::<std::collections::BTreeSet<_>>();
+        let of_ranks = shown.members.iter().map(|member| member.host.clone()).collect::<Vec<_>>();
+        let mut hosts = of_ranks.clone();
+        hosts.dedup();
+        let is_near = |task: &&ShownTask| of_ranks.get(task.rank) == of_ranks.first();
+        let near = shown.tasks.iter().filter(is_near).map(|task| task.process);
+        let near = near.collect::<std::collections::BTreeSet<_>>();
         let memory =
-            processes.into_iter().map(|process| (process, upcall_pvm::memory(process))).collect();
+            near.into_iter().map(|process| (process, upcall_pvm::memory(process))).collect();
+        let tasks = shown.tasks.into_iter().map(|task| TaskRow::of(task, &of_ranks, &memory));
         Self {
             machine: shown.process,
             processes: shown.processes,
             console: shown.console,
-            tasks: shown.tasks.into_iter().map(|task| TaskRow::of(task, &memory)).collect(),
+            hosts,
+            tasks: tasks.collect(),
         }
     }
 }
@@ -112,8 +125,14 @@ fn table(machine: &MachineRow) -> String {
     let console = if machine.console { ", with a console" } else { "" };
     let (tasks, processes) =
         (counted(machine.tasks.len(), "task"), counted(machine.processes, "process"));
-    let mut out =
-        format!("{STRONG}machine {}{STRONG:#}: {tasks} in {processes}{console}\n", machine.machine);
+    let hosts = match machine.hosts.len() {
+        0 | 1 => String::new(),
+        more => format!(" on {more} hosts"),
+    };
+    let mut out = format!(
+        "{STRONG}machine {}{STRONG:#}: {tasks} in {processes}{hosts}{console}\n",
+        machine.machine
+    );
     let does = |row: &TaskRow| match &row.pinned {
         // With one process there is no other to move to.
         Some(why) if machine.processes > 1 && !row.is_pin_shown => {
@@ -125,7 +144,10 @@ fn table(machine: &MachineRow) -> String {
         [
             row.tid.clone(),
             row.parent.clone().unwrap_or_else(|| "-".into()),
-            format!("{}.{}", row.process, row.rank),
+            match &machine.hosts[..] {
+                [_, _, ..] => format!("{}:{}.{}", row.host, row.process, row.rank),
+                _ => format!("{}.{}", row.process, row.rank),
+            },
             row.messages.to_string(),
             size(row.block_bytes),
             row.resident_kib.map_or_else(|| "-".into(), |kib| size(kib << 10)),

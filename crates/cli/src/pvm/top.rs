@@ -310,6 +310,7 @@ mod tests {
         let member = |rank, state| ShownProcess {
             rank,
             process: 70 + rank as u32,
+            host: "vm".into(),
             state,
             time: (rank == 0).then_some(Duration::from_millis(ms)),
             entered: 3,

@@ -22,7 +22,7 @@ pub(super) const COMMANDS: [ConsoleCommand; 31] = [
         "add",
         "Add hosts to virtual machine",
         "add hostname ...",
-        "Other hosts are not implemented yet.\n",
+        "Not implemented yet: give the hosts when the machine starts (--host).\n",
     ),
     command("alias", "Define/list command aliases", "alias [name command args ...]", ""),
     command(
@@ -37,7 +37,7 @@ pub(super) const COMMANDS: [ConsoleCommand; 31] = [
         "delete",
         "Delete hosts from virtual machine",
         "delete hostname ...",
-        "Other hosts are not implemented yet.\n",
+        "Not implemented yet.\n",
     ),
     command("echo", "Echo arguments", "echo [arg ...]", ""),
     command("export", "Add environment variables to spawn export list", "export [varname ...]", ""),
@@ -69,7 +69,7 @@ pub(super) const COMMANDS: [ConsoleCommand; 31] = [
         "ps",
         "List tasks",
         "ps [-alsx]",
-        "Options:  -a       all hosts: there is one
+        "Options:  -a       all hosts, which are listed in any case
           -l       long (show parent and process id)
           -s       what each task does (not in PVM)
           -x       also show the console

@@ -9,6 +9,8 @@ use std::time::Duration;
 struct Machine {
     tasks: Vec<KnownTask>,
     spawned: Vec<(TaskSpec, u32)>,
+    places: Vec<SpawnPlace>,
+    has_far: bool,
     asked: Vec<(u64, Packet)>,
     looks: usize,
     killed: Vec<Tid>,
@@ -19,8 +21,22 @@ struct Machine {
 }
 
 impl Controls for Machine {
-    fn spawn(&mut self, plan: TaskSpec, count: u32) {
+    fn spawn(&mut self, plan: TaskSpec, count: u32, place: SpawnPlace) {
         self.spawned.push((plan, count));
+        self.places.push(place);
+    }
+
+    fn place(&self, name: &str) -> SpawnPlace {
+        match name {
+            "." | "vm" => SpawnPlace::On(0),
+            "far" if self.has_far => SpawnPlace::On(1),
+            _ => SpawnPlace::Nowhere,
+        }
+    }
+
+    fn hosts(&self) -> Vec<(i32, String)> {
+        let far = self.has_far.then(|| (2 * THIS_HOST, "far".into()));
+        [(THIS_HOST, "vm".into())].into_iter().chain(far).collect()
     }
 
     fn ask(&mut self, op: u64, question: Packet) {
@@ -75,6 +91,7 @@ impl Session {
             parent,
             program: program.into(),
             process: 4711,
+            host: "vm".into(),
         };
         let tasks = vec![known(A, error::PARENT_NOT_SET, "worker"), known(B, A.number(), "b")];
         Self { console, machine: Machine { tasks, ..Machine::default() } }

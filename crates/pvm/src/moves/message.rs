@@ -193,6 +193,8 @@ pub enum NotMoved {
     Cancelled,
     /// Each task of the machine has a process of its own.
     Apart,
+    /// The machine has several hosts.
+    Hosts,
 }
 
 impl fmt::Display for Pin {
@@ -245,6 +247,7 @@ impl fmt::Display for NotMoved {
             Self::TimedOut => f.write_str("a process did not answer in time; the task goes on"),
             Self::Full => f.write_str("too many messages for the task waited; the task goes on"),
             Self::Apart => f.write_str("--as-processes gives each task a process of its own"),
+            Self::Hosts => f.write_str("tasks of a machine with several hosts do not move yet"),
             Self::Cancelled => f.write_str("the move was cancelled; the task goes on"),
         }
     }

@@ -28,6 +28,7 @@ mod meter;
 mod processors;
 
 use super::Node;
+use super::hosts::SEVERAL;
 use super::seats::NOBODY;
 use crate::balance::rounds::{
     BalancingRounds, LeftTasks, LoadReport, ProcessorCount, RoundEnd, RoundPhase, SETTLES, Spread,
@@ -293,6 +294,9 @@ impl Node {
     /// Changes which processes are in use. The visitor is answered when the tasks have moved.
     pub(super) fn change_use(&mut self, change: ProcessChange, visitor: Visitor) {
         let size = self.size();
+        if self.hosts.are_several() {
+            return visitor.answer(&MachineReply::Refused(SEVERAL.into()));
+        }
         match self.changed_use(change, size) {
             Err(why) => visitor.answer(&MachineReply::Refused(why)),
             Ok(spread) => {
@@ -385,7 +389,8 @@ impl Node {
                 _ => ProcessState::Spare,
             };
             let (process, time) = (self.process(rank).cast_unsigned(), times.get(&rank).copied());
-            ShownProcess { rank, process, state, time, entered, left }
+            let host = self.hosts.name(self.hosts.of(rank)).into();
+            ShownProcess { rank, process, host, state, time, entered, left }
         };
         (0..size).map(member).collect()
     }

@@ -11,6 +11,7 @@ use crate::balance::meter::own_time;
 use crate::calls::{Input, NodeCall, NodeCaller, NodeCalls};
 use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
+use crate::hosts::SpawnPlace;
 use crate::machine::Machine;
 use crate::places::TaskLocation;
 use crate::remote::{ControlMessage, TaskSpec};
@@ -422,7 +423,9 @@ impl Node {
     }
 
     pub(super) fn process(&self, rank: Rank) -> i32 {
-        self.link.as_ref().map_or(std::process::id() as i32, |link| link.process(rank))
+        let Some(link) = &self.link else { return std::process::id() as i32 };
+        let afar = || self.processes.get(&rank).map_or(0, |process| *process as i32);
+        Some(link.process(rank)).filter(|process| *process != 0).unwrap_or_else(afar)
     }
 
     /// Reports what this process's tasks do.
@@ -459,8 +462,16 @@ impl Node {
 pub(crate) const CONSOLE: Tid = Tid::new(0, 1);
 
 impl Controls for Node {
-    fn spawn(&mut self, plan: TaskSpec, count: u32) {
-        Self::spawn(self, Some(CONSOLE), plan, count as usize);
+    fn spawn(&mut self, plan: TaskSpec, count: u32, place: SpawnPlace) {
+        Self::spawn_at(self, Some(CONSOLE), plan, count as usize, place);
+    }
+
+    fn place(&self, name: &str) -> SpawnPlace {
+        self.spawn_place(name, false)
+    }
+
+    fn hosts(&self) -> Vec<(i32, String)> {
+        self.host_list()
     }
 
     fn ask(&mut self, op: u64, question: Packet) {
@@ -497,6 +508,7 @@ impl Controls for Node {
             parent: entry.parent,
             program: entry.program.clone(),
             process: self.process(entry.rank),
+            host: self.hosts.name(self.hosts.of(entry.rank)).into(),
         };
         self.machine.iter().flat_map(Machine::all).map(known).collect()
     }

@@ -3,6 +3,7 @@
 use super::{Node, SIGTERM, TaskEnd, posted};
 use crate::balance::meter::own_time;
 use crate::error;
+use crate::hosts::SpawnPlace;
 use crate::machine::{Machine, Started};
 use crate::ops;
 use crate::packed::PackedHead;
@@ -65,6 +66,9 @@ impl Node {
             self.report_left();
         }
         self.hear_of_lost();
+        if !self.late.is_empty() {
+            self.deliver_late();
+        }
     }
 
     /// Reports a message for which there is no memory, and asks for more addresses.
@@ -313,13 +317,17 @@ impl Node {
     }
 
     pub(super) fn heard(&mut self, from: Rank, control: ControlMessage) {
+        // What this process tells itself, another one has told it before.
+        if control.is_of_first() && from != 0 && from != self.places.rank() {
+            return;
+        }
         let Some(control) = self.moving.after_messages(control) else { return };
         match control {
             ControlMessage::Move(message) => self.heard_move(from, message),
-            ControlMessage::Hold { number, message } if from == 0 => {
+            ControlMessage::Hold { number, message } => {
                 self.told_to_hold(number, message);
             }
-            ControlMessage::NextName { name } if from == 0 => self.places.set_next_name(name),
+            ControlMessage::NextName { name } => self.places.set_next_name(name),
             ControlMessage::HasBlocks { tid, epoch, blocks } => {
                 self.lend_blocks(from, (tid, epoch), &blocks);
             }
@@ -343,6 +351,9 @@ impl Node {
                     let one = refused.map_or_else(|| self.start(&plan, slot).map(Tid::number), Err);
                     refused = one.err();
                     all.push(one);
+                }
+                if refused == Some(error::NO_FILE) {
+                    self.report_missing(&plan);
                 }
                 let name = Path::new(&plan.program)
                     .file_name()
@@ -382,6 +393,7 @@ impl Node {
                 ArenaNumber::take_this(number).into_iter().for_each(add_arena);
             }
             ControlMessage::Time => {}
+            ControlMessage::Late(message) => self.late.push(message),
             control => self.heard_by_first(from, control),
         }
     }
@@ -389,7 +401,7 @@ impl Node {
     /// Handles control messages to the first process.
     fn heard_by_first(&mut self, from: Rank, control: ControlMessage) {
         let Some(machine) = &mut self.machine else { return };
-        let mut effects = Vec::new();
+        let (mut effects, mut after) = (Vec::new(), Vec::new());
         match control {
             ControlMessage::Ask { tid, op: ops::OP_MIGRATE, question } => {
                 // The state machine answers.
@@ -399,8 +411,8 @@ impl Node {
                 let Some(tid) = Tid::of(tid) else { return };
                 if let Some((code, packet)) = self.ask_machine(tid, op, &question) {
                     effects.push(Effect::Answer(tid, code, packet));
-                } else if let Some(machine) = &mut self.machine {
-                    machine.ask(tid, op, &question, &mut effects);
+                } else {
+                    self.ask_services(tid, op, &question, &mut effects);
                 }
             }
             ControlMessage::Seen { number, time, tasks } => self.seen_by(from, number, time, tasks),
@@ -409,9 +421,10 @@ impl Node {
             ControlMessage::Counted { question, count, tasks } => {
                 self.counted_by(from, question, count, tasks)
             }
-            ControlMessage::Spawn { tid, plan, count } => {
-                self.spawn(Tid::of(tid), plan, count as usize)
+            ControlMessage::Spawn { tid, plan, count, place } => {
+                self.spawn_at(Tid::of(tid), plan, count as usize, place)
             }
+            ControlMessage::Here { process } => _ = self.processes.insert(from, process),
             ControlMessage::Started { request, all, name } => {
                 let tids = all.iter().flatten().copied().filter_map(Tid::of).collect::<Vec<_>>();
                 let started = machine.started(request, from, all, &name);
@@ -436,8 +449,10 @@ impl Node {
                 self.heard_of_hold(from, number, message);
             }
             ControlMessage::Restored { tid, refused } => self.restored(tid, refused),
-            ControlMessage::Left { tid } => {
-                Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects))
+            ControlMessage::Left { tid, sent } => {
+                let tid = Tid::of(tid).filter(|tid| machine.rank(*tid) == Some(from));
+                tid.into_iter().for_each(|tid| machine.left(tid, &mut effects));
+                after = sent;
             }
             ControlMessage::Entered { tid } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.entered(tid))
@@ -445,14 +460,17 @@ impl Node {
             ControlMessage::Spared { tid, is_spared } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.spare(tid, is_spared))
             }
-            ControlMessage::Ended { tid, status, catcher } => {
-                let Some(tid) = Tid::of(tid) else { return };
+            ControlMessage::Ended { tid, status, catcher, sent } => {
+                // Only the process in which it runs knows.
+                let tid = Tid::of(tid).filter(|tid| machine.rank(*tid) == Some(from));
+                let Some(tid) = tid else { return };
                 machine.ended(tid, status, catcher, &mut effects);
                 self.ended_moves_of(tid);
+                after = sent;
             }
             _ => {}
         }
-        self.effects(effects);
+        self.effects_after(effects, from, &after);
         self.announce_gone();
     }
 
@@ -485,10 +503,7 @@ impl Node {
         let (first, second) = (question.int(), question.int());
         let code = match op {
             ops::OP_TASKS => {
-                let process = |rank: Rank| match &self.link {
-                    Some(link) => link.process(rank),
-                    None => std::process::id() as i32,
-                };
+                let process = |rank: Rank| self.process(rank);
                 let state = |tid: Tid| {
                     let seat = self.seat(tid.number())?;
                     self.tasks[seat as usize].as_deref().map(|task| task.state)
@@ -500,7 +515,7 @@ impl Node {
                         RUNS | WAITS
                     }
                 };
-                return Some(machine.list(first.unwrap_or(-1), process, flags));
+                return Some(machine.list(first.unwrap_or(-1), &self.hosts, process, flags));
             }
             ops::OP_NO_RESETS => {
                 let all = machine.spared().map(Tid::number).collect::<Vec<_>>();
@@ -538,9 +553,43 @@ impl Node {
         if self.defers() {
             return self.defer_spawn(spawner, plan, count);
         }
-        let processes = self.link.as_ref().map_or(1, |link| link.size());
+        self.spawn_in(spawner, plan, count, None);
+    }
+
+    /// The same, where the spawner wants it.
+    pub(super) fn spawn_at(
+        &mut self,
+        spawner: Option<Tid>,
+        plan: TaskSpec,
+        count: usize,
+        place: SpawnPlace,
+    ) {
+        let size = self.size();
+        let is_living = |rank: &Rank| !self.link.as_ref().is_some_and(|link| link.is_lost(*rank));
+        let ranks = self.hosts.ranks_for(place).unwrap_or_default();
+        let ranks = ranks.into_iter().filter(is_living).collect::<Vec<_>>();
+        if place == SpawnPlace::Any || ranks.len() == size {
+            return self.spawn(spawner, plan, count);
+        }
+        if ranks.is_empty() {
+            let tids = Vec::new();
+            let errors = vec![error::NO_HOST; count];
+            return self.all_started(Started { spawner, plan, tids, errors });
+        }
+        // There are several hosts, and so no checkpoint, which would delay this.
+        self.spawn_in(spawner, plan, count, Some(&ranks));
+    }
+
+    fn spawn_in(
+        &mut self,
+        spawner: Option<Tid>,
+        plan: TaskSpec,
+        count: usize,
+        ranks: Option<&[Rank]>,
+    ) {
+        let processes = self.size();
         let Some(machine) = &mut self.machine else { return };
-        let (request, shares) = machine.request(spawner, plan.clone(), count, processes);
+        let (request, shares) = machine.request(spawner, plan.clone(), count, processes, ranks);
         let left = count - shares.iter().map(|(_, slots)| slots.len()).sum::<usize>();
         if left > 0
             && let Some(report) = machine.no_room(left, count, processes)
@@ -615,7 +664,12 @@ impl Node {
         };
         let mut effects = Vec::new();
         let (tids, started) = machine.lost(rank, &mut effects);
-        report_line!("upcall pvm: process {rank} has ended, and {} tasks with it", tids.len());
+        let on = match self.hosts.are_several() {
+            true => format!(" on host {}", self.hosts.name(self.hosts.of(rank))),
+            false => String::new(),
+        };
+        report_line!("upcall pvm: process {rank}{on} has ended, and {} tasks with it", tids.len());
+        self.lose_host(rank, &mut effects);
         self.effects(effects);
         self.announce_gone();
         for started in started {

@@ -83,6 +83,7 @@ impl Node {
             && self.awaiting.is_empty()
             && self.aside_calls == 0
             && self.arrivals.is_empty()
+            && self.late.is_empty()
             && self.unsent.is_empty()
             && self.moving.is_quiet()
             && !self.saving.is_at_work()

@@ -3,6 +3,7 @@
 
 use super::{NextTask, Node, posted};
 use crate::error;
+use crate::hosts::SpawnPlace;
 use crate::ops;
 use crate::output::{Output, OutputTarget};
 use crate::remote::{ControlMessage, TaskSpec};
@@ -109,17 +110,12 @@ impl Node {
         let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return NextTask::Any;
         };
-        let tid = task.tid;
         let (code, packet) = match op {
             ops::OP_SPAWN => match spawning(task, PacketReader::new(bytes)) {
-                Some(Ok((plan, count))) => {
-                    task.state = TaskState::Asks(op);
-                    self.tell_first(ControlMessage::Spawn { tid: tid.number(), plan, count });
-                    return self.goes_on(index);
-                }
-                Some(Err((code, packet))) => (code, packet),
+                Some(asked) => return self.ask_to_spawn(index, asked),
                 None => (error::BAD_MSG, Packet::default()),
             },
+            ops::OP_HOSTS => self.packed_hosts(),
             ops::OP_SIBLINGS => {
                 let all = task.siblings.iter().map(|tid| tid.number());
                 (task.siblings.len() as i32, Packet::default().ints(all))
@@ -139,6 +135,23 @@ impl Node {
             super::question::answer_packet(task, code, &packet);
         }
         NextTask::Same
+    }
+
+    /// Asks the machine to spawn tasks.
+    fn ask_to_spawn(&mut self, index: u32, asked: AskedSpawn) -> NextTask {
+        let AskedSpawn { plan, count, flags, place } = asked;
+        let place = match flags & (TASK_HOST | TASK_ARCH) {
+            TASK_HOST => self.spawn_place(&place, flags & HOST_COMPLEMENT != 0),
+            TASK_ARCH if !place.is_empty() && place != "LINUX64" => SpawnPlace::Nowhere,
+            _ => SpawnPlace::Any,
+        };
+        let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return NextTask::Any;
+        };
+        let tid = task.tid.number();
+        task.state = TaskState::Asks(ops::OP_SPAWN);
+        self.tell_first(ControlMessage::Spawn { tid, plan, count, place });
+        self.goes_on(index)
     }
 
     /// Asks the machine, which answers now or later.
@@ -184,7 +197,8 @@ impl Node {
                 task.left = true;
                 task.inbox.clear();
                 task.ulp.answer(0);
-                self.tell_first(ControlMessage::Left { tid });
+                let sent = self.sent_afar();
+                self.tell_first(ControlMessage::Left { tid, sent });
                 return NextTask::Same;
             }
             ops::OP_OPTION => {
@@ -205,13 +219,23 @@ impl Node {
             ops::OP_DESCRIPTOR => descriptor(task),
             ops::OP_PIN => std::mem::replace(&mut task.is_pinned, first != 0).into(),
             ops::OP_PROCESS => self.places.rank() as i32,
+            ops::OP_TID_TO_HOST => {
+                let host = self.host_of_task(first);
+                return self.short_answer(index, host);
+            }
             ops::OP_COPIED => posted::copied(),
             ops::OP_TASK_STATE | ops::OP_OUTPUT_SOURCES | ops::OP_HALT => {
                 return self.ask(index, op, first.to_ne_bytes().to_vec());
             }
             _ => error::NOT_IMPL,
         };
-        task.ulp.answer(code.into());
+        self.short_answer(index, code)
+    }
+
+    fn short_answer(&mut self, index: u32, code: i32) -> NextTask {
+        if let Some(task) = self.tasks.get_mut(index as usize).and_then(Option::as_deref_mut) {
+            task.ulp.answer(code.into());
+        }
         NextTask::Same
     }
 
@@ -260,12 +284,18 @@ fn descriptor(task: &mut Task) -> i32 {
     task.descriptor.as_ref().map_or(error::SYS_ERR, AsRawFd::as_raw_fd)
 }
 
-/// Reads a spawn request: file, flags, host, count, arguments, environment, context. Returns the
-/// tasks to spawn and their number, or an immediate answer. `None`: the request is malformed.
-fn spawning(
-    spawner: &Task,
-    mut question: PacketReader<'_>,
-) -> Option<Result<(TaskSpec, u32), (i32, Packet)>> {
+/// A task's request to spawn others.
+struct AskedSpawn {
+    plan: TaskSpec,
+    count: u32,
+    flags: i32,
+    /// A host or an architecture.
+    place: String,
+}
+
+/// Reads a spawn request: file, flags, host, count, arguments, environment, context. `None`: the
+/// request is malformed.
+fn spawning(spawner: &Task, mut question: PacketReader<'_>) -> Option<AskedSpawn> {
     let (program, flags, place, count) =
         (question.text()?, question.int()?, question.text()?, question.int()?);
     let args = (0..question.int()?)
@@ -279,17 +309,6 @@ fn spawning(
     // A host, and the folder to start in.
     let (place, directory) =
         place.split_once(':').map_or((&place[..], None), |(place, folder)| (place, Some(folder)));
-    let here = match flags & (TASK_HOST | TASK_ARCH) {
-        TASK_HOST => {
-            (place.is_empty() || place == "." || place == host_name())
-                != (flags & HOST_COMPLEMENT != 0)
-        }
-        TASK_ARCH => place.is_empty() || place == "LINUX64",
-        _ => true,
-    };
-    if !here {
-        return Some(Err((0, Packet::default().ints((0..count).map(|_| error::NO_HOST)))));
-    }
     let plan = TaskSpec {
         program: OsString::from_vec(exact(&program)),
         args,
@@ -301,7 +320,8 @@ fn spawning(
         directory: directory.map(|path| OsString::from_vec(exact(path))),
         folder: spawner.program.parent().map(Into::into),
     };
-    Some(Ok((plan, u32::try_from(count).ok()?)))
+    let place = place.to_owned();
+    Some(AskedSpawn { plan, count: u32::try_from(count).ok()?, flags, place })
 }
 
 /// Sets, or only reads, an option that the host keeps. Returns the value before.
@@ -343,8 +363,4 @@ fn environment(others: &[CString]) -> Vec<CString> {
         CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
     });
     own.chain(others.iter().cloned()).collect()
-}
-
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

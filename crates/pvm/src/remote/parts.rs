@@ -1,6 +1,6 @@
 //! Messages that are longer than one message of the group should be.
 //!
-//! Such a message goes in parts of [`PART`] bytes. The last bytes are a message of a kind of their
+//! Such a message goes in parts of [`PART`] or [`FAR_PART`] bytes. The last bytes are a message of a kind of their
 //! own, with the header. Nothing else goes to that process between the parts, so the receiver needs
 //! no names for them: it puts the parts into a block, which the last bytes complete. A sender that
 //! gives up goes on with another message, and then the parts before are dropped.
@@ -13,6 +13,9 @@ use upcall_ulp::Block;
 /// Length of a part, in bytes. A message of the group may have 1 GiB, all of which is in memory
 /// that the processes share. Shorter in builds for tests, which send a few parts.
 pub(super) const PART: usize = if cfg!(debug_assertions) { 64 << 20 } else { 512 << 20 };
+
+/// The same for a process of another host. The group's limit may leave a member little more.
+pub(super) const FAR_PART: usize = 512 << 10;
 
 /// Size of the words in front of a part's bytes: the message's length, and the part's place in it.
 const HEAD: usize = 16;
@@ -52,7 +55,7 @@ impl Payload for MessagePart {
 ///
 /// A part names the length of its message. With room for all of it at once, a part without contents
 /// could take half an arena. A message that needs more room gets it in steps of this factor, for
-/// each of which the contents so far are copied. No message of a process of this machine does: the
+/// each of which the contents so far are copied. No message of a process of this host does: the
 /// longest that fits in a block has this number of parts.
 const ROOM: usize = 16;
 

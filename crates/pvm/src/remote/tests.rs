@@ -6,6 +6,10 @@ use std::ops::Range;
 /// The tag of the last message.
 const END: i32 = 99;
 
+fn joined(name: &str, rank: Rank) -> MachineLink {
+    MachineLink::join(name, rank, &MachineHosts::home(2), None, None).unwrap()
+}
+
 /// A message of these bytes.
 fn message(bytes: &[u8]) -> TaskMessage {
     tagged(3, bytes)
@@ -29,7 +33,7 @@ fn taken(name: &str, sends: impl FnOnce(&MachineLink) + Send) -> Vec<Vec<u8>> {
     let name = format!("{name}-{}", std::process::id());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let link = MachineLink::join(&name, 0, 2).unwrap();
+            let link = joined(&name, 0);
             sends(&link);
             assert!(link.send(1, tagged(END, b""), None).is_ok());
             // The other one says that it has taken all.
@@ -37,7 +41,7 @@ fn taken(name: &str, sends: impl FnOnce(&MachineLink) + Send) -> Vec<Vec<u8>> {
                 link.wait(None, false);
             }
         });
-        let link = MachineLink::join(&name, 1, 2).unwrap();
+        let link = joined(&name, 1);
         let mut all = Vec::new();
         loop {
             let Some(stamped) = link.next() else {
@@ -127,14 +131,14 @@ fn a_length_that_is_only_announced_takes_no_room() {
     let name = format!("announced-{}", std::process::id());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let link = MachineLink::join(&name, 0, 2).unwrap();
+            let link = joined(&name, 0);
             part(&link, Block::MOST, 0..10);
             assert!(link.send(1, message(b"whole"), None).is_ok());
             while link.next().is_none() {
                 link.wait(None, false);
             }
         });
-        let link = MachineLink::join(&name, 1, 2).unwrap();
+        let link = joined(&name, 1);
         let read = |arrived: &Arrived<'_, '_>| link.read_or_leave(arrived, nowhere);
         while link.group.receive_or_leave(read).is_err() {
             link.wait(None, false);

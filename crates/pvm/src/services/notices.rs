@@ -5,14 +5,15 @@
 //! If the tid belongs to no task, now or ever, the notice is sent at once. A request that is
 //! withdrawn is answered as if the event had occurred.
 //!
-//! Hosts do not come and go here, so there are no notices about hosts, except for withdrawn
-//! requests. No two tasks have a route of their own, so the notice of a route's end is sent at
+//! The notice of a host's end contains the host's number, also if a task's id has named the host.
+//! Hosts do not come, so there are no notices about that. No two tasks have a route of their own, so the notice of a route's end is sent at
 //! once, from the requesting task itself, as PVM does where there is no route.
 
+use super::KnownTargets;
 use super::effect::Effect;
 use crate::error;
 use crate::ops::OP_NOTIFY;
-use crate::tid::{THIS_HOST, Tid};
+use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,17 @@ pub(super) struct Notices {
     /// Pairs of a requesting and a watched task.
     of: BTreeSet<(Tid, Tid)>,
     count: u64,
+    /// Requests about ends of hosts, in their order. They are in no checkpoint: a machine with
+    /// several hosts has none, and one with a single host ends with it.
+    deletes: Vec<DeleteNotice>,
+}
+
+/// A request for a notice of a host's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct DeleteNotice {
+    host: i32,
+    to: Tid,
+    how: NoticeTag,
 }
 
 /// A notice's tag and context.
@@ -83,7 +95,7 @@ impl Notices {
         from: Tid,
         op: u64,
         question: PacketReader<'_>,
-        alive: &dyn Fn(Tid) -> bool,
+        known: KnownTargets<'_>,
         effects: &mut Vec<Effect>,
     ) -> bool {
         if op != OP_NOTIFY {
@@ -91,7 +103,7 @@ impl Notices {
         }
         let at = effects.len();
         let code =
-            self.notify(from, question, alive, effects).map_or_else(|code| code, |()| error::OK);
+            self.notify(from, question, known, effects).map_or_else(|code| code, |()| error::OK);
         effects.insert(at, Effect::Answer(from, code, Packet::default()));
         true
     }
@@ -100,7 +112,7 @@ impl Notices {
         &mut self,
         from: Tid,
         mut question: PacketReader<'_>,
-        alive: &dyn Fn(Tid) -> bool,
+        known: KnownTargets<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), i32> {
         let mut number = || question.int().ok_or(error::BAD_MSG);
@@ -119,18 +131,44 @@ impl Notices {
             return Err(error::BAD_PARAM);
         }
         for number in about {
-            let tid = Tid::of(number).filter(|tid| alive(*tid));
+            let tid = Tid::of(number).filter(|tid| (known.alive)(*tid));
             match (what, tid) {
                 (TASK_EXIT, Some(tid)) if cancel => self.cancel(from, tid, how, effects),
                 (TASK_EXIT, Some(tid)) => self.add(from, tid, how),
                 (TASK_EXIT, None) if cancel => {}
-                (HOST_DELETE, task)
-                    if !cancel && (task.is_some() || number & !DAEMON == THIS_HOST) => {}
+                (HOST_DELETE, _) => self.host_delete(from, number, (cancel, how), known, effects),
                 (ROUTE_DELETE, _) => how.tell(from.number(), from, number, effects),
                 _ => how.tell(DAEMON, from, number, effects),
             }
         }
         Ok(())
+    }
+
+    fn host_delete(
+        &mut self,
+        to: Tid,
+        number: i32,
+        (cancel, how): (bool, NoticeTag),
+        known: KnownTargets<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let host = (known.host)(number);
+        let asked = host.map(|host| DeleteNotice { host, to, how });
+        match asked {
+            Some(asked) if !cancel => self.deletes.push(asked),
+            asked => {
+                let at = self.deletes.iter().position(|one| Some(*one) == asked);
+                at.into_iter().for_each(|at| _ = self.deletes.remove(at));
+                how.tell(DAEMON, to, number, effects);
+            }
+        }
+    }
+
+    /// Sends the notices about a host that has ended.
+    pub(super) fn host_ended(&mut self, host: i32, effects: &mut Vec<Effect>) {
+        for DeleteNotice { to, how, .. } in self.deletes.extract_if(.., |one| one.host == host) {
+            how.tell(DAEMON, to, host, effects);
+        }
     }
 
     fn add(&mut self, to: Tid, about: Tid, how: NoticeTag) {
@@ -164,6 +202,7 @@ impl Notices {
                 how.tell(DAEMON, to, tid.number(), effects);
             }
         }
+        self.deletes.retain(|one| one.to != tid);
         let wanted = self.of.range((tid, NOBODY)..).take_while(|(to, _)| *to == tid).copied();
         for (_, about) in wanted.collect::<Vec<_>>() {
             self.of.remove(&(tid, about));
@@ -183,6 +222,9 @@ mod tests {
     const A: Tid = Tid::new(0, 1);
     const B: Tid = Tid::new(0, 2);
     const C: Tid = Tid::new(1, 3);
+    /// Hosts. The last task runs on the other one.
+    const HOME: i32 = 1 << 18;
+    const OTHER: i32 = 2 << 18;
     /// Never existed.
     const D: Tid = Tid::new(0, 4);
 
@@ -193,11 +235,15 @@ mod tests {
     fn asked(notices: &mut Notices, from: Tid, question: Packet) -> Vec<Effect> {
         let mut effects = Vec::new();
         let alive = |tid| tid != D;
+        let is_host = |number: &i32| [HOME, OTHER].contains(&(number & !DAEMON));
+        let of_task = |number| (number == C.number()).then_some(OTHER);
+        let host = |number| Some(number).filter(is_host).or_else(|| of_task(number));
+        let known = KnownTargets { alive: &alive, host: &host };
         assert!(notices.ask(
             from,
             OP_NOTIFY,
             PacketReader::new(question.as_bytes()),
-            &alive,
+            known,
             &mut effects
         ));
         effects
@@ -279,7 +325,7 @@ mod tests {
                 );
             }
         }
-        let host = THIS_HOST;
+        let host = HOME;
         assert_eq!(
             asked(&mut notices, A, question(HOST_DELETE, 1, &[host, host | i32::MIN, C.number()])),
             [ok(A)]
@@ -303,6 +349,25 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_host_is_told_once_for_each_request() {
+        let mut notices = Notices::default();
+        let asks = question(HOST_DELETE, 1, &[OTHER, C.number(), HOME, B.number()]);
+        assert_eq!(asked(&mut notices, A, asks), [ok(A), notice(A, 1, B.number())]);
+        assert_eq!(asked(&mut notices, C, question(HOST_DELETE, 2, &[OTHER])), [ok(C)]);
+        let cancel = question(HOST_DELETE | CANCEL, 1, &[OTHER]);
+        assert_eq!(asked(&mut notices, A, cancel), [ok(A), notice(A, 1, OTHER)]);
+        // A task of that host ends before the host.
+        assert_eq!(end(&mut notices, C), []);
+        let mut ended = || {
+            let mut effects = Vec::new();
+            notices.host_ended(OTHER, &mut effects);
+            effects
+        };
+        assert_eq!(ended(), [notice(A, 1, OTHER)]);
+        assert_eq!(ended(), []);
+    }
+
+    #[test]
     fn bad_questions_are_told_so() {
         let mut notices = Notices::default();
         let code = |notices: &mut Notices, question| match asked(notices, A, question)[..] {
@@ -323,7 +388,7 @@ mod tests {
                 error::BAD_MSG
             );
         }
-        for tid in [0, -5, THIS_HOST] {
+        for tid in [0, -5, HOME] {
             assert_eq!(
                 code(&mut notices, question(TASK_EXIT, 1, &[B.number(), tid])),
                 error::BAD_PARAM
@@ -331,7 +396,8 @@ mod tests {
         }
         assert_eq!(code(&mut notices, Packet::default().ints([TASK_EXIT, 1, 5])), error::BAD_MSG);
         assert!(notices.exits.is_empty() && notices.of.is_empty());
-        assert!(!notices.ask(A, OP_NOTIFY + 1, PacketReader::new(&[]), &|_| true, &mut Vec::new()));
+        let known = KnownTargets { alive: &|_| true, host: &|_| None };
+        assert!(!notices.ask(A, OP_NOTIFY + 1, PacketReader::new(&[]), known, &mut Vec::new()));
     }
 
     #[test]

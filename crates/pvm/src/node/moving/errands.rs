@@ -39,6 +39,9 @@ impl Node {
         if self.machine.as_ref().is_some_and(Machine::keeps_apart) {
             return self.report_move(number, tid, Err(NotMoved::Apart));
         }
+        if self.hosts.are_several() {
+            return self.report_move(number, tid, Err(NotMoved::Hosts));
+        }
         if self.defers() {
             return self.report_move(number, tid, Err(NotMoved::Saving));
         }
@@ -143,6 +146,7 @@ fn code_of(why: NotMoved) -> i32 {
         NotMoved::NoProcess => error::NO_HOST,
         NotMoved::Lost => error::HOST_FAIL,
         NotMoved::Pinned(_) | NotMoved::Apart => error::DENIED,
+        NotMoved::Hosts => error::NOT_IMPL,
         NotMoved::UnderWay
         | NotMoved::TooMany
         | NotMoved::Refused(_)

@@ -11,6 +11,7 @@ use crate::door::{MachineReply, MachineRequest};
 use crate::holding::{HeldMessage, HoldMessage, HoldStep, MachineHold};
 use crate::machine::Machine;
 use crate::moves::{self, RankSet};
+use crate::node::hosts::SEVERAL;
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
 use crate::shown::SavedCost;
@@ -45,6 +46,9 @@ impl Node {
     pub(in crate::node) fn save(&mut self, asker: SaveAsker, path: PathBuf) {
         if self.is_saving() {
             return self.answer_saved(asker, Err("another checkpoint is being written".into()));
+        }
+        if self.hosts.are_several() {
+            return self.answer_saved(asker, Err(SEVERAL.into()));
         }
         let mut lost = RankSet::default();
         if let Some(link) = &self.link {

@@ -1,0 +1,155 @@
+//! Other hosts of the machine: what a process does about them ([`hosts`](crate::hosts)).
+
+use super::Node;
+use crate::hosts::{MachineHosts, SpawnPlace};
+use crate::places::TaskLocation;
+use crate::remote::{ControlMessage, LateMessage, MachineLink, SentCounts, TaskSpec};
+use crate::report::report_line;
+use crate::services::Effect;
+use crate::tid::Tid;
+use crate::unsent::MachineMessage;
+use crate::wire::Packet;
+use upcall_message::Rank;
+
+/// The mark of a daemon in a number.
+const DAEMON: i32 = i32::MIN;
+
+/// Why something is refused that would have to move or save tasks.
+pub(super) const SEVERAL: &str = "the machine has several hosts, and this works with one so far";
+
+impl Node {
+    /// The host of this process.
+    pub(super) fn own_host(&self) -> usize {
+        self.hosts.of(self.places.rank())
+    }
+
+    /// Numbers of messages that were sent to processes of other hosts.
+    pub(super) fn sent_afar(&self) -> SentCounts {
+        match &self.link {
+            Some(link) if self.hosts.are_several() && self.machine.is_none() => link.sent_afar(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// In the first process: carries out the effects of what has happened in process `from`, which
+    /// had sent so many messages before.
+    pub(super) fn effects_after(&mut self, effects: Vec<Effect>, from: Rank, sent: &SentCounts) {
+        if sent.is_empty() {
+            return self.effects(effects);
+        }
+        for effect in effects {
+            let after = match &effect {
+                Effect::Message { to, .. } => self.place_afar(*to, sent),
+                Effect::Answer(..) => None,
+            };
+            match (effect, after) {
+                (Effect::Message { from: source, to, tag, context, data }, Some((rank, count))) => {
+                    let late = LateMessage { after: from, count, source, to, tag, context, data };
+                    self.tell(rank, ControlMessage::Late(late));
+                }
+                (effect, _) => self.effects(vec![effect]),
+            }
+        }
+    }
+
+    /// The process of a task, with the number of messages that were sent to it.
+    fn place_afar(&self, to: Tid, sent: &SentCounts) -> Option<(Rank, u64)> {
+        let TaskLocation::There(rank) = self.places.place(to) else { return None };
+        sent.iter().find(|(one, _)| *one == rank).copied()
+    }
+
+    /// Delivers the machine's messages that had to wait for others. To be called when messages
+    /// were handled, or a process has ended.
+    #[cold]
+    pub(super) fn deliver_late(&mut self) {
+        let Self { link: Some(link), arrivals, late, .. } = self else { return };
+        let is_due = |one: &mut LateMessage| {
+            link.has_taken(one.after, one.count) && !arrivals.has_kept_of(one.after)
+        };
+        for one in late.extract_if(.., is_due).collect::<Vec<_>>() {
+            let LateMessage { source, to, tag, context, data, .. } = one;
+            self.message(MachineMessage { source, to, tag, context, data });
+        }
+    }
+
+    /// Reports a program that is not on this host. The first process knows only the files of its
+    /// own.
+    pub(super) fn report_missing(&mut self, plan: &TaskSpec) {
+        let own = self.own_host();
+        if own == 0 {
+            return;
+        }
+        let (host, program) = (self.hosts.name(own), plan.program.to_string_lossy());
+        let why = self.programs.refusal(&plan.program, false).unwrap_or_else(|| {
+            format!("{program} is no program that can run as a task: it must be on each host")
+        });
+        report_line!("upcall pvm: on host {host}: {why}");
+    }
+
+    /// In the first process: passes a question to the services.
+    pub(super) fn ask_services(
+        &mut self,
+        tid: Tid,
+        op: u64,
+        question: &[u8],
+        effects: &mut Vec<Effect>,
+    ) {
+        let Self { machine: Some(machine), hosts, link, .. } = self else { return };
+        let host = |number: i32, rank: Option<Rank>| {
+            let host = hosts.numbered(number & !DAEMON).or(rank.map(|rank| hosts.of(rank)))?;
+            has_process(hosts, link.as_ref(), host).then(|| MachineHosts::number(host))
+        };
+        machine.ask(tid, op, question, &host, effects);
+    }
+
+    /// In the first process: handles the end of a host, if this process was its last one.
+    pub(super) fn lose_host(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        let host = self.hosts.of(rank);
+        if !self.hosts.are_several() || has_process(&self.hosts, self.link.as_ref(), host) {
+            return;
+        }
+        report_line!("upcall pvm: host {} has ended", self.hosts.name(host));
+        if let Some(machine) = &mut self.machine {
+            machine.host_ended(MachineHosts::number(host), effects);
+        }
+    }
+
+    /// The machine's hosts that have not ended: number and name.
+    pub(super) fn host_list(&self) -> Vec<(i32, String)> {
+        let living = |host: &usize| has_process(&self.hosts, self.link.as_ref(), *host);
+        let all = (0..self.hosts.count()).filter(living);
+        all.map(|host| (MachineHosts::number(host), self.hosts.name(host).into())).collect()
+    }
+
+    /// The same, for a task, with the number of hosts.
+    pub(super) fn packed_hosts(&self) -> (i32, Packet) {
+        let all = self.host_list();
+        let add = |packet: Packet, (number, name): &(i32, String)| {
+            packet.int(*number).text(&crate::wire::written(name))
+        };
+        (all.len() as i32, all.iter().fold(Packet::default(), add))
+    }
+
+    /// The number of the host of a task, or of a host's number. As PVM does, takes an id that is
+    /// none for that of a task where ids of that form are given.
+    pub(super) fn host_of_task(&self, number: i32) -> i32 {
+        let of_task = || Tid::of(number).map_or(0, |tid| self.hosts.of(self.places.process(tid)));
+        MachineHosts::number(self.hosts.numbered(number & !DAEMON).unwrap_or_else(of_task))
+    }
+
+    /// The place that a spawner names, which is on this host: `.` and the names of hosts.
+    pub(super) fn spawn_place(&self, name: &str, is_complement: bool) -> SpawnPlace {
+        let name = if name.is_empty() { "." } else { name };
+        match (self.hosts.named(name, self.own_host()), is_complement) {
+            (Some(host), false) => SpawnPlace::On(host as u32),
+            (Some(host), true) => SpawnPlace::Except(host as u32),
+            (None, false) => SpawnPlace::Nowhere,
+            (None, true) => SpawnPlace::Any,
+        }
+    }
+}
+
+/// Returns `true` if a process of a host has not ended.
+fn has_process(hosts: &MachineHosts, link: Option<&MachineLink>, host: usize) -> bool {
+    hosts.ranks(host).any(|rank| !link.is_some_and(|link| link.is_lost(rank)))
+}

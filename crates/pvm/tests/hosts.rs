@@ -1,0 +1,320 @@
+//! Machines over several hosts. Those hosts are one: processes with different folders of names do
+//! not see each other, and reach each other over links.
+
+mod command;
+
+use command::running::{Programs, said, within};
+use command::upcall;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// Hosts that are one.
+struct PretendedHosts {
+    folder: tempfile::TempDir,
+    /// The address at which processes meet, which also finds them.
+    address: String,
+}
+
+impl PretendedHosts {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["home", "b", "c"] {
+            std::fs::DirBuilder::new().mode(0o700).create(folder.path().join(name)).unwrap();
+        }
+        // The kernel gives this port to nobody for a while.
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        Self { folder, address }
+    }
+
+    fn with(&self) -> String {
+        format!("env UPCALL_DIR={}/{{host}}", self.folder.path().display())
+    }
+
+    /// `upcall pvm` with these words, at home.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(upcall()).arg("pvm").args(words);
+        command.env("UPCALL_DIR", self.folder.path().join("home"));
+        command
+    }
+
+    /// Runs a program on these hosts, with these further options.
+    fn starts(&self, hosts: &[&str], options: &[&str], program: &Path, args: &[&str]) -> Command {
+        let mut command = self.command(&["run", "--rendezvous", &self.address]);
+        command.arg("--with").arg(self.with()).arg("--upcall").arg(upcall());
+        hosts.iter().for_each(|host| _ = command.args(["--host", host]));
+        command.args(options).arg(program).args(args);
+        command
+    }
+
+    fn run(&self, hosts: &[&str], options: &[&str], program: &Path, args: &[&str]) -> Output {
+        let done = self.starts(hosts, options, program, args).output().unwrap();
+        assert_ne!(done.status.code(), Some(124), "it hangs: {}", said(&done));
+        done
+    }
+
+    /// The processes of other hosts.
+    fn far_processes(&self) -> Vec<i32> {
+        let at = format!("at={}", self.address);
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let is_member = |number: &i32| {
+            let words = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).into_owned();
+            let words = words.split('\0').collect::<Vec<_>>();
+            words.get(1) == Some(&"pvm-member") && words.contains(&&*at)
+        };
+        numbers.filter(is_member).collect()
+    }
+
+    /// Kills the first process of the only other host.
+    fn kill_leader(&self) {
+        let all = self.far_processes();
+        let leader = all.iter().min().expect("a process of the other host");
+        kill(*leader);
+    }
+}
+
+fn kill(process: i32) {
+    let process = rustix::process::Pid::from_raw(process).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+}
+
+/// A machine whose first task has written `ready`.
+struct ReadyMachine {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl ReadyMachine {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child, output }
+    }
+
+    /// What it writes until its end.
+    fn end(mut self) -> (Option<i32>, String) {
+        let (mut rest, mut errors) = (String::new(), String::new());
+        self.output.read_to_string(&mut rest).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (self.child.wait().unwrap().code(), rest + &errors)
+    }
+}
+
+#[test]
+fn programs_do_on_several_hosts_what_they_do_on_one() {
+    let programs = Programs::new();
+    let one = &|name: &str| {
+        let (program, hosts) =
+            (programs.compiled(&format!("images/{name}.c")), PretendedHosts::new());
+        let done = hosts.run(&["b:2"], &["--procs", "2", "--place", "interleave"], &program, &[]);
+        let said = said(&done);
+        assert!(
+            done.status.success() && !said.contains("FAILED") && said.contains("ok: "),
+            "{name}: {said}"
+        );
+    };
+    std::thread::scope(|scope| {
+        for name in ["group", "mailbox", "notify", "context"] {
+            scope.spawn(move || one(name));
+        }
+    });
+}
+
+#[test]
+fn tasks_on_three_hosts_go_around() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("programs/ring.c");
+    let done = hosts.run(&["b:2", "c"], &["-n", "16"], &program, &["16", "20"]);
+    let said = said(&done);
+    assert!(done.status.success() && said.contains("right"), "{said}");
+    assert_eq!(hosts.far_processes(), []);
+}
+
+#[test]
+fn a_long_message_to_another_host_is_whole() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/long.c");
+    for way in ["pack", "psend"] {
+        let done = hosts.run(&["b"], &["-n", "2"], &program, &[way, "40"]);
+        let said = said(&done);
+        assert!(done.status.success() && said.contains("whole"), "{way}: {said}");
+    }
+}
+
+#[test]
+fn tasks_see_hosts_and_spawn_on_those_that_they_name() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/hosts.c");
+    let done = hosts.run(&["b:2", "c"], &[], &program, &["hosts"]);
+    let said = said(&done);
+    assert!(said.contains("ok: hosts") && !said.contains("FAILED"), "{said}");
+}
+
+#[test]
+fn the_notice_of_an_end_comes_after_the_last_message() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/hosts.c");
+    let done = hosts.run(&["b", "c"], &[], &program, &["order"]);
+    let said = said(&done);
+    assert!(said.contains("ok: order") && !said.contains("FAILED"), "{said}");
+}
+
+#[test]
+fn output_of_all_hosts_is_complete_and_ends_behind_the_last_line() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/hosts.c");
+    let done = hosts.run(&["b", "c"], &[], &program, &["prints"]);
+    let said = said(&done);
+    assert!(done.status.success() && !said.contains("FAILED"), "{said}");
+    for host in 1..=3 {
+        let end = format!(" of {host}");
+        let lines = said.lines().filter(|line| line.ends_with(&end)).collect::<Vec<_>>();
+        let numbers = lines.iter().filter_map(|line| line.split("line ").nth(1));
+        let numbers = numbers.filter_map(|line| line.split(' ').next()?.parse::<usize>().ok());
+        assert!(numbers.eq(0..200), "host {host}: {said}");
+        let task = lines[0].split(']').next().unwrap();
+        let last = said.lines().rfind(|line| line.starts_with(task)).unwrap();
+        assert!(last.ends_with("EOF"), "{last}: {said}");
+    }
+    // The copies of the program write for themselves.
+    let done = hosts.run(&["b", "c"], &["-n", "3"], &program, &["lines"]);
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert_eq!(said.lines().filter(|line| line.starts_with("line ")).count(), 600, "{said}");
+}
+
+#[test]
+fn tasks_of_a_host_that_dies_have_ended_and_each_notice_comes_once() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/hosts.c");
+    let machine = ReadyMachine::start(hosts.starts(&["b:2"], &[], &program, &["outlives"]));
+    hosts.kill_leader();
+    let (status, said) = machine.end();
+    assert!(said.contains("ok: outlives") && !said.contains("FAILED"), "{status:?}: {said}");
+    assert_eq!(said.matches("host b has ended").count(), 1, "{said}");
+    assert_eq!(hosts.far_processes(), []);
+}
+
+#[test]
+fn processes_of_other_hosts_end_when_the_first_one_is_killed() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/hosts.c");
+    let machine = ReadyMachine::start(hosts.starts(&["b:2"], &[], &program, &["asleep"]));
+    assert_eq!(hosts.far_processes().len(), 2);
+    let first = machine.child.id();
+    let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children"));
+    kill(children.unwrap().trim().parse().unwrap());
+    within(|| hosts.far_processes().is_empty().then_some(()));
+    machine.end();
+}
+
+/// As with `ssh`, the end of the connection is the end of the command's input.
+#[test]
+fn processes_of_another_host_end_with_the_connection_that_started_them() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/hosts.c");
+    let shell = hosts.folder.path().join("shell");
+    let (dir, pid) = (hosts.folder.path().join("b"), hosts.folder.path().join("pid"));
+    let script = format!(
+        "mkfifo {pid}.input\ncat <&0 > {pid}.input &\necho $! > {pid}\n\
+         exec env UPCALL_DIR={dir} \"$@\" < {pid}.input\n",
+        pid = pid.display(),
+        dir = dir.display()
+    );
+    std::fs::write(&shell, script).unwrap();
+    let mut command = hosts.command(&["run", "--rendezvous", &hosts.address, "--host", "b:2"]);
+    command.arg("--with").arg(format!("sh {}", shell.display()));
+    command.arg("--upcall").arg(upcall()).arg(&program).arg("asleep");
+    let machine = ReadyMachine::start(command);
+    kill(std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap());
+    within(|| hosts.far_processes().is_empty().then_some(()));
+    let (_, said) = machine.end();
+    assert!(said.contains("host b has ended"), "{said}");
+}
+
+#[test]
+fn a_command_that_starts_nothing_ends_the_machine() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/hosts.c");
+    for (with, why) in [
+        ("false", "the command that starts the processes of host b has ended (exit code 1)"),
+        ("/no/such/command", "\"/no/such/command\" for host b: No such file"),
+        ("sh -c false", "the processes of host b has ended (exit code 1)"),
+    ] {
+        let mut command = hosts.command(&["run", "--rendezvous", &hosts.address, "--host", "b"]);
+        let done = command.args(["--with", with]).arg(&program).arg("waits").output().unwrap();
+        let said = said(&done);
+        assert!(!done.status.success() && said.contains(why), "{with}: {said}");
+    }
+}
+
+#[test]
+fn processes_can_be_started_by_hand() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("programs/ring.c");
+    let mut command = hosts.command(&["run", "--rendezvous", &hosts.address, "--host", "b:2"]);
+    command.args(["--with", "none", "-n", "6"]).arg("--upcall").arg(upcall());
+    command.arg(&program).args(["6", "10"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut machine = command.spawn().unwrap();
+    let mut line = String::new();
+    let mut errors = BufReader::new(machine.stderr.take().unwrap());
+    errors.read_line(&mut line).unwrap();
+    let words = line.trim().strip_prefix("upcall pvm: on b, run: ").unwrap();
+    let mut far = Command::new("sh");
+    far.args(["-c", words]).env("UPCALL_DIR", hosts.folder.path().join("b"));
+    let far = far.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let done = machine.wait_with_output().unwrap();
+    let said = said(&done);
+    assert!(done.status.success() && said.contains("right"), "{said}");
+    assert!(far.unwrap().success());
+}
+
+#[test]
+fn other_shells_see_the_hosts_and_what_does_not_work_yet_is_refused() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/hosts.c");
+    let machine = ReadyMachine::start(hosts.starts(&["b"], &[], &program, &["asleep"]));
+    let told = |words: &[&str]| {
+        let done = hosts.command(words).output().unwrap();
+        (done.status.success(), said(&done))
+    };
+    let (_, json) = told(&["ps", "--json"]);
+    let shown = serde_json::from_str::<serde_json::Value>(&json).unwrap();
+    let tasks = shown[0]["tasks"].as_array().unwrap();
+    let far = tasks.iter().find(|task| task["host"] == "b").expect("a task on the other host");
+    assert_eq!((shown[0]["hosts"][1].as_str(), far["rank"].as_u64()), (Some("b"), Some(1)));
+    assert!(hosts.far_processes().contains(&(far["process"].as_i64().unwrap() as i32)), "{json}");
+    let (_, table) = told(&["ps"]);
+    assert!(table.contains("on 2 hosts") && table.contains(" b:"), "{table}");
+    let tid = far["tid"].as_str().unwrap();
+    for (words, why) in [
+        (&["move", tid, "0"][..], "with several hosts do not move"),
+        (&["procs", "1"], "several hosts"),
+        (&["evacuate", "1"], "several hosts"),
+        (&["checkpoint", "/tmp/none"], "several hosts"),
+    ] {
+        let (worked, said) = told(words);
+        assert!(!worked && said.contains(why), "{words:?}: {said}");
+    }
+    assert!(told(&["kill", tid]).0);
+    assert!(told(&["halt"]).0);
+    machine.end();
+    assert_eq!(hosts.far_processes(), []);
+    for (option, value) in [("--balance", "greedy"), ("--as-processes=3", ""), ("--procs", "1-2")] {
+        let mut options = vec![option];
+        options.extend(Some(value).filter(|value| !value.is_empty()));
+        let done = hosts.run(&["b"], &options, &program, &["waits"]);
+        assert_eq!(done.status.code(), Some(2), "{option}: {}", said(&done));
+    }
+    for wrong in [&["b", "b"][..], &["a,b"]] {
+        let done = hosts.run(wrong, &[], &program, &["waits"]);
+        assert!(!done.status.success() && said(&done).contains("host"), "{}", said(&done));
+    }
+}
