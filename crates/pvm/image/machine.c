@@ -17,50 +17,61 @@
 /* Length in bytes of a file name: PVMTMPNAMLEN in pvm3.h without <stdio.h>. */
 #define NAME 128
 
-/* Sets `all` to the machine's hosts, which are this task's until the next call. Returns their
- * number, or an error. */
+static void forget(struct pvmhostinfo *all, int count)
+{
+    for (int one = 0; one < count; one++)
+        free(all[one].hi_name);
+    free(all);
+}
+
+/* Sets `all` to the machine's hosts, which `forget` frees. Returns their number, or an error. */
 static int list(struct pvmhostinfo **all)
 {
-    static struct pvmhostinfo *known;
-    static int size;
     struct upvm_question question = {0};
-    int count = upvm_ask(&question, UPVM_OP_HOSTS);
-    while (size > 0)
-        free(known[--size].hi_name);
-    free(known);
-    known = count > 0 ? calloc(count, sizeof *known) : 0;
-    for (; known && size < count; size++) {
+    int count = upvm_ask(&question, UPVM_OP_HOSTS), known = 0;
+    *all = count > 0 ? calloc(count, sizeof **all) : 0;
+    for (; *all && known < count; known++) {
         int number = upvm_get(&question);
         char *name = strdup(upvm_get_text(&question));
         if (!name)
             break;
-        known[size] = (struct pvmhostinfo){number, name, ARCH, SPEED, ARCH_CODE};
+        (*all)[known] = (struct pvmhostinfo){number, name, ARCH, SPEED, ARCH_CODE};
     }
     upvm_over(&question);
-    *all = known;
-    if (count < 0)
+    if (count < 0 || known == count)
         return count;
-    return size == count ? count : PvmNoMem;
+    forget(*all, known);
+    return PvmNoMem;
 }
 
-/* The number of the host with this name, 0 if there is none, or an error. */
-static int named(const char *name)
+/* The number of the host with this name, or with this number if there is no name. 0 if there is no
+ * such host, or an error. */
+static int found(const char *name, int number)
 {
     struct pvmhostinfo *all;
-    int count = list(&all);
+    int count = list(&all), host = 0;
     for (int one = 0; one < count; one++)
-        if (!strcmp(all[one].hi_name, name))
-            return all[one].hi_tid;
-    return count < 0 ? count : 0;
+        if (name ? !strcmp(all[one].hi_name, name) : all[one].hi_tid == number)
+            host = all[one].hi_tid;
+    if (count < 0)
+        return count;
+    forget(all, count);
+    return host;
 }
 
 int pvm_config(int *hosts, int *archs, struct pvmhostinfo **infos)
 {
+    /* The program may use them until the next call. */
+    static struct pvmhostinfo *known;
+    static int size;
     struct pvmhostinfo *all;
     upvm_self();
     int count = list(&all);
     if (count < 0)
         return upvm_done("pvm_config", count);
+    forget(known, size);
+    known = all;
+    size = count;
     if (hosts)
         *hosts = count;
     if (archs)
@@ -93,8 +104,8 @@ int pvm_mstat(char *host)
         return upvm_done("pvm_mstat", PvmBadParam);
     if (!strcmp(host, "."))
         return PvmOk;
-    int found = named(host);
-    return found > 0 ? PvmOk : found < 0 ? found : PvmNoHost;
+    int number = found(host, 0);
+    return number > 0 ? PvmOk : number < 0 ? number : PvmNoHost;
 }
 
 char *pvm_version(void)
@@ -110,7 +121,7 @@ int pvm_addhosts(char **hosts, int count, int *infos)
     if (!hosts || count < 1)
         return upvm_done("pvm_addhosts", PvmBadParam);
     for (int one = 0; one < count && infos; one++)
-        infos[one] = hosts[one] && named(hosts[one]) > 0 ? PvmDupHost : PvmCantStart;
+        infos[one] = hosts[one] && found(hosts[one], 0) > 0 ? PvmDupHost : PvmCantStart;
     return 0;
 }
 
@@ -120,7 +131,7 @@ int pvm_delhosts(char **hosts, int count, int *infos)
     if (!hosts || count < 1)
         return upvm_done("pvm_delhosts", PvmBadParam);
     for (int one = 0; one < count && infos; one++) {
-        int host = hosts[one] ? named(hosts[one]) : 0;
+        int host = hosts[one] ? found(hosts[one], 0) : 0;
         /* PVM does not remove the host that it was started on, either. */
         infos[one] = host == HOME ? PvmBadParam : host > 0 ? PvmNotImpl : PvmNoHost;
     }
@@ -130,14 +141,9 @@ int pvm_delhosts(char **hosts, int count, int *infos)
 int pvm_hostsync(int host, struct timeval *clock, struct timeval *delta)
 {
     upvm_self();
-    if (host != upvm_ask_short(UPVM_OP_TID_TO_HOST, upvm_hot.self)) {
-        /* The clocks of other hosts are not read yet. */
-        struct pvmhostinfo *all;
-        int count = list(&all), is_known = 0;
-        for (int one = 0; one < count; one++)
-            is_known |= all[one].hi_tid == host;
-        return upvm_done("pvm_host_sync", is_known ? PvmNotImpl : PvmNoHost);
-    }
+    /* The clocks of other hosts are not read yet. */
+    if (host != upvm_ask_short(UPVM_OP_TID_TO_HOST, upvm_hot.self))
+        return upvm_done("pvm_host_sync", found(0, host) > 0 ? PvmNotImpl : PvmNoHost);
     if (clock)
         gettimeofday(clock, 0);
     if (delta)
