@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <pvm3.h>
@@ -194,6 +195,34 @@ static void outlives(void)
     puts("ok: outlives");
 }
 
+/* Exchanges messages with a task on the other host, for some seconds. */
+static void talks(void)
+{
+    int far, item;
+    time_t until = time(0) + 3;
+    CHECK(spawned("answers", "b", PvmTaskHost, &far, 1) == 1);
+    puts("ready");
+    fflush(stdout);
+    for (item = 1; item < 1000 || time(0) < until; item++) {
+        send_int(far, ITEM, item);
+        if (next(ITEM, 60) != item) {
+            CHECK(!"the answer to the last message");
+            break;
+        }
+    }
+    send_int(far, ITEM, 0);
+    puts("ok: talks");
+}
+
+static void answers(void)
+{
+    int item = 1;
+    while (item) {
+        item = next(ITEM, 60);
+        send_int(pvm_parent(), ITEM, item);
+    }
+}
+
 /* Has a task on the other host that is in a system call, and one that waits. */
 static void sleeps_afar(void)
 {
@@ -244,6 +273,10 @@ int main(int argc, char **argv)
         counts();
     else if (!strcmp(what, "outlives"))
         outlives();
+    else if (!strcmp(what, "talks"))
+        talks();
+    else if (!strcmp(what, "answers"))
+        answers();
     else if (!strcmp(what, "asleep"))
         sleeps_afar();
     else if (!strcmp(what, "prints"))

@@ -1,0 +1,207 @@
+//! Machines over several hosts that are network namespaces, each with process numbers of its own.
+
+mod command;
+#[path = "../../../tests/src/hosts.rs"]
+#[allow(dead_code, reason = "each test uses a part")]
+mod hosts;
+
+use command::running::{Programs, said, within};
+use command::upcall;
+use hosts::{Host, Hosts};
+use std::fmt::Write;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+/// Names of the other hosts.
+const NAMES: [&str; 2] = ["b", "c"];
+
+struct Scene {
+    hosts: Hosts,
+    folder: tempfile::TempDir,
+    address: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        // Hosts that are one need a port for each machine, which no other process takes by chance.
+        static NEXT: AtomicU16 = AtomicU16::new(7650);
+        let (hosts, folder) = (Hosts::new(3), tempfile::tempdir().unwrap());
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        let address = format!("{}:{port}", hosts.host(0).address);
+        let scene = Self { hosts, folder, address };
+        let far = |number| scene.on(scene.hosts.host(number), number);
+        scene.write_start([far(1), far(2)]);
+        scene
+    }
+
+    /// The words that run a command on a host. Its processes neither see those of other hosts nor
+    /// can name them.
+    fn on(&self, host: &Host, number: usize) -> Vec<String> {
+        let folder = self.folder.path().join(number.to_string());
+        let _ = std::fs::DirBuilder::new().mode(0o700).create(&folder);
+        let mut words = host.wrapper();
+        words.push(format!("UPCALL_DIR={}", folder.display()));
+        if self.hosts.are_apart() && number > 0 {
+            let apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+            words.extend(apart.map(String::from));
+        }
+        words
+    }
+
+    fn start(&self) -> PathBuf {
+        self.folder.path().join("start")
+    }
+
+    /// Writes the command that starts processes on the other hosts, which are reached by these
+    /// words.
+    fn write_start(&self, words: [Vec<String>; 2]) {
+        let mut script = "name=$1\nshift\ncase $name in\n".to_owned();
+        for (name, words) in NAMES.iter().zip(words) {
+            writeln!(script, "{name}) exec {} \"$@\" ;;", words.join(" ")).unwrap();
+        }
+        script.push_str("esac\n");
+        std::fs::write(self.start(), script).unwrap();
+    }
+
+    fn command(&self, options: &[&str], program: &Path, args: &[&str]) -> Command {
+        let words = self.on(self.hosts.host(0), 0);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["timeout", "60"]).arg(upcall()).args(["pvm", "run"]);
+        command.args(["--rendezvous", &self.address]).arg("--upcall").arg(upcall());
+        command.arg("--with").arg(format!("sh {} {{host}}", self.start().display()));
+        command.args(options).arg(program).args(args);
+        command
+    }
+
+    fn run(&self, options: &[&str], program: &Path, args: &[&str]) -> Output {
+        let done = self.command(options, program, args).output().unwrap();
+        assert_ne!(done.status.code(), Some(124), "it hangs: {}", said(&done));
+        done
+    }
+
+    /// Runs the program with an argument that names what it is to do.
+    fn expect_ok(&self, program: &Path, what: &str) {
+        let done = self.run(&["--host", "b:2", "--host", "c"], program, &[what]);
+        let said = said(&done);
+        assert!(said.contains(&format!("ok: {what}")) && !said.contains("FAILED"), "{said}");
+    }
+
+    /// The processes of other hosts, as this process sees them.
+    fn far_processes(&self) -> Vec<i32> {
+        let at = format!("at={}", self.address);
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let is_member = |number: &i32| {
+            let words = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).into_owned();
+            let words = words.split('\0').collect::<Vec<_>>();
+            words.get(1) == Some(&"pvm-member") && words.contains(&&*at)
+        };
+        numbers.filter(is_member).collect()
+    }
+}
+
+/// A machine whose first task has written `ready`.
+struct ReadyMachine {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl ReadyMachine {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child, output }
+    }
+
+    /// What it writes until its end.
+    fn end(mut self) -> String {
+        let (mut rest, mut errors) = (String::new(), String::new());
+        self.output.read_to_string(&mut rest).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        self.child.wait().unwrap();
+        rest + &errors
+    }
+}
+
+#[test]
+fn tasks_on_three_hosts_find_each_other_and_exchange_messages() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    let hosts = programs.compiled("images/hosts.c");
+    ["hosts", "order", "prints"].iter().for_each(|what| scene.expect_ok(&hosts, what));
+    let ring = programs.compiled("programs/ring.c");
+    let done = scene.run(&["-n", "12", "--host", "b:2", "--host", "c"], &ring, &["12", "50"]);
+    assert!(done.status.success() && said(&done).contains("right"), "{}", said(&done));
+    let long = programs.compiled("images/long.c");
+    let done = scene.run(&["-n", "2", "--host", "b"], &long, &["pack", "40"]);
+    assert!(done.status.success() && said(&done).contains("whole"), "{}", said(&done));
+    assert_eq!(scene.far_processes(), [0; 0]);
+}
+
+#[test]
+fn a_host_whose_leader_is_killed_has_ended() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    let program = programs.compiled("images/hosts.c");
+    let machine = ReadyMachine::start(scene.command(&["--host", "b:2"], &program, &["outlives"]));
+    let leader = scene.far_processes().into_iter().min().unwrap();
+    let leader = rustix::process::Pid::from_raw(leader).unwrap();
+    rustix::process::kill_process(leader, rustix::process::Signal::KILL).unwrap();
+    let said = machine.end();
+    assert!(said.contains("ok: outlives") && !said.contains("FAILED"), "{said}");
+    assert_eq!(scene.far_processes(), [0; 0]);
+}
+
+#[test]
+fn a_cable_that_is_cut_for_a_while_changes_nothing() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    if !scene.hosts.are_apart() {
+        return println!("skipped: cables to cut, which need root");
+    }
+    let program = programs.compiled("images/hosts.c");
+    let machine = ReadyMachine::start(scene.command(&["--host", "b"], &program, &["talks"]));
+    std::thread::sleep(Duration::from_millis(200));
+    scene.hosts.cut(1);
+    std::thread::sleep(Duration::from_secs(1));
+    scene.hosts.mend(1);
+    let said = machine.end();
+    assert!(said.contains("ok: talks") && !said.contains("FAILED"), "{said}");
+}
+
+#[test]
+fn a_host_that_is_cut_off_for_longer_than_the_patience_has_ended() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    if !scene.hosts.are_apart() {
+        return println!("skipped: cables to cut, which need root");
+    }
+    let program = programs.compiled("images/hosts.c");
+    let options = ["--host", "b:2", "--patience", "2"];
+    let machine = ReadyMachine::start(scene.command(&options, &program, &["outlives"]));
+    scene.hosts.cut(1);
+    let said = machine.end();
+    assert!(said.contains("ok: outlives") && !said.contains("FAILED"), "{said}");
+    // The processes there have found that out by themselves.
+    within(|| scene.far_processes().is_empty().then_some(()));
+}
+
+#[test]
+fn a_host_that_is_not_trusted_does_not_join() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    if !scene.hosts.are_apart() {
+        return println!("skipped: hosts that are not one, which need root");
+    }
+    let stranger = scene.hosts.stranger(1);
+    scene.write_start([scene.on(&stranger, 1), Vec::new()]);
+    let program = programs.compiled("images/hosts.c");
+    let done = scene.run(&["--host", "b"], &program, &["waits"]);
+    let said = said(&done);
+    assert!(!done.status.success(), "{said}");
+    assert!(said.contains("not trusted") || said.contains("trust"), "{said}");
+    assert!(said.contains("the processes of host b has ended"), "{said}");
+}
