@@ -70,6 +70,7 @@ const CONSOLE_EXAMPLES: &str = "\
 Examples:
   echo 'spawn -4 -> ./hello' | upcall pvm console
   upcall pvm console --procs 2 < script
+  upcall pvm console --host ws2 --rendezvous ws1:7000 < script
 
 Commands of the console:
   conf   ps -a   ps -s   spawn -3 -> ./worker 100   kill t40002   sig 15 t40002
@@ -117,7 +118,7 @@ struct MachineArgs {
     #[arg(long, value_name = "FOLDER")]
     path: Vec<PathBuf>,
     #[command(flatten)]
-    hosts: hosts::HostArgs,
+    hosts: Box<hosts::HostArgs>,
 }
 
 /// A number of processes that may change.
@@ -171,10 +172,11 @@ Examples:
   upcall pvm ps --json | jq '.[].tasks[] | select(.state == \"receives\") | .tid'";
 
 const PS_JSON: &str = "\
-JSON keys: machine, processes, console, hosts, and tasks with tid, number, parent, program, state (starts,
-runs, polls, receives, asks, sleeps, awaits, pauses, aside, moves or silent), doing, pinned (why the
-task could not move to another process now), from, tag, messages, blocks, block_bytes, resident_kib,
-own_kib (without shared text), rank, host, process and pid. Null means unknown or none.";
+JSON keys: machine, processes, console, hosts, and tasks with tid, number, parent, program, state
+(starts, runs, polls, receives, asks, sleeps, awaits, pauses, aside, moves or silent), doing, pinned
+(why the task could not move to another process now), from, tag, messages, blocks, block_bytes,
+resident_kib, own_kib (without shared text), rank, host, process and pid. Null means unknown or
+none.";
 
 /// Ends a task, or all tasks of a machine.
 #[derive(clap::Args)]
@@ -357,6 +359,9 @@ struct Which {
 /// error stream, each line with the task's id, unless `pvm_catchout` catches it. The command ends
 /// when all tasks have ended, with the worst exit code of the copies: 128 plus the signal's number
 /// for a copy that crashed.
+///
+/// With --host, tasks also run on other hosts (docs/how-to/pvm-hosts.md). Each copy, and each task
+/// that is spawned without a host's name, gets a place among the processes of all hosts.
 #[derive(clap::Args)]
 #[command(after_help = RUN_EXAMPLES)]
 struct PvmRunArgs {

@@ -12,8 +12,8 @@
 //!
 //! - The messages of one sender are handled in the order of their sending. They come in that order,
 //!   and are sorted by stamps that rise.
-//! - No message waits for one that is not there. Messages are kept only while a queue has more, and
-//!   the holder of those has its next message there.
+//! - Messages wait only for messages that are there. They are kept while a queue has more, and the
+//!   holder has its next message in its queue.
 //!
 //! The machine's own messages about what happens in a process of another host wait for the messages
 //! of that process ([`LateMessage`](crate::remote::LateMessage)). No task moves in a machine with

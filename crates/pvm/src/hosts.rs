@@ -13,13 +13,13 @@
 //!
 //! # What is promised between hosts
 //! Messages of two tasks arrive in the order in which they were sent, and the notice of a task's
-//! end after its last message to the receiver ([`LateMessage`](crate::remote::LateMessage)). Other messages keep
-//! no common order between hosts, as with PVM's daemons ([`causal`](crate::causal)).
+//! end after its last message to the receiver ([`LateMessage`](crate::remote::LateMessage)). Other
+//! messages keep no common order between hosts, as with PVM's daemons ([`causal`](crate::causal)).
 
 mod commands;
 mod order;
 
-pub(crate) use commands::{HostCommands, end_with_input};
+pub(crate) use commands::{HostLaunches, end_with_input};
 pub(crate) use order::MemberOrder;
 
 use crate::error;

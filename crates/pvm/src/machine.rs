@@ -162,8 +162,8 @@ impl Machine {
         self.tasks.is_empty() && self.requests.is_empty()
     }
 
-    /// Places `count` tasks in processes of these ranks, or in any. Returns the request's number, and
-    /// the slots for each process.
+    /// Places `count` tasks in processes of these ranks, or in any. Returns the request's number,
+    /// and the slots for each process.
     pub(crate) fn request(
         &mut self,
         spawner: Option<Tid>,

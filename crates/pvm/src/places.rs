@@ -106,7 +106,7 @@ impl TaskPlaces {
         (word & HERE != 0).then_some(word & !HERE)
     }
 
-    /// The process of a task, or of one that has ended the process that has given its name.
+    /// The process of a task. Of a task that has ended, the process that has given its name.
     pub(crate) fn process(&self, tid: Tid) -> Rank {
         match self.place(tid) {
             TaskLocation::There(rank) => rank,

@@ -4,9 +4,9 @@
 //!
 //! # Numbers of processes
 //! A process names another one of its host by its number when it reads or writes the other one's
-//! memory (`upcall_ulp::UlpPages::write_to`). A check before that call would not do: the caller may be
-//! stopped between the two, while the other process ends and its number becomes a stranger's. So no
-//! number becomes free while a process of the machine can still make such a call:
+//! memory (`upcall_ulp::UlpPages::write_to`). A check before that call would not do: the caller may
+//! be stopped between the two, while the other process ends and its number becomes a stranger's. So
+//! no number becomes free while a process of the machine can still make such a call:
 //!
 //! 1. The numbers are those of the first process and of its children ([`Others::join`]). On another
 //!    host its leader is in the place of the first process.
@@ -21,12 +21,12 @@
 
 use crate::door::GRACE;
 use crate::hosts::{
-    HostCommands, HostStarter, MachineHosts, MachineMeeting, MemberOrder, end_with_input,
+    HostLaunches, HostStarter, MachineHosts, MachineMeeting, MemberOrder, end_with_input,
 };
 use crate::node::Node;
 use crate::places::TaskPlaces;
 use crate::programs::Programs;
-use crate::remote::{Interruption, MachineLink};
+use crate::remote::{JoinInterruption, MachineLink};
 use crate::report::report_line;
 use crate::sizes::TaskSizes;
 use crate::start::{NotRun, Start};
@@ -75,9 +75,9 @@ pub(crate) struct Others {
     order: MemberOrder,
     children: Vec<Child>,
     /// What has started the processes of other hosts.
-    commands: HostCommands,
+    commands: HostLaunches,
     /// The numbers of their arenas, which no other process may have while they live.
-    _arenas: Vec<ArenaNumber>,
+    arenas: Vec<ArenaNumber>,
 }
 
 /// Arenas for the processes with these ranks.
@@ -133,7 +133,7 @@ impl Others {
                 ends_with_input: starts.is_some_and(|one| one.starter != HostStarter::ByHand),
                 ..others.order.clone()
             };
-            others._arenas.extend(far);
+            others.arenas.extend(far);
             let started = starts.map(|one| others.commands.start(one, hosts.name(host), &order));
             started.transpose().map_err(NotRun::Process)?;
         }
@@ -144,8 +144,8 @@ impl Others {
     fn of(order: MemberOrder, arenas: Vec<ArenaNumber>) -> Result<Self, NotRun> {
         let program = std::env::current_exe().map_err(NotRun::Process)?;
         keep_ended_children().map_err(NotRun::Process)?;
-        let (orders, commands) = (order.others(), HostCommands::default());
-        let mut others = Self { order, children: Vec::new(), commands, _arenas: arenas };
+        let (orders, commands) = (order.others(), HostLaunches::default());
+        let mut others = Self { order, children: Vec::new(), commands, arenas };
         for order in orders {
             let mut command = Command::new(&program);
             command.arg("pvm-member").args(order.words());
@@ -163,7 +163,7 @@ impl Others {
     /// The group was not formed, or has a process of this host that is no child of this one.
     pub(crate) fn join(&self) -> Result<MachineLink, NotRun> {
         let watch = self.commands.watch();
-        let is_over = (!self.commands.is_empty()).then(|| Box::new(watch) as Interruption);
+        let is_over = (!self.commands.is_empty()).then(|| Box::new(watch) as JoinInterruption);
         let link = joined(&self.order, is_over).map_err(|error| match self.commands.failed() {
             Some(why) => NotRun::Process(io::Error::other(why)),
             None => error,
@@ -182,7 +182,7 @@ impl Others {
 }
 
 /// Joins the machine's processes as this one.
-fn joined(order: &MemberOrder, is_over: Option<Interruption>) -> Result<MachineLink, NotRun> {
+fn joined(order: &MemberOrder, is_over: Option<JoinInterruption>) -> Result<MachineLink, NotRun> {
     let MemberOrder { group, ranks, hosts, meeting, .. } = order;
     let link = MachineLink::join(group, ranks.start, hosts, meeting.as_ref(), is_over);
     let link = link.map_err(NotRun::Join)?;

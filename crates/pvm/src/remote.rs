@@ -10,10 +10,11 @@
 //! Both kinds use the same pair of members, so they arrive in the order in which they were sent: a
 //! task's last message arrives before the report of its end. Between pairs the order is as with
 //! PVM's daemon on one host, for processes of one host: a message that was sent because of another
-//! one is handled after that one. For this, each message carries the time of a Lamport clock, which never is behind a message
-//! that has arrived. The cause of a message always arrived before it. A process that takes one
-//! message takes all that have arrived, and handles them in the order of their times. Of very many
-//! it takes a part, and keeps those whose causes may be left ([`causal`](crate::causal)).
+//! one is handled after that one. For this, each message carries the time of a Lamport clock, which
+//! never is behind a message that has arrived. The cause of a message always arrived before it. A
+//! process that takes one message takes all that have arrived, and handles them in the order of
+//! their times. Of very many it takes a part, and keeps those whose causes may be left
+//! ([`causal`](crate::causal)).
 //!
 //! # Process death
 //! The first process (rank 0) keeps the state of the whole machine. When another process dies, its
@@ -467,7 +468,7 @@ const BURST: u32 = 4;
 const MOVE_LOOK: Duration = Duration::from_millis(1);
 
 /// Returns `true` if a process is not to wait for the others any more.
-pub(crate) type Interruption = Box<dyn Fn() -> bool>;
+pub(crate) type JoinInterruption = Box<dyn Fn() -> bool>;
 
 /// Maximum time that a send waits for room before arrived messages are taken. The receiver may
 /// itself wait for room here.
@@ -481,7 +482,7 @@ impl MachineLink {
         rank: Rank,
         hosts: &MachineHosts,
         meeting: Option<&MachineMeeting>,
-        is_over: Option<Interruption>,
+        is_over: Option<JoinInterruption>,
     ) -> Result<Self, JoinError> {
         let (size, near) = (hosts.size(), hosts.ranks(hosts.of(rank)));
         let mut handlers = Handlers::new();

@@ -24,7 +24,7 @@ impl PretendedHosts {
         for name in ["home", "b", "c"] {
             std::fs::DirBuilder::new().mode(0o700).create(folder.path().join(name)).unwrap();
         }
-        // The kernel gives this port to nobody for a while.
+        // For a while the kernel gives this port to no other process.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         Self { folder, address }
     }

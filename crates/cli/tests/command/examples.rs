@@ -59,6 +59,8 @@ const SCHEDULERS: [(&str, &str); 2] = [
     ("mpirun -n 4 ", "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 PMIX_NAMESPACE=1"),
 ];
 
+/// Where machines over several hosts meet.
+const OTHER_HOST: &str = "--rendezvous ws1:7000";
 const SIEVE: &str = "#!/bin/sh\nexit 0\n";
 const HELLO: &str = "#include <pvm3.h>
 #include <stdio.h>
@@ -195,6 +197,11 @@ impl Scene {
             .replace("--interval 1", "--interval 0.1");
         for (scheduler, variables) in SCHEDULERS {
             line = line.replace(scheduler, &format!("env {variables} "));
+        }
+        if example.contains(OTHER_HOST) {
+            // Another folder of names is as another host.
+            let other = "--with \"env UPCALL_DIR=$PWD/far\" --rendezvous 127.0.0.1:7431";
+            line = format!("mkdir -p -m 700 far && {}", line.replace(OTHER_HOST, other));
         }
         if let Some(fingerprint) = self.hosts(example) {
             let shown = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU";

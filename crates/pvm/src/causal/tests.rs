@@ -267,3 +267,23 @@ fn what_a_message_that_stays_may_have_caused_is_kept() {
     while model.hear(2) > 0 {}
     assert!(model.0[2].arrivals.is_empty() && model.0[2].queues.is_empty());
 }
+
+/// Between hosts an effect may come before its cause.
+#[test]
+fn what_comes_before_its_cause_waits_for_nothing_and_each_sender_keeps_its_order() {
+    let queues = ModelQueues::new(3);
+    let mut arrivals = CausalInbox::new(3);
+    let none = || vec![Vec::new()];
+    queues.send(2, 7, none());
+    let stamps = |all: Vec<StampedMessage<Carried>>| {
+        all.into_iter().map(|one| (one.from, one.stamp)).collect::<Vec<_>>()
+    };
+    assert_eq!(stamps(arrivals.hear(&queues)), [(2, 7)]);
+    // The cause, and others of the same senders.
+    for (from, stamp) in [(1, 3), (2, 8), (1, 4), (2, 9), (1, 12)] {
+        queues.send(from, stamp, none());
+    }
+    let later = stamps(arrivals.hear(&queues));
+    assert_eq!(later, [(1, 3), (1, 4), (2, 8), (2, 9), (1, 12)]);
+    assert!(arrivals.is_empty() && arrivals.behind(20).is_none());
+}

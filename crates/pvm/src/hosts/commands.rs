@@ -7,7 +7,7 @@
 //!
 //! # End
 //! A command's input is a pipe that this process keeps open, and a leader reads it
-//! ([`end_with_input`]). So the leader ends when this process does, in whatever way, and when the
+//! ([`end_with_input`]). So the leader ends when this process does, also by a SIGKILL, and when the
 //! command's connection breaks. The kernel ends the other processes of its host with it.
 
 use super::{HostStarter, MemberOrder, StartHosts};
@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(1);
 const LAST_OUTPUT: Duration = Duration::from_secs(10);
 
 /// A command that has started processes of another host.
-struct HostCommand {
+struct HostLaunch {
     host: String,
     child: Child,
     /// The leader ends when this is closed.
@@ -39,13 +39,13 @@ struct HostCommand {
 
 /// The commands for all other hosts.
 #[derive(Default)]
-pub(crate) struct HostCommands {
-    all: Vec<HostCommand>,
+pub(crate) struct HostLaunches {
+    all: Vec<HostLaunch>,
     /// Those whose end keeps the machine from its start.
     starting: Rc<RefCell<Vec<(String, Pid)>>>,
 }
 
-impl HostCommands {
+impl HostLaunches {
     /// Starts the processes of the host with this name, or reports how to start them by hand.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl HostCommands {
         let mut child = spawned?;
         self.starting.borrow_mut().push((host.into(), Pid::from_child(&child)));
         let input = child.stdin.take();
-        self.all.push(HostCommand { host: host.into(), child, input });
+        self.all.push(HostLaunch { host: host.into(), child, input });
         Ok(())
     }
 
@@ -119,7 +119,7 @@ fn ended(pid: Pid) -> Option<String> {
 
 /// Waits for the commands, which end with the processes that they have started. Those that do not
 /// end are killed, and so are their processes.
-impl Drop for HostCommands {
+impl Drop for HostLaunches {
     fn drop(&mut self) {
         let mut until = Instant::now() + LAST_OUTPUT;
         for one in &mut self.all {

@@ -207,7 +207,11 @@ mod tests {
         }
         let wrong = ["more=1", "rank", "group=x", "folder=%4", "folder=%zz"];
         for wrong in wrong.map(String::from) {
-            assert_eq!(MemberOrder::of(&[&words[..], &[wrong.clone()]].concat()), None, "{wrong}");
+            assert_eq!(
+                MemberOrder::of(&[&words[..], std::slice::from_ref(&wrong)].concat()),
+                None,
+                "{wrong}"
+            );
         }
         let changed = |from: &str, to: &str| {
             let words = words.iter().map(|word| word.replace(from, to)).collect::<Vec<_>>();

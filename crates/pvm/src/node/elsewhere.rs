@@ -344,23 +344,7 @@ impl Node {
                 }
             }
             ControlMessage::Start { request, plan, slots } => {
-                let mut all = Vec::with_capacity(slots.len());
-                let mut refused = None;
-                for slot in slots {
-                    // After a failure the others would fail, too.
-                    let one = refused.map_or_else(|| self.start(&plan, slot).map(Tid::number), Err);
-                    refused = one.err();
-                    all.push(one);
-                }
-                if refused == Some(error::NO_FILE) {
-                    self.report_missing(&plan);
-                }
-                let name = Path::new(&plan.program)
-                    .file_name()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned();
-                self.tell_first(ControlMessage::Started { request, all, name });
+                self.start_all(request, &plan, slots);
             }
             ControlMessage::Together { tids } => {
                 self.together(&tids.into_iter().filter_map(Tid::of).collect::<Vec<_>>())
@@ -396,6 +380,24 @@ impl Node {
             ControlMessage::Late(message) => self.late.push(message),
             control => self.heard_by_first(from, control),
         }
+    }
+
+    /// Starts tasks, one in each of these slots.
+    fn start_all(&mut self, request: u64, plan: &TaskSpec, slots: Vec<u32>) {
+        let mut all = Vec::with_capacity(slots.len());
+        let mut refused = None;
+        for slot in slots {
+            // After a failure the others would fail, too.
+            let one = refused.map_or_else(|| self.start(plan, slot).map(Tid::number), Err);
+            refused = one.err();
+            all.push(one);
+        }
+        if refused == Some(error::NO_FILE) {
+            self.report_missing(plan);
+        }
+        let name = Path::new(&plan.program).file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        self.tell_first(ControlMessage::Started { request, all, name });
     }
 
     /// Handles control messages to the first process.

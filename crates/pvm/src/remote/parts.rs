@@ -1,9 +1,10 @@
 //! Messages that are longer than one message of the group should be.
 //!
-//! Such a message goes in parts of [`PART`] or [`FAR_PART`] bytes. The last bytes are a message of a kind of their
-//! own, with the header. Nothing else goes to that process between the parts, so the receiver needs
-//! no names for them: it puts the parts into a block, which the last bytes complete. A sender that
-//! gives up goes on with another message, and then the parts before are dropped.
+//! Such a message goes in parts of [`PART`] or [`FAR_PART`] bytes. The last bytes are a message of
+//! a kind of their own, with the header. Nothing else goes to that process between the parts, so
+//! the receiver needs no names for them: it puts the parts into a block, which the last bytes
+//! complete. A sender that gives up goes on with another message, and then the parts before are
+//! dropped.
 
 use std::cell::RefCell;
 use std::ops::Range;

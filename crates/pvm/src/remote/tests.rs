@@ -148,3 +148,38 @@ fn a_length_that_is_only_announced_takes_no_room() {
         assert!(matches!(rooms[..], [10..256, 0]), "{rooms:?}");
     });
 }
+
+#[test]
+fn only_the_first_process_gives_orders() {
+    let (tid, number, plan) = (7, 1, TaskSpec::default());
+    let message = HoldMessage::Save;
+    let data = Packet::default();
+    let late =
+        LateMessage { after: 1, count: 2, source: 0, to: Tid::new(0, 1), tag: 0, context: 0, data };
+    let orders = [
+        ControlMessage::Answer { tid, code: 0, packet: Vec::new() },
+        ControlMessage::Start { request: 1, plan, slots: Vec::new() },
+        ControlMessage::Together { tids: Vec::new() },
+        ControlMessage::Kill { tid },
+        ControlMessage::Signal { tid, signal: 9 },
+        ControlMessage::Lives { tids: Vec::new(), rank: 1, epoch: 1 },
+        ControlMessage::Gone { tid },
+        ControlMessage::Halt,
+        ControlMessage::Count { question: 1 },
+        ControlMessage::Look { number },
+        ControlMessage::Measure { round: 1, with_bytes: false },
+        ControlMessage::Arena { number: 1 },
+        ControlMessage::Hold { number, message },
+        ControlMessage::NextName { name: 1 },
+        ControlMessage::Late(late),
+    ];
+    assert!(orders.iter().all(ControlMessage::is_of_first));
+    let reports = [
+        ControlMessage::Time,
+        ControlMessage::Wakes,
+        ControlMessage::NeedsArena,
+        ControlMessage::Here { process: 1 },
+        ControlMessage::Left { tid, sent: Vec::new() },
+    ];
+    assert!(!reports.iter().any(ControlMessage::is_of_first));
+}

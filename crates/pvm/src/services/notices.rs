@@ -6,8 +6,9 @@
 //! withdrawn is answered as if the event had occurred.
 //!
 //! The notice of a host's end contains the host's number, also if a task's id has named the host.
-//! Hosts do not come, so there are no notices about that. No two tasks have a route of their own, so the notice of a route's end is sent at
-//! once, from the requesting task itself, as PVM does where there is no route.
+//! Hosts do not come, so there are no notices about that. No two tasks have a route of their own,
+//! so the notice of a route's end is sent at once, from the requesting task itself, as PVM does
+//! where there is no route.
 
 use super::KnownTargets;
 use super::effect::Effect;

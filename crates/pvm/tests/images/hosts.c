@@ -1,4 +1,5 @@
-/* A machine with the hosts `b` and maybe `c` beside its home. The first argument says what to do. */
+/* A machine with the hosts `b` and maybe `c` beside its home. The first argument says what to do.
+ */
 
 #include <stdio.h>
 #include <stdlib.h>
