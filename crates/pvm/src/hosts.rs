@@ -11,6 +11,9 @@
 //! - Tasks see a host by a number, as PVM's daemons have one: `0x40000` for the home, `0x80000` for
 //!   the next one, and so on. It is no task's id.
 //!
+//! - Two processes may lose each other while both reach the first one. Then that one ends one of
+//!   them ([`Partitions`]): no task goes on whose messages are lost.
+//!
 //! # What is promised between hosts
 //! Messages of two tasks arrive in the order in which they were sent, and the notice of a task's
 //! end after its last message to the receiver ([`LateMessage`](crate::remote::LateMessage)). Other
@@ -18,9 +21,11 @@
 
 mod commands;
 mod order;
+mod partitions;
 
 pub(crate) use commands::{HostLaunches, end_with_input};
 pub(crate) use order::MemberOrder;
+pub(crate) use partitions::Partitions;
 
 use crate::error;
 use std::fmt;

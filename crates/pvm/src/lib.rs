@@ -21,6 +21,7 @@ mod door;
 mod error;
 mod holding;
 mod hosts;
+mod late;
 mod machine;
 /// For the simulator, which drives it too. Not a public interface.
 #[doc(hidden)]
@@ -298,6 +299,7 @@ fn run_with(
     });
     let mut node = Node::new(worker, programs, Some(machine), link, places)
         .with_hosts(hosts)
+        .with_patience(start.hosts.as_ref().map_or(Duration::MAX, |hosts| hosts.patience))
         .with_sizes(sizes)
         .with_balance(start.balance_plan())
         .with_start(head_of(start, sizes), start.checkpoint.clone())

@@ -33,13 +33,14 @@ use self::saving::state::NodeSaving;
 use crate::balance::meter::{LoadMeter, PairTraffic};
 use crate::balance::rounds::BalancingRounds;
 use crate::causal::CausalInbox;
-use crate::hosts::MachineHosts;
+use crate::hosts::{MachineHosts, Partitions};
+use crate::late::LateItem;
 use crate::machine::Machine;
 use crate::ops::{LETTER_RELEASE, LETTER_SEND, NEAR_FIRST, NEAR_SECOND, NEAR_SPARES};
 use crate::output::OutputTarget;
 use crate::places::TaskPlaces;
 use crate::programs::Programs;
-use crate::remote::{ControlMessage, LateMessage, MachineLink, RemoteArrival};
+use crate::remote::{ControlMessage, MachineLink, RemoteArrival};
 use crate::report::{crashed, report};
 use crate::services::Effect;
 use crate::shown::ShownTask;
@@ -125,6 +126,8 @@ pub(crate) struct Node {
     hosts: MachineHosts,
     /// Numbers of processes of other hosts, in the first process. They are only shown.
     processes: BTreeMap<Rank, u32>,
+    /// Processes that cannot reach each other, in the first process.
+    partitions: Partitions,
     looked: Instant,
     /// Nothing has arrived from other processes for a while.
     quiet: bool,
@@ -143,8 +146,8 @@ pub(crate) struct Node {
     balancing: Option<Box<BalancingRounds>>,
     /// Messages of other processes that were taken, and wait for earlier ones.
     arrivals: CausalInbox<RemoteArrival>,
-    /// Messages of the machine that wait for messages of other processes.
-    late: Vec<LateMessage>,
+    /// What the machine has for tasks here, as far as it waits for messages of other processes.
+    late: Vec<LateItem>,
     programs: Programs,
     /// Sizes of the tasks.
     sizes: TaskSizes,
@@ -205,6 +208,7 @@ impl Node {
             },
             hosts: MachineHosts::home(size),
             processes: BTreeMap::new(),
+            partitions: Partitions::default(),
             looked: Instant::now(),
             quiet: false,
             unsent: UnsentMessages::default(),
@@ -267,6 +271,7 @@ impl Node {
                 self.look_outside(false);
                 self.hear_of_ends();
                 self.end_late_moves();
+                self.end_partitions();
                 self.shuffle();
                 self.save_periodically();
                 self.balance();
@@ -296,6 +301,7 @@ impl Node {
                     None => {
                         self.give_blocks_back();
                         self.end_late_moves();
+                        self.end_partitions();
                         self.shuffle();
                         self.save_periodically();
                         self.balance();

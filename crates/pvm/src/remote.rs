@@ -154,6 +154,8 @@ pub(crate) enum ControlMessage {
     HadBlocks { blocks: Vec<SentBlock> },
     /// To the first process: the number of this process of another host, to be shown.
     Here { process: u32 },
+    /// To the first process: this process of another host has ended, or cannot be reached.
+    Unreachable { rank: Rank },
     /// From the first process: a message of the machine for a task.
     Late(LateMessage),
 }

@@ -172,18 +172,20 @@ fn the_notice_of_an_end_comes_after_the_last_message() {
 fn output_of_all_hosts_is_complete_and_ends_behind_the_last_line() {
     let (programs, hosts) = (Programs::new(), PretendedHosts::new());
     let program = programs.compiled("images/hosts.c");
-    let done = hosts.run(&["b", "c"], &[], &program, &["prints"]);
-    let said = said(&done);
-    assert!(done.status.success() && !said.contains("FAILED"), "{said}");
-    for host in 1..=3 {
-        let end = format!(" of {host}");
-        let lines = said.lines().filter(|line| line.ends_with(&end)).collect::<Vec<_>>();
-        let numbers = lines.iter().filter_map(|line| line.split("line ").nth(1));
-        let numbers = numbers.filter_map(|line| line.split(' ').next()?.parse::<usize>().ok());
-        assert!(numbers.eq(0..200), "host {host}: {said}");
-        let task = lines[0].split(']').next().unwrap();
-        let last = said.lines().rfind(|line| line.starts_with(task)).unwrap();
-        assert!(last.ends_with("EOF"), "{last}: {said}");
+    for what in ["prints", "afar"] {
+        let done = hosts.run(&["b", "c"], &[], &program, &[what]);
+        let said = said(&done);
+        assert!(done.status.success() && !said.contains("FAILED"), "{what}: {said}");
+        for host in 1..=3 {
+            let end = format!(" of {host}");
+            let lines = said.lines().filter(|line| line.ends_with(&end)).collect::<Vec<_>>();
+            let numbers = lines.iter().filter_map(|line| line.split("line ").nth(1));
+            let numbers = numbers.filter_map(|line| line.split(' ').next()?.parse::<usize>().ok());
+            assert!(numbers.eq(0..200), "{what}, host {host}: {said}");
+            let task = &lines[0][..lines[0].find("line").unwrap()];
+            let last = said.lines().rfind(|line| line.starts_with(task)).unwrap();
+            assert!(last.ends_with("EOF"), "{what}: {last}: {said}");
+        }
     }
     // The copies of the program write for themselves.
     let done = hosts.run(&["b", "c"], &["-n", "3"], &program, &["lines"]);

@@ -190,6 +190,29 @@ fn a_host_that_is_cut_off_for_longer_than_the_patience_has_ended() {
     within(|| scene.far_processes().is_empty().then_some(()));
 }
 
+/// Two hosts that do not reach each other, while both reach the home, would lose messages.
+#[test]
+fn of_two_hosts_that_do_not_reach_each_other_one_is_ended() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    if !scene.hosts.are_apart() {
+        return println!("skipped: routes to cut, which need root");
+    }
+    let program = programs.compiled("images/hosts.c");
+    let options = ["--host", "b", "--host", "c", "--patience", "2"];
+    let machine = ReadyMachine::start(scene.command(&options, &program, &["parted"]));
+    for (from, to) in [(1, 2), (2, 1)] {
+        let words = scene.hosts.host(from).wrapper();
+        let mut route = Command::new(&words[0]);
+        let to = &scene.hosts.host(to).address;
+        route.args(&words[1..]).args(["ip", "route", "add", "blackhole", to]);
+        assert!(route.status().unwrap().success());
+    }
+    let said = machine.end();
+    assert!(said.contains("ok: parted") && !said.contains("FAILED"), "{said}");
+    assert_eq!(said.matches("do not reach each other").count(), 1, "{said}");
+    within(|| scene.far_processes().is_empty().then_some(()));
+}
+
 #[test]
 fn a_host_that_is_not_trusted_does_not_join() {
     let (programs, scene) = (Programs::new(), Scene::new());

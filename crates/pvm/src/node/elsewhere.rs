@@ -4,6 +4,7 @@ use super::{Node, SIGTERM, TaskEnd, posted};
 use crate::balance::meter::own_time;
 use crate::error;
 use crate::hosts::SpawnPlace;
+use crate::late::LateItem;
 use crate::machine::{Machine, Started};
 use crate::ops;
 use crate::packed::PackedHead;
@@ -338,11 +339,7 @@ impl Node {
             ControlMessage::DropPages { tid, epoch } => self.drop_pages(tid, epoch),
             ControlMessage::SendContents { tid, epoch } => self.send_contents(from, tid, epoch),
             ControlMessage::HadBlocks { blocks } => self.take_blocks_back(from, &blocks),
-            ControlMessage::Answer { tid, code, packet } => {
-                if let Some(seat) = self.seat(tid) {
-                    self.reply(seat, code, &Packet::default().bytes(&packet));
-                }
-            }
+            ControlMessage::Answer { tid, code, packet } => self.answered(tid, code, packet),
             ControlMessage::Start { request, plan, slots } => {
                 self.start_all(request, &plan, slots);
             }
@@ -377,7 +374,7 @@ impl Node {
                 ArenaNumber::take_this(number).into_iter().for_each(add_arena);
             }
             ControlMessage::Time => {}
-            ControlMessage::Late(message) => self.late.push(message),
+            ControlMessage::Late(message) => self.late.push(LateItem::Message(message)),
             control => self.heard_by_first(from, control),
         }
     }
@@ -427,6 +424,7 @@ impl Node {
                 self.spawn_at(Tid::of(tid), plan, count as usize, place)
             }
             ControlMessage::Here { process } => _ = self.processes.insert(from, process),
+            ControlMessage::Unreachable { rank } => self.are_parted(from, rank),
             ControlMessage::Started { request, all, name } => {
                 let tids = all.iter().flatten().copied().filter_map(Tid::of).collect::<Vec<_>>();
                 let started = machine.started(request, from, all, &name);
@@ -662,6 +660,9 @@ impl Node {
         let Some(machine) = &mut self.machine else {
             // Without the first process there is no machine.
             self.halted |= rank == 0;
+            if !self.hosts.are_near(self.places.rank(), rank) && rank != 0 {
+                self.tell_first(ControlMessage::Unreachable { rank });
+            }
             return;
         };
         let mut effects = Vec::new();

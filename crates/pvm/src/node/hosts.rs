@@ -1,7 +1,9 @@
 //! Other hosts of the machine: what a process does about them ([`hosts`](crate::hosts)).
 
 use super::Node;
-use crate::hosts::{MachineHosts, SpawnPlace};
+use super::seats::NOBODY;
+use crate::hosts::{MachineHosts, Partitions, SpawnPlace};
+use crate::late::LateItem;
 use crate::places::TaskLocation;
 use crate::remote::{ControlMessage, LateMessage, MachineLink, SentCounts, TaskSpec};
 use crate::report::report_line;
@@ -9,6 +11,8 @@ use crate::services::Effect;
 use crate::tid::Tid;
 use crate::unsent::MachineMessage;
 use crate::wire::Packet;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 use upcall_message::Rank;
 
 /// The mark of a daemon in a number.
@@ -18,6 +22,46 @@ const DAEMON: i32 = i32::MIN;
 pub(super) const SEVERAL: &str = "the machine has several hosts, and this works with one so far";
 
 impl Node {
+    /// The node, in a machine whose hosts may be out of reach for this time.
+    pub(crate) fn with_patience(mut self, patience: Duration) -> Self {
+        self.partitions = Partitions::new(patience);
+        self
+    }
+
+    /// In the first process: handles that process `from` does not reach another one.
+    pub(super) fn are_parted(&mut self, from: Rank, rank: Rank) {
+        let is_lost = |rank: &Rank| self.link.as_ref().is_none_or(|link| link.is_lost(*rank));
+        let is_sound = rank != 0 && rank < self.hosts.size() && from != rank;
+        if !is_sound || [from, rank].iter().any(is_lost) {
+            return;
+        }
+        if let Some(until) = self.partitions.add(from, rank, Instant::now()) {
+            self.at(until, NOBODY);
+        }
+    }
+
+    /// In the first process: ends one of two processes that do not reach each other.
+    #[inline]
+    pub(super) fn end_partitions(&mut self) {
+        if !self.partitions.is_empty() {
+            self.expel();
+        }
+    }
+
+    #[cold]
+    fn expel(&mut self) {
+        let Self { partitions, link: Some(link), .. } = self else { return };
+        for [stays, ends] in partitions.due(Instant::now(), |rank| link.is_lost(rank)) {
+            let (host, other) = (self.hosts.name(self.hosts.of(ends)), self.hosts.of(stays));
+            let other = self.hosts.name(other);
+            report_line!(
+                "upcall pvm: process {ends} on host {host} and process {stays} on host {other} do \
+                 not reach each other: process {ends} is ended"
+            );
+            self.tell(ends, ControlMessage::Halt);
+        }
+    }
+
     /// The host of this process.
     pub(super) fn own_host(&self) -> usize {
         self.hosts.of(self.places.rank())
@@ -58,17 +102,48 @@ impl Node {
         sent.iter().find(|(one, _)| *one == rank).copied()
     }
 
-    /// Delivers the machine's messages that had to wait for others. To be called when messages
-    /// were handled, or a process has ended.
+    /// Delivers what had to wait for messages of other processes. A task gets everything in its
+    /// order. To be called when messages were handled, or a process has ended.
     #[cold]
     pub(super) fn deliver_late(&mut self) {
         let Self { link: Some(link), arrivals, late, .. } = self else { return };
-        let is_due = |one: &mut LateMessage| {
-            link.has_taken(one.after, one.count) && !arrivals.has_kept_of(one.after)
+        let mut waiting = BTreeSet::new();
+        let is_due = |item: &mut LateItem| {
+            let has_come = match item {
+                LateItem::Message(one) => {
+                    link.has_taken(one.after, one.count) && !arrivals.has_kept_of(one.after)
+                }
+                LateItem::Answer { .. } => true,
+            };
+            let is_due = has_come && !waiting.contains(&item.receiver());
+            if !is_due {
+                waiting.insert(item.receiver());
+            }
+            is_due
         };
-        for one in late.extract_if(.., is_due).collect::<Vec<_>>() {
-            let LateMessage { source, to, tag, context, data, .. } = one;
-            self.message(MachineMessage { source, to, tag, context, data });
+        for item in late.extract_if(.., is_due).collect::<Vec<_>>() {
+            match item {
+                LateItem::Message(LateMessage { source, to, tag, context, data, .. }) => {
+                    self.message(MachineMessage { source, to, tag, context, data });
+                }
+                LateItem::Answer { tid, code, packet } => self.give_answer(tid, code, &packet),
+            }
+        }
+    }
+
+    /// Handles an answer of the first process. It must not overtake a message: a task that catches
+    /// output ends when the answer says that no other task writes any.
+    pub(super) fn answered(&mut self, tid: i32, code: i32, packet: Vec<u8>) {
+        let Some(tid) = Tid::of(tid) else { return };
+        match self.late.iter().any(|item| item.receiver() == tid) {
+            true => self.late.push(LateItem::Answer { tid, code, packet }),
+            false => self.give_answer(tid, code, &packet),
+        }
+    }
+
+    fn give_answer(&mut self, tid: Tid, code: i32, packet: &[u8]) {
+        if let Some(seat) = self.seat(tid.number()) {
+            self.reply(seat, code, &Packet::default().bytes(packet));
         }
     }
 

@@ -235,22 +235,52 @@ static void sleeps_afar(void)
     pvm_recv(-1, GO);
 }
 
+/* Has tasks on `b` and `c`, and waits until one of them has ended. */
+static void is_parted(void)
+{
+    int tids[2], ended;
+    CHECK(spawned("waits", "b", PvmTaskHost, &tids[0], 1) == 1);
+    CHECK(spawned("waits", "c", PvmTaskHost, &tids[1], 1) == 1);
+    pvm_notify(PvmTaskExit, EXIT, 2, tids);
+    puts("ready");
+    fflush(stdout);
+    /* The one with the higher rank. */
+    ended = next(EXIT, 50);
+    CHECK(ended == tids[1] && pvm_mstat("b") == PvmOk && pvm_mstat("c") == PvmNoHost);
+    send_int(tids[0], GO, 1);
+    CHECK(next(EXIT, 50) == tids[0]);
+    puts("ok: parted");
+}
+
 /* Prints lines on all hosts, and catches those of tasks. */
 static void prints(void)
 {
-    int tids[3];
-    char *hosts[] = {".", "b", "c"};
+    int tid, count = 0;
+    struct pvmhostinfo *hosts;
+    pvm_config(&count, 0, &hosts);
     pvm_catchout(stdout);
-    for (int one = 0; one < 3; one++)
-        CHECK(spawned("lines", hosts[one], PvmTaskHost, &tids[one], 1) == 1);
+    for (int one = 0; one < count; one++)
+        CHECK(spawned("lines", hosts[one].hi_name, PvmTaskHost, &tid, 1) == 1);
     pvm_exit();
     puts("ok: prints");
 }
 
+/* Lets a task on `c` catch what tasks of all hosts write. */
+static void prints_afar(void)
+{
+    int tid;
+    CHECK(spawned("prints", "c", PvmTaskHost, &tid, 1) == 1);
+    pvm_notify(PvmTaskExit, EXIT, 1, &tid);
+    CHECK(next(EXIT, 60) == tid);
+    puts("ok: prints afar");
+}
+
 static void lines(void)
 {
-    for (int line = 0; line < 200; line++)
+    for (int line = 0; line < 200; line++) {
         printf("line %d of %d\n", line, host_of(pvm_mytid()));
+        fflush(stdout);
+    }
 }
 
 int main(int argc, char **argv)
@@ -282,6 +312,10 @@ int main(int argc, char **argv)
         sleeps_afar();
     else if (!strcmp(what, "prints"))
         prints();
+    else if (!strcmp(what, "parted"))
+        is_parted();
+    else if (!strcmp(what, "afar"))
+        prints_afar();
     else if (!strcmp(what, "lines"))
         lines();
     else
