@@ -252,33 +252,36 @@ static void is_parted(void)
     puts("ok: parted");
 }
 
-/* Prints lines on all hosts, and catches those of tasks. */
-static void prints(void)
+/* Catches what a task on each host writes. */
+static void prints(char *what)
 {
     int tid, count = 0;
     struct pvmhostinfo *hosts;
     pvm_config(&count, 0, &hosts);
     pvm_catchout(stdout);
     for (int one = 0; one < count; one++)
-        CHECK(spawned("lines", hosts[one].hi_name, PvmTaskHost, &tid, 1) == 1);
+        CHECK(spawned(what, hosts[one].hi_name, PvmTaskHost, &tid, 1) == 1);
     pvm_exit();
     puts("ok: prints");
 }
 
-/* Lets a task on `c` catch what tasks of all hosts write. */
+/* Lets a task on `c` catch what tasks of all hosts write, who write much and end at once. */
 static void prints_afar(void)
 {
     int tid;
-    CHECK(spawned("prints", "c", PvmTaskHost, &tid, 1) == 1);
+    CHECK(spawned("catches", "c", PvmTaskHost, &tid, 1) == 1);
     pvm_notify(PvmTaskExit, EXIT, 1, &tid);
     CHECK(next(EXIT, 60) == tid);
     puts("ok: prints afar");
 }
 
-static void lines(void)
+/* Writes lines with this number of further characters. */
+static void lines(int more)
 {
+    static char text[50000];
+    memset(text, 'x', more);
     for (int line = 0; line < 200; line++) {
-        printf("line %d of %d\n", line, host_of(pvm_mytid()));
+        printf("line %d %s of %d\n", line, text, host_of(pvm_mytid()));
         fflush(stdout);
     }
 }
@@ -311,13 +314,17 @@ int main(int argc, char **argv)
     else if (!strcmp(what, "asleep"))
         sleeps_afar();
     else if (!strcmp(what, "prints"))
-        prints();
+        prints("lines");
+    else if (!strcmp(what, "catches"))
+        prints("pages");
     else if (!strcmp(what, "parted"))
         is_parted();
     else if (!strcmp(what, "afar"))
         prints_afar();
     else if (!strcmp(what, "lines"))
-        lines();
+        lines(1);
+    else if (!strcmp(what, "pages"))
+        lines(49999);
     else
         return 2;
     pvm_exit();
