@@ -634,6 +634,8 @@ impl FarPair {
     /// Nothing can be sent or received any more.
     pub(super) fn over(&self, lost: PairLost) {
         self.leave_way(PairWay::Over);
+        // Messages to a member that has ended need no memory.
+        self.finish();
         self.inward.lock().ends(lost);
         self.pass_on(Instant::now());
         self.gate.rouse();
