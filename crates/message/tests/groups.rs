@@ -913,3 +913,12 @@ fn groups_leave_no_threads_and_no_descriptors_behind() {
         thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn an_address_that_is_none_is_reported() {
+    for (address, within) in [("nowhere", 60_000), ("nowhere.invalid:7411", 1)] {
+        let joining = GroupBuilder::new(&name(), 2).within(Duration::from_millis(within));
+        let error = joining.across(address).join(Handlers::new()).map(drop).unwrap_err();
+        assert!(error.to_string().contains(address), "{error}");
+    }
+}

@@ -57,12 +57,7 @@ impl GroupMeeting<'_> {
     /// Becomes a member, and opens the pairs with members on other hosts.
     pub(crate) fn meet(&self, left: &mut FormingTimeout) -> Result<Arc<Roster>, JoinError> {
         let address = &self.crossing.address;
-        let unable = |what: &str| {
-            let what = format!("{what} {address}");
-            move |error: io::Error| JoinError::Resource { what, error }
-        };
-        let at = address.to_socket_addrs().map_err(unable("finding the address"))?.next();
-        let at = at.ok_or_else(|| unable("finding the address")(io::ErrorKind::NotFound.into()))?;
+        let at = self.find_address(left)?;
         let store = identity(at).map_err(|why| self.not_proved(address, why))?;
         let post = Post::take().map_err(|error| JoinError::Resource {
             what: "a place for the bridge to wait for messages".into(),
@@ -81,6 +76,29 @@ impl GroupMeeting<'_> {
             Ok(roster)
         });
         formed.inspect_err(|_| gate.shut())
+    }
+
+    /// Finds the address at which the members meet. A name may become known only when its host is
+    /// there, as in clusters.
+    fn find_address(&self, left: &mut FormingTimeout) -> Result<SocketAddr, JoinError> {
+        let address = &self.crossing.address;
+        loop {
+            let found = address.to_socket_addrs();
+            let error = match found.map(|mut all| all.next()) {
+                Ok(Some(at)) => return Ok(at),
+                Ok(None) => io::ErrorKind::NotFound.into(),
+                Err(error) => error,
+            };
+            let is_malformed = error.kind() == io::ErrorKind::InvalidInput;
+            if is_malformed || left.is_over(Instant::now()) {
+                let what = format!("finding the address {address}, which is to be HOST:PORT");
+                return Err(JoinError::Resource { what, error });
+            }
+            if self.handlers.is_interrupted() {
+                return Err(JoinError::Interrupted);
+            }
+            std::thread::sleep(left.slice());
+        }
     }
 
     fn find_others(
