@@ -7,7 +7,7 @@ use command::running::{Programs, said, within};
 use command::upcall;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -256,6 +256,30 @@ fn a_command_that_starts_nothing_ends_the_machine() {
         let said = said(&done);
         assert!(!done.status.success() && said.contains(why), "{with}: {said}");
     }
+}
+
+/// `ssh` hands its words to a shell of the other host, in another folder and environment.
+#[test]
+fn ssh_starts_processes_in_a_folder_of_any_name() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let folder = hosts.folder.path().join("it's a $(false) \"folder\"");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::copy(programs.compiled("images/hosts.c"), folder.join("hosts")).unwrap();
+    let ssh = hosts.folder.path().join("ssh");
+    let root = hosts.folder.path().display();
+    let script = format!(
+        "#!/bin/sh\nhost=$1\nshift\ncd /\n\
+         exec env -i HOME=/ PATH=\"$PATH\" UPCALL_DIR={root}/$host sh -c \"$*\"\n"
+    );
+    std::fs::write(&ssh, script).unwrap();
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let mut command = hosts.command(&["run", "--rendezvous", &hosts.address]);
+    command.args(["--host", "b:2", "--host", "c", "--upcall"]).arg(upcall());
+    command.args(["./hosts", "hosts"]).current_dir(&folder);
+    let done = command.env("PATH", format!("{root}:{path}")).output().unwrap();
+    let said = said(&done);
+    assert!(said.contains("ok: hosts") && !said.contains("FAILED"), "{said}");
 }
 
 #[test]
