@@ -375,7 +375,8 @@ impl Node {
             }
             ControlMessage::Time => {}
             ControlMessage::Late(message) => self.late.push(LateItem::Message(message)),
-            control => self.heard_by_first(from, control),
+            control if self.is_of_sender(from, &control) => self.heard_by_first(from, control),
+            _ => {}
         }
     }
 
@@ -450,8 +451,7 @@ impl Node {
             }
             ControlMessage::Restored { tid, refused } => self.restored(tid, refused),
             ControlMessage::Left { tid, sent } => {
-                let tid = Tid::of(tid).filter(|tid| machine.rank(*tid) == Some(from));
-                tid.into_iter().for_each(|tid| machine.left(tid, &mut effects));
+                Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects));
                 after = sent;
             }
             ControlMessage::Entered { tid } => {
@@ -461,9 +461,7 @@ impl Node {
                 Tid::of(tid).into_iter().for_each(|tid| machine.spare(tid, is_spared))
             }
             ControlMessage::Ended { tid, status, catcher, sent } => {
-                // Only the process in which it runs knows.
-                let tid = Tid::of(tid).filter(|tid| machine.rank(*tid) == Some(from));
-                let Some(tid) = tid else { return };
+                let Some(tid) = Tid::of(tid) else { return };
                 machine.ended(tid, status, catcher, &mut effects);
                 self.ended_moves_of(tid);
                 after = sent;

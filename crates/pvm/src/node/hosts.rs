@@ -62,6 +62,25 @@ impl Node {
         }
     }
 
+    /// In the first process: returns `true` if process `from` may say this about a task: the task
+    /// runs there. Where tasks move, only ends and departures are checked: a question may be on its
+    /// way while its task moves.
+    pub(super) fn is_of_sender(&self, from: Rank, control: &ControlMessage) -> bool {
+        let (number, is_checked) = match control {
+            ControlMessage::Ask { tid, .. }
+            | ControlMessage::Spawn { tid, .. }
+            | ControlMessage::Entered { tid }
+            | ControlMessage::Spared { tid, .. } => (*tid, self.hosts.are_several()),
+            ControlMessage::Left { tid, .. } | ControlMessage::Ended { tid, .. } => (*tid, true),
+            _ => return true,
+        };
+        let rank = |tid: Tid| match self.places.place(tid) {
+            TaskLocation::Console => Some(0),
+            _ => self.machine.as_ref()?.rank(tid),
+        };
+        !is_checked || Tid::of(number).and_then(rank) == Some(from)
+    }
+
     /// The host of this process.
     pub(super) fn own_host(&self) -> usize {
         self.hosts.of(self.places.rank())

@@ -238,15 +238,16 @@ static void sleeps_afar(void)
 /* Has tasks on `b` and `c`, and waits until one of them has ended. */
 static void is_parted(void)
 {
-    int tids[2], ended;
+    int tids[2], host = 0xc0000;
     CHECK(spawned("waits", "b", PvmTaskHost, &tids[0], 1) == 1);
     CHECK(spawned("waits", "c", PvmTaskHost, &tids[1], 1) == 1);
     pvm_notify(PvmTaskExit, EXIT, 2, tids);
+    pvm_notify(PvmHostDelete, GONE, 1, &host);
     puts("ready");
     fflush(stdout);
     /* The one with the higher rank. */
-    ended = next(EXIT, 50);
-    CHECK(ended == tids[1] && pvm_mstat("b") == PvmOk && pvm_mstat("c") == PvmNoHost);
+    CHECK(next(EXIT, 50) == tids[1] && next(GONE, 30) == host);
+    CHECK(pvm_mstat("b") == PvmOk && pvm_mstat("c") == PvmNoHost);
     send_int(tids[0], GO, 1);
     CHECK(next(EXIT, 50) == tids[0]);
     puts("ok: parted");
