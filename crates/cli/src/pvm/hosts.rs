@@ -8,26 +8,33 @@ use upcall_pvm::{HostStarter, StartHost, StartHosts};
 /// The other hosts of a machine.
 #[derive(clap::Args)]
 pub struct HostArgs {
-    /// Another host of the machine, with the number of its processes (1 by default); may be
-    /// repeated. The host must be trusted (`upcall host trust`) and must trust this one, and the
-    /// programs must be there. Tasks do not move then, and there are no checkpoints.
+    /// Another host, with the number of its processes (1 by default); may be repeated.
+    ///
+    /// The host must be trusted (`upcall host trust`) and must trust this one, and the programs must
+    /// be there. In a machine with several hosts tasks do not move, and there are no checkpoints.
     #[arg(
         long, value_name = "NAME[:PROCESSES]", value_parser = host, requires = "rendezvous",
         conflicts_with_all = ["balance", "as_processes"]
     )]
     host: Vec<StartHost>,
-    /// The address at which the processes of all hosts meet. HOST is this host, by the name under
-    /// which the others trust it.
+    /// Address at which the processes of all hosts meet.
+    ///
+    /// HOST is this host, by the name under which the others trust it.
     #[arg(long, value_name = "HOST:PORT", requires = "host")]
     rendezvous: Option<String>,
-    /// The command that starts the processes of another host; {host} becomes its name. With `none`,
-    /// the commands to run on each host are printed, and the machine waits for an hour.
+    /// Command that starts processes on another host; {host} becomes its name.
+    ///
+    /// With `none`, the commands to run on each host are printed, and the machine waits for an hour.
     #[arg(long, value_name = "COMMAND", default_value = "ssh {host}", requires = "host")]
     with: String,
-    /// The command `upcall` on the other hosts: a path, or a name in their PATH.
+    /// The command `upcall` on the other hosts.
+    ///
+    /// A path, or a name in their PATH.
     #[arg(long, value_name = "PATH", default_value = "upcall", requires = "host")]
     upcall: String,
-    /// Time for which a host may be out of reach. After that it has ended, and its tasks with it.
+    /// Time for which a host may be out of reach.
+    ///
+    /// After that it has ended, and its tasks with it.
     #[arg(
         long, value_name = "SECONDS", default_value = "30", value_parser = some_seconds,
         requires = "host"
