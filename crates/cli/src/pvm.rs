@@ -82,8 +82,9 @@ Commands of the console:
 struct MachineArgs {
     /// Number of processes in which tasks run, at most one for each processor.
     ///
-    /// With a range such as 1-4, the last number of processes start, and the first number have tasks
-    /// until that is changed: by `upcall pvm procs`, or with --balance by the number of processors.
+    /// With a range such as 1-4, the last number of processes start, and the first number have
+    /// tasks until that is changed: by `upcall pvm procs`, or with --balance by the number of
+    /// processors.
     #[arg(
         short, long, value_name = "P|LEAST-MOST", default_value = "1", value_parser = processes
     )]

@@ -256,6 +256,20 @@ fn a_command_that_starts_nothing_ends_the_machine() {
         let said = said(&done);
         assert!(!done.status.success() && said.contains(why), "{with}: {said}");
     }
+    // The processes of another host would wait for those of this one.
+    let shell = hosts.folder.path().join("shell");
+    let root = hosts.folder.path().display();
+    let script = "test $1 = b || exit 3\nshift\nexec env";
+    std::fs::write(&shell, format!("{script} UPCALL_DIR={root}/b \"$@\"\n")).unwrap();
+    let mut command = hosts.command(&["run", "--rendezvous", &hosts.address]);
+    command.args(["--host", "b:2", "--host", "c", "--upcall"]).arg(upcall());
+    command.arg("--with").arg(format!("sh {} {{host}}", shell.display()));
+    command.arg(&program).arg("waits");
+    let done = command.output().unwrap();
+    let said = said(&done);
+    assert!(!done.status.success() && said.contains("c has ended (exit code 3)"), "{said}");
+    assert!(!said.contains("do not end"), "{said}");
+    within(|| hosts.far_processes().is_empty().then_some(()));
 }
 
 /// `ssh` hands its words to a shell of the other host, in another folder and environment.

@@ -10,8 +10,9 @@ use upcall_pvm::{HostStarter, StartHost, StartHosts};
 pub struct HostArgs {
     /// Another host, with the number of its processes (1 by default); may be repeated.
     ///
-    /// The host must be trusted (`upcall host trust`) and must trust this one, and the programs must
-    /// be there. In a machine with several hosts tasks do not move, and there are no checkpoints.
+    /// The host must be trusted (`upcall host trust`) and must trust this one, and the programs
+    /// must be there. In a machine with several hosts tasks do not move, and there are no
+    /// checkpoints.
     #[arg(
         long, value_name = "NAME[:PROCESSES]", value_parser = host, requires = "rendezvous",
         conflicts_with_all = ["balance", "as_processes"]
@@ -24,7 +25,8 @@ pub struct HostArgs {
     rendezvous: Option<String>,
     /// Command that starts processes on another host; {host} becomes its name.
     ///
-    /// With `none`, the commands to run on each host are printed, and the machine waits for an hour.
+    /// With `none`, the commands to run on each host are printed, and the machine waits for an
+    /// hour.
     #[arg(long, value_name = "COMMAND", default_value = "ssh {host}", requires = "host")]
     with: String,
     /// The command `upcall` on the other hosts.
