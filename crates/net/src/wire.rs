@@ -335,6 +335,11 @@ impl Wire {
     /// # Blocking
     /// Waits for a thread that hands on what has arrived.
     pub fn detach(&self) -> Option<HostLink> {
+        if !self.core().goes_on_after(&Lost::Ended) {
+            return None;
+        }
+        // A thread that reads here lets go of the attendant.
+        let _ = self.stream.shutdown(Shutdown::Both);
         // One step: the driver, which ends a connection in the same way, finds both or none.
         let (attend, link) = {
             let mut attend = self.attend.lock();
@@ -443,6 +448,12 @@ impl Wire {
     /// The connection has ended.
     pub(crate) fn end(&self, why: Lost) {
         self.part(&why);
+        // In both cases a thread that reads here lets go of the attendant.
+        let goes_on = self.core().goes_on_after(&why);
+        match goes_on {
+            true => _ = self.stream.shutdown(Shutdown::Both),
+            false => self.hang_up(),
+        }
         let (attend, link) = {
             let mut attend = self.attend.lock();
             (attend.take(), self.core().leave(&why))
@@ -486,10 +497,14 @@ enum WroteAll {
 }
 
 impl WireCore {
+    /// Returns `true` if the session goes on after the end of the connection.
+    fn goes_on_after(&self, why: &Lost) -> bool {
+        !self.closing && self.link.survives() && why.is_cut()
+    }
+
     /// Takes the link out, if its session goes on. Nothing more is sent here.
     fn leave(&mut self, why: &Lost) -> Option<HostLink> {
-        let survives = !self.closing && self.link.survives() && why.is_cut();
-        survives.then(|| {
+        self.goes_on_after(why).then(|| {
             self.closing = true;
             self.link.take_out()
         })

@@ -19,7 +19,7 @@ use upcall_os::socket::{Connection, Listener, Received, SocketMessage};
 use upcall_shm::region::{Region, RegionView};
 use upcall_shm::station::Station;
 
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
@@ -48,6 +48,8 @@ enum Welcome {
 struct Listed {
     process: Process,
     socket: String,
+    /// Where it is, in a group over several hosts.
+    place: Option<()>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]

@@ -25,7 +25,7 @@ use upcall_tests::place::{Place, entered, eventually, listen};
 
 // Copies of the types in `crates/message/src/wire.rs`.
 
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 #[derive(Serialize, Deserialize)]
 enum Request {
@@ -60,6 +60,8 @@ struct Lacks {
 struct Listed {
     process: Process,
     socket: String,
+    /// Where it is, in a group over several hosts.
+    place: Option<()>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -48,9 +48,9 @@ fn a_leader_tells_of_a_group_that_cannot_be() {
         let mut honest = place.start("g 2 1 within=5000");
         let (connection, asked) = next_at(&door);
         let Request::Hello { socket, .. } = answer_of(&asked) else { panic!("no hello") };
-        let own = Listed { process: process(own_pid()), socket: own_socket("lead") };
+        let own = Listed { process: process(own_pid()), socket: own_socket("lead"), place: None };
         let (mut rank, mut members) =
-            (1, vec![own, Listed { process: process(honest.pid()), socket }]);
+            (1, vec![own, Listed { process: process(honest.pid()), socket, place: None }]);
         change(&mut rank, &mut members);
         connection.send(&pack(&Welcome::Formed { group: [7; 16], rank, members }), &[]).unwrap();
         println!("    {what}:");
