@@ -143,6 +143,9 @@ impl GroupPeer {
         asks: Asks<'_>,
         socket: &str,
     ) -> Result<(), Option<String>> {
+        if !member.forming.takes_in() {
+            return Err(None);
+        }
         let (pid, process) = (self.pid(), self.process);
         if !names::is_member_of(socket, pid) {
             return Err(Some(format!(

@@ -236,6 +236,14 @@ impl Forming {
         ))
     }
 
+    /// Returns `true` if this member takes in applicants, and there is room for one.
+    pub(crate) fn takes_in(&self) -> bool {
+        match &self.state.lock().stage {
+            FormingStage::Leading(leading) => leading.there() < leading.size,
+            _ => false,
+        }
+    }
+
     /// Handles an application. Returns the refusal to send; `Err(None)` if this member takes in
     /// none.
     pub(crate) fn apply(
