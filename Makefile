@@ -200,7 +200,7 @@ msrv:
 	        "(rustup toolchain install $(MSRV).0 --profile minimal)"; \
 	fi
 
-# What `cargo publish` would upload, in target/packages/package. `make test` has a short form.
+# What `cargo publish` would upload, in target/packages/package.
 package:
 	@$(PYTHON) tests/package.py --full
 

@@ -15,7 +15,7 @@ Stages, in this order (`--list` prints them):
            still applies, the structure of the crates (tests/structure.py), the lock files beside
            the main one (tests/locks.py), and the links and anchors of all documents (tests/book.py)
   package  the published crates as packages, and a program that depends on them alone
-           (tests/package.py)
+           (tests/package.py); only if it is named, because it takes long (`make test-long`)
   miri     the shared-memory readers under Miri, where a nightly toolchain has it
 
 One failure hides nothing: a stage runs to its end, and so do the stages after it. The models, the
@@ -79,7 +79,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default=",".join(STAGES), help="stages, separated by commas")
+    usual = ",".join(stage for stage in STAGES if stage != "package")
+    parser.add_argument("--only", default=usual, help="stages, separated by commas")
     parser.add_argument("--repeat", type=int, default=1, help="run the test binaries N times")
     parser.add_argument("--filter", help="only tests whose name contains TEXT")
     parser.add_argument("--binary", help="only test binaries whose name contains TEXT")
