@@ -458,14 +458,7 @@ impl Guest {
 
     /// Sends a farewell. Returns `false` if the kernel does not take it at once.
     fn part(&mut self, farewell: FarewellBody) -> bool {
-        let head = FrameHeader {
-            kind: FrameKind::Farewell,
-            call: 0,
-            binding: 0,
-            number: 0,
-            left: None,
-            len: 0,
-        };
+        let head = FrameHeader::of(FrameKind::Farewell);
         if let Some(link) = &mut self.link {
             link.send(0, OutMessage { head, body: farewell, owner: None });
         }

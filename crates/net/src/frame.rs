@@ -101,6 +101,13 @@ impl fmt::Display for FrameError {
 impl std::error::Error for FrameError {}
 
 impl FrameHeader {
+    /// The header of a message of this kind: no call, no binding, the number 0, no time limit.
+    ///
+    /// The link sets the length when the message is sent.
+    pub const fn of(kind: FrameKind) -> Self {
+        Self { kind, call: 0, binding: 0, number: 0, left: None, len: 0 }
+    }
+
     /// Encodes the header.
     pub fn to_bytes(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];

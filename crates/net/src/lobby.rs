@@ -236,7 +236,7 @@ mod tests {
 
     /// What a client sends first, with a request of this length.
     fn first(kind: FrameKind, len: usize) -> Vec<u8> {
-        let head = FrameHeader { kind, call: 1, binding: 0, number: 0, left: None, len: 0 };
+        let head = FrameHeader { call: 1, ..FrameHeader::of(kind) };
         let mut link = HostLink::client([1; 16], LinkTerms { window: 1, patience: Duration::ZERO });
         let body = FrameBody::from(&*vec![7; len]);
         link.send(1, OutMessage { head, body, owner: None });

@@ -440,9 +440,7 @@ impl Wire {
         // A caller that reads holds the lock: such a side is a client, which sends no farewell.
         let body = self.attend.try_lock().and_then(|attend| attend.as_ref()?.farewell(why));
         let Some(body) = body else { return };
-        let kind = FrameKind::Farewell;
-        let head = FrameHeader { kind, call: 0, binding: 0, number: 0, left: None, len: 0 };
-        self.send(FAREWELLS, head, body, None);
+        self.send(FAREWELLS, FrameHeader::of(FrameKind::Farewell), body, None);
     }
 
     /// The connection has ended.

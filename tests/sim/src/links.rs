@@ -157,8 +157,8 @@ impl LinkEnd {
     }
 
     fn send(&mut self) {
-        let (call, kind) = (self.sends, FrameKind::Call);
-        let head = FrameHeader { kind, call, binding: 0, number: 0, left: None, len: 0 };
+        let call = self.sends;
+        let head = FrameHeader { call, ..FrameHeader::of(FrameKind::Call) };
         self.link.send(0, OutMessage { head, body: body(call), owner: None });
         self.sends += 1;
     }

@@ -53,7 +53,7 @@ fn read(bytes: &[u8], piece: usize) -> Vec<Frame> {
 }
 
 fn head() -> FrameHeader {
-    FrameHeader { kind: FrameKind::Reply, call: 1, binding: 0, number: 0, left: None, len: 0 }
+    FrameHeader { call: 1, ..FrameHeader::of(FrameKind::Reply) }
 }
 
 /// Messages as sent to a server. The first one binds `trial` as number 3.
@@ -72,7 +72,7 @@ pub(super) fn frames_samples() -> Vec<Vec<u8>> {
     };
     let message = |kind, call, number, body: &[u8]| {
         let left = (call % 2 == 1).then(|| Duration::from_millis(5));
-        records(FrameHeader { kind, call, binding: 3, number, left, len: 0 }, body)
+        records(FrameHeader { call, binding: 3, number, left, ..FrameHeader::of(kind) }, body)
     };
     let packed = |request: &Request| postcard::to_stdvec(request).expect("a request can be packed");
     let mut all = vec![message(FrameKind::Ask, 1, 0, &packed(&bind))];

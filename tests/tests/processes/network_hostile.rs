@@ -62,7 +62,7 @@ impl Scene {
 const SESSION: [u8; 16] = [7; 16];
 
 fn head(kind: FrameKind, len: usize) -> FrameHeader {
-    FrameHeader { kind, call: 1, binding: 0, number: 0, left: None, len }
+    FrameHeader { call: 1, len, ..FrameHeader::of(kind) }
 }
 
 /// Reads until the other side has closed the connection.

@@ -83,14 +83,7 @@ impl Application {
 
     /// Sends the request.
     pub(super) fn ask(&self, bytes: &[u8]) {
-        let head = FrameHeader {
-            kind: FrameKind::Ask,
-            call: 1,
-            binding: 0,
-            number: 0,
-            left: None,
-            len: 0,
-        };
+        let head = FrameHeader { call: 1, ..FrameHeader::of(FrameKind::Ask) };
         // If the connection has ended, its end is the answer.
         drop(self.wire.try_send(0, OutMessage { head, body: FrameBody::from(bytes), owner: None }));
     }

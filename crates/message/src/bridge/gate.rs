@@ -357,8 +357,7 @@ fn check_open(
 
 /// The answer to a request.
 fn answer_of(call: u32, reply: &impl Serialize) -> Option<OutMessage> {
-    let kind = FrameKind::Answer;
-    let head = FrameHeader { kind, call, binding: 0, number: 0, left: None, len: 0 };
+    let head = FrameHeader { call, ..FrameHeader::of(FrameKind::Answer) };
     let body = FrameBody::from(&*pack(reply).ok()?);
     Some(OutMessage { head, body, owner: None })
 }
@@ -653,8 +652,7 @@ pub(super) fn identity(at: SocketAddr) -> Result<Option<Arc<HostStore>>, String>
 pub(super) fn open_request(roster: &Roster, to: Rank, most: usize) -> Option<OutMessage> {
     let (from, to, most) = (roster.rank as u32, to as u32, most as u64);
     let request = FarRequest::Open { version: VERSION, group: roster.group, from, to, most };
-    let head =
-        FrameHeader { kind: FrameKind::Ask, call: 1, binding: 0, number: 0, left: None, len: 0 };
+    let head = FrameHeader { call: 1, ..FrameHeader::of(FrameKind::Ask) };
     let body = FrameBody::from(&*pack(&request).ok()?);
     Some(OutMessage { head, body, owner: None })
 }

@@ -224,8 +224,7 @@ impl FarPair {
 
     /// Sends something after all others of its lane. Never blocks.
     pub(super) fn send(&self, lane: PairLane, kind: FrameKind, body: FrameBody) {
-        let head = FrameHeader { kind, call: 0, binding: 0, number: 0, left: None, len: 0 };
-        let message = OutMessage { head, body, owner: None };
+        let message = OutMessage { head: FrameHeader::of(kind), body, owner: None };
         let mut way = self.way.lock();
         match &mut *way {
             PairWay::Open { wire, unsent } if unsent.is_empty() => {

@@ -269,14 +269,7 @@ fn a_member_that_leaves_again_and_again_costs_one_answer() {
     let _stream = server.join().unwrap();
     let body = FrameBody { words: vec![1], len: 8 };
     for _ in 0..1000 {
-        let head = FrameHeader {
-            kind: FrameKind::Leave,
-            call: 0,
-            binding: 0,
-            number: 0,
-            left: None,
-            len: 8,
-        };
+        let head = FrameHeader { len: 8, ..FrameHeader::of(FrameKind::Leave) };
         pair.begun(&head).unwrap();
         pair.came(Frame { head, body: body.clone() }).unwrap();
     }
@@ -384,14 +377,7 @@ fn a_side_answers_once() {
     let (wire, _) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
     let mut reader = FarReader::of_pair(&pair, &wire);
-    let head = FrameHeader {
-        kind: FrameKind::Answer,
-        call: 0,
-        binding: 0,
-        number: 0,
-        left: None,
-        len: 1 << 20,
-    };
+    let head = FrameHeader { len: 1 << 20, ..FrameHeader::of(FrameKind::Answer) };
     let begun = (0..1024).take_while(|_| reader.begun(&head, 0).is_ok()).count();
     drop(server.join());
     assert!(begun < 2, "{begun} answers of 1 MiB begin on one connection");

@@ -22,7 +22,7 @@ impl Dice {
 }
 
 fn head(kind: FrameKind, call: u32) -> FrameHeader {
-    FrameHeader { kind, call, binding: 0, number: 0, left: None, len: 0 }
+    FrameHeader { call, ..FrameHeader::of(kind) }
 }
 
 fn message(call: u32, bytes: &[u8]) -> OutMessage {

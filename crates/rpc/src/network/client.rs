@@ -299,14 +299,7 @@ impl NetworkClient {
     fn reply(&self, call: u32, outcome: u16, results: FrameBody) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         self.calls().remove(&call);
-        let head = FrameHeader {
-            kind: FrameKind::Reply,
-            call,
-            binding: 0,
-            number: outcome,
-            left: None,
-            len: 0,
-        };
+        let head = FrameHeader { call, number: outcome, ..FrameHeader::of(FrameKind::Reply) };
         // The server keeps results until the client takes them. An error in place of results is
         // short.
         let kept = if outcome == outcome::DONE && results.len > 0 {

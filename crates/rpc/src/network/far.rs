@@ -145,7 +145,7 @@ impl FarLink {
     ) -> Result<ServerReply, BindError> {
         let body = wire::pack(request)
             .map_err(|error| BindError::Resource { what: "a request".into(), error })?;
-        let head = FrameHeader { kind: FrameKind::Ask, ..head(id, 0) };
+        let head = FrameHeader { binding: id, ..FrameHeader::of(FrameKind::Ask) };
         let mut nobody = || -> LateFrame { Box::new(drop) };
         let asked =
             self.caller.call(head, FrameBody::from(&*body), Some(deadline).into(), &mut nobody);
@@ -197,7 +197,7 @@ fn known_address(server: &str) -> Option<String> {
 }
 
 fn head(binding: u32, number: u16) -> FrameHeader {
-    FrameHeader { kind: FrameKind::Call, call: 0, binding, number, left: None, len: 0 }
+    FrameHeader { binding, number, ..FrameHeader::of(FrameKind::Call) }
 }
 
 /// Binds to the server that exports the name at that address. Blocks the kernel thread.
@@ -273,7 +273,7 @@ impl NetworkBinding {
 impl Drop for NetworkBinding {
     fn drop(&mut self) {
         if let Ok(body) = wire::pack(&ClientRequest::Unbind { id: 0 }) {
-            let head = FrameHeader { kind: FrameKind::Ask, ..head(self.id, 0) };
+            let head = FrameHeader { binding: self.id, ..FrameHeader::of(FrameKind::Ask) };
             self.link.caller.notify(head, FrameBody::from(&*body));
         }
     }
