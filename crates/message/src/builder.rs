@@ -327,7 +327,7 @@ impl GroupBuilder {
         }
         loop {
             // Before the name is there: applicants may come as soon as they can find it.
-            member.forming.begin_to_lead(self.size, self.rank, handlers.kinds.clone());
+            member.forming.begin_to_lead(self.size, self.rank, handlers.kinds.clone())?;
             let followed = match names::lead_or_follow(&self.name, &member.socket)? {
                 Leader::Us => return self.lead(member, handlers, left),
                 Leader::At(leader) => {

@@ -8,6 +8,7 @@
 
 use crate::Rank;
 use crate::door::OfferedQueue;
+use crate::error::JoinError;
 use crate::member::{Member, Roster};
 use crate::place::MemberPlace;
 use crate::wire::{GroupId, Listed, ProcessKey, Welcome, shown};
@@ -16,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::{KernelCondvar, KernelMutex};
+use upcall_os::random;
 use upcall_sched::domain::MOST_POSTS;
 use upcall_shm::account::{self};
 
@@ -79,6 +81,8 @@ enum FormingStage {
 }
 
 struct Leading {
+    /// The key of the group that forms.
+    group: GroupId,
     size: usize,
     rank: Option<Rank>,
     kinds: Vec<(String, String)>,
@@ -149,14 +153,22 @@ impl Leading {
 
 impl Forming {
     /// Takes in applicants from now on.
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes for the key of the group.
     pub(crate) fn begin_to_lead(
         &self,
         size: usize,
         rank: Option<Rank>,
         kinds: Vec<(String, String)>,
-    ) {
+    ) -> Result<(), JoinError> {
+        let group = random::bytes().map_err(|error| JoinError::Resource {
+            what: "random bytes for the key of the group".into(),
+            error,
+        })?;
         self.state.lock().stage =
-            FormingStage::Leading(Leading { size, rank, kinds, applicants: Vec::new() });
+            FormingStage::Leading(Leading { group, size, rank, kinds, applicants: Vec::new() });
+        Ok(())
     }
 
     /// Takes in no applicants from now on, and makes those that have applied look again.
@@ -221,7 +233,7 @@ impl Forming {
         for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
             members[rank] = applicant.listed.clone();
         }
-        let group = new_id();
+        let group = leading.group;
         point(Point::MemberFormsAll);
         for (applicant, &rank) in leading.applicants.iter().zip(&ranks) {
             applicant.guest.welcome(&Welcome::Formed {
@@ -391,13 +403,6 @@ pub(crate) struct Asks<'a> {
     pub(crate) kinds: &'a [(String, String)],
 }
 
-fn new_id() -> GroupId {
-    let mut id = GroupId::default();
-    // getrandom fills at most 256 bytes at once, without being interrupted by signals.
-    let _ = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
-    id
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -415,5 +420,17 @@ mod tests {
         assert_eq!(left.slice(), LOOK / 2);
         assert!(left.is_over(later + 2 * LOOK));
         assert!(!FormingTimeout::new(Duration::MAX).is_over(later));
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn no_group_forms_with_a_key_that_can_be_guessed() {
+        let refused = std::thread::spawn(|| {
+            // Without a supervisor the kernel refuses the call: `getrandom` on x86-64.
+            drop(upcall_os::seccomp::listen(&[318]).unwrap());
+            Forming::default().begin_to_lead(2, None, Vec::new())
+        });
+        let refused = refused.join().unwrap().unwrap_err();
+        assert!(matches!(refused, JoinError::Resource { .. }), "{refused}");
     }
 }

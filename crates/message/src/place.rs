@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use upcall_net::identity::Fingerprint;
+use upcall_os::random;
 
 /// Where a member is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,20 +46,24 @@ pub(crate) struct MachineKey {
 impl MachineKey {
     /// The key of this machine and this folder. If they cannot be read, the key is random, so that
     /// every other process counts as one on another machine.
-    pub(crate) fn of(folder: &Path, apart: u64) -> Self {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
-        let boot =
-            boot.and_then(|text| u128::from_str_radix(&text.trim().replace('-', ""), 16).ok());
-        let folder = fs::metadata(folder).ok();
-        let known = boot.zip(folder.map(|folder| (folder.dev(), folder.ino())));
-        let (boot, (device, inode)) = known.unwrap_or_else(|| (random(), (0, 0)));
-        Self { boot, device, inode, apart }
+    ///
+    /// # Errors
+    /// The key has to be random, and the kernel gives no random bytes.
+    pub(crate) fn of(folder: &Path, apart: u64) -> io::Result<Self> {
+        match Self::read(folder, apart) {
+            Some(key) => Ok(key),
+            None => {
+                let boot = u128::from_le_bytes(random::bytes()?);
+                Ok(Self { boot, device: 0, inode: 0, apart })
+            }
+        }
     }
-}
 
-fn random() -> u128 {
-    let mut bytes = [0; 16];
-    // getrandom fills at most 256 bytes at once, without being interrupted by signals.
-    let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
-    u128::from_le_bytes(bytes)
+    /// The key of this machine and this folder. `None` if they cannot be read.
+    pub(crate) fn read(folder: &Path, apart: u64) -> Option<Self> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).ok()?;
+        let folder = fs::metadata(folder).ok()?;
+        Some(Self { boot, device: folder.dev(), inode: folder.ino(), apart })
+    }
 }

@@ -138,7 +138,7 @@ impl NetworkCaller {
         terms: WireTerms,
         deadline: Instant,
     ) -> Result<Arc<Self>, NoConnection> {
-        let mut link = new_link(Duration::ZERO);
+        let mut link = new_link(Duration::ZERO)?;
         let (wire, first) = dial(address, protection, &mut link, terms, deadline)?;
         let places = wire.peer_window();
         let table = PendingCalls {

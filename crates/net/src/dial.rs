@@ -4,7 +4,7 @@ use crate::frame::FrameError;
 use crate::identity::{Credentials, HostName, HostStore, IdentityError, PeerRole};
 use crate::link::{HostLink, LinkError, LinkTerms};
 use crate::lost::Lost;
-use crate::record::{HELLO, SessionKey};
+use crate::record::HELLO;
 use crate::secure::Secure;
 use crate::tls::{TlsChannel, TlsError};
 use crate::wire::{LinkSocket, Wire, WireHost, WireTerms, is_here};
@@ -13,6 +13,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
+use upcall_os::random;
 
 /// Maximum number of calls that a client would take from its server at once.
 const OWN_WINDOW: u16 = 0x7fff;
@@ -81,6 +82,8 @@ pub enum NoConnection {
     NotProved(TlsError),
     /// No kernel thread is left here to serve the connection.
     NoThread(io::Error),
+    /// The kernel gives no random bytes for the key of a session.
+    NoKey(io::Error),
 }
 
 impl fmt::Display for NoConnection {
@@ -91,6 +94,7 @@ impl fmt::Display for NoConnection {
             Self::Silent => f.write_str("it does not answer"),
             Self::Version(found) => LinkError::Version(*found).fmt(f),
             Self::NotProved(error) => error.fmt(f),
+            Self::NoKey(error) => write!(f, "no random bytes for the key of a session: {error}"),
         }
     }
 }
@@ -98,8 +102,14 @@ impl fmt::Display for NoConnection {
 impl std::error::Error for NoConnection {}
 
 /// Begins a session as its client, which goes on for `patience` after a cut.
-pub fn new_link(patience: Duration) -> HostLink {
-    HostLink::client(session_key(), LinkTerms { window: OWN_WINDOW, patience })
+///
+/// Its key is random: a host that guesses the key could take the session over.
+///
+/// # Errors
+/// [`NoConnection::NoKey`].
+pub fn new_link(patience: Duration) -> Result<HostLink, NoConnection> {
+    let key = random::bytes().map_err(NoConnection::NoKey)?;
+    Ok(HostLink::client(key, LinkTerms { window: OWN_WINDOW, patience }))
 }
 
 /// Connects to a server, and begins the session of `link` there, or goes on with it.
@@ -262,10 +272,19 @@ fn time_left(deadline: Instant) -> Option<Duration> {
     (!left.is_zero()).then_some(left)
 }
 
-/// A random key of a session.
-fn session_key() -> SessionKey {
-    let mut key = SessionKey::default();
-    // getrandom fills up to 256 bytes at once, without being interrupted by signals.
-    let _ = rustix::rand::getrandom(&mut key[..], rustix::rand::GetRandomFlags::empty());
-    key
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use upcall_os::seccomp;
+
+    #[test]
+    fn no_session_begins_with_a_key_that_can_be_guessed() {
+        let refused = std::thread::spawn(|| {
+            // Without a supervisor the kernel refuses the call: `getrandom` on x86-64.
+            drop(seccomp::listen(&[318]).unwrap());
+            new_link(Duration::ZERO).map(drop)
+        });
+        let refused = refused.join().unwrap().unwrap_err();
+        assert!(matches!(refused, NoConnection::NoKey(_)), "{refused}");
+    }
 }

@@ -5,10 +5,11 @@
 //! ([`futex`], [`poll`]) or for a time ([`timer`]). It has private memory by the page ([`pages`]),
 //! handlers of signals ([`signal`]), the control socket that carries descriptors and the peer's
 //! identity ([`socket`]), processors ([`processor`]), a fence for all of them ([`membarrier`]), and
-//! interrupts of a thread ([`interrupt`]). It has times ([`clock`]), the memory that is left
-//! ([`headroom`]), other processes ([`process`]) and how they look from outside ([`trace`]), the
-//! cgroup of this one ([`cgroup`]), users and groups by name ([`user`], [`group`]), files on their
-//! way to the disk ([`write_back`]), and the atomics that a model checker can replace ([`atomic`]).
+//! interrupts of a thread ([`interrupt`]). It has times ([`clock`]), random bytes ([`random`]), the
+//! memory that is left ([`headroom`]), other processes ([`process`]) and how they look from outside
+//! ([`trace`]), the cgroup of this one ([`cgroup`]), users and groups by name ([`user`],
+//! [`group`]), files on their way to the disk ([`write_back`]), and the atomics that a model
+//! checker can replace ([`atomic`]).
 //! Errors print their text also as `Debug` ([`error_debug!`]).
 //! For tests it has the points at which a process ends ([`fault`]) and a count of the system calls
 //! that calls make ([`crossings`]). The feature `testing` adds system calls that a test answers
@@ -52,6 +53,7 @@ pub mod pages;
 pub mod poll;
 pub mod process;
 pub mod processor;
+pub mod random;
 #[cfg(feature = "testing")]
 pub mod ration;
 pub mod reaper;

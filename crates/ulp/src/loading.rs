@@ -56,6 +56,8 @@ pub enum NotLoaded {
         /// The kernel's error.
         error: io::Error,
     },
+    /// The kernel gives no random bytes, by which the program protects its stack.
+    NoRandomBytes(io::Error),
 }
 
 impl fmt::Display for NotLoaded {
@@ -102,6 +104,9 @@ impl fmt::Display for NotLoaded {
                     )?;
                 }
                 Ok(())
+            }
+            Self::NoRandomBytes(error) => {
+                write!(f, "no random bytes, by which a program protects its stack: {error}")
             }
         }
     }

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::{fmt, ptr};
+use upcall_os::random;
 
 /// Part of the stack that arguments and environment may take. The rest is for the program.
 const WORDS_OF_STACK: u64 = 4;
@@ -146,7 +147,7 @@ impl Ulp {
         new.map(image)?;
         new.register(image);
         new.rest.image.clone_from(&image.identity);
-        let sp = new.fill(image, args, environment);
+        let sp = new.fill(image, args, environment)?;
         new.context.get_mut().sp = sp;
         new.set_parent(std::process::id());
         Ok(new)
@@ -458,7 +459,15 @@ impl Ulp {
 
     /// Writes the table, and what the kernel would have written on the stack. Returns the stack
     /// pointer.
-    fn fill(&mut self, image: &Image, args: &[CString], environment: &[CString]) -> u64 {
+    ///
+    /// # Errors
+    /// [`NotLoaded::NoRandomBytes`].
+    fn fill(
+        &mut self,
+        image: &Image,
+        args: &[CString],
+        environment: &[CString],
+    ) -> Result<u64, NotLoaded> {
         let start = self.slot.middle();
         self.fill_table(image);
         let mut top = self.table();
@@ -472,8 +481,7 @@ impl Ulp {
         let program = text(name);
         let args = args.iter().map(|one| text(one)).collect::<Vec<_>>();
         let environment = environment.iter().map(|one| text(one)).collect::<Vec<_>>();
-        let mut random = [0; 16];
-        let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+        let random = random::bytes::<16>().map_err(NotLoaded::NoRandomBytes)?;
         top = (top - 16) / 16 * 16;
         copy(top, &random);
         let auxiliary = self.auxiliary(image, program, top);
@@ -491,7 +499,7 @@ impl Ulp {
             sp -= 8;
             put(sp, word);
         }
-        sp
+        Ok(sp)
     }
 
     /// What the kernel gives a program besides its environment.

@@ -6,6 +6,7 @@ use common::{apart, compile, over, words};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
+use upcall_os::seccomp;
 use upcall_ulp::slot::{LEAST_STACK, MOST_STACK, UlpSlot};
 use upcall_ulp::{ASK_OWN, Image, NotLoaded, StopReason, Ulp, UlpOptions, UlpRequest, Worker};
 
@@ -80,6 +81,24 @@ fn two_programs_share_memory_through_a_descriptor() {
         assert_eq!(UlpSlot::of(args[0]), Some(ulp.slot()));
         ulp.answer(1);
     }
+    over(folder)
+}
+
+#[test]
+fn no_program_gets_a_guard_of_its_stack_that_can_be_guessed() {
+    let Some(folder) = apart("no_program_gets_a_guard_of_its_stack_that_can_be_guessed") else {
+        return;
+    };
+    let image = Image::open(&compile(folder.path(), "maps")).unwrap();
+    let refused = std::thread::scope(|scope| {
+        let loads = scope.spawn(|| {
+            // Without a supervisor the kernel refuses the call.
+            drop(seccomp::listen(&[libc::SYS_getrandom as u32]).unwrap());
+            Ulp::load(&image, &words(&["maps"]), &[]).map(drop)
+        });
+        loads.join().unwrap().unwrap_err()
+    });
+    assert!(matches!(refused, NotLoaded::NoRandomBytes(_)), "{refused}");
     over(folder)
 }
 

@@ -57,7 +57,7 @@ impl Application {
     /// # Blocking
     /// Blocks the kernel thread, for 5 s at most.
     pub(super) fn connect(at: SocketAddr, protection: &Protection) -> Result<Self, NoConnection> {
-        let mut link = new_link(Duration::ZERO);
+        let mut link = new_link(Duration::ZERO)?;
         let deadline = Instant::now() + HELLO;
         let (wire, first) = dial(at, protection, &mut link, WireTerms::default(), deadline)?;
         if owner(&wire) != WireOwner::Own {

@@ -557,8 +557,8 @@ impl FarReader {
         }
         // Members on this machine connect in the clear. Another host that gives the key of this
         // machine would be reached through memory.
-        let own = MachineKey::of(member.folder(), self.gate.terms.apart);
-        if machine == own && self.wire.identity().is_some() {
+        let own = MachineKey::read(member.folder(), self.gate.terms.apart);
+        if Some(machine) == own && self.wire.identity().is_some() {
             return refuses("it gives the key of a machine that is not its own".into());
         }
         let address = SocketAddr::new(self.wire.peer().ip(), port);

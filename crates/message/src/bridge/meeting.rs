@@ -7,7 +7,7 @@
 
 use super::applying::{Application, ApplicationResult};
 use super::gate::{BridgeGate, BridgeTerms, FarRequest, Pairs, identity};
-use super::pair::FarPair;
+use super::pair::{FarPair, NotOpened};
 use super::{AcrossHosts, Bridge, LONGEST_PATIENCE};
 use crate::Rank;
 use crate::error::JoinError;
@@ -110,7 +110,7 @@ impl GroupMeeting<'_> {
         let forming = &self.member.forming;
         loop {
             // Before it listens: applicants may come as soon as it does.
-            forming.begin_to_lead(self.size, self.rank, self.handlers.kinds.clone());
+            forming.begin_to_lead(self.size, self.rank, self.handlers.kinds.clone())?;
             let is_here = match gate.open(at) {
                 Ok(address) => return self.lead(gate, address, left),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => true,
@@ -145,7 +145,7 @@ impl GroupMeeting<'_> {
         address: SocketAddr,
         left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
-        let machine = MachineKey::of(self.member.folder(), self.crossing.apart);
+        let machine = self.machine()?;
         let place = MemberPlace { machine, address, identity: gate.own_identity(address) };
         let interrupted = || self.handlers.is_interrupted();
         let member = (&**self.member, Some(place));
@@ -171,13 +171,14 @@ impl GroupMeeting<'_> {
             Err(NoConnection::NotProved(error)) => {
                 return Err(self.not_proved(address, error.to_string()));
             }
+            Err(NoConnection::NoKey(error)) => return Err(no_key(error)),
             Err(error) => return again(format!("nobody takes in members at {address}: {error}")),
         };
         let resource =
             |error| JoinError::Resource { what: "asking to become a member".into(), error };
         let own = application.own().map_err(resource)?;
         let listens = gate.open(SocketAddr::new(own.ip(), 0)).map_err(resource)?;
-        application.ask(&wire::pack(&self.request(listens.port())).map_err(resource)?);
+        application.ask(&wire::pack(&self.request(listens.port())?).map_err(resource)?);
         loop {
             match application.wait(left.slice()) {
                 Some(ApplicationResult::Reply(bytes)) => {
@@ -199,9 +200,9 @@ impl GroupMeeting<'_> {
     }
 
     /// The request to become a member, which listens at this port.
-    fn request(&self, port: u16) -> FarRequest {
+    fn request(&self, port: u16) -> Result<FarRequest, JoinError> {
         let socket = self.member.socket.file_name().unwrap_or_default().to_string_lossy();
-        FarRequest::Apply {
+        Ok(FarRequest::Apply {
             version: VERSION,
             group: self.name.into(),
             size: self.size as u32,
@@ -209,9 +210,16 @@ impl GroupMeeting<'_> {
             kinds: self.handlers.kinds.clone(),
             process: self.member.own,
             socket: socket.into(),
-            machine: MachineKey::of(self.member.folder(), self.crossing.apart),
+            machine: self.machine()?,
             port,
-        }
+        })
+    }
+
+    /// The key of this machine.
+    fn machine(&self) -> Result<MachineKey, JoinError> {
+        MachineKey::of(self.member.folder(), self.crossing.apart).map_err(|error| {
+            JoinError::Resource { what: "random bytes for the key of this machine".into(), error }
+        })
     }
 
     /// Checks and keeps the list of members. `leader`: its address and its proved identity.
@@ -296,7 +304,8 @@ impl GroupMeeting<'_> {
                 match opened {
                     Ok(true) => break,
                     Ok(false) => {}
-                    Err(why) => {
+                    Err(NotOpened::NoKey(error)) => return Err(no_key(error)),
+                    Err(NotOpened::Refused(why)) => {
                         let (address, rank) = (pair.place.address, pair.rank);
                         let why = format!("no pair with member {rank} could be opened: {why}");
                         return Err(self.not_proved(&address.to_string(), why));
@@ -328,4 +337,8 @@ impl GroupMeeting<'_> {
     fn not_proved(&self, address: &str, why: String) -> JoinError {
         JoinError::NotProved { address: address.into(), why }
     }
+}
+
+fn no_key(error: io::Error) -> JoinError {
+    JoinError::Resource { what: "random bytes for the key of a session".into(), error }
 }

@@ -353,19 +353,27 @@ impl FarPair {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub(super) fn open(self: &Arc<Self>, roster: &Roster, limit: Duration) -> Result<bool, String> {
+    pub(super) fn open(
+        self: &Arc<Self>,
+        roster: &Roster,
+        limit: Duration,
+    ) -> Result<bool, NotOpened> {
         if !self.is_unopened() {
-            return self.await_opening(limit);
+            return Ok(self.await_opening(limit)?);
         }
         let protection = self.gate.protection(&self.place)?;
-        let request =
-            open_request(roster, self.rank, self.most).ok_or("the request cannot be written")?;
-        let mut link = new_link(self.gate.terms.patience);
+        let request = open_request(roster, self.rank, self.most)
+            .ok_or_else(|| "the request cannot be written".to_string())?;
+        let mut link = match new_link(self.gate.terms.patience) {
+            Ok(link) => link,
+            Err(NoConnection::NoKey(error)) => return Err(NotOpened::NoKey(error)),
+            Err(error) => return Err(error.to_string().into()),
+        };
         let deadline = Instant::now() + ATTEMPT;
         let (address, terms) = (self.place.address, self.gate.wire_terms());
         let (wire, first) = match dial(address, &protection, &mut link, terms, deadline) {
             Ok(dialled) => dialled,
-            Err(NoConnection::NotProved(error)) => return Err(error.to_string()),
+            Err(NoConnection::NotProved(error)) => return Err(error.to_string().into()),
             // It has listened since before it became a member.
             Err(NoConnection::Refused(error)) if reopening::is_gone(&error) => {
                 self.over(PairLost::Gone);
@@ -380,7 +388,7 @@ impl FarPair {
             WireOwner::Own => {}
             WireOwner::Another => {
                 wire.hang_up();
-                return Err("another user listens there".into());
+                return Err(NotOpened::Refused("another user listens there".into()));
             }
             WireOwner::Unknown => {
                 wire.hang_up();
@@ -394,7 +402,7 @@ impl FarPair {
             return Ok(false);
         }
         drop(wire.try_send(PairLane::Messages.number(), request));
-        self.await_opening(limit)
+        Ok(self.await_opening(limit)?)
     }
 
     /// Waits until the client opens the pair. Returns `true` if it is open or the other member has
@@ -402,7 +410,7 @@ impl FarPair {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub(super) fn await_client(&self, limit: Duration) -> Result<bool, String> {
+    pub(super) fn await_client(&self, limit: Duration) -> Result<bool, NotOpened> {
         if self.await_opening(limit)? {
             return Ok(true);
         }
@@ -723,6 +731,21 @@ impl FarMember for FarPair {
 
     fn has_ended(&self) -> bool {
         self.is_over()
+    }
+}
+
+/// Why a pair cannot be opened.
+#[derive(Debug)]
+pub(super) enum NotOpened {
+    /// One side does not prove its host, or the other side refuses, for this reason.
+    Refused(String),
+    /// The kernel gives no random bytes for the key of a session.
+    NoKey(io::Error),
+}
+
+impl From<String> for NotOpened {
+    fn from(why: String) -> Self {
+        Self::Refused(why)
     }
 }
 

@@ -47,7 +47,7 @@ fn gate(member: &Arc<Member>) -> Arc<BridgeGate> {
 }
 
 fn place(address: SocketAddr, apart: u64) -> MemberPlace {
-    let machine = MachineKey::of(std::path::Path::new("/tmp"), apart);
+    let machine = MachineKey::of(std::path::Path::new("/tmp"), apart).unwrap();
     MemberPlace { machine, address, identity: None }
 }
 
@@ -101,7 +101,7 @@ fn a_pair_whose_new_connection_is_lost_at_once() {
     let opens = {
         let pair = pair.clone();
         std::thread::spawn(move || {
-            let mut link = new_link(Duration::from_secs(5));
+            let mut link = new_link(Duration::from_secs(5)).unwrap();
             let until = Instant::now() + GUARD;
             let terms = WireTerms::default();
             let (wire, first) = dial(address, &Protection::Clear, &mut link, terms, until).unwrap();
@@ -158,7 +158,7 @@ fn an_early_pair_whose_client_has_died() {
         }
         fn ended(self: Box<Self>, _: Lost) {}
     }
-    let mut link = new_link(Duration::from_secs(30));
+    let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
     let (wire, first) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
@@ -209,7 +209,7 @@ fn a_link_is_taken_off_while_the_driver_notices_the_end() {
     for round in 0..500_u32 {
         let fate = Arc::new(Fate::default());
         let connects = std::thread::spawn(move || {
-            let mut link = new_link(Duration::from_secs(30));
+            let mut link = new_link(Duration::from_secs(30)).unwrap();
             let until = Instant::now() + GUARD;
             dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap()
         });
@@ -257,7 +257,7 @@ fn a_member_that_leaves_again_and_again_costs_one_answer() {
     let gate = gate(&member);
     let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &gate, &member);
     let server = std::thread::spawn(move || greet(&listener, &mut None).unwrap());
-    let mut link = new_link(Duration::from_secs(30));
+    let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
     let (wire, first) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
@@ -317,7 +317,7 @@ fn peer_sees_end(step: &Step) -> bool {
     let gate = gate(&member);
     let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &gate, &member);
     let server = std::thread::spawn(move || greet(&listener, &mut None).unwrap());
-    let mut link = new_link(Duration::from_secs(30));
+    let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
     let (wire, first) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
@@ -372,7 +372,7 @@ fn a_side_answers_once() {
     let address = listener.local_addr().unwrap();
     let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &gate, &member);
     let server = std::thread::spawn(move || greet(&listener, &mut None).unwrap());
-    let mut link = new_link(Duration::from_secs(30));
+    let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
     let (wire, _) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();

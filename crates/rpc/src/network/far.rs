@@ -105,6 +105,12 @@ impl FarLink {
                         error,
                     });
                 }
+                Err(NoConnection::NoKey(error)) => {
+                    return Err(BindError::Resource {
+                        what: "random bytes for the key of a session".into(),
+                        error,
+                    });
+                }
                 Err(NoConnection::Silent) => {
                     last = BindError::NoAnswer { name: text.into(), after: crate::link::PATIENCE }
                 }
