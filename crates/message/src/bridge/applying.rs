@@ -1,6 +1,6 @@
 //! A process that asks the leader of a group over several hosts to become a member.
 
-use super::pair::{WireOwner, owner};
+use super::way::{WireOwner, owner};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -6,9 +6,12 @@
 //! connects. A member is one only when all its pairs are open.
 
 use super::applying::{Application, ApplicationResult};
-use super::gate::{BridgeGate, BridgeTerms, FarRequest, Pairs, identity};
-use super::pair::{FarPair, NotOpened};
-use super::{AcrossHosts, Bridge, LONGEST_PATIENCE};
+use super::gate::BridgeGate;
+use super::home::{AcrossHosts, BridgeHome, BridgeTerms, LONGEST_PATIENCE, identity};
+use super::opening::{self, NotOpened};
+use super::pair::{FarPair, Pairs};
+use super::requests::FarRequest;
+use super::thread::Bridge;
 use crate::Rank;
 use crate::error::JoinError;
 use crate::forming::FormingTimeout;
@@ -70,9 +73,10 @@ impl GroupMeeting<'_> {
             most: self.most,
             apart: self.crossing.apart,
         };
-        let gate = BridgeGate::new(self.member, terms, post, store);
-        let formed = self.find_others(&gate, at, left).and_then(|roster| {
-            self.cross(&gate, &roster, left)?;
+        let home = BridgeHome::new(self.member, terms, post, store);
+        let gate = BridgeGate::new(&home);
+        let formed = self.find_others(&home, &gate, at, left).and_then(|roster| {
+            self.cross(&home, &gate, &roster, left)?;
             Ok(roster)
         });
         formed.inspect_err(|_| gate.shut())
@@ -103,6 +107,7 @@ impl GroupMeeting<'_> {
 
     fn find_others(
         &self,
+        home: &BridgeHome,
         gate: &Arc<BridgeGate>,
         at: SocketAddr,
         left: &mut FormingTimeout,
@@ -112,7 +117,7 @@ impl GroupMeeting<'_> {
             // Before it listens: applicants may come as soon as it does.
             forming.begin_to_lead(self.size, self.rank, self.handlers.kinds.clone())?;
             let is_here = match gate.open(at) {
-                Ok(address) => return self.lead(gate, address, left),
+                Ok(address) => return self.lead(home, address, left),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => true,
                 Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => false,
                 Err(error) => {
@@ -126,7 +131,7 @@ impl GroupMeeting<'_> {
                 false => Protection::choose(&self.crossing.address, at)
                     .map_err(|why| self.not_proved(&self.crossing.address, why))?,
             };
-            match self.follow(gate, (at, protection), left)? {
+            match self.follow(home, gate, (at, protection), left)? {
                 LeaderFound::Formed(roster) => return Ok(roster),
                 LeaderFound::Again(found) if left.is_over(Instant::now()) => {
                     return Err(self.incomplete(&found));
@@ -141,12 +146,12 @@ impl GroupMeeting<'_> {
 
     fn lead(
         &self,
-        gate: &BridgeGate,
+        home: &BridgeHome,
         address: SocketAddr,
         left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
         let machine = self.machine()?;
-        let place = MemberPlace { machine, address, identity: gate.own_identity(address) };
+        let place = MemberPlace { machine, address, identity: home.own_identity(address) };
         let interrupted = || self.handlers.is_interrupted();
         let member = (&**self.member, Some(place));
         self.member.forming.lead(self.size, member, left, interrupted).map_err(|there| {
@@ -160,6 +165,7 @@ impl GroupMeeting<'_> {
     /// Applies at the leader, and waits for its answer.
     fn follow(
         &self,
+        home: &BridgeHome,
         gate: &Arc<BridgeGate>,
         (at, protection): (SocketAddr, Protection),
         left: &mut FormingTimeout,
@@ -183,7 +189,7 @@ impl GroupMeeting<'_> {
             match application.wait(left.slice()) {
                 Some(ApplicationResult::Reply(bytes)) => {
                     let welcome = wire::unpack(&bytes).map_err(|why| self.refused(why))?;
-                    let leader = gate.identity_of(application.wire());
+                    let leader = home.identity_of(application.wire());
                     return self.welcomed(welcome, (at, leader));
                 }
                 Some(ApplicationResult::Parted(why)) => return Err(self.refused(why)),
@@ -258,6 +264,7 @@ impl GroupMeeting<'_> {
     /// Opens the pairs with members on other hosts.
     fn cross(
         &self,
+        home: &Arc<BridgeHome>,
         gate: &Arc<BridgeGate>,
         roster: &Arc<Roster>,
         left: &mut FormingTimeout,
@@ -269,7 +276,7 @@ impl GroupMeeting<'_> {
             .map(|(rank, _)| {
                 let place = roster.place_elsewhere(rank)?.clone();
                 let side = if roster.rank < rank { LinkSide::Client } else { LinkSide::Server };
-                Some(FarPair::new(rank, place, side, gate, self.member))
+                Some(FarPair::new(rank, place, side, home))
             })
             .collect();
         gate.formed(roster, &pairs);
@@ -278,7 +285,7 @@ impl GroupMeeting<'_> {
             return Ok(());
         }
         let started = self.open_all(roster, &pairs, left).and_then(|()| {
-            Bridge::start(gate, pairs.clone()).map_err(|error| JoinError::Resource {
+            Bridge::start(home, gate, pairs.clone()).map_err(|error| JoinError::Resource {
                 what: "a kernel thread for members on other hosts".into(),
                 error,
             })
@@ -298,8 +305,8 @@ impl GroupMeeting<'_> {
         for pair in pairs.iter().flatten() {
             loop {
                 let opened = match pair.side {
-                    LinkSide::Client => pair.open(roster, left.slice()),
-                    LinkSide::Server => pair.await_client(left.slice()),
+                    LinkSide::Client => opening::open(pair, roster, left.slice()),
+                    LinkSide::Server => opening::await_client(pair, left.slice()),
                 };
                 match opened {
                     Ok(true) => break,

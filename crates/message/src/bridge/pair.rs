@@ -1,93 +1,38 @@
 //! A pair of members on two hosts: what the bridge of this process keeps of the other one.
 //!
 //! # Locks
-//! The two directions have a lock each, and so has the way to the other host. A holder of the first
-//! two may take the last one. What judges messages that begin takes none.
+//! The two directions have a lock each, and so has the way to the other host ([`super::way`]). A
+//! holder of the first two may take the last one. What judges messages that begin takes none.
 
 use super::batch;
-use super::gate::{BridgeGate, FarReader, PairReply, open_request};
+use super::home::{BridgeHome, LONGEST};
 use super::inward::{FarArrival, FirstEnd, Inward, PairLost};
 use super::outward::{OutwardQueue, Pumped, decode};
 use super::pace::{MovedBy, SendPace};
-use super::reopening;
+use super::requests::PairReply;
 use super::room::{ReceiveRoom, SendRoom, SenderWaits};
+use super::way::{PairLane, PairWay, SharedWay};
 use crate::Rank;
 use crate::far::{CarriedQueue, FarMember};
-use crate::member::{Member, Roster};
 use crate::place::MemberPlace;
 use crate::wire::unpack;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
-use upcall_net::frame::MOST_BODY;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use upcall_net::link::LinkSide;
-use upcall_net::record::SessionKey;
 use upcall_net::{
-    Frame, FrameBody, FrameError, FrameHeader, FrameKind, HostLink, Lost, MessageLane,
-    NoConnection, OutMessage, Wanted, Wire, dial, new_link,
+    Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, OutMessage, Wanted, Wire,
 };
-use upcall_os::atomic::{AtomicBool, AtomicU64, Ordering};
+use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::doorbell::Doorbell;
-use upcall_os::lock::{KernelCondvar, KernelMutex};
+use upcall_os::lock::KernelMutex;
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_sched::Domain;
 use upcall_sched::post::Post;
 use upcall_sched::ringer::Ringer;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::station::PeerStation;
-
-/// Maximum time for which the connection of a resumed session waits for its predecessor to end.
-const HANDED_OVER: Duration = Duration::from_secs(1);
-
-/// Maximum time of an attempt to open a pair.
-const ATTEMPT: Duration = Duration::from_secs(2);
-
-/// Maximum length of a message, in bytes.
-pub(super) const LONGEST: usize = MOST_BODY - 8;
-
-/// Time between two attempts to open a pair.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// What is sent in order, one after another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PairLane {
-    Messages,
-    /// Room for messages of the other direction, which no message holds up.
-    Room,
-}
-
-impl PairLane {
-    fn number(self) -> MessageLane {
-        match self {
-            Self::Messages => 1,
-            Self::Room => 2,
-        }
-    }
-}
-
-/// The way to the other host.
-pub(super) enum PairWay {
-    /// There is no connection yet.
-    Unopened,
-    /// This side has connected and asked.
-    Asks(Arc<Wire>),
-    /// The other side has refused, for this reason.
-    Refused(String),
-    Open {
-        wire: Arc<Wire>,
-        /// Messages for a connection that has ended, until that is known here.
-        unsent: Vec<(MessageLane, OutMessage)>,
-    },
-    Cut {
-        /// `None` while a thread tries to connect with it.
-        link: Option<Box<HostLink>>,
-        session: SessionKey,
-        unsent: Vec<(MessageLane, OutMessage)>,
-        ends: Instant,
-    },
-    Over,
-}
 
 /// How far this member has left the pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,27 +52,26 @@ struct OutwardWay {
     leaving: PairLeaving,
 }
 
+/// All pairs of a member, by rank.
+pub(super) type Pairs = Arc<[Option<Arc<FarPair>>]>;
+
 /// See the module.
 pub(crate) struct FarPair {
     pub(super) rank: Rank,
     pub(super) place: MemberPlace,
     /// Whether this side connects.
     pub(super) side: LinkSide,
-    pub(super) gate: Arc<BridgeGate>,
-    member: Weak<Member>,
+    pub(super) home: Arc<BridgeHome>,
     outward: KernelMutex<OutwardWay>,
     inward: KernelMutex<Inward>,
-    way: KernelMutex<PairWay>,
-    /// Set while a thread reopens the pair. Changes under the lock of the way.
-    reopens: AtomicBool,
-    changed: KernelCondvar,
+    pub(super) way: SharedWay,
     /// How the sender wakes the bridge.
     ringer: OnceLock<Ringer>,
     pace: SendPace,
     send_room: SendRoom,
     receive_room: ReceiveRoom,
     /// Maximum length of a message that this member takes, in bytes.
-    most: usize,
+    pub(super) most: usize,
     /// The same of the other one.
     theirs: AtomicU64,
 }
@@ -143,21 +87,17 @@ impl FarPair {
         rank: Rank,
         place: MemberPlace,
         side: LinkSide,
-        gate: &Arc<BridgeGate>,
-        member: &Arc<Member>,
+        home: &Arc<BridgeHome>,
     ) -> Arc<Self> {
-        let most = gate.terms.most;
+        let most = home.terms.most;
         Arc::new(Self {
             rank,
             place,
             side,
-            gate: gate.clone(),
-            member: Arc::downgrade(member),
+            home: home.clone(),
             outward: KernelMutex::new(OutwardWay { queue: None, leaving: PairLeaving::No }),
             inward: KernelMutex::default(),
-            way: KernelMutex::new(PairWay::Unopened),
-            reopens: AtomicBool::new(false),
-            changed: KernelCondvar::default(),
+            way: SharedWay::new(),
             ringer: OnceLock::new(),
             pace: SendPace::new(Instant::now()),
             send_room: SendRoom::default(),
@@ -171,12 +111,12 @@ impl FarPair {
     pub(super) fn has_work(&self) -> bool {
         !self.send_room.is_awaited()
             && self.outward.lock().queue.as_ref().is_some_and(OutwardQueue::waits)
-            && self.is_open()
+            && self.way.is_open()
     }
 
     /// Gives the pair a turn. Returns what is left, and when to look again at the latest.
     pub(super) fn turn(&self, now: Instant) -> (Pumped, Option<Instant>) {
-        let pumped = if self.is_open() { self.pump() } else { Pumped::All };
+        let pumped = if self.way.is_open() { self.pump() } else { Pumped::All };
         (pumped, self.pass_on(now))
     }
 
@@ -192,7 +132,7 @@ impl FarPair {
     fn pump_queue(&self, outward: &mut OutwardWay) -> Pumped {
         let pumped = match &mut outward.queue {
             Some(queue) => queue.pump(&self.send_room, |kind, body| {
-                self.send(PairLane::Messages, kind, body);
+                self.way.send(PairLane::Messages, kind, body);
             }),
             None => Pumped::All,
         };
@@ -202,14 +142,14 @@ impl FarPair {
         if outward.leaving == PairLeaving::Wanted && matches!(pumped, Pumped::All | Pumped::Broken)
         {
             outward.leaving = PairLeaving::Told;
-            self.send(PairLane::Messages, FrameKind::Leave, said(LEAVES));
+            self.way.send(PairLane::Messages, FrameKind::Leave, said(LEAVES));
         }
         pumped
     }
 
     /// Passes on what has arrived. Returns when to look again.
     fn pass_on(&self, now: Instant) -> Option<Instant> {
-        let member = self.member.upgrade()?;
+        let member = self.home.member.upgrade()?;
         let mut inward = self.inward.lock();
         let bytes = inward.pass_on(&member, self.rank, now);
         let due = inward.due();
@@ -217,24 +157,9 @@ impl FarPair {
             && let Some(room) = self.receive_room.passed(bytes)
         {
             let body = FrameBody { words: vec![room], len: 8 };
-            self.send(PairLane::Room, FrameKind::Room, body);
+            self.way.send(PairLane::Room, FrameKind::Room, body);
         }
         due
-    }
-
-    /// Sends something after all others of its lane. Never blocks.
-    pub(super) fn send(&self, lane: PairLane, kind: FrameKind, body: FrameBody) {
-        let message = OutMessage { head: FrameHeader::of(kind), body, owner: None };
-        let mut way = self.way.lock();
-        match &mut *way {
-            PairWay::Open { wire, unsent } if unsent.is_empty() => {
-                unsent.extend(wire.try_send(lane.number(), message).map(|it| (lane.number(), it)));
-            }
-            PairWay::Open { unsent, .. } => unsent.push((lane.number(), message)),
-            PairWay::Cut { link: Some(link), .. } => link.send(lane.number(), message),
-            PairWay::Cut { unsent, .. } => unsent.push((lane.number(), message)),
-            PairWay::Unopened | PairWay::Asks(_) | PairWay::Refused(_) | PairWay::Over => {}
-        }
     }
 
     /// Judges a message that begins.
@@ -267,7 +192,7 @@ impl FarPair {
         };
         self.inward.lock().add(arrival);
         if self.pass_on(Instant::now()).is_some() {
-            self.gate.rouse();
+            self.home.rouse();
         }
         Ok(())
     }
@@ -275,7 +200,7 @@ impl FarPair {
     fn has_room(&self, body: &FrameBody) -> Option<()> {
         let [room] = body.words[..] else { return None };
         if self.send_room.freed(room).ok()? == SenderWaits::Yes {
-            self.gate.rouse();
+            self.home.rouse();
         }
         Some(())
     }
@@ -285,7 +210,7 @@ impl FarPair {
             [LEAVES] => {
                 let first = self.inward.lock().ends(PairLost::Gone);
                 if first == FirstEnd::Yes {
-                    self.send(PairLane::Room, FrameKind::Leave, said(KNOWS));
+                    self.way.send(PairLane::Room, FrameKind::Leave, said(KNOWS));
                 }
                 // It takes nothing more.
                 self.finish();
@@ -306,7 +231,7 @@ impl FarPair {
         let queue = outward.queue.take();
         drop(outward);
         drop(queue);
-        self.gate.rouse();
+        self.home.rouse();
     }
 
     /// Leaves the pair once all messages are sent. This member takes no more: what arrives is
@@ -324,115 +249,7 @@ impl FarPair {
 
     /// Returns `true` if the other side has everything, or is gone.
     pub(super) fn has_left(&self) -> bool {
-        self.is_over() || self.outward.lock().leaving == PairLeaving::Done
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        matches!(*self.way.lock(), PairWay::Open { .. })
-    }
-
-    pub(super) fn is_unopened(&self) -> bool {
-        matches!(*self.way.lock(), PairWay::Unopened)
-    }
-
-    /// Returns `true` if this is the key of its session.
-    pub(super) fn has_session(&self, key: SessionKey) -> bool {
-        match &*self.way.lock() {
-            PairWay::Open { wire, .. } => wire.session() == key,
-            PairWay::Cut { session, .. } => *session == key,
-            _ => false,
-        }
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        matches!(*self.way.lock(), PairWay::Over)
-    }
-
-    /// Opens the pair, as its client. Returns `true` if it is open or the other member has ended,
-    /// `false` if that takes longer.
-    ///
-    /// # Errors
-    /// It cannot be opened.
-    pub(super) fn open(
-        self: &Arc<Self>,
-        roster: &Roster,
-        limit: Duration,
-    ) -> Result<bool, NotOpened> {
-        if !self.is_unopened() {
-            return Ok(self.await_opening(limit)?);
-        }
-        let protection = self.gate.protection(&self.place)?;
-        let request = open_request(roster, self.rank, self.most)
-            .ok_or_else(|| "the request cannot be written".to_string())?;
-        let mut link = match new_link(self.gate.terms.patience) {
-            Ok(link) => link,
-            Err(NoConnection::NoKey(error)) => return Err(NotOpened::NoKey(error)),
-            Err(error) => return Err(error.to_string().into()),
-        };
-        let deadline = Instant::now() + ATTEMPT;
-        let (address, terms) = (self.place.address, self.gate.wire_terms());
-        let (wire, first) = match dial(address, &protection, &mut link, terms, deadline) {
-            Ok(dialled) => dialled,
-            Err(NoConnection::NotProved(error)) => return Err(error.to_string().into()),
-            // It has listened since before it became a member.
-            Err(NoConnection::Refused(error)) if reopening::is_gone(&error) => {
-                self.over(PairLost::Gone);
-                return Ok(true);
-            }
-            Err(_) => {
-                self.wait(PAUSE.min(limit), |_| None::<()>);
-                return Ok(false);
-            }
-        };
-        match owner(&wire) {
-            WireOwner::Own => {}
-            WireOwner::Another => {
-                wire.hang_up();
-                return Err(NotOpened::Refused("another user listens there".into()));
-            }
-            WireOwner::Unknown => {
-                wire.hang_up();
-                return Ok(false);
-            }
-        }
-        self.leave_way(PairWay::Asks(wire.clone()));
-        let reader = FarReader::of_pair(self, &wire);
-        if wire.start(&first, Box::new(reader)).is_err() {
-            self.leave_way(PairWay::Unopened);
-            return Ok(false);
-        }
-        drop(wire.try_send(PairLane::Messages.number(), request));
-        Ok(self.await_opening(limit)?)
-    }
-
-    /// Waits until the client opens the pair. Returns `true` if it is open or the other member has
-    /// ended, `false` if that takes longer.
-    ///
-    /// # Errors
-    /// It cannot be opened.
-    pub(super) fn await_client(&self, limit: Duration) -> Result<bool, NotOpened> {
-        if self.await_opening(limit)? {
-            return Ok(true);
-        }
-        let is_gone = reopening::has_ended(self.place.address);
-        if is_gone {
-            self.over(PairLost::Gone);
-        }
-        Ok(is_gone)
-    }
-
-    /// Waits until the pair is open. Returns `false` if that takes longer.
-    ///
-    /// # Errors
-    /// It cannot be opened.
-    pub(super) fn await_opening(&self, limit: Duration) -> Result<bool, String> {
-        let opened = self.wait(limit, |way| match way {
-            PairWay::Open { .. } | PairWay::Cut { .. } | PairWay::Over => Some(Ok(true)),
-            PairWay::Refused(why) => Some(Err(why.clone())),
-            PairWay::Unopened if self.side == LinkSide::Client => Some(Ok(false)),
-            PairWay::Unopened | PairWay::Asks(_) => None,
-        });
-        opened.unwrap_or(Ok(false))
+        self.way.is_over() || self.outward.lock().leaving == PairLeaving::Done
     }
 
     /// The other side answers the request to open the pair.
@@ -441,12 +258,12 @@ impl FarPair {
         if let PairReply::Yes { most } = reply {
             self.takes(most);
         }
-        let refused = self.with_way(|way| {
+        let refused = self.way.with(|way| {
             let PairWay::Asks(wire) = way else { return None };
             let wire = wire.clone();
             match reply {
                 PairReply::Yes { .. } => {
-                    *way = PairWay::Open { wire, unsent: Vec::new() };
+                    *way = PairWay::open(&wire);
                     None
                 }
                 PairReply::No(why) => {
@@ -458,7 +275,7 @@ impl FarPair {
         if let Some(wire) = refused {
             wire.hang_up();
         }
-        self.gate.rouse();
+        self.home.rouse();
     }
 
     /// The other side takes messages of at most so many bytes.
@@ -469,7 +286,7 @@ impl FarPair {
     /// The other side gives a reason why it closes the connection.
     pub(super) fn parted(&self, body: &FrameBody) {
         let why = String::from_utf8_lossy(&body.to_vec()).into_owned();
-        self.with_way(|way| {
+        self.way.with(|way| {
             if let PairWay::Asks(_) = way {
                 *way = PairWay::Refused(why);
             }
@@ -478,7 +295,7 @@ impl FarPair {
 
     /// The connection has ended, and the session with it.
     pub(super) fn ended(&self, why: &Lost) {
-        let asked = self.with_way(|way| match way {
+        let asked = self.way.with(|way| match way {
             PairWay::Asks(_) => {
                 *way = match why.is_cut() {
                     true => PairWay::Unopened,
@@ -499,34 +316,7 @@ impl FarPair {
 
     /// Ends the connection, and the pair with it.
     pub(super) fn hang_up(&self) {
-        self.leave_way(PairWay::Over);
-    }
-
-    /// Changes the way, and ends a connection that it was on.
-    fn leave_way(&self, to: PairWay) {
-        let before = self.with_way(|way| std::mem::replace(way, to));
-        if let PairWay::Open { wire, .. } | PairWay::Asks(wire) = before {
-            wire.hang_up();
-        }
-    }
-
-    /// Changes the way with `change`, and wakes who waits for that.
-    pub(super) fn with_way<R>(&self, change: impl FnOnce(&mut PairWay) -> R) -> R {
-        let result = change(&mut self.way.lock());
-        self.changed.notify_all();
-        result
-    }
-
-    /// Waits until `done` returns a value for the way, or for this time.
-    pub(super) fn wait<R>(
-        &self,
-        limit: Duration,
-        done: impl Fn(&PairWay) -> Option<R>,
-    ) -> Option<R> {
-        let way = self.way.lock();
-        let waits = |way: &mut PairWay| done(way).is_none();
-        let (way, _) = self.changed.wait_timeout_while(way, limit, waits);
-        done(&way)
+        self.way.leave(PairWay::Over);
     }
 
     /// Opens the pair with the connection of its client, which gets this answer.
@@ -534,171 +324,43 @@ impl FarPair {
     /// # Errors
     /// The pair was opened before, or the connection has ended.
     pub(super) fn opened(&self, wire: &Arc<Wire>, answer: OutMessage) -> Result<(), String> {
-        let opened = self.with_way(|way| {
+        let opened = self.way.with(|way| {
             if !matches!(way, PairWay::Unopened) {
                 return Err(format!("member {} has opened the pair before", self.rank));
             }
             // Before any message, which waits for the lock of the way.
             match wire.try_send(PairLane::Messages.number(), answer) {
                 None => {
-                    *way = PairWay::Open { wire: wire.clone(), unsent: Vec::new() };
+                    *way = PairWay::open(wire);
                     Ok(())
                 }
                 Some(_) => Err("the connection has ended".into()),
             }
         });
-        self.gate.rouse();
+        self.home.rouse();
         opened
-    }
-
-    /// The connection is lost, and its session may go on.
-    pub(super) fn cut(self: &Arc<Self>, why: &Lost, link: HostLink) {
-        let mut link = Box::new(link);
-        let ends = Instant::now() + link.patience();
-        let is_cut = self.with_way(|way| match way {
-            PairWay::Open { unsent, .. } => {
-                unsent.drain(..).for_each(|(lane, message)| link.send(lane, message));
-                let (session, unsent) = (link.session(), Vec::new());
-                *way = PairWay::Cut { link: Some(link), session, unsent, ends };
-                true
-            }
-            // A new connection was lost before it was known here.
-            PairWay::Cut { link: place @ None, unsent, .. } => {
-                unsent.drain(..).for_each(|(lane, message)| link.send(lane, message));
-                *place = Some(link);
-                true
-            }
-            // This side connects again.
-            PairWay::Asks(_) => {
-                *way = PairWay::Unopened;
-                false
-            }
-            _ => false,
-        });
-        if is_cut {
-            self.begin_to_reopen(why);
-        }
-    }
-
-    /// Starts the thread that reopens the pair, unless there is one.
-    fn begin_to_reopen(self: &Arc<Self>, why: &Lost) {
-        if !self.with_way(|_| self.reopens.swap(true, Ordering::Relaxed)) {
-            reopening::begin(self, why);
-        }
-    }
-
-    /// Ends the thread that reopens the pair, unless the way is cut.
-    pub(super) fn ends_to_reopen(&self) -> ReopeningEnds {
-        self.with_way(|way| {
-            if let PairWay::Cut { .. } = way {
-                return ReopeningEnds::No;
-            }
-            self.reopens.store(false, Ordering::Relaxed);
-            ReopeningEnds::Yes
-        })
-    }
-
-    /// Takes the link out, to connect with it.
-    ///
-    /// `None`: the way is not cut, or another thread has the link.
-    pub(super) fn take_link(&self) -> Option<Box<HostLink>> {
-        match &mut *self.way.lock() {
-            PairWay::Cut { link, .. } => link.take(),
-            _ => None,
-        }
-    }
-
-    /// Puts a link back with which no connection was made.
-    pub(super) fn put_back(&self, mut link: Box<HostLink>) {
-        self.with_way(|way| {
-            if let PairWay::Cut { link: place @ None, unsent, .. } = way {
-                unsent.drain(..).for_each(|(lane, message)| link.send(lane, message));
-                *place = Some(link);
-            }
-        });
-    }
-
-    /// The session goes on with another connection, unless that is lost or the pair is over.
-    pub(super) fn reopened(&self, wire: &Arc<Wire>) {
-        let goes_on = self.with_way(|way| {
-            let PairWay::Cut { link: None, unsent, .. } = way else { return false };
-            // What the connection does not take waits for the next one.
-            let mut left = Vec::new();
-            for (lane, message) in unsent.drain(..) {
-                let refused =
-                    if left.is_empty() { wire.try_send(lane, message) } else { Some(message) };
-                left.extend(refused.map(|message| (lane, message)));
-            }
-            *way = PairWay::Open { wire: wire.clone(), unsent: left };
-            true
-        });
-        if !goes_on {
-            wire.hang_up();
-        }
-        self.gate.rouse();
     }
 
     /// Nothing can be sent or received any more.
     pub(super) fn over(&self, lost: PairLost) {
-        self.leave_way(PairWay::Over);
+        self.way.leave(PairWay::Over);
         // Messages to a member that has ended need no memory.
         self.finish();
         self.inward.lock().ends(lost);
         self.pass_on(Instant::now());
-        self.gate.rouse();
+        self.home.rouse();
     }
-
-    /// Takes the link of the session with this key, with which the other side wants to go on.
-    /// `None`: not now.
-    ///
-    /// # Blocking
-    /// If the old connection is just ending, waits for that, for a second at most.
-    pub(super) fn resume(self: &Arc<Self>, session: SessionKey) -> Option<Box<HostLink>> {
-        let until = Instant::now() + HANDED_OVER;
-        while Instant::now() < until {
-            let open = match &mut *self.way.lock() {
-                PairWay::Cut { link, session: own, .. } if *own == session => return link.take(),
-                PairWay::Open { wire, .. } if wire.session() == session => wire.clone(),
-                _ => return None,
-            };
-            // The other side has noticed the cut first.
-            let Some(link) = open.detach() else {
-                std::thread::sleep(Duration::from_millis(1));
-                continue;
-            };
-            let ends = Instant::now() + link.patience();
-            let is_cut = self.with_way(|way| {
-                let PairWay::Open { unsent, .. } = way else { return false };
-                let unsent = std::mem::take(unsent);
-                *way = PairWay::Cut { link: None, session, unsent, ends };
-                true
-            });
-            if is_cut {
-                self.begin_to_reopen(&Lost::Silent(Duration::ZERO));
-                return Some(Box::new(link));
-            }
-        }
-        None
-    }
-}
-
-/// Whether the thread that reopens a pair ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReopeningEnds {
-    Yes,
-    /// The pair is cut again.
-    No,
 }
 
 impl FarMember for FarPair {
     fn carry(&self, queue: BorrowedFd<'_>, doorbell: BorrowedFd<'_>) -> io::Result<CarriedQueue> {
-        let post = self.gate.post();
+        let post = self.home.post();
         let station = Domain::current()?.station().as_fd().try_clone_to_owned()?;
         let station = PeerStation::join(station).map_err(io::Error::other)?;
         let ringer = Ringer::new(station, post.line(), Post::makes_fences());
         let queue = Mailbag::join(queue.try_clone_to_owned()?).map_err(io::Error::other)?;
         let doorbell = Doorbell::adopt(doorbell.try_clone_to_owned()?)?;
-        if self.is_over() {
+        if self.way.is_over() {
             return Ok(CarriedQueue::Ended);
         }
         post.add(&doorbell)?;
@@ -711,7 +373,7 @@ impl FarMember for FarPair {
         // A bridge that is awake looks at the queue before it sleeps, and so does it when the way
         // opens again.
         let Some(ringer) = self.ringer.get().filter(|ringer| ringer.is_awaited()) else { return };
-        if !self.is_open() {
+        if !self.way.is_open() {
             return;
         }
         if self.pace.decide(Instant::now()) == MovedBy::Bridge || self.pump_here() != Pumped::All {
@@ -730,43 +392,7 @@ impl FarMember for FarPair {
     }
 
     fn has_ended(&self) -> bool {
-        self.is_over()
-    }
-}
-
-/// Why a pair cannot be opened.
-#[derive(Debug)]
-pub(super) enum NotOpened {
-    /// One side does not prove its host, or the other side refuses, for this reason.
-    Refused(String),
-    /// The kernel gives no random bytes for the key of a session.
-    NoKey(io::Error),
-}
-
-impl From<String> for NotOpened {
-    fn from(why: String) -> Self {
-        Self::Refused(why)
-    }
-}
-
-/// The owner of the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WireOwner {
-    /// A host that is proved, or this user. Its process may be a member.
-    Own,
-    /// Another user of this machine.
-    Another,
-    /// The connection has ended, or the kernel does not know.
-    Unknown,
-}
-
-/// Finds the owner of the other end of a connection.
-pub(super) fn owner(wire: &Wire) -> WireOwner {
-    match wire.user() {
-        _ if wire.host().is_some() => WireOwner::Own,
-        Some(user) if user == upcall_os::socket::own_user() => WireOwner::Own,
-        Some(_) => WireOwner::Another,
-        None => WireOwner::Unknown,
+        self.way.is_over()
     }
 }
 

@@ -6,15 +6,19 @@
 //! nothing answers, its host may be cut off, and both sides try on for as long as their patience
 //! lasts.
 
-use super::gate::FarReader;
 use super::inward::PairLost;
-use super::pair::{FarPair, PairWay, ReopeningEnds, WireOwner, owner};
+use super::pair::FarPair;
+use super::way::{GaveBack, PairWay, Reopened, Reopening, ReopeningEnds, WireOwner, owner};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_net::link::{LinkError, LinkSide};
-use upcall_net::{Lost, NoConnection, Wire, dial};
+use upcall_net::record::SessionKey;
+use upcall_net::{
+    Attend, BufferOwner, Frame, FrameError, FrameHeader, FrameKind, HostLink, Lost, NoConnection,
+    Wanted, Wire, dial,
+};
 
 /// Time between two attempts: the first, and the longest.
 const FIRST: Duration = Duration::from_millis(20);
@@ -23,6 +27,136 @@ const LAST: Duration = Duration::from_secs(1);
 /// Maximum time of one attempt. When a cable is mended, an attempt that began before may find that
 /// only late: its kernel repeats what was lost after ever longer pauses.
 const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// Maximum time for which the connection of a resumed session waits for its predecessor to end.
+const HANDED_OVER: Duration = Duration::from_secs(1);
+
+/// Maximum length of an answer, or of the reason why there is none, in bytes.
+const MOST_SAID: usize = 16 << 10;
+
+/// What the other side has said beside messages. It says one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    /// It has asked, or answered.
+    Something,
+    /// It has also given a reason for the end of the connection.
+    Farewell,
+}
+
+/// Reads the connection of a pair.
+pub(super) struct PairReader {
+    pair: Arc<FarPair>,
+    said: Said,
+}
+
+impl PairReader {
+    /// The reader of a connection on which the other side may answer.
+    pub(super) fn of(pair: &Arc<FarPair>) -> Self {
+        Self { pair: pair.clone(), said: Said::Nothing }
+    }
+
+    /// The reader of a connection on which the other side has asked.
+    pub(super) fn after_request(pair: &Arc<FarPair>) -> Self {
+        Self { pair: pair.clone(), said: Said::Something }
+    }
+}
+
+impl Attend for PairReader {
+    fn begun(&mut self, head: &FrameHeader, _unsent: usize) -> Result<Wanted, FrameError> {
+        self.said = match (head.kind, self.said) {
+            // A pair that has not asked drops it.
+            (FrameKind::Answer, Said::Nothing) if head.len <= MOST_SAID => Said::Something,
+            (FrameKind::Farewell, Said::Nothing | Said::Something) if head.len <= MOST_SAID => {
+                Said::Farewell
+            }
+            _ => return self.pair.begun(head),
+        };
+        Ok(Wanted::Yes(None))
+    }
+
+    fn came(&mut self, frame: Frame, _owner: Option<BufferOwner>) -> Result<(), FrameError> {
+        match frame.head.kind {
+            FrameKind::Answer => self.pair.answered(&frame.body),
+            FrameKind::Farewell => self.pair.parted(&frame.body),
+            _ => self.pair.came(frame)?,
+        }
+        Ok(())
+    }
+
+    fn given_up(&mut self, _head: FrameHeader) -> Result<(), FrameError> {
+        Err(FrameError("messages that do not go on"))
+    }
+
+    fn ended(self: Box<Self>, why: Lost) {
+        self.pair.ended(&why);
+    }
+
+    fn cut(self: Box<Self>, why: Lost, link: HostLink) {
+        cut(&self.pair, &why, link);
+    }
+}
+
+/// The connection is lost, and its session may go on.
+fn cut(pair: &Arc<FarPair>, why: &Lost, link: HostLink) {
+    let (session, ends) = (link.session(), Instant::now() + link.patience());
+    let gave_back = pair.way.with(|way| {
+        // This side connects again.
+        if let PairWay::Asks(_) = way {
+            *way = PairWay::Unopened;
+        }
+        // A new connection may be lost before it is known here.
+        way.cut(session, ends);
+        way.give_back(Box::new(link))
+    });
+    if gave_back == GaveBack::Yes {
+        begin(pair, why);
+    }
+}
+
+/// The session of a pair goes on with another connection, unless that is lost or the pair is over.
+pub(super) fn reopened(pair: &FarPair, wire: &Arc<Wire>) {
+    if pair.way.with(|way| way.reopen(wire)) == Reopened::No {
+        wire.hang_up();
+    }
+    pair.home.rouse();
+}
+
+/// Takes the link of the session with this key, with which the other side wants to go on. `None`:
+/// not now.
+///
+/// # Blocking
+/// If the old connection is just ending, waits for that, for a second at most.
+pub(super) fn resume(pair: &Arc<FarPair>, session: SessionKey) -> Option<Box<HostLink>> {
+    let until = Instant::now() + HANDED_OVER;
+    while Instant::now() < until {
+        let open = pair.way.with(|way| match way {
+            PairWay::Cut { link, session: own, .. } if *own == session => Err(link.take()),
+            PairWay::Open { wire, .. } if wire.session() == session => Ok(wire.clone()),
+            _ => Err(None),
+        });
+        let open = match open {
+            Ok(wire) => wire,
+            Err(link) => return link,
+        };
+        // The other side has noticed the cut first.
+        let Some(link) = open.detach() else {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        let ends = Instant::now() + link.patience();
+        let is_cut = pair.way.with(|way| {
+            let is_open = matches!(way, PairWay::Open { .. });
+            way.cut(session, ends);
+            is_open
+        });
+        if is_cut {
+            begin(pair, &Lost::Silent(Duration::ZERO));
+            return Some(Box::new(link));
+        }
+    }
+    None
+}
 
 /// The result of one attempt.
 enum ReopenAttempt {
@@ -33,14 +167,17 @@ enum ReopenAttempt {
     Over(PairLost),
 }
 
-/// Begins to reopen a pair whose connection is lost.
-pub(super) fn begin(pair: &Arc<FarPair>, why: &Lost) {
+/// Starts the thread that reopens a pair whose connection is lost, unless there is one.
+fn begin(pair: &Arc<FarPair>, why: &Lost) {
+    if pair.way.begins_to_reopen() == Reopening::GoesOn {
+        return;
+    }
     let (of_thread, why) = (pair.clone(), why.clone());
     let thread = std::thread::Builder::new().name("upcall-reopen".into());
     let spawned = thread.spawn(move || {
         let (pair, mut why) = (of_thread, why);
         // A pair that is cut again at once has this thread still.
-        while pair.ends_to_reopen() == ReopeningEnds::No {
+        while pair.way.ends_to_reopen() == ReopeningEnds::No {
             let lost = match pair.side {
                 LinkSide::Client => connect(&pair),
                 LinkSide::Server => await_client(&pair, &why),
@@ -57,19 +194,11 @@ pub(super) fn begin(pair: &Arc<FarPair>, why: &Lost) {
     }
 }
 
-/// When the patience of a pair that is cut is over. `None`: it is not cut.
-fn ends(way: &PairWay) -> Option<Instant> {
-    match way {
-        PairWay::Cut { ends, .. } => Some(*ends),
-        _ => None,
-    }
-}
-
 /// Waits for this time. Returns what is left of the patience; `None` if the pair is not cut any
 /// more.
 fn pause(pair: &FarPair, limit: Duration) -> Option<Duration> {
-    let is_over = |way: &PairWay| ends(way).is_none().then_some(());
-    match pair.wait(limit, is_over) {
+    let is_over = |way: &PairWay| way.ends().is_none().then_some(());
+    match pair.way.wait(limit, is_over) {
         Some(()) => None,
         None => left(pair),
     }
@@ -77,7 +206,7 @@ fn pause(pair: &FarPair, limit: Duration) -> Option<Duration> {
 
 /// What is left of the patience; `None` if the pair is not cut.
 fn left(pair: &FarPair) -> Option<Duration> {
-    let ends = pair.wait(Duration::ZERO, |way| Some(ends(way))).flatten()?;
+    let ends = pair.way.read(PairWay::ends)?;
     Some(ends.saturating_duration_since(Instant::now()))
 }
 
@@ -98,18 +227,18 @@ fn connect(pair: &Arc<FarPair>) -> Option<PairLost> {
 }
 
 fn attempt(pair: &Arc<FarPair>, within: Duration) -> ReopenAttempt {
-    let Some(mut link) = pair.take_link() else { return ReopenAttempt::Again };
+    let Some(mut link) = pair.way.take_link() else { return ReopenAttempt::Again };
     // Without descriptors the files cannot be read for now.
-    let Ok(protection) = pair.gate.protection(&pair.place) else {
-        pair.put_back(link);
+    let Ok(protection) = pair.home.protection(&pair.place) else {
+        pair.way.put_back(link);
         return ReopenAttempt::Again;
     };
     let deadline = Instant::now() + within;
-    let terms = pair.gate.wire_terms();
+    let terms = pair.home.wire_terms();
     match dial(pair.place.address, &protection, &mut link, terms, deadline) {
         Ok((wire, first)) => take_over(pair, &wire, &first),
         Err(error) => {
-            pair.put_back(link);
+            pair.way.put_back(link);
             match error {
                 NoConnection::Refused(error) if is_gone(&error) => {
                     ReopenAttempt::Over(PairLost::Gone)
@@ -137,15 +266,15 @@ fn take_over(pair: &Arc<FarPair>, wire: &Arc<Wire>, first: &[u8]) -> ReopenAttem
         // It has ended already.
         WireOwner::Unknown => {
             if let Some(link) = wire.detach() {
-                pair.put_back(Box::new(link));
+                pair.way.put_back(Box::new(link));
             }
             return ReopenAttempt::Again;
         }
     }
-    if wire.start(first, Box::new(FarReader::of_pair(pair, wire))).is_err() {
+    if wire.start(first, Box::new(PairReader::of(pair))).is_err() {
         return ReopenAttempt::Again;
     }
-    pair.reopened(wire);
+    reopened(pair, wire);
     // If the connection has been lost since, the way is cut, and this thread goes on.
     ReopenAttempt::Opened
 }

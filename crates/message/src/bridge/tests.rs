@@ -1,8 +1,12 @@
 //! What other sides do to a pair: they end at any step, break the protocol, or take nothing.
 
-use super::gate::{BridgeGate, BridgeTerms, FarReader, Pairs, open_request};
-use super::pair::FarPair;
+use super::gate::BridgeGate;
+use super::home::{BridgeHome, BridgeTerms};
+use super::pair::{FarPair, Pairs};
+use super::reopening::{self, PairReader};
+use super::requests::open_request;
 use super::room::ReceiveRoom;
+use super::way::PairWay;
 use crate::member::{Member, Roster};
 use crate::place::{MachineKey, MemberPlace};
 use crate::wire::{Listed, ProcessKey};
@@ -35,7 +39,7 @@ fn member() -> Arc<Member> {
     )
 }
 
-fn gate(member: &Arc<Member>) -> Arc<BridgeGate> {
+fn home(member: &Arc<Member>) -> Arc<BridgeHome> {
     let terms = BridgeTerms {
         name: "g".into(),
         patience: Duration::from_secs(5),
@@ -43,7 +47,7 @@ fn gate(member: &Arc<Member>) -> Arc<BridgeGate> {
         most: 1 << 20,
         apart: 0,
     };
-    BridgeGate::new(member, terms, Post::take().unwrap(), None)
+    BridgeHome::new(member, terms, Post::take().unwrap(), None)
 }
 
 fn place(address: SocketAddr, apart: u64) -> MemberPlace {
@@ -96,8 +100,8 @@ fn a_pair_whose_new_connection_is_lost_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let member = member();
-    let gate = gate(&member);
-    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &gate, &member);
+    let home = home(&member);
+    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &home);
     let opens = {
         let pair = pair.clone();
         std::thread::spawn(move || {
@@ -105,8 +109,8 @@ fn a_pair_whose_new_connection_is_lost_at_once() {
             let until = Instant::now() + GUARD;
             let terms = WireTerms::default();
             let (wire, first) = dial(address, &Protection::Clear, &mut link, terms, until).unwrap();
-            wire.start(&first, Box::new(FarReader::of_pair(&pair, &wire))).unwrap();
-            pair.with_way(|way| *way = super::pair::PairWay::Open { wire, unsent: Vec::new() });
+            wire.start(&first, Box::new(PairReader::of(&pair))).unwrap();
+            pair.way.with(|way| *way = PairWay::open(&wire));
         })
     };
     let mut link = None;
@@ -116,7 +120,7 @@ fn a_pair_whose_new_connection_is_lost_at_once() {
     let mut _last = None;
     for _ in 0..60 {
         // The pair is over if each connection was lost before the kernel knew its user.
-        let Some(stream) = greet_unless(&listener, &mut link, || pair.is_over()) else { break };
+        let Some(stream) = greet_unless(&listener, &mut link, || pair.way.is_over()) else { break };
         // Its user stays known to the kernel until the next one comes.
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         _last = Some(stream);
@@ -124,7 +128,7 @@ fn a_pair_whose_new_connection_is_lost_at_once() {
     drop(listener);
     // Without a thread that connects, the pair would stay cut.
     let until = Instant::now() + GUARD;
-    while !pair.is_over() {
+    while !pair.way.is_over() {
         assert!(Instant::now() < until, "the pair stays cut");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -134,7 +138,8 @@ fn a_pair_whose_new_connection_is_lost_at_once() {
 #[test]
 fn an_early_pair_whose_client_has_died() {
     let member = member();
-    let gate = gate(&member);
+    let home = home(&member);
+    let gate = BridgeGate::new(&home);
     let address = gate.open("127.0.0.1:0".parse().unwrap()).unwrap();
     let listed = |apart| Listed {
         process: ProcessKey::Numbered(0, 0),
@@ -167,11 +172,11 @@ fn an_early_pair_whose_client_has_died() {
     std::thread::sleep(Duration::from_millis(300));
     wire.hang_up();
     std::thread::sleep(Duration::from_millis(300));
-    let pair = FarPair::new(0, place(address, 0), LinkSide::Server, &gate, &member);
+    let pair = FarPair::new(0, place(address, 0), LinkSide::Server, &home);
     let pairs: Pairs = vec![Some(pair.clone()), None].into();
     gate.formed(&roster(1), &pairs);
     let until = Instant::now() + GUARD;
-    while pair.is_open() {
+    while pair.way.is_open() {
         assert!(Instant::now() < until, "a dead connection keeps the pair open");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -254,17 +259,17 @@ fn a_member_that_leaves_again_and_again_costs_one_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let member = member();
-    let gate = gate(&member);
-    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &gate, &member);
+    let home = home(&member);
+    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &home);
     let server = std::thread::spawn(move || greet(&listener, &mut None).unwrap());
     let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
     let (wire, first) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
-    wire.start(&first, Box::new(FarReader::of_pair(&pair, &wire))).unwrap();
+    wire.start(&first, Box::new(PairReader::of(&pair))).unwrap();
     {
         let wire = wire.clone();
-        pair.with_way(|way| *way = super::pair::PairWay::Open { wire, unsent: Vec::new() });
+        pair.way.with(|way| *way = PairWay::open(&wire));
     }
     let _stream = server.join().unwrap();
     let body = FrameBody { words: vec![1], len: 8 };
@@ -314,37 +319,37 @@ fn peer_sees_end(step: &Step) -> bool {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let member = member();
-    let gate = gate(&member);
-    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &gate, &member);
+    let home = home(&member);
+    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &home);
     let server = std::thread::spawn(move || greet(&listener, &mut None).unwrap());
     let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
     let (wire, first) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
-    wire.start(&first, Box::new(FarReader::of_pair(&pair, &wire))).unwrap();
+    wire.start(&first, Box::new(PairReader::of(&pair))).unwrap();
     let mut stream = server.join().unwrap();
     match step {
         // The patience was over while the connection was made.
         Step::Reopened => {
             pair.over(super::inward::PairLost::Gone);
-            pair.reopened(&wire);
+            reopening::reopened(&pair, &wire);
         }
         // The connection was made while the patience was found to be over.
         Step::Over => {
             {
                 let wire = wire.clone();
-                pair.with_way(|way| *way = super::pair::PairWay::Open { wire, unsent: Vec::new() });
+                pair.way.with(|way| *way = PairWay::open(&wire));
             }
             pair.over(super::inward::PairLost::Gone);
         }
         Step::Refused => {
-            pair.with_way(|way| *way = super::pair::PairWay::Asks(wire.clone()));
-            let no = super::gate::PairReply::No("no".into());
+            pair.way.with(|way| *way = PairWay::Asks(wire.clone()));
+            let no = super::requests::PairReply::No("no".into());
             pair.answered(&FrameBody::from(&*crate::wire::pack(&no).unwrap()));
             pair.hang_up();
         }
     }
-    drop((wire, pair, gate, member));
+    drop((wire, pair, home, member));
     stream.set_read_timeout(Some(GUARD)).unwrap();
     matches!(stream.read(&mut [0; 9]), Ok(0))
 }
@@ -367,16 +372,16 @@ fn a_refused_connection_is_ended() {
 fn a_side_answers_once() {
     use upcall_net::Attend;
     let member = member();
-    let gate = gate(&member);
+    let home = home(&member);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &gate, &member);
+    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &home);
     let server = std::thread::spawn(move || greet(&listener, &mut None).unwrap());
     let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
-    let (wire, _) =
+    let (_wire, _) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
-    let mut reader = FarReader::of_pair(&pair, &wire);
+    let mut reader = PairReader::of(&pair);
     let head = FrameHeader { len: 1 << 20, ..FrameHeader::of(FrameKind::Answer) };
     let begun = (0..1024).take_while(|_| reader.begun(&head, 0).is_ok()).count();
     drop(server.join());

@@ -1,0 +1,67 @@
+//! The requests on a new connection of another host, and their answers.
+
+use crate::Rank;
+use crate::member::Roster;
+use crate::place::MachineKey;
+use crate::wire::{GroupId, ProcessKey, VERSION, pack};
+use serde::{Deserialize, Serialize};
+use upcall_net::{FrameBody, FrameHeader, FrameKind, OutMessage, Wire};
+
+/// A request on a new connection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum FarRequest {
+    /// To the leader: asks to become a member.
+    Apply {
+        version: u32,
+        group: String,
+        size: u32,
+        rank: Option<u32>,
+        kinds: Vec<(String, String)>,
+        process: ProcessKey,
+        socket: String,
+        machine: MachineKey,
+        /// The port at which it listens, at the address from which it has connected.
+        port: u16,
+    },
+    /// To another member: opens the pair.
+    Open {
+        version: u32,
+        group: GroupId,
+        from: u32,
+        to: u32,
+        /// Maximum length of a message that the client takes, in bytes.
+        most: u64,
+    },
+}
+
+/// The answer to [`FarRequest::Open`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum PairReply {
+    Yes {
+        /// Maximum length of a message that the server takes, in bytes.
+        most: u64,
+    },
+    No(String),
+}
+
+/// A request to open a pair.
+pub(super) fn open_request(roster: &Roster, to: Rank, most: usize) -> Option<OutMessage> {
+    let (from, to, most) = (roster.rank as u32, to as u32, most as u64);
+    let request = FarRequest::Open { version: VERSION, group: roster.group, from, to, most };
+    let head = FrameHeader { call: 1, ..FrameHeader::of(FrameKind::Ask) };
+    let body = FrameBody::from(&*pack(&request).ok()?);
+    Some(OutMessage { head, body, owner: None })
+}
+
+/// The answer to a request.
+pub(super) fn answer_of(call: u32, reply: &impl Serialize) -> Option<OutMessage> {
+    let head = FrameHeader { call, ..FrameHeader::of(FrameKind::Answer) };
+    let body = FrameBody::from(&*pack(reply).ok()?);
+    Some(OutMessage { head, body, owner: None })
+}
+
+/// Sends an answer.
+pub(super) fn answer(wire: &Wire, call: u32, reply: &impl Serialize) {
+    // A connection that has ended needs no answer.
+    drop(answer_of(call, reply).and_then(|answer| wire.try_send(0, answer)));
+}
