@@ -4,11 +4,11 @@ use super::home::BridgeHome;
 use super::inward::PairLost;
 use super::pair::{FarPair, Pairs};
 use super::reopening::{self, PairReader};
-use super::requests::{FarRequest, PairReply, answer, answer_of};
+use super::requests::{FarRequest, NoRequest, PairReply, RequestStart, answer, answer_of};
 use crate::forming::{Asks, MemberCandidate};
 use crate::member::Roster;
 use crate::place::{MachineKey, MemberPlace};
-use crate::wire::{GroupId, Listed, VERSION, Welcome, unpack};
+use crate::wire::{GroupId, Listed, VERSION, Welcome};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
@@ -207,6 +207,11 @@ fn check_open(
     Ok(pair.clone())
 }
 
+/// Why a client of this version is refused.
+fn other_version(version: u32) -> String {
+    format!("it speaks version {VERSION} of the protocol, and this process version {version}")
+}
+
 /// Decides which connections are admitted.
 struct BridgeAdmission(Arc<BridgeGate>);
 
@@ -350,21 +355,21 @@ impl GuestReader {
     }
 
     fn asked(&mut self, frame: &Frame) -> Result<(), FrameError> {
-        let bytes = frame.body.to_vec();
-        let request = unpack(&bytes).map_err(|_| FrameError("a request that cannot be read"))?;
-        match request {
-            FarRequest::Open { version: VERSION, group, from, to, most } => {
-                let (wire, slot, call) = (self.wire.clone(), self.slot.clone(), frame.head.call);
+        let call = frame.head.call;
+        match FarRequest::read(&frame.body.to_vec()) {
+            Ok(FarRequest::Open { group, from, to, most, .. }) => {
+                let (wire, slot) = (self.wire.clone(), self.slot.clone());
                 self.gate().opens(EarlyPair { wire, slot, call, group, from, to, most });
             }
-            FarRequest::Apply { version: VERSION, .. } => self.applies(frame.head.call, request),
-            FarRequest::Open { version, .. } | FarRequest::Apply { version, .. } => {
-                let why = format!(
-                    "it speaks version {VERSION} of the protocol, and this process version \
-                     {version}"
-                );
-                answer(&self.wire, frame.head.call, &Welcome::Refused(why));
+            Ok(request @ FarRequest::Apply { .. }) => self.applies(call, request),
+            // The answer is of the kind that the client reads.
+            Err(NoRequest::Version(RequestStart::Open { version })) => {
+                answer(&self.wire, call, &PairReply::No(other_version(version)));
             }
+            Err(NoRequest::Version(RequestStart::Apply { version })) => {
+                answer(&self.wire, call, &Welcome::Refused(other_version(version)));
+            }
+            Err(NoRequest::Broken) => return Err(FrameError("a request that cannot be read")),
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::Rank;
 use crate::member::Roster;
 use crate::place::MachineKey;
-use crate::wire::{GroupId, ProcessKey, VERSION, pack};
+use crate::wire::{GroupId, ProcessKey, VERSION, pack, unpack};
 use serde::{Deserialize, Serialize};
 use upcall_net::{FrameBody, FrameHeader, FrameKind, OutMessage, Wire};
 
@@ -32,6 +32,38 @@ pub(super) enum FarRequest {
         /// Maximum length of a message that the client takes, in bytes.
         most: u64,
     },
+}
+
+/// The beginning of a request, which is the same in all versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(super) enum RequestStart {
+    Apply { version: u32 },
+    Open { version: u32 },
+}
+
+/// Why bytes are no request of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoRequest {
+    /// They are no request of any version.
+    Broken,
+    /// The client has another version.
+    Version(RequestStart),
+}
+
+impl FarRequest {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// See [`NoRequest`].
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, NoRequest> {
+        let start = postcard::take_from_bytes(bytes).map_err(|_| NoRequest::Broken)?;
+        let (start, _): (RequestStart, _) = start;
+        let (RequestStart::Apply { version } | RequestStart::Open { version }) = start;
+        match version {
+            VERSION => unpack(bytes).map_err(|_| NoRequest::Broken),
+            _ => Err(NoRequest::Version(start)),
+        }
+    }
 }
 
 /// The answer to [`FarRequest::Open`].

@@ -4,15 +4,15 @@ use super::gate::BridgeGate;
 use super::home::{BridgeHome, BridgeTerms};
 use super::pair::{FarPair, Pairs};
 use super::reopening::{self, PairReader};
-use super::requests::open_request;
+use super::requests::{PairReply, open_request};
 use super::room::ReceiveRoom;
 use super::way::PairWay;
 use crate::member::{Member, Roster};
 use crate::place::{MachineKey, MemberPlace};
-use crate::wire::{Listed, ProcessKey};
+use crate::wire::{Listed, ProcessKey, VERSION, Welcome, pack, unpack};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 use upcall_net::link::{HostLink, LinkSide, LinkTerms};
 use upcall_net::record::{HELLO, Hello, SessionStart};
@@ -344,8 +344,8 @@ fn peer_sees_end(step: &Step) -> bool {
         }
         Step::Refused => {
             pair.way.with(|way| *way = PairWay::Asks(wire.clone()));
-            let no = super::requests::PairReply::No("no".into());
-            pair.answered(&FrameBody::from(&*crate::wire::pack(&no).unwrap()));
+            let no = PairReply::No("no".into());
+            pair.answered(&FrameBody::from(&*pack(&no).unwrap()));
             pair.hang_up();
         }
     }
@@ -386,4 +386,61 @@ fn a_side_answers_once() {
     let begun = (0..1024).take_while(|_| reader.begun(&head, 0).is_ok()).count();
     drop(server.join());
     assert!(begun < 2, "{begun} answers of 1 MiB begin on one connection");
+}
+
+/// Passes on the answers that arrive.
+struct Answers(mpsc::Sender<Vec<u8>>);
+impl Attend for Answers {
+    fn begun(&mut self, _: &FrameHeader, _: usize) -> Result<Wanted, FrameError> {
+        Ok(Wanted::Yes(None))
+    }
+    fn came(&mut self, frame: Frame, _: Option<BufferOwner>) -> Result<(), FrameError> {
+        assert_eq!(frame.head.kind, FrameKind::Answer);
+        drop(self.0.send(frame.body.to_vec()));
+        Ok(())
+    }
+    fn given_up(&mut self, _: FrameHeader) -> Result<(), FrameError> {
+        Ok(())
+    }
+    fn ended(self: Box<Self>, _: Lost) {}
+}
+
+/// Sends a request to a listener, and returns its answer.
+fn answer_to(address: SocketAddr, request: &[u8]) -> Vec<u8> {
+    let mut link = new_link(Duration::from_secs(30)).unwrap();
+    let until = Instant::now() + GUARD;
+    let (wire, first) =
+        dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
+    let (gives, answers) = mpsc::channel();
+    wire.start(&first, Box::new(Answers(gives))).unwrap();
+    wire.send(0, FrameHeader::of(FrameKind::Ask), FrameBody::from(request), None);
+    let answer = answers.recv_timeout(GUARD).expect("an answer");
+    wire.hang_up();
+    answer
+}
+
+/// Requests of other versions have other fields, and the same beginning.
+#[test]
+fn who_speaks_another_version_is_told_in_the_answer_that_it_reads() {
+    let member = member();
+    let gate = BridgeGate::new(&home(&member));
+    let address = gate.open("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (apply, open) = (0_u32, 1_u32);
+    for version in [VERSION - 1, VERSION + 1, u32::MAX] {
+        let request = |kind: u32, fields: &str| pack(&(kind, version, fields)).unwrap();
+        for fields in ["", "other fields"] {
+            let names = |why: String| {
+                let both = [VERSION, version].map(|version| format!("version {version}"));
+                assert!(both.iter().all(|one| why.contains(one)), "{why}");
+            };
+            match unpack(&answer_to(address, &request(open, fields))).unwrap() {
+                PairReply::No(why) => names(why),
+                PairReply::Yes { .. } => panic!("version {version} opens a pair"),
+            }
+            match unpack(&answer_to(address, &request(apply, fields))).unwrap() {
+                Welcome::Refused(why) => names(why),
+                other => panic!("version {version}: {other:?}"),
+            }
+        }
+    }
 }
