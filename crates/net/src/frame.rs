@@ -100,6 +100,10 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
+/// This side has no memory for a part of a message. The peer has done nothing wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoLinkMemory;
+
 impl FrameHeader {
     /// The header of a message of this kind: no call, no binding, the number 0, no time limit.
     ///
@@ -193,10 +197,9 @@ impl Filling {
     /// Adds bytes.
     ///
     /// # Errors
-    /// There is no memory.
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
-        let room = self.words.try_reserve(bytes.len() / 8 + 2);
-        room.map_err(|_| FrameError("no memory for the body of a message"))?;
+    /// There is no memory, and nothing was added.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), NoLinkMemory> {
+        self.words.try_reserve(bytes.len() / 8 + 2).map_err(|_| NoLinkMemory)?;
         self.take(bytes);
         Ok(())
     }

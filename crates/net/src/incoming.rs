@@ -10,7 +10,7 @@
 //! less than two round trips, the receiver doubles their number, up to [`MOST_AHEAD`] (as QUIC's
 //! implementations do).
 
-use crate::frame::{Filling, Frame, FrameBody, FrameError, FrameHeader};
+use crate::frame::{Filling, Frame, FrameBody, FrameError, FrameHeader, NoLinkMemory};
 use crate::outgoing::{BufferOwner, UNASKED};
 use std::collections::HashMap;
 use std::fmt;
@@ -74,6 +74,27 @@ pub enum Told {
     Nothing,
     /// The rest is not wanted.
     Stop,
+}
+
+/// Why a piece of a body was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPiece {
+    /// The peer broke the protocol.
+    Broken(FrameError),
+    /// This side has no memory for it. Nothing has changed: the piece may come again.
+    NoMemory,
+}
+
+impl From<FrameError> for NoPiece {
+    fn from(error: FrameError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<NoLinkMemory> for NoPiece {
+    fn from(_: NoLinkMemory) -> Self {
+        Self::NoMemory
+    }
 }
 
 /// See the module.
@@ -140,26 +161,26 @@ impl IncomingMessages {
     ///
     /// # Errors
     /// No such message has begun, it is not that long, the peer was not allowed to send so much, or
-    /// there is no memory.
+    /// there is no memory. See [`NoPiece`].
     pub fn body(
         &mut self,
         number: u32,
         bytes: &[u8],
         now: Instant,
-    ) -> Result<(Option<u64>, Option<LinkEvent>), FrameError> {
+    ) -> Result<(Option<u64>, Option<LinkEvent>), NoPiece> {
         let message = self.open.get_mut(&number);
         let message = message.ok_or(FrameError("a piece of a message that has not begun"))?;
         if bytes.len() > message.left {
-            return Err(FrameError("a piece that is longer than the rest of its message"));
+            return Err(FrameError("a piece that is longer than the rest of its message").into());
         }
         if bytes.len() > message.allowed {
-            return Err(FrameError("more of a message than was allowed"));
+            return Err(FrameError("more of a message than was allowed").into());
         }
-        message.left -= bytes.len();
-        message.allowed -= bytes.len();
         if let Some((filling, _)) = &mut message.filling {
             filling.add(bytes)?;
         }
+        message.left -= bytes.len();
+        message.allowed -= bytes.len();
         if message.left > 0 {
             return Ok((self.credit(number, now), None));
         }

@@ -5,7 +5,7 @@
 //!
 //! Positions count the bytes of records since the session began. There is no input or output here.
 
-use crate::frame::FrameError;
+use crate::frame::{FrameError, NoLinkMemory};
 use std::collections::VecDeque;
 
 /// Size of a block of memory, in bytes. It holds four of TLS's records.
@@ -59,10 +59,10 @@ impl KeptBytes {
     ///
     /// # Errors
     /// There is no memory.
-    fn room(&mut self, len: usize) -> Result<&mut Vec<u8>, FrameError> {
+    fn room(&mut self, len: usize) -> Result<&mut Vec<u8>, NoLinkMemory> {
         let fits = |block: &Vec<u8>| block.len() + len <= BLOCK;
         if !self.blocks.back().is_some_and(fits) {
-            self.blocks.try_reserve(1).map_err(|_| NO_MEMORY)?;
+            self.blocks.try_reserve(1).map_err(|_| NoLinkMemory)?;
             self.blocks.push_back(Vec::new());
         }
         let last = self.blocks.len() - 1;
@@ -71,7 +71,7 @@ impl KeptBytes {
             true => block.try_reserve_exact(BLOCK),
             false => block.try_reserve(len),
         };
-        reserved.map_err(|_| NO_MEMORY)?;
+        reserved.map_err(|_| NoLinkMemory)?;
         Ok(block)
     }
 
@@ -79,7 +79,11 @@ impl KeptBytes {
     ///
     /// # Errors
     /// There is no memory, and nothing was added.
-    pub fn add(&mut self, len: usize, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), FrameError> {
+    pub fn add(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), NoLinkMemory> {
         let block = self.room(len)?;
         let before = block.len();
         write(block);
@@ -176,8 +180,6 @@ impl KeptBytes {
         }
     }
 }
-
-const NO_MEMORY: FrameError = FrameError("no memory for a record");
 
 #[cfg(test)]
 mod tests {

@@ -27,8 +27,8 @@
 //! URPC section 3 (a channel for each pair, flow control above it); the resumption is TCP's sliding
 //! window one layer up, because TCP's own ends with its connection.
 
-use crate::frame::{FrameError, FrameHeader};
-use crate::incoming::{IncomingMessages, LinkEvent, Told, Wanted};
+use crate::frame::{FrameError, FrameHeader, NoLinkMemory};
+use crate::incoming::{IncomingMessages, LinkEvent, NoPiece, Told, Wanted};
 use crate::kept::{Keeps, KeptBytes};
 use crate::outgoing::{GivenUp, MessageLane, OutMessage, OutgoingMessages};
 use crate::reader::{ReadPiece, RecordReader};
@@ -77,11 +77,20 @@ pub enum LinkError {
     Forgotten,
     /// The peer began a message and did not go on with it.
     Slow,
+    /// This side has no memory for a part of a message. The peer has done nothing wrong, and the
+    /// session may go on with another connection.
+    NoMemory,
 }
 
 impl From<FrameError> for LinkError {
     fn from(error: FrameError) -> Self {
         Self::Broken(error)
+    }
+}
+
+impl From<NoLinkMemory> for LinkError {
+    fn from(_: NoLinkMemory) -> Self {
+        Self::NoMemory
     }
 }
 
@@ -97,6 +106,7 @@ impl fmt::Display for LinkError {
             Self::Forgotten => {
                 write!(f, "the other side has ended the session, or was started anew")
             }
+            Self::NoMemory => write!(f, "this process has no memory for a message"),
             Self::Slow => write!(f, "the other side began a message and did not finish it in time"),
         }
     }
@@ -338,7 +348,8 @@ impl HostLink {
     /// this fails.
     ///
     /// # Errors
-    /// See [`LinkError`]. The connection, and the session, cannot be used further.
+    /// See [`LinkError`]. The connection cannot be used further, nor can the session, except after
+    /// [`LinkError::NoMemory`]: the peer sends again what was not taken.
     pub fn take(
         &mut self,
         mut bytes: &[u8],
@@ -368,7 +379,8 @@ impl HostLink {
                 }
                 Some(ReadPiece::Body(record, piece)) => {
                     self.kept.acknowledged(record.received)?;
-                    let (more, event) = self.incoming.body(record.message, piece, now)?;
+                    let taken = self.incoming.body(record.message, piece, now);
+                    let (more, event) = taken.map_err(|why| self.no_piece(why, record, piece))?;
                     events.extend(event);
                     if let Some(more) = more {
                         self.outgoing.control(RecordKind::Credit, record.message, more)?;
@@ -386,6 +398,19 @@ impl HostLink {
         }
         self.note_progress(now);
         Ok(())
+    }
+
+    /// A piece of a body was not taken, for this reason.
+    fn no_piece(&mut self, why: NoPiece, record: RecordHeader, piece: &[u8]) -> LinkError {
+        match why {
+            NoPiece::Broken(error) => error.into(),
+            NoPiece::NoMemory => {
+                // The next hello asks for it again. No record has told the peer of it.
+                self.reader.put_back(record, piece.len());
+                self.received -= piece.len() as u64;
+                LinkError::NoMemory
+            }
+        }
     }
 
     fn take_control(

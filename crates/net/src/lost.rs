@@ -19,6 +19,8 @@ pub enum Lost {
     Silent(Duration),
     /// The other side sent bytes that do not continue the link.
     Link(LinkError),
+    /// This side has no memory for a message. The other side has done nothing wrong.
+    NoMemory,
     /// The other side sent bytes that do not continue the protected connection.
     Unprotected(String),
     /// The host at the other end is not trusted any more, for this reason.
@@ -26,9 +28,9 @@ pub enum Lost {
 }
 
 impl Lost {
-    /// Returns `true` if a session can go on after it: neither side has ended it.
+    /// Returns `true` if a session can go on after it: no side has ended it or broken the protocol.
     pub fn is_cut(&self) -> bool {
-        matches!(self, Self::Ended | Self::Error(_) | Self::Silent(_))
+        matches!(self, Self::Ended | Self::Error(_) | Self::Silent(_) | Self::NoMemory)
     }
 }
 
@@ -52,13 +54,17 @@ impl fmt::Display for Lost {
                 after.as_secs_f32()
             ),
             Self::Link(error) => error.fmt(f),
+            Self::NoMemory => LinkError::NoMemory.fmt(f),
         }
     }
 }
 
 impl From<LinkError> for Lost {
     fn from(error: LinkError) -> Self {
-        Self::Link(error)
+        match error {
+            LinkError::NoMemory => Self::NoMemory,
+            error => Self::Link(error),
+        }
     }
 }
 

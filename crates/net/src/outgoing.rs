@@ -8,7 +8,7 @@
 //! Of a long body the sender sends [`UNASKED`] bytes, and more as the receiver allows. There is no
 //! input or output here.
 
-use crate::frame::{FrameBody, FrameError, FrameHeader, HEAD};
+use crate::frame::{FrameBody, FrameError, FrameHeader, HEAD, NoLinkMemory};
 use crate::kept::KeptBytes;
 use crate::record::{FIRST_PIECE, MOST_PAYLOAD, RECORD, RecordHeader, RecordKind};
 use std::any::Any;
@@ -185,23 +185,29 @@ impl OutgoingMessages {
     /// Writes the next record that is no part of a message.
     ///
     /// # Errors
-    /// There is no memory.
-    pub fn write_control(&mut self, kept: &mut KeptBytes, received: u32) -> Result<(), FrameError> {
-        let Some((kind, message, number)) = self.controls.pop_front() else { return Ok(()) };
+    /// There is no memory. The record stays the next one.
+    pub fn write_control(
+        &mut self,
+        kept: &mut KeptBytes,
+        received: u32,
+    ) -> Result<(), NoLinkMemory> {
+        let Some(&(kind, message, number)) = self.controls.front() else { return Ok(()) };
         let payload = number.to_le_bytes();
         let len = if kind == RecordKind::Credit { payload.len() } else { 0 };
         let record = RecordHeader { kind, len, message, received };
         kept.add(RECORD + len, |block| {
             block.extend_from_slice(&record.to_bytes());
             block.extend_from_slice(&payload[..len]);
-        })
+        })?;
+        self.controls.pop_front();
+        Ok(())
     }
 
     /// Writes the next piece of a message.
     ///
     /// # Errors
-    /// There is no memory.
-    pub fn write_piece(&mut self, kept: &mut KeptBytes, received: u32) -> Result<(), FrameError> {
+    /// There is no memory. The piece stays the next one of its length.
+    pub fn write_piece(&mut self, kept: &mut KeptBytes, received: u32) -> Result<(), NoLinkMemory> {
         let long_is_due = self.ahead >= MOST_PAYLOAD && !self.long.is_empty();
         let short = if long_is_due { None } else { self.short.pop_front() };
         let Some(lane) = short.or_else(|| self.long.pop_front()) else { return Ok(()) };
@@ -220,7 +226,13 @@ impl OutgoingMessages {
                 number
             }
         };
-        let written = queued.write(message, kept, received)?;
+        let written = match queued.write(message, kept, received) {
+            Ok(written) => written,
+            Err(error) => {
+                self.turn(short.is_some()).push_front(lane);
+                return Err(error);
+            }
+        };
         queued.number = Some(message);
         self.ahead = if short.is_some() { self.ahead + written } else { 0 };
         if queued.done == queued.message.body.len {
@@ -266,7 +278,7 @@ impl QueuedMessage {
         message: u32,
         kept: &mut KeptBytes,
         received: u32,
-    ) -> Result<usize, FrameError> {
+    ) -> Result<usize, NoLinkMemory> {
         let OutMessage { head, body, .. } = &self.message;
         let begins = self.number.is_none();
         let (kind, most, fixed) = match begins {

@@ -87,6 +87,11 @@ impl RecordReader {
         })
     }
 
+    /// Takes back the last piece of a body, of `len` bytes: it will come again.
+    pub fn put_back(&mut self, record: RecordHeader, len: usize) {
+        self.body.get_or_insert((record, 0)).1 += len;
+    }
+
     fn take_body<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<ReadPiece<'a>>, FrameError> {
         match bytes.is_empty() {
             true => Ok(None),

@@ -146,7 +146,7 @@ struct WireCore {
     watched: Changes,
     /// The socket could not be made to report what it should.
     unwatched: bool,
-    /// Why a caller that has read found that the connection has ended. The driver ends it.
+    /// Why a thread other than the driver found that the connection has ended. The driver ends it.
     lost: Option<Lost>,
     /// The connection has ended or is being closed: nothing more is sent.
     closing: bool,
@@ -398,9 +398,12 @@ impl Wire {
             // waited for that already. Then this is the driver, which goes on.
             core.blocked = wrote != WroteAll::Yes;
             self.watch(&mut core);
-            if written.is_err() {
+            if let Err(why) = written {
                 // The driver reads the reason, if there is one. Messages wait for it.
                 core.blocked = true;
+                if why == Lost::NoMemory {
+                    core.lost = Some(why);
+                }
                 let _ = self.stream.shutdown(Shutdown::Both);
             }
             if core.checks.is_none() && core.driven.is_some() {

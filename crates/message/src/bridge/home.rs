@@ -19,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum time for which a pair goes on after a cut.
 pub(super) const LONGEST_PATIENCE: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// Time after which memory is tried for again.
+pub(super) const AGAIN: Duration = Duration::from_millis(10);
+
 /// Maximum length of a message, in bytes.
 pub(super) const LONGEST: usize = MOST_BODY - 8;
 

@@ -5,7 +5,7 @@
 //! holder of the first two may take the last one. What judges messages that begin takes none.
 
 use super::batch;
-use super::home::{BridgeHome, LONGEST};
+use super::home::{AGAIN, BridgeHome, LONGEST};
 use super::inward::{FarArrival, FirstEnd, Inward, PairLost};
 use super::outward::{OutwardQueue, Pumped, decode};
 use super::pace::{MovedBy, SendPace};
@@ -19,12 +19,12 @@ use crate::wire::unpack;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall_net::link::LinkSide;
 use upcall_net::{
     Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, OutMessage, Wanted, Wire,
 };
-use upcall_os::atomic::{AtomicU64, Ordering};
+use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::lock::KernelMutex;
 use upcall_os::safe_doorbell::SafeDoorbell;
@@ -33,6 +33,9 @@ use upcall_sched::post::Post;
 use upcall_sched::ringer::Ringer;
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::station::PeerStation;
+
+/// Number of times that a rest for memory doubles: to 1.28 s.
+const LONGEST_REST: u32 = 7;
 
 /// How far this member has left the pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +73,8 @@ pub(crate) struct FarPair {
     pace: SendPace,
     send_room: SendRoom,
     receive_room: ReceiveRoom,
+    /// Number of cuts for lack of memory since messages last arrived.
+    shortages: AtomicU32,
     /// Maximum length of a message that this member takes, in bytes.
     pub(super) most: usize,
     /// The same of the other one.
@@ -102,6 +107,7 @@ impl FarPair {
             pace: SendPace::new(Instant::now()),
             send_room: SendRoom::default(),
             receive_room: ReceiveRoom::new(most),
+            shortages: AtomicU32::new(0),
             most,
             theirs: AtomicU64::new(most as u64),
         })
@@ -183,6 +189,7 @@ impl FarPair {
         let arrival = match frame.head.kind {
             FrameKind::Deliver => {
                 batch::check(&frame.body.words).map_err(|_| bad)?;
+                self.shortages.store(0, Ordering::Relaxed);
                 FarArrival::Messages { body: frame.body, at: 0 }
             }
             FrameKind::Report => FarArrival::Report(decode(&frame.body).ok_or(bad)?),
@@ -339,6 +346,13 @@ impl FarPair {
         });
         self.home.rouse();
         opened
+    }
+
+    /// Time until memory is tried for again, after this process had none for what arrives. It
+    /// doubles from one to the next.
+    pub(super) fn rest_for_memory(&self) -> Duration {
+        let count = self.shortages.fetch_add(1, Ordering::Relaxed).min(LONGEST_REST);
+        AGAIN * 2_u32.pow(count)
     }
 
     /// Nothing can be sent or received any more.

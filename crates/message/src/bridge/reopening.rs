@@ -5,10 +5,15 @@
 //! that the other member's process has ended: its kernel answers, and nothing listens. While
 //! nothing answers, its host may be cut off, and both sides try on for as long as their patience
 //! lasts.
+//!
+//! A process that has no memory for a message that arrives cuts the pair, too: the other side keeps
+//! what was not taken. The pair is opened again after a rest, which grows while memory is short.
 
 use super::inward::PairLost;
 use super::pair::FarPair;
-use super::way::{GaveBack, PairWay, Reopened, Reopening, ReopeningEnds, WireOwner, owner};
+use super::way::{
+    CutLimits, GaveBack, PairWay, Reopened, Reopening, ReopeningEnds, WireOwner, owner,
+};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -99,14 +104,19 @@ impl Attend for PairReader {
 
 /// The connection is lost, and its session may go on.
 fn cut(pair: &Arc<FarPair>, why: &Lost, link: HostLink) {
-    let (session, ends) = (link.session(), Instant::now() + link.patience());
+    // The other side waits no longer than its patience.
+    let rest = match why {
+        Lost::NoMemory => pair.rest_for_memory().min(link.patience() / 2),
+        _ => Duration::ZERO,
+    };
+    let begins = Instant::now() + rest;
+    let (session, limits) = (link.session(), CutLimits { begins, ends: begins + link.patience() });
     let gave_back = pair.way.with(|way| {
         // This side connects again.
         if let PairWay::Asks(_) = way {
             *way = PairWay::Unopened;
         }
-        // A new connection may be lost before it is known here.
-        way.cut(session, ends);
+        way.cut(session, limits);
         way.give_back(Box::new(link))
     });
     if gave_back == GaveBack::Yes {
@@ -131,7 +141,7 @@ pub(super) fn resume(pair: &Arc<FarPair>, session: SessionKey) -> Option<Box<Hos
     let until = Instant::now() + HANDED_OVER;
     while Instant::now() < until {
         let open = pair.way.with(|way| match way {
-            PairWay::Cut { link, session: own, .. } if *own == session => Err(link.take()),
+            PairWay::Cut { session: own, .. } if *own == session => Err(way.take_link()),
             PairWay::Open { wire, .. } if wire.session() == session => Ok(wire.clone()),
             _ => Err(None),
         });
@@ -144,10 +154,11 @@ pub(super) fn resume(pair: &Arc<FarPair>, session: SessionKey) -> Option<Box<Hos
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };
-        let ends = Instant::now() + link.patience();
+        let begins = Instant::now();
+        let limits = CutLimits { begins, ends: begins + link.patience() };
         let is_cut = pair.way.with(|way| {
             let is_open = matches!(way, PairWay::Open { .. });
-            way.cut(session, ends);
+            way.cut(session, limits);
             is_open
         });
         if is_cut {

@@ -1,7 +1,7 @@
 //! The thread of a process that gives all pairs their turns.
 
 use super::gate::BridgeGate;
-use super::home::BridgeHome;
+use super::home::{AGAIN, BridgeHome};
 use super::outward::Pumped;
 use super::pair::{FarPair, Pairs};
 use crate::Rank;
@@ -13,9 +13,6 @@ use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::lock::{KernelCondvar, KernelMutex};
 use upcall_sched::Pacing;
-
-/// Time after which memory is tried for again.
-const AGAIN: Duration = Duration::from_millis(10);
 
 /// Time beyond the patience for which a member that leaves waits for the other hosts.
 const PARTING: Duration = Duration::from_secs(1);

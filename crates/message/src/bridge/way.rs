@@ -42,6 +42,15 @@ impl UnsentFarMessages {
     }
 }
 
+/// When a pair that is cut may be opened again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CutLimits {
+    /// Before this time no connection is made, because this process lacks memory.
+    pub(super) begins: Instant,
+    /// When the patience is over.
+    pub(super) ends: Instant,
+}
+
 /// The way to the other host.
 pub(super) enum PairWay {
     /// There is no connection yet.
@@ -59,8 +68,7 @@ pub(super) enum PairWay {
         link: Option<Box<HostLink>>,
         session: SessionKey,
         unsent: UnsentFarMessages,
-        /// When the patience is over.
-        ends: Instant,
+        limits: CutLimits,
     },
     Over,
 }
@@ -89,11 +97,25 @@ impl PairWay {
         GaveBack::Yes
     }
 
-    /// The connection is lost, and its session goes on until `ends`. The link has left it.
-    pub(super) fn cut(&mut self, session: SessionKey, ends: Instant) {
-        if let Self::Open { unsent, .. } = self {
-            let unsent = std::mem::take(unsent);
-            *self = Self::Cut { link: None, session, unsent, ends };
+    /// The connection is lost, and its session goes on within `limits`. The link has left it.
+    pub(super) fn cut(&mut self, session: SessionKey, limits: CutLimits) {
+        match self {
+            Self::Open { unsent, .. } => {
+                let unsent = std::mem::take(unsent);
+                *self = Self::Cut { link: None, session, unsent, limits };
+            }
+            // A new connection was lost before it was known here.
+            Self::Cut { link: None, limits: of_cut, .. } => of_cut.begins = limits.begins,
+            _ => {}
+        }
+    }
+
+    /// Takes the link of the session out. `None`: the way is not cut, it is too early, or another
+    /// thread has the link.
+    pub(super) fn take_link(&mut self) -> Option<Box<HostLink>> {
+        match self {
+            Self::Cut { link, limits, .. } if limits.begins <= Instant::now() => link.take(),
+            _ => None,
         }
     }
 
@@ -111,7 +133,7 @@ impl PairWay {
     /// When the patience is over. `None`: the way is not cut.
     pub(super) fn ends(&self) -> Option<Instant> {
         match self {
-            Self::Cut { ends, .. } => Some(*ends),
+            Self::Cut { limits, .. } => Some(limits.ends),
             _ => None,
         }
     }
@@ -224,14 +246,9 @@ impl SharedWay {
         })
     }
 
-    /// Takes the link out, to connect with it.
-    ///
-    /// `None`: the way is not cut, or another thread has the link.
+    /// As [`PairWay::take_link`].
     pub(super) fn take_link(&self) -> Option<Box<HostLink>> {
-        match &mut *self.way.lock() {
-            PairWay::Cut { link, .. } => link.take(),
-            _ => None,
-        }
+        self.way.lock().take_link()
     }
 
     /// Puts a link back with which no connection was made.
