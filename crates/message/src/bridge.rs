@@ -59,4 +59,6 @@ pub(crate) use home::{AcrossHosts, most};
 pub(crate) use meeting::GroupMeeting;
 
 #[cfg(all(test, not(miri)))]
+mod opening_tests;
+#[cfg(all(test, not(miri)))]
 mod tests;

@@ -71,6 +71,7 @@ struct EarlyPair {
     group: GroupId,
     from: u32,
     to: u32,
+    attempt: u32,
     most: u64,
 }
 
@@ -159,23 +160,34 @@ impl BridgeGate {
                 drop(state);
                 self.open_pair(early, &roster, &pairs);
             }
-            None if state.early.len() < crate::MOST_MEMBERS && !state.is_shut => {
-                state.early.push(early);
+            None => {
+                // Those whose connection has ended make room: their clients try again.
+                state.early.retain(|early| early.slot.get().is_none());
+                match state.early.len() < crate::MOST_MEMBERS && !state.is_shut {
+                    true => state.early.push(early),
+                    false => early.wire.hang_up(),
+                }
             }
-            None => early.wire.hang_up(),
         }
     }
 
+    /// Number of pairs that were opened before this member knew the others.
+    #[cfg(test)]
+    pub(super) fn early(&self) -> usize {
+        self.state.lock().early.len()
+    }
+
     fn open_pair(&self, early: EarlyPair, roster: &Roster, pairs: &Pairs) {
-        let EarlyPair { wire, slot, call, group, from, to, most } = early;
+        let EarlyPair { wire, slot, call, group, from, to, attempt, most } = early;
         let identity = self.home.identity_of(&wire);
         let opened =
             check_open(identity.as_deref(), (group, from, to), roster, pairs).and_then(|pair| {
-                // The reader has it before the answer, after which messages may come.
-                slot.set(Some(pair.clone())).map_err(|_| "the connection has ended".to_string())?;
-                pair.takes(most);
                 let yes = answer_of(call, &PairReply::Yes { most: self.home.terms.most as u64 });
-                pair.opened(&wire, yes.ok_or("no answer can be written")?)
+                let yes = yes.ok_or("no answer can be written")?;
+                pair.opened(&wire, attempt, yes, || {
+                    pair.takes(most);
+                    slot.set(Some(pair.clone())).is_ok()
+                })
             });
         if let Err(why) = opened {
             if let Some(no) = answer_of(call, &PairReply::No(why)) {
@@ -271,6 +283,7 @@ impl TakeOver for NewConnection {
         let admitted = self.0;
         admitted.gate.admits(&wire);
         let reader = GuestReader {
+            session: wire.session(),
             wire: wire.clone(),
             slot: PairSlot::default(),
             has_asked: false,
@@ -289,7 +302,7 @@ struct ResumedPair(Option<Arc<FarPair>>);
 impl TakeOver for ResumedPair {
     fn take_over(mut self: Box<Self>, wire: Arc<Wire>, first: &[u8]) {
         let Some(pair) = self.0.take() else { return };
-        let reader = PairReader::of(&pair);
+        let reader = PairReader::of(&pair, wire.session());
         if wire.start(first, Box::new(reader)).is_ok() {
             reopening::reopened(&pair, &wire);
         }
@@ -331,6 +344,7 @@ impl MemberCandidate for FarGuest {
 /// Reads a connection that this side has admitted.
 struct GuestReader {
     wire: Arc<Wire>,
+    session: SessionKey,
     slot: PairSlot,
     has_asked: bool,
     guest: Option<Arc<dyn MemberCandidate>>,
@@ -345,7 +359,7 @@ impl GuestReader {
         if self.reader.is_none()
             && let Some(Some(pair)) = self.slot.get()
         {
-            self.reader = Some(PairReader::after_request(pair));
+            self.reader = Some(PairReader::after_request(pair, self.session));
         }
         self.reader.as_mut()
     }
@@ -357,9 +371,9 @@ impl GuestReader {
     fn asked(&mut self, frame: &Frame) -> Result<(), FrameError> {
         let call = frame.head.call;
         match FarRequest::read(&frame.body.to_vec()) {
-            Ok(FarRequest::Open { group, from, to, most, .. }) => {
+            Ok(FarRequest::Open { group, from, to, attempt, most, .. }) => {
                 let (wire, slot) = (self.wire.clone(), self.slot.clone());
-                self.gate().opens(EarlyPair { wire, slot, call, group, from, to, most });
+                self.gate().opens(EarlyPair { wire, slot, call, group, from, to, attempt, most });
             }
             Ok(request @ FarRequest::Apply { .. }) => self.applies(call, request),
             // The answer is of the kind that the client reads.
@@ -456,7 +470,8 @@ impl Attend for GuestReader {
 impl GuestReader {
     /// The connection has ended. From now on it gets no pair.
     fn ends(&self) -> Option<PairReader> {
-        self.slot.get_or_init(|| None).as_ref().map(PairReader::after_request)
+        let pair = self.slot.get_or_init(|| None).as_ref()?;
+        Some(PairReader::after_request(pair, self.session))
     }
 
     fn lost_guest(&self) {

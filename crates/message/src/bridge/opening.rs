@@ -1,10 +1,22 @@
 //! Opening a pair: its client connects and asks, and its server waits for that.
+//!
+//! # An answer that is lost in a cut
+//! The client asks in a session, and the server answers there. Then the client sends a first
+//! message, and the server sends messages after that only. If the connection is lost before the
+//! client has the answer, the client makes another attempt, with a higher number and in a session
+//! of its own. The server answers it in place of the attempt before ([`PairWay::answer`]), in whose
+//! session neither side has sent a message. So nothing is lost with that session, and nothing comes
+//! twice.
+//!
+//! A client that has the answer makes no further attempt: it goes on with the session
+//! ([`reopening`]), also if its first message was lost. The server knows the session since its
+//! answer. An attempt that arrives after a later one is refused.
 
 use super::inward::PairLost;
 use super::pair::FarPair;
 use super::reopening::{self, PairReader};
 use super::requests::open_request;
-use super::way::{PairLane, PairWay, WireOwner, owner};
+use super::way::{Opening, PairLane, PairWay, WireOwner, owner};
 use crate::member::Roster;
 use std::io;
 use std::sync::Arc;
@@ -47,7 +59,11 @@ pub(super) fn open(
         return Ok(await_opening(pair, limit)?);
     }
     let protection = pair.home.protection(&pair.place)?;
-    let request = open_request(roster, pair.rank, pair.most)
+    let attempt = pair.next_attempt();
+    if attempt > 1 {
+        pair.way.wait(PAUSE.min(limit), |_| None::<()>);
+    }
+    let request = open_request(roster, pair.rank, attempt, pair.most)
         .ok_or_else(|| "the request cannot be written".to_string())?;
     let mut link = match new_link(pair.home.terms.patience) {
         Ok(link) => link,
@@ -64,10 +80,7 @@ pub(super) fn open(
             pair.over(PairLost::Gone);
             return Ok(true);
         }
-        Err(_) => {
-            pair.way.wait(PAUSE.min(limit), |_| None::<()>);
-            return Ok(false);
-        }
+        Err(_) => return Ok(false),
     };
     match owner(&wire) {
         WireOwner::Own => {}
@@ -81,7 +94,7 @@ pub(super) fn open(
         }
     }
     pair.way.leave(PairWay::Asks(wire.clone()));
-    let reader = PairReader::of(pair);
+    let reader = PairReader::of(pair, wire.session());
     if wire.start(&first, Box::new(reader)).is_err() {
         pair.way.leave(PairWay::Unopened);
         return Ok(false);
@@ -112,10 +125,12 @@ pub(super) fn await_client(pair: &FarPair, limit: Duration) -> Result<bool, NotO
 /// It cannot be opened.
 fn await_opening(pair: &FarPair, limit: Duration) -> Result<bool, String> {
     let opened = pair.way.wait(limit, |way| match way {
-        PairWay::Open { .. } | PairWay::Cut { .. } | PairWay::Over => Some(Ok(true)),
+        PairWay::Open { opening: Opening::Known, .. }
+        | PairWay::Cut { opening: Opening::Known, .. }
+        | PairWay::Over => Some(Ok(true)),
         PairWay::Refused(why) => Some(Err(why.clone())),
         PairWay::Unopened if pair.side == LinkSide::Client => Some(Ok(false)),
-        PairWay::Unopened | PairWay::Asks(_) => None,
+        PairWay::Unopened | PairWay::Asks(_) | PairWay::Open { .. } | PairWay::Cut { .. } => None,
     });
     opened.unwrap_or(Ok(false))
 }

@@ -11,7 +11,7 @@ use super::outward::{OutwardQueue, Pumped, decode};
 use super::pace::{MovedBy, SendPace};
 use super::requests::PairReply;
 use super::room::{ReceiveRoom, SendRoom, SenderWaits};
-use super::way::{PairLane, PairWay, SharedWay};
+use super::way::{NotAnswered, PairLane, PairWay, SharedWay};
 use crate::Rank;
 use crate::far::{CarriedQueue, FarMember};
 use crate::place::MemberPlace;
@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use upcall_net::link::LinkSide;
+use upcall_net::record::SessionKey;
 use upcall_net::{
     Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, OutMessage, Wanted, Wire,
 };
@@ -73,6 +74,8 @@ pub(crate) struct FarPair {
     pace: SendPace,
     send_room: SendRoom,
     receive_room: ReceiveRoom,
+    /// Number of attempts to open the pair, as its client.
+    attempts: AtomicU32,
     /// Number of cuts for lack of memory since messages last arrived.
     shortages: AtomicU32,
     /// Maximum length of a message that this member takes, in bytes.
@@ -107,10 +110,16 @@ impl FarPair {
             pace: SendPace::new(Instant::now()),
             send_room: SendRoom::default(),
             receive_room: ReceiveRoom::new(most),
+            attempts: AtomicU32::new(0),
             shortages: AtomicU32::new(0),
             most,
             theirs: AtomicU64::new(most as u64),
         })
+    }
+
+    /// The number of another attempt to open the pair, as its client.
+    pub(super) fn next_attempt(&self) -> u32 {
+        self.attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Returns `true` if a turn finds something to send.
@@ -271,6 +280,9 @@ impl FarPair {
             match reply {
                 PairReply::Yes { .. } => {
                     *way = PairWay::open(&wire);
+                    // The server waits for a first message.
+                    let (head, body) = (FrameHeader::of(FrameKind::Room), said(0));
+                    way.send(PairLane::Room.number(), OutMessage { head, body, owner: None });
                     None
                 }
                 PairReply::No(why) => {
@@ -282,6 +294,12 @@ impl FarPair {
         if let Some(wire) = refused {
             wire.hang_up();
         }
+        self.home.rouse();
+    }
+
+    /// The other side knows that the pair is open: its first message arrived in this session.
+    pub(super) fn is_known(&self, session: SessionKey) {
+        self.way.is_known(session);
         self.home.rouse();
     }
 
@@ -300,9 +318,11 @@ impl FarPair {
         });
     }
 
-    /// The connection has ended, and the session with it.
-    pub(super) fn ended(&self, why: &Lost) {
+    /// A connection of this session has ended, and the session with it.
+    pub(super) fn ended(&self, session: SessionKey, why: &Lost) {
         let asked = self.way.with(|way| match way {
+            // An attempt to open the pair that was replaced, or refused.
+            way if !way.has_session(session) => true,
             PairWay::Asks(_) => {
                 *way = match why.is_cut() {
                     true => PairWay::Unopened,
@@ -310,7 +330,6 @@ impl FarPair {
                 };
                 true
             }
-            PairWay::Unopened | PairWay::Refused(_) => true,
             _ => false,
         });
         if !asked {
@@ -326,26 +345,23 @@ impl FarPair {
         self.way.leave(PairWay::Over);
     }
 
-    /// Opens the pair with the connection of its client, which gets this answer.
+    /// Opens the pair with the connection of its client, as [`PairWay::answer`] does.
     ///
     /// # Errors
-    /// The pair was opened before, or the connection has ended.
-    pub(super) fn opened(&self, wire: &Arc<Wire>, answer: OutMessage) -> Result<(), String> {
-        let opened = self.way.with(|way| {
-            if !matches!(way, PairWay::Unopened) {
-                return Err(format!("member {} has opened the pair before", self.rank));
-            }
-            // Before any message, which waits for the lock of the way.
-            match wire.try_send(PairLane::Messages.number(), answer) {
-                None => {
-                    *way = PairWay::open(wire);
-                    Ok(())
-                }
-                Some(_) => Err("the connection has ended".into()),
-            }
-        });
-        self.home.rouse();
-        opened
+    /// Why not.
+    pub(super) fn opened(
+        &self,
+        wire: &Arc<Wire>,
+        attempt: u32,
+        answer: OutMessage,
+        joins: impl FnOnce() -> bool,
+    ) -> Result<(), String> {
+        let before = self.way.with(|way| way.answer(wire, attempt, answer, joins));
+        before.map(PairWay::hang_up).map_err(|why| match why {
+            NotAnswered::OpenedBefore => format!("member {} has opened the pair before", self.rank),
+            NotAnswered::Over => format!("member {} has come too late", self.rank),
+            NotAnswered::Ended => "the connection has ended".into(),
+        })
     }
 
     /// Time until memory is tried for again, after this process had none for what arrives. It

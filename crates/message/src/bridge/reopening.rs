@@ -52,18 +52,21 @@ enum Said {
 /// Reads the connection of a pair.
 pub(super) struct PairReader {
     pair: Arc<FarPair>,
+    session: SessionKey,
     said: Said,
+    /// The first message of the connection has arrived.
+    is_known: bool,
 }
 
 impl PairReader {
     /// The reader of a connection on which the other side may answer.
-    pub(super) fn of(pair: &Arc<FarPair>) -> Self {
-        Self { pair: pair.clone(), said: Said::Nothing }
+    pub(super) fn of(pair: &Arc<FarPair>, session: SessionKey) -> Self {
+        Self { pair: pair.clone(), session, said: Said::Nothing, is_known: false }
     }
 
     /// The reader of a connection on which the other side has asked.
-    pub(super) fn after_request(pair: &Arc<FarPair>) -> Self {
-        Self { pair: pair.clone(), said: Said::Something }
+    pub(super) fn after_request(pair: &Arc<FarPair>, session: SessionKey) -> Self {
+        Self { said: Said::Something, ..Self::of(pair, session) }
     }
 }
 
@@ -84,7 +87,12 @@ impl Attend for PairReader {
         match frame.head.kind {
             FrameKind::Answer => self.pair.answered(&frame.body),
             FrameKind::Farewell => self.pair.parted(&frame.body),
-            _ => self.pair.came(frame)?,
+            _ => {
+                if !std::mem::replace(&mut self.is_known, true) {
+                    self.pair.is_known(self.session);
+                }
+                self.pair.came(frame)?;
+            }
         }
         Ok(())
     }
@@ -94,7 +102,7 @@ impl Attend for PairReader {
     }
 
     fn ended(self: Box<Self>, why: Lost) {
-        self.pair.ended(&why);
+        self.pair.ended(self.session, &why);
     }
 
     fn cut(self: Box<Self>, why: Lost, link: HostLink) {
@@ -112,6 +120,10 @@ fn cut(pair: &Arc<FarPair>, why: &Lost, link: HostLink) {
     let begins = Instant::now() + rest;
     let (session, limits) = (link.session(), CutLimits { begins, ends: begins + link.patience() });
     let gave_back = pair.way.with(|way| {
+        // The connection of an attempt to open the pair that was replaced, or refused.
+        if !way.has_session(session) {
+            return GaveBack::No;
+        }
         // This side connects again.
         if let PairWay::Asks(_) = way {
             *way = PairWay::Unopened;
@@ -282,7 +294,7 @@ fn take_over(pair: &Arc<FarPair>, wire: &Arc<Wire>, first: &[u8]) -> ReopenAttem
             return ReopenAttempt::Again;
         }
     }
-    if wire.start(first, Box::new(PairReader::of(pair))).is_err() {
+    if wire.start(first, Box::new(PairReader::of(pair, wire.session()))).is_err() {
         return ReopenAttempt::Again;
     }
     reopened(pair, wire);

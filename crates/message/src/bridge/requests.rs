@@ -29,6 +29,8 @@ pub(super) enum FarRequest {
         group: GroupId,
         from: u32,
         to: u32,
+        /// Number of this attempt to open the pair, from 1.
+        attempt: u32,
         /// Maximum length of a message that the client takes, in bytes.
         most: u64,
     },
@@ -77,9 +79,15 @@ pub(super) enum PairReply {
 }
 
 /// A request to open a pair.
-pub(super) fn open_request(roster: &Roster, to: Rank, most: usize) -> Option<OutMessage> {
-    let (from, to, most) = (roster.rank as u32, to as u32, most as u64);
-    let request = FarRequest::Open { version: VERSION, group: roster.group, from, to, most };
+pub(super) fn open_request(
+    roster: &Roster,
+    to: Rank,
+    attempt: u32,
+    most: usize,
+) -> Option<OutMessage> {
+    let (version, group, from) = (VERSION, roster.group, roster.rank as u32);
+    let (to, most) = (to as u32, most as u64);
+    let request = FarRequest::Open { version, group, from, to, attempt, most };
     let head = FrameHeader { call: 1, ..FrameHeader::of(FrameKind::Ask) };
     let body = FrameBody::from(&*pack(&request).ok()?);
     Some(OutMessage { head, body, owner: None })

@@ -25,9 +25,9 @@ use upcall_sched::post::Post;
 use upcall_shm::account::MemberStats;
 
 /// Maximum time of a wait.
-const GUARD: Duration = Duration::from_secs(60);
+pub(super) const GUARD: Duration = Duration::from_secs(60);
 
-fn member() -> Arc<Member> {
+pub(super) fn member() -> Arc<Member> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("pairs-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let account = MemberStats::open(&name, 2, 1 << 20).unwrap();
@@ -40,9 +40,13 @@ fn member() -> Arc<Member> {
 }
 
 fn home(member: &Arc<Member>) -> Arc<BridgeHome> {
+    patient_home(member, Duration::from_secs(5))
+}
+
+pub(super) fn patient_home(member: &Arc<Member>, patience: Duration) -> Arc<BridgeHome> {
     let terms = BridgeTerms {
         name: "g".into(),
-        patience: Duration::from_secs(5),
+        patience,
         lost_after: Duration::from_secs(5),
         most: 1 << 20,
         apart: 0,
@@ -50,7 +54,7 @@ fn home(member: &Arc<Member>) -> Arc<BridgeHome> {
     BridgeHome::new(member, terms, Post::take().unwrap(), None)
 }
 
-fn place(address: SocketAddr, apart: u64) -> MemberPlace {
+pub(super) fn place(address: SocketAddr, apart: u64) -> MemberPlace {
     let machine = MachineKey::of(std::path::Path::new("/tmp"), apart).unwrap();
     MemberPlace { machine, address, identity: None }
 }
@@ -109,7 +113,7 @@ fn a_pair_whose_new_connection_is_lost_at_once() {
             let until = Instant::now() + GUARD;
             let terms = WireTerms::default();
             let (wire, first) = dial(address, &Protection::Clear, &mut link, terms, until).unwrap();
-            wire.start(&first, Box::new(PairReader::of(&pair))).unwrap();
+            wire.start(&first, Box::new(PairReader::of(&pair, wire.session()))).unwrap();
             pair.way.with(|way| *way = PairWay::open(&wire));
         })
     };
@@ -168,7 +172,7 @@ fn an_early_pair_whose_client_has_died() {
     let (wire, first) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
     wire.start(&first, Box::new(Deaf)).unwrap();
-    assert!(wire.try_send(0, open_request(&roster(0), 1, 1 << 20).unwrap()).is_none());
+    assert!(wire.try_send(0, open_request(&roster(0), 1, 1, 1 << 20).unwrap()).is_none());
     std::thread::sleep(Duration::from_millis(300));
     wire.hang_up();
     std::thread::sleep(Duration::from_millis(300));
@@ -266,7 +270,7 @@ fn a_member_that_leaves_again_and_again_costs_one_answer() {
     let until = Instant::now() + GUARD;
     let (wire, first) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
-    wire.start(&first, Box::new(PairReader::of(&pair))).unwrap();
+    wire.start(&first, Box::new(PairReader::of(&pair, wire.session()))).unwrap();
     {
         let wire = wire.clone();
         pair.way.with(|way| *way = PairWay::open(&wire));
@@ -326,7 +330,7 @@ fn peer_sees_end(step: &Step) -> bool {
     let until = Instant::now() + GUARD;
     let (wire, first) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
-    wire.start(&first, Box::new(PairReader::of(&pair))).unwrap();
+    wire.start(&first, Box::new(PairReader::of(&pair, wire.session()))).unwrap();
     let mut stream = server.join().unwrap();
     match step {
         // The patience was over while the connection was made.
@@ -379,9 +383,9 @@ fn a_side_answers_once() {
     let server = std::thread::spawn(move || greet(&listener, &mut None).unwrap());
     let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
-    let (_wire, _) =
+    let (wire, _) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
-    let mut reader = PairReader::of(&pair);
+    let mut reader = PairReader::of(&pair, wire.session());
     let head = FrameHeader { len: 1 << 20, ..FrameHeader::of(FrameKind::Answer) };
     let begun = (0..1024).take_while(|_| reader.begun(&head, 0).is_ok()).count();
     drop(server.join());

@@ -42,6 +42,16 @@ impl UnsentFarMessages {
     }
 }
 
+/// How far the opening of a pair is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// This side has answered this attempt of the client, which may not know it. Nothing else was
+    /// sent in the session.
+    Answered { attempt: u32 },
+    /// Both sides know.
+    Known,
+}
+
 /// When a pair that is cut may be opened again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CutLimits {
@@ -61,12 +71,14 @@ pub(super) enum PairWay {
     Refused(String),
     Open {
         wire: Arc<Wire>,
+        opening: Opening,
         unsent: UnsentFarMessages,
     },
     Cut {
         /// `None` while a thread tries to connect with it.
         link: Option<Box<HostLink>>,
         session: SessionKey,
+        opening: Opening,
         unsent: UnsentFarMessages,
         limits: CutLimits,
     },
@@ -74,15 +86,79 @@ pub(super) enum PairWay {
 }
 
 impl PairWay {
-    /// A way on this connection.
+    /// A way on this connection, of which both sides know.
     pub(super) fn open(wire: &Arc<Wire>) -> Self {
-        Self::Open { wire: wire.clone(), unsent: UnsentFarMessages::default() }
+        Self::opened(wire, Opening::Known)
+    }
+
+    fn opened(wire: &Arc<Wire>, opening: Opening) -> Self {
+        Self::Open { wire: wire.clone(), opening, unsent: UnsentFarMessages::default() }
+    }
+
+    /// The opening of a way that has a session.
+    pub(super) fn opening(&self) -> Option<Opening> {
+        match self {
+            Self::Open { opening, .. } | Self::Cut { opening, .. } => Some(*opening),
+            Self::Unopened | Self::Asks(_) | Self::Refused(_) | Self::Over => None,
+        }
+    }
+
+    /// Returns `true` if this is the key of its session.
+    pub(super) fn has_session(&self, key: SessionKey) -> bool {
+        match self {
+            Self::Asks(wire) | Self::Open { wire, .. } => wire.session() == key,
+            Self::Cut { session, .. } => *session == key,
+            Self::Unopened | Self::Refused(_) | Self::Over => false,
+        }
+    }
+
+    /// Answers an attempt of the client to open the pair. Returns the way before; its connection
+    /// has to be ended.
+    ///
+    /// `joins` makes the reader of the connection know the pair, and returns `false` if the
+    /// connection has ended.
+    ///
+    /// An attempt replaces earlier ones while the client may know of no answer. The client makes
+    /// another attempt only if it has no answer to the last one. So no message is lost with an
+    /// attempt that is replaced.
+    ///
+    /// # Errors
+    /// The pair was opened before, is over, or the connection has ended.
+    pub(super) fn answer(
+        &mut self,
+        wire: &Arc<Wire>,
+        attempt: u32,
+        answer: OutMessage,
+        joins: impl FnOnce() -> bool,
+    ) -> Result<Self, NotAnswered> {
+        match (&*self, self.opening()) {
+            (Self::Unopened, _) => {}
+            (_, Some(Opening::Answered { attempt: before })) if before < attempt => {}
+            (Self::Over, _) => return Err(NotAnswered::Over),
+            _ => return Err(NotAnswered::OpenedBefore),
+        }
+        // In this order: the client may send messages as soon as it has the answer. Messages to it
+        // wait for the lock of the way.
+        if !joins() || wire.try_send(PairLane::Messages.number(), answer).is_some() {
+            return Err(NotAnswered::Ended);
+        }
+        Ok(std::mem::replace(self, Self::opened(wire, Opening::Answered { attempt })))
+    }
+
+    /// The client knows that the pair is open: its first message arrived in this session.
+    fn is_known(&mut self, key: SessionKey) {
+        if !self.has_session(key) {
+            return;
+        }
+        if let Self::Open { opening, .. } | Self::Cut { opening, .. } = self {
+            *opening = Opening::Known;
+        }
     }
 
     /// Sends a message after all others of its lane. A way without a session drops it.
-    fn send(&mut self, lane: MessageLane, message: OutMessage) {
+    pub(super) fn send(&mut self, lane: MessageLane, message: OutMessage) {
         match self {
-            Self::Open { wire, unsent } => unsent.send_after(wire, lane, message),
+            Self::Open { wire, unsent, .. } => unsent.send_after(wire, lane, message),
             Self::Cut { link: Some(link), .. } => link.send(lane, message),
             Self::Cut { unsent, .. } => unsent.0.push((lane, message)),
             Self::Unopened | Self::Asks(_) | Self::Refused(_) | Self::Over => {}
@@ -100,9 +176,9 @@ impl PairWay {
     /// The connection is lost, and its session goes on within `limits`. The link has left it.
     pub(super) fn cut(&mut self, session: SessionKey, limits: CutLimits) {
         match self {
-            Self::Open { unsent, .. } => {
-                let unsent = std::mem::take(unsent);
-                *self = Self::Cut { link: None, session, unsent, limits };
+            Self::Open { opening, unsent, .. } => {
+                let (opening, unsent) = (*opening, std::mem::take(unsent));
+                *self = Self::Cut { link: None, session, opening, unsent, limits };
             }
             // A new connection was lost before it was known here.
             Self::Cut { link: None, limits: of_cut, .. } => of_cut.begins = limits.begins,
@@ -122,12 +198,20 @@ impl PairWay {
     /// The session goes on with another connection, unless the way is not cut. What the connection
     /// does not take waits for the next one.
     pub(super) fn reopen(&mut self, wire: &Arc<Wire>) -> Reopened {
-        let Self::Cut { link: None, unsent, .. } = self else { return Reopened::No };
+        let Self::Cut { link: None, opening, unsent, .. } = self else { return Reopened::No };
+        let opening = *opening;
         let waiting = std::mem::take(&mut unsent.0);
         let mut unsent = UnsentFarMessages::default();
         waiting.into_iter().for_each(|(lane, message)| unsent.send_after(wire, lane, message));
-        *self = Self::Open { wire: wire.clone(), unsent };
+        *self = Self::Open { wire: wire.clone(), opening, unsent };
         Reopened::Yes
+    }
+
+    /// Ends the connection of a way that was left.
+    pub(super) fn hang_up(self) {
+        if let Self::Open { wire, .. } | Self::Asks(wire) = self {
+            wire.hang_up();
+        }
     }
 
     /// When the patience is over. `None`: the way is not cut.
@@ -137,6 +221,17 @@ impl PairWay {
             _ => None,
         }
     }
+}
+
+/// Why an attempt to open a pair is not answered with yes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotAnswered {
+    /// The client has opened the pair before, or has made a later attempt.
+    OpenedBefore,
+    /// The pair is over.
+    Over,
+    /// The connection has ended.
+    Ended,
 }
 
 /// Whether a way has got its link back.
@@ -213,10 +308,12 @@ impl SharedWay {
 
     /// Changes the way, and ends a connection that it was on.
     pub(super) fn leave(&self, to: PairWay) {
-        let before = self.with(|way| std::mem::replace(way, to));
-        if let PairWay::Open { wire, .. } | PairWay::Asks(wire) = before {
-            wire.hang_up();
-        }
+        self.with(|way| std::mem::replace(way, to)).hang_up();
+    }
+
+    /// The other side knows that the pair is open: its first message arrived in this session.
+    pub(super) fn is_known(&self, key: SessionKey) {
+        self.with(|way| way.is_known(key));
     }
 
     /// Sends something after all others of its lane. Never blocks.
@@ -225,8 +322,9 @@ impl SharedWay {
         self.way.lock().send(lane.number(), message);
     }
 
+    /// Returns `true` if messages can be sent at once.
     pub(super) fn is_open(&self) -> bool {
-        self.read(|way| matches!(way, PairWay::Open { .. }))
+        self.read(|way| matches!(way, PairWay::Open { opening: Opening::Known, .. }))
     }
 
     pub(super) fn is_unopened(&self) -> bool {
@@ -239,11 +337,7 @@ impl SharedWay {
 
     /// Returns `true` if this is the key of its session.
     pub(super) fn has_session(&self, key: SessionKey) -> bool {
-        self.read(|way| match way {
-            PairWay::Open { wire, .. } => wire.session() == key,
-            PairWay::Cut { session, .. } => *session == key,
-            _ => false,
-        })
+        self.read(|way| way.opening().is_some() && way.has_session(key))
     }
 
     /// As [`PairWay::take_link`].
