@@ -10,6 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use upcall::message::{Event, Group, GroupBuilder, Handlers, Kind, Pacing, Rank, SendError};
+use upcall_os::forked::ForkedChild;
 
 /// A number, its product with a constant, the sender, the receiver.
 type Data = [u64; 4];
@@ -29,6 +30,8 @@ struct Member {
     /// By rank: the next number to send.
     next: Vec<u64>,
     seen: Rc<RefCell<Seen>>,
+    /// Forked children, which end with this unless the process is killed.
+    children: Vec<ForkedChild>,
 }
 
 struct Seen {
@@ -115,7 +118,14 @@ impl Member {
             }
             seen.taken[from] += 1;
         });
-        Ok(Self { group: joining.join(handlers)?, patience, data, next: vec![0; size], seen })
+        Ok(Self {
+            group: joining.join(handlers)?,
+            patience,
+            data,
+            next: vec![0; size],
+            seen,
+            children: Vec::new(),
+        })
     }
 
     fn obey(&mut self, words: &[&str]) -> Outcome {
@@ -163,6 +173,13 @@ impl Member {
             // Reports the mean time of `count` round trips to one member, in nanoseconds.
             ["ping", to, count] => self.ping(to.parse()?, count.parse()?),
             ["pong", to, count] => self.pong(to.parse()?, count.parse()?),
+            // Forks a child, which does nothing and outlives this process. Reports its process ID.
+            ["fork"] => {
+                let child = ForkedChild::begin()?;
+                let pid = child.pid();
+                self.children.push(child);
+                show([pid.into()])
+            }
             // Waits until a member has ended.
             ["end-of", rank] => {
                 let rank: Rank = rank.parse()?;

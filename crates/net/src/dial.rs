@@ -14,6 +14,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 use upcall_os::random;
+use upcall_os::unforked::Unforked;
 
 /// Maximum number of calls that a client would take from its server at once.
 const OWN_WINDOW: u16 = 0x7fff;
@@ -143,7 +144,8 @@ fn reach(
     deadline: Instant,
 ) -> Result<(LinkSocket, Secure, WireTerms, Vec<u8>), NoConnection> {
     let left = time_left(deadline).ok_or_else(|| refused(io::ErrorKind::TimedOut.into()))?;
-    let stream = TcpStream::connect_timeout(&address, left).map_err(refused)?;
+    let stream = TcpStream::connect_timeout(&address, left).and_then(Unforked::new);
+    let stream = stream.map_err(refused)?;
     stream.set_nodelay(true).map_err(refused)?;
     link.connect();
     let mut terms = terms;

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::loopback;
 use upcall_os::poll::{PollSet, Report};
+use upcall_os::unforked::Unforked;
 
 /// Time for which no connection is accepted when the descriptor table is full.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -117,7 +118,7 @@ pub trait TakeOver {
 
 /// A listening socket, which is shut down when this is dropped.
 pub struct NetworkListener {
-    listener: Arc<TcpListener>,
+    listener: Arc<Unforked<TcpListener>>,
     address: SocketAddr,
     shut: Arc<AtomicBool>,
 }
@@ -136,7 +137,8 @@ impl NetworkListener {
     pub fn new(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener: Arc::new(listener), address, shut: Arc::default() })
+        let listener = Arc::new(Unforked::new(listener)?);
+        Ok(Self { listener, address, shut: Arc::default() })
     }
 
     /// The address at which it listens.
@@ -178,7 +180,7 @@ impl Drop for NetworkListener {
 
 /// The state of the accepting thread.
 struct NetworkAcceptor {
-    listener: Arc<TcpListener>,
+    listener: Arc<Unforked<TcpListener>>,
     shut: Arc<AtomicBool>,
     set: PollSet,
     lobby: Lobby<Guest>,
@@ -188,7 +190,7 @@ struct NetworkAcceptor {
 
 /// A connection that is not admitted yet.
 struct Guest {
-    stream: TcpStream,
+    stream: Unforked<TcpStream>,
     /// What protects it, and its client, once that is known.
     secure: Option<Secure>,
     client: Option<ProvedClient>,
@@ -217,8 +219,8 @@ impl NetworkAcceptor {
 
     /// Accepts one connection. Returns `true` if there may be another.
     fn accept(&mut self) -> bool {
-        let stream = match self.listener.accept() {
-            Ok((stream, _)) => stream,
+        let stream = match self.listener.accept().and_then(|(stream, _)| Unforked::new(stream)) {
+            Ok(stream) => stream,
             Err(error) => {
                 let full = matches!(error.raw_os_error(), Some(23 | 24));
                 // A waiting connection gives up its place in the descriptor table.

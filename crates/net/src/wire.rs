@@ -19,7 +19,8 @@
 //! other side. While bytes are on their way, the driver asks the kernel when the other side last
 //! gave a sign of life. In both cases the connection is lost after [`WireTerms::lost_after`]. Signs
 //! of life come from the other side's kernel, so a stopped process counts as alive, as it does
-//! where memory is shared. Upcall sends no heartbeat of its own.
+//! where memory is shared. Upcall sends no heartbeat of its own. A child that the process forks
+//! keeps none of its connections ([`upcall_os::unforked`]): they end with the process.
 //!
 //! # How the end of trust is noticed
 //! The driver judges the other host again every [`JUDGED_AGAIN`], by the files as they are then. A
@@ -54,6 +55,7 @@ use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::loopback;
 use upcall_os::poll::Changes;
 use upcall_os::tcp::round_trip;
+use upcall_os::unforked::Unforked;
 
 /// Time after which a peer that gives no sign of life is lost, unless another is chosen.
 pub const LOST_AFTER: Duration = Duration::from_secs(5);
@@ -93,7 +95,7 @@ impl Default for WireTerms {
 
 /// A socket that is ready for a link.
 pub(crate) struct LinkSocket {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Unforked<TcpStream>,
     pub(crate) peer: SocketAddr,
 }
 
@@ -102,7 +104,7 @@ impl LinkSocket {
     ///
     /// # Errors
     /// The kernel's error.
-    pub(crate) fn new(stream: TcpStream, terms: &WireTerms) -> io::Result<Self> {
+    pub(crate) fn new(stream: Unforked<TcpStream>, terms: &WireTerms) -> io::Result<Self> {
         let peer = Self::prepare(&stream, terms)?;
         Ok(Self { stream, peer })
     }
@@ -128,7 +130,7 @@ impl LinkSocket {
 
 /// A connection; see the module.
 pub struct Wire {
-    stream: TcpStream,
+    stream: Unforked<TcpStream>,
     peer: SocketAddr,
     terms: WireTerms,
     core: KernelMutex<WireCore>,
@@ -179,7 +181,7 @@ impl Wire {
     /// # Errors
     /// The kernel's error.
     pub fn new(
-        stream: TcpStream,
+        stream: Unforked<TcpStream>,
         secure: Secure,
         link: HostLink,
         terms: WireTerms,

@@ -8,13 +8,13 @@
 //! interrupts of a thread ([`interrupt`]). It has times ([`clock`]), random bytes ([`random`]), the
 //! memory that is left ([`headroom`]), other processes ([`process`]) and how they look from outside
 //! ([`trace`]), the cgroup of this one ([`cgroup`]), users and groups by name ([`user`],
-//! [`group`]), files on their way to the disk ([`write_back`]), and the atomics that a model
-//! checker can replace ([`atomic`]).
+//! [`group`]), files on their way to the disk ([`write_back`]), descriptors that forked children do
+//! not keep ([`unforked`]), and the atomics that a model checker can replace ([`atomic`]).
 //! Errors print their text also as `Debug` ([`error_debug!`]).
 //! For tests it has the points at which a process ends ([`fault`]) and a count of the system calls
 //! that calls make ([`crossings`]). The feature `testing` adds system calls that a test answers
-//! (`seccomp`), and an allocator that refuses (`ration`); the feature `frames` adds backtraces by
-//! call frame information (`frames`).
+//! (`seccomp`), an allocator that refuses (`ration`), and forked children (`forked`); the feature
+//! `frames` adds backtraces by call frame information (`frames`).
 //!
 //! It has no policy. Nothing here decides when to wait, which peer to trust, or how long to spin;
 //! every call is one or a few system calls with a typed result. Nothing here logs.
@@ -38,6 +38,8 @@ pub mod crossings;
 pub mod doorbell;
 pub mod error_debug;
 pub mod fault;
+#[cfg(feature = "testing")]
+pub mod forked;
 #[cfg(feature = "frames")]
 pub mod frames;
 pub mod futex;
@@ -66,6 +68,7 @@ pub mod tcp;
 pub mod text;
 pub mod timer;
 pub mod trace;
+pub mod unforked;
 pub mod user;
 pub mod write_back;
 

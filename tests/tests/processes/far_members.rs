@@ -1,6 +1,7 @@
 //! Members of one group on several hosts: network namespaces that are joined by a switch.
 
 use crate::{in_company, place};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 use upcall_tests::hosts::{Host, Hosts};
@@ -110,7 +111,7 @@ fn a_stopped_member_on_another_host_loses_nothing() {
     let mut members = scene.group(&[0, 1], "");
     members[1].stop();
     members[0].ask("send 1 50000").expect_ok("sending to a stopped member");
-    members[1].signal(rustix::process::Signal::CONT);
+    members[1].signal(Signal::CONT);
     assert_eq!(members[1].ask("take 0 50000").numbers("taking"), [50_000]);
     scene.end(members);
 }
@@ -139,6 +140,33 @@ fn the_end_of_a_member_is_noticed_on_all_hosts() {
             member.say("leave");
             member.ended();
         }
+    }
+}
+
+/// A forked child of a member, which is ended with this.
+struct Child(Pid);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+#[test]
+fn the_end_of_a_member_is_noticed_before_its_forked_child_ends() {
+    let _company = in_company();
+    let scene = Scene::new(2);
+    for victim in 0..2 {
+        let mut members = scene.group(&[0, 1], "");
+        let [pid] = members[victim].ask("fork").numbers("a child")[..] else { panic!("one child") };
+        let child = Child(Pid::from_raw(pid as i32).expect("a process number"));
+        members[victim].kill();
+        members[victim].ended();
+        let mut other = members.remove(1 - victim);
+        assert_eq!(other.ask(&format!("end-of {victim}")).numbers("the end of a member"), [0]);
+        assert!(test_kill_process(child.0).is_ok(), "the child has ended before");
+        other.say("leave");
+        other.ended();
     }
 }
 
