@@ -303,6 +303,9 @@ impl Group {
     /// Checks that no member is missing. Where members learn that from any other one, those that
     /// they wait for may still come; but no step holds after an error.
     pub(crate) fn check_missing(&self) -> Result<(), RunError> {
+        if self.0.roster.grows {
+            return Err(RunError::Growing);
+        }
         if !self.tells_all() {
             return Ok(());
         }

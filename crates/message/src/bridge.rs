@@ -16,11 +16,12 @@
 //! - Messages that a member does not take wait on the sender's host, but for a window ([`room`]).
 //!   So a sender that floods a receiver on another host is stopped as on one host.
 //! - Members find each other at an address ([`meeting`]), and admit only processes of hosts that
-//!   this user trusts ([`gate`]). What they ask each other is in [`requests`].
+//!   this user trusts ([`gate`]). What they ask each other is in [`requests`]. Members may join
+//!   after the group has formed ([`late`]).
 //!
 //! A module imports only from modules above it in this list: [`batch`], [`room`], [`pace`];
 //! [`home`], [`way`], [`requests`], [`inward`], [`outward`]; [`pair`], [`reopening`], [`opening`],
-//! [`gate`], [`thread`], [`applying`], [`meeting`].
+//! [`late`], [`gate`], [`thread`], [`applying`], [`meeting`].
 //!
 //! # Threads
 //! The bridge has a thread ([`thread`]), which sleeps at a post as a receiver of messages does. The
@@ -44,6 +45,7 @@ mod batch;
 mod gate;
 mod home;
 mod inward;
+mod late;
 mod meeting;
 mod opening;
 mod outward;
@@ -57,6 +59,7 @@ mod way;
 
 pub(crate) use home::{AcrossHosts, most};
 pub(crate) use meeting::GroupMeeting;
+pub use meeting::petition;
 
 #[cfg(all(test, not(miri)))]
 mod opening_tests;

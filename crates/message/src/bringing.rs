@@ -168,6 +168,7 @@ fn bring_far(
             Ok(DeliveredQueue::Far { bringing, other })
         }
         CarriedQueue::Ended => Err(NotBrought::Ended),
+        CarriedQueue::Absent => Err(NotBrought::Failed("it has not joined the group yet".into())),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::supply::default_limit;
 use crate::wire::{self, Lacks, Listed, MemberRequest, ProcessKey, VERSION, Welcome};
 use std::ffi::OsString;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -45,6 +46,10 @@ pub struct GroupBuilder {
     upcalls: bool,
     limit: Option<u64>,
     headroom: fn() -> Option<Headroom>,
+    /// Number of members that may join after the group has formed.
+    room: usize,
+    /// The members that join together with this one after the group has formed.
+    late: Option<Range<Rank>>,
     /// How members on several hosts meet.
     across: Option<AcrossHosts>,
     pretended: Option<Vec<u16>>,
@@ -73,6 +78,8 @@ impl GroupBuilder {
             upcalls: true,
             limit: None,
             headroom: headroom::headroom,
+            room: 0,
+            late: None,
             across: None,
             pretended: None,
         }
@@ -187,6 +194,37 @@ impl GroupBuilder {
         Self { across: self.across.map(|across| AcrossHosts { patience, ..across }), ..self }
     }
 
+    /// Leaves room for `more` members that join after the group has formed.
+    ///
+    /// Their ranks follow those of the first members. [`Group::size`] counts them from the start,
+    /// and so does each member's share of the [limit](Self::limit). Such a group has no barriers,
+    /// reductions and collective operations ([`RunError::Growing`]). All first members leave the
+    /// same room, and the one with rank 0 takes in the others: it asks for that rank. To be called
+    /// after [`across`](Self::across).
+    ///
+    /// A further member joins by [`late`](Self::late), once the member that took in the first ones
+    /// expects it ([`Group::expect`]). All others get an [`Event::Joined`]. A message to a rank
+    /// that has not joined is refused ([`SendError::Unreachable`]).
+    ///
+    /// [`RunError::Growing`]: crate::RunError::Growing
+    /// [`SendError::Unreachable`]: crate::SendError::Unreachable
+    /// [`Event::Joined`]: crate::Event::Joined
+    #[must_use]
+    pub fn room_for(self, more: usize) -> Self {
+        Self { room: more, ..self }
+    }
+
+    /// Joins a group that has formed, as one of the members `ranks`, which join together.
+    ///
+    /// `size` of the builder is then [`Group::size`] of the others, and the
+    /// [rank](Self::rank) is one of `ranks`. The processes of these ranks reach each other through
+    /// memory if they share a machine; all other members count as members on other hosts. To be
+    /// called after [`across`](Self::across), with the address at which the first members met.
+    #[must_use]
+    pub fn late(self, ranks: Range<Rank>) -> Self {
+        Self { late: Some(ranks), ..self }
+    }
+
     /// For tests: members with different numbers behave as if they were on different hosts. To be
     /// called after [`across`](Self::across).
     #[doc(hidden)]
@@ -254,11 +292,16 @@ impl GroupBuilder {
     ///
     /// # Errors
     /// See [`JoinError`].
-    pub fn join(self, handlers: Handlers) -> Result<Group, JoinError> {
-        if self.size == 0 || self.size > MOST_MEMBERS {
-            return Err(JoinError::BadSize { size: self.size, rank: None });
+    pub fn join(self, mut handlers: Handlers) -> Result<Group, JoinError> {
+        let total = self.size.saturating_add(self.room);
+        if self.size == 0 || total > MOST_MEMBERS {
+            return Err(JoinError::BadSize { size: total, rank: None });
         }
         if self.rank.is_some_and(|rank| rank >= self.size) {
+            return Err(JoinError::BadSize { size: self.size, rank: self.rank });
+        }
+        let is_among = |ranks: &Range<Rank>| self.rank.is_some_and(|rank| ranks.contains(&rank));
+        if self.late.as_ref().is_some_and(|ranks| !is_among(ranks) || ranks.end > self.size) {
             return Err(JoinError::BadSize { size: self.size, rank: self.rank });
         }
         handlers.check_bytes()?;
@@ -268,7 +311,7 @@ impl GroupBuilder {
             Attended::check().map_err(unable("a virtual processor that polls for messages"))?;
         }
         let post = Post::take().map_err(unable("a place to wait for messages"))?;
-        let account = MemberStats::open(&self.name, self.size, self.share())
+        let account = MemberStats::open(&self.name, total, self.share())
             .map_err(unable("memory for its counters"))?;
         let own = ProcessKey::own().map_err(unable("a descriptor of this process"))?;
         let (socket, listener) = names::listen(Whose::Member)?;
@@ -276,6 +319,9 @@ impl GroupBuilder {
         let entered = LeaveGuard(&member);
         let door = Arc::new(MemberListener { listener, member: Arc::downgrade(&member) });
         let _ = member.door.set(door.clone());
+        if self.across.is_some() {
+            member.forming.leave_room(self.room);
+        }
         member.watch(door).map_err(unable("the clerk's thread"))?;
         point(Point::MemberForms);
         let mut left = FormingTimeout::new(self.patience);
@@ -289,6 +335,7 @@ impl GroupBuilder {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::mem::forget(entered);
+        handlers.join_interruption = None;
         member.account.formed(
             roster.rank,
             roster.number(),
@@ -300,7 +347,7 @@ impl GroupBuilder {
             upcalls: self.upcalls,
             share: self.share(),
             headroom: self.headroom,
-            pretended: self.pretended.clone().filter(|marks| marks.len() == self.size),
+            pretended: self.pretended.clone().filter(|marks| marks.len() == total),
         };
         let group = Group::new(member, roster, handlers, settings);
         group.attend_here().map_err(unable("a doorbell for messages"))?;
@@ -309,7 +356,7 @@ impl GroupBuilder {
 
     /// Maximum number of bytes that each member may buffer.
     fn share(&self) -> u64 {
-        flow::share(self.limit.unwrap_or_else(default_limit), self.size)
+        flow::share(self.limit.unwrap_or_else(default_limit), self.size + self.room)
     }
 
     fn find_others(
@@ -320,10 +367,22 @@ impl GroupBuilder {
     ) -> Result<Arc<Roster>, JoinError> {
         if let Some(crossing) = &self.across {
             let (name, size, rank) = (&*self.name, self.size, self.rank);
+            let (room, late) = (self.room, self.late.clone());
             let most = bridge::most(self.share());
             let within = self.patience;
-            return GroupMeeting { name, size, rank, crossing, within, most, member, handlers }
-                .meet(left);
+            let meeting = GroupMeeting {
+                name,
+                size,
+                room,
+                rank,
+                late,
+                crossing,
+                within,
+                most,
+                member,
+                handlers,
+            };
+            return meeting.meet(left);
         }
         loop {
             // Before the name is there: applicants may come as soon as they can find it.
@@ -444,7 +503,7 @@ impl GroupBuilder {
                 if members.len() != self.size || !own || !asked || !members.iter().all(plain) {
                     return Err(self.refused("a list of members that cannot be true".into()));
                 }
-                let roster = Roster { group, rank, members, pids: OnceLock::new() };
+                let roster = Roster { group, rank, members, grows: false, pids: OnceLock::new() };
                 Ok(Followed::Formed(member.forming.formed(roster, member)))
             }
         }

@@ -360,6 +360,40 @@ impl fmt::Display for NothingThere {
 
 impl std::error::Error for NothingThere {}
 
+/// The reason why a member does not expect others ([`Group::expect`](crate::Group::expect)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExpectError {
+    /// The group is on one host, or has no room for more members.
+    NoRoom,
+    /// Another member listens at the address at which the members meet.
+    NotLeader,
+    /// This rank belongs to no room of the group, or is another member's.
+    Taken {
+        /// The rank.
+        rank: Rank,
+    },
+}
+
+impl fmt::Display for ExpectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRoom => f.write_str(
+                "no member can join this group later: form it across hosts, with room for more",
+            ),
+            Self::NotLeader => f.write_str(
+                "this member does not listen at the address at which the members meet: expect \
+                 others in the member that does",
+            ),
+            Self::Taken { rank } => {
+                write!(f, "rank {rank} is another member's: expect ranks that nobody has")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ExpectError {}
+
 /// The reason why waiting for other members has ended.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -405,6 +439,9 @@ pub enum RunError {
         /// The operation that the other member has called.
         there: String,
     },
+    /// The group has [room](crate::GroupBuilder::room_for) for members that join later, so it has
+    /// no barriers, reductions and collective operations.
+    Growing,
     /// There is no memory for the items of a collective operation, which goes on with the next
     /// call.
     NoMemory {
@@ -418,6 +455,9 @@ impl fmt::Display for RunError {
         match self {
             Self::Lost(Event::Ended { rank }) => {
                 write!(f, "member {rank} has ended or left the group")
+            }
+            Self::Lost(Event::Joined { rank }) => {
+                write!(f, "member {rank} has joined after the others")
             }
             Self::Lost(Event::Violation { rank, what }) => {
                 write!(f, "member {rank} does not keep to the protocol: {what}")
@@ -444,6 +484,10 @@ impl fmt::Display for RunError {
                      the same collective operations in the same order"
                 )
             }
+            Self::Growing => f.write_str(
+                "members may join this group later, so it has no barriers, reductions and \
+                 collective operations: use messages, or a group without room for more",
+            ),
             Self::NoMemory { bytes } => {
                 write!(
                     f,
@@ -464,7 +508,7 @@ impl fmt::Display for RunError {
 
 upcall_os::error_debug!(RunError {
     Lost(error), GivenUp { by, missed }, Unhandled { rank, kind }, Unsent { rank, why },
-    Interrupted, Mismatched { rank, here, there }, NoMemory { bytes },
+    Interrupted, Mismatched { rank, here, there }, Growing, NoMemory { bytes },
 });
 
 impl std::error::Error for RunError {}

@@ -6,6 +6,12 @@ use crate::Rank;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
+    /// A member has joined that the group had [room for](crate::GroupBuilder::room_for). The event
+    /// comes before its first message.
+    Joined {
+        /// The member.
+        rank: Rank,
+    },
     /// It has ended or left the group. All messages that it had sent were taken before; messages to
     /// it may not have been.
     Ended {

@@ -1,8 +1,10 @@
 //! Members on other hosts, as the code of one host sees them. [`crate::bridge`] implements them.
 
 use crate::Rank;
+use crate::error::ExpectError;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use upcall_os::doorbell::Doorbell;
@@ -10,6 +12,15 @@ use upcall_os::safe_doorbell::SafeDoorbell;
 
 /// All members on other hosts.
 pub(crate) trait FarMembers: fmt::Debug + Send + Sync {
+    /// Expects the members with these ranks to join from now on.
+    ///
+    /// # Errors
+    /// See [`ExpectError`].
+    fn expect(&self, ranks: Range<Rank>) -> Result<(), ExpectError>;
+
+    /// Does not expect them any more.
+    fn expect_no_more(&self, ranks: &Range<Rank>);
+
     /// The way to a member; `None` if it is on this host.
     fn of(&self, rank: Rank) -> Option<Arc<dyn FarMember>>;
 
@@ -41,6 +52,9 @@ pub(crate) trait FarMember: fmt::Debug + Send + Sync {
 
     /// Returns `true` if it has ended.
     fn has_ended(&self) -> bool;
+
+    /// Returns `false` if it is to join later, and has not.
+    fn has_joined(&self) -> bool;
 }
 
 /// The result of [`FarMember::carry`].
@@ -49,4 +63,6 @@ pub(crate) enum CarriedQueue {
     Yes,
     /// The member has ended.
     Ended,
+    /// The member has not joined yet.
+    Absent,
 }

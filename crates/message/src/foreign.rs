@@ -203,9 +203,17 @@ impl Handlers {
         self.interruption = Some(Box::new(ask));
     }
 
+    /// The same while the member [joins](crate::GroupBuilder::join) alone. A member that has joined
+    /// does not ask, and sleeps for as long as nothing happens.
+    pub fn join_interruption(&mut self, ask: impl Fn() -> bool + 'static) {
+        self.join_interruption = Some(Box::new(ask));
+    }
+
     #[inline]
     pub(crate) fn is_interrupted(&self) -> bool {
-        self.interruption.as_ref().is_some_and(|ask| ask())
+        [&self.interruption, &self.join_interruption]
+            .iter()
+            .any(|one| one.as_ref().is_some_and(|ask| ask()))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::wire::{GroupId, Listed, ProcessKey, Welcome, shown};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use upcall_os::atomic::{AtomicUsize, Ordering};
 use upcall_os::fault::{Point, point};
 use upcall_os::lock::{KernelCondvar, KernelMutex};
 use upcall_os::random;
@@ -57,6 +58,8 @@ impl FormingTimeout {
 #[derive(Default)]
 pub(crate) struct Forming {
     state: KernelMutex<Formation>,
+    /// Number of members that may join after the group has formed.
+    room: AtomicUsize,
     changed: KernelCondvar,
 }
 
@@ -152,6 +155,11 @@ impl Leading {
 }
 
 impl Forming {
+    /// Leaves room for this number of members that join after the group has formed.
+    pub(crate) fn leave_room(&self, more: usize) {
+        self.room.store(more, Ordering::Relaxed);
+    }
+
     /// Takes in applicants from now on.
     ///
     /// # Errors
@@ -243,7 +251,7 @@ impl Forming {
             });
         }
         Ok(self.formed(
-            Roster { group, rank: ranks[size - 1], members, pids: OnceLock::new() },
+            Roster { group, rank: ranks[size - 1], members, grows: false, pids: OnceLock::new() },
             member,
         ))
     }
@@ -325,6 +333,9 @@ impl Forming {
     /// Notes that the group has formed, and takes in the queues that came before.
     pub(crate) fn formed(&self, roster: Roster, member: &Member) -> Arc<Roster> {
         let mut roster = roster;
+        let room = self.room.load(Ordering::Relaxed);
+        roster.members.resize(roster.members.len() + room, Listed::absent());
+        roster.grows |= room > 0;
         for rank in 0..roster.members.len() {
             if roster.place_elsewhere(rank).is_some() {
                 let listed = roster.members[rank].clone();

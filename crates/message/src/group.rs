@@ -6,11 +6,13 @@
 use crate::Rank;
 use crate::collectives::hosts::{Crossing, HostMap};
 use crate::collectives::window::CollectiveState;
+use crate::error::ExpectError;
 use crate::event::Event;
 use crate::inbound::Attached;
 use crate::kinds::Handlers;
 use crate::link::Outward;
 use crate::member::{Member, Roster};
+use crate::petition::Petition;
 use crate::proto::offers::Offers;
 use crate::proto::receiving::Senders;
 use crate::reports::BarrierState;
@@ -19,6 +21,7 @@ use crate::waiters::Upcalls;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,6 +64,7 @@ pub(crate) struct Membership {
     pub(crate) links: Box<[RefCell<Outward>]>,
     pub(crate) senders: Senders<Mailbag, Attached>,
     pub(crate) events: RefCell<VecDeque<Event>>,
+    pub(crate) petitions: RefCell<VecDeque<Petition>>,
     /// All events so far, one for each lost member.
     lost: RefCell<Vec<Event>>,
     pub(crate) barrier: BarrierState,
@@ -116,6 +120,7 @@ impl Group {
             links,
             senders: Senders::default(),
             events: RefCell::default(),
+            petitions: RefCell::default(),
             lost: RefCell::default(),
             barrier,
             collectives: CollectiveState::default(),
@@ -140,7 +145,8 @@ impl Group {
         self.0.roster.rank
     }
 
-    /// Number of members, including those that have ended.
+    /// Number of members, including those that have ended, and those for which the group has
+    /// [room](crate::GroupBuilder::room_for).
     pub fn size(&self) -> usize {
         self.0.roster.members.len()
     }
@@ -159,22 +165,49 @@ impl Group {
 
     /// Records an event. Each member is lost once.
     pub(crate) fn happened(&self, event: Event) {
-        let (Event::Ended { rank } | Event::Violation { rank, .. }) = event;
-        if self.lost(rank).is_some() {
-            return;
+        match event {
+            Event::Joined { .. } => {}
+            Event::Ended { rank } | Event::Violation { rank, .. } if self.lost(rank).is_some() => {
+                return;
+            }
+            Event::Ended { .. } | Event::Violation { .. } => {
+                self.0.lost.borrow_mut().push(event.clone());
+            }
         }
-        self.0.lost.borrow_mut().push(event.clone());
         self.0.events.borrow_mut().push_back(event);
         self.0.upcalls.wake();
     }
 
     /// The event by which a member was lost, if it was.
     pub(crate) fn lost(&self, member: Rank) -> Option<Event> {
-        let of = |event: &&Event| {
-            let (Event::Ended { rank } | Event::Violation { rank, .. }) = **event;
-            rank == member
+        let of = |event: &&Event| match **event {
+            Event::Ended { rank } | Event::Violation { rank, .. } => rank == member,
+            Event::Joined { .. } => false,
         };
         self.0.lost.borrow().iter().find(of).cloned()
+    }
+
+    /// Returns `false` if the member is to join later, and has not joined yet.
+    pub fn has_joined(&self, rank: Rank) -> bool {
+        rank < self.size() && self.0.member.far(rank).is_none_or(|other| other.has_joined())
+    }
+
+    /// Expects the members with these ranks to join from now on, together
+    /// ([`GroupBuilder::late`](crate::GroupBuilder::late)). To be called in the member that listens
+    /// at the address at which the members meet.
+    ///
+    /// # Errors
+    /// See [`ExpectError`].
+    pub fn expect(&self, ranks: Range<Rank>) -> Result<(), ExpectError> {
+        self.0.member.bridge.get().ok_or(ExpectError::NoRoom)?.expect(ranks)
+    }
+
+    /// Does not expect the members of these ranks any more, as long as not all of them have
+    /// applied. Those that have applied are refused, and the ranks may be expected again.
+    pub fn expect_no_more(&self, ranks: &Range<Rank>) {
+        if let Some(bridge) = self.0.member.bridge.get() {
+            bridge.expect_no_more(ranks);
+        }
     }
 
     pub(crate) fn barriers(&self) -> &BarrierState {

@@ -49,6 +49,8 @@ pub struct Handlers {
     pub(crate) kinds: Vec<(String, String)>,
     pub(crate) handlers: Vec<Option<Handler>>,
     pub(crate) interruption: Option<Interruption>,
+    /// Asked only while the member joins.
+    pub(crate) join_interruption: Option<Interruption>,
     /// Handlers for interrupts.
     pub(crate) interrupting: Vec<Option<Interrupting>>,
 }

@@ -69,6 +69,8 @@ mod message;
 mod news;
 mod offers;
 mod payload;
+mod petition;
+mod petitions;
 mod place;
 /// For the simulator, which drives it too. Not a public interface.
 #[doc(hidden)]
@@ -85,9 +87,10 @@ mod waiting;
 mod wire;
 
 pub use announced::Announced;
+pub use bridge::petition;
 pub use builder::GroupBuilder;
 pub use collectives::element::Element;
-pub use error::{JoinError, Lack, NothingThere, RunError, SendError};
+pub use error::{ExpectError, JoinError, Lack, NothingThere, RunError, SendError};
 pub use event::Event;
 pub use foreign::{BadKind, ForeignKind};
 pub use forming::MOST_MEMBERS;
@@ -97,6 +100,7 @@ pub use interrupts::Interrupt;
 pub use kinds::Handlers;
 pub use message::{Kind, Message};
 pub use payload::{Payload, Reader, Writer};
+pub use petition::Petition;
 pub use reduction::Reducible;
 pub use signature::{BadSignature, Carried, Number, Shape, Unfit};
 pub use upcall_os::interrupt::Promise;

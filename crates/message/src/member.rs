@@ -5,6 +5,7 @@ use crate::door::{ALL, AtEnd, GroupPeer, MemberListener};
 use crate::far::{FarMember, FarMembers};
 use crate::forming::{Forming, MemberCandidate};
 use crate::inbound::{Inbound, inbound};
+use crate::petition::Petition;
 use crate::place::MemberPlace;
 use crate::wire::{GroupId, Lacks, Listed, ProcessKey};
 use std::fmt;
@@ -33,6 +34,8 @@ pub(crate) struct Roster {
     pub(crate) group: GroupId,
     pub(crate) rank: Rank,
     pub(crate) members: Vec<Listed>,
+    /// Whether members may join after the group has formed.
+    pub(crate) grows: bool,
     /// Process IDs by rank, 0 if a process cannot be seen.
     pub(crate) pids: OnceLock<Vec<u32>>,
 }
@@ -51,6 +54,12 @@ impl Roster {
         let machine = |rank: Rank| Some(self.members.get(rank)?.place.as_ref()?.machine);
         let is_here = machine(rank) == machine(self.rank);
         self.members.get(rank)?.place.as_ref().filter(|_| !is_here)
+    }
+
+    /// The port at which this member listens for those on other hosts; 0 if there are none.
+    pub(crate) fn own_port(&self) -> u16 {
+        let own = self.members.get(self.rank).and_then(|own| own.place.as_ref());
+        own.map_or(0, |place| place.address.port())
     }
 
     /// Marks of the members' hosts, by rank. Members with the same mark share a host.
@@ -120,6 +129,10 @@ pub(crate) enum MemberEvent {
     Ended(Rank),
     /// A member on another host has broken the protocol in this way.
     Broke(Rank, String),
+    /// A member has joined the group that has formed before.
+    Joined(Rank),
+    /// A process asks this member for something ([`Petition`]).
+    Asked(Petition),
 }
 
 /// The state that a member shares with the clerk; see the module.

@@ -42,6 +42,8 @@ impl Group {
                 }
                 MemberEvent::Ended(rank) => self.ended(rank),
                 MemberEvent::Broke(rank, what) => self.broke(rank, what),
+                MemberEvent::Joined(rank) => self.happened(Event::Joined { rank }),
+                MemberEvent::Asked(petition) => self.asked(petition),
             }
         }
     }

@@ -44,6 +44,11 @@ pub(crate) struct MachineKey {
 }
 
 impl MachineKey {
+    /// A key that no machine has.
+    pub(crate) fn unknown() -> Self {
+        Self { boot: 0, device: 0, inode: 0, apart: 0 }
+    }
+
     /// The key of this machine and this folder. If they cannot be read, the key is random, so that
     /// every other process counts as one on another machine.
     ///

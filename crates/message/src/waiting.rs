@@ -18,7 +18,9 @@ impl Group {
     /// Like [`wait`](Self::wait), and also ends when the count of [changes](Self::changes) differs
     /// from `changes`.
     pub(crate) fn wait_since(&self, limit: Option<Duration>, changes: u64) -> bool {
-        self.wait_unless(limit, changes, Wants::Any, || !self.0.events.borrow().is_empty())
+        let has_come =
+            || !(self.0.events.borrow().is_empty() && self.0.petitions.borrow().is_empty());
+        self.wait_unless(limit, changes, Wants::Any, has_come)
     }
 
     /// Waits until a wanted message is there, or the count of changes differs from `changes`, or

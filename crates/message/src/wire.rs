@@ -79,6 +79,11 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
+    /// The entry of a member that has not joined yet.
+    pub(crate) fn absent() -> Self {
+        Self { process: ProcessKey::Numbered(0, 0), socket: String::new(), place: None }
+    }
+
     /// The entry of a member on another host, whose process cannot be reached from here.
     pub(crate) fn elsewhere(self) -> Self {
         Self { process: ProcessKey::Numbered(0, 0), socket: String::new(), ..self }

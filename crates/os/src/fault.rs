@@ -110,6 +110,14 @@ points! {
     MemberFormsAsked = "member-forms-asked",
     /// All members are there, and the leader has notified none.
     MemberFormsAll = "member-forms-all",
+    /// A member that joins a formed group has connected to the leader, and has sent no request.
+    LateMemberFinds = "late-member-finds",
+    /// It has sent its request.
+    LateMemberAsked = "late-member-asked",
+    /// The leader has admitted it, and it has opened no pair.
+    LateMemberAdmitted = "late-member-admitted",
+    /// It has opened a pair.
+    LateMemberOpened = "late-member-opened",
     /// A member is about to bring its queue to another member.
     MemberBrings = "member-brings",
     /// It has brought the queue, and has no reply.

@@ -2,16 +2,23 @@
 
 use super::home::BridgeHome;
 use super::inward::PairLost;
+use super::late::{FarGuest, LateApplicant, LateMembers};
 use super::pair::{FarPair, Pairs};
 use super::reopening::{self, PairReader};
-use super::requests::{FarRequest, NoRequest, PairReply, RequestStart, answer, answer_of};
+use super::requests::{
+    FarRequest, LateWelcome, NoRequest, PairReply, PetitionReply, RequestStart, answer, answer_of,
+};
+use crate::Rank;
+use crate::error::ExpectError;
 use crate::forming::{Asks, MemberCandidate};
-use crate::member::Roster;
+use crate::member::{MemberEvent, Roster};
+use crate::petition::{MOST_PETITION, Petition};
 use crate::place::{MachineKey, MemberPlace};
 use crate::wire::{GroupId, Listed, VERSION, Welcome};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use upcall_directory::names;
@@ -22,6 +29,7 @@ use upcall_net::{
     FrameKind, HostLink, LinkTerms, Lost, NetworkListener, ProvedClient, Resumed, TakeOver, Wanted,
     Wire,
 };
+use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::lock::KernelMutex;
 
 /// Maximum number of connections of one owner: more than a group has members.
@@ -53,6 +61,9 @@ pub(crate) struct BridgeGate {
     home: Arc<BridgeHome>,
     state: KernelMutex<GateState>,
     wires: KernelMutex<AdmittedWires>,
+    /// Set in the member that took in the first ones.
+    leads: AtomicBool,
+    late: KernelMutex<LateMembers>,
 }
 
 #[derive(Default)]
@@ -72,6 +83,7 @@ struct EarlyPair {
     from: u32,
     to: u32,
     attempt: u32,
+    port: u16,
     most: u64,
 }
 
@@ -93,6 +105,8 @@ impl BridgeGate {
             home: home.clone(),
             state: KernelMutex::default(),
             wires: KernelMutex::default(),
+            leads: AtomicBool::new(false),
+            late: KernelMutex::default(),
         })
     }
 
@@ -152,6 +166,40 @@ impl BridgeGate {
         early.into_iter().for_each(|early| self.open_pair(early, roster, pairs));
     }
 
+    /// This member takes in the others.
+    pub(super) fn begins_to_lead(&self) {
+        self.leads.store(true, Ordering::Release);
+    }
+
+    fn leads(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    /// The members and their pairs, once the group has formed.
+    fn group(&self) -> Option<(Arc<Roster>, Pairs)> {
+        self.state.lock().formed.clone()
+    }
+
+    /// Expects the members with these ranks from now on.
+    pub(super) fn expect(&self, ranks: Range<Rank>) -> Result<(), ExpectError> {
+        let (roster, pairs) = self.group().ok_or(ExpectError::NoRoom)?;
+        if !roster.grows {
+            return Err(ExpectError::NoRoom);
+        }
+        if !self.leads() {
+            return Err(ExpectError::NotLeader);
+        }
+        self.late.lock().expect(ranks, &pairs)
+    }
+
+    /// Expects them no more. Those that have applied are refused.
+    pub(super) fn expect_no_more(&self, ranks: &Range<Rank>) {
+        let applicants = self.late.lock().expect_no_more(ranks);
+        applicants
+            .into_iter()
+            .for_each(|applicant| applicant.refuse("it is not expected any more"));
+    }
+
     fn opens(&self, early: EarlyPair) {
         let mut state = self.state.lock();
         match &state.formed {
@@ -178,10 +226,15 @@ impl BridgeGate {
     }
 
     fn open_pair(&self, early: EarlyPair, roster: &Roster, pairs: &Pairs) {
-        let EarlyPair { wire, slot, call, group, from, to, attempt, most } = early;
+        let EarlyPair { wire, slot, call, group, from, to, attempt, port, most } = early;
         let identity = self.home.identity_of(&wire);
         let opened =
             check_open(identity.as_deref(), (group, from, to), roster, pairs).and_then(|pair| {
+                if pair.is_dormant() {
+                    let machine = MachineKey::unknown();
+                    let address = SocketAddr::new(wire.peer().ip(), port);
+                    pair.is_at(MemberPlace { machine, address, identity: identity.clone() });
+                }
                 let yes = answer_of(call, &PairReply::Yes { most: self.home.terms.most as u64 });
                 let yes = yes.ok_or("no answer can be written")?;
                 pair.opened(&wire, attempt, yes, || {
@@ -213,7 +266,7 @@ fn check_open(
     }
     let pair = pairs.get(from as usize).and_then(Option::as_ref);
     let pair = pair.ok_or_else(|| format!("there is no member {from} on another host"))?;
-    if pair.place.identity.as_deref() != identity {
+    if !pair.is_dormant() && !pair.is_of(identity) {
         return Err(format!("member {from} is on another host than the one that was proved"));
     }
     Ok(pair.clone())
@@ -265,7 +318,8 @@ impl Admit for BridgeAdmission {
         let pair = pairs.iter().flatten().find(|pair| pair.way.has_session(session));
         let Some(pair) = pair.cloned() else { return Resumed::Unknown };
         let Ok(identity) = self.0.home.proved(client) else { return Resumed::NotNow };
-        if pair.place.identity.is_some() && identity != pair.place.identity() {
+        let place = pair.place();
+        if place.is_none_or(|place| place.identity.is_some() && identity != place.identity()) {
             return Resumed::Unknown;
         }
         match reopening::resume(&pair, session) {
@@ -317,37 +371,13 @@ impl Drop for ResumedPair {
     }
 }
 
-/// An applicant on a connection.
-struct FarGuest {
-    wire: Arc<Wire>,
-    call: u32,
-}
-
-impl MemberCandidate for FarGuest {
-    fn pid(&self) -> u32 {
-        0
-    }
-
-    fn lives(&self) -> bool {
-        true
-    }
-
-    fn shut_down(&self) {
-        self.wire.hang_up();
-    }
-
-    fn welcome(&self, welcome: &Welcome) {
-        answer(&self.wire, self.call, welcome);
-    }
-}
-
 /// Reads a connection that this side has admitted.
 struct GuestReader {
     wire: Arc<Wire>,
     session: SessionKey,
     slot: PairSlot,
     has_asked: bool,
-    guest: Option<Arc<dyn MemberCandidate>>,
+    guest: Option<Arc<FarGuest>>,
     /// Reads on once the pair is known.
     reader: Option<PairReader>,
     admitted: AdmittedWire,
@@ -371,17 +401,26 @@ impl GuestReader {
     fn asked(&mut self, frame: &Frame) -> Result<(), FrameError> {
         let call = frame.head.call;
         match FarRequest::read(&frame.body.to_vec()) {
-            Ok(FarRequest::Open { group, from, to, attempt, most, .. }) => {
+            Ok(FarRequest::Open { group, from, to, attempt, port, most, .. }) => {
                 let (wire, slot) = (self.wire.clone(), self.slot.clone());
-                self.gate().opens(EarlyPair { wire, slot, call, group, from, to, attempt, most });
+                let early = EarlyPair { wire, slot, call, group, from, to, attempt, port, most };
+                self.gate().opens(early);
             }
             Ok(request @ FarRequest::Apply { .. }) => self.applies(call, request),
+            Ok(request @ FarRequest::ApplyLate { .. }) => self.applies_late(call, request),
+            Ok(FarRequest::Petition { bytes, .. }) => self.asks(call, bytes),
             // The answer is of the kind that the client reads.
             Err(NoRequest::Version(RequestStart::Open { version })) => {
                 answer(&self.wire, call, &PairReply::No(other_version(version)));
             }
             Err(NoRequest::Version(RequestStart::Apply { version })) => {
                 answer(&self.wire, call, &Welcome::Refused(other_version(version)));
+            }
+            Err(NoRequest::Version(RequestStart::ApplyLate { version })) => {
+                answer(&self.wire, call, &LateWelcome::Refused(other_version(version)));
+            }
+            Err(NoRequest::Version(RequestStart::Petition { version })) => {
+                answer(&self.wire, call, &PetitionReply::Refused(other_version(version)));
             }
             Err(NoRequest::Broken) => return Err(FrameError("a request that cannot be read")),
         }
@@ -391,13 +430,23 @@ impl GuestReader {
     /// Handles an application. If it cannot be accepted now, its answer is the end of the
     /// connection: its applicant looks again.
     fn applies(&mut self, call: u32, request: FarRequest) {
-        let FarRequest::Apply { group, size, rank, kinds, process, socket, machine, port, .. } =
-            request
+        let FarRequest::Apply {
+            group,
+            size,
+            room,
+            rank,
+            kinds,
+            process,
+            socket,
+            machine,
+            port,
+            ..
+        } = request
         else {
             return;
         };
         let Some(member) = self.gate().home.member.upgrade() else { return self.wire.hang_up() };
-        let guest: Arc<dyn MemberCandidate> = Arc::new(FarGuest { wire: self.wire.clone(), call });
+        let guest = Arc::new(FarGuest::new(&self.wire, call));
         let refuses = |why| {
             member.account.refuses();
             guest.welcome(&Welcome::Refused(why));
@@ -405,6 +454,12 @@ impl GuestReader {
         if group != self.gate().home.terms.name {
             let own = &self.gate().home.terms.name;
             return refuses(format!("the group at this address is {own:?}, not {group:?}"));
+        }
+        if room as usize != self.gate().home.terms.room {
+            let own = self.gate().home.terms.room;
+            return refuses(format!(
+                "it leaves room for {own} further members, and this process for {room}"
+            ));
         }
         if !names::is_member(&socket) {
             return refuses(format!("{socket:?} is no socket of a member"));
@@ -419,11 +474,77 @@ impl GuestReader {
         let identity = self.gate().home.identity_of(&self.wire);
         let place = Some(MemberPlace { machine, address, identity });
         let asks = Asks { size, rank, kinds: &kinds };
-        match member.forming.apply(&guest, asks, Listed { process, socket, place }) {
-            Ok(()) => self.guest = Some(guest),
+        let candidate: Arc<dyn MemberCandidate> = guest.clone();
+        match member.forming.apply(&candidate, asks, Listed { process, socket, place }) {
+            Ok(()) => self.guest = Some(guest.clone()),
             Err(Some(why)) => refuses(why),
             Err(None) => self.wire.hang_up(),
         }
+    }
+
+    /// Handles an application to a group that has formed.
+    fn applies_late(&mut self, call: u32, request: FarRequest) {
+        let FarRequest::ApplyLate {
+            group, rank, total, kinds, process, socket, machine, port, ..
+        } = request
+        else {
+            return;
+        };
+        let gate = self.gate().clone();
+        let Some(member) = gate.home.member.upgrade() else { return self.wire.hang_up() };
+        let guest = Arc::new(FarGuest::new(&self.wire, call));
+        let refuses = |why: String| {
+            member.account.refuses();
+            guest.reply(&LateWelcome::Refused(why));
+        };
+        let own = &gate.home.terms.name;
+        if group != *own {
+            return refuses(format!("the group at this address is {own:?}, not {group:?}"));
+        }
+        if !gate.leads() {
+            return refuses("this member does not take in others".into());
+        }
+        // An applicant that comes too early looks again.
+        let Some((roster, pairs)) = gate.group() else { return self.wire.hang_up() };
+        if roster.members.len() != total as usize {
+            return refuses(format!("it has other room for members than {total}"));
+        }
+        if kinds != gate.home.terms.kinds {
+            return refuses("the kinds of its messages are others".into());
+        }
+        if !names::is_member(&socket) {
+            return refuses(format!("{socket:?} is no socket of a member"));
+        }
+        let address = SocketAddr::new(self.wire.peer().ip(), port);
+        let identity = gate.home.identity_of(&self.wire);
+        let place = Some(MemberPlace { machine, address, identity });
+        // Before the application: the answer may make the other side hang up at once.
+        self.guest = Some(guest.clone());
+        let listed = Listed { process, socket, place };
+        let applicant = LateApplicant { rank: rank as usize, guest: guest.clone(), listed };
+        let applied = gate.late.lock().apply(applicant, &roster, &pairs);
+        match applied {
+            Ok(None) => {}
+            Ok(Some(batch)) => batch.welcome(),
+            Err(why) => refuses(why),
+        }
+    }
+
+    /// Handles a petition.
+    fn asks(&mut self, call: u32, bytes: Vec<u8>) {
+        let Some(member) = self.gate().home.member.upgrade() else { return self.wire.hang_up() };
+        let petition = Petition::new(bytes, Arc::new(FarGuest::new(&self.wire, call)));
+        if !self.gate().leads() {
+            return petition.refuse("this member does not take in others");
+        }
+        if self.gate().group().is_none() {
+            // The other process asks again.
+            return self.wire.hang_up();
+        }
+        if petition.bytes().len() > MOST_PETITION {
+            return petition.refuse("the request is too long");
+        }
+        member.tell(MemberEvent::Asked(petition));
     }
 }
 
@@ -477,6 +598,7 @@ impl GuestReader {
     fn lost_guest(&self) {
         if let (Some(guest), Some(member)) = (&self.guest, self.gate().home.member.upgrade()) {
             member.forming.lost(&**guest, None);
+            self.gate().late.lock().lost(guest);
         }
     }
 }

@@ -61,7 +61,12 @@ pub(super) struct BridgeTerms {
     pub(super) lost_after: Duration,
     /// Maximum length of a message, in bytes.
     pub(super) most: usize,
-    /// For tests; see [`MachineKey`].
+    /// Number of members that may join after the group has formed.
+    pub(super) room: usize,
+    /// The kinds of messages, each with its signature.
+    pub(super) kinds: Vec<(String, String)>,
+    /// Number of the batch of late members, which counts as a machine of its own. For tests; see
+    /// [`MachineKey`](crate::place::MachineKey).
     pub(super) apart: u64,
 }
 

@@ -10,7 +10,7 @@ use super::gate::BridgeGate;
 use super::home::{AcrossHosts, BridgeHome, BridgeTerms, LONGEST_PATIENCE, identity};
 use super::opening::{self, NotOpened};
 use super::pair::{FarPair, Pairs};
-use super::requests::FarRequest;
+use super::requests::{FarRequest, LateWelcome, PetitionReply};
 use super::thread::Bridge;
 use crate::Rank;
 use crate::error::JoinError;
@@ -18,14 +18,16 @@ use crate::forming::FormingTimeout;
 use crate::kinds::Handlers;
 use crate::member::{Member, Roster};
 use crate::place::{MachineKey, MemberPlace};
-use crate::wire::{self, Lacks, VERSION, Welcome};
+use crate::wire::{self, Lacks, Listed, VERSION, Welcome};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use upcall_directory::names;
 use upcall_net::link::LinkSide;
 use upcall_net::{NoConnection, Protection};
+use upcall_os::fault::{Point, point};
 use upcall_sched::post::Post;
 
 /// Minimum time for which a pair goes on after a cut. Without any, its session would end with its
@@ -38,8 +40,13 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A process that meets the other members.
 pub(crate) struct GroupMeeting<'a> {
     pub(crate) name: &'a str,
+    /// Number of members, without the room for more.
     pub(crate) size: usize,
+    /// Number of members that may join after the group has formed.
+    pub(crate) room: usize,
     pub(crate) rank: Option<Rank>,
+    /// The members that join together with this one after the group has formed.
+    pub(crate) late: Option<Range<Rank>>,
     pub(crate) crossing: &'a AcrossHosts,
     /// Time for which it waits for the others.
     pub(crate) within: Duration,
@@ -47,6 +54,13 @@ pub(crate) struct GroupMeeting<'a> {
     pub(crate) most: usize,
     pub(crate) member: &'a Arc<Member>,
     pub(crate) handlers: &'a Handlers,
+}
+
+/// The answer to an application.
+enum ApplicationAnswer {
+    Reply(Vec<u8>),
+    /// None, for this reason.
+    Again(String),
 }
 
 /// The result of asking a leader.
@@ -66,16 +80,23 @@ impl GroupMeeting<'_> {
             what: "a place for the bridge to wait for messages".into(),
             error,
         })?;
+        let late = self.late.as_ref();
         let terms = BridgeTerms {
+            room: self.room,
+            kinds: self.handlers.kinds.clone(),
             name: self.name.into(),
             patience: self.crossing.patience.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE),
             lost_after: self.crossing.lost_after,
             most: self.most,
-            apart: self.crossing.apart,
+            apart: late.map_or(self.crossing.apart, |ranks| ranks.start as u64 + 1),
         };
         let home = BridgeHome::new(self.member, terms, post, store);
         let gate = BridgeGate::new(&home);
-        let formed = self.find_others(&home, &gate, at, left).and_then(|roster| {
+        let found = match late {
+            None => self.find_others(&home, &gate, at, left),
+            Some(_) => self.find_group(&home, &gate, at, left),
+        };
+        let formed = found.and_then(|roster| {
             self.cross(&home, &gate, &roster, left)?;
             Ok(roster)
         });
@@ -112,12 +133,15 @@ impl GroupMeeting<'_> {
         at: SocketAddr,
         left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
+        if self.room > 0 && self.rank != Some(0) {
+            return self.find_group(home, gate, at, left);
+        }
         let forming = &self.member.forming;
         loop {
             // Before it listens: applicants may come as soon as it does.
             forming.begin_to_lead(self.size, self.rank, self.handlers.kinds.clone())?;
             let is_here = match gate.open(at) {
-                Ok(address) => return self.lead(home, address, left),
+                Ok(address) => return self.lead(home, gate, address, left),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => true,
                 Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => false,
                 Err(error) => {
@@ -147,10 +171,12 @@ impl GroupMeeting<'_> {
     fn lead(
         &self,
         home: &BridgeHome,
+        gate: &BridgeGate,
         address: SocketAddr,
         left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
-        let machine = self.machine()?;
+        gate.begins_to_lead();
+        let machine = self.machine(home)?;
         let place = MemberPlace { machine, address, identity: home.own_identity(address) };
         let interrupted = || self.handlers.is_interrupted();
         let member = (&**self.member, Some(place));
@@ -184,48 +210,168 @@ impl GroupMeeting<'_> {
             |error| JoinError::Resource { what: "asking to become a member".into(), error };
         let own = application.own().map_err(resource)?;
         let listens = gate.open(SocketAddr::new(own.ip(), 0)).map_err(resource)?;
-        application.ask(&wire::pack(&self.request(listens.port())?).map_err(resource)?);
+        let request = self.request(home, listens.port())?;
+        self.late_point(Point::LateMemberFinds);
+        application.ask(&wire::pack(&request).map_err(resource)?);
+        self.late_point(Point::LateMemberAsked);
+        let not_all = || format!("not all of {} are there", self.size);
+        let bytes = match self.answer(&application, left, not_all)? {
+            ApplicationAnswer::Reply(bytes) => bytes,
+            ApplicationAnswer::Again(why) => return again(why),
+        };
+        let leader = home.identity_of(application.wire());
+        match self.late {
+            None => {
+                let welcome = wire::unpack(&bytes).map_err(|why| self.refused(why))?;
+                self.welcomed(welcome, (at, leader))
+            }
+            Some(_) => {
+                let welcome = wire::unpack(&bytes).map_err(|why| self.refused(why))?;
+                self.admitted(welcome, (at, leader))
+            }
+        }
+    }
+
+    /// A point of the path of a late member.
+    fn late_point(&self, at: Point) {
+        if self.late.is_some() {
+            point(at);
+        }
+    }
+
+    /// Waits for the answer to an application.
+    fn answer(
+        &self,
+        application: &Application,
+        left: &mut FormingTimeout,
+        found: impl Fn() -> String,
+    ) -> Result<ApplicationAnswer, JoinError> {
         loop {
             match application.wait(left.slice()) {
                 Some(ApplicationResult::Reply(bytes)) => {
-                    let welcome = wire::unpack(&bytes).map_err(|why| self.refused(why))?;
-                    let leader = home.identity_of(application.wire());
-                    return self.welcomed(welcome, (at, leader));
+                    return Ok(ApplicationAnswer::Reply(bytes));
                 }
                 Some(ApplicationResult::Parted(why)) => return Err(self.refused(why)),
                 Some(ApplicationResult::Ended(why)) => {
-                    return again(format!("the member that takes in the others is gone: {why}"));
+                    let why = format!("the member that takes in the others is gone: {why}");
+                    return Ok(ApplicationAnswer::Again(why));
                 }
                 None if self.handlers.is_interrupted() => return Err(JoinError::Interrupted),
-                None if left.is_over(Instant::now()) => {
-                    return Err(self.incomplete(&format!("not all of {} are there", self.size)));
-                }
+                None if left.is_over(Instant::now()) => return Err(self.incomplete(&found())),
                 None => {}
             }
         }
     }
 
     /// The request to become a member, which listens at this port.
-    fn request(&self, port: u16) -> Result<FarRequest, JoinError> {
-        let socket = self.member.socket.file_name().unwrap_or_default().to_string_lossy();
-        Ok(FarRequest::Apply {
-            version: VERSION,
-            group: self.name.into(),
-            size: self.size as u32,
-            rank: self.rank.map(|rank| rank as u32),
-            kinds: self.handlers.kinds.clone(),
-            process: self.member.own,
-            socket: socket.into(),
-            machine: self.machine()?,
-            port,
+    fn request(&self, home: &BridgeHome, port: u16) -> Result<FarRequest, JoinError> {
+        let socket = self.member.socket.file_name().unwrap_or_default().to_string_lossy().into();
+        let (version, group, kinds) = (VERSION, self.name.into(), self.handlers.kinds.clone());
+        let (process, machine) = (self.member.own, self.machine(home)?);
+        let rank = self.rank.map(|rank| rank as u32);
+        Ok(match &self.late {
+            None => {
+                let (size, room) = (self.size as u32, self.room as u32);
+                FarRequest::Apply {
+                    version,
+                    group,
+                    size,
+                    room,
+                    rank,
+                    kinds,
+                    process,
+                    socket,
+                    machine,
+                    port,
+                }
+            }
+            Some(_) => {
+                let (rank, total) = (rank.unwrap_or_default(), self.size as u32);
+                FarRequest::ApplyLate {
+                    version,
+                    group,
+                    rank,
+                    total,
+                    kinds,
+                    process,
+                    socket,
+                    machine,
+                    port,
+                }
+            }
         })
     }
 
     /// The key of this machine.
-    fn machine(&self) -> Result<MachineKey, JoinError> {
-        MachineKey::of(self.member.folder(), self.crossing.apart).map_err(|error| {
+    fn machine(&self, home: &BridgeHome) -> Result<MachineKey, JoinError> {
+        MachineKey::of(self.member.folder(), home.terms.apart).map_err(|error| {
             JoinError::Resource { what: "random bytes for the key of this machine".into(), error }
         })
+    }
+
+    /// Finds the leader, which is another member, and joins its group.
+    fn find_group(
+        &self,
+        home: &BridgeHome,
+        gate: &Arc<BridgeGate>,
+        at: SocketAddr,
+        left: &mut FormingTimeout,
+    ) -> Result<Arc<Roster>, JoinError> {
+        let protection = protection_at(&self.crossing.address, at)
+            .map_err(|why| self.not_proved(&self.crossing.address, why))?;
+        loop {
+            match self.follow(home, gate, (at, protection.clone()), left)? {
+                LeaderFound::Formed(roster) => return Ok(roster),
+                LeaderFound::Again(found) if left.is_over(Instant::now()) => {
+                    return Err(self.incomplete(&found));
+                }
+                LeaderFound::Again(_) => std::thread::sleep(LOOK.min(left.slice())),
+            }
+            if self.handlers.is_interrupted() {
+                return Err(JoinError::Interrupted);
+            }
+        }
+    }
+
+    /// Checks and keeps the list of the members so far. `leader`: its address and its proved
+    /// identity.
+    fn admitted(
+        &self,
+        welcome: LateWelcome,
+        (address, identity): (SocketAddr, Option<String>),
+    ) -> Result<LeaderFound, JoinError> {
+        let (group, mut members) = match welcome {
+            LateWelcome::Refused(reason) => return Err(self.refused(reason)),
+            LateWelcome::Admitted { group, members } => (group, members),
+        };
+        let (rank, batch) = (self.rank.unwrap_or_default(), self.late.clone().unwrap_or_default());
+        let socket = self.member.socket.file_name().and_then(|name| name.to_str());
+        let own = members
+            .get(rank)
+            .and_then(Option::as_ref)
+            .is_some_and(|own| Some(&*own.socket) == socket && own.process.may_be(self.member.own));
+        let is_sound = |(rank, one): (Rank, &Option<Listed>)| match one {
+            None => !batch.contains(&rank),
+            Some(one) => {
+                one.place.is_some() && (!batch.contains(&rank) || names::is_member(&one.socket))
+            }
+        };
+        if members.len() != self.size || !own || !members.iter().enumerate().all(is_sound) {
+            return Err(self.refused("a list of members that cannot be true".into()));
+        }
+        for place in members.iter_mut().flatten().flat_map(|one| &mut one.place) {
+            if place.address == address {
+                place.identity.clone_from(&identity);
+            }
+        }
+        let members = members.into_iter().enumerate().map(|(rank, one)| match one {
+            Some(one) if batch.contains(&rank) => one,
+            Some(one) => one.elsewhere(),
+            None => Listed::absent(),
+        });
+        let members = members.collect();
+        let roster = Roster { group, rank, members, grows: true, pids: OnceLock::new() };
+        Ok(LeaderFound::Formed(self.member.forming.formed(roster, self.member)))
     }
 
     /// Checks and keeps the list of members. `leader`: its address and its proved identity.
@@ -257,7 +403,7 @@ impl GroupMeeting<'_> {
                 place.identity.clone_from(&identity);
             }
         }
-        let roster = Roster { group, rank, members, pids: OnceLock::new() };
+        let roster = Roster { group, rank, members, grows: false, pids: OnceLock::new() };
         Ok(LeaderFound::Formed(self.member.forming.formed(roster, self.member)))
     }
 
@@ -273,13 +419,22 @@ impl GroupMeeting<'_> {
             .members
             .iter()
             .enumerate()
-            .map(|(rank, _)| {
-                let place = roster.place_elsewhere(rank)?.clone();
-                let side = if roster.rank < rank { LinkSide::Client } else { LinkSide::Server };
+            .map(|(rank, listed)| {
+                let place = roster.place_elsewhere(rank).cloned();
+                if place.is_none() && listed.place.is_some() {
+                    return None;
+                }
+                // A late member connects to those that were there before it.
+                let came_before = self.late.as_ref().is_some_and(|batch| !batch.contains(&rank));
+                let side = match place.is_some() && (came_before || roster.rank < rank) {
+                    true => LinkSide::Client,
+                    false => LinkSide::Server,
+                };
                 Some(FarPair::new(rank, place, side, home))
             })
             .collect();
         gate.formed(roster, &pairs);
+        self.late_point(Point::LateMemberAdmitted);
         if pairs.iter().all(Option::is_none) {
             gate.shut();
             return Ok(());
@@ -302,27 +457,30 @@ impl GroupMeeting<'_> {
         pairs: &Pairs,
         left: &mut FormingTimeout,
     ) -> Result<(), JoinError> {
-        for pair in pairs.iter().flatten() {
+        for pair in pairs.iter().flatten().filter(|pair| !pair.is_dormant()) {
             loop {
                 let opened = match pair.side {
                     LinkSide::Client => opening::open(pair, roster, left.slice()),
                     LinkSide::Server => opening::await_client(pair, left.slice()),
                 };
                 match opened {
-                    Ok(true) => break,
+                    Ok(true) => {
+                        self.late_point(Point::LateMemberOpened);
+                        break;
+                    }
                     Ok(false) => {}
                     Err(NotOpened::NoKey(error)) => return Err(no_key(error)),
                     Err(NotOpened::Refused(why)) => {
-                        let (address, rank) = (pair.place.address, pair.rank);
+                        let rank = pair.rank;
                         let why = format!("no pair with member {rank} could be opened: {why}");
-                        return Err(self.not_proved(&address.to_string(), why));
+                        return Err(self.not_proved(&shown_address(pair), why));
                     }
                 }
                 if self.handlers.is_interrupted() {
                     return Err(JoinError::Interrupted);
                 }
                 if left.is_over(Instant::now()) {
-                    let (rank, address) = (pair.rank, pair.place.address);
+                    let (rank, address) = (pair.rank, shown_address(pair));
                     return Err(self.incomplete(&format!(
                         "there is no connection with member {rank} at {address}"
                     )));
@@ -348,4 +506,85 @@ impl GroupMeeting<'_> {
 
 fn no_key(error: io::Error) -> JoinError {
     JoinError::Resource { what: "random bytes for the key of a session".into(), error }
+}
+
+/// The address of a pair, for reports.
+fn shown_address(pair: &FarPair) -> String {
+    pair.address().map_or_else(|| "an unknown address".into(), |address| address.to_string())
+}
+
+/// How the leader at an address is proved. In the clear, if the address is this host's.
+///
+/// # Errors
+/// It cannot be proved.
+fn protection_at(name: &str, at: SocketAddr) -> Result<Protection, String> {
+    match TcpListener::bind(SocketAddr::new(at.ip(), 0)) {
+        Ok(_) => Ok(Protection::Clear),
+        Err(_) => Protection::choose(name, at),
+    }
+}
+
+/// Asks the member of a group that took in the first ones, at the address at which the members
+/// meet, HOST:PORT. Returns its answer. The caller need not be a member.
+///
+/// `bytes` has at most 4 KiB.
+///
+/// # Errors
+/// [`JoinError::NotProved`], [`JoinError::Refused`] with the member's reason, and
+/// [`JoinError::Incomplete`] if no answer has arrived within the limit. Each names the address in
+/// place of the group.
+///
+/// # Blocking
+/// Blocks the kernel thread until the answer is here. If no process listens at the address, tries
+/// again until the limit is over.
+pub fn petition(name: &str, bytes: &[u8], within: Duration) -> Result<Vec<u8>, JoinError> {
+    let not_proved = |why| JoinError::NotProved { address: name.into(), why };
+    let refused = |reason| JoinError::Refused { name: name.into(), reason };
+    let request = FarRequest::Petition { version: VERSION, bytes: bytes.into() };
+    let request = wire::pack(&request)
+        .map_err(|error| JoinError::Resource { what: "the request".into(), error })?;
+    let deadline = Instant::now() + within;
+    loop {
+        let found = match ask(name, &request, deadline) {
+            Ok(bytes) => {
+                return match wire::unpack(&bytes).map_err(refused)? {
+                    PetitionReply::Answer(bytes) => Ok(bytes),
+                    PetitionReply::Refused(why) => Err(refused(why)),
+                };
+            }
+            Err(PetitionFailure::NotProved(why)) => return Err(not_proved(why)),
+            Err(PetitionFailure::Parted(why)) => return Err(refused(why)),
+            Err(PetitionFailure::Again(why)) => why,
+        };
+        if Instant::now() >= deadline {
+            return Err(JoinError::Incomplete { name: name.into(), after: within, found });
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Why a petition has no answer.
+enum PetitionFailure {
+    NotProved(String),
+    /// The leader does not admit this process, for this reason.
+    Parted(String),
+    Again(String),
+}
+
+fn ask(name: &str, request: &[u8], deadline: Instant) -> Result<Vec<u8>, PetitionFailure> {
+    let again = |error: io::Error| PetitionFailure::Again(format!("{name}: {error}"));
+    let at = name.to_socket_addrs().map_err(again)?.next();
+    let at = at.ok_or_else(|| PetitionFailure::Again(format!("{name} has no address")))?;
+    let protection = protection_at(name, at).map_err(PetitionFailure::NotProved)?;
+    let application = Application::connect(at, &protection).map_err(|error| match error {
+        NoConnection::NotProved(error) => PetitionFailure::NotProved(error.to_string()),
+        error => PetitionFailure::Again(error.to_string()),
+    })?;
+    application.ask(request);
+    match application.wait(deadline.saturating_duration_since(Instant::now())) {
+        Some(ApplicationResult::Reply(bytes)) => Ok(bytes),
+        Some(ApplicationResult::Parted(why)) => Err(PetitionFailure::Parted(why)),
+        Some(ApplicationResult::Ended(why)) => Err(PetitionFailure::Again(why)),
+        None => Err(PetitionFailure::Again("no answer has come".into())),
+    }
 }

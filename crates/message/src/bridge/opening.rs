@@ -58,12 +58,13 @@ pub(super) fn open(
     if !pair.way.is_unopened() {
         return Ok(await_opening(pair, limit)?);
     }
-    let protection = pair.home.protection(&pair.place)?;
+    let place = pair.place().ok_or_else(|| "the member has not joined yet".to_string())?;
+    let protection = pair.home.protection(place)?;
     let attempt = pair.next_attempt();
     if attempt > 1 {
         pair.way.wait(PAUSE.min(limit), |_| None::<()>);
     }
-    let request = open_request(roster, pair.rank, attempt, pair.most)
+    let request = open_request(roster, pair.rank, attempt, (roster.own_port(), pair.most))
         .ok_or_else(|| "the request cannot be written".to_string())?;
     let mut link = match new_link(pair.home.terms.patience) {
         Ok(link) => link,
@@ -71,7 +72,7 @@ pub(super) fn open(
         Err(error) => return Err(error.to_string().into()),
     };
     let deadline = Instant::now() + ATTEMPT;
-    let (address, terms) = (pair.place.address, pair.home.wire_terms());
+    let (address, terms) = (place.address, pair.home.wire_terms());
     let (wire, first) = match dial(address, &protection, &mut link, terms, deadline) {
         Ok(dialled) => dialled,
         Err(NoConnection::NotProved(error)) => return Err(error.to_string().into()),
@@ -112,7 +113,7 @@ pub(super) fn await_client(pair: &FarPair, limit: Duration) -> Result<bool, NotO
     if await_opening(pair, limit)? {
         return Ok(true);
     }
-    let is_gone = reopening::has_ended(pair.place.address);
+    let is_gone = pair.address().is_some_and(reopening::has_ended);
     if is_gone {
         pair.over(PairLost::Gone);
     }

@@ -87,7 +87,7 @@ fn roster(rank: usize, addresses: [SocketAddr; 2]) -> Arc<Roster> {
         place: Some(place(addresses[rank], rank as u64)),
     };
     let members = vec![listed(0), listed(1)];
-    Arc::new(Roster { group: [7; 16], rank, members, pids: OnceLock::new() })
+    Arc::new(Roster { group: [7; 16], rank, members, grows: false, pids: OnceLock::new() })
 }
 
 /// The server of a pair, which listens.
@@ -106,7 +106,7 @@ impl PairServer {
         let address = gate.open("127.0.0.1:0".parse().unwrap()).unwrap();
         let client = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = client.local_addr().unwrap();
-        let pair = FarPair::new(0, place(at, 0), LinkSide::Server, &home);
+        let pair = FarPair::new(0, Some(place(at, 0)), LinkSide::Server, &home);
         Self { gate, pair, address, client }
     }
 
@@ -129,7 +129,7 @@ impl PairServer {
             dial(self.address, &Protection::Clear, &mut link, terms, until).unwrap();
         let (gives, frames) = mpsc::channel();
         wire.start(&first, Box::new(Frames(gives))).unwrap();
-        let request = open_request(&self.roster(0), 1, attempt, 1 << 20).unwrap();
+        let request = open_request(&self.roster(0), 1, attempt, (0, 1 << 20)).unwrap();
         assert!(wire.try_send(0, request).is_none());
         HandClient { wire, frames }
     }
@@ -197,7 +197,7 @@ fn a_pair_opens_whatever_is_lost_in_a_cut() {
         server.forms();
         let at = cable(server.address, loses);
         let home = patient_home(&member(), 2 * GUARD);
-        let client = FarPair::new(1, place(at, 1), LinkSide::Client, &home);
+        let client = FarPair::new(1, Some(place(at, 1)), LinkSide::Client, &home);
         let roster = server.roster(0);
         let slice = Duration::from_millis(50);
         eventually("the client opens the pair", || opening::open(&client, &roster, slice).unwrap());

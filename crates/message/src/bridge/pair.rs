@@ -14,9 +14,11 @@ use super::room::{ReceiveRoom, SendRoom, SenderWaits};
 use super::way::{NotAnswered, PairLane, PairWay, SharedWay};
 use crate::Rank;
 use crate::far::{CarriedQueue, FarMember};
+use crate::member::MemberEvent;
 use crate::place::MemberPlace;
 use crate::wire::unpack;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -25,7 +27,7 @@ use upcall_net::record::SessionKey;
 use upcall_net::{
     Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, OutMessage, Wanted, Wire,
 };
-use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering};
+use upcall_os::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::lock::KernelMutex;
 use upcall_os::safe_doorbell::SafeDoorbell;
@@ -62,7 +64,10 @@ pub(super) type Pairs = Arc<[Option<Arc<FarPair>>]>;
 /// See the module.
 pub(crate) struct FarPair {
     pub(super) rank: Rank,
-    pub(super) place: MemberPlace,
+    /// Where it is. A member that has not joined yet has no place.
+    place: OnceLock<MemberPlace>,
+    /// Set once it has joined.
+    has_joined: AtomicBool,
     /// Whether this side connects.
     pub(super) side: LinkSide,
     pub(super) home: Arc<BridgeHome>,
@@ -93,14 +98,15 @@ impl std::fmt::Debug for FarPair {
 impl FarPair {
     pub(super) fn new(
         rank: Rank,
-        place: MemberPlace,
+        place: Option<MemberPlace>,
         side: LinkSide,
         home: &Arc<BridgeHome>,
     ) -> Arc<Self> {
         let most = home.terms.most;
         Arc::new(Self {
             rank,
-            place,
+            has_joined: AtomicBool::new(place.is_some()),
+            place: place.map_or_else(OnceLock::new, OnceLock::from),
             side,
             home: home.clone(),
             outward: KernelMutex::new(OutwardWay { queue: None, leaving: PairLeaving::No }),
@@ -115,6 +121,31 @@ impl FarPair {
             most,
             theirs: AtomicU64::new(most as u64),
         })
+    }
+
+    /// Where the other member is. `None`: it has not joined yet.
+    pub(super) fn place(&self) -> Option<&MemberPlace> {
+        self.place.get()
+    }
+
+    /// The address at which the other member listens.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.place.get().map(|place| place.address)
+    }
+
+    /// Returns `true` if the other member has not joined yet.
+    pub(super) fn is_dormant(&self) -> bool {
+        self.place.get().is_none()
+    }
+
+    /// The other member joins from this place.
+    pub(super) fn is_at(&self, place: MemberPlace) {
+        let _ = self.place.set(place);
+    }
+
+    /// Returns `true` if the other member's host has this identity.
+    pub(super) fn is_of(&self, identity: Option<&str>) -> bool {
+        self.place.get().is_some_and(|place| place.identity.as_deref() == identity)
     }
 
     /// The number of another attempt to open the pair, as its client.
@@ -265,7 +296,9 @@ impl FarPair {
 
     /// Returns `true` if the other side has everything, or is gone.
     pub(super) fn has_left(&self) -> bool {
-        self.way.is_over() || self.outward.lock().leaving == PairLeaving::Done
+        !self.has_joined.load(Ordering::Acquire)
+            || self.way.is_over()
+            || self.outward.lock().leaving == PairLeaving::Done
     }
 
     /// The other side answers the request to open the pair.
@@ -356,12 +389,25 @@ impl FarPair {
         answer: OutMessage,
         joins: impl FnOnce() -> bool,
     ) -> Result<(), String> {
-        let before = self.way.with(|way| way.answer(wire, attempt, answer, joins));
+        let before = self.way.with(|way| {
+            let before = way.answer(wire, attempt, answer, joins)?;
+            self.joins();
+            Ok(before)
+        });
         before.map(PairWay::hang_up).map_err(|why| match why {
             NotAnswered::OpenedBefore => format!("member {} has opened the pair before", self.rank),
             NotAnswered::Over => format!("member {} has come too late", self.rank),
             NotAnswered::Ended => "the connection has ended".into(),
         })
+    }
+
+    /// The other member has joined. This member learns of it once, before the first message.
+    fn joins(&self) {
+        if !self.has_joined.swap(true, Ordering::AcqRel)
+            && let Some(member) = self.home.member.upgrade()
+        {
+            member.tell(MemberEvent::Joined(self.rank));
+        }
     }
 
     /// Time until memory is tried for again, after this process had none for what arrives. It
@@ -393,6 +439,9 @@ impl FarMember for FarPair {
         if self.way.is_over() {
             return Ok(CarriedQueue::Ended);
         }
+        if !self.has_joined.load(Ordering::Acquire) {
+            return Ok(CarriedQueue::Absent);
+        }
         post.add(&doorbell)?;
         let _ = self.ringer.set(ringer);
         self.outward.lock().queue = Some(OutwardQueue::new(queue, doorbell));
@@ -423,6 +472,10 @@ impl FarMember for FarPair {
 
     fn has_ended(&self) -> bool {
         self.way.is_over()
+    }
+
+    fn has_joined(&self) -> bool {
+        self.has_joined.load(Ordering::Acquire)
     }
 }
 

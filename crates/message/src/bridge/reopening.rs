@@ -250,15 +250,16 @@ fn connect(pair: &Arc<FarPair>) -> Option<PairLost> {
 }
 
 fn attempt(pair: &Arc<FarPair>, within: Duration) -> ReopenAttempt {
+    let Some(place) = pair.place() else { return ReopenAttempt::Over(PairLost::Gone) };
     let Some(mut link) = pair.way.take_link() else { return ReopenAttempt::Again };
     // Without descriptors the files cannot be read for now.
-    let Ok(protection) = pair.home.protection(&pair.place) else {
+    let Ok(protection) = pair.home.protection(place) else {
         pair.way.put_back(link);
         return ReopenAttempt::Again;
     };
     let deadline = Instant::now() + within;
     let terms = pair.home.wire_terms();
-    match dial(pair.place.address, &protection, &mut link, terms, deadline) {
+    match dial(place.address, &protection, &mut link, terms, deadline) {
         Ok((wire, first)) => take_over(pair, &wire, &first),
         Err(error) => {
             pair.way.put_back(link);
@@ -304,18 +305,21 @@ fn take_over(pair: &Arc<FarPair>, wire: &Arc<Wire>, first: &[u8]) -> ReopenAttem
 
 /// Waits until the other side has connected again. Returns why it does not.
 fn await_client(pair: &FarPair, why: &Lost) -> Option<PairLost> {
-    // A closed connection is mostly the end of a process, which need not be waited for.
-    if matches!(why, Lost::Ended | Lost::Error(_)) {
-        left(pair)?;
-        if has_ended(pair.place.address) {
-            return Some(PairLost::Gone);
-        }
-    }
+    // A closed connection is mostly the end of a process, which need not be waited for. The kernel
+    // may close the connection of a process that ends some time before its listener.
+    let mut interval = match why {
+        Lost::Ended | Lost::Error(_) => Duration::ZERO,
+        _ => LAST,
+    };
     while let Some(patience) = left(pair) {
         if patience.is_zero() {
             return Some(PairLost::Gone);
         }
-        pause(pair, patience)?;
+        pause(pair, patience.min(interval))?;
+        if pair.address().is_some_and(has_ended) {
+            return Some(PairLost::Gone);
+        }
+        interval = (2 * interval).clamp(FIRST, LAST);
     }
     None
 }

@@ -3,7 +3,7 @@
 use crate::Rank;
 use crate::member::Roster;
 use crate::place::MachineKey;
-use crate::wire::{GroupId, ProcessKey, VERSION, pack, unpack};
+use crate::wire::{GroupId, Listed, ProcessKey, VERSION, pack, unpack};
 use serde::{Deserialize, Serialize};
 use upcall_net::{FrameBody, FrameHeader, FrameKind, OutMessage, Wire};
 
@@ -15,6 +15,8 @@ pub(super) enum FarRequest {
         version: u32,
         group: String,
         size: u32,
+        /// Number of members that may join after the group has formed.
+        room: u32,
         rank: Option<u32>,
         kinds: Vec<(String, String)>,
         process: ProcessKey,
@@ -31,9 +33,27 @@ pub(super) enum FarRequest {
         to: u32,
         /// Number of this attempt to open the pair, from 1.
         attempt: u32,
+        /// The port at which a late member listens, at the address from which it has connected.
+        port: u16,
         /// Maximum length of a message that the client takes, in bytes.
         most: u64,
     },
+    /// To the leader of a group that has formed: asks to join it.
+    ApplyLate {
+        version: u32,
+        group: String,
+        rank: u32,
+        /// Number of members, with those that may join later.
+        total: u32,
+        kinds: Vec<(String, String)>,
+        process: ProcessKey,
+        socket: String,
+        machine: MachineKey,
+        /// The port at which it listens, at the address from which it has connected.
+        port: u16,
+    },
+    /// To the leader of a group that has formed: asks it for something.
+    Petition { version: u32, bytes: Vec<u8> },
 }
 
 /// The beginning of a request, which is the same in all versions.
@@ -41,6 +61,8 @@ pub(super) enum FarRequest {
 pub(super) enum RequestStart {
     Apply { version: u32 },
     Open { version: u32 },
+    ApplyLate { version: u32 },
+    Petition { version: u32 },
 }
 
 /// Why bytes are no request of this version.
@@ -60,7 +82,10 @@ impl FarRequest {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, NoRequest> {
         let start = postcard::take_from_bytes(bytes).map_err(|_| NoRequest::Broken)?;
         let (start, _): (RequestStart, _) = start;
-        let (RequestStart::Apply { version } | RequestStart::Open { version }) = start;
+        let (RequestStart::Apply { version }
+        | RequestStart::Open { version }
+        | RequestStart::ApplyLate { version }
+        | RequestStart::Petition { version }) = start;
         match version {
             VERSION => unpack(bytes).map_err(|_| NoRequest::Broken),
             _ => Err(NoRequest::Version(start)),
@@ -78,16 +103,34 @@ pub(super) enum PairReply {
     No(String),
 }
 
-/// A request to open a pair.
+/// The leader's answer to a late member.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum LateWelcome {
+    Admitted {
+        group: GroupId,
+        /// By rank. `None`: the member has not joined, or has ended.
+        members: Vec<Option<Listed>>,
+    },
+    Refused(String),
+}
+
+/// The answer to [`FarRequest::Petition`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum PetitionReply {
+    Answer(Vec<u8>),
+    Refused(String),
+}
+
+/// A request to open a pair. `port`: where this member listens.
 pub(super) fn open_request(
     roster: &Roster,
     to: Rank,
     attempt: u32,
-    most: usize,
+    (port, most): (u16, usize),
 ) -> Option<OutMessage> {
     let (version, group, from) = (VERSION, roster.group, roster.rank as u32);
     let (to, most) = (to as u32, most as u64);
-    let request = FarRequest::Open { version, group, from, to, attempt, most };
+    let request = FarRequest::Open { version, group, from, to, attempt, port, most };
     let head = FrameHeader { call: 1, ..FrameHeader::of(FrameKind::Ask) };
     let body = FrameBody::from(&*pack(&request).ok()?);
     Some(OutMessage { head, body, owner: None })

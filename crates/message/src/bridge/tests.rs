@@ -45,6 +45,8 @@ fn home(member: &Arc<Member>) -> Arc<BridgeHome> {
 
 pub(super) fn patient_home(member: &Arc<Member>, patience: Duration) -> Arc<BridgeHome> {
     let terms = BridgeTerms {
+        room: 0,
+        kinds: Vec::new(),
         name: "g".into(),
         patience,
         lost_after: Duration::from_secs(5),
@@ -105,7 +107,7 @@ fn a_pair_whose_new_connection_is_lost_at_once() {
     let address = listener.local_addr().unwrap();
     let member = member();
     let home = home(&member);
-    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &home);
+    let pair = FarPair::new(1, Some(place(address, 1)), LinkSide::Client, &home);
     let opens = {
         let pair = pair.clone();
         std::thread::spawn(move || {
@@ -152,7 +154,7 @@ fn an_early_pair_whose_client_has_died() {
     };
     let roster = |rank| {
         let members = vec![listed(0), listed(1)];
-        Arc::new(Roster { group: [7; 16], rank, members, pids: OnceLock::new() })
+        Arc::new(Roster { group: [7; 16], rank, members, grows: false, pids: OnceLock::new() })
     };
     struct Deaf;
     impl Attend for Deaf {
@@ -172,11 +174,11 @@ fn an_early_pair_whose_client_has_died() {
     let (wire, first) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
     wire.start(&first, Box::new(Deaf)).unwrap();
-    assert!(wire.try_send(0, open_request(&roster(0), 1, 1, 1 << 20).unwrap()).is_none());
+    assert!(wire.try_send(0, open_request(&roster(0), 1, 1, (0, 1 << 20)).unwrap()).is_none());
     std::thread::sleep(Duration::from_millis(300));
     wire.hang_up();
     std::thread::sleep(Duration::from_millis(300));
-    let pair = FarPair::new(0, place(address, 0), LinkSide::Server, &home);
+    let pair = FarPair::new(0, Some(place(address, 0)), LinkSide::Server, &home);
     let pairs: Pairs = vec![Some(pair.clone()), None].into();
     gate.formed(&roster(1), &pairs);
     let until = Instant::now() + GUARD;
@@ -264,7 +266,7 @@ fn a_member_that_leaves_again_and_again_costs_one_answer() {
     let address = listener.local_addr().unwrap();
     let member = member();
     let home = home(&member);
-    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &home);
+    let pair = FarPair::new(1, Some(place(address, 1)), LinkSide::Client, &home);
     let server = std::thread::spawn(move || greet(&listener, &mut None).unwrap());
     let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
@@ -324,7 +326,7 @@ fn peer_sees_end(step: &Step) -> bool {
     let address = listener.local_addr().unwrap();
     let member = member();
     let home = home(&member);
-    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &home);
+    let pair = FarPair::new(1, Some(place(address, 1)), LinkSide::Client, &home);
     let server = std::thread::spawn(move || greet(&listener, &mut None).unwrap());
     let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
@@ -379,7 +381,7 @@ fn a_side_answers_once() {
     let home = home(&member);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let pair = FarPair::new(1, place(address, 1), LinkSide::Client, &home);
+    let pair = FarPair::new(1, Some(place(address, 1)), LinkSide::Client, &home);
     let server = std::thread::spawn(move || greet(&listener, &mut None).unwrap());
     let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;

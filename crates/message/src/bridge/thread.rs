@@ -5,9 +5,11 @@ use super::home::{AGAIN, BridgeHome};
 use super::outward::Pumped;
 use super::pair::{FarPair, Pairs};
 use crate::Rank;
+use crate::error::ExpectError;
 use crate::far::{FarMember, FarMembers};
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicBool, Ordering};
@@ -84,17 +86,26 @@ impl Bridge {
 
     fn end(&self) {
         self.gate.shut();
-        self.all().for_each(|pair| pair.hang_up());
+        self.pairs.iter().flatten().for_each(|pair| pair.hang_up());
         *self.ended.lock() = true;
         self.changed.notify_all();
     }
 
+    /// The pairs with members that have joined.
     fn all(&self) -> impl Iterator<Item = &Arc<FarPair>> {
-        self.pairs.iter().flatten()
+        self.pairs.iter().flatten().filter(|pair| !pair.is_dormant())
     }
 }
 
 impl FarMembers for Bridge {
+    fn expect(&self, ranks: Range<Rank>) -> Result<(), ExpectError> {
+        self.gate.expect(ranks)
+    }
+
+    fn expect_no_more(&self, ranks: &Range<Rank>) {
+        self.gate.expect_no_more(ranks);
+    }
+
     fn of(&self, rank: Rank) -> Option<Arc<dyn FarMember>> {
         let pair = self.pairs.get(rank)?.clone()?;
         Some(pair)

@@ -157,6 +157,9 @@ impl Group {
     ) -> Result<R, RunError> {
         let size = self.size();
         assert!(root < size, "there is no member {root} in a group of {size}");
+        if self.0.roster.grows {
+            return Err(RunError::Growing);
+        }
         let call = CollectiveCall { collective, item: T::NUMBER, root };
         let own = combine.and(blocks.0.values().next()).map(|own| count(own.items()));
         let underway = self.enter(call, own)?;

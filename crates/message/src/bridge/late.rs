@@ -1,0 +1,205 @@
+//! Members that join a group after it has formed.
+//!
+//! # Design
+//! - A group may have room for more members, whose ranks follow those of the first ones. Until such
+//!   a member has joined, every other member has a *dormant* pair for its rank: a pair without a
+//!   place and without a connection.
+//! - The leader, which took in the first members, keeps listening at the group's address. It
+//!   expects ranks in *batches*: the processes of one batch join together. When all of them have
+//!   applied, each gets the list of the members so far, and of its batch.
+//! - A late member connects to every listed member that is in no later batch. Members of its own
+//!   batch on its machine it reaches through memory, and of those on other machines the one with
+//!   the lower rank connects, as when a group forms. So of two batches the later one connects.
+//! - The connection ends the dormancy: the other member gets an event before the first message.
+//! - The group's identifier cannot be guessed, and only admitted processes get it. So a process
+//!   that opens a dormant pair with it was admitted by the leader.
+//!
+//! # Process death
+//! An applicant that ends before its batch is complete makes room for another one with its rank. A
+//! late member that ends while it opens its pairs has ended for the members that it has reached.
+//! The others never learn of it. A rank is given once.
+
+use super::pair::Pairs;
+use super::requests::{LateWelcome, PetitionReply, answer};
+use crate::Rank;
+use crate::error::ExpectError;
+use crate::forming::MemberCandidate;
+use crate::member::Roster;
+use crate::petition::Petitioner;
+use crate::wire::{Listed, Welcome};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use upcall_net::Wire;
+
+/// A process on a connection that has asked the leader, and gets one answer.
+pub(super) struct FarGuest {
+    wire: Arc<Wire>,
+    call: u32,
+}
+
+impl FarGuest {
+    pub(super) fn new(wire: &Arc<Wire>, call: u32) -> Self {
+        Self { wire: wire.clone(), call }
+    }
+
+    /// Sends it the answer. If it has ended, it needs none.
+    pub(super) fn reply(&self, reply: &impl Serialize) {
+        answer(&self.wire, self.call, reply);
+    }
+}
+
+impl MemberCandidate for FarGuest {
+    fn pid(&self) -> u32 {
+        0
+    }
+
+    fn lives(&self) -> bool {
+        true
+    }
+
+    fn shut_down(&self) {
+        self.wire.hang_up();
+    }
+
+    fn welcome(&self, welcome: &Welcome) {
+        self.reply(welcome);
+    }
+}
+
+impl Petitioner for FarGuest {
+    fn answer(&self, bytes: &[u8]) {
+        self.reply(&PetitionReply::Answer(bytes.to_vec()));
+    }
+
+    fn refuse(&self, why: &str) {
+        self.reply(&PetitionReply::Refused(why.into()));
+    }
+}
+
+/// The late members, as the leader knows them.
+#[derive(Default)]
+pub(super) struct LateMembers {
+    batches: Vec<LateBatch>,
+    /// Those that were admitted.
+    admitted: BTreeMap<Rank, Listed>,
+}
+
+struct LateBatch {
+    ranks: Range<Rank>,
+    applicants: Vec<LateApplicant>,
+}
+
+/// A process that asks to join.
+pub(super) struct LateApplicant {
+    pub(super) rank: Rank,
+    pub(super) guest: Arc<FarGuest>,
+    pub(super) listed: Listed,
+}
+
+impl LateApplicant {
+    pub(super) fn refuse(&self, why: &str) {
+        self.guest.reply(&LateWelcome::Refused(why.into()));
+    }
+}
+
+/// A batch all of whose members have applied.
+pub(super) struct AdmittedBatch {
+    applicants: Vec<LateApplicant>,
+    welcome: LateWelcome,
+}
+
+impl AdmittedBatch {
+    /// Sends each its answer.
+    pub(super) fn welcome(&self) {
+        self.applicants.iter().for_each(|applicant| applicant.guest.reply(&self.welcome));
+    }
+}
+
+impl LateMembers {
+    /// Expects a batch.
+    ///
+    /// # Errors
+    /// A rank is another member's, or there is none.
+    pub(super) fn expect(&mut self, ranks: Range<Rank>, pairs: &Pairs) -> Result<(), ExpectError> {
+        let is_dormant = |rank: Rank| {
+            pairs.get(rank).and_then(Option::as_ref).is_some_and(|pair| pair.is_dormant())
+        };
+        let is_taken = |rank: &Rank| {
+            !is_dormant(*rank)
+                || self.admitted.contains_key(rank)
+                || self.batches.iter().any(|batch| batch.ranks.contains(rank))
+        };
+        if let Some(rank) = ranks.clone().find(is_taken) {
+            return Err(ExpectError::Taken { rank });
+        }
+        if !ranks.is_empty() {
+            self.batches.push(LateBatch { ranks, applicants: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// Expects a batch no more. Returns those that have applied.
+    pub(super) fn expect_no_more(&mut self, ranks: &Range<Rank>) -> Vec<LateApplicant> {
+        let gone = self.batches.extract_if(.., |batch| batch.ranks == *ranks);
+        gone.flat_map(|batch| batch.applicants).collect()
+    }
+
+    /// Adds an applicant. Returns its batch once that is complete.
+    ///
+    /// # Errors
+    /// The reason for its refusal.
+    pub(super) fn apply(
+        &mut self,
+        applicant: LateApplicant,
+        roster: &Roster,
+        pairs: &Pairs,
+    ) -> Result<Option<AdmittedBatch>, String> {
+        let rank = applicant.rank;
+        let Some(at) = self.batches.iter().position(|batch| batch.ranks.contains(&rank)) else {
+            return Err(format!("no member is expected to join with rank {rank}"));
+        };
+        let batch = &mut self.batches[at];
+        if batch.applicants.iter().any(|other| other.rank == rank) {
+            return Err(format!("rank {rank} is taken"));
+        }
+        let place = applicant.listed.place.as_ref();
+        let others = batch.applicants.iter().filter_map(|other| other.listed.place.as_ref());
+        if place.is_some_and(|place| others.into_iter().any(|other| other.is_at_odds_with(place))) {
+            return Err("it gives the key of a machine that is not its own".into());
+        }
+        batch.applicants.push(applicant);
+        if batch.applicants.len() < batch.ranks.len() {
+            return Ok(None);
+        }
+        let applicants = self.batches.swap_remove(at).applicants;
+        let listed = applicants.iter().map(|one| (one.rank, one.listed.clone().elsewhere()));
+        self.admitted.extend(listed);
+        let mut members = self.listed(roster, pairs);
+        for applicant in &applicants {
+            members[applicant.rank] = Some(applicant.listed.clone());
+        }
+        let welcome = LateWelcome::Admitted { group: roster.group, members };
+        Ok(Some(AdmittedBatch { applicants, welcome }))
+    }
+
+    /// The members so far that have not ended, as those on other hosts reach them.
+    fn listed(&self, roster: &Roster, pairs: &Pairs) -> Vec<Option<Listed>> {
+        let one = |rank: Rank| {
+            let pair = pairs.get(rank).and_then(Option::as_ref);
+            let has_ended = pair.is_some_and(|pair| pair.way.is_over());
+            let listed = self.admitted.get(&rank).or(roster.members.get(rank));
+            let listed = listed.filter(|listed| listed.place.is_some() && !has_ended)?;
+            Some(listed.clone().elsewhere())
+        };
+        (0..roster.members.len()).map(one).collect()
+    }
+
+    /// Removes an applicant whose connection is gone.
+    pub(super) fn lost(&mut self, guest: &FarGuest) {
+        for batch in &mut self.batches {
+            batch.applicants.retain(|one| !std::ptr::eq(&*one.guest, guest));
+        }
+    }
+}
