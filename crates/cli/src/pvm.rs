@@ -45,6 +45,10 @@ enum PvmCommand {
     Restart(PvmRestartArgs),
     Evacuate(PvmEvacuateArgs),
     Procs(PvmProcsArgs),
+    Add(hosts::PvmAddArgs),
+    Delete(hosts::PvmDeleteArgs),
+    Conf(hosts::PvmConfArgs),
+    Join(hosts::PvmJoinArgs),
     Top(top::PvmTopArgs),
     Halt(PvmHaltArgs),
 }
@@ -434,9 +438,9 @@ pub fn run(args: PvmArgs) -> CommandResult {
     }
     match command {
         PvmCommand::Run(run) => {
-            if run.shape.hosts.processes() > 0 && run.periodic.checkpoint.is_some() {
+            if run.shape.hosts.are_several() && run.periodic.checkpoint.is_some() {
                 return Err(CommandError::usage(
-                    "--checkpoint is for a machine with one host so far: leave out --host",
+                    "--checkpoint is for a machine with one host so far: leave out --rendezvous",
                 ));
             }
             let mut words = run.program.into_iter();
@@ -487,6 +491,10 @@ pub fn run(args: PvmArgs) -> CommandResult {
         PvmCommand::Procs(PvmProcsArgs { number, which }) => {
             used(&upcall_pvm::change_use(which.machine, ProcessChange::Number(number))?)
         }
+        PvmCommand::Add(args) => hosts::add(&args),
+        PvmCommand::Delete(args) => hosts::delete(&args),
+        PvmCommand::Conf(args) => hosts::conf(&args),
+        PvmCommand::Join(args) => hosts::join(args),
         PvmCommand::Top(args) => top::run(&args),
         PvmCommand::Halt(PvmHaltArgs { which }) => {
             upcall_pvm::halt(which.machine)?;
@@ -580,7 +588,7 @@ fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
             all - 1
         )));
     }
-    if far > 0 && shape.procs.least != shape.procs.most {
+    if shape.hosts.are_several() && shape.procs.least != shape.procs.most {
         return Err(CommandError::usage(
             "--procs has a range, and tasks do not move in a machine with several hosts: give one \
              number",

@@ -1,4 +1,4 @@
-/* The machine and its hosts, which do not change while it runs, but for those that end. */
+/* The machine and its hosts. */
 
 #include "lib.h"
 #include "calls.h"
@@ -12,8 +12,6 @@
 #define ARCH "LINUX64"
 #define ARCH_CODE 4230209
 #define SPEED 1000
-/* The host on which the machine was started. */
-#define HOME 0x40000
 /* Length in bytes of a file name: PVMTMPNAMLEN in pvm3.h without <stdio.h>. */
 #define NAME 128
 
@@ -113,29 +111,34 @@ char *pvm_version(void)
     return PVM_VER;
 }
 
-/* No host can be added while the machine runs: each gets the error that PVM returns where no daemon
- * can be started. */
-int pvm_addhosts(char **hosts, int count, int *infos)
+/* Asks the machine to add or to remove hosts, and waits until each has come or gone, or has failed.
+ * Returns the number of those that have, and sets `infos` for each. */
+static int change(const char *name, unsigned long op, char **hosts, int count, int *infos)
 {
     upvm_self();
     if (!hosts || count < 1)
-        return upvm_done("pvm_addhosts", PvmBadParam);
-    for (int one = 0; one < count && infos; one++)
-        infos[one] = hosts[one] && found(hosts[one], 0) > 0 ? PvmDupHost : PvmCantStart;
-    return 0;
+        return upvm_done(name, PvmBadParam);
+    struct upvm_question question = {0};
+    upvm_put(&question, count);
+    for (int one = 0; one < count; one++)
+        upvm_put_text(&question, hosts[one] ? hosts[one] : "");
+    int done = upvm_ask(&question, op);
+    for (int one = 0; one < count && infos; one++) {
+        int info = done < 0 ? done : upvm_get(&question);
+        infos[one] = info;
+    }
+    upvm_over(&question);
+    return done < 0 ? upvm_done(name, done) : done;
+}
+
+int pvm_addhosts(char **hosts, int count, int *infos)
+{
+    return change("pvm_addhosts", UPVM_OP_ADD_HOSTS, hosts, count, infos);
 }
 
 int pvm_delhosts(char **hosts, int count, int *infos)
 {
-    upvm_self();
-    if (!hosts || count < 1)
-        return upvm_done("pvm_delhosts", PvmBadParam);
-    for (int one = 0; one < count && infos; one++) {
-        int host = hosts[one] ? found(hosts[one], 0) : 0;
-        /* PVM does not remove the host that it was started on, either. */
-        infos[one] = host == HOME ? PvmBadParam : host > 0 ? PvmNotImpl : PvmNoHost;
-    }
-    return 0;
+    return change("pvm_delhosts", UPVM_OP_DELETE_HOSTS, hosts, count, infos);
 }
 
 int pvm_hostsync(int host, struct timeval *clock, struct timeval *delta)

@@ -1,6 +1,7 @@
 //! Requests to machines from another shell: to show their tasks, to end tasks, to halt.
 
 use crate::door::{MachineReply, MachineRequest, PATIENCE, ProcessChange, question, unpack};
+use crate::shown::{self as described};
 use crate::shown::{MachineUse, MoveCost, SavedCost, ShownMachine};
 use crate::tid::Tid;
 use std::collections::BTreeMap;
@@ -363,6 +364,60 @@ pub fn change_use(
         Some(MachineReply::Used(used)) => Ok(used),
         _ => Err(MachineRequestError::Gone { machine }),
     }
+}
+
+/// Lets hosts come to a machine: each is NAME or NAME:PROCESSES. Returns when each has joined or
+/// failed: its text, and its number or PVM's error (a negative number).
+///
+/// # Blocking
+/// For at most an hour, the time for processes that are started by hand.
+///
+/// # Errors
+/// See [`MachineRequestError`].
+pub fn add_hosts(
+    machine: Option<u32>,
+    hosts: &[String],
+) -> Result<Vec<(String, i32)>, MachineRequestError> {
+    about_hosts(machine, "add", MachineRequest::AddHosts(hosts.to_vec()))
+}
+
+/// Removes hosts from a machine, with all their tasks. Returns when each has left: its name, and 0
+/// or PVM's error.
+///
+/// # Errors
+/// See [`MachineRequestError`].
+pub fn remove_hosts(
+    machine: Option<u32>,
+    hosts: &[String],
+) -> Result<Vec<(String, i32)>, MachineRequestError> {
+    about_hosts(machine, "delete", MachineRequest::RemoveHosts(hosts.to_vec()))
+}
+
+/// Lists the hosts of a machine: name and number.
+///
+/// # Errors
+/// See [`MachineRequestError`].
+pub fn hosts(machine: Option<u32>) -> Result<Vec<(String, i32)>, MachineRequestError> {
+    about_hosts(machine, "conf", MachineRequest::Hosts)
+}
+
+fn about_hosts(
+    machine: Option<u32>,
+    what: &'static str,
+    ask: MachineRequest,
+) -> Result<Vec<(String, i32)>, MachineRequestError> {
+    /// A little more than the time for processes that are started by hand.
+    const LONGEST: Duration = Duration::from_secs(3660);
+    let (machine, socket) = only(machine, what)?;
+    match MachineConnection::begin(machine, &socket, ask)?.hear_within(LONGEST)? {
+        Some(MachineReply::Hosts(all)) => Ok(all),
+        _ => Err(MachineRequestError::Gone { machine }),
+    }
+}
+
+/// Describes PVM's error for a host.
+pub fn host_error(code: i32) -> &'static str {
+    described::error(code)
 }
 
 /// Shows a machine: the one with this number, or the only one.

@@ -31,6 +31,8 @@ pub(crate) enum NodeCall {
     InputEnds,
     /// A request from another shell.
     Asked(crate::door::MachineRequest, Visitor),
+    /// The command has ended that starts the processes of a host.
+    CommandEnded { host: usize, why: String },
     /// A checkpoint's file is written, or could not be.
     Written(u64, Written),
 }

@@ -11,6 +11,7 @@
 //! output of its [jobs](jobs) is sent to it as messages, as to a task.
 
 mod help;
+mod hosts;
 mod jobs;
 mod line;
 mod options;
@@ -26,6 +27,7 @@ use crate::remote::TaskSpec;
 use crate::shown::{self, ShownTask};
 use crate::tid::{THIS_HOST, Tid};
 use crate::wire::{self, Packet, PacketReader};
+use hosts::HostChange;
 use jobs::{Jobs, Sink};
 use options::Options;
 use spawning::{Spawning, Where};
@@ -77,10 +79,17 @@ pub(crate) trait Controls {
 /// The machine's answer that must arrive before the next line is read.
 #[derive(Debug)]
 enum ConsoleWait {
-    Started { job: Option<i32> },
+    Started {
+        job: Option<i32>,
+    },
     Names,
     Put,
     Moved,
+    /// Hosts come or go.
+    Hosts {
+        names: Vec<String>,
+        change: HostChange,
+    },
     Look(SurveyPurpose),
     Checkpoint,
 }
@@ -182,8 +191,8 @@ impl Console {
         }
         let Some((command, args)) = words.split_first() else { return };
         match (command.as_str(), args) {
-            ("add", [_, ..]) => self.hosts(args, true, controls),
-            ("delete", [_, ..]) => self.hosts(args, false, controls),
+            ("add", [_, ..]) => self.change_hosts(args, HostChange::Add, controls),
+            ("delete", [_, ..]) => self.change_hosts(args, HostChange::Delete, controls),
             ("alias", [name, rest @ ..]) if !rest.is_empty() => {
                 _ = self.aliases.insert(name.clone(), rest.to_vec())
             }
@@ -297,49 +306,6 @@ impl Console {
 
     fn is_here(&self, host: &str) -> bool {
         host == "." || host == self.host
-    }
-
-    fn hosts(&mut self, hosts: &[String], add: bool, controls: &dyn Controls) {
-        self.say(format!(
-            "0 successful\n{:>24} {}",
-            "HOST",
-            if add { "    DTID" } else { " STATUS" }
-        ));
-        let known = controls.hosts();
-        for host in hosts {
-            let is_known = known.iter().any(|(_, name)| name == host);
-            let why = match self.is_here(host) {
-                _ if add && (is_known || self.is_here(host)) => "Duplicate host",
-                true => "It is the console's own: halt ends the machine",
-                false if add || is_known => shown::error(error::NOT_IMPL),
-                false => shown::error(error::NO_HOST),
-            };
-            self.say(format!("{host:>24} {why}"));
-        }
-        if add {
-            self.say(
-                "add: hosts cannot be added while a machine runs yet (PvmNotImpl): give them when \
-                 it starts: upcall pvm console --host NAME",
-            );
-        }
-    }
-
-    fn conf(&mut self, hosts: &[(i32, String)]) {
-        let plural = if hosts.len() == 1 { "" } else { "s" };
-        self.say(format!(
-            "{} host{plural}, 1 data format\n{:>24} {:>8} {:>8} {:>7} {:>10}",
-            hosts.len(),
-            "HOST",
-            "DTID",
-            "ARCH",
-            "SPEED",
-            "DSIG"
-        ));
-        for (number, host) in hosts {
-            let arch = "LINUX64";
-            let data = 0x0040_8c41;
-            self.say(format!("{host:>24} {number:8x} {arch:>8} {:7} 0x{data:08x}", 1000));
-        }
     }
 
     fn export(&mut self, names: &[String], more: bool) {
@@ -635,6 +601,9 @@ impl Console {
                 if let Some(why) = reader.text() {
                     self.say(format!("migrate: {}", wire::shown(&why)));
                 }
+            }
+            Some(ConsoleWait::Hosts { names, change }) => {
+                self.hosts_changed(&names, change, code, bytes);
             }
             Some(ConsoleWait::Put) if code < 0 => self.say(format!("put: {}", shown::error(code))),
             _ => {}

@@ -26,7 +26,7 @@ use upcall_os::socket::{Connection, Listener, Received};
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Version of the protocol below.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Keys in the poll set. Connections have keys from `GUESTS`.
 const LISTENER: u64 = 0;
 const END: u64 = 1;
@@ -69,6 +69,12 @@ pub(crate) enum MachineRequest {
     /// Changes which processes are in use.
     Use(ProcessChange),
     Halt,
+    /// Lets hosts come: NAME[:PROCESSES].
+    AddHosts(Vec<String>),
+    /// Removes hosts.
+    RemoveHosts(Vec<String>),
+    /// Lists the hosts.
+    Hosts,
     /// Saves the machine in the file with this absolute path.
     Checkpoint {
         path: Vec<u8>,
@@ -95,6 +101,8 @@ pub(crate) enum MachineReply {
     Saved(SavedCost),
     /// The tasks are in the processes in use, but for those that stay.
     Used(MachineUse),
+    /// Hosts, each with its number or PVM's error.
+    Hosts(Vec<(String, i32)>),
     /// The machine ends, and closes the connection when it has ended.
     Ends,
     Refused(String),
@@ -310,6 +318,9 @@ mod tests {
             MachineRequest::Move { tid: 0x40002, rank: 1 },
             MachineRequest::Use(ProcessChange::Evacuate(1)),
             MachineRequest::Halt,
+            MachineRequest::AddHosts(vec!["b:2".into()]),
+            MachineRequest::RemoveHosts(Vec::new()),
+            MachineRequest::Hosts,
             MachineRequest::Checkpoint { path: b"/tmp/a\xFF".into() },
         ] {
             assert_eq!(asked(&question(&ask)), Ok(ask));

@@ -1,13 +1,26 @@
 //! The hosts of a machine.
 //!
 //! # Design
-//! - A machine has the host on which it was started, its *home*, and those of [`StartHosts`]. Each
-//!   host has the processes of a range of ranks; the home has rank 0. That does not change.
+//! - A machine has the host on which it was started, its *home*, those of [`StartHosts`], and those
+//!   that come while it runs ([`changes`]). Each host has the processes of a range of ranks; the
+//!   home has rank 0. Neither a rank nor the number of a host is given twice.
 //! - The first process starts one process on each other host, the host's *leader*, by a command
 //!   such as `ssh` ([`commands`]), with a [`MemberOrder`]. The leader starts the other processes of
 //!   its host, as the first process does at home ([`processes`](crate::processes)).
 //! - All processes are one group, whose members on other hosts are reached over links
-//!   (`GroupBuilder::across`). A host has ended when all of its processes have.
+//!   (`GroupBuilder::across`), with room for those of hosts that come (`GroupBuilder::room_for`).
+//!   A host has ended when all of its processes have.
+//! - A host comes in these steps, so that no process gets a message from a host that it does not
+//!   know, and no task starts before all processes know its host:
+//!   1. The first process gives the host a name, ranks and arenas. It sends the table of all hosts
+//!      to all processes, which confirm it.
+//!   2. The host's processes are started, or the host asks for its order by itself
+//!      ([`joining`](crate::joining)). They join the group together.
+//!   3. When all of them have joined, and all processes have confirmed the table, the host is part
+//!      of the machine.
+//!
+//!   If one of its processes ends before that, or time is over, the host does not join.
+//! - A host goes when the first process ends its processes.
 //! - Tasks see a host by a number, as PVM's daemons have one: `0x40000` for the home, `0x80000` for
 //!   the next one, and so on. It is no task's id.
 //!
@@ -19,15 +32,17 @@
 //! end after its last message to the receiver ([`LateMessage`](crate::remote::LateMessage)). Other
 //! messages keep no common order between hosts, as with PVM's daemons ([`causal`](crate::causal)).
 
+pub(crate) mod changes;
 mod commands;
 mod order;
 mod partitions;
 
-pub(crate) use commands::{HostLaunches, end_with_input};
+pub(crate) use commands::{HostComes, HostLaunches, HostRecruiter, end_with_input};
 pub(crate) use order::MemberOrder;
 pub(crate) use partitions::Partitions;
 
 use crate::error;
+use crate::tid::MOST_PROCESSES;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
@@ -72,7 +87,15 @@ pub struct StartHosts {
     pub command: String,
     /// Time for which a host may be out of reach. Then it has ended.
     pub patience: Duration,
+    /// Number of processes that hosts may bring which come later. `None`: 16, or as many as are
+    /// possible.
+    pub room: Option<usize>,
+    /// The token by which hosts join by themselves. `None`: none does.
+    pub token: Option<String>,
 }
+
+/// Default number of processes of hosts that come later.
+const ROOM: usize = 16;
 
 impl StartHosts {
     /// Default time for which a host may be out of reach.
@@ -115,7 +138,11 @@ pub(crate) enum SpawnPlace {
 
 /// The hosts of a machine, each with the ranks of its processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MachineHosts(Vec<MachineHost>);
+pub(crate) struct MachineHosts {
+    all: Vec<MachineHost>,
+    /// Number of processes that there is room for.
+    most: usize,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MachineHost {
@@ -134,47 +161,92 @@ impl MachineHosts {
     /// # Errors
     /// A name is none, or is that of two hosts.
     pub(crate) fn new(all: impl IntoIterator<Item = (String, usize)>) -> Result<Self, BadHost> {
-        let mut hosts = Self(Vec::new());
+        let mut hosts = Self { all: Vec::new(), most: 0 };
         for (name, processes) in all {
-            if name.is_empty() || name == "." || name.len() > LONGEST || !name.chars().all(is_plain)
-            {
-                return Err(BadHost(format!(
-                    "{name:?} is not the name of a host: give 1 to {LONGEST} letters, digits, \
-                     dots, hyphens and underscores"
-                )));
-            }
-            if hosts.0.iter().any(|host| host.name == name) {
+            if hosts.all.iter().any(|host| host.name == name) {
                 return Err(BadHost(format!("two hosts of the machine have the name {name}")));
             }
-            let start = hosts.size();
-            hosts.0.push(MachineHost { name, ranks: start..start + processes });
+            hosts.most += processes;
+            hosts.add(name, processes)?;
         }
         Ok(hosts)
     }
 
+    /// The hosts, with room for processes of hosts that come later: `more` of them, or as many as
+    /// are possible.
+    ///
+    /// # Errors
+    /// A machine cannot have as many.
+    pub(crate) fn with_room(mut self, more: Option<usize>) -> Result<Self, BadHost> {
+        let (size, most) = (self.size(), MOST_PROCESSES as usize);
+        let more = more.unwrap_or_else(|| ROOM.min(most.saturating_sub(size)));
+        self.most = size.saturating_add(more);
+        if self.most > most {
+            return Err(BadHost(format!(
+                "the machine has {size} processes on all hosts, and room for {more} more: {most} \
+                 in all are possible"
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Adds a host. Its name may be that of a host that has ended. Returns its index.
+    ///
+    /// # Errors
+    /// The name is none, or there is no room.
+    pub(crate) fn add(&mut self, name: String, processes: usize) -> Result<usize, BadHost> {
+        if name.is_empty() || name == "." || name.len() > LONGEST || !name.chars().all(is_plain) {
+            return Err(BadHost(format!(
+                "{name:?} is not the name of a host: give 1 to {LONGEST} letters, digits, dots, \
+                 hyphens and underscores"
+            )));
+        }
+        let start = self.size();
+        if processes == 0 || self.most - start < processes {
+            return Err(BadHost(format!(
+                "there is room for {} more processes, and not for {processes}: start the machine \
+                 with more (--room)",
+                self.most - start
+            )));
+        }
+        self.all.push(MachineHost { name, ranks: start..start + processes });
+        Ok(self.all.len() - 1)
+    }
+
     /// Only this host, with `processes` processes.
     pub(crate) fn home(processes: usize) -> Self {
-        Self(vec![MachineHost { name: own_name(), ranks: 0..processes }])
+        let home = MachineHost { name: own_name(), ranks: 0..processes };
+        Self { all: vec![home], most: processes }
     }
 
     /// Number of processes on all hosts.
     pub(crate) fn size(&self) -> usize {
-        self.0.last().map_or(0, |host| host.ranks.end)
+        self.all.last().map_or(0, |host| host.ranks.end)
     }
 
-    /// Number of hosts.
+    /// Number of processes that there is room for.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Number of hosts, with those that have ended.
     pub(crate) fn count(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
-    /// Returns `true` if there are several hosts.
+    /// Returns `true` if there are several hosts, or may be later.
     pub(crate) fn are_several(&self) -> bool {
-        self.0.len() > 1
+        self.all.len() > 1 || self.most > self.size()
+    }
+
+    /// Returns `true` if `other` has the same hosts, and perhaps more after them.
+    pub(crate) fn go_on_in(&self, other: &Self) -> bool {
+        self.most == other.most && other.all.starts_with(&self.all)
     }
 
     /// The index of the host of a process.
     pub(crate) fn of(&self, rank: Rank) -> usize {
-        self.0.iter().position(|host| host.ranks.contains(&rank)).unwrap_or(0)
+        self.all.iter().position(|host| host.ranks.contains(&rank)).unwrap_or(0)
     }
 
     /// Returns `true` if two processes are on one host.
@@ -184,20 +256,20 @@ impl MachineHosts {
 
     /// A host's name.
     pub(crate) fn name(&self, host: usize) -> &str {
-        self.0.get(host).map_or("", |host| &host.name)
+        self.all.get(host).map_or("", |host| &host.name)
     }
 
     /// The ranks of the processes of a host.
     pub(crate) fn ranks(&self, host: usize) -> Range<Rank> {
-        self.0.get(host).map_or(0..0, |host| host.ranks.clone())
+        self.all.get(host).map_or(0..0, |host| host.ranks.clone())
     }
 
-    /// The host with this name; `.` is the host `own`.
+    /// The last host with this name; `.` is the host `own`.
     pub(crate) fn named(&self, name: &str, own: usize) -> Option<usize> {
         if name == "." {
             return Some(own);
         }
-        self.0.iter().position(|host| host.name == name)
+        self.all.iter().rposition(|host| host.name == name)
     }
 
     /// A host's number, as programs see it.
@@ -228,19 +300,22 @@ impl MachineHosts {
     }
 
     /// The hosts as one word.
-    fn word(&self) -> String {
+    pub(crate) fn word(&self) -> String {
         let one = |host: &MachineHost| format!("{}:{}", host.name, host.ranks.len());
-        self.0.iter().map(one).collect::<Vec<_>>().join(",")
+        let all = self.all.iter().map(one).collect::<Vec<_>>().join(",");
+        format!("{all}/{}", self.most)
     }
 
     /// Reads what [`word`](Self::word) has written.
-    fn of_word(word: &str) -> Option<Self> {
-        let one = |host: &str| {
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        let (all, most) = word.split_once('/')?;
+        let most = most.parse().ok().filter(|most| *most <= MOST_PROCESSES as usize)?;
+        let mut hosts = Self { all: Vec::new(), most };
+        for host in all.split(',') {
             let (name, processes) = host.rsplit_once(':')?;
-            Some((name.to_owned(), processes.parse().ok().filter(|count| *count > 0)?))
-        };
-        let all = word.split(',').map(one).collect::<Option<Vec<_>>>()?;
-        Self::new(all).ok()
+            hosts.add(name.into(), processes.parse().ok()?).ok()?;
+        }
+        Some(hosts)
     }
 }
 
@@ -268,7 +343,27 @@ mod tests {
         let number = MachineHosts::number(1);
         assert_eq!((number, hosts.numbered(number), hosts.numbered(5)), (0x8_0000, Some(1), None));
         assert_eq!(MachineHosts::of_word(&hosts.word()), Some(hosts));
-        assert_eq!(MachineHosts::of_word("a:0"), None);
+        for wrong in ["a:0/4", "a:1", "a:1/", "a:3/2", "a:1,b:1/1", "a:1/257", "/4", "a/4"] {
+            assert_eq!(MachineHosts::of_word(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn hosts_come_as_far_as_there_is_room() {
+        let first = hosts();
+        assert!(first.are_several() && !MachineHosts::home(3).are_several());
+        let mut more = hosts().with_room(Some(3)).unwrap();
+        assert!(MachineHosts::home(1).with_room(None).unwrap().are_several());
+        assert!(!first.go_on_in(&more));
+        let before = more.clone();
+        assert_eq!((more.add("b".into(), 2), more.ranks(3)), (Ok(3), 5..7));
+        assert!(more.add("d".into(), 2).is_err() && more.add("d".into(), 0).is_err());
+        assert!(more.add("d d".into(), 1).is_err());
+        assert!(before.go_on_in(&more) && !more.go_on_in(&before));
+        assert_eq!((more.named("b", 0), more.of(6), more.of(1)), (Some(3), 3, 0));
+        assert_eq!(MachineHosts::of_word(&more.word()), Some(more));
+        assert!(hosts().with_room(Some(252)).is_err());
+        assert_eq!(MachineHosts::home(250).with_room(None).unwrap().most(), 256);
     }
 
     #[test]

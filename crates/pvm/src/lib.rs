@@ -21,6 +21,7 @@ mod door;
 mod error;
 mod holding;
 mod hosts;
+mod joining;
 mod late;
 mod machine;
 /// For the simulator, which drives it too. Not a public interface.
@@ -50,16 +51,17 @@ mod unsent;
 mod wire;
 
 pub use asking::{
-    MachineRequestError, change_use, checkpoint, halt, kill, machines, memory, move_task, shown,
-    signal, tid,
+    MachineRequestError, add_hosts, change_use, checkpoint, halt, host_error, hosts, kill,
+    machines, memory, move_task, remove_hosts, shown, signal, tid,
 };
 pub use balance::BalancerKind;
 pub use checkpoint::CheckpointError;
 pub use door::ProcessChange;
 pub use hosts::{BadHost, HostStarter, StartHost, StartHosts};
+pub use joining::{JoiningHost, check_token};
 pub use machine::TaskPlacement;
 pub use moves::Pin as TaskPin;
-pub use processes::run_member;
+pub use processes::{join, run_member};
 pub use room::make_room;
 pub use shown::{
     MachineUse, MoveCost, ProcessState, SavedCost, ShownMachine, ShownProcess, ShownTask,
@@ -282,7 +284,8 @@ fn run_with(
     // Comes first, because the other processes inherit the standard input that this replaces.
     let desk = desk().map_err(NotRun::Desk)?;
     let hosts = start.machine_hosts().map_err(NotRun::Host)?;
-    let others = (hosts.size() > 1).then(|| Others::start(start, &hosts, sizes)).transpose()?;
+    let has_others = hosts.most() > 1;
+    let others = has_others.then(|| Others::start(start, &hosts, sizes)).transpose()?;
     let link = others.as_ref().map(Others::join).transpose()?;
     if link.is_some() {
         processes::settle(0);
@@ -299,7 +302,9 @@ fn run_with(
     });
     let mut node = Node::new(worker, programs, Some(machine), link, places)
         .with_hosts(hosts)
-        .with_patience(start.hosts.as_ref().map_or(Duration::MAX, |hosts| hosts.patience))
+        .with_recruiter(
+            others.as_ref().zip(start.hosts.as_ref()).map(|(one, how)| one.recruiter(how)),
+        )
         .with_sizes(sizes)
         .with_balance(start.balance_plan())
         .with_start(head_of(start, sizes), start.checkpoint.clone())

@@ -330,6 +330,12 @@ impl Machine {
         (tids, started)
     }
 
+    /// The host with this number is part of the machine from now on: tasks that asked for a notice
+    /// get one.
+    pub(crate) fn host_added(&mut self, host: i32, effects: &mut Vec<Effect>) {
+        self.services.host_added(host, effects);
+    }
+
     /// Handles the end of the host with this number: tasks that asked for a notice get one.
     pub(crate) fn host_ended(&mut self, host: i32, effects: &mut Vec<Effect>) {
         self.services.host_ended(host, effects);

@@ -13,6 +13,7 @@
 //! in order of arrival. Its contents are never touched.
 
 mod balancing;
+mod coming;
 mod control;
 mod elsewhere;
 mod hosts;
@@ -27,6 +28,7 @@ mod stuck;
 mod system;
 mod unsent;
 
+use self::coming::state::NodeHosts;
 pub(crate) use self::control::{AtTerminal, CONSOLE, NodeControl};
 use self::outside::NodeUmask;
 use self::saving::state::NodeSaving;
@@ -126,6 +128,8 @@ pub(crate) struct Node {
     hosts: MachineHosts,
     /// Numbers of processes of other hosts, in the first process. They are only shown.
     processes: BTreeMap<Rank, u32>,
+    /// Hosts that come and go, in the first process.
+    coming: NodeHosts,
     /// Processes that cannot reach each other, in the first process.
     partitions: Partitions,
     looked: Instant,
@@ -208,6 +212,7 @@ impl Node {
             },
             hosts: MachineHosts::home(size),
             processes: BTreeMap::new(),
+            coming: NodeHosts::default(),
             partitions: Partitions::default(),
             looked: Instant::now(),
             quiet: false,
@@ -245,7 +250,8 @@ impl Node {
         }
         self.hosts = hosts;
         if !self.hosts.are_near(0, rank) {
-            self.tell_first(ControlMessage::Here { process: std::process::id() });
+            let (process, hosts) = (std::process::id(), self.hosts.count() as u32);
+            self.tell_first(ControlMessage::Here { process, hosts });
         }
         self
     }
@@ -272,6 +278,7 @@ impl Node {
                 self.hear_of_ends();
                 self.end_late_moves();
                 self.end_partitions();
+                self.end_late_hosts();
                 self.shuffle();
                 self.save_periodically();
                 self.balance();
@@ -302,6 +309,7 @@ impl Node {
                         self.give_blocks_back();
                         self.end_late_moves();
                         self.end_partitions();
+                        self.end_late_hosts();
                         self.shuffle();
                         self.save_periodically();
                         self.balance();

@@ -120,6 +120,11 @@ pub const OP_COPIED: u64 = 27;
 pub const OP_HOSTS: u64 = 28;
 /// The number of the host of a task or of a host's number.
 pub const OP_TID_TO_HOST: u64 = 29;
+/// Adds hosts to the machine: their number, and for each a text. The answer is the number of those
+/// that have joined, and for each its number or an error.
+pub const OP_ADD_HOSTS: u64 = 30;
+/// Removes hosts from the machine, in the same form.
+pub const OP_DELETE_HOSTS: u64 = 31;
 pub const OP_CONTEXT_NEW: u64 = 20;
 pub const OP_CONTEXT_FREE: u64 = 21;
 pub const OP_GROUP_JOIN: u64 = 32;
@@ -152,6 +157,8 @@ pub fn name(op: u64) -> &'static str {
         OP_GROUP_FREEZE => "others to join a group that is to be frozen",
         OP_MAILBOX_GET => "an entry of a mailbox",
         OP_MIGRATE => "the end of a move",
+        OP_ADD_HOSTS => "hosts to come",
+        OP_DELETE_HOSTS => "hosts to go",
         _ => "the machine",
     }
 }

@@ -21,8 +21,10 @@
 
 use crate::door::GRACE;
 use crate::hosts::{
-    HostLaunches, HostStarter, MachineHosts, MachineMeeting, MemberOrder, end_with_input,
+    HostLaunches, HostRecruiter, HostStarter, MachineHosts, MachineMeeting, MemberOrder,
+    StartHosts, end_with_input,
 };
+use crate::joining::{JoinPetition, JoiningHost, order_of};
 use crate::node::Node;
 use crate::places::TaskPlaces;
 use crate::programs::Programs;
@@ -121,6 +123,7 @@ impl Others {
             folders: start.folders.clone(),
             directory: None,
             ends_with_input: false,
+            is_late: false,
         };
         let mut others = Self::of(order, near)?;
         for host in 1..hosts.count() {
@@ -138,6 +141,12 @@ impl Others {
             started.transpose().map_err(NotRun::Process)?;
         }
         Ok(others)
+    }
+
+    /// What starts the processes of hosts that come later.
+    pub(crate) fn recruiter(&self, start: &StartHosts) -> HostRecruiter {
+        let (launches, order) = (self.commands.clone(), self.order.clone());
+        HostRecruiter { launches, start: start.clone(), order }
     }
 
     /// Starts the other processes of this host that this one is to start.
@@ -162,13 +171,26 @@ impl Others {
     /// # Errors
     /// The group was not formed, or has a process of this host that is no child of this one.
     pub(crate) fn join(&self) -> Result<MachineLink, NotRun> {
-        let watch = self.commands.watch();
-        let is_over = (!self.commands.is_empty()).then(|| Box::new(watch) as JoinInterruption);
-        let link = joined(&self.order, is_over).map_err(|error| match self.commands.failed() {
-            Some(why) => NotRun::Process(io::Error::other(why)),
-            None => error,
+        let commands = self.commands.clone();
+        let children = self.children.iter().map(Pid::from_child).collect::<Vec<_>>();
+        let is_over = move || {
+            let has_ended = |child: &Pid| !lives(*child, WaitIdOptions::NOHANG);
+            commands.failed().is_some() || children.iter().any(has_ended)
+        };
+        let link = joined(&self.order, Some(Box::new(is_over))).map_err(|error| {
+            let ended = || {
+                let child = self
+                    .children
+                    .iter()
+                    .find(|one| !lives(Pid::from_child(one), WaitIdOptions::NOHANG));
+                child.map(|child| format!("process {} has ended before it has joined", child.id()))
+            };
+            match self.commands.failed().or_else(ended) {
+                Some(why) => NotRun::Process(io::Error::other(why)),
+                None => error,
+            }
         })?;
-        self.commands.have_started();
+        self.commands.have_started(None);
         for (rank, child) in (self.order.ranks.start + 1..).zip(&self.children) {
             // The number of a process that cannot be seen is 0, which no process has.
             let process = link.process(rank).cast_unsigned();
@@ -183,8 +205,7 @@ impl Others {
 
 /// Joins the machine's processes as this one.
 fn joined(order: &MemberOrder, is_over: Option<JoinInterruption>) -> Result<MachineLink, NotRun> {
-    let MemberOrder { group, ranks, hosts, meeting, .. } = order;
-    let link = MachineLink::join(group, ranks.start, hosts, meeting.as_ref(), is_over);
+    let link = MachineLink::join(order, is_over);
     let link = link.map_err(NotRun::Join)?;
     // Later there may be no descriptor left, and tasks could neither leave nor enter. Where there
     // is no /proc, tasks stay.
@@ -199,7 +220,7 @@ impl Drop for Others {
     fn drop(&mut self) {
         let mut until = Instant::now() + GRACE;
         for child in &mut self.children {
-            while lives(child, WaitIdOptions::NOHANG) && Instant::now() < until {
+            while lives(Pid::from_child(child), WaitIdOptions::NOHANG) && Instant::now() < until {
                 std::thread::sleep(LOOK);
                 if STDERR.is_full() {
                     until = Instant::now() + GRACE;
@@ -209,7 +230,11 @@ impl Drop for Others {
             let _ = child.kill();
         }
         // Those that were killed end at once, also while they are stopped.
-        while self.children.iter().any(|child| lives(child, WaitIdOptions::empty())) {}
+        while self
+            .children
+            .iter()
+            .any(|child| lives(Pid::from_child(child), WaitIdOptions::empty()))
+        {}
         // Now no process can use the number of another one.
         for child in &mut self.children {
             let _ = child.wait();
@@ -219,9 +244,9 @@ impl Drop for Others {
 
 /// Returns `true` if a child has not ended. The child keeps its number. Without `NOHANG`, blocks
 /// until the child has ended, or the call is interrupted.
-fn lives(child: &Child, options: WaitIdOptions) -> bool {
+fn lives(child: Pid, options: WaitIdOptions) -> bool {
     let options = options | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    match waitid(WaitId::Pid(Pid::from_child(child)), options) {
+    match waitid(WaitId::Pid(child), options) {
         Ok(ended) => ended.is_none(),
         Err(error) => error == rustix::io::Errno::INTR,
     }
@@ -249,14 +274,31 @@ fn enter(folder: &Path, host: &str) {
 pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let wrong =
         || NotRun::Process(io::Error::other("pvm-member NAME=VALUE … is for the command itself"));
-    let order = MemberOrder::of(args).ok_or_else(wrong)?;
+    run_ordered(MemberOrder::of(args).ok_or_else(wrong)?)
+}
+
+/// Joins a machine as a host, and runs its processes. Returns when the machine is over, or the host
+/// has been removed from it. The thread can do nothing else then.
+///
+/// # Errors
+/// See [`NotRun`].
+pub fn join(host: &JoiningHost) -> Result<(), NotRun> {
+    let answer = upcall_message::petition(&host.rendezvous, &JoinPetition::of(host), host.within);
+    let unreadable = || NotRun::Process(io::Error::other("the machine's answer cannot be read"));
+    let order = order_of(&answer.map_err(NotRun::Join)?).ok_or_else(unreadable)?;
+    run_ordered(order)
+}
+
+/// Runs the process that an order describes, and those that it starts.
+pub(crate) fn run_ordered(order: MemberOrder) -> Result<(), NotRun> {
     let (rank, hosts, sizes) = (order.ranks.start, order.hosts.clone(), order.sizes);
     let host = hosts.of(rank);
     if order.ends_with_input {
         end_with_input().map_err(NotRun::Process)?;
     }
     order.directory.iter().for_each(|folder| enter(folder, hosts.name(host)));
-    let arena = order.arenas.first().copied().and_then(ArenaNumber::take_this).ok_or_else(wrong)?;
+    let taken = || NotRun::Process(io::Error::other("the addresses for messages are taken"));
+    let arena = order.arenas.first().copied().and_then(ArenaNumber::take_this).ok_or_else(taken)?;
     let folders = order.folders.clone();
     let others = Others::of(order, Vec::new())?;
     let link = others.join()?;

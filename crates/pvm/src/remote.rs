@@ -27,7 +27,7 @@ mod tests;
 
 use crate::causal::{Queues, StampedMessage};
 use crate::holding::{HeldMessage, HoldMessage};
-use crate::hosts::{MachineHosts, MachineMeeting, SpawnPlace};
+use crate::hosts::{MemberOrder, SpawnPlace};
 use crate::moves::{MoveMessage, RankSet, Refusal};
 use crate::output::Catcher;
 use crate::packed::{PackedHead, SentBlock};
@@ -48,8 +48,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_message::{
-    Event, Group, GroupBuilder, Handlers, JoinError, Kind, Message as Arrived, Payload, Rank,
-    SendError, Writer,
+    Event, ExpectError, Group, GroupBuilder, Handlers, JoinError, Kind, Message as Arrived,
+    Payload, Petition, Rank, SendError, Writer,
 };
 use upcall_ulp::{Block, UlpRange};
 
@@ -152,8 +152,13 @@ pub(crate) enum ControlMessage {
     SendContents { tid: Tid, epoch: u64 },
     /// To the owner of these blocks: the process that says this has no copies of them any more.
     HadBlocks { blocks: Vec<SentBlock> },
-    /// To the first process: the number of this process of another host, to be shown.
-    Here { process: u32 },
+    /// To the first process: the number of this process of another host, to be shown, and how many
+    /// hosts it knows.
+    Here { process: u32, hosts: u32 },
+    /// From the first process to all: the hosts of the machine, as one word.
+    Hosts { all: String },
+    /// The answer to [`Hosts`](Self::Hosts): how many hosts this process knows.
+    KnowsHosts { count: u32 },
     /// To the first process: this process of another host has ended, or cannot be reached.
     Unreachable { rank: Rank },
     /// From the first process: a message of the machine for a task.
@@ -219,6 +224,7 @@ impl ControlMessage {
                 | Self::Hold { .. }
                 | Self::NextName { .. }
                 | Self::Late(_)
+                | Self::Hosts { .. }
         )
     }
 
@@ -437,17 +443,30 @@ pub(crate) struct MachineLink {
     stamp: Cell<u64>,
     /// Whether each process has a CPU to itself, as far as this process knows.
     is_alone: bool,
-    /// Processes that have ended, and that [`lost_if`](Self::lost_if) has not returned yet.
-    lost: RefCell<VecDeque<Rank>>,
+    /// Changes that [`change_if`](Self::change_if) has not returned yet.
+    changes: RefCell<VecDeque<LinkChange>>,
     /// Indexed by rank.
     counts: Box<[PeerCounts]>,
     /// The processes of this host.
     near: Range<Rank>,
+    /// Whether this is the first process.
+    is_first: bool,
+}
+
+/// A change of who is in the machine, or wants to be.
+#[derive(Debug)]
+pub(crate) enum LinkChange {
+    /// This process has joined.
+    Joined(Rank),
+    /// This process has ended.
+    Lost(Rank),
+    /// To the first process: a host asks for something.
+    Asked(Petition),
 }
 
 /// Version of the messages between processes. Part of a kind's name, so that the group refuses
 /// processes of another one, which other hosts may have.
-const PROTOCOL: &str = concat!("control ", env!("CARGO_PKG_VERSION"), ".1");
+const PROTOCOL: &str = concat!("control ", env!("CARGO_PKG_VERSION"), ".2");
 
 /// Messages to and from another process, without those of the counting itself.
 #[derive(Debug, Default)]
@@ -480,12 +499,11 @@ impl MachineLink {
     /// Joins the group as process `rank`. Blocks until all processes have joined, or `is_over`
     /// returns `true`.
     pub(crate) fn join(
-        name: &str,
-        rank: Rank,
-        hosts: &MachineHosts,
-        meeting: Option<&MachineMeeting>,
+        order: &MemberOrder,
         is_over: Option<JoinInterruption>,
     ) -> Result<Self, JoinError> {
+        let MemberOrder { group, ranks, hosts, meeting, is_late, .. } = order;
+        let (rank, most) = (ranks.start, hosts.most());
         let (size, near) = (hosts.size(), hosts.ranks(hosts.of(rank)));
         let mut handlers = Handlers::new();
         let parcel = handlers.kind::<Parcel>("message");
@@ -493,16 +511,25 @@ impl MachineLink {
         let part = handlers.kind::<MessagePart>("part");
         let last = handlers.kind::<Parcel>("last");
         let memory = handlers.kind::<Parcel>("memory");
-        is_over.into_iter().for_each(|is_over| handlers.interruption(is_over));
+        is_over.into_iter().for_each(|is_over| handlers.join_interruption(is_over));
         // Without upcalls, messages are taken only when the node asks for them.
-        let mut builder = GroupBuilder::new(name, size).rank(rank).upcalls(false);
+        let first = if *is_late { most } else { size };
+        let mut builder = GroupBuilder::new(group, first).rank(rank).upcalls(false);
         if let Some(meeting) = meeting {
             builder = builder.across(&*meeting.address).reconnect_within(meeting.patience);
             builder = builder.within(meeting.within);
+            builder = match is_late {
+                true => builder.late(near.clone()),
+                false => builder.room_for(most - size),
+            };
         }
         let group = builder.join(handlers)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let counts = (0..size).map(|_| PeerCounts::default()).collect();
+        let of = |rank| PeerCounts {
+            is_lost: Cell::new(!group.has_joined(rank)),
+            ..PeerCounts::default()
+        };
+        let counts = (0..most).map(of).collect();
         Ok(Self {
             stamp: Cell::new(0),
             group,
@@ -512,14 +539,25 @@ impl MachineLink {
             part,
             last,
             memory,
-            parts: Parts::new(size),
+            parts: Parts::new(most),
             left: LeftMessages::default(),
             gone: Cell::new(0),
             is_alone: near.len() <= processors,
-            lost: RefCell::default(),
+            changes: RefCell::default(),
             counts,
             near,
+            is_first: rank == 0,
         })
+    }
+
+    /// Expects the processes with these ranks to join from now on.
+    pub(crate) fn expect(&self, ranks: Range<Rank>) -> Result<(), ExpectError> {
+        self.group.expect(ranks)
+    }
+
+    /// Does not expect them any more.
+    pub(crate) fn expect_no_more(&self, ranks: &Range<Rank>) {
+        self.group.expect_no_more(ranks);
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -845,32 +883,40 @@ impl MachineLink {
         }
     }
 
-    /// A process that has ended, if `is_over` returns `true` for the first one. Otherwise it comes
-    /// at the next call.
+    /// The next change. A process that has ended comes only if `is_over` returns `true` for it.
+    /// Otherwise it comes at a later call.
     #[inline]
-    pub(crate) fn lost_if(&self, is_over: impl FnOnce(Rank) -> bool) -> Option<Rank> {
-        let mut lost = self.lost.borrow_mut();
-        if lost.is_empty() {
-            let rank = self.ended()?;
-            lost.push_back(rank);
+    pub(crate) fn change_if(&self, is_over: impl FnOnce(Rank) -> bool) -> Option<LinkChange> {
+        let mut changes = self.changes.borrow_mut();
+        if changes.is_empty() {
+            changes.push_back(self.change()?);
         }
-        let first = lost.front().copied().filter(|rank| is_over(*rank))?;
-        lost.pop_front();
-        Some(first)
+        if let Some(LinkChange::Lost(rank)) = changes.front()
+            && !is_over(*rank)
+        {
+            return None;
+        }
+        changes.pop_front()
     }
 
-    fn ended(&self) -> Option<Rank> {
-        match self.group.event()? {
-            Event::Ended { rank } | Event::Violation { rank, .. } => {
+    fn change(&self) -> Option<LinkChange> {
+        match self.group.event() {
+            Some(Event::Ended { rank } | Event::Violation { rank, .. }) => {
                 self.counts[rank].is_lost.set(true);
                 self.parts.forget(rank);
-                Some(rank)
+                Some(LinkChange::Lost(rank))
             }
-            _ => None,
+            Some(Event::Joined { rank }) => {
+                self.counts[rank].is_lost.set(false);
+                Some(LinkChange::Joined(rank))
+            }
+            Some(_) => None,
+            None if self.is_first => self.group.petition().map(LinkChange::Asked),
+            None => None,
         }
     }
 
-    /// Returns `true` if this process knows that the other one has ended.
+    /// Returns `true` if this process knows that the other one has ended, or has not joined yet.
     pub(crate) fn is_lost(&self, rank: Rank) -> bool {
         self.counts[rank].is_lost.get()
     }
@@ -901,8 +947,8 @@ impl MachineLink {
 
     /// Returns `true` if a message, or the end of a process, can be taken.
     pub(crate) fn has_come(&self) -> bool {
-        self.lost.borrow_mut().extend(self.ended());
-        self.group.available() || !self.lost.borrow().is_empty()
+        self.changes.borrow_mut().extend(self.change());
+        self.group.available() || !self.changes.borrow().is_empty()
     }
 
     /// Waits until a message has arrived, for at most `within`. Returns `true` if one has.

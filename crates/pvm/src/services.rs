@@ -95,6 +95,11 @@ impl Services {
         self.notices.ended(tid, effects);
     }
 
+    /// The host with this number is part of the machine from now on.
+    pub fn host_added(&mut self, host: i32, effects: &mut Vec<Effect>) {
+        self.notices.host_added(host, effects);
+    }
+
     /// Handles the end of the host with this number.
     pub fn host_ended(&mut self, host: i32, effects: &mut Vec<Effect>) {
         self.notices.host_ended(host, effects);

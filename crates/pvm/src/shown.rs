@@ -289,6 +289,8 @@ pub(crate) fn error(code: i32) -> &'static str {
         codes::HOST_FAIL => "Host failed",
         codes::NOT_IMPL => "Not implemented",
         codes::OUT_OF_RES => "Out of resources",
+        codes::DUP_HOST => "Duplicate host",
+        codes::CANT_START => "Can't start pvmd",
         codes::NO_TASK => "No such task",
         codes::NOT_FOUND => "Not Found",
         codes::EXISTS => "Already Exists",

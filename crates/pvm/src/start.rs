@@ -58,16 +58,9 @@ impl Start {
     /// All hosts.
     pub(crate) fn machine_hosts(&self) -> Result<MachineHosts, BadHost> {
         let Some(others) = &self.hosts else { return Ok(MachineHosts::home(self.processes)) };
-        let home = (own_name(), self.processes);
+        let (home, room) = ((own_name(), self.processes), others.room);
         let others = others.hosts.iter().map(|host| (host.name.clone(), host.processes));
-        let all = MachineHosts::new([home].into_iter().chain(others))?;
-        if all.size() > MOST_PROCESSES as usize {
-            return Err(BadHost(format!(
-                "the machine has {} processes on all hosts: {MOST_PROCESSES} are possible",
-                all.size()
-            )));
-        }
-        Ok(all)
+        MachineHosts::new([home].into_iter().chain(others))?.with_room(room)
     }
 
     /// What the machine may do with its processes.

@@ -146,6 +146,80 @@ fn tasks_on_three_hosts_find_each_other_and_exchange_messages() {
 }
 
 #[test]
+fn hosts_come_and_go_while_the_machine_runs() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    let program = programs.compiled("images/comes.c");
+    for (what, ok) in [("comes", "comes and goes"), ("together", "come together")] {
+        let said = said(&scene.run(&[], &program, &[what]));
+        assert!(said.contains(&format!("ok: {ok}")) && !said.contains("FAILED"), "{said}");
+    }
+    within(|| scene.far_processes().is_empty().then_some(()));
+}
+
+#[test]
+fn hosts_join_by_themselves_over_links() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    let program = programs.compiled("images/comes.c");
+    let token = scene.folder.path().join("token").display().to_string();
+    let join = |words: Vec<String>, name: &str| {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["timeout", "60"]).arg(upcall());
+        command.args(["pvm", "join", &scene.address, "--name", name, "--token-file", &token]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let machine =
+        ReadyMachine::start(scene.command(&["--token-file", &token], &program, &["await", "3"]));
+    if scene.hosts.are_apart() {
+        let stranger = join(scene.on(&scene.hosts.stranger(2), 2), "stranger");
+        let done = stranger.wait_with_output().unwrap();
+        let told = said(&done);
+        assert!(!done.status.success() && told.contains("trust"), "{told}");
+    }
+    let all =
+        [1, 2].map(|number| join(scene.on(scene.hosts.host(number), number), NAMES[number - 1]));
+    let told = machine.end();
+    assert!(told.contains("ok: all there") && !told.contains("FAILED"), "{told}");
+    for joined in all {
+        let done = joined.wait_with_output().unwrap();
+        assert!(done.status.success(), "{}", said(&done));
+    }
+}
+
+/// A cable that is cut while a host comes delays it, or the host does not join: no process waits
+/// for ever.
+#[test]
+fn a_cable_that_is_cut_while_a_host_comes_is_survived() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    if !scene.hosts.are_apart() {
+        return println!("skipped: cables to cut, which need root");
+    }
+    let program = programs.compiled("images/comes.c");
+    let machine = ReadyMachine::start(scene.command(&[], &program, &["idles"]));
+    let command = |words: &[&str]| {
+        let all = scene.on(scene.hosts.host(0), 0);
+        let mut command = Command::new(&all[0]);
+        command.args(&all[1..]).arg(upcall()).arg("pvm").args(words);
+        command
+    };
+    let mut pause = Duration::from_millis(5);
+    while pause < Duration::from_millis(400) {
+        let add = command(&["add", "b:2"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        std::thread::sleep(pause);
+        scene.hosts.cut(1);
+        std::thread::sleep(Duration::from_millis(300));
+        scene.hosts.mend(1);
+        let told = said(&add.unwrap().wait_with_output().unwrap());
+        assert!(told.contains("host b:2 has joined"), "cut after {pause:?}: {told}");
+        let told = said(&command(&["delete", "b"]).output().unwrap());
+        assert!(told.contains("host b has left"), "{told}");
+        pause *= 3;
+    }
+    said(&command(&["halt"]).output().unwrap());
+    machine.end();
+    within(|| scene.far_processes().is_empty().then_some(()));
+}
+
+#[test]
 fn a_host_whose_leader_is_killed_has_ended() {
     let (programs, scene) = (Programs::new(), Scene::new());
     let program = programs.compiled("images/hosts.c");

@@ -22,7 +22,8 @@ pub(super) const COMMANDS: [ConsoleCommand; 31] = [
         "add",
         "Add hosts to virtual machine",
         "add hostname ...",
-        "Not implemented yet: give the hosts when the machine starts (--host).\n",
+        "A hostname may have a number of processes: hostname:4. The machine was started with \
+         --rendezvous.\nThe next command is read when the hosts have joined, or have failed.\n",
     ),
     command("alias", "Define/list command aliases", "alias [name command args ...]", ""),
     command(
@@ -37,7 +38,7 @@ pub(super) const COMMANDS: [ConsoleCommand; 31] = [
         "delete",
         "Delete hosts from virtual machine",
         "delete hostname ...",
-        "Not implemented yet.\n",
+        "Their tasks end.\n",
     ),
     command("echo", "Echo arguments", "echo [arg ...]", ""),
     command("export", "Add environment variables to spawn export list", "export [varname ...]", ""),

@@ -10,7 +10,8 @@
 //! ([`end_with_input`]). So the leader ends when this process does, also by a SIGKILL, and when the
 //! command's connection breaks. The kernel ends the other processes of its host with it.
 
-use super::{HostStarter, MemberOrder, StartHosts};
+use super::{HostStarter, MachineHosts, MemberOrder, StartHosts};
+use crate::calls::{NodeCall, NodeCaller};
 use crate::door::GRACE;
 use crate::report::report_line;
 use crate::stream::STDERR;
@@ -35,27 +36,45 @@ struct HostLaunch {
     child: Child,
     /// The leader ends when this is closed.
     input: Option<ChildStdin>,
+    /// The processes have not joined yet.
+    is_starting: bool,
 }
 
-/// The commands for all other hosts.
-#[derive(Default)]
-pub(crate) struct HostLaunches {
-    all: Vec<HostLaunch>,
-    /// Those whose end keeps the machine from its start.
-    starting: Rc<RefCell<Vec<(String, Pid)>>>,
+impl HostLaunch {
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn end_input(&mut self) {
+        drop(self.input.take());
+    }
+
+    /// Kills the command, unless it has ended.
+    fn end_by_force(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
+
+/// The commands for all other hosts. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct HostLaunches(Rc<RefCell<StartedLaunches>>);
+
+#[derive(Default)]
+struct StartedLaunches(Vec<HostLaunch>);
 
 impl HostLaunches {
     /// Starts the processes of the host with this name, or reports how to start them by hand.
+    /// Returns the command's number, if there is one.
     ///
     /// # Errors
     /// The kernel's, with the command.
     pub(crate) fn start(
-        &mut self,
+        &self,
         start: &StartHosts,
         host: &str,
         order: &MemberOrder,
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<Pid>> {
         let own = [start.command.clone(), "pvm-member".into()].into_iter().chain(order.words());
         let words = match &start.starter {
             HostStarter::Command(with) => {
@@ -64,7 +83,7 @@ impl HostLaunches {
             HostStarter::ByHand => {
                 let own = own.collect::<Vec<_>>().join(" ");
                 report_line!("upcall pvm: on {host}, run: {own}");
-                return Ok(());
+                return Ok(None);
             }
         };
         let mut command = Command::new(&words[0]);
@@ -74,35 +93,116 @@ impl HostLaunches {
             io::Error::new(error.kind(), format!("{:?} for host {host}: {error}", words[0]))
         });
         let mut child = spawned?;
-        self.starting.borrow_mut().push((host.into(), Pid::from_child(&child)));
         let input = child.stdin.take();
-        self.all.push(HostLaunch { host: host.into(), child, input });
-        Ok(())
+        let launch = HostLaunch { host: host.into(), child, input, is_starting: true };
+        let pid = launch.pid();
+        self.0.borrow_mut().0.push(launch);
+        Ok(Some(pid))
     }
 
-    /// Returns whether a command has ended, until [`have_started`](Self::have_started).
-    pub(crate) fn watch(&self) -> impl Fn() -> bool + 'static {
-        let starting = self.starting.clone();
-        move || starting.borrow().iter().any(|(_, pid)| ended(*pid).is_some())
+    /// Records that the processes of all commands, or of one, have joined.
+    pub(crate) fn have_started(&self, which: Option<Pid>) {
+        let all = &mut self.0.borrow_mut().0;
+        let meant = all.iter_mut().filter(|one| which.is_none_or(|which| one.pid() == which));
+        meant.for_each(|one| one.is_starting = false);
     }
 
-    /// Records that all processes have joined.
-    pub(crate) fn have_started(&self) {
-        self.starting.borrow_mut().clear();
+    /// Ends a command, and the processes that it has started.
+    pub(crate) fn end(&self, which: Pid) {
+        let all = &mut self.0.borrow_mut().0;
+        if let Some(launch) = all.iter_mut().find(|one| one.pid() == which) {
+            launch.is_starting = false;
+            drop(launch.input.take());
+        }
     }
 
     /// Describes a command that has ended before its processes have joined.
     pub(crate) fn failed(&self) -> Option<String> {
-        let starting = self.starting.borrow();
-        let mut all = starting.iter().filter_map(|(host, pid)| Some((host, ended(*pid)?)));
-        all.next().map(|(host, how)| {
-            format!("the command that starts the processes of host {host} has ended ({how})")
-        })
+        let all = &self.0.borrow().0;
+        let mut starting = all.iter().filter(|one| one.is_starting);
+        starting.find_map(|one| Some(describe_end(&one.host, &ended(one.pid())?)))
+    }
+}
+
+fn describe_end(host: &str, how: &str) -> String {
+    format!("the command that starts the processes of host {host} has ended ({how})")
+}
+
+/// Starts the processes of hosts that come while the machine runs.
+pub(crate) struct HostRecruiter {
+    pub(crate) launches: HostLaunches,
+    pub(crate) start: StartHosts,
+    /// The order of the first process.
+    pub(crate) order: MemberOrder,
+}
+
+impl HostRecruiter {
+    /// The order for the processes of a host, which have these arenas.
+    pub(crate) fn order(
+        &self,
+        hosts: &MachineHosts,
+        host: usize,
+        arenas: Vec<u32>,
+        how: HostComes,
+    ) -> MemberOrder {
+        let is_started = how == HostComes::Started && self.start.starter != HostStarter::ByHand;
+        MemberOrder {
+            hosts: hosts.clone(),
+            ranks: hosts.ranks(host),
+            arenas,
+            directory: Some(std::env::current_dir().ok()).filter(|_| is_started).flatten(),
+            ends_with_input: is_started,
+            is_late: true,
+            ..self.order.clone()
+        }
     }
 
-    /// Returns `true` if there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+    /// Starts the processes of a host, whose number is `host`. The caller learns when the command
+    /// ends, if there is one.
+    ///
+    /// # Errors
+    /// The kernel's: the command cannot be started, or not be watched.
+    pub(crate) fn recruit(
+        &self,
+        host: usize,
+        order: &MemberOrder,
+        caller: NodeCaller,
+    ) -> io::Result<Option<Pid>> {
+        let name = order.hosts.name(host).to_owned();
+        let Some(pid) = self.launches.start(&self.start, &name, order)? else { return Ok(None) };
+        let watch = move || {
+            let why = match await_end(pid) {
+                Some(how) => describe_end(&name, &how),
+                None => return,
+            };
+            caller.call(NodeCall::CommandEnded { host, why });
+        };
+        let thread = std::thread::Builder::new().name("host".into());
+        if let Err(error) = thread.spawn(watch) {
+            self.launches.end(pid);
+            return Err(error);
+        }
+        Ok(Some(pid))
+    }
+}
+
+/// How the processes of a host come to their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostComes {
+    /// The first process has them started.
+    Started,
+    /// The host has asked.
+    ByItself,
+}
+
+/// Waits until a child has ended, which keeps its number. `None`: there is no such child any more.
+fn await_end(pid: Pid) -> Option<String> {
+    loop {
+        match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Ok(_) => return ended(pid),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
     }
 }
 
@@ -118,33 +218,33 @@ fn ended(pid: Pid) -> Option<String> {
 }
 
 /// Waits for the commands, which end with the processes that they have started. Those that do not
-/// end are killed, and so are their processes. If the machine has not started, all are killed at
-/// once: their processes would wait for the others.
-impl Drop for HostLaunches {
+/// end are killed, and so are their processes. Those whose processes have not joined are killed at
+/// once: they would wait for the others.
+impl Drop for StartedLaunches {
     fn drop(&mut self) {
-        let has_started = self.starting.borrow().is_empty();
-        let mut until = Instant::now() + if has_started { LAST_OUTPUT } else { Duration::ZERO };
-        for one in &mut self.all {
-            let pid = Pid::from_child(&one.child);
+        let mut until = Instant::now() + LAST_OUTPUT;
+        for mut one in self.0.extract_if(.., |one| one.is_starting) {
+            one.end_by_force();
+        }
+        for one in &mut self.0 {
+            let pid = one.pid();
             while ended(pid).is_none() && Instant::now() < until {
                 std::thread::sleep(LOOK);
                 if STDERR.is_full() {
                     until = Instant::now() + LAST_OUTPUT;
                 }
             }
-            if has_started && ended(pid).is_none() {
+            if ended(pid).is_none() {
                 report_line!("upcall pvm: the processes of host {} do not end", one.host);
             }
         }
-        self.all.iter_mut().for_each(|one| drop(one.input.take()));
+        self.0.iter_mut().for_each(HostLaunch::end_input);
         until = until.min(Instant::now() + GRACE);
-        for one in &mut self.all {
-            while ended(Pid::from_child(&one.child)).is_none() && Instant::now() < until {
+        for one in &mut self.0 {
+            while ended(one.pid()).is_none() && Instant::now() < until {
                 std::thread::sleep(LOOK);
             }
-            // Does nothing if the command has ended.
-            let _ = one.child.kill();
-            let _ = one.child.wait();
+            one.end_by_force();
         }
     }
 }

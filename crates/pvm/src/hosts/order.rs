@@ -33,6 +33,8 @@ pub(crate) struct MemberOrder {
     pub(crate) directory: Option<PathBuf>,
     /// Whether the process ends when its standard input does.
     pub(crate) ends_with_input: bool,
+    /// Whether the host comes while the machine runs.
+    pub(crate) is_late: bool,
 }
 
 impl MemberOrder {
@@ -56,6 +58,7 @@ impl MemberOrder {
         }
         let path = |path: &Path| plain(path.as_os_str().as_bytes());
         words.extend(self.directory.iter().map(|one| format!("directory={}", path(one))));
+        words.extend(self.is_late.then(|| "comes=late".to_owned()));
         words.extend(self.ends_with_input.then(|| "input=watched".to_owned()));
         words.extend(self.folders.iter().map(|one| format!("folder={}", path(one))));
         words
@@ -95,6 +98,7 @@ impl MemberOrder {
         };
         let group = take("group")?.to_owned();
         let ends_with_input = take("input").is_some();
+        let is_late = take("comes").is_some();
         let is_sound = one.is_empty()
             && !ranks.is_empty()
             && ranks.end <= hosts.size()
@@ -110,6 +114,7 @@ impl MemberOrder {
             folders,
             directory,
             ends_with_input,
+            is_late,
         };
         is_sound.then_some(all)
     }
@@ -175,6 +180,7 @@ mod tests {
             folders: vec!["/usr/lib".into(), PathBuf::from(&path)],
             directory: Some(path.into()),
             ends_with_input: true,
+            is_late: true,
         }
     }
 
@@ -221,5 +227,6 @@ mod tests {
         assert_eq!(changed("ranks=1-4", "ranks=1-3"), None);
         assert_eq!(changed("ranks=1-4", "ranks=2-5"), None);
         assert_eq!(changed("b:3", "b:2"), None);
+        assert_eq!(changed("/4", "/3"), None);
     }
 }

@@ -37,7 +37,7 @@ use crate::balance::{BalancePlan, MeasuredLoads, PlannedMove};
 use crate::door::{MachineReply, ProcessChange, Visitor};
 use crate::machine::{Machine, TaskEntry};
 use crate::moves::{NotMoved, Pin};
-use crate::remote::{ControlMessage, MachineLink};
+use crate::remote::ControlMessage;
 use crate::shown::{MachineUse, MoveCost, ProcessState, ShownProcess, StayingTask};
 use crate::tid::Tid;
 use crate::transit::MoveAsker;
@@ -107,7 +107,7 @@ impl Node {
     }
 
     pub(super) fn size(&self) -> usize {
-        self.link.as_ref().map_or(1, MachineLink::size)
+        self.hosts.size()
     }
 
     /// Sets the timer for the end of the phase that has begun.

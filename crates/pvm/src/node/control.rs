@@ -5,6 +5,7 @@
 //! without those that do not answer.
 
 use super::Node;
+use super::coming::state::HostAsker;
 use super::saving::state::SaveAsker;
 use super::seats::NOBODY;
 use crate::balance::meter::own_time;
@@ -192,6 +193,7 @@ impl Node {
                 NodeCall::Line(line) => self.read_line(Some(&line)),
                 NodeCall::InputEnds => self.read_line(None),
                 NodeCall::Asked(ask, visitor) => self.serve(ask, visitor),
+                NodeCall::CommandEnded { host, why } => self.command_has_ended(host, &why),
                 NodeCall::Written(number, written) => self.written(number, written),
             }
         }
@@ -315,6 +317,15 @@ impl Node {
                 let tid = Tid::of(tid).unwrap_or(CONSOLE);
                 return self.move_task(asker, tid, rank as Rank);
             }
+            MachineRequest::AddHosts(all) => {
+                return self.add_hosts(HostAsker::Visitor(visitor, all.clone()), &all);
+            }
+            MachineRequest::RemoveHosts(all) => {
+                return self.remove_hosts(HostAsker::Visitor(visitor, all.clone()), &all);
+            }
+            MachineRequest::Hosts => MachineReply::Hosts(
+                self.host_list().into_iter().map(|(number, name)| (name, number)).collect(),
+            ),
             MachineRequest::Checkpoint { path } => {
                 let path = PathBuf::from(OsString::from_vec(path));
                 return self.save(SaveAsker::Visitor(visitor), path);
@@ -331,15 +342,17 @@ impl Node {
 
     /// Starts a survey, for a client or (`None`) for the console.
     fn look_for(&mut self, visitor: Option<Visitor>) {
-        let processes = self.link.as_ref().map_or(1, |link| link.size());
+        let processes = self.size();
         let tasks = self.seen();
+        let is_there = |rank: &Rank| self.link.as_ref().is_some_and(|link| !link.is_lost(*rank));
+        let missing = (1..processes).filter(is_there).collect();
         let Some(desk) = &mut self.desk else { return };
         desk.last += 1;
         let (number, until) = (desk.last, Instant::now() + LONGEST);
         desk.looks.push(TaskSurvey {
             number,
             visitor,
-            missing: (1..processes).collect(),
+            missing,
             tasks,
             times: BTreeMap::from([(0, own_time())]),
             until,
@@ -377,7 +390,7 @@ impl Node {
             let console = self.is_open();
             match look.visitor {
                 Some(visitor) => {
-                    let processes = self.link.as_ref().map_or(1, |link| link.size());
+                    let processes = self.size();
                     visitor.show(ShownMachine {
                         process: std::process::id(),
                         processes,

@@ -4,13 +4,15 @@ use super::{Node, SIGTERM, TaskEnd, posted};
 use crate::balance::meter::own_time;
 use crate::error;
 use crate::hosts::SpawnPlace;
+use crate::hosts::changes::HostState;
 use crate::late::LateItem;
 use crate::machine::{Machine, Started};
 use crate::ops;
 use crate::packed::PackedHead;
 use crate::places::{TaskLocation, TaskPlaces};
 use crate::remote::{
-    ControlMessage, HearEnds, LeftMessage, MachineLink, RemoteArrival, SentFrom, Stamped, TaskSpec,
+    ControlMessage, HearEnds, LeftMessage, LinkChange, MachineLink, RemoteArrival, SentFrom,
+    Stamped, TaskSpec,
 };
 use crate::report::report_line;
 use crate::services::Effect;
@@ -140,9 +142,18 @@ impl Node {
     #[inline]
     fn hear_of_lost(&mut self) {
         while let Some(link) = &self.link
-            && let Some(rank) = link.lost_if(|rank| !self.arrivals.has_kept_of(rank))
+            && let Some(change) = link.change_if(|rank| !self.arrivals.has_kept_of(rank))
         {
-            self.lost(rank);
+            self.changed(change);
+        }
+    }
+
+    #[cold]
+    fn changed(&mut self, change: LinkChange) {
+        match change {
+            LinkChange::Lost(rank) => self.lost(rank),
+            LinkChange::Joined(rank) => self.joined(rank),
+            LinkChange::Asked(petition) => self.heard_petition(petition),
         }
     }
 
@@ -288,7 +299,11 @@ impl Node {
         if let Some(size) =
             self.link.as_ref().filter(|_| self.machine.is_some()).map(MachineLink::size)
         {
-            (1..size).for_each(|rank| self.tell_there(rank, control));
+            for rank in 1..size {
+                if self.link.as_ref().is_some_and(|link| !link.is_lost(rank)) {
+                    self.tell_there(rank, control);
+                }
+            }
         }
     }
 
@@ -374,6 +389,7 @@ impl Node {
                 ArenaNumber::take_this(number).into_iter().for_each(add_arena);
             }
             ControlMessage::Time => {}
+            ControlMessage::Hosts { all } => self.know_hosts(&all),
             ControlMessage::Late(message) => self.late.push(LateItem::Message(message)),
             control if self.is_of_sender(from, &control) => self.heard_by_first(from, control),
             _ => {}
@@ -403,17 +419,9 @@ impl Node {
         let Some(machine) = &mut self.machine else { return };
         let (mut effects, mut after) = (Vec::new(), Vec::new());
         match control {
-            ControlMessage::Ask { tid, op: ops::OP_MIGRATE, question } => {
-                // The state machine answers.
-                Tid::of(tid).into_iter().for_each(|tid| self.migrate(tid, &question))
-            }
             ControlMessage::Ask { tid, op, question } => {
                 let Some(tid) = Tid::of(tid) else { return };
-                if let Some((code, packet)) = self.ask_machine(tid, op, &question) {
-                    effects.push(Effect::Answer(tid, code, packet));
-                } else {
-                    self.ask_services(tid, op, &question, &mut effects);
-                }
+                self.asked_by_task(tid, op, &question, &mut effects);
             }
             ControlMessage::Seen { number, time, tasks } => self.seen_by(from, number, time, tasks),
             ControlMessage::Measured { round, loads } => self.measured_by(from, round, loads),
@@ -424,7 +432,8 @@ impl Node {
             ControlMessage::Spawn { tid, plan, count, place } => {
                 self.spawn_at(Tid::of(tid), plan, count as usize, place)
             }
-            ControlMessage::Here { process } => _ = self.processes.insert(from, process),
+            ControlMessage::Here { process, hosts } => self.is_here(from, process, hosts),
+            ControlMessage::KnowsHosts { count } => self.hosts_are_known(from, count),
             ControlMessage::Unreachable { rank } => self.are_parted(from, rank),
             ControlMessage::Started { request, all, name } => {
                 let tids = all.iter().flatten().copied().filter_map(Tid::of).collect::<Vec<_>>();
@@ -491,6 +500,20 @@ impl Node {
             let gone = ControlMessage::Gone { tid: tid.number() };
             self.tell_all(&gone);
             self.heard(self.places.rank(), gone);
+        }
+    }
+
+    /// Handles a question of the console, or of a task in any process.
+    fn asked_by_task(&mut self, tid: Tid, op: u64, question: &[u8], effects: &mut Vec<Effect>) {
+        match op {
+            // These are answered later.
+            ops::OP_MIGRATE => self.migrate(tid, question),
+            ops::OP_ADD_HOSTS => self.asked_for_hosts(tid, question),
+            ops::OP_DELETE_HOSTS => self.asked_to_remove(tid, question),
+            _ => match self.ask_machine(tid, op, question) {
+                Some((code, packet)) => effects.push(Effect::Answer(tid, code, packet)),
+                None => self.ask_services(tid, op, question, effects),
+            },
         }
     }
 
@@ -563,9 +586,8 @@ impl Node {
         place: SpawnPlace,
     ) {
         let size = self.size();
-        let is_living = |rank: &Rank| !self.link.as_ref().is_some_and(|link| link.is_lost(*rank));
         let ranks = self.hosts.ranks_for(place).unwrap_or_default();
-        let ranks = ranks.into_iter().filter(is_living).collect::<Vec<_>>();
+        let ranks = ranks.into_iter().filter(|rank| self.takes_tasks(*rank)).collect::<Vec<_>>();
         if place == SpawnPlace::Any || ranks.len() == size {
             return self.spawn(spawner, plan, count);
         }
@@ -586,6 +608,10 @@ impl Node {
         ranks: Option<&[Rank]>,
     ) {
         let processes = self.size();
+        let any =
+            || (0..self.hosts.size()).filter(|rank| self.takes_tasks(*rank)).collect::<Vec<Rank>>();
+        let any = (self.hosts.are_several() && ranks.is_none()).then(any);
+        let ranks = ranks.or(any.as_deref());
         let Some(machine) = &mut self.machine else { return };
         let (request, shares) = machine.request(spawner, plan.clone(), count, processes, ranks);
         let left = count - shares.iter().map(|(_, slots)| slots.len()).sum::<usize>();
@@ -669,8 +695,10 @@ impl Node {
             true => format!(" on host {}", self.hosts.name(self.hosts.of(rank))),
             false => String::new(),
         };
-        report_line!("upcall pvm: process {rank}{on} has ended, and {} tasks with it", tids.len());
-        self.lose_host(rank, &mut effects);
+        if self.lose_host(rank, &mut effects) == HostState::Stays {
+            let tasks = tids.len();
+            report_line!("upcall pvm: process {rank}{on} has ended, and {tasks} tasks with it");
+        }
         self.effects(effects);
         self.announce_gone();
         for started in started {
@@ -678,6 +706,7 @@ impl Node {
         }
         self.lose_hold(rank);
         self.lose_process(rank);
+        self.work_at_hosts();
     }
 }
 

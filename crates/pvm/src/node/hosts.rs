@@ -2,6 +2,7 @@
 
 use super::Node;
 use super::seats::NOBODY;
+use crate::hosts::changes::HostState;
 use crate::hosts::{MachineHosts, Partitions, SpawnPlace};
 use crate::late::LateItem;
 use crate::places::TaskLocation;
@@ -23,7 +24,7 @@ pub(super) const SEVERAL: &str = "the machine has several hosts, and this works 
 
 impl Node {
     /// The node, in a machine whose hosts may be out of reach for this time.
-    pub(crate) fn with_patience(mut self, patience: Duration) -> Self {
+    pub(super) fn with_patience(mut self, patience: Duration) -> Self {
         self.partitions = Partitions::new(patience);
         self
     }
@@ -197,20 +198,30 @@ impl Node {
     }
 
     /// In the first process: handles the end of a host, if this process was its last one.
-    pub(super) fn lose_host(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+    /// Returns what had become of the host before.
+    pub(super) fn lose_host(&mut self, rank: Rank, effects: &mut Vec<Effect>) -> HostState {
         let host = self.hosts.of(rank);
-        if !self.hosts.are_several() || has_process(&self.hosts, self.link.as_ref(), host) {
-            return;
+        if !self.hosts.are_several() {
+            return HostState::Stays;
         }
-        report_line!("upcall pvm: host {} has ended", self.hosts.name(host));
-        if let Some(machine) = &mut self.machine {
+        let is_over = !has_process(&self.hosts, self.link.as_ref(), host);
+        let before = self.host_lost_process(host, is_over);
+        let was_there = matches!(before, HostState::Stays | HostState::Goes);
+        if let Some(machine) = self.machine.as_mut().filter(|_| is_over && was_there) {
             machine.host_ended(MachineHosts::number(host), effects);
+            if before == HostState::Stays {
+                report_line!("upcall pvm: host {} has ended", self.hosts.name(host));
+            }
         }
+        before
     }
 
     /// The machine's hosts that have not ended: number and name.
     pub(super) fn host_list(&self) -> Vec<(i32, String)> {
-        let living = |host: &usize| has_process(&self.hosts, self.link.as_ref(), *host);
+        let living = |host: &usize| {
+            matches!(self.state_of_host(*host), HostState::Stays | HostState::Goes)
+                && has_process(&self.hosts, self.link.as_ref(), *host)
+        };
         let all = (0..self.hosts.count()).filter(living);
         all.map(|host| (MachineHosts::number(host), self.hosts.name(host).into())).collect()
     }

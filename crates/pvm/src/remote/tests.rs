@@ -1,13 +1,27 @@
 //! Two processes of a machine, as two threads.
 
 use super::*;
+use crate::hosts::MachineHosts;
+use crate::sizes::TaskSizes;
 use std::ops::Range;
 
 /// The tag of the last message.
 const END: i32 = 99;
 
 fn joined(name: &str, rank: Rank) -> MachineLink {
-    MachineLink::join(name, rank, &MachineHosts::home(2), None, None).unwrap()
+    let order = MemberOrder {
+        group: name.into(),
+        hosts: MachineHosts::home(2),
+        meeting: None,
+        ranks: rank..rank + 1,
+        arenas: vec![0],
+        sizes: TaskSizes::default(),
+        folders: Vec::new(),
+        directory: None,
+        ends_with_input: false,
+        is_late: false,
+    };
+    MachineLink::join(&order, None).unwrap()
 }
 
 /// A message of these bytes.
@@ -172,13 +186,15 @@ fn only_the_first_process_gives_orders() {
         ControlMessage::Hold { number, message },
         ControlMessage::NextName { name: 1 },
         ControlMessage::Late(late),
+        ControlMessage::Hosts { all: String::new() },
     ];
     assert!(orders.iter().all(ControlMessage::is_of_first));
     let reports = [
         ControlMessage::Time,
         ControlMessage::Wakes,
         ControlMessage::NeedsArena,
-        ControlMessage::Here { process: 1 },
+        ControlMessage::Here { process: 1, hosts: 2 },
+        ControlMessage::KnowsHosts { count: 2 },
         ControlMessage::Left { tid, sent: Vec::new() },
     ];
     assert!(!reports.iter().any(ControlMessage::is_of_first));

@@ -5,10 +5,13 @@
 //! If the tid belongs to no task, now or ever, the notice is sent at once. A request that is
 //! withdrawn is answered as if the event had occurred.
 //!
-//! The notice of a host's end contains the host's number, also if a task's id has named the host.
-//! Hosts do not come, so there are no notices about that. No two tasks have a route of their own,
-//! so the notice of a route's end is sent at once, from the requesting task itself, as PVM does
-//! where there is no route.
+//! The notice of a host's end contains the host's number, also if a task's id has named the host. A
+//! notice of hosts that have joined has how many they are, and then the number of each. Its request
+//! gives the number of notices that it wants: -1 for all, 0 for no more. A later request with the
+//! same tag and context replaces an earlier one.
+//!
+//! No two tasks have a route of their own, so the notice of a route's end is sent at once, from the
+//! requesting task itself, as PVM does where there is no route.
 
 use super::KnownTargets;
 use super::effect::Effect;
@@ -42,6 +45,17 @@ pub(super) struct Notices {
     /// Requests about ends of hosts, in their order. They are in no checkpoint: a machine with
     /// several hosts has none, and one with a single host ends with it.
     deletes: Vec<DeleteNotice>,
+    /// Requests about hosts that come, in their order. They are in no checkpoint, either.
+    adds: Vec<AddNotice>,
+}
+
+/// A request for notices of hosts that come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AddNotice {
+    to: Tid,
+    how: NoticeTag,
+    /// Number of notices that it still wants; negative: all.
+    left: i32,
 }
 
 /// A request for a notice of a host's end.
@@ -122,7 +136,11 @@ impl Notices {
         let cancel = what & CANCEL != 0;
         let what = what & !CANCEL;
         let about = match what {
-            HOST_ADD | ROUTE_ADD => return Ok(()),
+            HOST_ADD => {
+                self.host_add(AddNotice { to: from, how, left: if cancel { 0 } else { count } });
+                return Ok(());
+            }
+            ROUTE_ADD => return Ok(()),
             TASK_EXIT | HOST_DELETE | ROUTE_DELETE if count > 0 => {
                 (0..count).map(|_| number()).collect::<Result<Vec<_>, _>>()?
             }
@@ -165,6 +183,24 @@ impl Notices {
         }
     }
 
+    fn host_add(&mut self, asked: AddNotice) {
+        self.adds.retain(|one| one.to != asked.to || one.how != asked.how);
+        if asked.left != 0 {
+            self.adds.push(asked);
+        }
+    }
+
+    /// Sends the notices about a host that has joined.
+    pub(super) fn host_added(&mut self, host: i32, effects: &mut Vec<Effect>) {
+        for AddNotice { to, how: NoticeTag { tag, context }, left } in &mut self.adds {
+            let data = Packet::default().ints([1, host]);
+            let (to, tag, context) = (*to, *tag, *context);
+            effects.push(Effect::Message { from: DAEMON, to, tag, context, data });
+            *left = (*left - 1).max(-1);
+        }
+        self.adds.retain(|one| one.left != 0);
+    }
+
     /// Sends the notices about a host that has ended.
     pub(super) fn host_ended(&mut self, host: i32, effects: &mut Vec<Effect>) {
         for DeleteNotice { to, how, .. } in self.deletes.extract_if(.., |one| one.host == host) {
@@ -204,6 +240,7 @@ impl Notices {
             }
         }
         self.deletes.retain(|one| one.to != tid);
+        self.adds.retain(|one| one.to != tid);
         let wanted = self.of.range((tid, NOBODY)..).take_while(|(to, _)| *to == tid).copied();
         for (_, about) in wanted.collect::<Vec<_>>() {
             self.of.remove(&(tid, about));

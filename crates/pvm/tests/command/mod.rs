@@ -1,6 +1,7 @@
 //! Builds the command `upcall`, and other programs that the tests need.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod pretended;
 pub mod running;
 
 use std::path::{Path, PathBuf};

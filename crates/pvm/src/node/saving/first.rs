@@ -101,7 +101,7 @@ impl Node {
         let changes = match &call {
             NodeCall::Line(_) | NodeCall::InputEnds => true,
             NodeCall::Asked(ask, _) => !matches!(ask, MachineRequest::Show | MachineRequest::Halt),
-            NodeCall::Written(..) => false,
+            NodeCall::Written(..) | NodeCall::CommandEnded { .. } => false,
         };
         if changes && self.saving.holds() {
             self.saving.calls.push_back(call);
