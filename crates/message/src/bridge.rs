@@ -16,12 +16,12 @@
 //! - Messages that a member does not take wait on the sender's host, but for a window ([`room`]).
 //!   So a sender that floods a receiver on another host is stopped as on one host.
 //! - Members find each other at an address ([`meeting`]), and admit only processes of hosts that
-//!   this user trusts ([`gate`]). What they ask each other is in [`requests`]. Members may join
+//!   this user trusts ([`admission`]). What they ask each other is in [`requests`]. Members may join
 //!   after the group has formed ([`late`]).
 //!
 //! A module imports only from modules above it in this list: [`batch`], [`room`], [`pace`];
 //! [`home`], [`way`], [`requests`], [`inward`], [`outward`]; [`pair`], [`reopening`], [`opening`],
-//! [`late`], [`gate`], [`thread`], [`applying`], [`meeting`].
+//! [`late`], [`gate`], [`admission`], [`thread`], [`applying`], [`petitioning`], [`meeting`].
 //!
 //! # Threads
 //! The bridge has a thread ([`thread`]), which sleeps at a post as a receiver of messages does. The
@@ -40,6 +40,7 @@
 //! Source: UDM, sections 3.1 and 3.3, for the queues and the rule of overflow. There the network
 //! interface stores a message between nodes; here the bridge does.
 
+mod admission;
 mod applying;
 mod batch;
 mod gate;
@@ -51,6 +52,7 @@ mod opening;
 mod outward;
 mod pace;
 mod pair;
+mod petitioning;
 mod reopening;
 mod requests;
 mod room;
@@ -59,7 +61,7 @@ mod way;
 
 pub(crate) use home::{AcrossHosts, most};
 pub(crate) use meeting::GroupMeeting;
-pub use meeting::petition;
+pub use petitioning::petition;
 
 #[cfg(all(test, not(miri)))]
 mod opening_tests;

@@ -1,46 +1,30 @@
-//! Where members on other hosts connect: to become members, to open a pair, or to go on with one.
+//! What a member keeps of those that connect to it: admitted connections, pairs that they open, and
+//! late members. [`admission`](super::admission) decides who is admitted.
 
 use super::home::BridgeHome;
-use super::inward::PairLost;
-use super::late::{FarGuest, LateApplicant, LateMembers};
+use super::late::LateMembers;
 use super::pair::{FarPair, Pairs};
-use super::reopening::{self, PairReader};
-use super::requests::{
-    FarRequest, LateWelcome, NoRequest, PairReply, PetitionReply, RequestStart, answer, answer_of,
-};
+use super::requests::{PairReply, answer_of};
 use crate::Rank;
 use crate::error::ExpectError;
-use crate::forming::{Asks, MemberCandidate};
-use crate::member::{MemberEvent, Roster};
-use crate::petition::{MOST_PETITION, Petition};
+use crate::member::Roster;
 use crate::place::{MachineKey, MemberPlace};
-use crate::wire::{GroupId, Listed, VERSION, Welcome};
+use crate::wire::GroupId;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
-use upcall_directory::names;
-use upcall_net::identity::HostStore;
-use upcall_net::record::SessionKey;
-use upcall_net::{
-    Admit, Attend, BufferOwner, ConnectionOwner, Frame, FrameBody, FrameError, FrameHeader,
-    FrameKind, HostLink, LinkTerms, Lost, NetworkListener, ProvedClient, Resumed, TakeOver, Wanted,
-    Wire,
-};
+use upcall_net::{ConnectionOwner, LinkTerms, NetworkListener, Wire};
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::lock::KernelMutex;
 
 /// Maximum number of connections of one owner: more than a group has members.
 const MOST_ADMITTED: usize = 2 * crate::MOST_MEMBERS;
 
-/// Maximum length of a request, in bytes.
-const MOST_ASKED: usize = 1 << 20;
-
 /// An admitted connection, counted while this exists.
-struct AdmittedWire {
-    gate: Arc<BridgeGate>,
+pub(super) struct AdmittedWire {
+    pub(super) gate: Arc<BridgeGate>,
     owner: ConnectionOwner,
 }
 
@@ -58,12 +42,12 @@ impl Drop for AdmittedWire {
 
 /// See the module.
 pub(crate) struct BridgeGate {
-    home: Arc<BridgeHome>,
+    pub(super) home: Arc<BridgeHome>,
     state: KernelMutex<GateState>,
     wires: KernelMutex<AdmittedWires>,
     /// Set in the member that took in the first ones.
     leads: AtomicBool,
-    late: KernelMutex<LateMembers>,
+    pub(super) late: KernelMutex<LateMembers>,
 }
 
 #[derive(Default)]
@@ -75,21 +59,22 @@ struct GateState {
     is_shut: bool,
 }
 
-struct EarlyPair {
-    wire: Arc<Wire>,
-    slot: PairSlot,
-    call: u32,
-    group: GroupId,
-    from: u32,
-    to: u32,
-    attempt: u32,
-    port: u16,
-    most: u64,
+/// A request to open a pair.
+pub(super) struct EarlyPair {
+    pub(super) wire: Arc<Wire>,
+    pub(super) slot: PairSlot,
+    pub(super) call: u32,
+    pub(super) group: GroupId,
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) attempt: u32,
+    pub(super) port: u16,
+    pub(super) most: u64,
 }
 
 /// Where the reader of a connection finds its pair, once that is known. `None` within: the
 /// connection has ended before.
-type PairSlot = Arc<OnceLock<Option<Arc<FarPair>>>>;
+pub(super) type PairSlot = Arc<OnceLock<Option<Arc<FarPair>>>>;
 
 /// The admitted connections.
 #[derive(Default)]
@@ -110,17 +95,14 @@ impl BridgeGate {
         })
     }
 
-    /// Listens at an address, and admits members from now on.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub(super) fn open(self: &Arc<Self>, at: SocketAddr) -> std::io::Result<SocketAddr> {
-        let listener = NetworkListener::new(at)?;
-        let address = listener.address();
-        let terms = LinkTerms { window: u16::MAX, patience: self.home.terms.patience };
-        listener.open(terms, BridgeAdmission(self.clone()))?;
+    /// Terms of the links of admitted connections.
+    pub(super) fn link_terms(&self) -> LinkTerms {
+        LinkTerms { window: u16::MAX, patience: self.home.terms.patience }
+    }
+
+    /// This listener admits members from now on.
+    pub(super) fn listens(&self, listener: NetworkListener) {
         self.state.lock().listener = Some(listener);
-        Ok(address)
     }
 
     /// Admits no further connection.
@@ -136,7 +118,7 @@ impl BridgeGate {
     }
 
     /// Counts a connection of this owner. `None`: it has too many.
-    fn count(self: &Arc<Self>, owner: ConnectionOwner) -> Option<AdmittedWire> {
+    pub(super) fn count(self: &Arc<Self>, owner: ConnectionOwner) -> Option<AdmittedWire> {
         let mut wires = self.wires.lock();
         let count = wires.counts.entry(owner.clone()).or_default();
         if *count >= MOST_ADMITTED {
@@ -147,7 +129,7 @@ impl BridgeGate {
     }
 
     /// Keeps a connection in view until the gate is shut.
-    fn admits(&self, wire: &Arc<Wire>) {
+    pub(super) fn admits(&self, wire: &Arc<Wire>) {
         let mut wires = self.wires.lock();
         wires.all.retain(|wire| wire.strong_count() > 0);
         wires.all.push(Arc::downgrade(wire));
@@ -171,12 +153,12 @@ impl BridgeGate {
         self.leads.store(true, Ordering::Release);
     }
 
-    fn leads(&self) -> bool {
+    pub(super) fn leads(&self) -> bool {
         self.leads.load(Ordering::Acquire)
     }
 
     /// The members and their pairs, once the group has formed.
-    fn group(&self) -> Option<(Arc<Roster>, Pairs)> {
+    pub(super) fn group(&self) -> Option<(Arc<Roster>, Pairs)> {
         self.state.lock().formed.clone()
     }
 
@@ -200,7 +182,7 @@ impl BridgeGate {
             .for_each(|applicant| applicant.refuse("it is not expected any more"));
     }
 
-    fn opens(&self, early: EarlyPair) {
+    pub(super) fn opens(&self, early: EarlyPair) {
         let mut state = self.state.lock();
         match &state.formed {
             Some((roster, pairs)) => {
@@ -270,335 +252,4 @@ fn check_open(
         return Err(format!("member {from} is on another host than the one that was proved"));
     }
     Ok(pair.clone())
-}
-
-/// Why a client of this version is refused.
-fn other_version(version: u32) -> String {
-    format!("it speaks version {VERSION} of the protocol, and this process version {version}")
-}
-
-/// Decides which connections are admitted.
-struct BridgeAdmission(Arc<BridgeGate>);
-
-fn farewell(why: &str) -> FrameBody {
-    FrameBody::from(why.as_bytes())
-}
-
-impl Admit for BridgeAdmission {
-    fn store(&self) -> Option<Arc<HostStore>> {
-        self.0.home.store().cloned()
-    }
-
-    fn lost_after(&self) -> Duration {
-        self.0.home.terms.lost_after
-    }
-
-    fn judge(&mut self, client: &ProvedClient) -> Result<(), FrameBody> {
-        let own = upcall_os::socket::own_user();
-        match client {
-            ProvedClient::Host(_) => Ok(()),
-            ProvedClient::Here(Some(user)) if *user == own => Ok(()),
-            ProvedClient::Here(_) => Err(farewell("only processes of this user are admitted")),
-            ProvedClient::Stranger(stranger) => Err(farewell(&stranger.to_string())),
-            ProvedClient::Nobody => Err(farewell("connections from other hosts need TLS")),
-        }
-    }
-
-    fn admit(
-        &mut self,
-        account: ConnectionOwner,
-        _client: ProvedClient,
-    ) -> Result<Box<dyn TakeOver>, FrameBody> {
-        let counted = self.0.count(account).ok_or_else(|| farewell("too many connections"))?;
-        Ok(Box::new(NewConnection(counted)))
-    }
-
-    fn resume(&mut self, session: SessionKey, client: &ProvedClient) -> Resumed {
-        let Some((_, pairs)) = self.0.state.lock().formed.clone() else { return Resumed::Unknown };
-        let pair = pairs.iter().flatten().find(|pair| pair.way.has_session(session));
-        let Some(pair) = pair.cloned() else { return Resumed::Unknown };
-        let Ok(identity) = self.0.home.proved(client) else { return Resumed::NotNow };
-        let place = pair.place();
-        if place.is_none_or(|place| place.identity.is_some() && identity != place.identity()) {
-            return Resumed::Unknown;
-        }
-        match reopening::resume(&pair, session) {
-            Some(link) => Resumed::Yes(link, Box::new(ResumedPair(Some(pair)))),
-            None => Resumed::NotNow,
-        }
-    }
-}
-
-/// A connection that is admitted, and has not asked yet.
-struct NewConnection(AdmittedWire);
-
-impl TakeOver for NewConnection {
-    fn take_over(self: Box<Self>, wire: Arc<Wire>, first: &[u8]) {
-        let admitted = self.0;
-        admitted.gate.admits(&wire);
-        let reader = GuestReader {
-            session: wire.session(),
-            wire: wire.clone(),
-            slot: PairSlot::default(),
-            has_asked: false,
-            guest: None,
-            reader: None,
-            admitted,
-        };
-        // Without a thread for it the connection ends, and its client connects again.
-        let _ = wire.start(first, Box::new(reader));
-    }
-}
-
-/// The connection of a pair that goes on. If it is not taken over, the pair is over.
-struct ResumedPair(Option<Arc<FarPair>>);
-
-impl TakeOver for ResumedPair {
-    fn take_over(mut self: Box<Self>, wire: Arc<Wire>, first: &[u8]) {
-        let Some(pair) = self.0.take() else { return };
-        let reader = PairReader::of(&pair, wire.session());
-        if wire.start(first, Box::new(reader)).is_ok() {
-            reopening::reopened(&pair, &wire);
-        }
-    }
-}
-
-impl Drop for ResumedPair {
-    fn drop(&mut self) {
-        if let Some(pair) = self.0.take() {
-            pair.over(PairLost::Broke("it wants bytes again that it has acknowledged".into()));
-        }
-    }
-}
-
-/// Reads a connection that this side has admitted.
-struct GuestReader {
-    wire: Arc<Wire>,
-    session: SessionKey,
-    slot: PairSlot,
-    has_asked: bool,
-    guest: Option<Arc<FarGuest>>,
-    /// Reads on once the pair is known.
-    reader: Option<PairReader>,
-    admitted: AdmittedWire,
-}
-
-impl GuestReader {
-    /// The reader of the pair, if that is known.
-    fn reader(&mut self) -> Option<&mut PairReader> {
-        if self.reader.is_none()
-            && let Some(Some(pair)) = self.slot.get()
-        {
-            self.reader = Some(PairReader::after_request(pair, self.session));
-        }
-        self.reader.as_mut()
-    }
-
-    fn gate(&self) -> &Arc<BridgeGate> {
-        &self.admitted.gate
-    }
-
-    fn asked(&mut self, frame: &Frame) -> Result<(), FrameError> {
-        let call = frame.head.call;
-        match FarRequest::read(&frame.body.to_vec()) {
-            Ok(FarRequest::Open { group, from, to, attempt, port, most, .. }) => {
-                let (wire, slot) = (self.wire.clone(), self.slot.clone());
-                let early = EarlyPair { wire, slot, call, group, from, to, attempt, port, most };
-                self.gate().opens(early);
-            }
-            Ok(request @ FarRequest::Apply { .. }) => self.applies(call, request),
-            Ok(request @ FarRequest::ApplyLate { .. }) => self.applies_late(call, request),
-            Ok(FarRequest::Petition { bytes, .. }) => self.asks(call, bytes),
-            // The answer is of the kind that the client reads.
-            Err(NoRequest::Version(RequestStart::Open { version })) => {
-                answer(&self.wire, call, &PairReply::No(other_version(version)));
-            }
-            Err(NoRequest::Version(RequestStart::Apply { version })) => {
-                answer(&self.wire, call, &Welcome::Refused(other_version(version)));
-            }
-            Err(NoRequest::Version(RequestStart::ApplyLate { version })) => {
-                answer(&self.wire, call, &LateWelcome::Refused(other_version(version)));
-            }
-            Err(NoRequest::Version(RequestStart::Petition { version })) => {
-                answer(&self.wire, call, &PetitionReply::Refused(other_version(version)));
-            }
-            Err(NoRequest::Broken) => return Err(FrameError("a request that cannot be read")),
-        }
-        Ok(())
-    }
-
-    /// Handles an application. If it cannot be accepted now, its answer is the end of the
-    /// connection: its applicant looks again.
-    fn applies(&mut self, call: u32, request: FarRequest) {
-        let FarRequest::Apply {
-            group,
-            size,
-            room,
-            rank,
-            kinds,
-            process,
-            socket,
-            machine,
-            port,
-            ..
-        } = request
-        else {
-            return;
-        };
-        let Some(member) = self.gate().home.member.upgrade() else { return self.wire.hang_up() };
-        let guest = Arc::new(FarGuest::new(&self.wire, call));
-        let refuses = |why| {
-            member.account.refuses();
-            guest.welcome(&Welcome::Refused(why));
-        };
-        if group != self.gate().home.terms.name {
-            let own = &self.gate().home.terms.name;
-            return refuses(format!("the group at this address is {own:?}, not {group:?}"));
-        }
-        if room as usize != self.gate().home.terms.room {
-            let own = self.gate().home.terms.room;
-            return refuses(format!(
-                "it leaves room for {own} further members, and this process for {room}"
-            ));
-        }
-        if !names::is_member(&socket) {
-            return refuses(format!("{socket:?} is no socket of a member"));
-        }
-        // Members on this machine connect in the clear. Another host that gives the key of this
-        // machine would be reached through memory.
-        let own = MachineKey::read(member.folder(), self.gate().home.terms.apart);
-        if Some(machine) == own && self.wire.identity().is_some() {
-            return refuses("it gives the key of a machine that is not its own".into());
-        }
-        let address = SocketAddr::new(self.wire.peer().ip(), port);
-        let identity = self.gate().home.identity_of(&self.wire);
-        let place = Some(MemberPlace { machine, address, identity });
-        let asks = Asks { size, rank, kinds: &kinds };
-        let candidate: Arc<dyn MemberCandidate> = guest.clone();
-        match member.forming.apply(&candidate, asks, Listed { process, socket, place }) {
-            Ok(()) => self.guest = Some(guest.clone()),
-            Err(Some(why)) => refuses(why),
-            Err(None) => self.wire.hang_up(),
-        }
-    }
-
-    /// Handles an application to a group that has formed.
-    fn applies_late(&mut self, call: u32, request: FarRequest) {
-        let FarRequest::ApplyLate {
-            group, rank, total, kinds, process, socket, machine, port, ..
-        } = request
-        else {
-            return;
-        };
-        let gate = self.gate().clone();
-        let Some(member) = gate.home.member.upgrade() else { return self.wire.hang_up() };
-        let guest = Arc::new(FarGuest::new(&self.wire, call));
-        let refuses = |why: String| {
-            member.account.refuses();
-            guest.reply(&LateWelcome::Refused(why));
-        };
-        let own = &gate.home.terms.name;
-        if group != *own {
-            return refuses(format!("the group at this address is {own:?}, not {group:?}"));
-        }
-        if !gate.leads() {
-            return refuses("this member does not take in others".into());
-        }
-        // An applicant that comes too early looks again.
-        let Some((roster, pairs)) = gate.group() else { return self.wire.hang_up() };
-        if roster.members.len() != total as usize {
-            return refuses(format!("it has other room for members than {total}"));
-        }
-        if kinds != gate.home.terms.kinds {
-            return refuses("the kinds of its messages are others".into());
-        }
-        if !names::is_member(&socket) {
-            return refuses(format!("{socket:?} is no socket of a member"));
-        }
-        let address = SocketAddr::new(self.wire.peer().ip(), port);
-        let identity = gate.home.identity_of(&self.wire);
-        let place = Some(MemberPlace { machine, address, identity });
-        // Before the application: the answer may make the other side hang up at once.
-        self.guest = Some(guest.clone());
-        let listed = Listed { process, socket, place };
-        let applicant = LateApplicant { rank: rank as usize, guest: guest.clone(), listed };
-        let applied = gate.late.lock().apply(applicant, &roster, &pairs);
-        match applied {
-            Ok(None) => {}
-            Ok(Some(batch)) => batch.welcome(),
-            Err(why) => refuses(why),
-        }
-    }
-
-    /// Handles a petition.
-    fn asks(&mut self, call: u32, bytes: Vec<u8>) {
-        let Some(member) = self.gate().home.member.upgrade() else { return self.wire.hang_up() };
-        let petition = Petition::new(bytes, Arc::new(FarGuest::new(&self.wire, call)));
-        if !self.gate().leads() {
-            return petition.refuse("this member does not take in others");
-        }
-        if self.gate().group().is_none() {
-            // The other process asks again.
-            return self.wire.hang_up();
-        }
-        if petition.bytes().len() > MOST_PETITION {
-            return petition.refuse("the request is too long");
-        }
-        member.tell(MemberEvent::Asked(petition));
-    }
-}
-
-impl Attend for GuestReader {
-    fn begun(&mut self, head: &FrameHeader, unsent: usize) -> Result<Wanted, FrameError> {
-        if let Some(reader) = self.reader() {
-            return reader.begun(head, unsent);
-        }
-        match head.kind {
-            FrameKind::Ask if head.len <= MOST_ASKED && !self.has_asked => {
-                self.has_asked = true;
-                Ok(Wanted::Yes(None))
-            }
-            _ => Err(FrameError("a message that has no place here")),
-        }
-    }
-
-    fn came(&mut self, frame: Frame, owner: Option<BufferOwner>) -> Result<(), FrameError> {
-        match self.reader() {
-            Some(reader) => reader.came(frame, owner),
-            None => self.asked(&frame),
-        }
-    }
-
-    fn given_up(&mut self, _head: FrameHeader) -> Result<(), FrameError> {
-        Err(FrameError("messages that do not go on"))
-    }
-
-    fn ended(self: Box<Self>, why: Lost) {
-        match self.ends() {
-            Some(reader) => Box::new(reader).ended(why),
-            None => self.lost_guest(),
-        }
-    }
-
-    fn cut(self: Box<Self>, why: Lost, link: HostLink) {
-        match self.ends() {
-            Some(reader) => Box::new(reader).cut(why, link),
-            None => self.lost_guest(),
-        }
-    }
-}
-
-impl GuestReader {
-    /// The connection has ended. From now on it gets no pair.
-    fn ends(&self) -> Option<PairReader> {
-        let pair = self.slot.get_or_init(|| None).as_ref()?;
-        Some(PairReader::after_request(pair, self.session))
-    }
-
-    fn lost_guest(&self) {
-        if let (Some(guest), Some(member)) = (&self.guest, self.gate().home.member.upgrade()) {
-            member.forming.lost(&**guest, None);
-            self.gate().late.lock().lost(guest);
-        }
-    }
 }

@@ -5,12 +5,14 @@
 //! those of other hosts can open a pair with it: of two members the one with the lower rank
 //! connects. A member is one only when all its pairs are open.
 
+use super::admission;
 use super::applying::{Application, ApplicationResult};
 use super::gate::BridgeGate;
 use super::home::{AcrossHosts, BridgeHome, BridgeTerms, LONGEST_PATIENCE, identity};
 use super::opening::{self, NotOpened};
 use super::pair::{FarPair, Pairs};
-use super::requests::{FarRequest, LateWelcome, PetitionReply};
+use super::petitioning::protection_at;
+use super::requests::{FarRequest, LateWelcome};
 use super::thread::Bridge;
 use crate::Rank;
 use crate::error::JoinError;
@@ -20,7 +22,7 @@ use crate::member::{Member, Roster};
 use crate::place::{MachineKey, MemberPlace};
 use crate::wire::{self, Lacks, Listed, VERSION, Welcome};
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -140,7 +142,7 @@ impl GroupMeeting<'_> {
         loop {
             // Before it listens: applicants may come as soon as it does.
             forming.begin_to_lead(self.size, self.rank, self.handlers.kinds.clone())?;
-            let is_here = match gate.open(at) {
+            let is_here = match admission::open(gate, at) {
                 Ok(address) => return self.lead(home, gate, address, left),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => true,
                 Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => false,
@@ -209,7 +211,7 @@ impl GroupMeeting<'_> {
         let resource =
             |error| JoinError::Resource { what: "asking to become a member".into(), error };
         let own = application.own().map_err(resource)?;
-        let listens = gate.open(SocketAddr::new(own.ip(), 0)).map_err(resource)?;
+        let listens = admission::open(gate, SocketAddr::new(own.ip(), 0)).map_err(resource)?;
         let request = self.request(home, listens.port())?;
         self.late_point(Point::LateMemberFinds);
         application.ask(&wire::pack(&request).map_err(resource)?);
@@ -511,80 +513,4 @@ fn no_key(error: io::Error) -> JoinError {
 /// The address of a pair, for reports.
 fn shown_address(pair: &FarPair) -> String {
     pair.address().map_or_else(|| "an unknown address".into(), |address| address.to_string())
-}
-
-/// How the leader at an address is proved. In the clear, if the address is this host's.
-///
-/// # Errors
-/// It cannot be proved.
-fn protection_at(name: &str, at: SocketAddr) -> Result<Protection, String> {
-    match TcpListener::bind(SocketAddr::new(at.ip(), 0)) {
-        Ok(_) => Ok(Protection::Clear),
-        Err(_) => Protection::choose(name, at),
-    }
-}
-
-/// Asks the member of a group that took in the first ones, at the address at which the members
-/// meet, HOST:PORT. Returns its answer. The caller need not be a member.
-///
-/// `bytes` has at most 4 KiB.
-///
-/// # Errors
-/// [`JoinError::NotProved`], [`JoinError::Refused`] with the member's reason, and
-/// [`JoinError::Incomplete`] if no answer has arrived within the limit. Each names the address in
-/// place of the group.
-///
-/// # Blocking
-/// Blocks the kernel thread until the answer is here. If no process listens at the address, tries
-/// again until the limit is over.
-pub fn petition(name: &str, bytes: &[u8], within: Duration) -> Result<Vec<u8>, JoinError> {
-    let not_proved = |why| JoinError::NotProved { address: name.into(), why };
-    let refused = |reason| JoinError::Refused { name: name.into(), reason };
-    let request = FarRequest::Petition { version: VERSION, bytes: bytes.into() };
-    let request = wire::pack(&request)
-        .map_err(|error| JoinError::Resource { what: "the request".into(), error })?;
-    let deadline = Instant::now() + within;
-    loop {
-        let found = match ask(name, &request, deadline) {
-            Ok(bytes) => {
-                return match wire::unpack(&bytes).map_err(refused)? {
-                    PetitionReply::Answer(bytes) => Ok(bytes),
-                    PetitionReply::Refused(why) => Err(refused(why)),
-                };
-            }
-            Err(PetitionFailure::NotProved(why)) => return Err(not_proved(why)),
-            Err(PetitionFailure::Parted(why)) => return Err(refused(why)),
-            Err(PetitionFailure::Again(why)) => why,
-        };
-        if Instant::now() >= deadline {
-            return Err(JoinError::Incomplete { name: name.into(), after: within, found });
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
-/// Why a petition has no answer.
-enum PetitionFailure {
-    NotProved(String),
-    /// The leader does not admit this process, for this reason.
-    Parted(String),
-    Again(String),
-}
-
-fn ask(name: &str, request: &[u8], deadline: Instant) -> Result<Vec<u8>, PetitionFailure> {
-    let again = |error: io::Error| PetitionFailure::Again(format!("{name}: {error}"));
-    let at = name.to_socket_addrs().map_err(again)?.next();
-    let at = at.ok_or_else(|| PetitionFailure::Again(format!("{name} has no address")))?;
-    let protection = protection_at(name, at).map_err(PetitionFailure::NotProved)?;
-    let application = Application::connect(at, &protection).map_err(|error| match error {
-        NoConnection::NotProved(error) => PetitionFailure::NotProved(error.to_string()),
-        error => PetitionFailure::Again(error.to_string()),
-    })?;
-    application.ask(request);
-    match application.wait(deadline.saturating_duration_since(Instant::now())) {
-        Some(ApplicationResult::Reply(bytes)) => Ok(bytes),
-        Some(ApplicationResult::Parted(why)) => Err(PetitionFailure::Parted(why)),
-        Some(ApplicationResult::Ended(why)) => Err(PetitionFailure::Again(why)),
-        None => Err(PetitionFailure::Again("no answer has come".into())),
-    }
 }

@@ -1,5 +1,6 @@
 //! Openings of a pair that are cut at each step: the pair opens, and each message arrives once.
 
+use super::admission;
 use super::gate::BridgeGate;
 use super::opening;
 use super::outward::Pumped;
@@ -103,7 +104,7 @@ impl PairServer {
     fn new() -> Self {
         let home = patient_home(&member(), 2 * GUARD);
         let gate = BridgeGate::new(&home);
-        let address = gate.open("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = admission::open(&gate, "127.0.0.1:0".parse().unwrap()).unwrap();
         let client = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = client.local_addr().unwrap();
         let pair = FarPair::new(0, Some(place(at, 0)), LinkSide::Server, &home);

@@ -1,5 +1,6 @@
 //! What other sides do to a pair: they end at any step, break the protocol, or take nothing.
 
+use super::admission;
 use super::gate::BridgeGate;
 use super::home::{BridgeHome, BridgeTerms};
 use super::pair::{FarPair, Pairs};
@@ -146,7 +147,7 @@ fn an_early_pair_whose_client_has_died() {
     let member = member();
     let home = home(&member);
     let gate = BridgeGate::new(&home);
-    let address = gate.open("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = admission::open(&gate, "127.0.0.1:0".parse().unwrap()).unwrap();
     let listed = |apart| Listed {
         process: ProcessKey::Numbered(0, 0),
         socket: String::new(),
@@ -430,7 +431,7 @@ fn answer_to(address: SocketAddr, request: &[u8]) -> Vec<u8> {
 fn who_speaks_another_version_is_told_in_the_answer_that_it_reads() {
     let member = member();
     let gate = BridgeGate::new(&home(&member));
-    let address = gate.open("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = admission::open(&gate, "127.0.0.1:0".parse().unwrap()).unwrap();
     let (apply, open) = (0_u32, 1_u32);
     for version in [VERSION - 1, VERSION + 1, u32::MAX] {
         let request = |kind: u32, fields: &str| pack(&(kind, version, fields)).unwrap();
