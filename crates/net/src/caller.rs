@@ -85,6 +85,8 @@ struct ReplyReader {
     table: Arc<PendingTable>,
     /// The calls whose replies have begun, and 0 for a farewell: a server says each once.
     begun: HashSet<u32>,
+    /// Maximum length of a reply, in bytes.
+    most: usize,
 }
 
 impl Attend for ReplyReader {
@@ -92,6 +94,9 @@ impl Attend for ReplyReader {
         match head.kind {
             FrameKind::Answer | FrameKind::Farewell if head.len > MOST_ANSWER => {
                 Err(FrameError("an answer that is longer than answers are"))
+            }
+            FrameKind::Reply if head.len > self.most => {
+                Err(FrameError("a reply that is longer than replies are"))
             }
             FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => {
                 let call = if head.kind == FrameKind::Farewell { 0 } else { head.call };
@@ -125,7 +130,7 @@ impl Attend for ReplyReader {
 }
 
 impl NetworkCaller {
-    /// Connects to the server at this address.
+    /// Connects to the server at this address, whose replies have at most `most` bytes.
     ///
     /// # Errors
     /// See [`NoConnection`].
@@ -136,6 +141,7 @@ impl NetworkCaller {
         address: SocketAddr,
         protection: &Protection,
         terms: WireTerms,
+        most: usize,
         deadline: Instant,
     ) -> Result<Arc<Self>, NoConnection> {
         let mut link = new_link(Duration::ZERO)?;
@@ -152,8 +158,8 @@ impl NetworkCaller {
         };
         let table = Arc::new(PendingTable(KernelMutex::new(table)));
         let caller = Arc::new(Self { wire, table: table.clone() });
-        let reader = ReplyReader { caller: Arc::downgrade(&caller), table, begun: HashSet::new() };
-        let reader = Box::new(reader);
+        let (own, begun) = (Arc::downgrade(&caller), HashSet::new());
+        let reader = Box::new(ReplyReader { caller: own, table, begun, most });
         caller.wire.start(&first, reader).map_err(NoConnection::NoThread)?;
         Ok(caller)
     }

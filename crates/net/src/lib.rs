@@ -5,7 +5,8 @@
 //! [`outgoing`], [`kept`]); what protects a connection ([`secure`], [`tls`], by the identities of
 //! hosts in [`identity`]); its socket ([`wire`]), which one thread of the process drives
 //! ([`driver`]); the calling end, on which many calls wait for their replies at once ([`caller`],
-//! [`dial`]); and the listener that admits a server's connections ([`door`], [`lobby`]).
+//! [`dial`], [`reach`]); the listener that admits a server's connections ([`door`], [`lobby`],
+//! [`listen`], [`admitted`]); and the names of servers on other hosts ([`address`]).
 //!
 //! What not: names, bindings and values, which belong to `rpc`.
 //!
@@ -20,6 +21,8 @@
 //! are driven by one thread.
 #![forbid(unsafe_code)]
 
+pub mod address;
+pub mod admitted;
 pub mod attend;
 pub mod caller;
 pub mod dial;
@@ -30,15 +33,19 @@ pub mod identity;
 pub mod incoming;
 pub mod kept;
 pub mod link;
+pub mod listen;
 pub mod lobby;
 pub mod lost;
 pub mod outgoing;
+pub mod reach;
 pub mod reader;
 pub mod record;
 pub mod secure;
 pub mod tls;
 pub mod wire;
 
+pub use address::FarName;
+pub use admitted::{Admissions, Admitted};
 pub use attend::Attend;
 pub use caller::{LateFrame, NetworkCaller};
 pub use dial::{NoConnection, Protection, dial, new_link, own_store};
@@ -46,7 +53,9 @@ pub use door::{Admit, NetworkListener, ProvedClient, Resumed, TakeOver};
 pub use frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind};
 pub use incoming::Wanted;
 pub use link::{HostLink, LinkTerms};
+pub use listen::{NotListening, usable_identity};
 pub use lobby::ConnectionOwner;
 pub use lost::Lost;
 pub use outgoing::{BufferOwner, MessageLane, OutMessage};
+pub use reach::{LEAST_LOST_AFTER, Unreached, reach};
 pub use wire::{LATEST_LOST, LOST_AFTER, Wire, WireTerms};

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use upcall_directory::names::{FolderError, NameHint, NotEntered, NotFound};
 use upcall_directory::nearby::{self, NameKind};
+use upcall_net::NotListening;
 use upcall_sched::{Closed, NoReply};
 
 /// Why a client could not bind.
@@ -603,6 +604,15 @@ pub enum ServeError {
     },
 }
 
+impl From<NotListening> for ServeError {
+    fn from(error: NotListening) -> Self {
+        match error {
+            NotListening::Unprotected { address, why } => Self::Unprotected { address, why },
+            NotListening::Unable { what, error } => Self::Resource { what, error },
+        }
+    }
+}
+
 impl From<NotEntered> for ServeError {
     fn from(error: NotEntered) -> Self {
         match error {
@@ -648,11 +658,10 @@ impl fmt::Display for ServeError {
                     crate::interface::MOST_PROCEDURES
                 )
             }
-            Self::Unprotected { address, why } => write!(
-                f,
-                "{address} can be reached from other hosts, to which this one has to prove its \
-                 identity: {why}; or listen at 127.0.0.1"
-            ),
+            Self::Unprotected { address, why } => {
+                let (address, why) = (address.clone(), why.clone());
+                NotListening::Unprotected { address, why }.fmt(f)
+            }
             Self::Resource { what, error } => write!(f, "{what}: {error}{}", hint(error)),
         }
     }

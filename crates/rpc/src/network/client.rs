@@ -7,7 +7,6 @@
 //! dropped. Calls that run go on to their end, and their replies are dropped.
 
 use super::WINDOW;
-use super::doors::Admitted;
 use crate::bound::{ClientBinding, ServerBinding};
 use crate::endpoint::Endpoint;
 use crate::interface::{WantedProcedure, plan};
@@ -24,7 +23,8 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 use upcall_net::frame::MOST_ANSWER;
 use upcall_net::{
-    Attend, BufferOwner, Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, Wanted, Wire,
+    Admitted, Attend, BufferOwner, Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost,
+    Wanted, Wire,
 };
 use upcall_os::atomic::{AtomicBool, AtomicUsize, Ordering};
 use upcall_os::clock;

@@ -10,25 +10,19 @@ use crate::bound::ClientBinding;
 use crate::endpoint::Endpoint;
 use crate::error::ServeError;
 use crate::wire::{self, BindRefusal};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use upcall_net::identity::{HostStore, IdentityError};
+use upcall_net::identity::HostStore;
+use upcall_net::listen::{listen, resolve_own};
 use upcall_net::{
-    Admit, ConnectionOwner, FrameBody, LinkTerms, NetworkListener, ProvedClient, TakeOver, Wire,
+    Admissions, Admit, Admitted, ConnectionOwner, FrameBody, LinkTerms, NetworkListener,
+    ProvedClient, TakeOver, Wire, usable_identity,
 };
 use upcall_os::atomic::{AtomicUsize, Ordering};
 use upcall_os::lock::KernelMutex;
 use upcall_os::socket::Peer;
 use upcall_sched::PollingIdle;
-
-/// Maximum number of admitted connections of a server. One user, or one address of another machine,
-/// has at most as many as are left for others (see [`ceilings`](crate::ceilings)): half of them if
-/// it is alone.
-const MOST_GUESTS: usize = 256;
 
 /// See the module.
 pub(crate) struct NetworkServer {
@@ -36,7 +30,7 @@ pub(crate) struct NetworkServer {
     store: Option<Arc<HostStore>>,
     addresses: Vec<SocketAddr>,
     guests: KernelMutex<Guests>,
-    inside: Arc<KernelMutex<AdmittedCounts>>,
+    inside: Admissions,
     under_way: Arc<AtomicUsize>,
 }
 
@@ -44,47 +38,6 @@ pub(crate) struct NetworkServer {
 struct Guests {
     all: Vec<Arc<NetworkClient>>,
     closed: bool,
-}
-
-/// Number of admitted connections, by the account that is charged with them.
-type AdmittedCounts = HashMap<ConnectionOwner, usize>;
-
-/// An admitted connection, counted while this exists.
-pub(crate) struct Admitted {
-    inside: Arc<KernelMutex<AdmittedCounts>>,
-    account: ConnectionOwner,
-}
-
-impl Admitted {
-    fn new(
-        inside: &Arc<KernelMutex<AdmittedCounts>>,
-        account: ConnectionOwner,
-    ) -> Result<Self, BindRefusal> {
-        let mut counts = inside.lock();
-        let all = counts.values().sum::<usize>();
-        let own = counts.get(&account).copied().unwrap_or(0);
-        if own >= MOST_GUESTS.saturating_sub(all + 1) {
-            return Err(BindRefusal::Quota(format!(
-                "this user, address or host would have {} connections to it, more than would be \
-                left of {MOST_GUESTS} for others",
-                own + 1
-            )));
-        }
-        counts.insert(account.clone(), own + 1);
-        Ok(Self { inside: inside.clone(), account })
-    }
-}
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        let mut counts = self.inside.lock();
-        if let Entry::Occupied(mut own) = counts.entry(self.account.clone()) {
-            *own.get_mut() -= 1;
-            if *own.get() == 0 {
-                own.remove();
-            }
-        }
-    }
 }
 
 /// A call, counted while this exists.
@@ -107,41 +60,18 @@ impl NetworkServer {
     /// Listens, but admits no client yet.
     pub(crate) fn new(wanted: &[String]) -> Result<Self, ServeError> {
         let mut doors = Vec::new();
-        let identity = if wanted.is_empty() { None } else { Some(identity()) };
+        let identity = (!wanted.is_empty()).then(usable_identity);
         for address in wanted {
-            let unable = |error: io::Error| ServeError::Resource {
-                what: match error.kind() {
-                    io::ErrorKind::AddrInUse => format!(
-                        "listening at {address}, where another process listens: stop it, or choose \
-                         another port"
-                    ),
-                    _ => format!("listening at {address}"),
-                },
-                error,
-            };
-            let no_address = |why: String| {
-                let text = format!("{why}; an address is HOST:PORT, such as 127.0.0.1:7411");
-                unable(io::Error::new(io::ErrorKind::InvalidInput, text))
-            };
-            let at = address
-                .to_socket_addrs()
-                .map_err(|error| no_address(error.to_string()))?
-                .next()
-                .ok_or_else(|| no_address("the host has no address".into()))?;
-            if let Some(Err(error)) = &identity
-                && !at.ip().to_canonical().is_loopback()
-            {
-                let (address, why) = (address.clone(), error.to_string());
-                return Err(ServeError::Unprotected { address, why });
-            }
-            doors.push(NetworkListener::new(at).map_err(unable)?);
+            let Some(identity) = &identity else { break };
+            let at = resolve_own(address, identity)?;
+            doors.push(listen(at, address)?);
         }
         Ok(Self {
             addresses: doors.iter().map(NetworkListener::address).collect(),
             store: identity.and_then(Result::ok),
             doors: KernelMutex::new(doors),
             guests: KernelMutex::default(),
-            inside: Arc::default(),
+            inside: Admissions::default(),
             under_way: Arc::default(),
         })
     }
@@ -255,7 +185,8 @@ impl Admit for Admission {
         client: ProvedClient,
     ) -> Result<Box<dyn TakeOver>, FrameBody> {
         let admitted = self.endpoint().and_then(|endpoint| {
-            let counted = Admitted::new(&endpoint.doors().inside, account)?;
+            let inside = &endpoint.doors().inside;
+            let counted = inside.admit(account).map_err(BindRefusal::Quota)?;
             let identity = match client {
                 ProvedClient::Here(uid) => ClientIdentity { uid, host: None },
                 ProvedClient::Host(name) => {
@@ -296,38 +227,6 @@ impl TakeOver for AdmittedClient {
     }
 }
 
-/// The identity of this host, which can be used now.
-fn identity() -> Result<Arc<HostStore>, IdentityError> {
-    let store = HostStore::find()?;
-    store.credentials()?;
-    Ok(Arc::new(store))
-}
-
 pub(super) fn farewell(refusal: &BindRefusal) -> FrameBody {
     FrameBody::from(&*wire::pack(refusal).unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Admits as many connections as this account may have.
-    fn all_of(inside: &Arc<KernelMutex<AdmittedCounts>>, user: u32) -> Vec<Admitted> {
-        std::iter::from_fn(|| Admitted::new(inside, ConnectionOwner::User(user)).ok()).collect()
-    }
-
-    #[test]
-    fn whoever_takes_all_it_can_get_leaves_as_many_connections_for_others() {
-        let inside = Arc::default();
-        let mut all: Vec<_> = (0..7).map(|user| all_of(&inside, user)).collect();
-        assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [128, 64, 32, 16, 8, 4, 2]);
-        let Err(BindRefusal::Quota(text)) = Admitted::new(&inside, ConnectionOwner::User(1)) else {
-            panic!("one more than its share")
-        };
-        assert!(text.contains("have 65 connections") && text.contains("256"), "{text}");
-        all.remove(0);
-        assert_eq!(all_of(&inside, 100).len(), 65);
-        drop(all);
-        assert!(inside.lock().is_empty());
-    }
 }

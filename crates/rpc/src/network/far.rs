@@ -1,7 +1,7 @@
 //! A binding to a server on another machine, and its messages (LRPC, section 5.1: the branch to a
 //! more conventional stub).
 
-use super::address::{self, Address};
+use super::address::Address;
 use super::made::MadeCalls;
 use crate::error::BindError;
 use crate::interface::{Descriptor, Interface, WantedProcedure, check_descriptors};
@@ -14,19 +14,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use upcall_directory::policy::Policy;
-use upcall_net::identity::HostName;
+use upcall_net::frame::MOST_BODY;
 use upcall_net::record::VERSION;
 use upcall_net::{
-    Frame, FrameBody, FrameHeader, FrameKind, LateFrame, NetworkCaller, NoConnection, Protection,
-    WireTerms, own_store,
+    Frame, FrameBody, FrameHeader, FrameKind, LEAST_LOST_AFTER, LateFrame, NetworkCaller,
+    NoConnection, Unreached, reach,
 };
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::KernelMutex;
 use upcall_os::socket::Peer;
 use upcall_sched::{Closed, NoReply, WaitLimit};
-
-/// Minimum time after which a server is lost.
-const LEAST_LOST_AFTER: Duration = Duration::from_secs(1);
 
 /// A binding's part of a connection.
 pub(crate) struct NetworkBinding {
@@ -68,57 +65,14 @@ impl FarLink {
         {
             return link.accepted(text, terms.accepts);
         }
-        let unreachable = |why: String| BindError::Unreachable { server: server.into(), why };
-        let mut last = unreachable("it has no address".into());
-        let wire_terms = WireTerms { lost_after, host: None };
-        let known = known_address(server);
-        let addresses = address::resolve(known.as_deref().unwrap_or(server))?;
-        for (index, at) in addresses.iter().enumerate() {
-            // An address that does not answer leaves time for those after it.
-            let rest = (addresses.len() - index) as u32;
-            let ends = Instant::now() + deadline.saturating_duration_since(Instant::now()) / rest;
-            let protection = Protection::choose(server, *at)
-                .map_err(|why| BindError::NotProved { server: server.into(), why })?;
-            match NetworkCaller::connect(*at, &protection, wire_terms.clone(), ends) {
-                Ok(caller) => {
-                    let link =
-                        Arc::new(Self { caller, ids: AtomicU32::new(0), reason: OnceLock::new() });
-                    let mut links = links();
-                    links.retain(|_, link| link.strong_count() > 0);
-                    links.insert(key, Arc::downgrade(&link));
-                    drop(links);
-                    return link.accepted(text, terms.accepts);
-                }
-                Err(NoConnection::Version(found)) => {
-                    let reason = format!("it speaks version {found} on the network");
-                    return Err(BindError::Version { name: text.into(), own: VERSION, reason });
-                }
-                Err(NoConnection::NotProved(error)) => {
-                    return Err(BindError::NotProved {
-                        server: server.into(),
-                        why: error.to_string(),
-                    });
-                }
-                Err(NoConnection::NoThread(error)) => {
-                    return Err(BindError::Resource {
-                        what: "threads for a connection".into(),
-                        error,
-                    });
-                }
-                Err(NoConnection::NoKey(error)) => {
-                    return Err(BindError::Resource {
-                        what: "random bytes for the key of a session".into(),
-                        error,
-                    });
-                }
-                Err(NoConnection::Silent) => {
-                    last = BindError::NoAnswer { name: text.into(), after: crate::link::PATIENCE }
-                }
-                Err(NoConnection::Refused(error)) => last = unreachable(error.to_string()),
-                Err(NoConnection::Lost(lost)) => last = unreachable(lost.to_string()),
-            }
-        }
-        Err(last)
+        let caller = reach(server, lost_after, MOST_BODY, deadline)
+            .map_err(|error| unreached(error, server, text))?;
+        let link = Arc::new(Self { caller, ids: AtomicU32::new(0), reason: OnceLock::new() });
+        let mut links = links();
+        links.retain(|_, link| link.strong_count() > 0);
+        links.insert(key, Arc::downgrade(&link));
+        drop(links);
+        link.accepted(text, terms.accepts)
     }
 
     /// The link, if the policy accepts its server.
@@ -193,13 +147,28 @@ impl FarLink {
     }
 }
 
-/// Where this user says that a trusted host's server listens, for the HOST and the PORT of
-/// `server`.
-fn known_address(server: &str) -> Option<String> {
-    let (host, port) = server.rsplit_once(':')?;
-    let (name, port) = (host.parse::<HostName>().ok()?, port.parse().ok()?);
-    let credentials = own_store().ok()?.credentials().ok()?;
-    Some(credentials.trust().host(&name)?.address(port)?.to_string())
+/// Why a program does not bind to a server that is not reached.
+fn unreached(error: Unreached, server: &str, text: &str) -> BindError {
+    let why = match error {
+        Unreached::NotProved(why) => return BindError::NotProved { server: server.into(), why },
+        Unreached::NoAddress(error) => error.to_string(),
+        Unreached::NoConnection(NoConnection::Version(found)) => {
+            let reason = format!("it speaks version {found} on the network");
+            return BindError::Version { name: text.into(), own: VERSION, reason };
+        }
+        Unreached::NoConnection(NoConnection::NoThread(error)) => {
+            return BindError::Resource { what: "threads for a connection".into(), error };
+        }
+        Unreached::NoConnection(NoConnection::NoKey(error)) => {
+            let what = "random bytes for the key of a session".into();
+            return BindError::Resource { what, error };
+        }
+        Unreached::NoConnection(NoConnection::Silent) => {
+            return BindError::NoAnswer { name: text.into(), after: crate::link::PATIENCE };
+        }
+        Unreached::NoConnection(error) => error.to_string(),
+    };
+    BindError::Unreachable { server: server.into(), why }
 }
 
 fn head(binding: u32, number: u16) -> FrameHeader {
