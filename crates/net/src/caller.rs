@@ -7,6 +7,8 @@
 //! place and its number to the late reply, as in a channel ([`upcall_sched::calls`]), and notifies
 //! the server, so that it need not begin the call.
 
+mod at_post;
+
 use crate::attend::Attend;
 use crate::dial::{NoConnection, Protection, dial, new_link};
 use crate::frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind, MOST_ANSWER};
@@ -15,6 +17,7 @@ use crate::incoming::Wanted;
 use crate::lost::Lost;
 use crate::outgoing::{BufferOwner, GivenUp, MessageLane};
 use crate::wire::{ReadHere, Wire, WireTerms};
+use at_post::CallWaiter;
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -24,7 +27,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_sched::{CancelToken, WaitLimit};
-use upcall_sched::{Closed, NoReply, Sleeper, block_unless};
+use upcall_sched::{Closed, NoReply, block_unless};
 use upcall_thread::Waited;
 
 /// Interval at which a waiting kernel thread asks whether to go on.
@@ -52,6 +55,8 @@ struct PendingTable(KernelMutex<PendingCalls>);
 
 struct PendingCalls {
     closed: Option<Closed>,
+    /// How the connection has ended, unless this side has closed it.
+    lost: Option<Lost>,
     /// What the server sent before it closed the connection.
     farewell: Option<FrameBody>,
     last: u32,
@@ -59,14 +64,14 @@ struct PendingCalls {
     places: usize,
     taken: usize,
     /// Callers that wait for a place. A caller that is woken has one.
-    queue: VecDeque<Sleeper>,
+    queue: VecDeque<CallWaiter>,
     calls: HashMap<u32, CallState>,
 }
 
 enum CallState {
     /// No thread waits yet.
     Sent,
-    Waits(Sleeper),
+    Waits(CallWaiter),
     /// The reply has arrived.
     Done(Frame),
     /// The caller has given the call up.
@@ -124,6 +129,7 @@ impl Attend for ReplyReader {
     fn ended(self: Box<Self>, why: Lost) {
         if let Some(caller) = self.caller.upgrade() {
             let server = caller.wire.peer().to_string();
+            caller.table().lost.get_or_insert(why.clone());
             caller.close(Closed::Lost { server, why: why.to_string() });
         }
     }
@@ -149,6 +155,7 @@ impl NetworkCaller {
         let places = wire.peer_window();
         let table = PendingCalls {
             closed: None,
+            lost: None,
             farewell: None,
             last: 0,
             places: places.into(),
@@ -197,6 +204,11 @@ impl NetworkCaller {
         self.table().closed.clone()
     }
 
+    /// How the connection has ended, if not by this side.
+    pub fn lost(&self) -> Option<Lost> {
+        self.table().lost.clone()
+    }
+
     /// What the server sent before it closed the connection.
     pub fn farewell(&self) -> Option<FrameBody> {
         self.table().farewell.clone()
@@ -225,10 +237,7 @@ impl NetworkCaller {
             return Err(NoReply::OutOfTime { sent: false });
         }
         self.take_place(until)?;
-        head.call = self.enter()?;
-        // Computed only now, because the call may have waited for its place.
-        head.left = until.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-        self.wire.send(head.call.into(), head, body, None);
+        head.call = self.send(head, body, until.ends)?;
         // A kernel thread with an asking token asks at intervals whether to go on, because a signal
         // does not end this sleep.
         let asks = until
@@ -242,6 +251,20 @@ impl NetworkCaller {
             }
         }
         self.take_reply(head, late)
+    }
+
+    /// Sends the request of a call that has a place. Returns its number.
+    fn send(
+        &self,
+        mut head: FrameHeader,
+        body: FrameBody,
+        ends: Option<Instant>,
+    ) -> Result<u32, NoReply> {
+        head.call = self.enter()?;
+        // Computed only now, because the call may have waited for its place.
+        head.left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+        self.wire.send(head.call.into(), head, body, None);
+        Ok(head.call)
     }
 
     /// Takes the reply of a call, or gives the call up.
@@ -296,7 +319,8 @@ impl NetworkCaller {
             let mut table = self.table();
             match table.calls.get_mut(&number) {
                 Some(call @ (CallState::Sent | CallState::Waits(_))) => {
-                    before = Some(std::mem::replace(call, CallState::Waits(sleeper)))
+                    let waits = CallState::Waits(CallWaiter::Sleeper(sleeper));
+                    before = Some(std::mem::replace(call, waits));
                 }
                 // The reply has arrived, or never will.
                 _ => return Some(sleeper),
@@ -331,7 +355,7 @@ impl NetworkCaller {
             if taken || table.closed.is_some() {
                 return Some(sleeper);
             }
-            table.queue.push_back(sleeper);
+            table.queue.push_back(CallWaiter::Sleeper(sleeper));
             None
         });
         let mut table = self.table();
@@ -339,7 +363,7 @@ impl NetworkCaller {
             return Err(table.why());
         }
         if !taken && waited == Waited::TimedOut {
-            table.queue.retain(|sleeper| !sleeper.has_gone());
+            table.queue.retain(|waiter| !waiter.has_gone());
             return Err(NoReply::OutOfTime { sent: false });
         }
         Ok(())
