@@ -11,7 +11,8 @@
 //! driver. The caller gives the lock back before it lets the socket report again, and a socket that
 //! is readable then reports at once. So no bytes are left unread: those that came before are
 //! reported, and those that come later are news. A driver that finds the lock taken leaves the
-//! reading to its holder.
+//! reading to its holder. Another caller may take the lock in between, so callers are counted: only
+//! the last of them lets the socket report, and each of them has given the lock back by then.
 //!
 //! # How the end of the other side is noticed
 //! When a process ends, its kernel closes its connections, which the other side notices at once.
@@ -142,8 +143,8 @@ struct WireCore {
     secure: Secure,
     /// The kernel took no more bytes: the driver goes on when it does.
     blocked: bool,
-    /// The thread that reads.
-    reader: WireReader,
+    /// Number of callers that read, or that have read and not told the driver yet.
+    callers: u32,
     /// What the socket reports to the driver.
     watched: Changes,
     /// The socket could not be made to report what it should.
@@ -159,14 +160,6 @@ struct WireCore {
     judges: Option<Instant>,
     /// Plain bytes of the last read.
     plain: Vec<u8>,
-}
-
-/// The thread that reads a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WireReader {
-    Driver,
-    /// A caller that waits for its reply.
-    Caller,
 }
 
 impl fmt::Debug for Wire {
@@ -203,7 +196,7 @@ impl Wire {
             link,
             secure,
             blocked: false,
-            reader: WireReader::Driver,
+            callers: 0,
             watched: READS,
             unwatched: false,
             lost: None,
@@ -425,8 +418,7 @@ impl Wire {
 
     /// Tells the driver what the socket has to report, if that has changed.
     fn watch(&self, core: &mut WireCore) {
-        let changes =
-            Changes { readable: core.reader == WireReader::Driver, writable: core.blocked };
+        let changes = Changes { readable: core.callers == 0, writable: core.blocked };
         if let Some((driver, number)) = core.driven.as_ref().filter(|_| core.watched != changes) {
             match driver.watch(*number, self, changes) {
                 Ok(()) => core.watched = changes,

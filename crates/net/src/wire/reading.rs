@@ -1,6 +1,6 @@
 //! Reading a connection.
 
-use super::{Wire, WireCore, WireReader, WroteAll};
+use super::{Wire, WireCore, WroteAll};
 use crate::attend::{Attend, dispatch, take};
 use crate::incoming::LinkEvent;
 use crate::lost::Lost;
@@ -51,7 +51,7 @@ impl Wire {
         }
         {
             let mut core = self.core();
-            core.reader = WireReader::Caller;
+            core.callers += 1;
             self.watch(&mut core);
         }
         let (mut buffer, mut read) = ([0; SHORT], ReadHere::Done);
@@ -73,7 +73,7 @@ impl Wire {
         // In this order; see the module.
         drop(attend);
         let mut core = self.core();
-        core.reader = WireReader::Driver;
+        core.callers -= 1;
         self.watch(&mut core);
         read
     }
