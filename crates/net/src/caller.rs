@@ -8,6 +8,7 @@
 //! the server, so that it need not begin the call.
 
 mod at_post;
+mod places;
 
 use crate::attend::Attend;
 use crate::dial::{NoConnection, Protection, dial, new_link};
@@ -43,9 +44,20 @@ const NOTES: MessageLane = 1 << 32;
 /// It runs on a thread that must not be blocked. It is dropped if no reply will arrive.
 pub type LateFrame = Box<dyn FnOnce(Frame) + Send>;
 
+/// What a client knows of the servers that it calls.
+#[derive(Clone, Copy, Debug)]
+pub struct CallerTerms {
+    /// Maximum length of a reply, in bytes.
+    pub most_reply: usize,
+    /// Whether the server counts requests that are not calls among the calls under way. If not,
+    /// they wait for no place.
+    pub counts_asks: bool,
+}
+
 /// The calling end of a connection, which ends when this is dropped.
 pub struct NetworkCaller {
     wire: Arc<Wire>,
+    server: CallerTerms,
     table: Arc<PendingTable>,
 }
 
@@ -66,6 +78,8 @@ struct PendingCalls {
     /// Callers that wait for a place. A caller that is woken has one.
     queue: VecDeque<CallWaiter>,
     calls: HashMap<u32, CallState>,
+    /// The calls that have no place.
+    placeless: HashSet<u32>,
 }
 
 enum CallState {
@@ -90,8 +104,7 @@ struct ReplyReader {
     table: Arc<PendingTable>,
     /// The calls whose replies have begun, and 0 for a farewell: a server says each once.
     begun: HashSet<u32>,
-    /// Maximum length of a reply, in bytes.
-    most: usize,
+    server: CallerTerms,
 }
 
 impl Attend for ReplyReader {
@@ -100,7 +113,7 @@ impl Attend for ReplyReader {
             FrameKind::Answer | FrameKind::Farewell if head.len > MOST_ANSWER => {
                 Err(FrameError("an answer that is longer than answers are"))
             }
-            FrameKind::Reply if head.len > self.most => {
+            FrameKind::Reply if head.len > self.server.most_reply => {
                 Err(FrameError("a reply that is longer than replies are"))
             }
             FrameKind::Answer | FrameKind::Reply | FrameKind::Farewell => {
@@ -136,7 +149,7 @@ impl Attend for ReplyReader {
 }
 
 impl NetworkCaller {
-    /// Connects to the server at this address, whose replies have at most `most` bytes.
+    /// Connects to the server at this address.
     ///
     /// # Errors
     /// See [`NoConnection`].
@@ -147,7 +160,7 @@ impl NetworkCaller {
         address: SocketAddr,
         protection: &Protection,
         terms: WireTerms,
-        most: usize,
+        server: CallerTerms,
         deadline: Instant,
     ) -> Result<Arc<Self>, NoConnection> {
         let mut link = new_link(Duration::ZERO)?;
@@ -162,11 +175,12 @@ impl NetworkCaller {
             taken: 0,
             queue: VecDeque::new(),
             calls: HashMap::new(),
+            placeless: HashSet::new(),
         };
         let table = Arc::new(PendingTable(KernelMutex::new(table)));
-        let caller = Arc::new(Self { wire, table: table.clone() });
+        let caller = Arc::new(Self { wire, server, table: table.clone() });
         let (own, begun) = (Arc::downgrade(&caller), HashSet::new());
-        let reader = Box::new(ReplyReader { caller: own, table, begun, most });
+        let reader = Box::new(ReplyReader { caller: own, table, begun, server });
         caller.wire.start(&first, reader).map_err(NoConnection::NoThread)?;
         Ok(caller)
     }
@@ -236,7 +250,9 @@ impl NetworkCaller {
         if until.has_come() {
             return Err(NoReply::OutOfTime { sent: false });
         }
-        self.take_place(until)?;
+        if self.needs_place(&head) {
+            self.take_place(until)?;
+        }
         head.call = self.send(head, body, until.ends)?;
         // A kernel thread with an asking token asks at intervals whether to go on, because a signal
         // does not end this sleep.
@@ -253,14 +269,14 @@ impl NetworkCaller {
         self.take_reply(head, late)
     }
 
-    /// Sends the request of a call that has a place. Returns its number.
+    /// Sends the request of a call that has a place, or needs none. Returns its number.
     fn send(
         &self,
         mut head: FrameHeader,
         body: FrameBody,
         ends: Option<Instant>,
     ) -> Result<u32, NoReply> {
-        head.call = self.enter()?;
+        head.call = self.enter(self.needs_place(&head))?;
         // Computed only now, because the call may have waited for its place.
         head.left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
         self.wire.send(head.call.into(), head, body, None);
@@ -293,7 +309,7 @@ impl NetworkCaller {
         }
         if given_up == GivenUp::Unsent {
             drop(table);
-            self.give_place();
+            self.leave_place(head.call);
             return Err(NoReply::OutOfTime { sent: false });
         }
         table.calls.insert(head.call, CallState::Late(late()));
@@ -337,39 +353,7 @@ impl NetworkCaller {
         matches!(self.table().calls.get(&number), Some(CallState::Sent | CallState::Waits(_)))
     }
 
-    /// Takes a place among the calls under way, or waits in turn for one.
-    fn take_place(&self, until: WaitLimit<'_>) -> Result<(), NoReply> {
-        {
-            let mut table = self.table();
-            if table.closed.is_some() {
-                return Err(table.why());
-            }
-            if table.try_take() {
-                return Ok(());
-            }
-        }
-        let mut taken = false;
-        let waited = block_unless(until, |sleeper| {
-            let mut table = self.table();
-            taken = table.closed.is_none() && table.try_take();
-            if taken || table.closed.is_some() {
-                return Some(sleeper);
-            }
-            table.queue.push_back(CallWaiter::Sleeper(sleeper));
-            None
-        });
-        let mut table = self.table();
-        if table.closed.is_some() {
-            return Err(table.why());
-        }
-        if !taken && waited == Waited::TimedOut {
-            table.queue.retain(|waiter| !waiter.has_gone());
-            return Err(NoReply::OutOfTime { sent: false });
-        }
-        Ok(())
-    }
-
-    fn enter(&self) -> Result<u32, NoReply> {
+    fn enter(&self, has_place: bool) -> Result<u32, NoReply> {
         let mut table = self.table();
         if table.closed.is_some() {
             return Err(table.why());
@@ -380,6 +364,9 @@ impl NetworkCaller {
             let number = table.last;
             if let Entry::Vacant(free) = table.calls.entry(number) {
                 free.insert(CallState::Sent);
+                if !has_place {
+                    table.placeless.insert(number);
+                }
                 return Ok(number);
             }
         }
@@ -409,28 +396,13 @@ impl NetworkCaller {
         }
         // No thread is woken, and no frame is passed on, under the lock.
         drop(table);
-        self.give_place();
+        self.leave_place(number);
         if let Some(sleeper) = sleeper {
             // A caller that has just timed out takes the reply all the same.
             sleeper.wake();
         }
         late.into_iter().for_each(|(late, frame)| late(frame));
         Ok(())
-    }
-
-    /// Gives a place to the caller that has waited longest, or frees it.
-    fn give_place(&self) {
-        loop {
-            let mut table = self.table();
-            let Some(next) = table.queue.pop_front() else {
-                table.taken -= 1;
-                return;
-            };
-            drop(table);
-            if next.wake() {
-                return;
-            }
-        }
     }
 
     /// Closes the connection.

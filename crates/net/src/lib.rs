@@ -47,7 +47,7 @@ pub mod wire;
 pub use address::FarName;
 pub use admitted::{Admissions, Admitted};
 pub use attend::Attend;
-pub use caller::{LateFrame, NetworkCaller};
+pub use caller::{CallerTerms, LateFrame, NetworkCaller};
 pub use dial::{NoConnection, Protection, dial, new_link, own_store};
 pub use door::{Admit, NetworkListener, ProvedClient, Resumed, TakeOver};
 pub use frame::{Frame, FrameBody, FrameError, FrameHeader, FrameKind};

@@ -1,7 +1,7 @@
 //! Connecting to a server by its name, at the first of its addresses that answers.
 
 use crate::address::resolve;
-use crate::caller::NetworkCaller;
+use crate::caller::{CallerTerms, NetworkCaller};
 use crate::dial::{NoConnection, Protection};
 use crate::wire::WireTerms;
 use std::fmt;
@@ -36,7 +36,7 @@ impl fmt::Display for Unreached {
 impl std::error::Error for Unreached {}
 
 /// Connects to a server, HOST:PORT as the program gave it, which is lost after `lost_after` without
-/// a sign of life. No reply of it is longer than `most` bytes.
+/// a sign of life.
 ///
 /// # Errors
 /// See [`Unreached`].
@@ -46,7 +46,7 @@ impl std::error::Error for Unreached {}
 pub fn reach(
     server: &str,
     lost_after: Duration,
-    most: usize,
+    of: CallerTerms,
     deadline: Instant,
 ) -> Result<Arc<NetworkCaller>, Unreached> {
     let terms = WireTerms { lost_after: lost_after.max(LEAST_LOST_AFTER), host: None };
@@ -57,7 +57,7 @@ pub fn reach(
         let rest = (addresses.len() - index) as u32;
         let ends = Instant::now() + deadline.saturating_duration_since(Instant::now()) / rest;
         let protection = Protection::choose(server, *at).map_err(Unreached::NotProved)?;
-        match NetworkCaller::connect(*at, &protection, terms.clone(), most, ends) {
+        match NetworkCaller::connect(*at, &protection, terms.clone(), of, ends) {
             Ok(caller) => return Ok(caller),
             Err(NoConnection::NotProved(error)) => {
                 return Err(Unreached::NotProved(error.to_string()));

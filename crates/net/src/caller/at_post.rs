@@ -1,4 +1,4 @@
-//! Calls by a kernel thread that serves others meanwhile: it waits where they wake it.
+//! Calls by a kernel thread that also serves others: it waits where they wake it.
 
 use super::{CallState, NetworkCaller};
 use crate::caller::LateFrame;
@@ -47,7 +47,7 @@ pub(super) struct PostTicket {
 }
 
 impl PostTicket {
-    fn new(post: &Arc<Post>) -> Arc<Self> {
+    pub(super) fn new(post: &Arc<Post>) -> Arc<Self> {
         Arc::new(Self { post: post.clone(), state: AtomicU8::new(WAITS) })
     }
 
@@ -64,8 +64,8 @@ impl PostTicket {
         first
     }
 
-    /// Waits, and serves others meanwhile. Returns `false` if the time was up first.
-    fn wait(&self, ends: Option<Instant>, serve: &mut dyn FnMut()) -> bool {
+    /// Waits, and serves others during the wait. Returns `false` if the time was up first.
+    pub(super) fn wait(&self, ends: Option<Instant>, serve: &mut dyn FnMut()) -> bool {
         let is_woken = || self.state.load(Ordering::Acquire) == WOKEN;
         let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
         let look = || {
@@ -80,7 +80,7 @@ impl PostTicket {
 
 impl NetworkCaller {
     /// Like [`call`](Self::call), by a kernel thread that waits at its post, and that calls `serve`
-    /// again and again meanwhile.
+    /// again and again during the wait.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -98,7 +98,9 @@ impl NetworkCaller {
         if WaitLimit::from(ends).has_come() {
             return Err(NoReply::OutOfTime { sent: false });
         }
-        self.take_place_at(post, ends, serve)?;
+        if self.needs_place(&head) {
+            self.take_place_at(post, ends, serve)?;
+        }
         head.call = self.send(head, body, ends)?;
         let ticket = PostTicket::new(post);
         let before = {
@@ -113,35 +115,5 @@ impl NetworkCaller {
             ticket.wait(ends, serve);
         }
         self.take_reply(head, late)
-    }
-
-    /// Takes a place among the calls under way, or waits in turn for one.
-    fn take_place_at(
-        &self,
-        post: &Arc<Post>,
-        ends: Option<Instant>,
-        serve: &mut dyn FnMut(),
-    ) -> Result<(), NoReply> {
-        let ticket = PostTicket::new(post);
-        {
-            let mut table = self.table();
-            if table.closed.is_some() {
-                return Err(table.why());
-            }
-            if table.try_take() {
-                return Ok(());
-            }
-            table.queue.push_back(CallWaiter::Post(ticket.clone()));
-        }
-        let has_place = ticket.wait(ends, serve);
-        let mut table = self.table();
-        if table.closed.is_some() {
-            return Err(table.why());
-        }
-        if !has_place {
-            table.queue.retain(|waiter| !waiter.has_gone());
-            return Err(NoReply::OutOfTime { sent: false });
-        }
-        Ok(())
     }
 }

@@ -17,13 +17,16 @@ use upcall_directory::policy::Policy;
 use upcall_net::frame::MOST_BODY;
 use upcall_net::record::VERSION;
 use upcall_net::{
-    Frame, FrameBody, FrameHeader, FrameKind, LEAST_LOST_AFTER, LateFrame, NetworkCaller,
-    NoConnection, Unreached, reach,
+    CallerTerms, Frame, FrameBody, FrameHeader, FrameKind, LEAST_LOST_AFTER, LateFrame,
+    NetworkCaller, NoConnection, Unreached, reach,
 };
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::KernelMutex;
 use upcall_os::socket::Peer;
 use upcall_sched::{Closed, NoReply, WaitLimit};
+
+/// A server of procedures, which answers some questions where calls run.
+const SERVER: CallerTerms = CallerTerms { most_reply: MOST_BODY, counts_asks: true };
 
 /// A binding's part of a connection.
 pub(crate) struct NetworkBinding {
@@ -65,7 +68,7 @@ impl FarLink {
         {
             return link.accepted(text, terms.accepts);
         }
-        let caller = reach(server, lost_after, MOST_BODY, deadline)
+        let caller = reach(server, lost_after, SERVER, deadline)
             .map_err(|error| unreached(error, server, text))?;
         let link = Arc::new(Self { caller, ids: AtomicU32::new(0), reason: OnceLock::new() });
         let mut links = links();
